@@ -1,0 +1,109 @@
+"""Time as an argument: one protocol, a virtual clock for tests, the event loop for a laptop.
+
+Everything in ``local/`` that takes time (an operation that runs, a VM that boots, a push that is
+tried again) is a callback on a `Clock`. On a `VirtualClock` hours pass in milliseconds and always in
+the same order; on a `LoopClock` they pass for real. Neither knows what it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+Callback = Callable[[], None]
+
+
+class Timer(Protocol):
+    """A callback that has been asked for and can still be called off."""
+
+    def cancel(self) -> None:
+        """Call it off; does nothing when it has run or been cancelled already."""
+
+
+class Clock(Protocol):
+    """What time it is, and what shall happen later."""
+
+    def now(self) -> datetime:
+        """The present moment, aware, in UTC."""
+
+    def call_later(self, delay_s: float, callback: Callback) -> Timer:
+        """Run ``callback`` once, ``delay_s`` seconds from now, never inside this call."""
+
+
+class _VirtualTimer:
+    def __init__(self, callback: Callback) -> None:
+        self.callback: Callback | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class VirtualClock:
+    """A clock that moves only when told to; callbacks of one moment run in the order of asking."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._now = start
+        self._order = itertools.count()
+        self._queue: list[tuple[datetime, int, _VirtualTimer]] = []
+
+    def now(self) -> datetime:
+        return self._now
+
+    def call_later(self, delay_s: float, callback: Callback) -> Timer:
+        timer = _VirtualTimer(callback)
+        due = self._now + timedelta(seconds=max(0.0, delay_s))
+        heapq.heappush(self._queue, (due, next(self._order), timer))
+        return timer
+
+    def step(self) -> bool:
+        """Move to the next callback and run it; ``False`` when there is none left."""
+        while self._queue:
+            due, _, timer = heapq.heappop(self._queue)
+            if timer.callback is None:
+                continue
+            self._now = max(self._now, due)
+            callback, timer.callback = timer.callback, None
+            callback()
+            return True
+        return False
+
+    def run_for(self, seconds: float) -> None:
+        """Let ``seconds`` pass, running all that falls due."""
+        self.run_until(lambda: False, timeout_s=seconds)
+
+    def run_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Run callbacks until ``condition`` holds or ``timeout_s`` seconds have passed.
+
+        Returns whether the condition held. The clock stands at the deadline afterwards if it did
+        not, and at the moment of the callback that made it true if it did.
+        """
+        deadline = self._now + timedelta(seconds=timeout_s)
+        while not condition():
+            due = self._next_due()
+            if due is None or due > deadline:
+                self._now = deadline
+                return condition()
+            self.step()
+        return True
+
+    def _next_due(self) -> datetime | None:
+        while self._queue and self._queue[0][2].callback is None:
+            heapq.heappop(self._queue)
+        return self._queue[0][0] if self._queue else None
+
+
+class LoopClock:
+    """Real time, on an asyncio event loop; callbacks run on the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def call_later(self, delay_s: float, callback: Callback) -> Timer:
+        return self._loop.call_later(max(0.0, delay_s), callback)

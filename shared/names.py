@@ -1,0 +1,45 @@
+"""The words that more than one part writes or reads: API names, labels, metadata keys, topics.
+
+``tpu.google.com`` is Google's API group; manifests written for tpu-operator keep working because it
+is kept here (`docs/decisions`). What is this project's own stands under ``tpu-functions.dev``.
+"""
+
+from __future__ import annotations
+
+GROUP = "tpu.google.com"
+VERSION = "v1alpha1"
+PLURAL = "tpunodegroups"
+KIND = "TPUNodeGroup"
+
+FINALIZER = "tpu-functions.dev/cleanup"
+PAUSED_ANNOTATION = "tpu-functions.dev/paused"
+RESOURCE_NAME_LABEL = "tpu-functions.dev/resource-name"
+"""On the group and on its Nodes: the one name that all GCE resources of the group bear."""
+VM_ID_LABEL = "node-restriction.kubernetes.io/tpu-functions-vm-id"
+"""On a Node: the numeric id of the VM that it was proved to run on. A kubelet cannot write labels
+under this prefix (NodeRestriction), so the label is this system's word, not the Node's."""
+
+THEIR_FINALIZER_PREFIX = "tpu.google.com/cleanup"
+"""tpu-operator's finalizers on a group; while one is there the group is that operator's."""
+
+TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
+ACCELERATOR_LABEL = "cloud.google.com/gke-tpu-accelerator"
+ACCELERATOR_COUNT_LABEL = "cloud.google.com/gke-accelerator-count"
+GROUP_LABEL = "cloud.google.com/tpu-node-group"
+GROUP_NAMESPACE_LABEL = "cloud.google.com/tpu-node-group-namespace"
+GROUP_NAME_LABEL = "cloud.google.com/tpu-node-group-name"
+TPU_RESOURCE = "google.com/tpu"
+
+TOKEN_KEY = "kubeadm-join-token"
+TOKEN_EXPIRY_KEY = "kubeadm-join-token-expires"
+CONTROL_PLANE_KEY = "kubeadm-control-plane-ip"
+CA_HASH_KEY = "kubeadm-ca-hash"
+KUBE_LABELS_KEY = "kube-labels"
+STARTUP_SCRIPT_KEY = "startup-script"
+
+STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep")
+
+
+def topic_id(prefix: str, step: str) -> str:
+    """The id of a step's inbox: ``create_resources`` is ``<prefix>create-resources``."""
+    return prefix + step.replace("_", "-")
