@@ -1,8 +1,8 @@
 """Time as an argument: one protocol, a virtual clock for tests, the event loop for a laptop.
 
 Everything in ``local/`` that takes time (an operation that runs, a VM that boots, a push that is
-tried again) is a callback on a `Clock`. On a `VirtualClock` hours pass in milliseconds and always in
-the same order; on a `LoopClock` they pass for real. Neither knows what it runs.
+tried again) is a callback on a `Clock`. On a `VirtualClock` hours pass in milliseconds and always
+in the same order; on a `LoopClock` they pass for real. Neither knows what it runs.
 """
 
 from __future__ import annotations

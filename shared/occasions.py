@@ -1,8 +1,8 @@
 """What wakes a step: a push envelope becomes an `Occasion`.
 
-Two kinds of message come in (docs/how-it-works.md): our own (`Message`, from the relay, the sweep, a
-step, the replay tool) and a Cloud Logging entry as a log sink publishes it. An occasion says where to
-look and why; it never says what to do.
+Two kinds of message come in (docs/how-it-works.md): our own (`Message`, from the relay, the sweep,
+a step, the replay tool) and a Cloud Logging entry as a log sink publishes it. An occasion says where
+to look and why; it never says what to do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_NAMES = 100
 
 
 class Cause(StrEnum):
-    """Why somebody should look. A word for the log; no decision hangs on it but staleness of SYNC."""
+    """Why somebody should look: a word for the log. Only ``Sync`` is treated apart."""
 
     ADDED = "Added"
     SPEC_CHANGED = "SpecChanged"
@@ -37,8 +37,8 @@ class Cause(StrEnum):
 class Message:
     """An occasion to look at one TPUNodeGroup, as this system publishes it.
 
-    ``nodes`` and ``vms`` are names (at most `MAX_NAMES` together), ``at`` is when the sender saw what
-    it tells of.
+    ``nodes`` and ``vms`` are names (at most `MAX_NAMES` together), ``at`` is when the sender saw
+    what it tells of.
     """
 
     namespace: str

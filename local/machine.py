@@ -1,0 +1,60 @@
+"""The seam between the simulated Compute Engine and the software that runs inside its VMs.
+
+The simulator owns the VM (`Machine`); what is booted on it is a `Guest`, which sees of the VM what
+a real guest sees: its metadata, its serial port, its guest attributes. A guest object stands for the
+VM's boot disk too: it lives through stop, start and reset, and a recreated VM gets a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+
+class Machine(Protocol):
+    """A VM as its own guest sees it."""
+
+    @property
+    def project(self) -> str:
+        """The project's id."""
+
+    @property
+    def zone(self) -> str:
+        """The zone's name, as in ``us-central1-c``."""
+
+    @property
+    def name(self) -> str:
+        """The instance's name."""
+
+    @property
+    def id(self) -> str:
+        """The instance's numeric id, in decimal."""
+
+    @property
+    def machine_type(self) -> str:
+        """The bare machine type, as in ``tpu7x-standard-4t``."""
+
+    def attributes(self) -> Mapping[str, str]:
+        """The metadata attributes as the metadata server shows them now."""
+
+    def write_serial(self, text: str) -> None:
+        """Write to serial port 1, which a person reads with ``gcloud``."""
+
+    def set_guest_attribute(self, namespace: str, key: str, value: str) -> None:
+        """Write a guest attribute, which a person reads with ``gcloud``."""
+
+
+class Guest(Protocol):
+    """What runs in a VM. All methods return at once; work goes on the clock or elsewhere."""
+
+    def power_on(self) -> None:
+        """The VM has begun to run (first boot, start, reset, restart)."""
+
+    def power_off(self) -> None:
+        """The VM is being stopped, reset or deleted; called once for each `power_on`."""
+
+    def metadata_changed(self) -> None:
+        """`Machine.attributes` shows something new."""
+
+
+GuestFactory = Callable[[Machine], Guest]
