@@ -1,8 +1,8 @@
 """The seam between the simulated Compute Engine and the software that runs inside its VMs.
 
 The simulator owns the VM (`Machine`); what is booted on it is a `Guest`, which sees of the VM what
-a real guest sees: its metadata, its serial port, its guest attributes. A guest object stands for the
-VM's boot disk too: it lives through stop, start and reset, and a recreated VM gets a new one.
+a real guest sees: its metadata, its serial port, its guest attributes. A guest object stands for
+the VM's boot disk too: it lives through stop, start and reset, and a recreated VM gets a new one.
 """
 
 from __future__ import annotations

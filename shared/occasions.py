@@ -1,8 +1,8 @@
 """What wakes a step: a push envelope becomes an `Occasion`.
 
 Two kinds of message come in (docs/how-it-works.md): our own (`Message`, from the relay, the sweep,
-a step, the replay tool) and a Cloud Logging entry as a log sink publishes it. An occasion says where
-to look and why; it never says what to do.
+a step, the replay tool) and a Cloud Logging entry as a log sink publishes it. An occasion says
+where to look and why; it never says what to do.
 """
 
 from __future__ import annotations
