@@ -1,0 +1,355 @@
+#!/bin/bash
+# Joins this TPU VM to its Kubernetes cluster. Compute Engine runs it at every boot.
+#
+# It waits for as long as need be until tpu-functions has written a bootstrap token to the VM's
+# metadata, then runs `kubeadm join`. What it does or waits for: one line for each change on the
+# serial console, in /var/log/tpu-functions-startup.log and in the guest attribute
+# tpu-functions/join-state. See docs/reference/startup-script.md.
+set -Eeuo pipefail
+
+readonly KUBERNETES_MINOR=@KUBERNETES_MINOR@
+readonly PROJECT=@PROJECT@
+readonly ZONE=@ZONE@
+readonly NODE_LABELS=@NODE_LABELS@
+readonly NODE_TAINTS=@NODE_TAINTS@
+
+readonly ROOT="${TNG_ROOT:-}" # the file system's root, other than in tests
+readonly METADATA="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance"
+readonly REPOSITORY="https://pkgs.k8s.io/core:/stable:/v$KUBERNETES_MINOR/deb/"
+readonly LOG="$ROOT/var/log/tpu-functions-startup.log"
+readonly KUBELET_CONF="$ROOT/etc/kubernetes/kubelet.conf"
+readonly JOIN_CONFIG="$ROOT/run/tpu-functions/join.yaml"
+readonly TRIES_PER_TOKEN=2
+readonly CHANGE_TIMEOUT_S=300 # the metadata server answers then, changed or not
+readonly MAX_DELAY_S=60
+
+readonly EXIT_FAILED=1 EXIT_UNUSABLE_IMAGE=2 EXIT_RUNNING_ALREADY=3
+
+export DEBIAN_FRONTEND=noninteractive
+
+# --- What is going on ---
+
+STATE=""
+
+# say STATE TEXT: tells of a change; the same words twice in a row are told once.
+say() {
+  local line="$1: $2"
+  [[ $line != "$STATE" ]] || return 0
+  STATE=$line
+  printf 'tpu-functions: %s\n' "$line"
+  printf '%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$line" >>"$LOG"
+  # Guest attributes may be switched off; what they would say stands in the log as well.
+  metadata --max-time 5 --request PUT --data-raw "$line" \
+    "$METADATA/guest-attributes/tpu-functions/join-state" >/dev/null 2>&1 || true
+}
+
+give_up() {
+  say gave-up "$2"
+  exit "$1"
+}
+
+quietly() {
+  "$@" >>"$LOG" 2>&1
+}
+
+DELAY_S=1
+
+# Twice as long each time, at random up to half more: the VMs of a slice do the same things at once.
+back_off() {
+  sleep "${TNG_BACKOFF_S:-$((DELAY_S + RANDOM % (DELAY_S / 2 + 1)))}"
+  DELAY_S=$((DELAY_S * 2 < MAX_DELAY_S ? DELAY_S * 2 : MAX_DELAY_S))
+}
+
+# --- Metadata server ---
+
+# metadata CURL_ARGUMENT...
+metadata() {
+  curl --silent --show-error --fail --noproxy '*' --header 'Metadata-Flavor: Google' "$@"
+}
+
+ETAG=0
+
+# Returns when the VM's attributes differ from those that ETAG stands for, or after a while; fails
+# when the server does not answer. The attributes hold the token: they are not kept.
+wait_for_change() {
+  local headers line value
+  headers=$(metadata --max-time $((CHANGE_TIMEOUT_S + 30)) --dump-header - --output /dev/null \
+    "$METADATA/attributes/?recursive=true&wait_for_change=true&last_etag=$ETAG&timeout_sec=$CHANGE_TIMEOUT_S" \
+    2>/dev/null) || return 1
+  ETAG=0
+  while IFS=$': \r' read -r line value _; do
+    [[ ${line,,} != etag ]] || ETAG=$value
+  done <<<"$headers"
+}
+
+# get_value PATH: prints a value of the metadata server, or nothing when it has none.
+get_value() {
+  local answer
+  answer=$(curl --silent --noproxy '*' --header 'Metadata-Flavor: Google' --max-time 10 \
+    --write-out '\n%{http_code}' "$METADATA/$1") || return 1
+  case ${answer##*$'\n'} in
+    200) printf '%s' "${answer%$'\n'*}" ;;
+    404) ;;
+    *) return 1 ;;
+  esac
+}
+
+VM="" TOKEN="" EXPIRES="" ENDPOINT="" CA_HASH=""
+
+read_metadata() {
+  VM=$(get_value name) && [[ -n $VM ]] || return 1
+  TOKEN=$(get_value attributes/kubeadm-join-token) || return 1
+  EXPIRES=$(get_value attributes/kubeadm-join-token-expires) || return 1
+  ENDPOINT=$(get_value attributes/kubeadm-control-plane-ip) || return 1
+  CA_HASH=$(get_value attributes/kubeadm-ca-hash) || return 1
+}
+
+# api_server TEXT: prints host:port of "host", "host:port", "::1", "[::1]" or "[::1]:port".
+api_server() {
+  local host='[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?' ipv6='[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*'
+  if [[ $1 =~ ^($host|\[$ipv6\])$ ]]; then
+    printf '%s:6443' "$1"
+  elif [[ $1 =~ ^($host|\[$ipv6\]):[0-9]{1,5}$ ]]; then
+    printf '%s' "$1"
+  elif [[ $1 =~ ^$ipv6$ ]]; then
+    printf '[%s]:6443' "$1"
+  else
+    return 1
+  fi
+}
+
+is_expired() {
+  (($(date -u -d "$EXPIRES" +%s) <= $(date -u +%s)))
+}
+
+SPENT="" # a token that has had its tries
+
+# Prints why this VM cannot join with the metadata as it is; nothing when it can.
+find_obstacle() {
+  if [[ -z $TOKEN ]]; then
+    printf 'for a bootstrap token in the metadata of this VM (kubeadm-join-token)'
+  elif [[ -z $EXPIRES || -z $ENDPOINT || -z $CA_HASH ]]; then
+    printf 'for the rest of the metadata (kubeadm-join-token-expires, -control-plane-ip, -ca-hash)'
+  elif [[ ! $TOKEN =~ ^[a-z0-9]{6}\.[a-z0-9]{16}$ ]]; then
+    printf 'for a usable token: kubeadm-join-token is not of the form [a-z0-9]{6}.[a-z0-9]{16}'
+  elif [[ ! $CA_HASH =~ ^sha256:[0-9a-f]{64}$ ]]; then
+    printf 'for a usable CA pin: kubeadm-ca-hash is not sha256:<64 hex digits>'
+  elif ! api_server "$ENDPOINT" >/dev/null; then
+    printf 'for a usable address: kubeadm-control-plane-ip is not a host or host:port'
+  elif ! date -u -d "$EXPIRES" >/dev/null 2>&1; then
+    printf 'for a usable expiry: kubeadm-join-token-expires is not a time'
+  elif [[ $TOKEN == "$SPENT" ]]; then
+    printf 'for another token: %s tries with this one have failed' "$TRIES_PER_TOKEN"
+  elif is_expired; then
+    printf 'for another token: this one expired at %s' "$EXPIRES"
+  fi
+}
+
+wait_for_token() {
+  local obstacle
+  while true; do
+    if wait_for_change && read_metadata; then
+      DELAY_S=1
+      obstacle=$(find_obstacle)
+      [[ -n $obstacle ]] || return 0
+      say waiting "$obstacle"
+    else
+      say waiting "for the metadata server, which does not answer"
+      ETAG=0
+      back_off
+    fi
+  done
+}
+
+# --- What kubeadm needs ---
+
+list_missing_packages() {
+  command -v containerd >/dev/null || echo containerd
+  [[ $(kubelet --version 2>/dev/null) == "Kubernetes v$KUBERNETES_MINOR."* ]] ||
+    echo "kubelet=$KUBERNETES_MINOR.*"
+  [[ $(kubeadm version -o short 2>/dev/null) == "v$KUBERNETES_MINOR."* ]] ||
+    echo "kubeadm=$KUBERNETES_MINOR.*"
+}
+
+add_repository() {
+  local key=/etc/apt/keyrings/kubernetes.asc list=$ROOT/etc/apt/sources.list.d/kubernetes.list
+  mkdir -p "$ROOT${key%/*}" "${list%/*}" &&
+    quietly curl --silent --show-error --fail --location --max-time 60 \
+      --output "$ROOT$key" "${REPOSITORY}Release.key" &&
+    echo "deb [signed-by=$key] $REPOSITORY /" >"$list" &&
+    chmod 0644 "$ROOT$key" "$list" # apt reads them as another user
+}
+
+install_packages() {
+  local -a packages
+  mapfile -t packages < <(list_missing_packages)
+  ((${#packages[@]} > 0)) || return 0
+  command -v apt-get >/dev/null ||
+    give_up "$EXIT_UNUSABLE_IMAGE" "the image lacks ${packages[*]}, and apt-get to install them"
+  say installing "${packages[*]}"
+  # Unattended upgrades may hold the lock for minutes after a first boot: apt waits for it.
+  add_repository &&
+    quietly apt-get update &&
+    quietly apt-get -o DPkg::Lock::Timeout=600 install --yes --no-install-recommends \
+      --allow-change-held-packages --allow-downgrades "${packages[@]}" &&
+    quietly apt-mark hold kubelet kubeadm
+}
+
+set_up_kernel() {
+  local modules=$ROOT/etc/modules-load.d/tpu-functions.conf settings=$ROOT/etc/sysctl.d/90-tpu-functions.conf
+  mkdir -p "${modules%/*}" "${settings%/*}" &&
+    printf '%s\n' overlay br_netfilter >"$modules" &&
+    printf '%s = 1\n' net.ipv4.ip_forward net.bridge.bridge-nf-call-iptables \
+      net.bridge.bridge-nf-call-ip6tables >"$settings" &&
+    quietly modprobe --all overlay br_netfilter &&
+    quietly sysctl --system &&
+    quietly swapoff --all &&
+    { [[ ! -e $ROOT/etc/fstab ]] ||
+      sed -i -E 's/^[^#].*[[:space:]]swap[[:space:]].*/# &/' "$ROOT/etc/fstab"; }
+}
+
+# The kubelet uses systemd's cgroups, so containerd must too.
+set_up_containerd() {
+  local config=$ROOT/etc/containerd/config.toml
+  if ! containerd config dump 2>/dev/null | grep -q 'SystemdCgroup = true'; then
+    mkdir -p "${config%/*}" &&
+      containerd config default |
+      sed 's/SystemdCgroup = false/SystemdCgroup = true/' >"$config" &&
+      quietly systemctl restart containerd || return 1
+  fi
+  quietly systemctl enable --now containerd
+}
+
+prepare() {
+  install_packages &&
+    set_up_kernel &&
+    set_up_containerd &&
+    quietly systemctl enable kubelet # kubeadm starts it, but not after a reboot
+}
+
+# --- Joining ---
+
+has_joined() {
+  [[ -s $KUBELET_CONF ]]
+}
+
+# quote TEXT: as a YAML scalar that nothing in it can end.
+quote() {
+  printf "'%s'" "${1//\'/\'\'}"
+}
+
+# v1beta3 is all that kubeadm knew before 1.31; from then on it is deprecated, and later gone.
+config_version() {
+  if ((${KUBERNETES_MINOR#*.} < 31)); then echo v1beta3; else echo v1beta4; fi
+}
+
+# kubelet_argument NAME VALUE: an entry of kubeletExtraArgs; nothing when the value is empty.
+kubelet_argument() {
+  [[ -n $2 ]] || return 0
+  case $(config_version) in
+    v1beta3) printf '    %s: %s\n' "$1" "$(quote "$2")" ;;
+    *) printf '    - name: %s\n      value: %s\n' "$1" "$(quote "$2")" ;;
+  esac
+}
+
+render_join_config() {
+  cat <<EOF
+apiVersion: kubeadm.k8s.io/$(config_version)
+kind: JoinConfiguration
+discovery:
+  bootstrapToken:
+    apiServerEndpoint: $(quote "$(api_server "$ENDPOINT")")
+    token: $(quote "$TOKEN")
+    caCertHashes:
+    - $(quote "$CA_HASH")
+nodeRegistration:
+  name: $(quote "$VM")
+  criSocket: unix:///run/containerd/containerd.sock
+  kubeletExtraArgs:
+EOF
+  kubelet_argument cgroup-driver systemd
+  kubelet_argument provider-id "gce://$PROJECT/$ZONE/$VM"
+  kubelet_argument node-labels "$NODE_LABELS"
+  kubelet_argument register-with-taints "$NODE_TAINTS"
+}
+
+remove_join_config() {
+  rm -f "$JOIN_CONFIG"
+}
+
+# Prints what kubeadm said, without the token; its exit status is kubeadm's.
+run_kubeadm_join() {
+  local output status=0
+  (umask 077 && mkdir -p "${JOIN_CONFIG%/*}" && render_join_config >"$JOIN_CONFIG")
+  output=$(kubeadm join --config "$JOIN_CONFIG" 2>&1) || status=$?
+  remove_join_config
+  printf '%s\n' "${output//"${TOKEN#*.}"/<secret>}"
+  return "$status"
+}
+
+# Undoes an attempt, unless the kubelet has got its certificate meanwhile: a node that has joined is
+# never wiped.
+reset_node() {
+  quietly systemctl stop kubelet || true
+  if has_joined; then
+    quietly systemctl start kubelet
+  else
+    quietly kubeadm reset --force || true
+  fi
+}
+
+has_leftovers() {
+  [[ -e $ROOT/etc/kubernetes/bootstrap-kubelet.conf || -e $ROOT/etc/kubernetes/pki/ca.crt ]]
+}
+
+# try_to_join NUMBER
+try_to_join() {
+  local output reason
+  say joining "$(api_server "$ENDPOINT") as $VM, try $1 of $TRIES_PER_TOKEN with this token"
+  if output=$(run_kubeadm_join); then
+    printf '%s\n' "$output" >>"$LOG"
+    return 0
+  fi
+  printf '%s\n' "$output" >>"$LOG"
+  reset_node
+  has_joined && return 0
+  reason=$(grep -m 1 '^error' <<<"$output" || tail -n 1 <<<"$output")
+  say failed "kubeadm join: ${reason:0:400}"
+  return 1
+}
+
+join_with_token() {
+  local try
+  for ((try = 1; try <= TRIES_PER_TOKEN; try++)); do
+    ! is_expired || return 1
+    try_to_join "$try" && return 0
+    ((try == TRIES_PER_TOKEN)) || back_off
+  done
+  SPENT=$TOKEN
+  return 1
+}
+
+main() {
+  mkdir -p "${LOG%/*}" "$ROOT/run"
+  if has_joined; then
+    say joined "before this boot; the kubelet goes on with its own certificate"
+    return 0
+  fi
+  exec {lock}>"$ROOT/run/tpu-functions.lock"
+  flock --nonblock "$lock" ||
+    give_up "$EXIT_RUNNING_ALREADY" "another run of this script is at work on this VM"
+  until prepare; do
+    say waiting "for packages or services, which failed (see $LOG); trying again"
+    back_off
+  done
+  ! has_leftovers || reset_node
+  until
+    wait_for_token
+    join_with_token
+  do true; done
+  say joined "$(api_server "$ENDPOINT") as $VM"
+}
+
+trap 'give_up "$EXIT_FAILED" "line $LINENO failed with $?"' ERR
+trap remove_join_config EXIT
+main
