@@ -1,0 +1,1 @@
+"""The daemon in the cluster: turns Kubernetes watches into occasions in the steps' inboxes."""

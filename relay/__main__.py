@@ -1,0 +1,95 @@
+"""``python -m relay``: the process around the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+
+import structlog
+from google.auth.credentials import Credentials
+
+from relay import logs
+from relay.api import CannotConnect, KubernetesApi
+from relay.daemon import Relay
+from relay.health import serve
+from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
+from relay.settings import InvalidSettings, Settings, read_settings
+from relay.watch import Timing
+
+EXIT_CANNOT_START = 2
+"""Settings or surroundings are wrong; the last line of the log names which."""
+
+_LOG = structlog.get_logger()
+
+
+class _CannotStart(Exception):
+    pass
+
+
+def main() -> int:
+    """Run until SIGTERM or SIGINT; the exit status."""
+    logs.configure()
+    try:
+        settings = read_settings(os.environ)
+        credentials = find_credentials()
+        asyncio.run(_run(settings, credentials))
+    except (InvalidSettings, NoCredentials, _CannotStart) as error:
+        _LOG.critical(f"cannot start: {error}")
+        return EXIT_CANNOT_START
+    return 0
+
+
+async def _run(settings: Settings, credentials: Credentials) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    api = await _connect(settings)
+    publisher = PubSubPublisher(settings.project, settings.topic_prefix, credentials, _now)
+    relay = Relay(
+        api,
+        publisher,
+        cluster_id=settings.cluster_id,
+        now=_now,
+        monotonic=time.monotonic,
+        rng=random.Random(),
+        timing=Timing(),
+    )
+    try:
+        runner, port = await serve(relay.health, settings.port)
+    except OSError as error:
+        raise _CannotStart(f"PORT={settings.port}: {error}") from error
+    _LOG.info("started", port=port, project=settings.project, topic_prefix=settings.topic_prefix)
+    try:
+        await relay.run(stop)
+    finally:
+        await runner.cleanup()
+        await publisher.close()
+        await api.close()
+    _LOG.info("ended")
+
+
+async def _connect(settings: Settings) -> KubernetesApi:
+    api = KubernetesApi(settings.kubeconfig)
+    try:
+        await api.connect()
+    except CannotConnect as error:
+        where = (
+            f"KUBECONFIG={settings.kubeconfig}"
+            if settings.kubeconfig
+            else ("KUBECONFIG is not set, and this is no pod of a cluster")
+        )
+        raise _CannotStart(f"{where}: {error}") from error
+    return api
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

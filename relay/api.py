@@ -1,0 +1,101 @@
+"""The Kubernetes API as the relay needs it: GET, with the answer as it comes off the wire.
+
+The kubernetes client settles credentials, TLS and proxies; its models are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import aiohttp
+import yaml
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+
+_MOST_DETAIL = 500
+
+
+class Refused(Exception):
+    """The API server has said no: an HTTP error, or an ERROR event in a watch."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status} {message}")
+        self.status = status
+
+
+class CannotConnect(Exception):
+    """The configuration of the connection to the cluster is missing or makes no sense."""
+
+
+API_FAILURES = (Refused, CannotConnect, aiohttp.ClientError, TimeoutError, OSError, ValueError)
+"""What a request may end with that the next one may not: all of them, an answer that is no JSON
+included, are reasons to try again later."""
+
+
+class KubernetesApi:
+    """A connection to one cluster; `close` it at the end."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        """``kubeconfig`` is a path, or empty for the pod's own service account."""
+        self._kubeconfig = kubeconfig
+        self._configuration = Configuration()
+        self._client: ApiClient | None = None
+
+    async def connect(self) -> None:
+        """Read the configuration. Raises `CannotConnect`."""
+        await self._load()
+        self._client = ApiClient(self._configuration)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._client is not None:
+            await self._client.close()
+
+    @asynccontextmanager
+    async def get(
+        self, path: str, query: Mapping[str, str], timeout: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer to a GET, its body unread.
+
+        Raises `Refused` for anything but 200, and what aiohttp raises for what happens on the way.
+        """
+        assert self._client is not None
+        request = await self._client.param_serialize(
+            "GET",
+            path,
+            query_params=list(query.items()),
+            header_params={"Accept": "application/json"},
+            auth_settings=["BearerToken"],
+        )
+        answer = await self._client.call_api(*request, _request_timeout=timeout)
+        async with answer.response as response:
+            if response.status == HTTPStatus.UNAUTHORIZED and self._kubeconfig:
+                await (
+                    self._load()
+                )  # a token of a credential plugin has run out; the next GET has it
+            if response.status != HTTPStatus.OK:
+                raise Refused(response.status, _message_of(await response.read()))
+            yield response
+
+    async def _load(self) -> None:
+        try:
+            if self._kubeconfig:
+                await load_kube_config(self._kubeconfig, client_configuration=self._configuration)
+            else:
+                load_incluster_config(self._configuration)
+        except (ConfigException, OSError, yaml.YAMLError) as error:
+            raise CannotConnect(str(error)) from error
+
+
+def _message_of(body: bytes) -> str:
+    """What a ``Status`` says, or the first words of whatever else has come."""
+    text = body.decode(errors="replace")
+    try:
+        status = json.loads(text)
+    except ValueError:
+        return text[:_MOST_DETAIL].strip()
+    message = status.get("message") if isinstance(status, dict) else None
+    return str(message or text)[:_MOST_DETAIL]

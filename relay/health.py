@@ -1,0 +1,101 @@
+"""``/healthz``, ``/readyz`` and ``/metrics`` over HTTP.
+
+``/healthz`` is for the liveness probe: 503 when a watch is stuck, or no answer when the relay hangs;
+then a restart helps. While the API server or Pub/Sub is away it is 200: a restart would not help.
+``/readyz`` is 200 when every kind has been listed and is being watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+
+from relay import metrics
+from relay.outbox import INBOXES, Kind, Outbox
+from relay.pulse import Pulse
+from relay.watch import Timing
+
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Health:
+    """What the probes are told, from the watches' pulses."""
+
+    def __init__(self, pulses: Mapping[Kind, Pulse], outbox: Outbox, timing: Timing) -> None:
+        self._pulses = pulses
+        self._outbox = outbox
+        self._timing = timing
+
+    def list_stuck(self) -> list[str]:
+        """One line for each watch of which nothing at all is heard any more."""
+        return [
+            f"{kind}: stuck: nothing heard for {pulse.silence_s():.0f} s"
+            for kind, pulse in self._pulses.items()
+            if pulse.silence_s() > self._timing.stuck_s
+        ]
+
+    def list_not_ready(self) -> list[str]:
+        """One line for each kind that is not listed yet, or not being watched."""
+        return [
+            line for kind, pulse in self._pulses.items() if (line := self._unready(kind, pulse))
+        ]
+
+    def update_metrics(self) -> None:
+        """Set the gauges to what is so now."""
+        for kind, pulse in self._pulses.items():
+            metrics.SILENCE.labels(kind).set(pulse.silence_s())
+            metrics.WITHOUT_CONTACT.labels(kind).set(pulse.without_contact_s())
+        for step in INBOXES:
+            metrics.UNTOLD.labels(step).set(self._outbox.count_untold(step))
+        metrics.GROUPS.set(self._outbox.group_count)
+        metrics.NODES.set(self._outbox.node_count)
+
+    def _unready(self, kind: str, pulse: Pulse) -> str:
+        if not pulse.listed:
+            return f"{kind}: not listed yet"
+        if pulse.without_contact_s() > self._timing.silent_s:
+            return f"{kind}: no contact with the API server for {pulse.without_contact_s():.0f} s"
+        return ""
+
+
+async def serve(health: Health, port: int) -> tuple[web.AppRunner, int]:
+    """Listen on all addresses; the runner (to clean up) and the port. Raises `OSError`."""
+    app = web.Application()
+    app.add_routes(
+        [
+            web.get("/healthz", _probe(health.list_stuck)),
+            web.get("/readyz", _probe(health.list_not_ready)),
+            web.get("/metrics", _metrics(health)),
+        ]
+    )
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.TCPSite(runner, None, port)
+    try:
+        await site.start()
+    except OSError:
+        await runner.cleanup()
+        raise
+    return runner, runner.addresses[0][1]
+
+
+def _probe(list_problems: Callable[[], list[str]]) -> _Handler:
+    async def answer(_request: web.Request) -> web.Response:
+        problems = list_problems()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+        return web.Response(status=status, text="\n".join(problems or ["ok"]) + "\n")
+
+    return answer
+
+
+def _metrics(health: Health) -> _Handler:
+    async def answer(_request: web.Request) -> web.Response:
+        health.update_metrics()
+        body = generate_latest(REGISTRY)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return answer

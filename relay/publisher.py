@@ -1,0 +1,144 @@
+"""Messages into Pub/Sub topics: one call at a time for each topic, and no memory of its own.
+
+The client's batching publisher is not used: it holds messages in threads and futures, of which an
+outage makes more and more. Here a call is made, awaited, and over; what failed goes back to the
+outbox, which knows when to try again and what has become moot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import google.auth
+import structlog
+from google.api_core.exceptions import GoogleAPIError
+from google.auth.credentials import AnonymousCredentials, Credentials
+from google.auth.exceptions import GoogleAuthError
+from google.pubsub_v1.services.publisher import PublisherAsyncClient
+from google.pubsub_v1.types import PubsubMessage
+
+from relay import metrics
+from relay.outbox import INBOXES, Publication
+from shared.names import topic_id
+
+CALL_TIMEOUT_S = 10.0
+_SCOPES = ("https://www.googleapis.com/auth/pubsub",)
+_MOST_DETAIL = 500
+_LOG = structlog.get_logger()
+
+
+class NoCredentials(Exception):
+    """Nothing says as whom to publish."""
+
+
+def find_credentials() -> Credentials:
+    """As whom to publish: the application default credentials; nobody to an emulator.
+
+    Raises `NoCredentials`. May ask the metadata server, so takes seconds where there is none.
+    """
+    if os.environ.get("PUBSUB_EMULATOR_HOST"):
+        return AnonymousCredentials()
+    try:
+        return google.auth.default(scopes=_SCOPES)[0]
+    except GoogleAuthError as error:
+        raise NoCredentials(str(error)) from error
+
+
+class PubSubPublisher:
+    """Publishes to the steps' inboxes of one project.
+
+    ``PUBSUB_EMULATOR_HOST`` leads to an emulator instead, as with every Pub/Sub client.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        topic_prefix: str,
+        credentials: Credentials,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._topics = {
+            step: f"projects/{project}/topics/{topic_id(topic_prefix, step)}" for step in INBOXES
+        }
+        self._credentials = credentials
+        self._now = now
+        self._client: PublisherAsyncClient | None = None
+
+    async def publish(
+        self, publications: Sequence[Publication], cluster_id: str
+    ) -> list[Publication]:
+        """Publish all, each topic's in one call, and return those that could not be."""
+        by_step: dict[str, list[Publication]] = {}
+        for publication in publications:
+            by_step.setdefault(publication.step, []).append(publication)
+        if self._client is None:
+            self._client = PublisherAsyncClient(credentials=self._credentials)
+        calls = [
+            self._publish(self._client, step, batch, cluster_id) for step, batch in by_step.items()
+        ]
+        failed = [publication for part in await asyncio.gather(*calls) for publication in part]
+        if failed:
+            # A channel that has failed waits up to two minutes before it connects again; a new one
+            # connects at once, and the outbox sees to the gaps.
+            await self.close()
+        return failed
+
+    async def close(self) -> None:
+        """Close the connection; the next message opens a new one."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.transport.close()
+
+    async def _publish(
+        self,
+        client: PublisherAsyncClient,
+        step: str,
+        publications: list[Publication],
+        cluster_id: str,
+    ) -> list[Publication]:
+        messages = [
+            PubsubMessage(
+                data=publication.message.encode(),
+                attributes=publication.message.attributes(cluster_id),
+            )
+            for publication in publications
+        ]
+        try:
+            with metrics.PUBLISH_DURATION.labels(step).time():
+                await client.publish(
+                    topic=self._topics[step], messages=messages, retry=None, timeout=CALL_TIMEOUT_S
+                )
+        except (GoogleAPIError, GoogleAuthError) as error:
+            metrics.FAILED.labels(step).inc(len(publications))
+            _LOG.warning(
+                "could not publish",
+                topic=self._topics[step],
+                messages=len(publications),
+                detail=f"{type(error).__name__}: {error}"[:_MOST_DETAIL],
+            )
+            return publications
+        self._count(step, publications)
+        return []
+
+    def _count(self, step: str, publications: list[Publication]) -> None:
+        now = self._now()
+        metrics.PUBLISHED.labels(step).inc(len(publications))
+        for publication in publications:
+            reaction = now - publication.message.at
+            metrics.REACTION.labels(step).observe(max(0.0, reaction.total_seconds()))
+            _log_publication(publication)
+
+
+def _log_publication(publication: Publication) -> None:
+    message = publication.message
+    _LOG.info(
+        "published",
+        step=publication.step,
+        group=f"{message.namespace}/{message.name}",
+        uid=message.uid,
+        cause=message.cause,
+        nodes=len(message.nodes),
+    )

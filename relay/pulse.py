@@ -1,0 +1,47 @@
+"""How a watch is doing, so that a stuck one can be told from a quiet one and from one cut off.
+
+- *Quiet*: connected; the server closes every watch after a known time at the latest and usually
+  sends bookmarks before, so something is heard of it even when nothing happens.
+- *Cut off*: the API server cannot be reached, or refuses. The watch tries again and again; each
+  answer, even a refused connection, shows that it is alive. A restart would not help.
+- *Stuck*: nothing at all is heard for longer than the server and the read time-out allow: the other
+  end has gone without a word, again and again, or the relay itself hangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+Monotonic = Callable[[], float]
+"""Seconds on a clock that is never set."""
+
+
+@dataclass
+class Pulse:
+    """The signs of life of one watch. Times are in seconds on ``clock``."""
+
+    clock: Monotonic
+    listed: bool = False
+    """Whether a whole list has come since the start."""
+    _heard_at: float = field(init=False)
+    _contact_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._heard_at = self._contact_at = self.clock()
+
+    def contact(self) -> None:
+        """The API server has answered the question: a list, an event, a bookmark, an end in order."""
+        self._heard_at = self._contact_at = self.clock()
+
+    def refusal(self) -> None:
+        """Something has answered, if only that the API server is not there or says no."""
+        self._heard_at = self.clock()
+
+    def silence_s(self) -> float:
+        """Seconds since the last sign of life of any kind."""
+        return self.clock() - self._heard_at
+
+    def without_contact_s(self) -> float:
+        """Seconds since the API server was last of use."""
+        return self.clock() - self._contact_at

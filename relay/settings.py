@@ -1,0 +1,102 @@
+"""The relay's settings: environment variables, read once at the start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class InvalidSettings(Exception):
+    """One or more variables are missing or wrong; the text names each and says what it must be."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the relay is told from outside."""
+
+    project: str
+    topic_prefix: str
+    kubeconfig: str
+    cluster_id: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable. ``default`` is ``None`` when there is none."""
+
+    name: str
+    default: str | None
+    meaning: str
+    pattern: str
+    must_be: str
+
+    def problem(self, value: str | None) -> str:
+        """What is wrong with the value, empty when nothing is."""
+        if value is None:
+            return f"{self.name} is not set: it must be {self.must_be}"
+        if not re.fullmatch(self.pattern, value):
+            return f"{self.name}={value!r} is wrong: it must be {self.must_be}"
+        return ""
+
+
+VARIABLES = {
+    "project": Variable(
+        "PUBSUB_PROJECT",
+        None,
+        "The Google Cloud project of the topics.",
+        r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]",
+        "the id of a Google Cloud project",
+    ),
+    "topic_prefix": Variable(
+        "TOPIC_PREFIX",
+        "tpu-functions-",
+        "What the ids of the topics begin with: the inbox of `create_resources` is"
+        " `<prefix>create-resources`.",
+        r"[A-Za-z][\w.~+%-]{0,199}",
+        "the beginning of a Pub/Sub topic id: a letter, then letters, digits and -_.~+%",
+    ),
+    "kubeconfig": Variable(
+        "KUBECONFIG",
+        "",
+        "A kubeconfig file; without it, the pod's service account is used.",
+        r".*",
+        "the path of a kubeconfig file",
+    ),
+    "cluster_id": Variable(
+        "CLUSTER_ID",
+        "",
+        "The cluster, as an attribute of each message; without it, the uid of the namespace"
+        " kube-system, read once at the start.",
+        r"[\w.-]{0,63}",
+        "at most 63 letters, digits and -_.",
+    ),
+    "port": Variable(
+        "PORT",
+        "8080",
+        "Where `/healthz`, `/readyz` and `/metrics` are served. 0: any free port (the log says which).",
+        r"\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]",
+        "a port number, 0 to 65535",
+    ),
+}
+"""The field of `Settings` that each variable fills."""
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """The settings. An empty variable counts as not set. Raises `InvalidSettings`."""
+    values = {
+        field: environ.get(variable.name) or variable.default
+        for field, variable in VARIABLES.items()
+    }
+    problems = [VARIABLES[field].problem(value) for field, value in values.items()]
+    if any(problems):
+        raise InvalidSettings("; ".join(problem for problem in problems if problem))
+    texts = {field: value or "" for field, value in values.items()}
+    return Settings(
+        project=texts["project"],
+        topic_prefix=texts["topic_prefix"],
+        kubeconfig=texts["kubeconfig"],
+        cluster_id=texts["cluster_id"],
+        port=int(texts["port"]),
+    )
