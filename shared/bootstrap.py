@@ -266,3 +266,11 @@ def render_startup_script(
             raise ValueError(f"{name} of the startup script has an unusable character: {value!r}")
         script = script.replace(f"@{name}@", shlex.quote(value))
     return script
+
+
+def find_token(metadata: Mapping[str, str]) -> Token | None:
+    """The token in a VM's metadata; ``None`` when there is none that can be read."""
+    try:
+        return parse_token(metadata.get(TOKEN_KEY, ""), metadata.get(TOKEN_EXPIRY_KEY, ""))
+    except ValueError:
+        return None

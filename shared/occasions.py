@@ -7,17 +7,31 @@ where to look and why; it never says what to do.
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from shared.names import KIND
+from shared.when import parse_time
 
 MESSAGE_VERSION = 1
 MAX_NAMES = 100
 """Names of Nodes or VMs in one message; more names make more messages."""
+SWEEP_KIND = "Sweep"
+"""What the Scheduler publishes every minute: ``{"version": 1, "kind": "Sweep"}``."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_VERSION_PREFIX = re.compile(r"^(v1|beta|alpha)\.")
+_RESOURCE_NAME = re.compile(r"^tng-.*-[0-9a-f]{8}$")
+_VM_NAME = re.compile(r"^tng-.*-[0-9a-f]{8}-[a-z0-9]{4}$")
+_PATH = re.compile(
+    r"^projects/(?P<project>[^/]+)/"
+    r"(?:global|(?:zones|regions)/(?P<location>[^/]+))/"
+    r"(?:instances|instanceTemplates|instanceGroupManagers|resourcePolicies)/(?P<name>[^/]+)$"
+)
 
 
 class Cause(StrEnum):
@@ -69,3 +83,241 @@ class Message:
     def attributes(self, cluster: str) -> dict[str, str]:
         """The message's attributes: enough for a person to filter by."""
         return {"cluster": cluster, "cause": str(self.cause)}
+
+
+@dataclass(frozen=True)
+class LogEvent:
+    """What an audit log entry says: ``method`` without its API version, ``name`` the resource's.
+
+    ``location`` is the zone or region (empty: global). ``has_failed`` is set when the operation
+    ended badly. ``words`` is what the entry itself says of the cause, for a person.
+    """
+
+    method: str
+    project: str
+    location: str
+    name: str
+    has_failed: bool = False
+    words: str = ""
+
+    @property
+    def concerns_vm(self) -> bool:
+        return self.method.startswith("compute.instances.")
+
+    @property
+    def resource_name(self) -> str:
+        """The name that the group's resources bear: a VM's name without its random end."""
+        return self.name.rsplit("-", 1)[0] if self.concerns_vm else self.name
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """Where to look, and why: from a message of ours or from an entry of the audit log."""
+
+    cause: str
+    at: datetime
+    message: Message | None = None
+    event: LogEvent | None = None
+
+    @property
+    def is_sync(self) -> bool:
+        return self.message is not None and self.message.cause is Cause.SYNC
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of Nodes that have changed."""
+        return self.message.nodes if self.message else ()
+
+    @property
+    def vms(self) -> tuple[str, ...]:
+        """Names of VMs that something has happened to."""
+        if self.event is not None:
+            return (self.event.name,) if self.event.concerns_vm else ()
+        return self.message.vms if self.message else ()
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One push: what it says, and what Pub/Sub says about it. ``attempt`` is 0 when not given.
+
+    ``occasion`` is ``None`` for an entry that wakes nobody; ``note`` then says why.
+    """
+
+    message_id: str
+    attempt: int
+    published: datetime | None
+    occasion: Occasion | None
+    note: str = ""
+
+
+class PoisonError(Exception):
+    """A message that can never be understood; the text names its id and what would be right."""
+
+
+def decode(body: bytes) -> Delivery:
+    """Read a push request's body. Raises `PoisonError`."""
+    envelope = _json(body, "the push request")
+    message = envelope.get("message")
+    if not isinstance(message, dict):
+        raise PoisonError("the push request has no 'message'; it must be a Pub/Sub push envelope")
+    message_id = str(message.get("messageId") or message.get("message_id") or "unknown")
+    published = _find_time(message.get("publishTime") or message.get("publish_time"))
+    data = _data(message, message_id)
+    document = _json(data, f"message {message_id}")
+    attempt = envelope.get("deliveryAttempt")
+    occasion, note = _occasion(document, message_id, published)
+    return Delivery(
+        message_id, attempt if isinstance(attempt, int) else 0, published, occasion, note
+    )
+
+
+def _json(raw: bytes, what: str) -> dict[str, Any]:
+    try:
+        document = json.loads(raw)
+    except ValueError as error:
+        raise PoisonError(f"{what} is no JSON: {error}; it must be a JSON object") from error
+    if not isinstance(document, dict):
+        raise PoisonError(f"{what} is {type(document).__name__}; it must be a JSON object")
+    return document
+
+
+def _data(message: dict[str, Any], message_id: str) -> bytes:
+    try:
+        return base64.b64decode(message.get("data") or "", validate=True)
+    except (ValueError, TypeError) as error:
+        raise PoisonError(f"message {message_id}: 'data' is no base64: {error}") from error
+
+
+def _find_time(text: Any) -> datetime | None:
+    try:
+        return parse_time(text) if text else None
+    except (ValueError, TypeError):
+        return None
+
+
+def _occasion(
+    document: dict[str, Any], message_id: str, published: datetime | None
+) -> tuple[Occasion | None, str]:
+    if "protoPayload" in document or "logName" in document:
+        return _read_log_entry(document)
+    return _read_message(document, message_id, published), ""
+
+
+def _read_message(
+    document: dict[str, Any], message_id: str, published: datetime | None
+) -> Occasion:
+    version, kind = document.get("version"), document.get("kind")
+    if version != MESSAGE_VERSION:
+        raise PoisonError(
+            f"message {message_id}: version {version!r} is not known; it must be {MESSAGE_VERSION}"
+        )
+    at = _find_time(document.get("at")) or published
+    if kind == SWEEP_KIND:
+        return Occasion(SWEEP_KIND, at or _EPOCH)
+    if kind != KIND:
+        raise PoisonError(
+            f"message {message_id}: kind {kind!r} is not known; it must be {KIND} or {SWEEP_KIND}"
+        )
+    if at is None:
+        raise PoisonError(f"message {message_id}: 'at' must be an RFC 3339 time")
+    fields = {name: _text(document, name, message_id) for name in ("namespace", "name")}
+    cause = document.get("cause", "")
+    known = cause in set(Cause)
+    message = Message(
+        **fields,
+        uid=str(document.get("uid") or ""),
+        cause=Cause(cause) if known else Cause.FORWARDED,
+        at=at,
+        nodes=_names(document, "nodes", message_id),
+        vms=_names(document, "vms", message_id),
+    )
+    return Occasion(str(cause), at, message=message)
+
+
+def _text(document: dict[str, Any], name: str, message_id: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or not value or "/" in value:
+        raise PoisonError(f"message {message_id}: {name!r} must be a name, not {value!r}")
+    return value
+
+
+def _names(document: dict[str, Any], name: str, message_id: str) -> tuple[str, ...]:
+    value = document.get(name, [])
+    right = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+    if not right or len(value) > MAX_NAMES:
+        raise PoisonError(
+            f"message {message_id}: {name!r} must be a list of at most {MAX_NAMES} names"
+        )
+    return tuple(value)
+
+
+# An audit entry's way to a step. What is not here wakes nobody: reads, setMetadata and setLabels
+# (our own writes, or none of our business), disks, other services.
+_WAKES = {
+    "compute.resourcePolicies.insert": "create_resources",
+    "compute.instanceTemplates.insert": "create_resources",
+    "compute.regionInstanceTemplates.insert": "create_resources",
+    "compute.instanceGroupManagers.insert": "create_resources",
+    "compute.instanceGroupManagers.patch": "create_resources",
+    "compute.instanceGroupManagers.update": "create_resources",
+    "compute.instanceGroupManagers.resize": "create_resources",
+    "compute.instanceGroupManagers.setInstanceTemplate": "create_resources",
+    "compute.instanceGroupManagers.deleteInstances": "create_resources",
+    "compute.instanceGroupManagers.recreateInstances": "create_resources",
+    "compute.resourcePolicies.delete": "tear_down",
+    "compute.instanceTemplates.delete": "tear_down",
+    "compute.regionInstanceTemplates.delete": "tear_down",
+    "compute.instanceGroupManagers.delete": "tear_down",
+    "compute.instances.insert": "inject_token",
+    "compute.instances.start": "inject_token",
+    "compute.instances.reset": "inject_token",
+    "compute.instances.automaticRestart": "inject_token",
+    "compute.instances.stop": "label_node",
+    "compute.instances.delete": "label_node",
+    "compute.instances.preempted": "label_node",
+    "compute.instances.hostError": "label_node",
+    "compute.instances.terminateOnHostMaintenance": "label_node",
+    "compute.instances.guestTerminate": "label_node",
+    "compute.instances.instanceManagerHaltForRestart": "label_node",
+    "compute.instances.repair.recreateInstance": "label_node",
+}
+_WAKES_WHEN_FAILED = {
+    "compute.instances.insert": "create_resources",
+    "compute.instances.start": "label_node",
+    "compute.instances.reset": "label_node",
+}
+
+
+def find_step(event: LogEvent) -> str | None:
+    """The step that an entry wakes, or ``None``."""
+    name = _VM_NAME if event.concerns_vm else _RESOURCE_NAME
+    if not name.match(event.name):
+        return None
+    if event.has_failed and event.method in _WAKES_WHEN_FAILED:
+        return _WAKES_WHEN_FAILED[event.method]
+    return _WAKES.get(event.method)
+
+
+def _read_log_entry(entry: dict[str, Any]) -> tuple[Occasion | None, str]:
+    payload = entry.get("protoPayload") or {}
+    operation = entry.get("operation") or {}
+    method = _VERSION_PREFIX.sub("", payload.get("methodName") or "")
+    if payload.get("serviceName") != "compute.googleapis.com":
+        return None, f"an entry of {payload.get('serviceName') or 'no service'}"
+    if not operation.get("last"):
+        return None, f"{method}: not the end of an operation"
+    path = _PATH.match(payload.get("resourceName") or "")
+    if path is None:
+        return None, f"{method}: no resource that has steps"
+    status = payload.get("status") or {}
+    labels = (entry.get("resource") or {}).get("labels") or {}
+    event = LogEvent(
+        method=method,
+        project=labels.get("project_id") or path["project"],
+        location=path["location"] or "",
+        name=path["name"],
+        has_failed=bool(status.get("code")),
+        words=str(status.get("message") or ""),
+    )
+    at = _find_time(entry.get("timestamp")) or _EPOCH
+    return Occasion(method, at, event=event), ""

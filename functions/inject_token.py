@@ -1,0 +1,237 @@
+"""inject_token: every VM that is to join gets a bootstrap token of its own.
+
+Occasions: the end of a VM's insert, start or reset, or its automatic restart; SYNC, which lists the
+group's VMs in one call and hands those that need something to this step's own inbox in batches.
+
+For each VM named: the stale Node of its predecessor away, a token into its metadata by one
+setMetadata, then the token's Secret. The metadata is the record: what it says is made valid, and a
+repeat makes the same Secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from shared.bootstrap import Token, ca_hash, find_token, join_metadata, new_token
+from shared.errors import REASONS, CallError, Reason
+from shared.gce import Instance
+from shared.names import TOKEN_KEY
+from shared.node_group import NodeGroup
+from shared.nodes import Node, parse_node
+from shared.occasions import Cause, Occasion
+from shared.plan import (
+    Action,
+    CreateSecret,
+    DeleteNode,
+    Derive,
+    Plan,
+    Send,
+    SetMetadata,
+    Work,
+    WriteStatus,
+)
+from shared.settings import Settings
+from shared.status import Status, Type
+from shared.step import Step, message_about
+
+BATCH = 20
+"""VMs in one message to the own inbox."""
+MIN_LEFT = timedelta(minutes=10)
+"""A token with less time left is replaced if its VM has not joined."""
+UNUSED_AFTER = timedelta(minutes=2)
+"""A token this old whose VM has not joined may lack its Secret (we may have died in between)."""
+LIFE = timedelta(hours=1)
+CAN_JOIN = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
+
+
+@dataclass(frozen=True)
+class Vm:
+    """A VM of the group and the Node of its name, as far as they exist."""
+
+    instance: Instance
+    node: Node | None
+    token: Token | None
+    """What its metadata says; ``None`` if nothing, or nothing that can be read."""
+
+    @property
+    def has_joined(self) -> bool:
+        """Its own Node is there, not one that a predecessor of its name has left behind."""
+        return self.node is not None and not self.node_is_stale
+
+    @property
+    def node_is_stale(self) -> bool:
+        """The Node is older than the VM; or than its last start, and our key is gone with the disk.
+
+        A VM made anew can have the old name and even the old id. A rebooted one keeps its metadata.
+        """
+        if self.node is None:
+            return False
+        created, started = self.instance.created, self.instance.started
+        if created is not None and self.node.created < created:
+            return True
+        has_lost_key = TOKEN_KEY not in self.instance.metadata
+        return has_lost_key and started is not None and self.node.created < started
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the step has seen; ``vms`` are those named, or all of the group on a SYNC.
+
+    ``fresh`` holds a new token for each VM that may need one: randomness is drawn while looking.
+    """
+
+    group: NodeGroup
+    status: Status
+    occasion: Occasion
+    vms: tuple[Vm, ...] = ()
+    fresh: Mapping[str, Token] = field(default_factory=dict)
+    ca_hash: str = ""
+
+
+def look(work: Work, _settings: Settings) -> Seen:
+    """Read the VMs and the Nodes of their names."""
+    group = work.group
+    seen = Seen(group, work.status, work.occasion)
+    if _is_not_to_join(group):
+        return seen
+    if not work.occasion.vms:
+        return Seen(group, work.status, work.occasion, tuple(_all_vms(work)))
+    vms = tuple(_named_vms(work))
+    return Seen(
+        group,
+        work.status,
+        work.occasion,
+        vms,
+        fresh={vm.instance.name: new_token(work.random_bytes, work.now, LIFE) for vm in vms},
+        ca_hash=ca_hash(work.cluster.get_ca_certificate()),
+    )
+
+
+def decide(seen: Seen, now: datetime) -> Plan:
+    """What is to be done for the VMs that were seen."""
+    if seen.group.deleting is not None:
+        return Plan("Deleting")
+    if _is_not_to_join(seen.group):
+        return Plan("NoBootstrap", (WriteStatus(_not_needed),))
+    if not seen.occasion.vms:
+        return _hand_out(seen, now)
+    actions = [action for vm in seen.vms for action in _provide(seen, vm, now)]
+    return Plan("Injecting" if actions else "NothingToDo", tuple(actions))
+
+
+def report(error: CallError, reason: Reason) -> Derive:
+    """A refusal of the world, as the condition of this step."""
+
+    def derive(group: NodeGroup, known: Status, now: datetime) -> Status:
+        message = f"{error.message} ({error.call}). {REASONS[reason]}"
+        return known.with_condition(
+            Type.TOKENS_INJECTED, False, reason, message, group=group, now=now
+        )
+
+    return derive
+
+
+STEP = Step("inject_token", look, decide, report)
+run = STEP.run
+
+
+def _is_not_to_join(group: NodeGroup) -> bool:
+    return group.deleting is not None or group.spec is None or group.spec.bootstrap is None
+
+
+def _not_needed(group: NodeGroup, known: Status, now: datetime) -> Status:
+    message = "bootstrapKubernetes is not set: the VMs join by other means"
+    return known.with_condition(
+        Type.TOKENS_INJECTED, True, "NotNeeded", message, group=group, now=now
+    )
+
+
+def _named_vms(work: Work) -> Iterator[Vm]:
+    spec, name = work.group.spec, work.group.resource_name
+    assert spec is not None
+    for vm in work.occasion.vms:
+        instance = work.gce.find_instance(spec.project, spec.zone, vm)
+        if instance is None or not instance.is_member_of(spec.zone, name):
+            continue
+        raw = work.cluster.find_node(vm)
+        yield Vm(instance, parse_node(raw) if raw else None, find_token(instance.metadata))
+
+
+def _all_vms(work: Work) -> Iterator[Vm]:
+    spec, name = work.group.spec, work.group.resource_name
+    assert spec is not None
+    nodes = {node.vm: node for node in map(parse_node, work.cluster.list_nodes(name))}
+    for instance in work.gce.list_instances(spec.project, spec.zone, name):
+        if instance.is_member_of(spec.zone, name):
+            yield Vm(instance, nodes.get(instance.name), find_token(instance.metadata))
+
+
+def _provide(seen: Seen, vm: Vm, now: datetime) -> Iterator[Action]:
+    """What one VM needs: nothing, its token made valid, or a new token."""
+    if vm.has_joined or vm.instance.status not in CAN_JOIN:
+        return
+    if vm.node is not None:
+        yield DeleteNode(vm.node.name, vm.node.uid)
+    token = vm.token
+    if token is None or token.expires - now < MIN_LEFT:
+        token = seen.fresh[vm.instance.name]
+        yield SetMetadata(vm.instance, _metadata(seen, vm, token))
+    yield CreateSecret(token, vm.instance.name)
+
+
+def _metadata(seen: Seen, vm: Vm, token: Token) -> dict[str, str]:
+    """All of the VM's metadata, since setMetadata replaces it as a whole."""
+    spec = seen.group.spec
+    assert spec is not None
+    assert spec.bootstrap is not None
+    ours = join_metadata(token, endpoint=spec.bootstrap.endpoint, ca_hash=seen.ca_hash)
+    return {**vm.instance.metadata, **ours}
+
+
+def _hand_out(seen: Seen, now: datetime) -> Plan:
+    needy = [vm.instance.name for vm in seen.vms if _needs_something(vm, now)]
+    sends = tuple(
+        Send("inject_token", message_about(seen.group, Cause.VMS_NEED_TOKENS, now, vms=batch))
+        for batch in _batches(needy)
+    )
+    actions: tuple[Action, ...] = (*sends, WriteStatus(_say(seen, now)))
+    return Plan("HandingOut" if sends else "AllHaveTokens", actions)
+
+
+def _batches(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for start in range(0, len(names), BATCH):
+        yield tuple(names[start : start + BATCH])
+
+
+def _needs_something(vm: Vm, now: datetime) -> bool:
+    if vm.has_joined or vm.instance.status not in CAN_JOIN:
+        return False
+    if vm.token is None or vm.token.expires - now < MIN_LEFT or vm.node_is_stale:
+        return True
+    return now - (vm.token.expires - LIFE) >= UNUSED_AFTER
+
+
+def _say(seen: Seen, now: datetime) -> Derive:
+    """TokensInjected, from the list of a SYNC: every VM has joined or holds a token that lasts."""
+    provided = sum(vm.has_joined or _holds_good_token(vm, now) for vm in seen.vms)
+
+    def derive(group: NodeGroup, known: Status, at: datetime) -> Status:
+        assert group.spec is not None
+        wanted = group.spec.node_count
+        if provided >= wanted:
+            message = f"All {wanted} VMs have a join token or have joined"
+            return known.with_condition(
+                Type.TOKENS_INJECTED, True, "Injected", message, group=group, now=at
+            )
+        message = f"{provided} of {wanted} VMs have a join token or have joined"
+        return known.with_condition(
+            Type.TOKENS_INJECTED, False, Reason.PROVISIONING, message, group=group, now=at
+        )
+
+    return derive
+
+
+def _holds_good_token(vm: Vm, now: datetime) -> bool:
+    return vm.token is not None and vm.token.expires > now

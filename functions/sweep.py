@@ -1,0 +1,115 @@
+"""sweep: once a minute, one list of the groups, and a SYNC for each that somebody must look at.
+
+Compute Engine logs nothing while a BULK group waits for capacity, nor when its links are up, and
+messages can be lost. A group that is not settled gets a SYNC at gaps that grow from a minute to half
+an hour with the time since its last progress; a settled one once an hour, at its own minute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from shared import node_group, status
+from shared.errors import CallError, Reason
+from shared.node_group import NodeGroup
+from shared.occasions import Cause
+from shared.status import GROUP, State, Status, Type
+from shared.step import ACKNOWLEDGED, Answer, Invocation, message_about
+
+TICK = timedelta(minutes=1)
+MAX_GAP = timedelta(minutes=30)
+SETTLED_EVERY_MINUTES = 60
+
+
+def run(invocation: Invocation) -> Answer:
+    """List the groups, and wake the steps that have to look at them."""
+    cluster_id = invocation.cluster.get_cluster_id()
+    now = invocation.runtime.now()
+    groups = woken = failed = 0
+    for raw in invocation.cluster.list_groups():
+        groups += 1
+        group = node_group.parse(raw, cluster_id)
+        for step in decide(group, status.parse(raw.get("status")), now):
+            try:
+                invocation.runtime.publish(step, message_about(group, Cause.SYNC, now))
+                woken += 1
+            except CallError:
+                failed += 1
+    invocation.facts |= {"groups": groups, "woken": woken}
+    if failed:
+        raise CallError("publish", 0, "unreachable", f"{failed} of {woken + failed} SYNCs failed")
+    return Answer(ACKNOWLEDGED, "Swept")
+
+
+def decide(group: NodeGroup, known: Status, now: datetime) -> tuple[str, ...]:
+    """The inboxes that get a SYNC about a group in this minute."""
+    return tuple(_steps(group, known)) if is_due(group, known, now) else ()
+
+
+def is_due(group: NodeGroup, known: Status, now: datetime) -> bool:
+    """Whether this minute is one of the group's."""
+    minute = int(now.timestamp() // 60)
+    if is_settled(group, known):
+        return minute % SETTLED_EVERY_MINUTES == _own_minute(group)
+    waited = now - last_progress(group, known)
+    return any(waited - TICK < point <= waited for point in _points(waited))
+
+
+def is_settled(group: NodeGroup, known: Status) -> bool:
+    """Ready, paused or refused by our own validation, with label and finalizer in place."""
+    if group.deleting is not None or not group.is_owned:
+        return False
+    accepted = known.conditions.get(Type.ACCEPTED)
+    if accepted is not None and accepted.reason == Reason.INVALID_SPEC:
+        return known.observed_generation == group.generation
+    return known.is_true(Type.READY) or (group.is_paused and not _has_begun(known))
+
+
+def last_progress(group: NodeGroup, known: Status) -> datetime:
+    """When something last changed for the better or the worse; trouble that lasts is no change."""
+    moments = [group.created, group.deleting]
+    moments += [condition.since for condition in known.conditions.values()]
+    moments += [
+        resource.trouble.since if resource.trouble else resource.since
+        for resource in known.resources.values()
+    ]
+    moments += [entry.since for entry in known.pending]
+    return max(moment for moment in moments if moment is not None)
+
+
+def _points(until: timedelta) -> Iterator[timedelta]:
+    """After how long a wait somebody looks: each gap an eighth of the wait, within bounds."""
+    point = TICK
+    while point <= until:
+        yield point
+        point += min(MAX_GAP, max(TICK, point / 8))
+
+
+def _own_minute(group: NodeGroup) -> int:
+    digest = hashlib.sha256(group.uid.encode()).digest()
+    return int.from_bytes(digest[:4], "big") % SETTLED_EVERY_MINUTES
+
+
+def _has_begun(known: Status) -> bool:
+    """Whether Compute Engine has been asked for anything: then it is not over yet."""
+    return any(
+        resource.state not in (State.PENDING, State.GONE) for resource in known.resources.values()
+    )
+
+
+def _steps(group: NodeGroup, known: Status) -> Iterator[str]:
+    if group.deleting is not None:
+        yield "tear_down"
+        return
+    if not group.is_owned or not known.is_true(Type.GROUP_READY):
+        yield "create_resources"
+    resource = known.resources.get(GROUP)
+    stands = resource is not None and resource.state is State.READY
+    is_bulk = group.spec is not None and group.spec.is_bulk
+    if not stands or (is_bulk and not known.is_true(Type.GROUP_READY)):
+        return
+    if not known.is_true(Type.NODES_JOINED):
+        yield "inject_token"
+    yield "label_node"

@@ -1,0 +1,301 @@
+"""tear_down: from a deleted TPUNodeGroup to nothing left of it.
+
+Occasions: the group got its deletionTimestamp; a delete of its MIG, template or policy ended; SYNC.
+
+In order: Nodes cordoned (and labelled, so that they are found later), tokens revoked, the MIG with
+its VMs; then template and policy side by side; then the Node objects; then the finalizer. Each
+invocation goes on to the next operation that must be waited for.
+
+Something counts as absent when Compute Engine does not know it and no create of it can be under way:
+the operation that was recorded has ended or is forgotten, or, where none was recorded, the intent is
+older than any invocation can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from shared.bootstrap import find_token
+from shared.errors import REASONS, CallError, Reason, classify
+from shared.gce import Instance, Operation
+from shared.node_group import NodeGroup
+from shared.nodes import Node, parse_node, proof_patch
+from shared.occasions import Cause
+from shared.plan import (
+    Action,
+    Delete,
+    DeleteNode,
+    DeleteSecret,
+    Derive,
+    PatchNode,
+    Plan,
+    RemoveFinalizer,
+    Send,
+    Work,
+    WriteStatus,
+)
+from shared.resources import GROUP_COLLECTION, KINDS, Found
+from shared.settings import Settings
+from shared.status import GROUP, TEMPLATE, Resource, State, Status
+from shared.step import Step, message_about
+
+SURELY_ABSENT_AFTER = timedelta(seconds=150)
+"""An intent without operation that is this old has no create under way: an invocation's calls, the
+lag of Compute Engine and the difference of clocks together are shorter."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the step has seen; ``found`` and ``operations`` hold only what was asked for."""
+
+    group: NodeGroup
+    status: Status
+    found: Mapping[str, Found | None] = field(default_factory=dict)
+    operations: Mapping[str, Operation | None] = field(default_factory=dict)
+    nodes: tuple[Node, ...] = ()
+    instances: tuple[Instance, ...] = ()
+
+    def resource(self, kind: str, now: datetime) -> Resource:
+        """The entry of a resource; one that is missing has been lost: perhaps under way since now."""
+        known = self.status.resources.get(kind)
+        return known or Resource(self.group.resource_name, State.CREATING, now)
+
+
+def look(work: Work, _settings: Settings) -> Seen:
+    """Read what is still there of the group, in the order in which it goes."""
+    group = work.group
+    seen = Seen(group, work.status)
+    if group.deleting is None or not group.has_finalizer or group.spec is None:
+        return seen
+    nodes = tuple(map(parse_node, work.cluster.list_nodes(group.resource_name)))
+    seen = replace(seen, nodes=nodes)
+    if not _is_gone(work.status, GROUP):
+        seen = _look_at(work, seen, GROUP)
+        if seen.found[GROUP] is not None:
+            return _look_at_members(work, seen)
+    for kind in _last_kinds(group):
+        if not _is_gone(work.status, kind) and _may_have_changed(work, kind):
+            seen = _look_at(work, seen, kind)
+    return seen
+
+
+def decide(seen: Seen, now: datetime) -> Plan:
+    """What is to be deleted next."""
+    group = seen.group
+    if group.deleting is None:
+        message = message_about(group, Cause.FORWARDED, now)
+        return Plan("NotDeleted", (Send("create_resources", message),))
+    if not group.has_finalizer:
+        return Plan("NothingOfOurs")
+    if group.spec is None:
+        return _let_go_unread(seen)
+    resources = _advance_all(seen, now)
+    if resources[GROUP].state is not State.GONE:
+        return _delete_group(seen, resources, now)
+    return _delete_rest(seen, resources, now)
+
+
+def report(error: CallError, reason: Reason) -> Derive:
+    """A refusal of the world, in the entry of what is being deleted."""
+
+    def derive(group: NodeGroup, known: Status, now: datetime) -> Status:
+        kinds = [GROUP, *(_last_kinds(group) if group.spec else ())]
+        kind = next((kind for kind in kinds if not _is_gone(known, kind)), GROUP)
+        resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
+        message = f"{error.message} ({error.call}). {REASONS[reason]}"
+        return known.with_resource(kind, resource.with_trouble(reason, error.reason, message, now))
+
+    return derive
+
+
+STEP = Step("tear_down", look, decide, report)
+run = STEP.run
+
+
+def _is_gone(known: Status, kind: str) -> bool:
+    resource = known.resources.get(kind)
+    return resource is not None and resource.state is State.GONE
+
+
+def _last_kinds(group: NodeGroup) -> tuple[str, ...]:
+    """What is deleted after the MIG: a template that the user brought is not ours to delete."""
+    assert group.spec is not None
+    own = group.spec.template is not None
+    return tuple(
+        kind
+        for kind in group.spec.resource_kinds
+        if kind != GROUP and not (own and kind == TEMPLATE)
+    )
+
+
+def _may_have_changed(work: Work, kind: str) -> bool:
+    """An event about one of two that are being deleted side by side says nothing of the other."""
+    event = work.occasion.event
+    if event is None or not work.is_first_look:
+        return True
+    is_of_other = (
+        KINDS[kind].collection not in event.method and GROUP_COLLECTION not in event.method
+    )
+    resource = work.status.resources.get(kind)
+    return not is_of_other or resource is None or resource.state is not State.DELETING
+
+
+def _look_at(work: Work, seen: Seen, kind: str) -> Seen:
+    group = work.group
+    assert group.spec is not None
+    found = KINDS[kind].find(work.gce, group)
+    seen = replace(seen, found={**seen.found, kind: found})
+    resource = seen.resource(kind, work.now)
+    if not resource.operation or (found is None and resource.state is not State.CREATING):
+        return seen
+    scope = KINDS[kind].scope(group.spec)
+    operation = work.gce.find_operation(group.spec.project, scope, resource.operation)
+    return replace(seen, operations={**seen.operations, kind: operation})
+
+
+def _look_at_members(work: Work, seen: Seen) -> Seen:
+    """The VMs, once before the MIG's delete begins, where Nodes are missing or not proved yet."""
+    group, spec = work.group, work.group.spec
+    assert spec is not None
+    has_begun = seen.resource(GROUP, work.now).state is State.DELETING
+    proved = sum(bool(node.proved_vm_id) for node in seen.nodes)
+    if has_begun or proved >= spec.node_count:
+        return seen
+    name = group.resource_name
+    instances = tuple(
+        instance
+        for instance in work.gce.list_instances(spec.project, spec.zone, name)
+        if instance.is_member_of(spec.zone, name)
+    )
+    listed = {node.vm for node in seen.nodes}
+    unlisted = [
+        parse_node(raw)
+        for instance in instances
+        if instance.name not in listed
+        and (raw := work.cluster.find_node(instance.name)) is not None
+    ]
+    return replace(seen, instances=instances, nodes=(*seen.nodes, *unlisted))
+
+
+def _let_go_unread(seen: Seen) -> Plan:
+    """A spec that cannot be read names no place: nothing can have been made from it."""
+    states = {resource.state for resource in seen.status.resources.values()}
+    if states <= {State.PENDING, State.GONE}:
+        return Plan("Done", (RemoveFinalizer(),))
+    return Plan("Unreadable", (WriteStatus(),), "; ".join(map(str, seen.group.problems)))
+
+
+def _advance_all(seen: Seen, now: datetime) -> dict[str, Resource]:
+    kinds = (GROUP, *_last_kinds(seen.group))
+    return {kind: _advance(seen, kind, seen.resource(kind, now), now) for kind in kinds}
+
+
+def _advance(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resource:
+    """Gone, if it is surely absent; else as it stands, with what its last operation said."""
+    if resource.state is State.GONE or kind not in seen.found:
+        return resource
+    operation = seen.operations.get(kind)
+    found = seen.found[kind]
+    if found is None:
+        is_absent = _is_surely_absent(resource, operation, now)
+        return resource.enter(State.GONE, now) if is_absent else resource
+    if found.description != seen.group.mark:
+        # It bears our name and not our mark: not ours, so nothing of ours is left to delete.
+        return resource.enter(State.GONE, now)
+    if operation is not None and operation.fault is not None:
+        fault = operation.fault
+        verdict = classify(fault.http, fault.code, fault.message)
+        reason = verdict.reason or Reason.REFUSED
+        return resource.with_trouble(reason, fault.code, fault.message, now)
+    return resource
+
+
+def _is_surely_absent(resource: Resource, operation: Operation | None, now: datetime) -> bool:
+    if resource.state is not State.CREATING:
+        return True
+    if resource.operation:
+        return operation is None or operation.is_done
+    return resource.since is not None and now - resource.since >= SURELY_ABSENT_AFTER
+
+
+def _delete_group(seen: Seen, resources: dict[str, Resource], now: datetime) -> Plan:
+    group = resources[GROUP]
+    if seen.found.get(GROUP) is None:
+        return Plan("AwaitingCreate", (WriteStatus(_say(resources)),))
+    if _is_being_deleted(seen, GROUP, group):
+        return Plan("AwaitingDelete", (WriteStatus(_say(resources)),))
+    resources[GROUP] = group.enter(State.DELETING, now)
+    actions: list[Action] = [*_cordon(seen), *_revoke(seen)]
+    actions += [WriteStatus(_say(resources)), Delete(GROUP), WriteStatus()]
+    return Plan("DeletingMIG", tuple(actions))
+
+
+def _is_being_deleted(seen: Seen, kind: str, resource: Resource) -> bool:
+    operation = seen.operations.get(kind)
+    return resource.state is State.DELETING and operation is not None and not operation.is_done
+
+
+def _cordon(seen: Seen) -> Iterator[Action]:
+    """Nothing new is scheduled there; and Nodes not labelled yet are, to be found at the end."""
+    members = {instance.name: instance for instance in seen.instances}
+    for node in seen.nodes:
+        if not _is_ours(seen.group, node):
+            continue
+        patch: dict[str, dict[str, object]] = {}
+        if not node.proved_vm_id and node.vm in members:
+            machine_type = seen.status.machine_type
+            patch = dict(proof_patch(seen.group, node, machine_type, members[node.vm].id))
+        if not node.is_unschedulable:
+            patch["spec"] = {**patch.get("spec", {}), "unschedulable": True}
+        if patch:
+            yield PatchNode(node.name, patch)
+
+
+def _is_ours(group: NodeGroup, node: Node) -> bool:
+    """Labels can be put on any Node: its place and its VM's name must be ours too."""
+    spec = group.spec
+    assert spec is not None
+    place = f"gce://{spec.project}/{spec.zone}/{node.vm}"
+    return node.provider_id in ("", place) and node.vm.startswith(f"{group.resource_name}-")
+
+
+def _revoke(seen: Seen) -> Iterator[Action]:
+    proved = {node.vm for node in seen.nodes if node.proved_vm_id}
+    for instance in seen.instances:
+        token = find_token(instance.metadata)
+        if token is not None and instance.name not in proved:
+            yield DeleteSecret(token.id, instance.name)
+
+
+def _delete_rest(seen: Seen, resources: dict[str, Resource], now: datetime) -> Plan:
+    actions: list[Action] = [
+        DeleteNode(node.name, node.uid) for node in seen.nodes if _is_ours(seen.group, node)
+    ]
+    left = [kind for kind, resource in resources.items() if resource.state is not State.GONE]
+    if not left and not actions:
+        return Plan("Done", (RemoveFinalizer(),))
+    if not left:
+        return Plan("Done", (*actions, WriteStatus(_say(resources)), RemoveFinalizer()))
+    due = [kind for kind in left if _is_due(seen, kind, resources[kind])]
+    for kind in due:
+        resources[kind] = resources[kind].enter(State.DELETING, now)
+    actions.append(WriteStatus(_say(resources)))
+    if due:
+        actions += [*(Delete(kind) for kind in due), WriteStatus()]
+    return Plan("DeletingRest" if due else "AwaitingDelete", tuple(actions))
+
+
+def _is_due(seen: Seen, kind: str, resource: Resource) -> bool:
+    """It is there, and no delete of it is under way."""
+    return seen.found.get(kind) is not None and not _is_being_deleted(seen, kind, resource)
+
+
+def _say(resources: Mapping[str, Resource]) -> Derive:
+    entries = dict(resources)
+
+    def derive(_group: NodeGroup, known: Status, _now: datetime) -> Status:
+        return replace(known, resources={**known.resources, **entries})
+
+    return derive

@@ -1,0 +1,83 @@
+"""The real world's side of a step: environment, clocks, randomness and Pub/Sub, made once."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from shared.cluster import Connection
+from shared.errors import CallError
+from shared.gce import Clients
+from shared.logs import make_logger
+from shared.names import topic_id
+from shared.occasions import Message
+from shared.settings import Settings, from_environment
+from shared.step import Runtime
+
+_PUBLISH_TIMEOUT_S = 10.0
+
+
+class Inboxes:
+    """The steps' inboxes, by google-cloud-pubsub's plain client: one call publishes one message.
+
+    The batching client keeps a thread and answers later; a function has no later.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def publish(self, step: str, message: Message) -> None:
+        """Publish to a step's inbox. Raises `CallError`."""
+        from google.api_core.exceptions import GoogleAPICallError, RetryError
+
+        name = topic_id(self._settings.topic_prefix, step)
+        topic = f"projects/{self._settings.pubsub_project}/topics/{name}"
+        content = {"data": message.encode(), "attributes": message.attributes("")}
+        try:
+            self._get_client().publish(
+                topic=topic, messages=[content], timeout=_PUBLISH_TIMEOUT_S, retry=None
+            )
+        except (GoogleAPICallError, RetryError) as error:
+            raise CallError(f"publish to {name}", 0, "unreachable", str(error)) from error
+
+    def _get_client(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                self._client = _make_publisher()
+            return self._client
+
+
+def _make_publisher() -> Any:
+    from google.pubsub_v1.services.publisher import PublisherClient
+
+    emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
+    if not emulator:
+        return PublisherClient()
+    import grpc
+    from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+
+    channel = grpc.insecure_channel(emulator)
+    return PublisherClient(transport=PublisherGrpcTransport(channel=channel))
+
+
+@lru_cache(maxsize=1)
+def get_runtime() -> Runtime:
+    """The runtime of this process. Raises `SettingsError` while the environment is not right."""
+    settings = from_environment(os.environ)
+    return Runtime(
+        settings=settings,
+        connection=Connection(settings.kubeconfig),
+        clients=Clients(settings.compute_endpoint),
+        publish=Inboxes(settings).publish,
+        now=lambda: datetime.now(UTC),
+        monotonic=time.monotonic,
+        random_bytes=secrets.token_bytes,
+        log=make_logger(),
+    )

@@ -1,0 +1,124 @@
+"""TPU generations, machine types and slice shapes: tables, and what fits what.
+
+Chips per VM are the machine type's suffix; a slice's chips are the product of its topology. Shapes
+come from the Cloud TPU pages and from xpk's list; the chip bounds of a host from the device plugin.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+
+MACHINE_TYPE = re.compile(r"^(?P<family>tpu7x|tpu7|ct6e)-[a-z]+-(?P<chips>[1248])t(-tpu)?$")
+SUPPORTED_FAMILY = re.compile(r"^(tpu7x-|tpu7-|ct6e-)")
+TOPOLOGY = re.compile(r"^[1-9][0-9]*(x[1-9][0-9]*){1,2}$")
+
+CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
+"""How a host's chips lie, by their number (from the device plugin)."""
+
+_V6E_SHAPES = frozenset({"1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"})
+_TPU7_SMALL_SHAPES = frozenset({"1x1x1", "2x2x1", "2x2x2", "2x2x4", "2x4x4"})
+_TPU7_MAX_CUBES = 144
+"""A pod of TPU7x has 9,216 chips: 144 cubes of 4x4x4."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a family of machine types has in common."""
+
+    family: str
+    accelerator: str
+    """Value of the Node label ``cloud.google.com/gke-tpu-accelerator``."""
+    dimensions: int
+
+
+GENERATIONS = {
+    "ct6e": Generation("ct6e", "tpu-v6e-slice", 2),
+    "tpu7": Generation("tpu7", "tpu7", 3),
+    "tpu7x": Generation("tpu7x", "tpu7x", 3),
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A TPU VM of one machine type."""
+
+    machine_type: str
+    generation: Generation
+    chips: int
+
+
+def find_machine(machine_type: str) -> Machine | None:
+    """The machine behind a machine type, given bare or as a URL; ``None`` if it is no v6e or v7."""
+    bare = machine_type.rsplit("/", 1)[-1]
+    match = MACHINE_TYPE.match(bare)
+    if match is None:
+        return None
+    return Machine(bare, GENERATIONS[match["family"]], int(match["chips"]))
+
+
+def chips_of(topology: str) -> int:
+    """Chips in a slice of a (well-formed) topology."""
+    return prod(_dimensions(topology))
+
+
+def find_shape_problem(topology: str, machine: Machine) -> str | None:
+    """Why a slice of this shape cannot be made of this machine, or ``None``."""
+    generation = machine.generation
+    dimensions = _dimensions(topology)
+    if len(dimensions) != generation.dimensions:
+        example = "4x4" if generation.dimensions == 2 else "2x2x2"
+        return (
+            f"{generation.family} slices have {generation.dimensions} dimensions, "
+            f"as in {example}; {topology} has {len(dimensions)}"
+        )
+    if not _is_known_shape(topology, dimensions, generation):
+        return f"{topology} is no shape of {generation.family}; {_shapes_of(generation)}"
+    bounds = CHIP_BOUNDS[machine.chips]
+    if any(size % bound for size, bound in zip(dimensions, bounds, strict=False)):
+        host = "x".join(str(bound) for bound in bounds[: len(dimensions)])
+        return f"{topology} cannot be cut into hosts of {host} chips, as {machine.machine_type} has them"
+    return None
+
+
+def find_count_problem(topology: str, machine: Machine, node_count: int, mode: str) -> str | None:
+    """Why this many VMs do not make what the topology says, or ``None``.
+
+    A BULK group is one slice of all its VMs; each VM of an INDIVIDUAL group is a slice of its own.
+    """
+    chips = chips_of(topology)
+    if mode == "INDIVIDUAL":
+        if chips == machine.chips:
+            return None
+        return (
+            f"a VM of an INDIVIDUAL group is a slice of its own: {machine.machine_type} has "
+            f"{machine.chips} chips, {topology} has {chips}"
+        )
+    wanted = chips // machine.chips
+    if node_count == wanted:
+        return None
+    return (
+        f"{topology} has {chips} chips, which are {wanted} nodes of {machine.machine_type} "
+        f"({machine.chips} chips each), not {node_count}"
+    )
+
+
+def _dimensions(topology: str) -> list[int]:
+    return [int(part) for part in topology.split("x")]
+
+
+def _is_known_shape(topology: str, dimensions: list[int], generation: Generation) -> bool:
+    if generation.dimensions == 2:
+        return topology in _V6E_SHAPES
+    cubes = dimensions == sorted(dimensions) and not any(size % 4 for size in dimensions)
+    return topology in _TPU7_SMALL_SHAPES or (
+        cubes and prod(size // 4 for size in dimensions) <= _TPU7_MAX_CUBES
+    )
+
+
+def _shapes_of(generation: Generation) -> str:
+    if generation.dimensions == 2:
+        return "there are " + ", ".join(sorted(_V6E_SHAPES, key=chips_of))
+    small = ", ".join(sorted(_TPU7_SMALL_SHAPES, key=chips_of))
+    return f"there are {small} and AxBxC of multiples of 4 with A<=B<=C, as 4x4x8"
