@@ -1,0 +1,225 @@
+"""The service without a transport: topics, subscriptions, publishing, pulling, pushing.
+
+Single-threaded, on a `local.clock.Clock`, with its chances drawn from a `random.Random`: the same
+seed gives the same run. No push begins inside of `PubSub.publish`; all work is on the clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from local.clock import Clock
+from local.pubsub.envelope import render_time
+from local.pubsub.errors import InvalidArgument, Unavailable, already_exists, not_found
+from local.pubsub.model import (
+    DeadLetter,
+    Message,
+    PushConfig,
+    Received,
+    SubscriptionConfig,
+    check_message,
+    check_name,
+    check_subscription,
+)
+from local.pubsub.subscription import Dials, Pusher, Subscription, Surroundings
+
+MAX_DEAD_LETTERS_KEPT = 1_000
+DELETED_TOPIC = "_deleted-topic_"
+"""What the service calls the topic of a subscription whose topic was deleted."""
+
+
+class PubSub:
+    """All topics and subscriptions of one service.
+
+    ``push`` sends push requests. Every method that takes a name raises `NotFound` when nothing has
+    it; while the service is away (`go_away`) publishing and pulling raise `Unavailable` and no push
+    begins.
+    """
+
+    def __init__(
+        self, clock: Clock, *, random: Random, push: Pusher, dials: Dials | None = None
+    ) -> None:
+        self.dead_letters: deque[DeadLetter] = deque(maxlen=MAX_DEAD_LETTERS_KEPT)
+        """The last messages that subscriptions have given up on."""
+        self._clock = clock
+        self._topics: dict[str, Mapping[str, str]] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._message_ids = itertools.count(random.randrange(10**15, 9 * 10**15))
+        self._away = False
+        self._around = Surroundings(
+            clock, random, dials or Dials(), push, lambda: self._away, self._forward_dead_letter
+        )
+
+    @property
+    def dials(self) -> Dials:
+        """How unkind the service is; turn them in place."""
+        return self._around.dials
+
+    def create_topic(self, name: str, labels: Mapping[str, str] | None = None) -> None:
+        """Make a topic. Raises `AlreadyExists`, `InvalidArgument`."""
+        check_name(name, "topics")
+        if name in self._topics:
+            raise already_exists(name)
+        self._topics[name] = dict(labels or {})
+
+    def get_topic_labels(self, name: str) -> Mapping[str, str]:
+        """A topic's labels."""
+        if name not in self._topics:
+            raise not_found(name)
+        return self._topics[name]
+
+    def list_topics(self, project: str) -> list[str]:
+        """The names of a project's topics; ``project`` as in ``projects/P``."""
+        return sorted(name for name in self._topics if name.startswith(f"{project}/"))
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic; its subscriptions stay, with what they hold."""
+        self.get_topic_labels(name)
+        del self._topics[name]
+        for subscription in self._subscriptions_of(name):
+            subscription.detached = True
+
+    def create_subscription(self, config: SubscriptionConfig) -> Subscription:
+        """Attach a subscription to a topic; it gets what is published from now on.
+
+        Raises `AlreadyExists`, `InvalidArgument`, and `NotFound` for a missing topic, the
+        dead-letter topic too.
+        """
+        check_subscription(config)
+        self.get_topic_labels(config.topic)
+        if config.dead_letter:
+            self.get_topic_labels(config.dead_letter.topic)
+        if config.name in self._subscriptions:
+            raise already_exists(config.name)
+        subscription = Subscription(config, self._around)
+        self._subscriptions[config.name] = subscription
+        return subscription
+
+    def get_subscription(self, name: str) -> Subscription:
+        """The subscription, with its backlog and counts to read."""
+        if name not in self._subscriptions:
+            raise not_found(name)
+        return self._subscriptions[name]
+
+    def list_subscriptions(self, project: str) -> list[Subscription]:
+        """A project's subscriptions; ``project`` as in ``projects/P``."""
+        names = sorted(name for name in self._subscriptions if name.startswith(f"{project}/"))
+        return [self._subscriptions[name] for name in names]
+
+    def delete_subscription(self, name: str) -> None:
+        """Remove a subscription and what it holds."""
+        self.get_subscription(name).close()
+        del self._subscriptions[name]
+
+    def publish(
+        self, topic: str, data: bytes, attributes: Mapping[str, str], *, ordering_key: str = ""
+    ) -> str:
+        """Hand a message to every subscription of the topic; returns the message's id.
+
+        An ordering key is carried along; order is not kept. Raises `InvalidArgument` for a message
+        that is empty or too large.
+        """
+        self._check_here()
+        self.get_topic_labels(topic)
+        check_message(data, attributes)
+        return self._fan_out(topic, data, attributes, ordering_key)
+
+    def pull(self, subscription: str, max_messages: int) -> list[Received]:
+        """Lease what is ready, at most ``max_messages``; empty when nothing is.
+
+        Raises `FailedPrecondition` on a subscription that pushes.
+        """
+        self._check_here()
+        if max_messages < 1:
+            raise InvalidArgument(f"The value for max_messages is {max_messages}; it must be 1.")
+        return self.get_subscription(subscription).pull(max_messages)
+
+    def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
+        """End the deliveries of these messages."""
+        self._check_here()
+        found = self.get_subscription(subscription)
+        for ack_id in ack_ids:
+            found.acknowledge(ack_id)
+
+    def modify_ack_deadline(
+        self, subscription: str, ack_ids: Sequence[str], seconds: float
+    ) -> None:
+        """Let leases run ``seconds`` (0 to 600) from now; zero refuses the messages."""
+        self._check_here()
+        if not 0 <= seconds <= 600:
+            raise InvalidArgument(
+                f"The value for ack_deadline_seconds is {seconds:g}; it must be 0 to 600."
+            )
+        found = self.get_subscription(subscription)
+        for ack_id in ack_ids:
+            found.modify_ack_deadline(ack_id, seconds)
+
+    def modify_push_config(self, subscription: str, push: PushConfig | None) -> None:
+        """Push elsewhere, or not at all: what is held can then be pulled."""
+        self.get_subscription(subscription).change_push(push)
+
+    def backlog(self, subscription: str) -> int:
+        """How many messages of the subscription are not acknowledged."""
+        return self.get_subscription(subscription).backlog
+
+    def idle(self) -> bool:
+        """Whether no push subscription holds anything: nothing will happen by itself."""
+        return not any(
+            subscription.backlog
+            for subscription in self._subscriptions.values()
+            if subscription.config.push
+        )
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the service has an outage."""
+        return self._away
+
+    def go_away(self) -> None:
+        """Begin an outage: nothing can be published or pulled, and pushes stop."""
+        self._away = True
+
+    def come_back(self) -> None:
+        """End the outage; nothing that was accepted is lost."""
+        self._away = False
+        for subscription in self._subscriptions.values():
+            subscription.resume()
+
+    def _fan_out(
+        self, topic: str, data: bytes, attributes: Mapping[str, str], ordering_key: str
+    ) -> str:
+        message_id = str(next(self._message_ids))
+        message = Message(message_id, data, dict(attributes), self._clock.now(), ordering_key)
+        for subscription in self._subscriptions_of(topic):
+            subscription.accept(message)
+        return message_id
+
+    def _check_here(self) -> None:
+        if self._away:
+            raise Unavailable("The service was unable to fulfill your request. Please try again.")
+
+    def _subscriptions_of(self, topic: str) -> list[Subscription]:
+        return [
+            subscription
+            for subscription in self._subscriptions.values()
+            if subscription.config.topic == topic and not subscription.detached
+        ]
+
+    def _forward_dead_letter(self, topic: str, letter: DeadLetter) -> bool:
+        if topic not in self._topics or self._away:
+            return False
+        _, project, _, subscription = letter.subscription.split("/")
+        published = letter.message.publish_time
+        attributes = {
+            **letter.message.attributes,
+            "CloudPubSubDeadLetterSourceDeliveryCount": str(letter.attempts),
+            "CloudPubSubDeadLetterSourceSubscription": subscription,
+            "CloudPubSubDeadLetterSourceSubscriptionProject": project,
+            "CloudPubSubDeadLetterSourceTopicPublishTime": render_time(published),
+        }
+        self._fan_out(topic, letter.message.data, attributes, letter.message.ordering_key)
+        self.dead_letters.append(letter)
+        return True
