@@ -1,0 +1,19 @@
+"""A simulated Compute Engine: HTTP as google-cloud-compute speaks it, strict, on a given clock.
+
+See docs/reference/simulated-compute-engine.md.
+"""
+
+from local.gce.calls import CallLog, CallRecord, Principal
+from local.gce.dials import Dials
+from local.gce.faults import Faults, UnknownFault
+from local.gce.simulator import Simulator
+
+__all__ = [
+    "CallLog",
+    "CallRecord",
+    "Dials",
+    "Faults",
+    "Principal",
+    "Simulator",
+    "UnknownFault",
+]

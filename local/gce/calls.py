@@ -1,0 +1,187 @@
+"""Who calls, what a call is, and the log of all calls that arrived."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from local.gce.refusals import ACT_AS_MISSING, BAD_VALUE, PERMISSION_MISSING
+from local.gce.schema import Document
+from local.http import Request
+
+if TYPE_CHECKING:
+    from local.gce.operations import Operation
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Somebody who calls. ``permissions`` ``None`` means all."""
+
+    email: str
+    permissions: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A principal as one request shows it: with its user agent and the API surface it uses.
+
+    ``denied`` are permissions that were taken away from it since.
+    """
+
+    principal: Principal
+    user_agent: str = ""
+    surface: str = "v1"
+    denied: frozenset[str] = frozenset()
+
+    @property
+    def email(self) -> str:
+        """The principal's e-mail address."""
+        return self.principal.email
+
+    def may(self, permission: str) -> bool:
+        """Whether the caller has an IAM permission."""
+        granted = self.principal.permissions
+        return permission not in self.denied and (granted is None or permission in granted)
+
+    def demand(self, permission: str, resource: str) -> None:
+        """Raise `Refused` (403) when the caller lacks a permission on a resource."""
+        if not self.may(permission):
+            raise PERMISSION_MISSING.refused(permission=permission, resource=resource)
+
+    def demand_act_as(self, accounts: list[Document] | None) -> None:
+        """Raise `Refused` (403) when the caller may not act as a VM's service accounts."""
+        for account in accounts or ():
+            if not self.may("iam.serviceAccounts.actAs"):
+                raise ACT_AS_MISSING.refused(account=account.get("email", ""), user=self.email)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request, as the nouns see it.
+
+    ``location`` is ``zones/Z``, ``regions/R``, ``global`` or ``aggregated``; ``name`` is empty for
+    calls about a whole collection.
+    """
+
+    route: Route
+    request: Request
+    caller: Caller
+    project: str
+    location: str
+    name: str
+    body: Document
+
+    @property
+    def place(self) -> str:
+        """The bare name of the zone or region."""
+        return self.location.rpartition("/")[2]
+
+    @property
+    def collection(self) -> str:
+        """The path of the collection: ``projects/P/zones/Z/instances``."""
+        return f"projects/{self.project}/{self.location}/{self.route.collection}"
+
+    @property
+    def path(self) -> str:
+        """The path of the resource that the call is about; for an insert, of the new one."""
+        return f"{self.collection}/{self.name or self.body.get('name') or ''}"
+
+    @property
+    def request_id(self) -> str:
+        """The client's ``requestId``; empty when it gave none."""
+        return self.request.argument("requestId")
+
+    def integer(self, argument: str, default: int) -> int:
+        """A query argument that is a whole number. Raises `Refused` when it is none."""
+        text = self.request.argument(argument, str(default))
+        if not text.removeprefix("-").isdecimal():
+            raise BAD_VALUE.refused(field=argument, value=text, why="It is not an integer.")
+        return int(text)
+
+
+_PERMISSIONS = {
+    "aggregatedList": "list",
+    "deleteInstances": "update",
+    "insert": "create",
+    "listErrors": "get",
+    "listManagedInstances": "get",
+    "patch": "update",
+    "recreateInstances": "update",
+    "resize": "update",
+    "wait": "get",
+}
+"""Methods whose permission has another name, documented with each method."""
+_READS = frozenset(
+    {
+        "aggregatedList", "get", "getGuestAttributes", "getSerialPortOutput", "list", "listErrors",
+        "listManagedInstances", "wait",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Route:
+    """A method of the API.
+
+    ``pattern`` is HTTP method, scope, collection, then ``NAME`` and a verb where the URL has them.
+    ``verb`` is the method's name, as in ``instances.insert``. ``body`` names the message that the
+    request's body holds, if it holds one.
+    """
+
+    pattern: str
+    verb: str
+    answer: Callable[[Call], Document | Operation]
+    body: str = ""
+
+    @cached_property
+    def collection(self) -> str:
+        """The collection's name in URLs."""
+        return self.pattern.split()[2]
+
+    @cached_property
+    def permission(self) -> str:
+        """The IAM permission that the method needs."""
+        noun, _, method = self.verb.partition(".")
+        owner = noun if noun.endswith("Operations") else self.collection
+        return f"compute.{owner}.{_PERMISSIONS.get(method, method)}"
+
+    @cached_property
+    def writes(self) -> bool:
+        """Whether the method changes something."""
+        return self.verb.partition(".")[2] not in _READS
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """One HTTP call that arrived, and how it was answered."""
+
+    principal: str
+    verb: str
+    is_write: bool
+    status: int
+
+
+@dataclass
+class CallLog:
+    """Every HTTP call that arrived, in order; the fault controls are not among them."""
+
+    records: list[CallRecord] = field(default_factory=list)
+
+    def counts(self) -> Counter[str]:
+        """How many calls of each verb arrived."""
+        return Counter(record.verb for record in self.records)
+
+    def writes(self) -> int:
+        """How many calls arrived that change something, refused ones included."""
+        return sum(record.is_write for record in self.records)
+
+    def reads(self) -> int:
+        """How many calls arrived that only read."""
+        return len(self.records) - self.writes()
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.records.clear()

@@ -1,0 +1,99 @@
+"""Makes what is generated: ``fields.json`` from the client library, the refusals in the docs page.
+
+Run ``python -m local.gce.generate`` after a new google-cloud-compute or a change to the catalogue;
+a test fails when it was forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from local.gce.refusals import CATALOGUE, Refusal
+
+BODIES = (
+    "Instance",
+    "InstanceGroupManager",
+    "InstanceGroupManagersDeleteInstancesRequest",
+    "InstanceGroupManagersRecreateInstancesRequest",
+    "InstanceTemplate",
+    "Metadata",
+    "ResourcePolicy",
+)
+FIELDS = Path(__file__).with_name("fields.json")
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "simulated-compute-engine.md"
+BEGIN, END = "<!-- refusals: begin -->\n", "<!-- refusals: end -->\n"
+
+_SCALARS = {
+    1: "number", 2: "number", 3: "int64", 4: "int64", 5: "int32", 8: "bool", 9: "string",
+    13: "int32",
+}  # fmt: skip
+_MORE_WORDS = re.compile(r"technical\s+reasons:(.*?)Values:", re.DOTALL)
+"""Some enums are incomplete in the library; the rest of their words stand in the documentation."""
+
+
+def render_fields() -> str:
+    """The shapes of all request bodies: message, field, type, as JSON."""
+    from google.cloud import compute_v1  # costs a second and is needed here only
+
+    shapes: dict[str, dict[str, str]] = {}
+    waiting = list(BODIES)
+    while waiting:
+        name = waiting.pop()
+        if name not in shapes:
+            shapes[name] = dict(_fields(getattr(compute_v1, name)))
+            kinds = (kind.lstrip("[]{}") for kind in shapes[name].values())
+            waiting += [kind for kind in kinds if kind[0].isupper()]
+    return json.dumps(shapes, indent=1, sort_keys=True) + "\n"
+
+
+def _fields(message: Any) -> Iterator[tuple[str, str]]:
+    for field in message.pb().DESCRIPTOR.fields:
+        nested = field.message_type
+        if nested is not None and nested.GetOptions().map_entry:
+            yield field.json_name, "{}" + _kind(message, nested.fields_by_name["value"])
+        else:
+            prefix = "[]" if field.is_repeated else ""
+            yield field.json_name, prefix + _kind(message, field)
+
+
+def _kind(message: Any, field: Any) -> str:
+    if field.message_type is not None:
+        return str(field.message_type.name)
+    words = getattr(message, field.json_name[0].upper() + field.json_name[1:], None)
+    if field.type != 9 or words is None:
+        return _SCALARS[field.type]
+    more = _MORE_WORDS.search(words.__doc__ or "")
+    listed = {word.name for word in words if not word.name.startswith("UNDEFINED_")}
+    return "enum:" + "|".join(sorted(listed | set(more.group(1).split() if more else ())))
+
+
+def render_refusals() -> str:
+    """The catalogue as a Markdown table."""
+    head = "| call | when | where | HTTP | reason or code | message | how sure |\n"
+    return head + "|---|---|---|---|---|---|---|\n" + "".join(map(_row, CATALOGUE.values()))
+
+
+def _row(refusal: Refusal) -> str:
+    words = [word for word in (refusal.reason, refusal.code) if word]
+    message = refusal.message.replace("{{", "{").replace("}}", "}").replace("|", "\\|")
+    cells = (
+        refusal.call, refusal.when, ", ".join(refusal.where), str(refusal.http),
+        " / ".join(f"`{word}`" for word in words), f"`{message}`", refusal.sure,
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |\n"
+
+
+def with_refusals(page: str) -> str:
+    """The docs page with the table between its two marks made anew."""
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return before + BEGIN + "\n" + render_refusals() + "\n" + END + after
+
+
+if __name__ == "__main__":
+    FIELDS.write_text(render_fields())
+    PAGE.write_text(with_refusals(PAGE.read_text()))

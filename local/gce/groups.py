@@ -1,0 +1,367 @@
+"""Managed instance groups, zonal: the calls, and what they refuse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from local.gce import links
+from local.gce.calls import Call, Route
+from local.gce.group import Group
+from local.gce.listing import answer_list, matching, paginate
+from local.gce.operations import Operation
+from local.gce.records import check_free, check_name
+from local.gce.refusals import (
+    BAD_VALUE,
+    BASE_NAME,
+    BULK_GROWS,
+    BULK_NEEDED,
+    BULK_REFUSES_CONFIG,
+    BULK_SHRINKS,
+    FLEX_START_REPAIRS,
+    GROUP_FINGERPRINT,
+    GROUP_IN_USE,
+    MODE_CHANGED,
+    NOT_A_MEMBER,
+    NOT_FOUND,
+    NOT_READY,
+    REQUIRED,
+    SIZE_AND_TOPOLOGY,
+    OperationError,
+)
+from local.gce.schema import Document
+from local.gce.shelf import Shelf
+from local.gce.templates import check_metadata_item, check_region_of_template
+from local.gce.topology import count_vms
+
+if TYPE_CHECKING:
+    from local.gce.world import World
+
+_KIND = "compute#instanceGroupManager"
+_BASE_NAME = re.compile(r"[a-z](([-a-z0-9]{0,57})|([-a-z0-9]{0,51}-#{1,10}(\[[0-9]{1,10}\])?))")
+_DELETE = "InstanceGroupManagersDeleteInstancesRequest"
+_RECREATE = "InstanceGroupManagersRecreateInstancesRequest"
+_MAX_SIZE = 1000
+"""VMs of a zonal group, documented."""
+_PATCHABLE = (
+    "description", "instanceTemplate", "allInstancesConfig", "instanceLifecyclePolicy",
+    "updatePolicy", "listManagedInstancesResults", "namedPorts", "autoHealingPolicies",
+    "statefulPolicy", "targetSizePolicy",
+)  # fmt: skip
+
+
+class Groups:
+    """All managed instance groups."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.shelf: Shelf[Group] = Shelf(world)
+        self._lately_used: dict[str, tuple[datetime, str]] = {}
+
+    def routes(self) -> tuple[Route, ...]:
+        """The methods about managed instance groups."""
+        base, verb = "zones instanceGroupManagers", "instanceGroupManagers"
+        named = f"{base} NAME"
+        return (
+            Route(f"POST {base}", f"{verb}.insert", self.insert, "InstanceGroupManager"),
+            Route(f"GET {base}", f"{verb}.list", self.list),
+            Route(f"GET {named}", f"{verb}.get", self.get),
+            Route(f"DELETE {named}", f"{verb}.delete", self.delete),
+            Route(f"PATCH {named}", f"{verb}.patch", self.patch, "InstanceGroupManager"),
+            Route(f"POST {named} resize", f"{verb}.resize", self.resize),
+            Route(
+                f"POST {named} deleteInstances",
+                f"{verb}.deleteInstances",
+                self.delete_instances,
+                _DELETE,
+            ),
+            Route(
+                f"POST {named} recreateInstances",
+                f"{verb}.recreateInstances",
+                self.recreate_instances,
+                _RECREATE,
+            ),
+            Route(
+                f"POST {named} listManagedInstances",
+                f"{verb}.listManagedInstances",
+                self.list_managed_instances,
+            ),
+            Route(f"GET {named} listErrors", f"{verb}.listErrors", self.list_errors),
+        )
+
+    # reads
+
+    def get(self, call: Call) -> Document:
+        """Answer get."""
+        return self.shelf.get(call.path).document()
+
+    def list(self, call: Call) -> Document:
+        """Answer list."""
+        return answer_list(call, f"{_KIND}List", self.shelf.listed(call.collection + "/"))
+
+    def list_managed_instances(self, call: Call) -> Document:
+        """Answer listManagedInstances, in one page unless the group is PAGINATED."""
+        group = self.shelf.get(call.path)
+        found = matching(call, group.members.documents())
+        if group.settings.get("listManagedInstancesResults") != "PAGINATED":
+            return {"managedInstances": found} if found else {}
+        page, token = paginate(call, found)
+        return {"managedInstances": page, **({"nextPageToken": token} if token else {})}
+
+    def list_errors(self, call: Call) -> Document:
+        """Answer listErrors, latest first."""
+        page, token = paginate(call, self.shelf.get(call.path).members.errors[::-1])
+        answer: Document = {"items": page} if page else {}
+        return {**answer, "nextPageToken": token} if token else answer
+
+    def find_user(self, path: str) -> str:
+        """The path of a group that uses a template or policy, or has until a moment ago."""
+        for group in self.shelf:
+            if group.uses(path):
+                return group.path
+        until, user = self._lately_used.get(path, (datetime.min, ""))
+        return user if user and self._world.clock.now() < until else ""
+
+    def look_again(self) -> None:
+        """The supply has changed: let the groups that wait look at once."""
+        for group in self.shelf:
+            group.members.look_again()
+
+    # insert
+
+    def insert(self, call: Call) -> Operation:
+        """Begin an insert. Its operation ends when the group exists; its VMs come later."""
+        check_name(call)
+        settings, topology = self._checked(call, call.body)
+        check_free(self.shelf, call)
+        self._world.supply.check_count("instanceGroupManagers", call.project, len(self.shelf))
+        group_id = links.numeric_id(self._world.random)
+        group = Group(self._world, call.path, group_id, settings, topology)
+        group.busy = self._world.operations.begin_for(call, group.id)
+        self.shelf.put(group)
+
+        def settle(error: OperationError | None) -> None:
+            group.busy = None
+            group.readable = error is None
+            if error is None:
+                group.resize(group.target_size)
+            else:
+                self.shelf.drop(group)
+
+        self._world.operations.settle_later(group.busy, settle)
+        return group.busy
+
+    def _checked(self, call: Call, body: Document) -> tuple[Document, str]:
+        """A new group's settings and topology. Raises `Refused`."""
+        _check_fields(body, call)
+        template, properties = self._find_template(call, body)
+        policy, topology = self._find_policy(call, body)
+        settings = {**body, "instanceTemplate": links.url(template)}
+        if policy:
+            settings["resourcePolicies"] = {"workloadPolicy": links.url(policy)}
+        self._check_mode(settings, topology)
+        self._check_template(settings, topology, properties)
+        call.caller.demand("compute.instances.create", f"projects/{call.project}")
+        return settings, topology
+
+    def _find_template(self, call: Call, body: Document) -> tuple[str, Document]:
+        versions = body.get("versions") or [{}]
+        reference = body.get("instanceTemplate") or versions[0].get("instanceTemplate")
+        if not reference:
+            raise REQUIRED.refused(field="resource.instanceTemplate")
+        path = self._world.path_of(reference, call.project, "resource.instanceTemplate")
+        check_region_of_template(path, links.region_of(call.place))
+        call.caller.demand("compute.instanceTemplates.useReadOnly", path)
+        record = self._world.templates.find_for_group(path)
+        if record is None:
+            raise NOT_FOUND.refused(resource=path)
+        if record.busy is not None:
+            raise NOT_READY.refused(resource=path)
+        return path, record.document()["properties"]
+
+    def _find_policy(self, call: Call, body: Document) -> tuple[str, str]:
+        """The path of the workload policy and the topology that it demands; both may be empty."""
+        field = "resource.resourcePolicies.workloadPolicy"
+        reference = (body.get("resourcePolicies") or {}).get("workloadPolicy")
+        if not reference:
+            return "", ""
+        path = self._world.path_of(reference, call.project, field)
+        region = path.split("/")[3]
+        if region != links.region_of(call.place):
+            why = "The resource policy must be in the region of the group."
+            raise BAD_VALUE.refused(field=field, value=reference, why=why)
+        policy = self._world.policies.shelf.get_idle(path).document().get("workloadPolicy")
+        if policy is None:
+            raise BAD_VALUE.refused(field=field, value=reference, why="It is no workload policy.")
+        call.caller.demand("compute.resourcePolicies.use", path)
+        if policy.get("acceleratorTopologyMode") == "PROVISION_ONLY":
+            return path, ""
+        return path, policy.get("acceleratorTopology", "")
+
+    def _check_mode(self, settings: Document, topology: str) -> None:
+        bulk = (settings.get("targetSizePolicy") or {}).get("mode") == "BULK"
+        if topology and not bulk:
+            raise BULK_NEEDED.refused()
+        refused = not self._world.dials.bulk_takes_all_instances_config
+        if bulk and refused and settings.get("allInstancesConfig"):
+            raise BULK_REFUSES_CONFIG.refused()
+
+    def _check_template(self, settings: Document, topology: str, properties: Document) -> None:
+        model = properties["scheduling"]["provisioningModel"]
+        lifecycle = settings.get("instanceLifecyclePolicy") or {}
+        action = lifecycle.get("defaultActionOnFailure", "REPAIR")
+        if model == "FLEX_START" and action != "DO_NOTHING":
+            raise FLEX_START_REPAIRS.refused(value=action)
+        _check_size_of_slice(topology, properties, int(settings["targetSize"]))
+
+    # changes
+
+    def delete(self, call: Call) -> Operation:
+        """Begin a delete; its operation ends after the last VM has gone."""
+        group = self.shelf.get_idle(call.path)
+        if group.backend_service:
+            raise GROUP_IN_USE.refused(resource=group.path, user=group.backend_service)
+        group.busy = self._world.operations.begin_for(call, group.id)
+        error = self._world.faults.take_operation_error(call.route.verb)
+        if error is not None:
+            self._fail_delete(group, group.busy, error)
+        else:
+            group.dissolve()
+        return group.busy
+
+    def _fail_delete(self, group: Group, operation: Operation, error: OperationError) -> None:
+        def settle(_: OperationError | None) -> None:
+            group.busy = None
+
+        self._world.operations.settle_later(operation, settle, error)
+
+    def end_delete(self, group: Group) -> None:
+        """The last VM of a group that is being deleted has gone."""
+        if group.busy is not None:
+            self._world.operations.settle_later(group.busy, lambda _: self._remove(group))
+
+    def _remove(self, group: Group) -> None:
+        lag = self._world.draw(self._world.dials.in_use_lag_s)
+        until = self._world.clock.now() + timedelta(seconds=lag)
+        for path in filter(None, (group.template, group.policy)):
+            self._lately_used[path] = (until, group.path)
+        self.shelf.drop(group)
+
+    def resize(self, call: Call) -> Operation:
+        """Begin to change the target size; the operation ends when that is recorded."""
+        if not call.request.argument("size"):
+            raise REQUIRED.refused(field="size")
+        size = call.integer("size", 0)
+        group = self.shelf.get_idle(call.path)
+        self._check_size(group, size)
+        return self._change(call, group, lambda: group.resize(size))
+
+    def _check_size(self, group: Group, size: int) -> None:
+        """Raise `Refused` when a group must not get this size now."""
+        _check_range(size, "size")
+        if group.is_bulk and size > group.target_size > 0:
+            raise BULK_GROWS.refused(size=size)
+        if group.is_bulk and 0 < size < group.target_size and group.members.bulk_in_progress:
+            raise BULK_SHRINKS.refused(size=size)
+        if size > group.target_size:
+            _check_size_of_slice(group.topology, group.template_properties(group.template), size)
+
+    def patch(self, call: Call) -> Operation:
+        """Begin to change settings, by the rules of a JSON merge patch."""
+        group = self.shelf.get_idle(call.path)
+        if call.body.get("fingerprint") != group.fingerprint:
+            raise GROUP_FINGERPRINT.refused()
+        mode = (call.body.get("targetSizePolicy") or {}).get("mode", group.mode)
+        if mode != group.mode:
+            raise MODE_CHANGED.refused(value=mode)
+        changes = {key: call.body[key] for key in _PATCHABLE if key in call.body}
+        settings = merge_patch(group.settings, changes)
+        size = int(call.body.get("targetSize", group.target_size))
+        self._check_size(group, size)
+        self._checked(call, {**settings, "name": group.name, "targetSize": size})
+        template, _ = self._find_template(call, settings)
+
+        def apply() -> None:
+            group.settings.update(settings, instanceTemplate=links.url(template))
+            group.resize(size)
+
+        return self._change(call, group, apply)
+
+    def delete_instances(self, call: Call) -> Operation:
+        """Begin to delete VMs and to want fewer of them."""
+        group = self.shelf.get_idle(call.path)
+        names = _member_names(group, call.body.get("instances") or ())
+        return self._change(call, group, lambda: group.drop(names))
+
+    def recreate_instances(self, call: Call) -> Operation:
+        """Begin to delete VMs and to make them anew under their names."""
+        group = self.shelf.get_idle(call.path)
+        names = _member_names(group, call.body.get("instances") or ())
+        return self._change(call, group, lambda: group.members.recreate(names))
+
+    def _change(self, call: Call, group: Group, apply: Callable[[], None]) -> Operation:
+        operation = group.busy = self._world.operations.begin_for(call, group.id)
+
+        def settle(error: OperationError | None) -> None:
+            group.busy = None
+            if error is None:
+                apply()
+
+        self._world.operations.settle_later(operation, settle)
+        return operation
+
+
+def _check_fields(body: Document, call: Call) -> None:
+    """Raise `Refused` for fields of a group that are missing or wrong by themselves."""
+    base_name = body.get("baseInstanceName") or body.get("name") or call.name
+    if not _BASE_NAME.fullmatch(base_name):
+        raise BASE_NAME.refused(value=base_name)
+    if "targetSize" not in body:
+        raise REQUIRED.refused(field="resource.targetSize")
+    _check_range(int(body["targetSize"]), "resource.targetSize")
+    properties = (body.get("allInstancesConfig") or {}).get("properties") or {}
+    for key, value in (properties.get("metadata") or {}).items():
+        check_metadata_item(key, value, "resource.allInstancesConfig.properties.metadata")
+
+
+def _check_range(size: int, field: str) -> None:
+    if not 0 <= size <= _MAX_SIZE:
+        why = f"Values must be within the range: [0, {_MAX_SIZE}]"
+        raise BAD_VALUE.refused(field=field, value=size, why=why)
+
+
+def _check_size_of_slice(topology: str, properties: Document, size: int) -> None:
+    """Raise `Refused` when that many VMs do not form the topology.
+
+    A machine type that cannot form it at all is refused later, when a VM is to be made.
+    """
+    machine_type = links.name_of(properties["machineType"])
+    needed = count_vms(topology, machine_type) if topology else None
+    if size and needed is not None and size != needed:
+        raise SIZE_AND_TOPOLOGY.refused(
+            topology=topology, needed=needed, machine_type=machine_type, size=size
+        )
+
+
+def _member_names(group: Group, references: Iterable[str]) -> list[str]:
+    names = [links.name_of(reference) for reference in references]
+    for name in names:
+        if group.members.find(name) is None:
+            raise NOT_A_MEMBER.refused(value=name)
+    return names
+
+
+def merge_patch(target: Document, patch: Document) -> Document:
+    """A JSON merge patch (RFC 7396) applied; neither argument is changed."""
+    merged = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict):
+            old = merged.get(key)
+            merged[key] = merge_patch(old if isinstance(old, dict) else {}, value)
+        else:
+            merged[key] = value
+    return merged

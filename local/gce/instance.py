@@ -1,0 +1,468 @@
+"""One VM: its status from PROVISIONING to its end, its metadata, its guest.
+
+The guest is made when the VM runs for the first time and stays until the VM is deleted: it stands
+for the boot disk too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+from local.clock import Timer
+from local.gce import links
+from local.gce.calls import Caller, Principal
+from local.gce.dials import Range
+from local.gce.operations import Operation
+from local.gce.refusals import CANCELED, OperationError
+from local.gce.schema import Document
+from local.gce.supply import Order
+from local.gce.templates import metadata_document
+from local.machine import Guest
+
+if TYPE_CHECKING:
+    from local.clock import Callback
+    from local.gce.world import World
+
+SYSTEM = Caller(Principal("system@google.com"))
+_FIXED = (
+    "description", "labels", "tags", "scheduling", "serviceAccounts", "canIpForward",
+    "minCpuPlatform", "advancedMachineFeatures", "reservationAffinity", "resourcePolicies",
+    "guestAccelerators",
+)  # fmt: skip
+_SHIELDED = {"enableIntegrityMonitoring": True, "enableSecureBoot": False, "enableVtpm": True}
+
+
+class Owner(Protocol):
+    """A group, as its VMs see it."""
+
+    def vm_running(self, instance: Instance) -> None:
+        """It runs, for the first time or again."""
+
+    def vm_failed(self, instance: Instance, error: OperationError) -> None:
+        """It could not be made, and is gone."""
+
+    def vm_down(self, instance: Instance) -> None:
+        """It has stopped to run, and nobody restarts it."""
+
+    def vm_paused(self, instance: Instance) -> None:
+        """It has stopped to run, and Compute Engine will restart it by itself."""
+
+    def vm_gone(self, instance: Instance) -> None:
+        """It was deleted."""
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Who made a VM: a group, or ``None`` for a person.
+
+    ``grants``: the owner says when a FLEX_START VM gets its host, because it wants all or none.
+    """
+
+    owner: Owner | None = None
+    grants: bool = False
+
+
+class Instance:
+    """One VM, the `local.machine.Machine` of its guest."""
+
+    def __init__(
+        self,
+        world: World,
+        path: str,
+        properties: Document,
+        order: Order,
+        ownership: Ownership,
+        *,
+        instance_id: str = "",
+    ) -> None:
+        now = world.clock.now()
+        self._world = world
+        self._ownership = ownership
+        self.path = path
+        self.id = instance_id or links.numeric_id(world.random)
+        self.order = order
+        self.properties = properties
+        self.status = "PROVISIONING"
+        self.readable = True
+        self.busy: Operation | None = None
+        self.leaving = False
+        self.metadata = _items(properties)
+        self.serial_output = ""
+        self.guest_attributes: dict[tuple[str, str], str] = {}
+        self._shown = self.metadata
+        self._guest: Guest | None = None
+        self._powered = False
+        self._on_host = False
+        self._timer: Timer | None = None
+        self._transition: Operation | None = None
+        self._run_limit: Timer | None = None
+        self._started: datetime | None = None
+        self._stopped: datetime | None = None
+        self._fixed = self._fixed_part(now, world.instances.next_address())
+
+    # what a guest sees
+
+    @property
+    def project(self) -> str:
+        """The project's id."""
+        return self.order.project
+
+    @property
+    def zone(self) -> str:
+        """The zone's name."""
+        return self.order.zone
+
+    @property
+    def name(self) -> str:
+        """The instance's name."""
+        return links.name_of(self.path)
+
+    @property
+    def machine_type(self) -> str:
+        """The bare machine type."""
+        return self.order.machine_type
+
+    def attributes(self) -> Mapping[str, str]:
+        """The metadata attributes as the metadata server shows them now."""
+        return MappingProxyType(self._shown)
+
+    def write_serial(self, text: str) -> None:
+        """Write to serial port 1."""
+        self.serial_output += text
+
+    def set_guest_attribute(self, namespace: str, key: str, value: str) -> None:
+        """Write a guest attribute."""
+        self.guest_attributes[namespace, key] = value
+
+    # what the API shows
+
+    def document(self) -> Document:
+        """The VM as the API answers it."""
+        document = {
+            **self._fixed,
+            "status": self.status,
+            "metadata": metadata_document(self.metadata),
+            "fingerprint": links.fingerprint((self.id, self.status)),
+        }
+        if self._started is not None:
+            document["lastStartTimestamp"] = links.pacific(self._started)
+        if self._stopped is not None:
+            document["lastStopTimestamp"] = links.pacific(self._stopped)
+        return document
+
+    def _fixed_part(self, now: datetime, address: str) -> Document:
+        zone = f"projects/{self.project}/zones/{self.zone}"
+        labels: Mapping[str, str] = self.properties.get("labels") or {}
+        parts = (part for pair in sorted(labels.items()) for part in pair)
+        return {
+            "kind": "compute#instance",
+            "id": self.id,
+            "creationTimestamp": links.pacific(now),
+            "name": self.name,
+            "tags": {},
+            **{key: self.properties[key] for key in _FIXED if key in self.properties},
+            "machineType": links.url(f"{zone}/machineTypes/{self.machine_type}"),
+            "zone": links.url(zone),
+            "selfLink": links.url(self.path),
+            "networkInterfaces": self._interfaces(address),
+            "disks": self._disks(zone),
+            "labelFingerprint": links.fingerprint(parts) if labels else links.EMPTY_TAGS,
+            "cpuPlatform": "Unknown CPU Platform",
+            "deletionProtection": False,
+            "startRestricted": False,
+            "resourceStatus": {"scheduling": {}},
+            "shieldedInstanceConfig": _SHIELDED,
+            "shieldedInstanceIntegrityPolicy": {"updateAutoLearnPolicy": True},
+        }
+
+    def _interfaces(self, address: str) -> list[Document]:
+        return [
+            _address(interface, self.order, address if index == 0 else f"10.129.0.{index}")
+            for index, interface in enumerate(self.properties["networkInterfaces"])
+        ]
+
+    def _disks(self, zone: str) -> list[Document]:
+        return [
+            _attached(disk, links.url(f"{zone}/disks/{self.name}{f'-{index}' if index else ''}"))
+            for index, disk in enumerate(self.properties["disks"])
+        ]
+
+    # its life
+
+    def create(self, operation: Operation) -> None:
+        """Begin to exist. A FLEX_START VM is PENDING until it is granted."""
+        self.busy = self._transition = operation
+        self._world.instances.shelf.put(self)
+        if self.order.model != "FLEX_START":
+            self.provision()
+            return
+        self.status = "PENDING"
+        if not self._ownership.grants:
+            self._after(self._world.dials.flex_start_grant_s, self._ask_for_grant)
+
+    def _ask_for_grant(self) -> None:
+        if self._world.supply.find_obstacle(self.order) is None:
+            self.provision()
+        else:
+            self._after(self._world.dials.bulk_check_s, self._ask_for_grant)
+
+    def provision(self) -> None:
+        """Get a host and start, or fail."""
+        self.status = "PROVISIONING"
+        obstacle = self._world.supply.find_obstacle(self.order)
+        if obstacle is not None:
+            self._after(self._world.dials.failed_insert_s, lambda: self.fail(obstacle))
+            return
+        self._take_host()
+        self._after(self._operation_time("instances.insert"), self._created)
+
+    def _created(self) -> None:
+        error = self._world.faults.take_operation_error("instances.insert")
+        if error is not None:
+            self.fail(error)
+            return
+        self._world.audit.write_location(self.path, self.id)
+        self._come_up()
+
+    def fail(self, error: OperationError) -> None:
+        """The insert fails; nothing of the VM stays."""
+        self._vanish()
+        self._finish_transition(error)
+        if self._ownership.owner is not None:
+            self._ownership.owner.vm_failed(self, error)
+
+    def _come_up(self) -> None:
+        """Start the guest: STAGING, the operation's end, RUNNING."""
+        self.status = "STAGING"
+        self.busy = None
+        self._finish_transition()
+        self._after(self._world.dials.running_after_insert_s, self._running)
+
+    def _running(self) -> None:
+        self.status = "RUNNING"
+        self._started = self._world.clock.now()
+        limit = self.properties["scheduling"].get("maxRunDuration")
+        if limit:
+            seconds = float(limit.get("seconds", 0))
+            self._run_limit = self._world.clock.call_later(seconds, self._run_is_over)
+        self.power_on()
+        if self._ownership.owner is not None:
+            self._ownership.owner.vm_running(self)
+
+    def _run_is_over(self) -> None:
+        """The time of ``maxRunDuration`` has passed. How it is logged is assumed."""
+        verb = "instances.delete" if self._ends_by_delete() else "instances.stop"
+        operation = self._world.operations.begin(SYSTEM, verb, self.path, self.id)
+        if self._ends_by_delete():
+            self.delete(operation)
+        else:
+            self.stop(operation)
+
+    def _ends_by_delete(self) -> bool:
+        action: str = self.properties["scheduling"].get("instanceTerminationAction", "STOP")
+        return action == "DELETE"
+
+    def delete(self, operation: Operation) -> None:
+        """Begin to be deleted, whatever was going on."""
+        self._go_down()
+        self.busy = self._transition = operation
+        self.leaving = True
+        self._after(self._operation_time("instances.delete"), self._end)
+
+    def stop(self, operation: Operation) -> None:
+        """Begin to stop."""
+        self._go_down()
+        self.busy = self._transition = operation
+        self._after(self._operation_time("instances.stop"), self._stand_still)
+        if self._ownership.owner is not None:
+            self._ownership.owner.vm_down(self)
+
+    def start(self, operation: Operation) -> None:
+        """Begin to start a VM that is TERMINATED; another is left as it is."""
+        if self.status != "TERMINATED":
+            self._world.operations.finish(operation)
+            return
+        self.busy = self._transition = operation
+        obstacle = self._world.supply.find_obstacle(self.order)
+        if obstacle is not None:
+            self._after(self._world.dials.failed_insert_s, lambda: self._fail_to_start(obstacle))
+            return
+        self._take_host()
+        self.status = "STAGING"
+        self._after(self._operation_time("instances.start"), self._come_up)
+
+    def _fail_to_start(self, error: OperationError) -> None:
+        self.busy = None
+        self._finish_transition(error)
+
+    def preempt(self) -> None:
+        """Be taken back: a system event, then TERMINATED or deleted."""
+        self._world.audit.write_system_event("compute.instances.preempted", self.path, self.id)
+        self._go_down()
+        if self._ends_by_delete():
+            self.leaving = True
+            self._after(self._world.dials.preemption_s, self._end)
+        else:
+            self._after(self._world.dials.preemption_s, self._stand_still)
+        if self._ownership.owner is not None:
+            self._ownership.owner.vm_down(self)
+
+    def _end(self) -> None:
+        self._vanish()
+        self._finish_transition()
+        if self._ownership.owner is not None:
+            self._ownership.owner.vm_gone(self)
+
+    def lose_host(self, method: str) -> None:
+        """The host fails or is maintained; a VM with ``automaticRestart`` starts again."""
+        self._world.audit.write_system_event(method, self.path, self.id)
+        self._go_down()
+        owner = self._ownership.owner
+        if not self.properties["scheduling"]["automaticRestart"]:
+            self._stand_still()
+            if owner is not None:
+                owner.vm_down(self)
+            return
+        self.status = "REPAIRING"
+        self._after(self._world.dials.automatic_restart_after_s, self._restart)
+        if owner is not None:
+            owner.vm_paused(self)
+
+    def _restart(self) -> None:
+        self._world.audit.write_system_event(
+            "compute.instances.automaticRestart", self.path, self.id, principal=""
+        )
+        self._come_up()
+
+    def shut_down_by_guest(self) -> None:
+        """The guest halts the machine."""
+        self._world.audit.write_system_event(
+            "compute.instances.guestTerminate", self.path, self.id, principal=""
+        )
+        self._go_down()
+        self._stand_still()
+        if self._ownership.owner is not None:
+            self._ownership.owner.vm_down(self)
+
+    def release(self, operation: Operation) -> bool:
+        """Free the VM from an operation; false when another one has taken the VM over."""
+        mine = self.busy is operation
+        if mine:
+            self.busy = None
+        return mine
+
+    # metadata and power
+
+    def set_metadata(self, items: dict[str, str]) -> None:
+        """Replace the metadata; the guest sees it a little later."""
+        self.metadata = items
+        self._world.later(self._world.dials.metadata_propagation_s, lambda: self._show(items))
+
+    def _show(self, items: dict[str, str]) -> None:
+        if items is not self.metadata or items is self._shown:
+            return
+        self._shown = items
+        if self._powered and self._guest is not None:
+            self._guest.metadata_changed()
+
+    def power_on(self) -> None:
+        """Let the guest run; it sees the metadata of this moment."""
+        self._shown = self.metadata
+        self._powered = True
+        if self._guest is None:
+            self._guest = self._world.guests(self)
+        self._guest.power_on()
+
+    def power_off(self) -> None:
+        """Take the power from the guest, if it runs."""
+        if self._powered and self._guest is not None:
+            self._powered = False
+            self._guest.power_off()
+
+    def _go_down(self) -> None:
+        self._cancel_timers()
+        self._finish_transition(CANCELED.error())
+        self.power_off()
+        self.status = "STOPPING"
+
+    def _stand_still(self) -> None:
+        self.busy = None
+        self.status = "TERMINATED"
+        self._stopped = self._world.clock.now()
+        self._leave_host()
+        self._finish_transition()
+
+    def _vanish(self) -> None:
+        self._cancel_timers()
+        self.busy = None
+        self.leaving = True
+        self._leave_host()
+        self._world.instances.shelf.drop(self)
+
+    def _finish_transition(self, error: OperationError | None = None) -> None:
+        """End the operation that the present transition belongs to, if it belongs to one."""
+        operation, self._transition = self._transition, None
+        if operation is not None:
+            self._world.operations.finish(operation, error)
+
+    def _take_host(self) -> None:
+        self._on_host = True
+        self._world.supply.take(self.order)
+
+    def _leave_host(self) -> None:
+        if self._on_host:
+            self._on_host = False
+            self._world.supply.give_back(self.order)
+
+    def _operation_time(self, verb: str) -> Range:
+        low, high = self._world.dials.operation(verb)
+        slower = self._world.faults.slowness(verb)
+        return low + slower, high + slower
+
+    def _after(self, delay_s: Range, callback: Callback) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._world.later(delay_s, callback)
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._timer, self._run_limit):
+            if timer is not None:
+                timer.cancel()
+
+
+def _items(properties: Document) -> dict[str, str]:
+    items: list[Document] = properties["metadata"].get("items", [])
+    return {item["key"]: item.get("value", "") for item in items}
+
+
+def _address(interface: Document, order: Order, address: str) -> Document:
+    """An interface as answers show it: an automatic network's subnetwork bears its name."""
+    network = interface.get("network", "")
+    automatic = f"projects/{order.project}/regions/{order.region}/subnetworks/"
+    return {
+        **interface,
+        "network": network or links.url(f"projects/{order.project}/global/networks/default"),
+        "subnetwork": interface.get("subnetwork") or links.url(automatic + links.name_of(network)),
+        "networkIP": address,
+        "stackType": "IPV4_ONLY",
+        "fingerprint": links.fingerprint((interface["name"], address)),
+    }
+
+
+def _attached(disk: Document, source: str) -> Document:
+    """A disk as answers show it: without ``initializeParams``, with the disk that was made."""
+    parameters = disk.get("initializeParams") or {}
+    shown = {key: value for key, value in disk.items() if key != "initializeParams"}
+    return {
+        "interface": "SCSI",
+        **shown,
+        "source": source,
+        "diskSizeGb": str(parameters.get("diskSizeGb", "10")),
+        "architecture": "X86_64",
+        "licenses": [],
+        "guestOsFeatures": [{"type": "UEFI_COMPATIBLE"}, {"type": "GVNIC"}],
+    }

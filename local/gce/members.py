@@ -1,0 +1,401 @@
+"""How a managed instance group keeps its VMs: making, losing, repairing, dropping them.
+
+INDIVIDUAL: each VM is made by itself and tried again when that fails. BULK: nothing is made until
+there is room for all; meanwhile the group looks again and again, and writes no log entry.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from local.clock import Timer
+from local.gce import links
+from local.gce.instance import Instance, Ownership
+from local.gce.refusals import OperationError
+from local.gce.schema import Document
+from local.gce.supply import Order, read_order
+from local.gce.templates import metadata_document
+
+if TYPE_CHECKING:
+    from local.gce.group import Group
+    from local.gce.world import World
+
+_ALPHABET = string.ascii_lowercase + string.digits
+_SUFFIX = 4
+_REMEMBERED_ERRORS = 100
+_FALLEN = frozenset({"STOPPING", "TERMINATED"})
+
+
+class Member:
+    """One managed instance: a name, and a VM when there is one."""
+
+    __slots__ = (
+        "action",
+        "attempts",
+        "error",
+        "instance",
+        "instance_id",
+        "name",
+        "timer",
+        "version",
+    )
+
+    def __init__(self, name: str, version: str) -> None:
+        self.name = name
+        self.version = version
+        self.action = "CREATING"
+        self.instance: Instance | None = None
+        self.instance_id = ""
+        self.attempts = 0
+        self.error: OperationError | None = None
+        self.timer: Timer | None = None
+
+    def call_off(self) -> None:
+        """Forget what was planned for later."""
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+class Members:
+    """All managed instances of one group. It is the `local.gce.instance.Owner` of their VMs."""
+
+    def __init__(self, world: World, group: Group) -> None:
+        self._world = world
+        self._group = group
+        self._members: dict[str, Member] = {}
+        self._check: Timer | None = None
+        self.bulk_in_progress = False
+        self.checked_at: datetime | None = None
+        self.obstacle: OperationError | None = None
+        self.errors: list[Document] = []
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members.values())
+
+    def find(self, name: str) -> Member | None:
+        """The member of that name."""
+        return self._members.get(name)
+
+    @property
+    def all_run(self) -> bool:
+        """Whether every VM is RUNNING, and there are some."""
+        return bool(self._members) and all(
+            member.instance is not None and member.instance.status == "RUNNING" for member in self
+        )
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is going on and nothing is planned."""
+        return not self.bulk_in_progress and all(member.action == "NONE" for member in self)
+
+    # growing
+
+    def grow(self, count: int) -> None:
+        """Add members and begin to make their VMs."""
+        new = [self._add() for _ in range(count)]
+        if not new:
+            return
+        if not self._group.is_bulk:
+            for member in new:
+                self._make(member)
+            return
+        self.bulk_in_progress = True
+        self.obstacle = None
+        if self._group.model == "FLEX_START":
+            for member in new:
+                self._make(member)
+            self._check = self._world.later(self._world.dials.flex_start_grant_s, self.look_again)
+        else:
+            self.look_again()
+
+    def _add(self) -> Member:
+        name = self._draw_name()
+        member = self._members[name] = Member(name, self._group.template)
+        return member
+
+    def _draw_name(self) -> str:
+        """A base name and four random characters that no VM of the zone has."""
+        instances = self._world.instances.shelf
+        while True:
+            suffix = "".join(self._world.random.choices(_ALPHABET, k=_SUFFIX))
+            name = f"{self._group.base_name}-{suffix}"
+            if name not in self._members and instances.find(self._path(name)) is None:
+                return name
+
+    def look_again(self) -> None:
+        """In BULK mode: see whether there is room for all now, and if so make all VMs."""
+        waiting = [member for member in self if self._waits(member)]
+        if not self.bulk_in_progress or not waiting:
+            return
+        if self._check is not None:
+            self._check.cancel()
+        self.checked_at = self._world.clock.now()
+        order = self._order(waiting[0])
+        self.obstacle = self._world.supply.find_obstacle(order, len(waiting), bulk=True)
+        if self.obstacle is not None:
+            self._check = self._world.later(self._world.dials.bulk_check_s, self.look_again)
+            return
+        for member in waiting:
+            if member.instance is None:
+                self._make(member)
+            else:
+                member.instance.provision()
+
+    def _waits(self, member: Member) -> bool:
+        if member.action != "CREATING" or member.attempts:
+            return False
+        return member.instance is None or member.instance.status == "PENDING"
+
+    def _make(self, member: Member) -> None:
+        """Begin the insert of a member's VM, as the service agent."""
+        properties = self._properties(member.version)
+        instance = Instance(
+            self._world,
+            self._path(member.name),
+            properties,
+            self._order(member),
+            Ownership(self, grants=self._group.is_bulk),
+            instance_id=member.instance_id,
+        )
+        member.instance = instance
+        if member.action == "NONE":
+            member.action = "CREATING"
+        operation = self._world.operations.begin(
+            self._world.agent(self._group.project),
+            "instances.insert",
+            instance.path,
+            instance.id,
+            request=self._logged_request(instance),
+            logged=self._world.dials.bulk_vms_are_logged or not self._group.is_bulk,
+        )
+        instance.create(operation)
+
+    def _properties(self, template: str) -> Document:
+        """The template's properties with the group's additions."""
+        properties: Document = self._group.template_properties(template)
+        extra = self._group.all_instances_properties
+        items = {
+            item["key"]: item.get("value", "") for item in properties["metadata"].get("items", ())
+        }
+        items |= extra.get("metadata") or {}
+        items["instance-template"] = self._world.numbered(template)
+        items["created-by"] = self._world.numbered(self._group.path)
+        labels = {**(properties.get("labels") or {}), **(extra.get("labels") or {})}
+        return {**properties, "metadata": metadata_document(items), "labels": labels}
+
+    def _order(self, member: Member) -> Order:
+        return read_order(
+            self._group.project,
+            self._group.zone,
+            self._group.template_properties(member.version),
+            topology=self._group.topology,
+            by_group=True,
+        )
+
+    def _logged_request(self, instance: Instance) -> Document:
+        located = self._world.numbered(self._group.path).replace("/zones/", "/locations/")
+        zone = self._world.numbered(f"projects/{instance.project}/zones/{instance.zone}")
+        target = f"{zone.replace('/zones/', '/locations/')}/instances/{instance.name}"
+        source = f"{located}@{self._group.id}"
+        return {
+            "name": instance.name,
+            "machineType": f"{zone}/machineTypes/{instance.machine_type}",
+            "requestId": self._world.uuid(),
+            "links": [{"type": "MEMBER_OF", "source": source, "target": target}],
+        }
+
+    def _path(self, name: str) -> str:
+        return f"projects/{self._group.project}/zones/{self._group.zone}/instances/{name}"
+
+    # what VMs report
+
+    def vm_running(self, instance: Instance) -> None:
+        """It runs, for the first time or again."""
+        member = self._members.get(instance.name)
+        if member is None or member.action == "DELETING":
+            return
+        member.call_off()
+        member.action = "NONE"
+        member.attempts = 0
+        member.error = None
+        self._end_bulk_when_made()
+        self._group.vms_changed()
+
+    def vm_failed(self, instance: Instance, error: OperationError) -> None:
+        """It could not be made: try again later, with growing pauses."""
+        member = self._members[instance.name]
+        member.instance = None
+        member.error = error
+        self._remember(member, error)
+        pause = self._world.draw(self._world.dials.create_retry_s) * 2**member.attempts
+        member.attempts += 1
+        member.timer = self._world.clock.call_later(
+            min(pause, self._world.dials.create_retry_limit_s), lambda: self._make(member)
+        )
+
+    def _remember(self, member: Member, error: OperationError) -> None:
+        self.errors.append(
+            {
+                "timestamp": links.pacific(self._world.clock.now()),
+                "error": error.document(),
+                "instanceActionDetails": {
+                    "action": member.action,
+                    "instance": links.url(self._path(member.name)),
+                    "version": {"instanceTemplate": links.url(member.version)},
+                },
+            }
+        )
+        del self.errors[:-_REMEMBERED_ERRORS]
+
+    def vm_paused(self, instance: Instance) -> None:  # noqa: ARG002 - it restarts by itself
+        """It will be restarted; only the slice is broken meanwhile."""
+        self._group.vms_changed()
+
+    def vm_down(self, instance: Instance) -> None:
+        """It does not run any more: repair it, if the group does that."""
+        self._group.vms_changed()
+        self._plan_repair(instance)
+
+    def vm_gone(self, instance: Instance) -> None:
+        """It was deleted: by the group's own will, or against it."""
+        member = self._members.get(instance.name)
+        if member is None:
+            return
+        member.instance = None
+        member.instance_id = instance.id if self._world.dials.repair_keeps_id else ""
+        self._group.vms_changed()
+        if member.action == "DELETING":
+            self._forget(member)
+        elif member.action == "RECREATING":
+            self._make(member)
+        else:
+            self._plan_repair(instance)
+
+    # repairing
+
+    def _plan_repair(self, instance: Instance) -> None:
+        member = self._members.get(instance.name)
+        if member is None or member.action not in ("NONE", "CREATING"):
+            return
+        member.call_off()
+        member.action = "NONE"
+        self._end_bulk_when_made()
+        if not self._group.repairs:
+            return
+        member.timer = self._world.later(
+            self._world.dials.repair_after_s, lambda: self._begin_repair(member)
+        )
+
+    def _begin_repair(self, member: Member) -> None:
+        instance = member.instance
+        if instance is not None and instance.status not in _FALLEN:
+            return
+        member.action = "RECREATING"
+        if instance is None:
+            self._make(member)
+            return
+        self._world.audit.write_system_event(
+            "compute.instances.repair.recreateInstance",
+            instance.path,
+            instance.id,
+            message=self._repair_message(instance),
+        )
+        member.timer = self._world.later(
+            self._world.dials.repair_delete_after_s, lambda: self._replace(member)
+        )
+
+    def _repair_message(self, instance: Instance) -> str:
+        return (
+            f"Instance Group Manager '{self._world.numbered(self._group.path)}' initiated "
+            f"recreateInstance on instance '{self._world.numbered(instance.path)}'. Reason: "
+            f"Instance eligible for repair: instance should be RUNNING, but is {instance.status}."
+        )
+
+    def recreate(self, names: Iterable[str]) -> None:
+        """Delete VMs and make them anew under their names."""
+        for name in names:
+            member = self._members[name]
+            member.call_off()
+            member.action = "RECREATING"
+            self._replace(member)
+
+    def _replace(self, member: Member) -> None:
+        if member.instance is None:
+            self._make(member)
+        elif not member.instance.leaving:
+            self._delete_vm(member.instance)
+
+    # shrinking
+
+    @property
+    def wanted(self) -> int:
+        """How many members are not being deleted."""
+        return sum(member.action != "DELETING" for member in self)
+
+    def shrink(self, count: int) -> None:
+        """Drop members, the last ones first."""
+        names = [member.name for member in self if member.action != "DELETING"]
+        self.drop(names[len(names) - count :])
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Drop members and delete their VMs."""
+        for name in names:
+            member = self._members[name]
+            member.call_off()
+            member.action = "DELETING"
+            if member.instance is None:
+                self._forget(member)
+            elif not member.instance.leaving:
+                self._delete_vm(member.instance)
+        self._end_bulk_when_made()
+
+    def _end_bulk_when_made(self) -> None:
+        """The bulk creation ends when nothing of it is left to be made."""
+        if not self.bulk_in_progress or any(member.action == "CREATING" for member in self):
+            return
+        self.bulk_in_progress = False
+        self.obstacle = None
+        if self._check is not None:
+            self._check.cancel()
+
+    def _delete_vm(self, instance: Instance) -> None:
+        operation = self._world.operations.begin(
+            self._world.agent(self._group.project),
+            "instances.delete",
+            instance.path,
+            instance.id,
+            request={"requestId": self._world.uuid()},
+        )
+        instance.delete(operation)
+
+    def _forget(self, member: Member) -> None:
+        del self._members[member.name]
+        if not self._members:
+            self._group.emptied()
+
+    # what the API shows
+
+    def documents(self) -> list[Document]:
+        """The managed instances as listManagedInstances answers them."""
+        return [self._document(member) for member in self]
+
+    def _document(self, member: Member) -> Document:
+        document: Document = {
+            "name": member.name,
+            "instance": links.url(self._path(member.name)),
+            "currentAction": member.action,
+            "targetStatus": "RUNNING",
+            "version": {"instanceTemplate": links.url(member.version)},
+        }
+        if member.instance is not None:
+            document["id"] = member.instance.id
+            document["instanceStatus"] = member.instance.status
+        if member.error is not None:
+            document["lastAttempt"] = {"errors": {"errors": [member.error.document()]}}
+        return document

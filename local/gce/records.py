@@ -1,0 +1,130 @@
+"""Resources that are a document and no more: workload policies and templates.
+
+Their life is the same: an insert whose operation ends when the resource can be read, a delete that
+is refused while a group uses it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
+
+from local.gce import links
+from local.gce.calls import Call
+from local.gce.listing import answer_list
+from local.gce.operations import Operation
+from local.gce.refusals import (
+    ALREADY_EXISTS,
+    BAD_NAME,
+    REQUIRED,
+    OperationError,
+    Refusal,
+)
+from local.gce.schema import Document
+from local.gce.shelf import R, Shelf
+
+if TYPE_CHECKING:
+    from local.gce.world import World
+
+
+class Record:
+    """One such resource. ``created`` is when a get first found it."""
+
+    def __init__(self, path: str, record_id: str, content: Document) -> None:
+        self.path = path
+        self.id = record_id
+        self.content = content
+        self.readable = False
+        self.created = datetime.min
+        self.busy: Operation | None = None
+
+    def document(self) -> Document:
+        """The resource as the API answers it."""
+        return self.content
+
+
+class Records(ABC):
+    """All resources of one such kind."""
+
+    kind: ClassVar[str]
+    in_use: ClassVar[Refusal]
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.shelf: Shelf[Record] = Shelf(world)
+
+    @abstractmethod
+    def complete(self, call: Call) -> Document:
+        """The new resource's own part. Raises `Refused` when it is not allowed."""
+
+    def get(self, call: Call) -> Document:
+        """Answer get."""
+        return self.shelf.get(call.path).document()
+
+    def list(self, call: Call) -> Document:
+        """Answer list."""
+        return answer_list(call, f"{self.kind}List", self.shelf.listed(call.collection + "/"))
+
+    def insert(self, call: Call) -> Operation:
+        """Begin an insert."""
+        check_name(call)
+        own = self.complete(call)
+        check_free(self.shelf, call)
+        self._world.supply.check_count(call.route.collection, call.project, len(self.shelf))
+        record = Record(call.path, links.numeric_id(self._world.random), {})
+        record.content = {
+            "kind": self.kind,
+            "id": record.id,
+            "creationTimestamp": links.pacific(self._world.clock.now()),
+            "name": call.body["name"],
+            "selfLink": links.url(call.path),
+            **own,
+        }
+        record.busy = self._world.operations.begin_for(call, record.id)
+        self.shelf.put(record)
+
+        def settle(error: OperationError | None) -> None:
+            record.busy = None
+            record.readable = error is None
+            record.created = self._world.clock.now()
+            if error is not None:
+                self.shelf.drop(record)
+
+        self._world.operations.settle_later(record.busy, settle)
+        return record.busy
+
+    def delete(self, call: Call) -> Operation:
+        """Begin a delete. A use is refused here or in the operation, as the dial says."""
+        record = self.shelf.get_idle(call.path)
+        if self._world.dials.in_use_refused_by == "call" and (user := self._user_of(record)):
+            raise self.in_use.refused(resource=record.path, user=user)
+        operation = record.busy = self._world.operations.begin_for(call, record.id)
+
+        def settle(error: OperationError | None) -> None:
+            record.busy = None
+            if error is None:
+                self.shelf.drop(record)
+
+        user = self._user_of(record)
+        error = self.in_use.error(resource=record.path, user=user) if user else None
+        self._world.operations.settle_later(operation, settle, error)
+        return operation
+
+    def _user_of(self, record: Record) -> str:
+        return self._world.groups.find_user(record.path)
+
+
+def check_name(call: Call) -> None:
+    """Raise `Refused` when the new resource's name is missing or breaks RFC 1035."""
+    name = call.body.get("name")
+    if not name:
+        raise REQUIRED.refused(field="resource.name")
+    if not links.is_name(name):
+        raise BAD_NAME.refused(field="resource.name", value=name)
+
+
+def check_free(shelf: Shelf[R], call: Call) -> None:
+    """Raise `Refused` (409) when the new resource's name is taken."""
+    if shelf.find(call.path) is not None:
+        raise ALREADY_EXISTS.refused(resource=call.path)

@@ -1,0 +1,153 @@
+"""From an HTTP request to a method of the API and back.
+
+What stands in the way of every call, in this order: who calls, whether the API is there at all,
+faults on demand, the body's shape, permissions, a repeated ``requestId``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from local.gce import links
+from local.gce.calls import Call, Caller, CallLog, CallRecord, Principal
+from local.gce.operations import Operation
+from local.gce.refusals import (
+    NOT_FOUND,
+    UNAUTHENTICATED,
+    UNKNOWN_PATH,
+    UNKNOWN_REGION,
+    UNKNOWN_ZONE,
+    Refused,
+)
+from local.gce.schema import Document, parse_body
+from local.http import Request, Response
+
+if TYPE_CHECKING:
+    from local.gce.world import World
+
+DEFAULT_PRINCIPAL = Principal("user@example.com")
+"""Who calls without an Authorization header; may do everything."""
+
+_SURFACES = frozenset({"v1", "beta"})
+_PLACED = frozenset({"zones", "regions"})
+
+
+class Router:
+    """All methods of the API."""
+
+    def __init__(self, world: World, principals: Mapping[str, Principal], calls: CallLog) -> None:
+        self._world = world
+        self._principals = principals
+        self._calls = calls
+        nouns = (
+            world.policies, world.templates, world.groups, world.instances, world.operations
+        )  # fmt: skip
+        self._routes = {route.pattern: route for noun in nouns for route in noun.routes()}
+
+    def handle(self, request: Request) -> Response:
+        """Answer one HTTP request and write it down."""
+        principal = self._find_principal(request)
+        call = self._find_call(request, principal or Principal(""))
+        if call is None:
+            return _refuse(UNKNOWN_PATH.refused(path=request.path))
+        try:
+            if principal is None:
+                raise UNAUTHENTICATED.refused()
+            response = Response.of_json(self._answer(call))
+        except Refused as refused:
+            response = _refuse(refused)
+        record = CallRecord(call.caller.email, call.route.verb, call.route.writes, response.status)
+        self._calls.records.append(record)
+        return response
+
+    def act(self, caller: Caller, method: str, path: str, body: Document | None) -> Document:
+        """Make a call without HTTP; it is not written down. Raises `Refused`."""
+        request = Request(method, f"/compute/v1/{path}")
+        call = self._match(request, caller)
+        if call is None:
+            raise UNKNOWN_PATH.refused(path=path)
+        return _document(call.route.answer(replace(call, body=body or {})))
+
+    def _find_principal(self, request: Request) -> Principal | None:
+        header = request.headers.get("authorization", "")
+        if not header:
+            return DEFAULT_PRINCIPAL
+        return self._principals.get(header.removeprefix("Bearer "))
+
+    def _find_call(self, request: Request, principal: Principal) -> Call | None:
+        caller = Caller(
+            principal,
+            request.headers.get("user-agent", ""),
+            request.path.split("/", 3)[2] if request.path.count("/") > 2 else "",
+            self._world.faults.denied_to(principal.email),
+        )
+        return self._match(request, caller)
+
+    def _match(self, request: Request, caller: Caller) -> Call | None:
+        """The call that a method and a path mean, its body not read yet."""
+        parts = request.path.split("/")
+        if len(parts) < 7 or parts[1] != "compute" or parts[2] not in _SURFACES:
+            return None
+        project, scope = parts[4], parts[5]
+        place, rest = (parts[6:7], parts[7:]) if scope in _PLACED else ([], parts[6:])
+        name = rest[1] if len(rest) > 1 else ""
+        pattern = " ".join(
+            (request.method, scope, *rest[:1], *(["NAME"] if name else []), *rest[2:])
+        )
+        route = self._routes.get(pattern)
+        if route is None:
+            return None
+        return Call(route, request, caller, project, "/".join((scope, *place)), name, {})
+
+    def _answer(self, call: Call) -> Document:
+        try:
+            if call.project not in self._world.projects:
+                raise NOT_FOUND.refused(resource=f"projects/{call.project}")
+            self._world.faults.refuse(call.route, call.project)
+            self._refuse_as_planned(call, carried_out=False)
+            _check_place(call)
+            if call.route.body:
+                call = replace(call, body=parse_body(call.request.body, call.route.body))
+            document = self._carry_out(call)
+            self._refuse_as_planned(call, carried_out=True)
+        except Refused as refused:
+            self._log(call, refused)
+            raise
+        return document
+
+    def _carry_out(self, call: Call) -> Document:
+        resource = call.path if call.name or call.body else f"projects/{call.project}"
+        call.caller.demand(call.route.permission, resource)
+        repeated = self._world.operations.find_repeated(call) if call.route.writes else None
+        return _document(repeated or call.route.answer(call))
+
+    def _refuse_as_planned(self, call: Call, *, carried_out: bool) -> None:
+        refused = self._world.faults.take_refusal(call.route.verb, carried_out=carried_out)
+        if refused is not None:
+            raise refused
+
+    def _log(self, call: Call, refused: Refused) -> None:
+        """A refused change is logged, where the log can know the project."""
+        if not call.route.writes or call.project not in self._world.projects:
+            return
+        known = self._world.find_id(call.path)
+        self._world.audit.write_refusal(
+            call.caller, call.route.verb, call.path, known, call.body, refused.log
+        )
+
+
+def _check_place(call: Call) -> None:
+    if call.location.startswith("zones/") and not links.is_zone(call.place):
+        raise UNKNOWN_ZONE.refused(zone=call.place)
+    if call.location.startswith("regions/") and not links.is_region(call.place):
+        raise UNKNOWN_REGION.refused(region=call.place)
+
+
+def _document(answer: Document | Operation) -> Document:
+    return answer.document() if isinstance(answer, Operation) else answer
+
+
+def _refuse(refused: Refused) -> Response:
+    return Response.of_json(refused.document(), refused.http)

@@ -1,0 +1,97 @@
+"""Where resources of one kind stand, and the lag with which lists see them come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from local.gce.refusals import NOT_FOUND, NOT_READY
+from local.gce.schema import Document
+
+if TYPE_CHECKING:
+    from local.gce.operations import Operation
+    from local.gce.world import World
+
+
+class Resource(Protocol):
+    """What can stand on a shelf.
+
+    ``readable`` is false while the insert's operation runs: the name is taken, a get finds nothing.
+    ``busy`` is the operation that changes the resource now.
+    """
+
+    path: str
+    id: str
+    readable: bool
+    busy: Operation | None
+
+    def document(self) -> Document:
+        """The resource as the API answers it."""
+
+
+R = TypeVar("R", bound=Resource)
+
+
+class Shelf(Generic[R]):
+    """All resources of one kind, by path."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._resources: dict[str, R] = {}
+        self._listed_from: dict[str, datetime] = {}
+        self._ghosts: list[tuple[datetime, str, Document]] = []
+
+    def __iter__(self) -> Iterator[R]:
+        return iter(tuple(self._resources.values()))
+
+    def __len__(self) -> int:
+        return len(self._resources)
+
+    def put(self, resource: R) -> None:
+        """Add a resource; lists show it after the list lag."""
+        self._resources[resource.path] = resource
+        self._listed_from[resource.path] = self._lagged()
+
+    def drop(self, resource: R) -> None:
+        """Remove a resource; lists show it until the list lag has passed."""
+        del self._resources[resource.path]
+        seen_by_lists = self._listed_from.pop(resource.path) <= self._world.clock.now()
+        until = self._lagged()
+        if resource.readable and seen_by_lists and until > self._world.clock.now():
+            self._ghosts.append((until, resource.path, resource.document()))
+
+    def find(self, path: str) -> R | None:
+        """The resource at a path, readable or not."""
+        return self._resources.get(path)
+
+    def get(self, path: str) -> R:
+        """The readable resource at a path. Raises `Refused` (404)."""
+        resource = self._resources.get(path)
+        if resource is None or not resource.readable:
+            raise NOT_FOUND.refused(resource=path)
+        return resource
+
+    def get_idle(self, path: str) -> R:
+        """The same, and no operation changes it. Raises `Refused` (404, or 400 while one does)."""
+        resource = self._resources.get(path)
+        if resource is None:
+            raise NOT_FOUND.refused(resource=path)
+        if resource.busy is not None:
+            raise NOT_READY.refused(resource=path)
+        return resource
+
+    def listed(self, prefix: str) -> list[Document]:
+        """What a list shows now of the paths that begin with ``prefix``, in the order of names."""
+        now = self._world.clock.now()
+        self._ghosts = [ghost for ghost in self._ghosts if ghost[0] > now]
+        shown = {path: ghost for _, path, ghost in self._ghosts if path.startswith(prefix)}
+        for path, resource in self._resources.items():
+            if path.startswith(prefix) and resource.readable and self._listed_from[path] <= now:
+                shown[path] = resource.document()
+        return [shown[path] for path in sorted(shown)]
+
+    def _lagged(self) -> datetime:
+        return self._world.clock.now() + timedelta(
+            seconds=self._world.draw(self._world.dials.list_lag_s)
+        )

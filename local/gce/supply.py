@@ -1,0 +1,283 @@
+"""What the making of a VM depends on: capacity, quotas, reservations, images, addresses, policy.
+
+All is plentiful until somebody says otherwise: capacity and quotas are endless, every image and
+subnetwork that is named exists. Only reservations have to be made known before they can be used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from local.gce import links
+from local.gce.refusals import (
+    AGENT_LACKS_PERMISSION,
+    DISK_TYPE,
+    IMAGE_ABSENT,
+    NO_BULK_CAPACITY,
+    NO_CAPACITY,
+    ORG_POLICY,
+    RESERVATION_ABSENT,
+    RESERVATION_FULL,
+    RESERVATION_MISMATCH,
+    RESERVATION_NEEDED,
+    RESERVATION_NOT_READY,
+    RESOURCE_QUOTA,
+    SUBNET_FULL,
+    SUBNETWORK_ABSENT,
+    TPU_MISMATCH,
+    VM_QUOTA,
+    OperationError,
+)
+from local.gce.schema import Document
+from local.gce.topology import chips_of, count_vms, family_of
+
+if TYPE_CHECKING:
+    from local.gce.world import World
+
+_NO_PD = frozenset({"ct6e", "tpu7x"})
+"""Families that take Hyperdisk only: documented for v6e, assumed for TPU7x."""
+_CREATE = "compute.instances.create"
+_METRICS = {
+    "resourcePolicies": "RESOURCE_POLICIES",
+    "instanceTemplates": "INSTANCE_TEMPLATES",
+    "instanceGroupManagers": "INSTANCE_GROUP_MANAGERS",
+    "instances": "INSTANCES",
+}
+
+_K = TypeVar("_K")
+
+
+@dataclass(frozen=True)
+class Order:
+    """One VM to be made, as far as it can be refused. References are paths."""
+
+    project: str
+    zone: str
+    machine_type: str
+    model: str = "STANDARD"
+    image: str = ""
+    network: str = ""
+    subnetwork: str = ""
+    disk_type: str = ""
+    reservation: str = ""
+    reserved_only: bool = False
+    topology: str = ""
+    by_group: bool = False
+
+    @property
+    def family(self) -> str:
+        """The machine family."""
+        return family_of(self.machine_type)
+
+    @property
+    def chips(self) -> int:
+        """The TPU chips of the VM."""
+        return chips_of(self.machine_type)
+
+    @property
+    def region(self) -> str:
+        """The region of the zone."""
+        return links.region_of(self.zone)
+
+
+@dataclass
+class Reservation:
+    """A reservation: what VMs it is for, how many, whether it is READY."""
+
+    machine_type: str
+    vms: int
+    ready: bool = True
+    used: int = 0
+
+
+def read_order(
+    project: str, zone: str, properties: Document, *, topology: str = "", by_group: bool = False
+) -> Order:
+    """What a VM of these properties needs."""
+    scheduling = properties["scheduling"]
+    boot = next((disk for disk in properties["disks"] if disk.get("boot")), properties["disks"][0])
+    parameters = boot.get("initializeParams") or {}
+    interface = properties["networkInterfaces"][0]
+    affinity = properties.get("reservationAffinity") or {}
+    values = affinity.get("values") or [""]
+    return Order(
+        project=project,
+        zone=zone,
+        machine_type=links.name_of(properties["machineType"]),
+        model=scheduling["provisioningModel"],
+        image=_path(parameters.get("sourceImage", ""), project),
+        network=_path(interface.get("network", ""), project),
+        subnetwork=_path(interface.get("subnetwork", ""), project),
+        disk_type=links.name_of(parameters.get("diskType", "")),
+        reservation=_reservation_path(values[0], project, zone),
+        reserved_only=affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION",
+        topology=topology,
+        by_group=by_group,
+    )
+
+
+def _path(reference: str, project: str) -> str:
+    return links.find_path(reference, project) or reference
+
+
+def _reservation_path(value: str, project: str, zone: str) -> str:
+    """The path of a reservation that is given by name or as ``projects/P/reservations/N``."""
+    if not value:
+        return ""
+    parts = value.split("/")
+    owner = parts[1] if len(parts) > 2 else project
+    return f"projects/{owner}/zones/{zone}/reservations/{parts[-1]}"
+
+
+class Supply:
+    """How much of everything there is, and who has taken it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._hosts: dict[tuple[str, str], int] = {}
+        self._taken: Counter[tuple[str, str]] = Counter()
+        self._chip_quota: dict[tuple[str, str], int] = {}
+        self._chips: Counter[tuple[str, str]] = Counter()
+        self._count_quota: dict[str, int] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.missing: set[str] = set()
+        self.full_subnetworks: set[str] = set()
+        self.constraints: dict[str, str] = {}
+
+    def limit_hosts(self, zone: str, family: str, vms: int | None) -> None:
+        """How many VMs of a family a zone has room for in all; ``None`` is endless."""
+        _limit(self._hosts, (zone, family), vms)
+
+    def limit_chips(self, region: str, family: str, chips: int | None) -> None:
+        """The quota of TPU chips of a family in a region; ``None`` is endless."""
+        _limit(self._chip_quota, (region, family), chips)
+
+    def limit_count(self, collection: str, count: int | None) -> None:
+        """The quota of policies, templates or groups in a project; ``None`` is endless."""
+        _limit(self._count_quota, collection, count)
+
+    def check_count(self, collection: str, project: str, count: int) -> None:
+        """Raise `Refused` (403) when a project has used up its quota of a collection."""
+        limit = self._count_quota.get(collection)
+        if limit is not None and count >= limit:
+            metric = _METRICS[collection]
+            raise RESOURCE_QUOTA.refused(metric=metric, limit=f"{limit}.0", region=project)
+
+    def take(self, order: Order) -> None:
+        """A VM of this order now stands on a host."""
+        self._move(order, 1)
+
+    def give_back(self, order: Order) -> None:
+        """Such a VM has left its host."""
+        self._move(order, -1)
+
+    def _move(self, order: Order, by: int) -> None:
+        reservation = self.reservations.get(order.reservation)
+        if order.reserved_only and reservation is not None:
+            reservation.used += by
+        else:
+            self._taken[order.zone, order.family] += by
+        self._chips[order.region, order.family] += by * order.chips
+
+    def find_obstacle(
+        self, order: Order, count: int = 1, *, bulk: bool = False
+    ) -> OperationError | None:
+        """Why ``count`` VMs of this order cannot be made now, or ``None``."""
+        return (
+            self._find_forbidden(order)
+            or self.find_missing(order)
+            or self._find_mismatch(order)
+            or self._find_reservation_trouble(order, count)
+            or self._find_shortage(order, count, bulk=bulk)
+        )
+
+    def _find_forbidden(self, order: Order) -> OperationError | None:
+        agent = self._world.agent(order.project)
+        if order.by_group and not agent.may(_CREATE):
+            return AGENT_LACKS_PERMISSION.error(
+                permission=_CREATE, resource=f"projects/{order.project}"
+            )
+        constraint = self.constraints.get(order.project)
+        if constraint:
+            return ORG_POLICY.error(constraint=constraint, project=order.project)
+        return None
+
+    def _find_mismatch(self, order: Order) -> OperationError | None:
+        if order.family in _NO_PD and order.disk_type.startswith("pd-"):
+            return DISK_TYPE.error(disk_type=order.disk_type, machine_type=order.machine_type)
+        if order.topology and count_vms(order.topology, order.machine_type) is None:
+            return TPU_MISMATCH.error(machine_type=order.machine_type, topology=order.topology)
+        return None
+
+    def _find_reservation_trouble(self, order: Order, count: int) -> OperationError | None:
+        if not order.reserved_only:
+            bound = order.model == "RESERVATION_BOUND"
+            return RESERVATION_NEEDED.error() if bound else None
+        reservation = self.reservations.get(order.reservation)
+        name = order.reservation
+        if reservation is None:
+            return RESERVATION_ABSENT.error(reservation=name)
+        if not reservation.ready:
+            return RESERVATION_NOT_READY.error(reservation=name)
+        if reservation.machine_type != order.machine_type:
+            return RESERVATION_MISMATCH.error(reservation=name)
+        if reservation.used + count > reservation.vms:
+            return RESERVATION_FULL.error(reservation=name)
+        return None
+
+    def _find_shortage(self, order: Order, count: int, *, bulk: bool) -> OperationError | None:
+        quota = self._chip_quota.get((order.region, order.family))
+        needed = self._chips[order.region, order.family] + count * order.chips
+        if quota is not None and needed > quota:
+            return _quota_error(order, quota)
+        if order.subnetwork in self.full_subnetworks:
+            return SUBNET_FULL.error(subnetwork=order.subnetwork)
+        hosts = self._hosts.get((order.zone, order.family))
+        taken = self._taken[order.zone, order.family]
+        if hosts is None or order.reserved_only or taken + count <= hosts:
+            return None
+        if not bulk:
+            return NO_CAPACITY.error(project=order.project, zone=order.zone)
+        return NO_BULK_CAPACITY.error(_stockout(order), project=order.project, zone=order.zone)
+
+    def find_missing(self, order: Order) -> OperationError | None:
+        """What the order names and does not exist: image, network or subnetwork."""
+        if order.image in self.missing:
+            return IMAGE_ABSENT.error(image=links.url(order.image))
+        for kind, path in (("network", order.network), ("subnetwork", order.subnetwork)):
+            if path in self.missing:
+                return SUBNETWORK_ABSENT.error(kind=kind, network=links.url(path))
+        return None
+
+
+def _limit(limits: dict[_K, int], key: _K, value: int | None) -> None:
+    if value is None:
+        limits.pop(key, None)
+    else:
+        limits[key] = value
+
+
+def _quota_error(order: Order, limit: int) -> OperationError:
+    info = {
+        "quotaInfo": {
+            "metricName": "compute.googleapis.com/tpus_per_tpu_family",
+            "limitName": "TPUS-PER-TPU-FAMILY-per-project-region",
+            "limit": limit,
+            "dimensions": {"region": order.region, "tpu_family": order.family.upper()},
+        }
+    }
+    return VM_QUOTA.error(
+        info, metric="TPUS_PER_TPU_FAMILY", limit=f"{limit}.0", region=order.region
+    )
+
+
+def _stockout(order: Order) -> Document:
+    return {
+        "errorInfo": {
+            "reason": "resource_availability",
+            "domain": "compute.googleapis.com",
+            "metadatas": {"zone": order.zone, "vmType": order.machine_type},
+        }
+    }

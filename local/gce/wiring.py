@@ -1,0 +1,66 @@
+"""The accelerator topology of a slice: whether the chips of its VMs are wired to each other."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from local.clock import Timer
+from local.gce import links
+from local.gce.schema import Document
+
+if TYPE_CHECKING:
+    from local.gce.world import World
+
+
+class Wiring:
+    """The state that ``appliedAcceleratorTopologies`` shows; none before all VMs ran once."""
+
+    def __init__(self, world: World, group_path: str, topology: str) -> None:
+        self._world = world
+        self._group_path = group_path
+        self._topology = topology
+        self._state = ""
+        self._since: datetime | None = None
+        self._timer: Timer | None = None
+
+    def follow(self, *, all_run: bool) -> None:
+        """The VMs have changed: wire when all run, break when one does not."""
+        if not self._topology:
+            return
+        if all_run and self._state in ("", "INCOMPLETE"):
+            self._enter("REACTIVATING" if self._state else "ACTIVATING")
+            self._timer = self._world.later(self._world.dials.ici_activation_s, self._activated)
+        elif not all_run and self._state not in ("", "INCOMPLETE"):
+            self._enter("INCOMPLETE")
+
+    def clear(self) -> None:
+        """The slice is dissolved."""
+        self._enter("")
+
+    def _activated(self) -> None:
+        outcome = self._world.faults.wiring_outcome(self._group_path)
+        if outcome:
+            self._enter(outcome)
+
+    def _enter(self, state: str) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._state = state
+        self._since = self._world.clock.now()
+
+    def document(self) -> list[Document]:
+        """``appliedAcceleratorTopologies``; empty while there is no state."""
+        if not self._state or self._since is None:
+            return []
+        details: Document = {"timestamp": links.pacific(self._since)}
+        if self._state == "FAILED":
+            message = "The accelerator topology could not be activated."  # words assumed
+            details["error"] = {"errors": [{"code": "INTERNAL_ERROR", "message": message}]}
+        return [
+            {
+                "acceleratorTopology": self._topology,
+                "state": self._state,
+                "stateDetails": details,
+            }
+        ]
