@@ -1,0 +1,174 @@
+"""Writes docs/reference/tpunodegroup.md: the fields of a TPUNodeGroup, as crd.yaml has them.
+
+python infra/kubernetes/render_reference.py           # write the page
+python infra/kubernetes/render_reference.py --check   # exit 1 if the page is out of date
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Schema = Mapping[str, Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+CRD = ROOT / "infra" / "kubernetes" / "crd.yaml"
+PAGE = ROOT / "docs" / "reference" / "tpunodegroup.md"
+
+_HEAD = """\
+# TPUNodeGroup
+
+<!-- Written by infra/kubernetes/render_reference.py from infra/kubernetes/crd.yaml: change that. -->
+
+`{group}/{version}`, {scope}; `kubectl get {short}`, or with others of the category
+`kubectl get {category}`. `kubectl explain {short}.spec --recursive` says the same as this page.
+
+{description}
+"""
+_LIMITS: Mapping[str, Callable[[Any], str]] = {
+    "enum": lambda values: "one of " + ", ".join(f"`{value}`" for value in values),
+    "pattern": lambda pattern: f"matches `{pattern}`",
+    "minimum": lambda least: f"at least {least}",
+    "maximum": lambda most: f"at most {most}",
+    "minLength": lambda least: f"at least {_count(least, 'character')}",
+    "maxLength": lambda most: f"at most {_count(most, 'character')}",
+    "minItems": lambda least: f"at least {_count(least, 'item')}",
+    "maxItems": lambda most: f"at most {_count(most, 'item')}",
+    "maxProperties": lambda most: f"at most {_count(most, 'key')}",
+    "format": lambda name: "RFC 3339" if name == "date-time" else "",
+}
+
+
+def render(crd: Schema) -> str:
+    """The whole page, in Markdown, from the CustomResourceDefinition."""
+    spec, version = crd["spec"], crd["spec"]["versions"][0]
+    schema = version["schema"]["openAPIV3Schema"]
+    names = spec["names"]
+    head = _HEAD.format(
+        group=spec["group"],
+        version=version["name"],
+        scope=spec["scope"].lower(),
+        short=names["shortNames"][0],
+        category=names["categories"][0],
+        description=schema["description"],
+    )
+    properties = schema["properties"]
+    parts = [
+        head,
+        *_sections("spec", properties["spec"]),
+        "## What is refused\n",
+        "Besides what the tables above say, in these words:\n",
+        _table(("Field", "Message"), _refusals("spec", properties["spec"])),
+        *_sections("status", properties["status"]),
+        "## Columns\n",
+        _table(
+            ("Column", "", "Meaning"),
+            (_column(entry) for entry in version["additionalPrinterColumns"]),
+        ),
+    ]
+    return "\n".join(parts)
+
+
+def _sections(path: str, schema: Schema) -> Iterator[str]:
+    """A heading, a sentence and a table for this object, then for the objects within it."""
+    yield f"{'###' if '.' in path else '##'} {path}\n"
+    yield f"{schema['description']}\n"
+    yield from _tables(path, schema)
+
+
+def _tables(path: str, schema: Schema) -> Iterator[str]:
+    required = schema.get("required", ())
+    fields = schema["properties"]
+    rows = (_field(name, fields[name], name in required) for name in fields)
+    yield _table(("Field", "Type", "Meaning"), rows)
+    for names in _alike(fields):
+        first = fields[names[0]]
+        name, description = names[0], first["description"]
+        if len(names) > 1:
+            name, description = "*", f"Each of {', '.join(names)}."
+        heading = f"{path}.{name}{'[]' if 'items' in first else ''}"
+        yield from _sections(heading, {**first.get("items", first), "description": description})
+
+
+def _alike(fields: Schema) -> list[list[str]]:
+    """The names of the fields that hold objects, those of one schema (a YAML alias) together."""
+    groups: dict[int, list[str]] = {}
+    for name, field in fields.items():
+        properties = field.get("items", field).get("properties")
+        if properties is not None:
+            groups.setdefault(id(properties), []).append(name)
+    return list(groups.values())
+
+
+def _field(name: str, schema: Schema, required: bool) -> tuple[str, str, str]:
+    default = schema.get("default")
+    notes = [
+        "Required." if required else "",
+        f"Default: `{default}`." if default is not None else "",
+        _limits(schema),
+    ]
+    meaning = " ".join(filter(None, [schema.get("description", ""), *notes]))
+    return f"`{name}`", _type(schema), meaning
+
+
+def _type(schema: Schema) -> str:
+    if "items" in schema:
+        return f"list of {_type(schema['items'])}"
+    if "additionalProperties" in schema:
+        return f"map to {_type(schema['additionalProperties'])}"
+    return str(schema["type"])
+
+
+def _limits(schema: Schema) -> str:
+    within = schema.get("items") or schema.get("additionalProperties")
+    found = [_LIMITS[key](schema[key]) for key in _LIMITS if key in schema]
+    if within is not None and "properties" not in within:
+        found += [f"each {_LIMITS[key](within[key])}" for key in _LIMITS if key in within]
+    found = [text for text in found if text]
+    return f"{found[0][0].upper()}{', '.join(found)[1:]}." if found else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _refusals(path: str, schema: Schema) -> Iterator[tuple[str, str]]:
+    for rule in schema.get("x-kubernetes-validations", ()):
+        yield f"`{path}{rule.get('fieldPath', '')}`", rule["message"]
+    for name, field in schema.get("properties", {}).items():
+        yield from _refusals(f"{path}.{name}", field)
+
+
+def _column(column: Schema) -> tuple[str, str, str]:
+    wide = "`-o wide`" if column.get("priority", 0) else ""
+    return column["name"], wide, column["description"]
+
+
+def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(
+        "| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with ``--check`` say whether it is up to date. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="only compare, exit 1 on a difference")
+    page = render(yaml.safe_load(CRD.read_text()))
+    if not parser.parse_args(arguments).check:
+        PAGE.write_text(page)
+        return 0
+    if PAGE.read_text() == page:
+        return 0
+    print(f"{PAGE.relative_to(ROOT)} is out of date: run {Path(__file__).name}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
