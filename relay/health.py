@@ -18,7 +18,6 @@ from relay.outbox import INBOXES, Kind, Outbox
 from relay.pulse import Pulse
 from relay.watch import Timing
 
-
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

@@ -1,0 +1,131 @@
+"""TPUNodeGroups and Nodes as an API server shows them, for the relay's tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.names import (
+    ACCELERATOR_LABEL,
+    FINALIZER,
+    GROUP,
+    GROUP_LABEL,
+    KIND,
+    PAUSED_ANNOTATION,
+    RESOURCE_NAME_LABEL,
+    TOPOLOGY_LABEL,
+    TPU_RESOURCE,
+    VERSION,
+    VM_ID_LABEL,
+)
+
+Raw = dict[str, Any]
+
+RESOURCE_NAME = "tng-train-0123abcd"
+OUR_LABELS = {
+    RESOURCE_NAME_LABEL: RESOURCE_NAME,
+    TOPOLOGY_LABEL: "2x2x1",
+    ACCELERATOR_LABEL: "tpu7x",
+    GROUP_LABEL: "default_train",
+    VM_ID_LABEL: "4711",
+}
+
+
+def group(
+    name: str = "train",
+    *,
+    uid: str = "uid-1",
+    resource_name: str = RESOURCE_NAME,
+    finalizers: tuple[str, ...] = (FINALIZER,),
+    generation: int = 1,
+    paused: str = "",
+    deleting: bool = False,
+    ready: str = "",
+    observed: int = 0,
+    nodes_ready: int = 0,
+) -> Raw:
+    """A group that ``create_resources`` has taken, or has not yet, if asked for that."""
+    metadata: Raw = {"namespace": "default", "name": name, "uid": uid, "generation": generation}
+    if resource_name:
+        metadata["labels"] = {RESOURCE_NAME_LABEL: resource_name}
+    if finalizers:
+        metadata["finalizers"] = list(finalizers)
+    if paused:
+        metadata["annotations"] = {PAUSED_ANNOTATION: paused}
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    status: Raw = {"nodeSummary": {"ready": nodes_ready}}
+    if observed:
+        status["observedGeneration"] = observed
+    if ready:
+        status["conditions"] = [{"type": "Accepted", "status": "True"}, ready_condition(ready)]
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "metadata": metadata,
+        "spec": {"nodeCount": 1},
+        "status": status,
+    }
+
+
+def settled_group(nodes_ready: int = 1, **changes: Any) -> Raw:
+    """A group of which all that was to be done is done."""
+    return group(**{"ready": "True", "observed": 1, "nodes_ready": nodes_ready, **changes})
+
+
+def node(
+    name: str = f"{RESOURCE_NAME}-ab12",
+    *,
+    uid: str = "node-uid-1",
+    labels: dict[str, str] | None = None,
+    ready: str = "True",
+    capacity: str = "4",
+    allocatable: str = "4",
+    provider_id: str = "gce://p/z/vm",
+    heartbeat: str = "2026-01-01T00:00:00Z",
+    taints: tuple[str, ...] = (),
+    unschedulable: bool = False,
+) -> Raw:
+    """A Node of the group ``train``, labelled and Ready, if not asked for another."""
+    labels = OUR_LABELS if labels is None else labels
+    quantities = {"cpu": "224", "memory": "960Gi"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "uid": uid, "labels": {"kubernetes.io/os": "linux", **labels}},
+        "spec": {
+            "providerID": provider_id,
+            "unschedulable": unschedulable,
+            "taints": [{"key": key, "effect": "NoSchedule"} for key in taints],
+        },
+        "status": {
+            "capacity": {**quantities, **({TPU_RESOURCE: capacity} if capacity else {})},
+            "allocatable": {**quantities, **({TPU_RESOURCE: allocatable} if allocatable else {})},
+            "conditions": [
+                {"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": heartbeat},
+                {**ready_condition(ready), "lastHeartbeatTime": heartbeat},
+            ],
+            "nodeInfo": {"kubeletVersion": "v1.34.1"},
+        },
+    }
+
+
+def foreign_node(name: str) -> Raw:
+    """A Node that cannot be ours, with as much in it as Nodes have."""
+    raw = node(name, labels={"cloud.google.com/machine-family": "n2"}, capacity="", allocatable="")
+    raw["metadata"]["annotations"] = {"volumes.kubernetes.io/controller-managed": "true"}
+    raw["metadata"]["managedFields"] = [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}] * 6
+    raw["status"]["images"] = [
+        {"names": [f"registry.example/{index}@sha256:{'0' * 64}", f"registry.example/{index}:v1"]}
+        | {"sizeBytes": 10_000_000 + index}
+        for index in range(50)
+    ]
+    return raw
+
+
+def ready_condition(status: str) -> Raw:
+    return {"type": "Ready", "status": status, "reason": "R", "message": "m"}
+
+
+def versioned(raw: Raw, version: int) -> Raw:
+    """The same object with a resourceVersion."""
+    return {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(version)}}
