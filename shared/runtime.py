@@ -28,8 +28,9 @@ class Inboxes:
     The batching client keeps a thread and answers later; a function has no later.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, connection: Connection) -> None:
         self._settings = settings
+        self._connection = connection
         self._lock = threading.Lock()
         self._client: Any = None
 
@@ -39,7 +40,8 @@ class Inboxes:
 
         name = topic_id(self._settings.topic_prefix, step)
         topic = f"projects/{self._settings.pubsub_project}/topics/{name}"
-        content = {"data": message.encode(), "attributes": message.attributes("")}
+        cluster = self._connection.constants.get("cluster", "")
+        content = {"data": message.encode(), "attributes": message.attributes(cluster)}
         try:
             self._get_client().publish(
                 topic=topic, messages=[content], timeout=_PUBLISH_TIMEOUT_S, retry=None
@@ -71,11 +73,12 @@ def _make_publisher() -> Any:
 def get_runtime() -> Runtime:
     """The runtime of this process. Raises `SettingsError` while the environment is not right."""
     settings = from_environment(os.environ)
+    connection = Connection(settings.kubeconfig)
     return Runtime(
         settings=settings,
-        connection=Connection(settings.kubeconfig),
+        connection=connection,
         clients=Clients(settings.compute_endpoint),
-        publish=Inboxes(settings).publish,
+        publish=Inboxes(settings, connection).publish,
         now=lambda: datetime.now(UTC),
         monotonic=time.monotonic,
         random_bytes=secrets.token_bytes,

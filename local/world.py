@@ -1,0 +1,232 @@
+"""A whole world in one process: cluster, Compute Engine, Pub/Sub, log sinks and Scheduler.
+
+What is to be tried in it comes as arguments: the steps as functions from a push request's body to
+an HTTP status, the relay as its outbox. On a `VirtualClock` a slice's life takes a second; nothing
+here opens a port or starts a thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+from typing import Any, Protocol
+
+from local import gce, guests, kube, pubsub
+from local.clock import Clock, Timer
+from local.http import Request
+from local.machine import Guest, Machine
+from local.pubsub.model import DeadLetterPolicy, PushConfig, RetryPolicy, SubscriptionConfig
+from local.sinks import Sinks
+
+PROJECT = "my-gcp-project"
+PROJECT_NUMBER = "123456789012"
+SYSTEM_NAMESPACE = "tpu-functions"
+DEAD_LETTERS = "tpu-functions-dead-letters"
+ACK_DEADLINE_S = 120
+MAX_DELIVERY_ATTEMPTS = 10
+SWEEP_EVERY_S = 60.0
+
+Serve = Callable[[bytes], int]
+"""A step's HTTP function: the push request's body in, the status out."""
+
+
+class Publication(Protocol):
+    """A message of the relay's, on its way to an inbox."""
+
+    @property
+    def step(self) -> str:
+        """Whose inbox."""
+
+    @property
+    def message(self) -> Any:
+        """What is said; has ``encode()`` and ``attributes(cluster)``."""
+
+
+class Outbox(Protocol):
+    """The relay without its I/O."""
+
+    def changed(self, kind: Any, event: Any, object: Mapping[str, Any], now: datetime) -> None:  # noqa: A002
+        """A watch said so."""
+
+    def relisted(self, kind: Any, objects: Iterable[Mapping[str, Any]], now: datetime) -> None:
+        """A fresh list."""
+
+    def next_due(self) -> datetime | None:
+        """When there will be something to publish."""
+
+    def take_due(self, now: datetime) -> Sequence[Publication]:
+        """What is to be published now."""
+
+    def returned(self, publications: Sequence[Any], now: datetime) -> None:
+        """Publishing failed."""
+
+
+@dataclass(frozen=True)
+class Dials:
+    """How the parts of the world behave."""
+
+    gce: gce.Dials = field(default_factory=gce.Dials)
+    guests: guests.Dials = field(default_factory=lambda: guests.Dials(lease_s=None))
+    kube: kube.Dials = field(default_factory=kube.Dials)
+    pubsub: pubsub.Dials = field(default_factory=pubsub.Dials)
+    sweeps: bool = True
+    """Whether the Scheduler publishes every minute."""
+    relays: bool = True
+    """Whether the relay's messages come through."""
+    sinks: bool = True
+    """Whether the log sinks' messages come through."""
+
+
+def identity(name: str) -> kube.User:
+    """The ServiceAccount of a step or of the relay."""
+    account = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{name}"
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}")
+    return kube.User(account, (*groups, "system:authenticated"))
+
+
+def topic(step: str) -> str:
+    """The full name of a step's inbox."""
+    return f"projects/{PROJECT}/topics/tpu-functions-{step.replace('_', '-')}"
+
+
+class World:
+    """Everything but the product, wired; `start` sets it going."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        steps: Mapping[str, Serve],
+        outbox: Outbox,
+        manifests: Iterable[Mapping[str, Any]],
+        filters: Mapping[str, str],
+        dials: Dials | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.clock = clock
+        self.dials = dials or Dials()
+        self._steps = steps
+        self._outbox = outbox
+        self._timer: Timer | None = None
+        names = [step.replace("_", "-") for step in steps]
+        tokens = {name: identity(name) for name in (*names, "relay")}
+        tokens["admin"] = kube.User("admin", ("system:masters", "system:authenticated"))
+        self.kube = kube.KubeApi(clock, random=Random(seed), tokens=tokens, dials=self.dials.kube)
+        self.kube.apply_manifests([dict(manifest) for manifest in manifests])
+        self.pubsub = pubsub.PubSub(
+            clock, random=Random(seed + 1), push=self._push, dials=self.dials.pubsub
+        )
+        sinks = Sinks(filters, self._sink)
+        self.gce = gce.Simulator(
+            clock,
+            projects={PROJECT: PROJECT_NUMBER},
+            random=Random(seed + 2),
+            guests=self._guest,
+            on_log_entry=sinks.on_log_entry,
+            dials=self.dials.gce,
+        )
+        self._network = guests.InProcess(self.kube)
+        self._guests_random = Random(seed + 3)
+
+    def start(self) -> None:
+        """Make the topics and subscriptions, connect the relay, let the Scheduler tick."""
+        self._make_inboxes()
+        for kind, path in _WATCHED.items():
+            self._watch(kind, path)
+        self._relay_what_is_due()
+        if self.dials.sweeps:
+            self.clock.call_later(SWEEP_EVERY_S, self._tick)
+
+    def publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
+        """Publish to a step's inbox."""
+        self.pubsub.publish(topic(step), data, attributes)
+
+    def admin(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        """Ask the cluster as its administrator; the answer's document, whatever its code."""
+        raw = json.dumps(body).encode() if body is not None else b""
+        kind = {"Content-Type": "application/json", "Authorization": "Bearer admin"}
+        return self.kube.handle(Request.of(method, path, headers=kind | headers, body=raw)).json()
+
+    def _make_inboxes(self) -> None:
+        dead = f"projects/{PROJECT}/topics/{DEAD_LETTERS}"
+        self.pubsub.create_topic(dead)
+        for step in self._steps:
+            self.pubsub.create_topic(topic(step))
+            self.pubsub.create_subscription(
+                SubscriptionConfig(
+                    name=topic(step).replace("/topics/", "/subscriptions/"),
+                    topic=topic(step),
+                    push=PushConfig(step),
+                    ack_deadline_s=ACK_DEADLINE_S,
+                    retry=RetryPolicy(10.0, 600.0),
+                    dead_letter=DeadLetterPolicy(dead, MAX_DELIVERY_ATTEMPTS),
+                )
+            )
+
+    def _push(
+        self,
+        endpoint: str,
+        envelope: dict[str, Any],
+        _timeout_s: float,
+        done: Callable[[int | None], None],
+    ) -> None:
+        done(self._steps[endpoint](json.dumps(envelope).encode()))
+
+    def _sink(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
+        if self.dials.sinks:
+            self.publish(step, data, attributes)
+
+    def _tick(self) -> None:
+        self.publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
+        self.clock.call_later(SWEEP_EVERY_S, self._tick)
+
+    def _guest(self, machine: Machine) -> Guest:
+        seed = self._guests_random.random()
+        return guests.KubeGuest(machine, self.clock, self._network, self.dials.guests, Random(seed))
+
+    def _watch(self, kind: str, path: str) -> None:
+        listed = self._ask_as_relay(path)
+        items = [{"kind": kind, **item} for item in listed.json()["items"]]
+        self._outbox.relisted(kind, items, self.clock.now())
+        version = listed.json()["metadata"]["resourceVersion"]
+        stream = self._ask_as_relay(f"{path}?watch=1&resourceVersion={version}").stream
+        assert stream is not None
+        stream.subscribe(
+            lambda chunk: self._on_change(kind, chunk), lambda: self._watch(kind, path)
+        )
+
+    def _ask_as_relay(self, path: str) -> Any:
+        return self.kube.handle(Request.of("GET", path, headers={"Authorization": "Bearer relay"}))
+
+    def _on_change(self, kind: str, chunk: bytes) -> None:
+        for line in chunk.splitlines():
+            event = json.loads(line)
+            if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
+                self._outbox.changed(kind, event["type"], event["object"], self.clock.now())
+        self._relay_what_is_due()
+
+    def _relay_what_is_due(self) -> None:
+        due = self._outbox.next_due()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            delay = (due - self.clock.now()).total_seconds()
+            self._timer = self.clock.call_later(delay, self._relay_now)
+
+    def _relay_now(self) -> None:
+        self._timer = None
+        for publication in self._outbox.take_due(self.clock.now()):
+            if self.dials.relays:
+                message = publication.message
+                self.publish(publication.step, message.encode(), message.attributes("local"))
+        self._relay_what_is_due()
+
+
+_WATCHED = {
+    "TPUNodeGroup": "/apis/tpu.google.com/v1alpha1/tpunodegroups",
+    "Node": "/api/v1/nodes",
+}

@@ -1,0 +1,276 @@
+"""The product in the world: the real steps on their real client libraries, in one process.
+
+Only sockets are replaced: the compute client's HTTP session and the kubernetes client's connection
+pool call the simulated servers directly. Each step has the identity, and so the rights, that it has
+in a cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import yaml
+
+from local.clock import VirtualClock
+from local.gce.inprocess import mount
+from local.http import Application, Request, Response
+from local.world import PROJECT, Dials, World
+from relay.outbox import Outbox
+from shared.cluster import Connection
+from shared.errors import CallError
+from shared.gce import Clients
+from shared.names import STEPS
+from shared.occasions import Message
+from shared.settings import Settings
+from shared.step import Answer, Runtime, handle
+
+ROOT = Path(__file__).parent.parent
+MANIFESTS = ROOT / "infra" / "kubernetes"
+FILTERS = ROOT / "infra" / "terraform" / "filters"
+
+
+class Death(BaseException):
+    """A process that ends here and now: no handler catches it."""
+
+
+class Hooks:
+    """What a test does around each outgoing call of a step; by default nothing.
+
+    ``before(step, call)`` and ``after(step, call)`` may raise `Death`; ``call`` is in words.
+    """
+
+    def __init__(self) -> None:
+        self.before: Callable[[str, str], None] = _let_pass
+        self.after: Callable[[str, str], None] = _let_pass
+
+
+def _let_pass(_step: str, _call: str) -> None:
+    """Nothing happens around a call."""
+
+
+class _Hooked:
+    """An application whose requests a test can interrupt."""
+
+    def __init__(self, application: Application, step: str, hooks: Hooks) -> None:
+        self._application = application
+        self._step = step
+        self._hooks = hooks
+
+    def handle(self, request: Request) -> Response:
+        call = f"{request.method} {request.path}"
+        self._hooks.before(self._step, call)
+        response = self._application.handle(request)
+        self._hooks.after(self._step, call)
+        return response
+
+
+class _Answered:
+    """What urllib3 would return, as far as the kubernetes client looks."""
+
+    def __init__(self, response: Response) -> None:
+        self.status = response.status
+        self.reason = ""
+        self.headers = response.headers
+        self.data = response.body
+
+    def read(self) -> bytes:
+        return self.data
+
+
+class _Pool:
+    """A urllib3 pool manager in front of an application."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    def request(
+        self, method: str, url: str, *, body: Any = None, headers: Any = None, **_: Any
+    ) -> _Answered:
+        return _Answered(
+            self._application.handle(Request.of(method, url, headers=headers, body=body))
+        )
+
+
+class _Log:
+    """The structured log of all steps, as a list."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+
+    def info(self, message: str, **fields: Any) -> None:
+        self.lines.append({"severity": "INFO", "message": message, **fields})
+
+    def warning(self, message: str, **fields: Any) -> None:
+        self.lines.append({"severity": "WARNING", "message": message, **fields})
+
+
+def manifests() -> list[dict[str, Any]]:
+    """The documents of ``infra/kubernetes``, in an order in which they can be applied."""
+    names = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
+    return [
+        document
+        for name in names
+        for document in yaml.safe_load_all((MANIFESTS / name).read_text())
+        if document
+    ]
+
+
+def filters() -> dict[str, str]:
+    """The log sinks' filters, by step."""
+    return {path.stem: path.read_text() for path in sorted(FILTERS.glob("*.txt"))}
+
+
+class Harness:
+    """A world with the product in it, on a virtual clock that stands at ``clock``."""
+
+    def __init__(
+        self,
+        dials: Dials | None = None,
+        *,
+        seed: int = 0,
+        projects: frozenset[str] = frozenset({PROJECT}),
+    ) -> None:
+        self.clock = VirtualClock()
+        self.hooks = Hooks()
+        self.log = _Log()
+        self.answers: list[tuple[str, Answer]] = []
+        self._random = Random(seed + 10)
+        self._kubeconfigs = tempfile.TemporaryDirectory()
+        self.settings = {step: self._settings(step, projects) for step in STEPS}
+        self._runtimes: dict[str, Runtime] = {}
+        self.world = World(
+            self.clock,
+            steps={step: self._serve(step) for step in STEPS},
+            outbox=Outbox(),
+            manifests=manifests(),
+            filters=filters(),
+            dials=dials,
+            seed=seed,
+        )
+        self.world.start()
+
+    def apply(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Create a TPUNodeGroup as a person does; what the API server answers."""
+        namespace = manifest["metadata"].get("namespace", "default")
+        path = f"/apis/tpu.google.com/v1alpha1/namespaces/{namespace}/tpunodegroups"
+        answer: dict[str, Any] = self.world.admin("POST", path, manifest)
+        return answer
+
+    def group(self, name: str, namespace: str = "default") -> dict[str, Any] | None:
+        """The group as it stands, or ``None``."""
+        found: dict[str, Any] = self.world.admin("GET", _group_path(namespace, name))
+        return found if found["kind"] == "TPUNodeGroup" else None
+
+    def delete(self, name: str, namespace: str = "default") -> None:
+        """Delete a group as a person does."""
+        self.world.admin("DELETE", _group_path(namespace, name))
+
+    def is_ready(self, name: str, namespace: str = "default") -> bool:
+        """Whether ``kubectl wait --for=condition=Ready`` would return."""
+        return self.condition(name, "Ready", namespace).get("status") == "True"
+
+    def condition(self, name: str, kind: str, namespace: str = "default") -> dict[str, Any]:
+        """One condition of a group; empty while it has none of that type."""
+        group = self.group(name, namespace) or {}
+        conditions = group.get("status", {}).get("conditions", [])
+        return next((entry for entry in conditions if entry["type"] == kind), {})
+
+    def run_until(self, condition: Callable[[], bool], timeout: timedelta) -> bool:
+        """Let time pass until the condition holds; whether it did."""
+        return self.clock.run_until(condition, timeout.total_seconds())
+
+    def run_for(self, duration: timedelta) -> None:
+        """Let time pass."""
+        self.clock.run_for(duration.total_seconds())
+
+    def leftovers(self) -> list[str]:
+        """All that is left of any group: on Compute Engine, of Nodes, Secrets and groups."""
+        nodes = self.world.admin("GET", "/api/v1/nodes")["items"]
+        secrets = self.world.admin("GET", "/api/v1/namespaces/kube-system/secrets")["items"]
+        groups = self.world.admin("GET", "/apis/tpu.google.com/v1alpha1/tpunodegroups")["items"]
+        return [
+            *self.world.gce.leftovers(),
+            *(f"Node {node['metadata']['name']}" for node in nodes),
+            *(f"Secret {secret['metadata']['name']}" for secret in secrets),
+            *(f"TPUNodeGroup {group['metadata']['name']}" for group in groups),
+        ]
+
+    def runtime(self, step: str) -> Runtime:
+        """What a process of this step has; the same until the process dies."""
+        if step not in self._runtimes:
+            self._runtimes[step] = self._make_runtime(step)
+        return self._runtimes[step]
+
+    def _serve(self, step: str) -> Callable[[bytes], int]:
+        run = import_module(f"functions.{step}").run
+
+        def serve(body: bytes) -> int:
+            try:
+                answer = handle(step, run, body, self.runtime(step))
+            except Death:
+                self._runtimes.pop(step, None)
+                return 500
+            self.answers.append((step, answer))
+            return answer.http
+
+        return serve
+
+    def _settings(self, step: str, projects: frozenset[str]) -> Settings:
+        path = Path(self._kubeconfigs.name) / step
+        path.write_text(json.dumps(_kubeconfig(step.replace("_", "-"))))
+        return Settings(
+            pubsub_project=PROJECT,
+            topic_prefix="tpu-functions-",
+            projects=projects,
+            kubeconfig=str(path),
+            compute_endpoint="http://compute.local",
+            join_timeout=timedelta(minutes=15),
+        )
+
+    def _make_runtime(self, step: str) -> Runtime:
+        kube = _Hooked(self.world.kube, step, self.hooks)
+        gce = _Hooked(self.world.gce, step, self.hooks)
+
+        def connect(client: Any) -> None:
+            client.rest_client.pool_manager = _Pool(kube)
+
+        return Runtime(
+            settings=self.settings[step],
+            connection=Connection(self.settings[step].kubeconfig, prepare=connect),
+            clients=Clients("http://compute.local", prepare=lambda it: mount(it, gce)),
+            publish=lambda inbox, message: self._publish(step, inbox, message),
+            now=self.clock.now,
+            monotonic=lambda: self.clock.now().timestamp(),
+            random_bytes=self._random.randbytes,
+            log=self.log,
+        )
+
+    def _publish(self, step: str, inbox: str, message: Message) -> None:
+        call = f"publish {inbox}"
+        self.hooks.before(step, call)
+        if self.world.pubsub.is_away:
+            raise CallError(call, 0, "unreachable", "Pub/Sub is away")
+        self.world.publish(inbox, message.encode(), message.attributes("local"))
+        self.hooks.after(step, call)
+
+
+def _group_path(namespace: str, name: str) -> str:
+    return f"/apis/tpu.google.com/v1alpha1/namespaces/{namespace}/tpunodegroups/{name}"
+
+
+def _kubeconfig(token: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "local", "cluster": {"server": "https://kubernetes.local"}}],
+        "users": [{"name": "me", "user": {"token": token}}],
+        "contexts": [{"name": "local", "context": {"cluster": "local", "user": "me"}}],
+        "current-context": "local",
+    }
