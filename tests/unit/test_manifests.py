@@ -1,0 +1,438 @@
+"""What is installed in the cluster: complete, labelled, and with no right that is not used."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_strings
+
+from relay.settings import VARIABLES, InvalidSettings, read_settings
+from shared.bootstrap import TOKEN_GROUP, Token, token_secret
+from shared.names import ACCELERATOR_LABEL, RESOURCE_NAME_LABEL, STEPS
+
+Manifest = dict[str, Any]
+Right = tuple[str, str, str, str]
+"""Namespace (or ``*``), API group, resource (``/`` and a name if only one), verb."""
+
+BASE = Path(__file__).parents[2] / "infra" / "kubernetes"
+KUSTOMIZATION: Manifest = yaml.safe_load((BASE / "kustomization.yaml").read_text())
+DOCUMENTS: list[Manifest] = [
+    document
+    for name in KUSTOMIZATION["resources"]
+    for document in yaml.safe_load_all((BASE / name).read_text())
+]
+LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/part-of")
+IDENTITIES = [*(step.replace("_", "-") for step in STEPS), "relay"]
+
+needs_kubectl = pytest.mark.skipif(
+    shutil.which("kubectl") is None, reason="kubectl, which renders the base, is not installed"
+)
+
+
+def of_kind(*kinds: str) -> list[Manifest]:
+    return [document for document in DOCUMENTS if document["kind"] in kinds]
+
+
+def named(kind: str, name: str, namespace: str = "") -> Manifest:
+    (found,) = (
+        document
+        for document in of_kind(kind)
+        if document["metadata"]["name"] == name
+        and document["metadata"].get("namespace", "") == namespace
+    )
+    return found
+
+
+def identify(document: Manifest) -> str:
+    return f"{document['kind']}-{document['metadata']['name']}"
+
+
+# Rendering
+
+
+def kustomize(folder: Path) -> list[Manifest]:
+    run = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return list(yaml.safe_load_all(run.stdout))
+
+
+@needs_kubectl
+def test_kubectl_renders_all_documents_and_the_relays_settings() -> None:
+    rendered = kustomize(BASE)
+    assert len(rendered) == len(DOCUMENTS) + 1
+    (settings,) = (document for document in rendered if document["kind"] == "ConfigMap")
+    (relay,) = (document for document in rendered if document["kind"] == "Deployment")
+    (container,) = relay["spec"]["template"]["spec"]["containers"]
+    assert container["envFrom"] == [{"configMapRef": {"name": settings["metadata"]["name"]}}]
+    assert settings["metadata"]["name"].startswith("relay-")
+    assert set(LABELS) <= settings["metadata"]["labels"].keys()
+
+
+@needs_kubectl
+def test_an_overlay_sets_image_and_project_and_binds_google_identities(tmp_path: Path) -> None:
+    patch = {
+        "target": {
+            "kind": "(Cluster)?RoleBinding",
+            "labelSelector": "app.kubernetes.io/component=inject-token",
+        },
+        "patch": """
+- op: replace
+  path: /subjects/0
+  value:
+    apiGroup: rbac.authorization.k8s.io
+    kind: User
+    name: inject-token@my-gcp-project.iam.gserviceaccount.com
+""",
+    }
+    overlay = {
+        "resources": [os.path.relpath(BASE, tmp_path)],
+        "images": [{"name": "tpu-functions-relay", "newName": "example.com/relay", "newTag": "1"}],
+        "configMapGenerator": [
+            {
+                "name": "relay",
+                "namespace": "tpu-functions",
+                "behavior": "merge",
+                "literals": ["PUBSUB_PROJECT=my-gcp-project"],
+            }
+        ],
+        "patches": [patch],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    rendered = kustomize(tmp_path)
+    (relay,) = (document for document in rendered if document["kind"] == "Deployment")
+    (settings,) = (document for document in rendered if document["kind"] == "ConfigMap")
+    users = [
+        document["kind"]
+        for document in rendered
+        for subject in document.get("subjects", ())
+        if subject["kind"] == "User"
+    ]
+    assert relay["spec"]["template"]["spec"]["containers"][0]["image"] == "example.com/relay:1"
+    assert settings["data"]["PUBSUB_PROJECT"] == "my-gcp-project"
+    assert sorted(users) == ["ClusterRoleBinding", "RoleBinding"]
+
+
+def test_every_manifest_of_the_folder_is_part_of_the_base() -> None:
+    files = {path.name for path in BASE.glob("*.yaml")} - {"kustomization.yaml"}
+    assert set(KUSTOMIZATION["resources"]) == files
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=identify)
+def test_every_document_says_what_it_belongs_to(document: Manifest) -> None:
+    labels = document["metadata"]["labels"]
+    assert set(LABELS) <= labels.keys()
+    assert labels["app.kubernetes.io/part-of"] == "tpu-functions"
+
+
+# Rights
+
+GROUPS, STATUS = "tpunodegroups", "tpunodegroups/status"
+KUBE_SYSTEM = "namespaces/kube-system"
+
+
+def rights(namespace: str, group: str, resource: str, *verbs: str) -> set[Right]:
+    return {(namespace, group, resource, verb) for verb in verbs}
+
+
+EVENTS = rights("*", "", "events", "create", "get", "patch")
+WRITE_STATUS = rights("*", "tpu.google.com", STATUS, "get", "update", "patch")
+READ_ID = rights("*", "", KUBE_SYSTEM, "get")
+READ_GROUPS = rights("*", "tpu.google.com", GROUPS, "get", "list")
+STEP = READ_GROUPS | WRITE_STATUS | EVENTS | READ_ID
+OWN = rights("*", "tpu.google.com", GROUPS, "patch", "update")
+FOREIGN_CHILDREN = {
+    ("*", "tpu.google.com", child, "get")
+    for child in ("workloadpolicies", "instancetemplates", "managedinstancegroups")
+}
+REVOKE = rights("kube-system", "", "secrets", "delete")
+KEEP_NODES = rights("*", "", "nodes", "get", "list", "patch", "delete")
+
+RIGHTS: dict[str, set[Right]] = {
+    "create-resources": STEP | OWN | FOREIGN_CHILDREN,
+    "inject-token": STEP
+    | rights("*", "", "nodes", "get", "list", "delete")
+    | rights("kube-system", "", "secrets", "create")
+    | rights("kube-system", "", "configmaps/kube-root-ca.crt", "get"),
+    "label-node": STEP | KEEP_NODES | REVOKE,
+    "tear-down": STEP | OWN | KEEP_NODES | REVOKE,
+    "sweep": READ_ID | rights("*", "tpu.google.com", GROUPS, "list"),
+    "relay": READ_ID
+    | READ_GROUPS
+    | rights("*", "tpu.google.com", GROUPS, "watch")
+    | rights("*", "", "nodes", "get", "list", "watch"),
+}
+
+
+def expand(role: Manifest) -> Iterator[Right]:
+    namespace = role["metadata"].get("namespace", "*")
+    for rule in role["rules"]:
+        names = [f"/{name}" for name in rule.get("resourceNames", ())] or [""]
+        yield from (
+            (namespace, group, resource + name, verb)
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for name in names
+            for verb in rule["verbs"]
+        )
+
+
+def rights_of(account: str, namespace: str = "tpu-functions") -> set[Right]:
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    return {
+        right
+        for binding in of_kind("ClusterRoleBinding", "RoleBinding")
+        if subject in binding["subjects"]
+        for right in expand(
+            named(
+                binding["roleRef"]["kind"],
+                binding["roleRef"]["name"],
+                binding["metadata"].get("namespace", ""),
+            )
+        )
+    }
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_an_identity_has_the_rights_that_it_uses_and_no_others(identity: str) -> None:
+    assert rights_of(identity) == RIGHTS[identity]
+
+
+@pytest.mark.parametrize("role", of_kind("Role", "ClusterRole"), ids=identify)
+def test_no_role_reads_secrets_or_holds_a_wildcard(role: Manifest) -> None:
+    for _, group, resource, verb in expand(role):
+        assert "*" not in (group, resource, verb)
+        assert resource.partition("/")[0] != "secrets" or verb in ("create", "delete")
+
+
+@pytest.mark.parametrize("binding", of_kind("RoleBinding", "ClusterRoleBinding"), ids=identify)
+def test_a_binding_binds_one_account_that_exists(binding: Manifest) -> None:
+    (subject,) = binding["subjects"]
+    assert named(subject["kind"], subject["name"], subject["namespace"])
+
+
+# Admission policies
+
+CEL = cel.NewEnv(
+    variables=dict.fromkeys(("object", "oldObject", "request", "variables"), cel.Type.DYN),
+    extensions=[ext_strings.ExtStrings()],
+)
+US = {
+    "username": "system:serviceaccount:tpu-functions:inject-token",
+    "groups": ["system:serviceaccounts", "system:serviceaccounts:tpu-functions"],
+}
+OTHERS = {"username": "jane", "groups": ["system:masters"]}
+
+
+def evaluate(expression: str, data: Mapping[str, Any]) -> Any:
+    value = CEL.compile(expression).eval(data=data)
+    assert value.type() != cel.Type.ERROR, f"{expression}: {value.value()}"
+    return value.plain_value()
+
+
+def refusal(policy: str, operation: str, item: Manifest, *, user: Manifest = US) -> str:
+    """The message with which a policy denies an operation; empty when it allows it."""
+    spec = named("ValidatingAdmissionPolicy", policy)["spec"]
+    data: dict[str, Any] = {
+        "object": None if operation == "DELETE" else item,
+        "oldObject": None if operation == "CREATE" else item,
+        "request": {
+            "operation": operation,
+            "userInfo": user,
+            "namespace": item["metadata"].get("namespace", ""),
+        },
+        "variables": {},
+    }
+    if not all(evaluate(entry["expression"], data) for entry in spec["matchConditions"]):
+        return ""
+    data["variables"] = {
+        entry["name"]: evaluate(entry["expression"], data) for entry in spec.get("variables", ())
+    }
+    denials = (
+        entry["message"] for entry in spec["validations"] if not evaluate(entry["expression"], data)
+    )
+    return next(denials, "")
+
+
+def merged(target: Any, change: Any) -> Any:
+    """The JSON merge patch ``change`` on ``target``, in a copy."""
+    if not isinstance(change, dict):
+        return change
+    base = target if isinstance(target, dict) else {}
+    keys = [key for key in (base | change) if change.get(key, ...) is not None]
+    return {key: merged(base.get(key), change[key]) if key in change else base[key] for key in keys}
+
+
+SECRET = token_secret(
+    Token("abcdef", "0123456789abcdef", datetime(2026, 1, 1, tzinfo=UTC)),
+    resource_name="tng-training-1a2b3c4d",
+    vm="tng-training-1a2b3c4d-x1y2",
+)
+ONLY_TOKENS = "tpu-functions may only create and delete bootstrap tokens in kube-system"
+ONLY_OURS = (
+    "tpu-functions may only create and delete bootstrap tokens of its own, which bear the label "
+    f"{RESOURCE_NAME_LABEL}"
+)
+ONLY_JOINING = f"bootstrap tokens of tpu-functions must expire, and be of the group {TOKEN_GROUP}"
+
+
+@pytest.mark.parametrize(
+    "operation, change, message",
+    [
+        pytest.param("CREATE", {}, "", id="a-token-as-inject-token-makes-it"),
+        pytest.param("DELETE", {}, "", id="its-deletion"),
+        pytest.param("UPDATE", {}, ONLY_TOKENS, id="a-change"),
+        pytest.param("CREATE", {"type": "Opaque"}, ONLY_TOKENS, id="another-type"),
+        pytest.param("CREATE", {"type": None}, ONLY_TOKENS, id="no-type"),
+        pytest.param("CREATE", {"metadata": {"name": "admin"}}, ONLY_TOKENS, id="another-name"),
+        pytest.param("DELETE", {"metadata": {"name": "admin"}}, ONLY_TOKENS, id="delete-another"),
+        pytest.param(
+            "CREATE", {"metadata": {"namespace": "default"}}, ONLY_TOKENS, id="another-namespace"
+        ),
+        pytest.param("CREATE", {"metadata": {"labels": None}}, ONLY_OURS, id="no-labels"),
+        pytest.param(
+            "DELETE",
+            {"metadata": {"labels": {RESOURCE_NAME_LABEL: None}}},
+            ONLY_OURS,
+            id="delete-the-token-of-an-admin",
+        ),
+        pytest.param("CREATE", {"data": {"expiration": None}}, ONLY_JOINING, id="for-ever"),
+        pytest.param("CREATE", {"data": None}, ONLY_JOINING, id="empty"),
+        pytest.param(
+            "CREATE",
+            {"data": {"auth-extra-groups": "c3lzdGVtOm1hc3RlcnM="}},
+            ONLY_JOINING,
+            id="of-system-masters",
+        ),
+    ],
+)
+def test_of_secrets_only_bootstrap_tokens_of_ones_own_pass(
+    operation: str, change: Manifest, message: str
+) -> None:
+    assert refusal("tpu-functions-bootstrap-tokens", operation, merged(SECRET, change)) == message
+
+
+NODE: Manifest = {"metadata": {"name": "tng-training-1a2b3c4d-x1y2", "labels": {}}}
+ONLY_OUR_NODES = (
+    "tpu-functions may only change and delete Nodes of its own VMs, whose names begin with tng-"
+)
+
+
+@pytest.mark.parametrize("operation", ["UPDATE", "DELETE"])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        pytest.param({}, "", id="a-node-of-ours"),
+        pytest.param({"metadata": {"labels": None}}, "", id="one-without-labels"),
+        pytest.param(
+            {"metadata": {"name": "tng-training-1a2b3c4d-x1y2.example.internal"}},
+            "",
+            id="one-with-a-domain",
+        ),
+        pytest.param({"metadata": {"name": "worker-1"}}, ONLY_OUR_NODES, id="another-node"),
+        pytest.param(
+            {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}},
+            ONLY_OUR_NODES,
+            id="a-control-plane",
+        ),
+    ],
+)
+def test_of_nodes_only_those_of_our_vms_may_be_touched(
+    operation: str, change: Manifest, message: str
+) -> None:
+    assert refusal("tpu-functions-nodes", operation, merged(NODE, change)) == message
+
+
+@pytest.mark.parametrize("policy", of_kind("ValidatingAdmissionPolicy"), ids=identify)
+def test_policies_bind_us_and_nobody_else(policy: Manifest) -> None:
+    name = policy["metadata"]["name"]
+    admin_secret = merged(SECRET, {"metadata": {"name": "admin", "namespace": "kube-system"}})
+    assert refusal(name, "UPDATE", admin_secret, user=OTHERS) == ""
+    assert refusal(name, "UPDATE", admin_secret) != ""
+    binding = named("ValidatingAdmissionPolicyBinding", name)["spec"]
+    assert binding == {"policyName": name, "validationActions": ["Deny"]}
+
+
+# Workloads
+
+
+def pod_of(kind: str, name: str, namespace: str) -> Manifest:
+    workload = named(kind, name, namespace)
+    template: Manifest = workload["spec"]["template"]
+    assert (
+        workload["spec"]["selector"]["matchLabels"].items()
+        <= template["metadata"]["labels"].items()
+    )
+    pod: Manifest = template["spec"]
+    return pod
+
+
+def test_the_device_plugin_runs_on_tpu_nodes_only_and_whatever_their_taints() -> None:
+    pod = pod_of("DaemonSet", "tpu-device-plugin", "kube-system")
+    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required == {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": ACCELERATOR_LABEL, "operator": "Exists"}]}
+        ]
+    }
+    assert pod["tolerations"] == [
+        {"operator": "Exists", "effect": "NoExecute"},
+        {"operator": "Exists", "effect": "NoSchedule"},
+    ]
+    assert named("ServiceAccount", pod["serviceAccountName"], "kube-system")
+
+
+def test_the_device_plugins_images_are_pinned_and_its_mounts_exist() -> None:
+    pod = pod_of("DaemonSet", "tpu-device-plugin", "kube-system")
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    mounted = {mount["name"] for box in pod["containers"] for mount in box["volumeMounts"]}
+    assert volumes == mounted
+    for container in pod["containers"]:
+        assert "@sha256:" in container["image"] or container["image"].endswith(":1.35.7-gke.0")
+
+
+def test_the_relay_is_what_a_restricted_namespace_takes() -> None:
+    pod = pod_of("Deployment", "relay", "tpu-functions")
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    labels = named("Namespace", "tpu-functions")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_the_relay_is_probed_at_the_port_that_its_settings_say() -> None:
+    (container,) = pod_of("Deployment", "relay", "tpu-functions")["containers"]
+    assert container["ports"] == [{"name": "http", "containerPort": int(relay_settings()["PORT"])}]
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("readiness", "liveness")}
+    assert probes == {
+        "readiness": {"path": "/readyz", "port": "http"},
+        "liveness": {"path": "/healthz", "port": "http"},
+    }
+
+
+def relay_settings() -> dict[str, str]:
+    (generator,) = KUSTOMIZATION["configMapGenerator"]
+    return dict(literal.split("=", 1) for literal in generator["literals"])
+
+
+def test_the_base_sets_what_the_relay_knows_and_leaves_the_project_to_the_overlay() -> None:
+    settings = relay_settings()
+    assert settings.keys() <= {variable.name for variable in VARIABLES.values()}
+    with pytest.raises(InvalidSettings, match=r"^PUBSUB_PROJECT is not set: it must be"):
+        read_settings(settings)
+    assert read_settings({**settings, "PUBSUB_PROJECT": "my-gcp-project"}).port == 8080
