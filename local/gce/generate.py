@@ -17,6 +17,7 @@ from local.gce.refusals import CATALOGUE, Refusal
 BODIES = (
     "Instance",
     "InstanceGroupManager",
+    "InstanceGroupManagerResizeRequest",
     "InstanceGroupManagersDeleteInstancesRequest",
     "InstanceGroupManagersRecreateInstancesRequest",
     "InstanceTemplate",

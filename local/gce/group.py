@@ -156,6 +156,7 @@ class Group:
     def dissolve(self) -> None:
         """Begin to delete all VMs; `emptied` is called when they are gone."""
         self.deleting = True
+        self.wiring.dissolve()
         self.members.shrink(self.members.wanted)
         if not len(self.members):
             self.emptied()

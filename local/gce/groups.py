@@ -28,6 +28,7 @@ from local.gce.refusals import (
     NOT_FOUND,
     NOT_READY,
     REQUIRED,
+    RESIZE_REQUEST,
     SIZE_AND_TOPOLOGY,
     OperationError,
 )
@@ -88,6 +89,12 @@ class Groups:
                 f"{verb}.listManagedInstances",
                 self.list_managed_instances,
             ),
+            Route(
+                f"POST {named} resizeRequests",
+                "instanceGroupManagerResizeRequests.insert",
+                self.refuse_resize_request,
+                "InstanceGroupManagerResizeRequest",
+            ),
             Route(f"GET {named} listErrors", f"{verb}.listErrors", self.list_errors),
         )
 
@@ -104,15 +111,23 @@ class Groups:
     def list_managed_instances(self, call: Call) -> Document:
         """Answer listManagedInstances, in one page unless the group is PAGINATED."""
         group = self.shelf.get(call.path)
+        _refuse_order(call)
         found = matching(call, group.members.documents())
         if group.settings.get("listManagedInstancesResults") != "PAGINATED":
             return {"managedInstances": found} if found else {}
         page, token = paginate(call, found)
         return {"managedInstances": page, **({"nextPageToken": token} if token else {})}
 
+    def refuse_resize_request(self, call: Call) -> Operation:
+        """Refuse: groups of TPU VMs know no resize requests, and no others are simulated."""
+        self.shelf.get(call.path)
+        raise RESIZE_REQUEST.refused()
+
     def list_errors(self, call: Call) -> Document:
         """Answer listErrors, latest first."""
-        page, token = paginate(call, self.shelf.get(call.path).members.errors[::-1])
+        errors = self.shelf.get(call.path).members.errors
+        _refuse_order(call)
+        page, token = paginate(call, errors[::-1])
         answer: Document = {"items": page} if page else {}
         return {**answer, "nextPageToken": token} if token else answer
 
@@ -135,6 +150,7 @@ class Groups:
         """Begin an insert. Its operation ends when the group exists; its VMs come later."""
         check_name(call)
         settings, topology = self._checked(call, call.body)
+        call.caller.demand("compute.instances.create", f"projects/{call.project}")
         check_free(self.shelf, call)
         self._world.supply.check_count("instanceGroupManagers", call.project, len(self.shelf))
         group_id = links.numeric_id(self._world.random)
@@ -163,7 +179,6 @@ class Groups:
             settings["resourcePolicies"] = {"workloadPolicy": links.url(policy)}
         self._check_mode(settings, topology)
         self._check_template(settings, topology, properties)
-        call.caller.demand("compute.instances.create", f"projects/{call.project}")
         return settings, topology
 
     def _find_template(self, call: Call, body: Document) -> tuple[str, Document]:
@@ -324,6 +339,11 @@ def _check_fields(body: Document, call: Call) -> None:
     properties = (body.get("allInstancesConfig") or {}).get("properties") or {}
     for key, value in (properties.get("metadata") or {}).items():
         check_metadata_item(key, value, "resource.allInstancesConfig.properties.metadata")
+
+
+def _refuse_order(call: Call) -> None:
+    if order := call.request.argument("orderBy"):
+        raise BAD_VALUE.refused(field="orderBy", value=order, why="It is not supported.")
 
 
 def _check_range(size: int, field: str) -> None:

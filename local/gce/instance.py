@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SYSTEM = Caller(Principal("system@google.com"))
 _FIXED = (
-    "description", "labels", "tags", "scheduling", "serviceAccounts", "canIpForward",
+    "description", "labels", "scheduling", "serviceAccounts", "canIpForward",
     "minCpuPlatform", "advancedMachineFeatures", "reservationAffinity", "resourcePolicies",
     "guestAccelerators",
 )  # fmt: skip
@@ -163,8 +163,8 @@ class Instance:
             "id": self.id,
             "creationTimestamp": links.pacific(now),
             "name": self.name,
-            "tags": {},
             **{key: self.properties[key] for key in _FIXED if key in self.properties},
+            "tags": _tags(self.properties.get("tags") or {}),
             "machineType": links.url(f"{zone}/machineTypes/{self.machine_type}"),
             "zone": links.url(zone),
             "selfLink": links.url(self.path),
@@ -174,7 +174,10 @@ class Instance:
             "cpuPlatform": "Unknown CPU Platform",
             "deletionProtection": False,
             "startRestricted": False,
-            "resourceStatus": {"scheduling": {}},
+            "resourceStatus": {
+                "effectiveInstanceMetadata": {"vmDnsSettingMetadataValue": "GlobalDefault"},
+                "scheduling": {},
+            },
             "shieldedInstanceConfig": _SHIELDED,
             "shieldedInstanceIntegrityPolicy": {"updateAutoLearnPolicy": True},
         }
@@ -437,6 +440,11 @@ class Instance:
 def _items(properties: Document) -> dict[str, str]:
     items: list[Document] = properties["metadata"].get("items", [])
     return {item["key"]: item.get("value", "") for item in items}
+
+
+def _tags(tags: Document) -> Document:
+    items: list[str] = tags.get("items") or []
+    return {**tags, "fingerprint": links.fingerprint(items) if items else links.EMPTY_TAGS}
 
 
 def _address(interface: Document, order: Order, address: str) -> Document:

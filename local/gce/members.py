@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from local.clock import Timer
@@ -67,6 +67,7 @@ class Members:
         self._group = group
         self._members: dict[str, Member] = {}
         self._check: Timer | None = None
+        self._not_before = world.clock.now()
         self.bulk_in_progress = False
         self.checked_at: datetime | None = None
         self.obstacle: OperationError | None = None
@@ -110,9 +111,14 @@ class Members:
         if self._group.model == "FLEX_START":
             for member in new:
                 self._make(member)
-            self._check = self._world.later(self._world.dials.flex_start_grant_s, self.look_again)
+            self._wait_for_grant()
         else:
             self.look_again()
+
+    def _wait_for_grant(self) -> None:
+        delay = self._world.draw(self._world.dials.flex_start_grant_s)
+        self._not_before = self._world.clock.now() + timedelta(seconds=delay)
+        self._check = self._world.clock.call_later(delay, self.look_again)
 
     def _add(self) -> Member:
         name = self._draw_name()
@@ -131,7 +137,7 @@ class Members:
     def look_again(self) -> None:
         """In BULK mode: see whether there is room for all now, and if so make all VMs."""
         waiting = [member for member in self if self._waits(member)]
-        if not self.bulk_in_progress or not waiting:
+        if not self.bulk_in_progress or not waiting or self._world.clock.now() < self._not_before:
             return
         if self._check is not None:
             self._check.cancel()
@@ -187,7 +193,8 @@ class Members:
         items["instance-template"] = self._world.numbered(template)
         items["created-by"] = self._world.numbered(self._group.path)
         labels = {**(properties.get("labels") or {}), **(extra.get("labels") or {})}
-        return {**properties, "metadata": metadata_document(items), "labels": labels}
+        labelled = {"labels": labels} if labels else {}
+        return {**properties, "metadata": metadata_document(items), **labelled}
 
     def _order(self, member: Member) -> Order:
         return read_order(

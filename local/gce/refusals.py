@@ -328,6 +328,10 @@ BULK_SHRINKS = Refusal(
     400, "invalid", "Invalid value for field 'size': '{size}'. A bulk operation is in progress.",
     "documented",
 )  # fmt: skip
+RESIZE_REQUEST = Refusal(
+    "instanceGroupManagerResizeRequests.insert", "the group's VMs have TPUs", _CALL, 400, "invalid",
+    "Creating resize requests for managed instance group with TPU is not allowed.", "seen",
+)  # fmt: skip
 NOT_A_MEMBER = Refusal(
     "instanceGroupManagers.deleteInstances, .recreateInstances", "a VM named is not the group's",
     _CALL, 400, "invalid", "Invalid value for field 'instances': '{value}'. The instance is not a "
@@ -396,6 +400,11 @@ RESERVATION_FULL = Refusal(
 RESERVATION_MISMATCH = Refusal(
     "VM creation", "the reservation is for other VMs", _VM, 400, "INVALID_USAGE",
     "No available resources in specified reservations '{reservation}'", "seen", INVALID_ARGUMENT,
+)  # fmt: skip
+RESERVATION_FAMILY = Refusal(
+    "VM creation", "the reservation is for another machine family", _VM, 400, "INVALID_USAGE",
+    "Incompatible AggregateReservation VMFamily: reservation '{reservation}' is for {family}.",
+    "seen", INVALID_ARGUMENT,
 )  # fmt: skip
 RESERVATION_NOT_READY = Refusal(
     "VM creation", "the reservation is not READY", _VM, 400, "RESOURCE_NOT_READY",

@@ -6,6 +6,7 @@ faults on demand, the body's shape, permissions, a repeated ``requestId``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -50,16 +51,15 @@ class Router:
         """Answer one HTTP request and write it down."""
         principal = self._find_principal(request)
         call = self._find_call(request, principal or Principal(""))
-        if call is None:
-            return _refuse(UNKNOWN_PATH.refused(path=request.path))
         try:
+            if call is None:
+                raise UNKNOWN_PATH.refused(path=request.path)
             if principal is None:
                 raise UNAUTHENTICATED.refused()
             response = Response.of_json(self._answer(call))
         except Refused as refused:
-            response = _refuse(refused)
-        record = CallRecord(call.caller.email, call.route.verb, call.route.writes, response.status)
-        self._calls.records.append(record)
+            response = Response.of_json(refused.document(), refused.http)
+        self._calls.records.append(_record(call, principal, response))
         return response
 
     def act(self, caller: Caller, method: str, path: str, body: Document | None) -> Document:
@@ -68,7 +68,9 @@ class Router:
         call = self._match(request, caller)
         if call is None:
             raise UNKNOWN_PATH.refused(path=path)
-        return _document(call.route.answer(replace(call, body=body or {})))
+        if call.route.body:
+            call = replace(call, body=parse_body(json.dumps(body or {}).encode(), call.route.body))
+        return _document(call.route.answer(call))
 
     def _find_principal(self, request: Request) -> Principal | None:
         header = request.headers.get("authorization", "")
@@ -90,7 +92,7 @@ class Router:
         parts = request.path.split("/")
         if len(parts) < 7 or parts[1] != "compute" or parts[2] not in _SURFACES:
             return None
-        project, scope = parts[4], parts[5]
+        project, scope = self._world.project_id(parts[4]), parts[5]
         place, rest = (parts[6:7], parts[7:]) if scope in _PLACED else ([], parts[6:])
         name = rest[1] if len(rest) > 1 else ""
         pattern = " ".join(
@@ -111,10 +113,10 @@ class Router:
             if call.route.body:
                 call = replace(call, body=parse_body(call.request.body, call.route.body))
             document = self._carry_out(call)
-            self._refuse_as_planned(call, carried_out=True)
         except Refused as refused:
             self._log(call, refused)
             raise
+        self._refuse_as_planned(call, carried_out=True)
         return document
 
     def _carry_out(self, call: Call) -> Document:
@@ -149,5 +151,8 @@ def _document(answer: Document | Operation) -> Document:
     return answer.document() if isinstance(answer, Operation) else answer
 
 
-def _refuse(refused: Refused) -> Response:
-    return Response.of_json(refused.document(), refused.http)
+def _record(call: Call | None, principal: Principal | None, response: Response) -> CallRecord:
+    email = principal.email if principal is not None else ""
+    if call is None:
+        return CallRecord(email, "unknown", is_write=False, status=response.status)
+    return CallRecord(email, call.route.verb, call.route.writes, response.status)

@@ -95,6 +95,8 @@ class Simulator:
         name = request.path.removeprefix(_CONTROLS)
         if request.method == "GET" and name == "state":
             return Response.of_json(self.state())
+        if request.method == "GET" and name == "faults":
+            return Response.of_json({fault: describe_fault(fault) for fault in FAULTS})
         if request.method != "POST" or name not in FAULTS:
             return Response.of_json({"error": f"no such fault: {name}"}, 404)
         return self._bring_about(name, request.body)
@@ -112,3 +114,16 @@ class Simulator:
         except Refused as refused:
             return Response.of_json(refused.document(), refused.http)
         return Response.of_json(result or {})
+
+
+def describe_fault(name: str) -> str:
+    """A fault's arguments and what it does."""
+    parameters = list(inspect.signature(FAULTS[name]).parameters.values())[1:]
+    arguments = ", ".join(
+        parameter.name
+        if parameter.default is parameter.empty
+        else f"{parameter.name}={parameter.default!r}"
+        for parameter in parameters
+    )
+    meaning = inspect.getdoc(FAULTS[name]) or ""
+    return f"({arguments}): {' '.join(meaning.split())}"

@@ -19,6 +19,7 @@ from local.gce.refusals import (
     NO_CAPACITY,
     ORG_POLICY,
     RESERVATION_ABSENT,
+    RESERVATION_FAMILY,
     RESERVATION_FULL,
     RESERVATION_MISMATCH,
     RESERVATION_NEEDED,
@@ -221,6 +222,9 @@ class Supply:
             return RESERVATION_ABSENT.error(reservation=name)
         if not reservation.ready:
             return RESERVATION_NOT_READY.error(reservation=name)
+        if family_of(reservation.machine_type) != order.family:
+            family = family_of(reservation.machine_type)
+            return RESERVATION_FAMILY.error(reservation=name, family=family)
         if reservation.machine_type != order.machine_type:
             return RESERVATION_MISMATCH.error(reservation=name)
         if reservation.used + count > reservation.vms:

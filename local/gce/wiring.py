@@ -26,7 +26,7 @@ class Wiring:
 
     def follow(self, *, all_run: bool) -> None:
         """The VMs have changed: wire when all run, break when one does not."""
-        if not self._topology:
+        if not self._topology or self._state == "DEACTIVATING":
             return
         if all_run and self._state in ("", "INCOMPLETE"):
             self._enter("REACTIVATING" if self._state else "ACTIVATING")
@@ -34,8 +34,13 @@ class Wiring:
         elif not all_run and self._state not in ("", "INCOMPLETE"):
             self._enter("INCOMPLETE")
 
+    def dissolve(self) -> None:
+        """The group is being deleted."""
+        if self._state:
+            self._enter("DEACTIVATING")
+
     def clear(self) -> None:
-        """The slice is dissolved."""
+        """There is no slice any more."""
         self._enter("")
 
     def _activated(self) -> None:

@@ -45,6 +45,7 @@ class World:
     ) -> None:
         self.clock = clock
         self.projects = projects
+        self._ids = {number: project for project, number in projects.items()}
         self.random = random
         self.guests = guests
         self.dials = dials
@@ -85,7 +86,12 @@ class World:
         path = links.find_path(reference, project)
         if path is None:
             raise MALFORMED_URL.refused(field=field, value=reference)
-        return path
+        _, owner, rest = path.split("/", 2)
+        return f"projects/{self.project_id(owner)}/{rest}"
+
+    def project_id(self, project: str) -> str:
+        """The id of a project that is given by id or number."""
+        return self._ids.get(project, project)
 
     def uuid(self) -> str:
         """A random UUID, as Google's agents put into their requests."""
