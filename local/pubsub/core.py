@@ -75,6 +75,11 @@ class PubSub:
         """The names of a project's topics; ``project`` as in ``projects/P``."""
         return sorted(name for name in self._topics if name.startswith(f"{project}/"))
 
+    def list_topic_subscriptions(self, topic: str) -> list[str]:
+        """The names of a topic's subscriptions."""
+        self.get_topic_labels(topic)
+        return sorted(subscription.config.name for subscription in self._subscriptions_of(topic))
+
     def delete_topic(self, name: str) -> None:
         """Remove a topic; its subscriptions stay, with what they hold."""
         self.get_topic_labels(name)
@@ -134,7 +139,9 @@ class PubSub:
         """
         self._check_here()
         if max_messages < 1:
-            raise InvalidArgument(f"The value for max_messages is {max_messages}; it must be 1.")
+            raise InvalidArgument(
+                f"The value for max_messages is {max_messages}; it must be at least 1."
+            )
         return self.get_subscription(subscription).pull(max_messages)
 
     def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:

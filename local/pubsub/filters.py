@@ -46,7 +46,8 @@ class _Parser:
         while text[at:].strip():
             match = _TOKEN.match(text, at)
             if match is None:
-                raise FilterError(f"unexpected {text[at:].strip()[0]!r} at {at + 1}")
+                at = len(text) - len(text[at:].lstrip())
+                raise FilterError(f"unexpected {text[at]!r} at {at + 1}")
             self._tokens.append((match.start(1), match[1]))
             at = match.end()
         self._tokens.append((len(text), ""))

@@ -185,7 +185,7 @@ def _subscription_refusals(config: SubscriptionConfig) -> Iterator[str]:
         ranges.append(("max_delivery_attempts", attempts, 5, 100))
     for name, value, low, high in ranges:
         if not low <= value <= high:
-            yield f"The value for {name} is {value:g}; it must be {low:g} to {high:g}."
+            yield f"The value for {name} is {value:.10g}; it must be {low:.10g} to {high:.10g}."
     if config.push and not config.push.endpoint.startswith(("http://", "https://")):
         yield f"Invalid push endpoint given (endpoint={config.push.endpoint})."
     if len(config.filter.encode()) > MAX_FILTER_BYTES:

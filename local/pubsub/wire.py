@@ -1,0 +1,150 @@
+"""Between the API's protocol buffers and the core's own types."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.pubsub_v1 import types
+
+from local.pubsub.core import DELETED_TOPIC
+from local.pubsub.errors import Unimplemented
+from local.pubsub.model import (
+    DeadLetterPolicy,
+    PushConfig,
+    PushIdentity,
+    Received,
+    RetryPolicy,
+    SubscriptionConfig,
+)
+from local.pubsub.subscription import Subscription
+
+DEFAULT_ACK_DEADLINE_S = 10
+DEFAULT_RETENTION = timedelta(days=7)
+DEFAULT_MINIMUM_BACKOFF = timedelta(seconds=10)
+DEFAULT_MAXIMUM_BACKOFF = timedelta(seconds=600)
+DEFAULT_DELIVERY_ATTEMPTS = 5
+
+_NOT_HERE = (
+    "bigquery_config",
+    "bigtable_config",
+    "cloud_storage_config",
+    "enable_exactly_once_delivery",
+    "enable_message_ordering",
+    "message_transforms",
+    "retain_acked_messages",
+)
+
+
+def parse_subscription(wire: types.Subscription) -> SubscriptionConfig:
+    """A subscription as somebody asks for it. An expiration policy is taken and nothing expires.
+
+    Raises `Unimplemented` for what the embedded service lacks.
+    """
+    for name in _NOT_HERE:
+        if name in wire and getattr(wire, name):
+            raise Unimplemented(f"The embedded Pub/Sub has no {name}.")
+    return SubscriptionConfig(
+        name=wire.name,
+        topic=wire.topic,
+        push=parse_push(wire.push_config),
+        ack_deadline_s=wire.ack_deadline_seconds or DEFAULT_ACK_DEADLINE_S,
+        retry=_parse_retry(wire),
+        dead_letter=_parse_dead_letter(wire),
+        filter=wire.filter,
+        retention_s=int((wire.message_retention_duration or DEFAULT_RETENTION).total_seconds()),
+        labels=dict(wire.labels),
+    )
+
+
+def parse_push(wire: types.PushConfig) -> PushConfig | None:
+    """Where to push to; a config without an endpoint means pulling.
+
+    Raises `Unimplemented` for unwrapped pushes.
+    """
+    if "no_wrapper" in wire:
+        raise Unimplemented("The embedded Pub/Sub has no no_wrapper.")
+    if not wire.push_endpoint:
+        return None
+    email, audience = wire.oidc_token.service_account_email, wire.oidc_token.audience
+    return PushConfig(wire.push_endpoint, PushIdentity(email, audience) if email else None)
+
+
+def render_subscription(subscription: Subscription) -> types.Subscription:
+    """A subscription as the service shows it."""
+    config = subscription.config
+    wire = types.Subscription(
+        name=config.name,
+        topic=DELETED_TOPIC if subscription.detached else config.topic,
+        push_config=_render_push(config.push),
+        ack_deadline_seconds=config.ack_deadline_s,
+        message_retention_duration=_duration(config.retention_s),
+        filter=config.filter,
+        labels=dict(config.labels),
+        state=types.Subscription.State.ACTIVE,
+    )
+    if config.retry:
+        wire.retry_policy = types.RetryPolicy(
+            minimum_backoff=_duration(config.retry.minimum_backoff_s),
+            maximum_backoff=_duration(config.retry.maximum_backoff_s),
+        )
+    if config.dead_letter:
+        wire.dead_letter_policy = types.DeadLetterPolicy(
+            dead_letter_topic=config.dead_letter.topic,
+            max_delivery_attempts=config.dead_letter.max_delivery_attempts,
+        )
+    return wire
+
+
+def render_received(received: Received) -> types.ReceivedMessage:
+    """A message as a puller gets it."""
+    message = received.message
+    published = Timestamp()
+    published.FromDatetime(message.publish_time)
+    return types.ReceivedMessage(
+        ack_id=received.ack_id,
+        message=types.PubsubMessage(
+            data=message.data,
+            attributes=dict(message.attributes),
+            message_id=message.id,
+            publish_time=published,
+            ordering_key=message.ordering_key,
+        ),
+        delivery_attempt=received.delivery_attempt,
+    )
+
+
+def _parse_retry(wire: types.Subscription) -> RetryPolicy | None:
+    if "retry_policy" not in wire:
+        return None
+    policy = wire.retry_policy
+    minimum = policy.minimum_backoff if "minimum_backoff" in policy else DEFAULT_MINIMUM_BACKOFF
+    maximum = policy.maximum_backoff if "maximum_backoff" in policy else DEFAULT_MAXIMUM_BACKOFF
+    return RetryPolicy(minimum.total_seconds(), maximum.total_seconds())
+
+
+def _parse_dead_letter(wire: types.Subscription) -> DeadLetterPolicy | None:
+    policy = wire.dead_letter_policy
+    if not policy.dead_letter_topic:
+        return None
+    return DeadLetterPolicy(
+        policy.dead_letter_topic, policy.max_delivery_attempts or DEFAULT_DELIVERY_ATTEMPTS
+    )
+
+
+def _render_push(push: PushConfig | None) -> types.PushConfig:
+    if push is None:
+        return types.PushConfig()
+    wire = types.PushConfig(push_endpoint=push.endpoint)
+    if push.identity:
+        wire.oidc_token = types.PushConfig.OidcToken(
+            service_account_email=push.identity.email, audience=push.identity.audience
+        )
+    return wire
+
+
+def _duration(seconds: float) -> Duration:
+    duration = Duration()
+    duration.FromTimedelta(timedelta(seconds=seconds))
+    return duration

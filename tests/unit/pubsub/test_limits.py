@@ -1,0 +1,161 @@
+"""What the service refuses: names, messages and settings out of their documented range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from local.pubsub.errors import AlreadyExists, InvalidArgument, NotFound
+from local.pubsub.model import DeadLetterPolicy, PushConfig, RetryPolicy, SubscriptionConfig
+from tests.unit.pubsub.service import DEAD, SUBSCRIPTION, TOPIC, Service
+
+CONFIG = SubscriptionConfig(SUBSCRIPTION, TOPIC)
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+NAMES = ["projects/p/topics/ab", "projects/p/topics/goog-x", "projects/p/topics/1abc", "inbox", ""]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_topic_needs_a_name_as_the_service_has_them(service: Service, name: str) -> None:
+    with pytest.raises(InvalidArgument) as refusal:
+        service.pubsub.create_topic(name)
+    assert str(refusal.value).startswith(f"Invalid resource name given (name={name}).")
+
+
+MESSAGES: list[Any] = [
+    pytest.param(b"", {}, "One or more messages in the publish request is empty.", id="empty"),
+    pytest.param(b"x" * 10_000_001, {}, "The value for data is too large", id="data"),
+    pytest.param(b"", {str(n): "" for n in range(101)}, "has 101 attributes", id="attributes"),
+    pytest.param(b"", {"": "x"}, "must have 1 to 256 bytes", id="no key"),
+    pytest.param(b"", {"k" * 257: ""}, "must have 1 to 256 bytes", id="long key"),
+    pytest.param(b"", {"k": "é" * 513}, "'k' is longer than 1024 bytes", id="long value"),
+]
+
+
+@pytest.mark.parametrize("data,attributes,message", MESSAGES)
+def test_a_message_that_the_service_does_not_take_is_refused(
+    service: Service, data: bytes, attributes: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        service.pubsub.publish(TOPIC, data, attributes)
+
+
+SETTINGS: list[Any] = [
+    pytest.param(
+        replace(CONFIG, ack_deadline_s=9),
+        "The value for ack_deadline_seconds is 9; it must be 10 to 600.",
+        id="a short deadline",
+    ),
+    pytest.param(
+        replace(CONFIG, ack_deadline_s=601),
+        "The value for ack_deadline_seconds is 601; it must be 10 to 600.",
+        id="a long deadline",
+    ),
+    pytest.param(
+        replace(CONFIG, retention_s=599),
+        "The value for message_retention_duration is 599; it must be 600 to 2678400.",
+        id="a short retention",
+    ),
+    pytest.param(
+        replace(CONFIG, retry=RetryPolicy(10, 700)),
+        "The value for maximum_backoff is 700; it must be 10 to 600.",
+        id="a long back-off",
+    ),
+    pytest.param(
+        replace(CONFIG, retry=RetryPolicy(20, 10)),
+        "The value for maximum_backoff is 10; it must be 20 to 600.",
+        id="a maximum under the minimum",
+    ),
+    pytest.param(
+        replace(CONFIG, dead_letter=DeadLetterPolicy(DEAD, 4)),
+        "The value for max_delivery_attempts is 4; it must be 5 to 100.",
+        id="few attempts",
+    ),
+    pytest.param(
+        replace(CONFIG, dead_letter=DeadLetterPolicy(DEAD, 101)),
+        "The value for max_delivery_attempts is 101; it must be 5 to 100.",
+        id="many attempts",
+    ),
+    pytest.param(
+        replace(CONFIG, push=PushConfig("ftp://a.b/")),
+        "Invalid push endpoint given (endpoint=ftp://a.b/).",
+        id="no HTTP",
+    ),
+    pytest.param(
+        replace(CONFIG, filter="attributes:" + "k" * 256),
+        "The filter is longer than 256 bytes.",
+        id="a long filter",
+    ),
+    pytest.param(
+        replace(CONFIG, filter="attributes"),
+        "Invalid filter: expected '.' or ':' at 11, found the end",
+        id="no filter",
+    ),
+]
+
+
+@pytest.mark.parametrize("config,message", SETTINGS)
+def test_settings_out_of_their_range_are_refused(
+    service: Service, config: SubscriptionConfig, message: str
+) -> None:
+    with pytest.raises(InvalidArgument) as refusal:
+        service.pubsub.create_subscription(config)
+    assert str(refusal.value) == message
+
+
+def test_a_push_config_that_is_changed_is_checked_too(service: Service) -> None:
+    service.subscribe()
+    with pytest.raises(InvalidArgument, match="Invalid push endpoint given"):
+        service.pubsub.modify_push_config(SUBSCRIPTION, PushConfig("ftp://a.b/"))
+
+
+Act = Callable[[Service], object]
+
+MISSING: list[Any] = [
+    pytest.param(lambda s: s.pubsub.publish(TOPIC + "2", b"x", {}), "inbox2", id="publish"),
+    pytest.param(lambda s: s.pubsub.delete_topic(TOPIC + "2"), "inbox2", id="delete_topic"),
+    pytest.param(lambda s: s.pubsub.pull(SUBSCRIPTION, 1), "inbox", id="pull"),
+    pytest.param(lambda s: s.pubsub.acknowledge(SUBSCRIPTION, []), "inbox", id="acknowledge"),
+    pytest.param(
+        lambda s: s.pubsub.create_subscription(replace(CONFIG, topic=TOPIC + "2")),
+        "inbox2",
+        id="create_subscription",
+    ),
+    pytest.param(
+        lambda s: s.pubsub.create_subscription(
+            replace(CONFIG, dead_letter=DeadLetterPolicy(DEAD + "2"))
+        ),
+        "dead2",
+        id="dead_letter_topic",
+    ),
+]
+
+
+@pytest.mark.parametrize("act,name", MISSING)
+def test_what_nothing_has_the_name_of_is_not_found(service: Service, act: Act, name: str) -> None:
+    with pytest.raises(NotFound) as refusal:
+        act(service)
+    assert str(refusal.value) == f"Resource not found (resource={name})."
+
+
+def test_a_name_in_use_is_refused(service: Service) -> None:
+    service.subscribe()
+    with pytest.raises(AlreadyExists, match=r"in the project \(resource=inbox\)"):
+        service.pubsub.create_topic(TOPIC)
+    with pytest.raises(AlreadyExists, match=r"in the project \(resource=inbox\)"):
+        service.subscribe()
+
+
+@pytest.mark.parametrize("seconds", [-1, 601])
+def test_a_lease_runs_ten_minutes_at_most(service: Service, seconds: int) -> None:
+    service.subscribe(push=False)
+    with pytest.raises(InvalidArgument, match="it must be 0 to 600"):
+        service.pubsub.modify_ack_deadline(SUBSCRIPTION, [], seconds)
