@@ -145,8 +145,10 @@ find_obstacle() {
   fi
 }
 
+# Looks at once, then whenever the metadata have changed.
 wait_for_token() {
   local obstacle
+  ETAG=0
   while true; do
     if wait_for_change && read_metadata; then
       DELAY_S=1

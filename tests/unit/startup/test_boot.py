@@ -1,0 +1,221 @@
+"""What the startup script does around joining: what it installs, what it leaves alone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from shared.bootstrap import render_startup_script
+from tests.unit.startup.vm import Vm
+
+pytestmark = pytest.mark.processes
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+# --- reboots ---
+
+
+def test_a_joined_vm_that_reboots_is_left_alone(vm: Vm) -> None:
+    vm.inject()
+    vm.boot().finish()
+    before = vm.calls
+    boot = vm.boot()
+    assert boot.finish() == 0
+    assert boot.lines == [
+        "tpu-functions: joined: before this boot; the kubelet goes on with its own certificate"
+    ]
+    assert [call.split()[0] for call in vm.calls[len(before) :]] == ["curl"]
+
+
+def test_a_joined_vm_needs_no_metadata_server(vm: Vm) -> None:
+    vm.put("etc/kubernetes/kubelet.conf")
+    assert vm.boot(GCE_METADATA_HOST="127.0.0.1:1").finish() == 0
+
+
+def test_what_an_interrupted_attempt_left_is_cleared_away_first(vm: Vm) -> None:
+    vm.put("etc/kubernetes/bootstrap-kubelet.conf")
+    vm.inject()
+    assert vm.boot().finish() == 0
+    kubeadm = [call.split()[1] for call in vm.calls_of("kubeadm")]
+    assert kubeadm == ["version", "reset", "join"]
+
+
+def test_a_fresh_vm_is_not_reset(vm: Vm) -> None:
+    vm.inject()
+    vm.boot().finish()
+    assert vm.calls_of("kubeadm reset") == []
+
+
+def test_of_two_runs_at_a_time_the_second_ends(vm: Vm) -> None:
+    first = vm.boot()
+    first.wait_for("waiting")
+    second = vm.boot()
+    assert second.finish() == 3
+    assert second.lines == [
+        "tpu-functions: gave-up: another run of this script is at work on this VM"
+    ]
+    vm.inject()
+    assert first.finish() == 0
+
+
+# --- packages ---
+
+
+def test_an_image_that_has_all_needs_no_egress(vm: Vm) -> None:
+    vm.inject()
+    assert vm.boot().finish() == 0
+    assert (vm.egress, vm.calls_of("apt-get")) == ([], [])
+
+
+def without(vm: Vm, *names: str) -> None:
+    """The image lacks these; apt-get can install them."""
+    for name in names:
+        vm.install(name, into=vm.state / "packages")
+        (vm.bin / name).unlink()
+
+
+def installed(vm: Vm) -> list[str]:
+    (call,) = vm.calls_of("apt-get -o")
+    return call.split()[8:]
+
+
+def test_an_image_that_has_nothing_gets_what_is_needed(vm: Vm) -> None:
+    without(vm, "containerd", "kubelet", "kubeadm")
+    vm.inject()
+    boot = vm.boot()
+    assert boot.finish() == 0
+    assert boot.lines[0] == "tpu-functions: installing: containerd kubelet=1.31.* kubeadm=1.31.*"
+    assert installed(vm) == ["containerd", "kubelet=1.31.*", "kubeadm=1.31.*"]
+    assert vm.calls_of("apt-mark") == ["apt-mark hold kubelet kubeadm"]
+
+
+def test_packages_come_from_the_repository_of_the_minor(vm: Vm) -> None:
+    without(vm, "kubeadm")
+    vm.inject()
+    vm.boot().finish()
+    url = "https://pkgs.k8s.io/core:/stable:/v1.31/deb/"
+    assert vm.text("etc/apt/sources.list.d/kubernetes.list") == (
+        f"deb [signed-by=/etc/apt/keyrings/kubernetes.asc] {url} /\n"
+    )
+    (fetched,) = vm.egress
+    assert fetched.endswith(f"{url}Release.key")
+
+
+def test_apt_can_read_the_repository_and_its_key(vm: Vm) -> None:
+    without(vm, "kubeadm")
+    vm.inject()
+    vm.boot().finish()
+    files = ("etc/apt/keyrings/kubernetes.asc", "etc/apt/sources.list.d/kubernetes.list")
+    assert {(vm.root / file).stat().st_mode & 0o777 for file in files} == {0o644}
+
+
+def test_only_what_is_missing_is_installed(vm: Vm) -> None:
+    without(vm, "kubeadm")
+    vm.inject()
+    vm.boot().finish()
+    assert installed(vm) == ["kubeadm=1.31.*"]
+
+
+@pytest.mark.parametrize("version", ["v1.30.9", "v1.32.0", "v1.3.1"])
+def test_another_minor_is_replaced(vm: Vm, version: str) -> None:
+    vm.install("kubelet", f"echo Kubernetes {version}")
+    vm.install("kubelet", into=vm.state / "packages")
+    vm.inject()
+    assert vm.boot().finish() == 0
+    assert installed(vm) == ["kubelet=1.31.*"]
+
+
+def test_an_image_that_nothing_can_be_installed_on_is_given_up(vm: Vm) -> None:
+    without(vm, "kubeadm", "apt-get")
+    boot = vm.boot()
+    assert boot.finish() == 2
+    assert boot.lines == [
+        "tpu-functions: gave-up: the image lacks kubeadm=1.31.*, and apt-get to install them"
+    ]
+
+
+def test_an_installation_that_fails_is_tried_again(vm: Vm) -> None:
+    without(vm, "kubeadm")
+    fails_once = (
+        '[[ -e $SCRATCH/again ]] || { touch "$SCRATCH/again"; echo "E: no route"; exit 100; }\n'
+    )
+    vm.install(
+        "apt-get", fails_once + 'case "$*" in *install*) cp "$SCRATCH"/packages/* "$BIN" ;; esac'
+    )
+    vm.install("touch", ': >"$1"')
+    vm.inject()
+    boot = vm.boot()
+    assert boot.finish() == 0
+    assert boot.lines[1].startswith(
+        "tpu-functions: waiting: for packages or services, which failed"
+    )
+    assert "E: no route\n" in vm.log
+
+
+# --- kernel, containerd, kubelet ---
+
+
+def test_the_kernel_is_set_up_for_this_boot_and_later_ones(vm: Vm) -> None:
+    vm.put("etc/fstab", "LABEL=root / ext4 defaults 0 1\n/swapfile none swap sw 0 0\n")
+    vm.inject()
+    vm.boot().finish()
+    assert lines(vm.text("etc/modules-load.d/tpu-functions.conf")) == ["overlay", "br_netfilter"]
+    assert lines(vm.text("etc/sysctl.d/90-tpu-functions.conf")) == [
+        "net.ipv4.ip_forward = 1",
+        "net.bridge.bridge-nf-call-iptables = 1",
+        "net.bridge.bridge-nf-call-ip6tables = 1",
+    ]
+    assert lines(vm.text("etc/fstab"))[1] == "# /swapfile none swap sw 0 0"
+    calls = [call for call in vm.calls if call.split()[0] in ("modprobe", "sysctl", "swapoff")]
+    assert calls == ["modprobe --all overlay br_netfilter", "sysctl --system", "swapoff --all"]
+
+
+def test_containerd_is_made_to_use_systemd_cgroups(vm: Vm) -> None:
+    vm.inject()
+    vm.boot().finish()
+    assert vm.text("etc/containerd/config.toml") == "  SystemdCgroup = true\n"
+    assert "systemctl restart containerd" in vm.calls
+
+
+def test_a_containerd_that_does_already_is_left_alone(vm: Vm) -> None:
+    vm.put("etc/containerd/config.toml", "# ours\nSystemdCgroup = true\n")
+    vm.inject()
+    vm.boot().finish()
+    assert vm.text("etc/containerd/config.toml").startswith("# ours")
+    assert "systemctl restart containerd" not in vm.calls
+
+
+def test_the_kubelet_starts_at_later_boots(vm: Vm) -> None:
+    vm.inject()
+    vm.boot().finish()
+    assert "systemctl enable kubelet" in vm.calls
+
+
+# --- the script itself ---
+
+
+def test_a_failure_that_it_does_not_know_is_said_before_it_ends(vm: Vm) -> None:
+    vm.put("run", "a file where a directory should be")
+    boot = vm.boot()
+    assert boot.finish() == 1
+    assert boot.lines[-1].startswith("tpu-functions: gave-up: line ")
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_has_no_complaint_about_the_rendered_script() -> None:
+    script = render_startup_script(
+        version="1.31",
+        project="my-project",
+        zone="us-central1-c",
+        node_labels={"a": "b"},
+        node_taints=["google.com/tpu=present:NoSchedule"],
+    )
+    checked = subprocess.run(
+        ["shellcheck", "-"], input=script, capture_output=True, text=True, check=False
+    )
+    assert checked.stdout == ""

@@ -1,0 +1,319 @@
+"""A VM that the startup script can be run in: a scratch root, stand-in tools, a metadata server.
+
+The script is the real one, run by the real bash. On its PATH are the few tools that every Ubuntu
+image has, and stand-ins for what would change the machine; a tool that is in neither list is not
+found. Nothing waits for time to pass: the metadata server says when things happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from local.metadata_server import MetadataServer
+from shared.bootstrap import render_startup_script
+
+T = TypeVar("T")
+TIMEOUT_S = 20.0
+TOKEN = "abc123.0123456789abcdef"
+OTHER_TOKEN = "xyz789.fedcba9876543210"
+PIN = "sha256:" + "5a" * 32
+UBUNTU = ("bash", "cat", "chmod", "flock", "grep", "mkdir", "rm", "sed", "sleep", "tail")
+"""Tools of every Ubuntu image that the script uses as they are."""
+OF_STAND_INS = ("basename", "cp", "head", "stat")
+
+RECORD = """#!/bin/bash
+echo "$(basename "$0") $*" >>"$SCRATCH/calls"
+"""
+STAND_INS = {
+    "systemctl": "",
+    "apt-mark": "",
+    "modprobe": "",
+    "sysctl": "",
+    "swapoff": "",
+    "containerd": """case "$2" in
+dump) cat "$TNG_ROOT/etc/containerd/config.toml" ;;
+default) echo '  SystemdCgroup = false' ;;
+esac""",
+    "kubelet": "echo Kubernetes v1.31.4",
+    "kubeadm": """case "$1" in
+version) echo v1.31.4 ;;
+reset) rm -rf "$TNG_ROOT/etc/kubernetes" ;;
+join)
+  cat "$3" >>"$SCRATCH/join.yaml"
+  echo --- >>"$SCRATCH/join.yaml"
+  stat -c %a "$3" >>"$SCRATCH/modes"
+  outcome=$(head -n 1 "$SCRATCH/outcomes")
+  sed -i 1d "$SCRATCH/outcomes"
+  mkdir -p "$TNG_ROOT/etc/kubernetes/pki"
+  echo ca >"$TNG_ROOT/etc/kubernetes/pki/ca.crt"
+  case "$outcome" in
+    fails) echo "I0301 join.go:1"; echo "error execution phase preflight: no"; exit 1 ;;
+    outlives-token) "$REAL_DATE" -d '+2 hours' +%s >"$SCRATCH/now"; echo "error late"; exit 1 ;;
+    joins-late) echo conf >"$TNG_ROOT/etc/kubernetes/kubelet.conf"; exit 1 ;;
+    leaks) echo "error $(cat "$3")"; cat "$3"; exit 1 ;;
+    *) echo conf >"$TNG_ROOT/etc/kubernetes/kubelet.conf" ;;
+  esac ;;
+esac""",
+    "apt-get": 'case "$*" in *install*) cp "$SCRATCH"/packages/* "$BIN" ;; esac',
+    "date": """if [[ -e $SCRATCH/now && $2 == +%s ]]; then cat "$SCRATCH/now"
+else exec "$REAL_DATE" "$@"; fi""",
+    "curl": """case "$*" in
+*pkgs.k8s.io*) while [[ $1 != --output ]]; do shift; done; echo key >"$2" ;;
+*) exec "$REAL_CURL" "$@" ;;
+esac""",
+}
+QUIET = ("date",)
+"""Called too often to be worth a record."""
+
+
+@dataclass
+class Machine:
+    """A VM as its metadata server and its guest see it."""
+
+    project: str = "my-project"
+    zone: str = "us-central1-c"
+    name: str = "tng-train-0a1b2c3d-x1y2"
+    id: str = "4711"
+    machine_type: str = "tpu7x-standard-4t"
+    metadata: dict[str, str] = field(default_factory=lambda: {"enable-guest-attributes": "TRUE"})
+    serial: str = ""
+    guest_attributes: dict[str, str] = field(default_factory=dict)
+
+    def attributes(self) -> Mapping[str, str]:
+        return self.metadata
+
+    def write_serial(self, text: str) -> None:
+        self.serial += text
+
+    def set_guest_attribute(self, namespace: str, key: str, value: str) -> None:
+        self.guest_attributes[f"{namespace}/{key}"] = value
+
+
+class MetadataThread:
+    """A `MetadataServer` on an event loop of its own."""
+
+    def __init__(self, machine: Machine, port: int = 0) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+        async def start() -> tuple[MetadataServer, str]:
+            server = MetadataServer(machine)
+            return server, await server.start(port)
+
+        self.server, self.address = self._run(start())
+
+    def _run(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(TIMEOUT_S)
+
+    def do(self, change: Callable[[], None]) -> None:
+        """Change the metadata on the server's own thread, and wake who waits."""
+
+        async def change_and_tell() -> None:
+            change()
+            self.server.changed()
+
+        self._run(change_and_tell())
+
+    def stop(self) -> None:
+        self._run(self.server.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Vm:
+    """One VM; `boot` runs the script."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.root, self.state, self.bin = scratch / "root", scratch / "state", scratch / "bin"
+        for folder in (self.root, self.state / "packages", self.bin):
+            folder.mkdir(parents=True)
+        self.machine = Machine()
+        self.metadata = MetadataThread(self.machine)
+        self.boots: list[Boot] = []
+        self.slice: dict[str, Any] = {
+            "version": "1.31",
+            "project": "my-project",
+            "zone": "us-central1-c",
+            "node_labels": {"a": "b"},
+            "node_taints": [],
+        }
+        self.outcomes()
+        for tool in (*UBUNTU, *OF_STAND_INS):
+            (self.bin / tool).symlink_to(_which(tool))
+        for name in STAND_INS:
+            self.install(name)
+
+    def install(self, name: str, body: str | None = None, into: Path | None = None) -> None:
+        """Put a stand-in on the PATH (or elsewhere, for apt-get to find)."""
+        file = (into or self.bin) / name
+        record = "#!/bin/bash\n" if name in QUIET else RECORD
+        file.write_text(record + (STAND_INS[name] if body is None else body) + "\n")
+        file.chmod(0o755)
+
+    def outcomes(self, *outcomes: str) -> None:
+        """How the next runs of ``kubeadm join`` end; all others end well."""
+        (self.state / "outcomes").write_text("".join(f"{each}\n" for each in outcomes))
+
+    def join_data(
+        self, token: str = TOKEN, *, life: timedelta = timedelta(hours=1)
+    ) -> dict[str, str]:
+        """What the functions write to the metadata of a VM that is to join."""
+        return {
+            "kubeadm-join-token": token,
+            "kubeadm-join-token-expires": f"{datetime.now(UTC) + life:%Y-%m-%dT%H:%M:%SZ}",
+            "kubeadm-control-plane-ip": "10.128.0.2",
+            "kubeadm-ca-hash": PIN,
+        }
+
+    def inject(
+        self,
+        token: str = TOKEN,
+        change: Mapping[str, str] | None = None,
+        *,
+        life: timedelta = timedelta(hours=1),
+    ) -> None:
+        """Write join data to the metadata, with some ``change``."""
+        data = self.join_data(token, life=life) | dict(change or {})
+        self.metadata.do(lambda: self.machine.metadata.update(data))
+
+    def boot(self, **environment: str) -> Boot:
+        """Run the script as Compute Engine does at every boot."""
+        script = self.state / "startup-script"
+        script.write_text(render_startup_script(**self.slice))
+        boot = Boot(
+            script,
+            {
+                "PATH": str(self.bin),
+                "BIN": str(self.bin),
+                "SCRATCH": str(self.state),
+                "REAL_CURL": _which("curl"),
+                "REAL_DATE": _which("date"),
+                "TNG_ROOT": str(self.root),
+                "TNG_BACKOFF_S": "0",
+                "GCE_METADATA_HOST": self.metadata.address,
+                **environment,
+            },
+        )
+        self.boots.append(boot)
+        return boot
+
+    @property
+    def calls(self) -> list[str]:
+        """What the stand-ins have been called with."""
+        file = self.state / "calls"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def calls_of(self, start: str) -> list[str]:
+        return [call for call in self.calls if call.startswith(start)]
+
+    @property
+    def egress(self) -> list[str]:
+        """What has been fetched from elsewhere than the metadata server."""
+        return [call for call in self.calls_of("curl") if self.metadata.address not in call]
+
+    @property
+    def configurations(self) -> list[dict[str, Any]]:
+        """The JoinConfigurations that kubeadm was given."""
+        text = (self.state / "join.yaml").read_text()
+        return [document for document in yaml.safe_load_all(text) if document]
+
+    @property
+    def log(self) -> str:
+        return (self.root / "var/log/tpu-functions-startup.log").read_text()
+
+    @property
+    def join_state(self) -> str:
+        """The guest attribute."""
+        return self.machine.guest_attributes.get("tpu-functions/join-state", "")
+
+    def spelled_out(self) -> str:
+        """All that anybody could read later: each file under the root, the guest attribute."""
+        files = (file for file in self.root.rglob("*") if file.is_file())
+        return "\n".join([*(file.read_text() for file in files), self.join_state])
+
+    def text(self, path: str) -> str:
+        return (self.root / path).read_text()
+
+    def put(self, path: str, text: str = "x\n") -> None:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def stop(self) -> None:
+        for boot in self.boots:
+            boot.kill()
+        self.metadata.stop()
+
+
+class Boot:
+    """A run of the script: its lines as they come, its end."""
+
+    def __init__(self, script: Path, environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [environment["BIN"] + "/bash", str(script)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.lines: list[str] = []
+        self._queue: queue.Queue[str | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._queue.put(line.rstrip("\n"))
+        self._queue.put(None)
+
+    def wait_for(self, start: str) -> str:
+        """The next line that starts so."""
+        while True:
+            line = self._next()
+            assert line is not None, f"the script ended before {start!r}: {self.lines}"
+            if line.startswith(f"tpu-functions: {start}"):
+                return line
+
+    def finish(self) -> int:
+        """Read to the end; the script's exit code."""
+        while self._next() is not None:
+            pass
+        return self._process.wait(TIMEOUT_S)
+
+    def _next(self) -> str | None:
+        try:
+            line = self._queue.get(timeout=TIMEOUT_S)
+        except queue.Empty:
+            raise AssertionError(f"the script says nothing more: {self.lines}") from None
+        if line is not None:
+            self.lines.append(line)
+        return line
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, 9)
+        self._process.wait()
+        self._reader.join()
+
+
+def _which(tool: str) -> str:
+    path = shutil.which(tool)
+    assert path, f"{tool} is needed for these tests"
+    return path
