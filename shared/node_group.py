@@ -37,6 +37,7 @@ from shared.when import parse_time
 MODELS = ("STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START")
 MODES = ("BULK", "INDIVIDUAL")
 MAX_LABEL = 63
+MAX_URI = 255
 MIN_RUN_S, MAX_RUN_S = 30, 7 * 24 * 3600
 """Limits of a flex-start VM's life (documented: seven days at most)."""
 
@@ -396,6 +397,10 @@ class _Reader:
         return None, self._instance(config) if config else None
 
     def _template(self, uri: str, project: str, zone: str) -> TemplateRef | None:
+        if len(uri) > MAX_URI:
+            self._problem(
+                "spec.instanceTemplateURI", f"has {len(uri)} characters; {MAX_URI} are allowed"
+            )
         ref = parse_template_uri(uri)
         if ref is None or (project and ref.project != project):
             self._problem(

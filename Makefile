@@ -1,0 +1,50 @@
+# `make help` lists what there is. All targets set themselves up first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo local test test-all check format bench lock
+
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+setup: $(STAMP) ## Make the virtual environment in .venv
+
+$(STAMP): requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tpu-functions needs Python 3.11 or newer: make PYTHON=python3.11 setup")'
+	@echo "Setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+demo: $(STAMP) ## Show a slice's whole life, from apply to gone
+	@$(BIN)/python -m local.demo
+
+local: $(STAMP) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR" keeps its state
+	@$(BIN)/python -m local $(ARGS)
+
+test: $(STAMP) ## Run the tests (under ten minutes on two cores)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow"
+
+test-all: $(STAMP) ## Run all tests, the long ones too
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+check: $(STAMP) ## Lint, format, types, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+format: $(STAMP) ## Fold and sort the code
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP) ## Measure cold start, reaction and calls, as ratios of one run
+	@$(BIN)/python -m tests.bench
+
+lock: $(STAMP) ## Pin the requirements anew
+	@for name in requirements relay/requirements requirements-dev; do \
+	  $(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links \
+	    --no-emit-trusted-host --output-file $$name.txt $$name.in || exit 1; done

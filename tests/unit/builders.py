@@ -1,0 +1,78 @@
+"""Objects for decision tests: a TPUNodeGroup as the API server gives it, and what is around it."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shared import node_group
+from shared.names import FINALIZER, RESOURCE_NAME_LABEL
+from shared.node_group import NodeGroup, resource_name
+
+DATA = Path(__file__).parent.parent / "data"
+CLUSTER = "11111111-2222-3333-4444-555555555555"
+NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+UID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+NAME = "my-slice"
+RESOURCE = resource_name(CLUSTER, NAME, UID)
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7386)."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+def spec(**change: Any) -> dict[str, Any]:
+    """A two-host tpu7x slice, with changes as a JSON merge patch."""
+    original = yaml.safe_load((DATA / "spec.yaml").read_text())["original_example"]["spec"]
+    merged: dict[str, Any] = merge(original, change)
+    return merged
+
+
+def raw_group(
+    *,
+    owned: bool = True,
+    deleting: bool = False,
+    status: dict[str, Any] | None = None,
+    change: dict[str, Any] | None = None,
+    **metadata: Any,
+) -> dict[str, Any]:
+    """A TPUNodeGroup; ``owned`` puts our finalizer and label on it."""
+    raw: dict[str, Any] = {
+        "apiVersion": "tpu.google.com/v1alpha1",
+        "kind": "TPUNodeGroup",
+        "metadata": {
+            "namespace": "default",
+            "name": NAME,
+            "uid": UID,
+            "resourceVersion": "7",
+            "generation": 1,
+            "creationTimestamp": "2026-11-20T09:00:00Z",
+        },
+        "spec": spec(**(change or {})),
+    }
+    if owned:
+        raw["metadata"] |= {"finalizers": [FINALIZER], "labels": {RESOURCE_NAME_LABEL: RESOURCE}}
+    if deleting:
+        raw["metadata"]["deletionTimestamp"] = "2026-11-20T09:59:00Z"
+    raw["metadata"] |= copy.deepcopy(metadata)
+    if status is not None:
+        raw["status"] = status
+    return raw
+
+
+def group(**options: Any) -> NodeGroup:
+    """The same, parsed."""
+    return node_group.parse(raw_group(**options), CLUSTER)

@@ -1,0 +1,437 @@
+"""create_resources decides from what it has seen: tables of worlds and plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from functions.create_resources import Seen, decide, find_template_problem
+from shared import status
+from shared.errors import Reason
+from shared.gce import Fault, InstanceGroup, ManagedInstance, Operation, Policy, Template
+from shared.node_group import NodeGroup
+from shared.occasions import Cause, Message, Occasion
+from shared.plan import Action, Insert, Plan, Send, TakeOwnership, WriteStatus
+from shared.resources import Found
+from shared.status import GROUP, POLICY, TEMPLATE, Condition, Resource, State, Status, Type
+from tests.unit.builders import NOW, RESOURCE, group
+
+URI = "projects/my-gcp-project/x/" + RESOURCE
+SYNC = Occasion("Sync", NOW, message=Message("default", "my-slice", "", Cause.SYNC, NOW))
+ADDED = Occasion("Added", NOW, message=Message("default", "my-slice", "", Cause.ADDED, NOW))
+PROJECTS = frozenset({"my-gcp-project"})
+EARLIER = NOW - timedelta(minutes=10)
+JUST_NOW = NOW - timedelta(seconds=2)
+
+
+def policy(description: str | None = None) -> Policy:
+    return Policy(URI, group().mark if description is None else description)
+
+
+def template(**change: Any) -> Template:
+    made = Template(
+        uri=URI,
+        description=group().mark,
+        machine_type="tpu7x-standard-4t",
+        has_scheduling=True,
+        maintenance="TERMINATE",
+        provisioning_model="STANDARD",
+        termination_action="",
+        reservation_type="",
+        has_boot_disk=True,
+    )
+    return replace(made, **change)
+
+
+def instance_group(**change: Any) -> InstanceGroup:
+    made = InstanceGroup(
+        uri=URI,
+        description=group().mark,
+        target_size=2,
+        creating=0,
+        is_bulk_in_progress=False,
+    )
+    return replace(made, **change)
+
+
+def resources(**states: Resource) -> dict[str, Resource]:
+    pending = Resource(RESOURCE)
+    return {POLICY: pending, TEMPLATE: pending, GROUP: pending} | states
+
+
+def ready(kind: str) -> Resource:
+    del kind
+    return Resource(RESOURCE, State.READY, EARLIER, URI)
+
+
+def creating(since: datetime = EARLIER, operation: str = "") -> Resource:
+    return Resource(RESOURCE, State.CREATING, since, operation=operation)
+
+
+STAND = {POLICY: ready(POLICY), TEMPLATE: ready(TEMPLATE)}
+
+
+def seen(
+    about: NodeGroup | None = None,
+    known: Status | None = None,
+    occasion: Occasion = ADDED,
+    **rest: Any,
+) -> Seen:
+    return Seen(about or group(), known or Status(), occasion, PROJECTS, **rest)
+
+
+def inserts(plan: Plan) -> list[str]:
+    return [action.kind for action in plan.actions if isinstance(action, Insert)]
+
+
+def kinds(plan: Plan) -> list[type[Action]]:
+    return [type(action) for action in plan.actions]
+
+
+def outcome_status(given: Seen, plan: Plan) -> Status:
+    """The status that the plan's first write leads to, concluded."""
+    write = next(action for action in plan.actions if isinstance(action, WriteStatus))
+    return status.conclude(given.group, write.derive(given.group, given.status, NOW), NOW)
+
+
+def test_a_new_group_is_owned_before_anything_is_asked_of_compute_engine() -> None:
+    plan = decide(seen(group(owned=False)), NOW)
+
+    assert kinds(plan) == [
+        WriteStatus,
+        TakeOwnership,
+        WriteStatus,
+        Insert,
+        Insert,
+        WriteStatus,
+    ]
+    assert inserts(plan) == [POLICY, TEMPLATE]
+
+
+def test_the_first_status_names_every_resource_that_is_needed() -> None:
+    given = seen(group(owned=False))
+    first = outcome_status(given, decide(given, NOW))
+
+    assert {kind: entry.state for kind, entry in first.resources.items()} == {
+        POLICY: State.PENDING,
+        TEMPLATE: State.PENDING,
+        GROUP: State.PENDING,
+    }
+
+
+CASES: dict[str, tuple[dict[str, Resource], dict[str, Found | None], list[str], str]] = {
+    "policy and template stand: the MIG is made": (
+        {POLICY: creating(operation="op"), TEMPLATE: ready(TEMPLATE)},
+        {POLICY: policy()},
+        [GROUP],
+        "Inserting",
+    ),
+    "only one stands: wait for the other": (
+        {POLICY: creating(operation="op"), TEMPLATE: creating(operation="op")},
+        {POLICY: policy()},
+        [],
+        "Waiting",
+    ),
+    "an intent of just now is somebody's who inserts": (
+        {POLICY: creating(JUST_NOW), TEMPLATE: ready(TEMPLATE)},
+        {POLICY: None},
+        [],
+        "Waiting",
+    ),
+    "an old intent without operation is of one that died": (
+        {POLICY: creating(), TEMPLATE: ready(TEMPLATE)},
+        {POLICY: None},
+        [POLICY],
+        "Inserting",
+    ),
+    "the MIG that vanished before the slice was complete is made again": (
+        STAND | {GROUP: ready(GROUP)},
+        {GROUP: None},
+        [GROUP],
+        "Inserting",
+    ),
+    "all stand": (STAND | {GROUP: ready(GROUP)}, {GROUP: instance_group()}, [], "AllStand"),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_inserted(
+    case: tuple[dict[str, Resource], dict[str, Found | None], list[str], str],
+) -> None:
+    entries, found, wanted, outcome = case
+    known = Status(resources=resources(**entries))
+    plan = decide(seen(known=known, found=found), NOW)
+
+    assert (inserts(plan), plan.outcome) == (wanted, outcome)
+
+
+OPERATIONS: dict[str, tuple[Operation | None, State, str]] = {
+    "runs": (Operation("op", False), State.CREATING, ""),
+    "is forgotten": (None, State.CREATING, POLICY),
+    "ended well, and yet it is not there": (Operation("op", True), State.CREATING, POLICY),
+    "failed for a reason of the world": (
+        Operation("op", True, Fault("QUOTA_EXCEEDED", "Quota 'X' exceeded.", 403)),
+        State.FAILED,
+        "",
+    ),
+    "failed for a reason of Google's": (
+        Operation("op", True, Fault("INTERNAL_ERROR", "Internal error. Please try again", 500)),
+        State.CREATING,
+        POLICY,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OPERATIONS.values(), ids=OPERATIONS)
+def test_an_insert_that_left_no_resource_is_judged_by_its_operation(
+    case: tuple[Operation | None, State, str],
+) -> None:
+    operation, state, wanted = case
+    known = Status(resources=resources(**{POLICY: creating(operation="op")}))
+    known = known.with_resource(TEMPLATE, ready(TEMPLATE))
+    given = seen(known=known, found={POLICY: None}, operations={POLICY: operation})
+    plan = decide(given, NOW)
+
+    assert inserts(plan) == ([wanted] if wanted else [])
+    assert outcome_status(given, plan).resources[POLICY].state is state
+
+
+def test_a_complete_slice_whose_mig_is_gone_is_not_bought_again() -> None:
+    known = Status(resources=resources(**STAND, **{GROUP: ready(GROUP)}), completed_at=EARLIER)
+    given = seen(known=known, found={GROUP: None})
+    plan = decide(given, NOW)
+
+    said = outcome_status(given, plan).conditions[Type.READY]
+    assert inserts(plan) == []
+    assert said.reason == Reason.RESOURCE_LOST
+    assert said.message == (
+        f"The managed instance group {RESOURCE} is gone. The slice was complete and its managed "
+        "instance group is gone. It is not bought again; delete and apply the group to get a new "
+        "one."
+    )
+
+
+def test_what_bears_our_name_and_not_our_mark_is_not_touched() -> None:
+    known = Status(resources=resources(**{POLICY: creating(), TEMPLATE: ready(TEMPLATE)}))
+    given = seen(known=known, found={POLICY: policy("somebody's")})
+    plan = decide(given, NOW)
+
+    said = outcome_status(given, plan).conditions[Type.READY]
+    assert inserts(plan) == []
+    assert said.reason == Reason.RESOURCE_CONFLICT
+    assert "Delete it, or delete and apply the group." in said.message
+
+
+def test_a_failure_is_tried_again_on_a_sync_and_keeps_its_first_time() -> None:
+    failed = creating().fail(Reason.QUOTA_EXCEEDED, "quotaExceeded", "no", EARLIER)
+    known = Status(resources=resources(**{POLICY: failed, TEMPLATE: ready(TEMPLATE)}))
+    young = replace(failed, since=JUST_NOW)
+
+    on_sync = decide(seen(known=known, occasion=SYNC, found={POLICY: None}), NOW)
+    on_event = decide(seen(known=known.with_resource(POLICY, young), found={POLICY: None}), NOW)
+
+    assert (inserts(on_sync), inserts(on_event)) == ([POLICY], [])
+    again = outcome_status(seen(known=known), on_sync).resources[POLICY]
+    assert again.trouble is not None
+    assert again.trouble.since == EARLIER
+
+
+def test_a_group_without_status_that_has_our_finalizer_may_have_resources_under_way() -> None:
+    given = seen(found={POLICY: None, TEMPLATE: None, GROUP: instance_group()})
+    plan = decide(given, NOW)
+
+    entries = outcome_status(given, plan).resources
+    assert entries[POLICY].state is State.CREATING
+    assert entries[GROUP].state is State.READY
+
+
+def test_while_paused_nothing_is_made() -> None:
+    paused = group(annotations={"tpu-functions.dev/paused": "true"})
+    given = seen(paused, Status(resources=resources()))
+    plan = decide(given, NOW)
+
+    assert (inserts(plan), plan.outcome) == ([], "Paused")
+    assert outcome_status(given, plan).conditions[Type.READY].reason == Reason.PAUSED
+
+
+def test_a_group_being_deleted_is_handed_over() -> None:
+    plan = decide(seen(group(deleting=True)), NOW)
+    assert [action.step for action in plan.actions if isinstance(action, Send)] == ["tear_down"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        seen(group(owned=False, finalizers=["tpu.google.com/cleanup-mig"])),
+        seen(group(owned=False), has_foreign_children=True),
+    ],
+    ids=["finalizer", "children"],
+)
+def test_a_group_of_tpu_operator_is_left_alone(given: Seen) -> None:
+    plan = decide(given, NOW)
+
+    assert kinds(plan) == [WriteStatus]
+    assert outcome_status(given, plan).conditions[Type.READY].reason == Reason.MANAGED_ELSEWHERE
+
+
+def test_a_spec_that_cannot_work_is_refused_in_words_that_name_the_field() -> None:
+    given = seen(group(owned=False, change={"nodeCount": 3}))
+    plan = decide(given, NOW)
+
+    assert kinds(plan) == [WriteStatus, TakeOwnership]
+    said = outcome_status(given, plan).conditions[Type.READY]
+    assert (said.reason, said.message) == (
+        Reason.INVALID_SPEC,
+        "spec.nodeCount: 2x2x2 has 8 chips, which are 2 nodes of tpu7x-standard-4t "
+        "(4 chips each), not 3",
+    )
+
+
+def test_a_project_that_is_not_served_is_refused_with_those_that_are() -> None:
+    given = seen(group(owned=False, change={"project": "other-project"}))
+    said = outcome_status(given, decide(given, NOW)).conditions[Type.READY]
+    assert said.message == (
+        "spec.project: other-project is not served by this installation; it serves my-gcp-project"
+    )
+
+
+BULK_STOCKOUT = Fault("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "waiting for resources")
+GROUPS: dict[str, tuple[InstanceGroup, tuple[ManagedInstance, ...], bool, str]] = {
+    "is waiting for capacity": (
+        instance_group(creating=2, is_bulk_in_progress=True, faults=(BULK_STOCKOUT,)),
+        (),
+        False,
+        Reason.INSUFFICIENT_CAPACITY,
+    ),
+    "is at its VMs": (instance_group(creating=2), (), False, Reason.PROVISIONING),
+    "has a VM that failed": (
+        instance_group(creating=1),
+        (ManagedInstance("a", False, "", "CREATING", (Fault("QUOTA_EXCEEDED", "no"),)),),
+        False,
+        Reason.QUOTA_EXCEEDED,
+    ),
+    "was resized by somebody": (
+        instance_group(target_size=1),
+        (),
+        False,
+        Reason.RESOURCE_CONFLICT,
+    ),
+    "is done, whatever the last check said": (
+        instance_group(faults=(BULK_STOCKOUT,)),
+        (),
+        True,
+        "Ready",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GROUPS.values(), ids=GROUPS)
+def test_what_is_said_of_a_mig_that(
+    case: tuple[InstanceGroup, tuple[ManagedInstance, ...], bool, str],
+) -> None:
+    found, members, is_ready, reason = case
+    known = Status(resources=resources(**STAND, **{GROUP: ready(GROUP)}))
+    given = seen(known=known, found={GROUP: found}, members=members)
+    said = outcome_status(given, decide(given, NOW)).conditions[Type.GROUP_READY]
+
+    assert (said.is_true, said.reason) == (is_ready, reason)
+
+
+OWN = {
+    "instanceConfig": None,
+    "bootstrapKubernetes": None,
+    "instanceTemplateURI": "projects/my-gcp-project/global/instanceTemplates/t",
+}
+TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
+    "fits": ({}, None),
+    "names its machine type by a URL": (
+        {"machine_type": "https://x/zones/us-central1-c/machineTypes/tpu7x-standard-4t"},
+        None,
+    ),
+    "is no TPU's": (
+        {"machine_type": "n1-standard-1"},
+        'invalid external template: machine type "n1-standard-1" is not supported',
+    ),
+    "has no scheduling": (
+        {"has_scheduling": False},
+        "invalid external template: scheduling properties must be specified",
+    ),
+    "would migrate": (
+        {"maintenance": "MIGRATE"},
+        "invalid external template: maintenance policy must be TERMINATE",
+    ),
+    "stops reserved VMs": (
+        {"provisioning_model": "RESERVATION_BOUND", "termination_action": "STOP"},
+        "invalid external template: instance termination action must be DELETE when "
+        "provisioning model is RESERVATION_BOUND",
+    ),
+    "names no reservation": (
+        {"provisioning_model": "RESERVATION_BOUND", "termination_action": "DELETE"},
+        "invalid external template: a specific reservation must be named when provisioning "
+        "model is RESERVATION_BOUND",
+    ),
+    "deletes Spot VMs, which is legal": (
+        {"provisioning_model": "SPOT", "termination_action": "DELETE"},
+        None,
+    ),
+    "has no disk": (
+        {"has_boot_disk": False},
+        "invalid external template: a boot disk must be specified",
+    ),
+    "has another shape": (
+        {"machine_type": "ct6e-standard-4t"},
+        "invalid external template: ct6e slices have 2 dimensions, as in 4x4; 2x2x2 has 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TEMPLATES.values(), ids=TEMPLATES)
+def test_a_template_of_ones_own_that(case: tuple[dict[str, Any], str | None]) -> None:
+    change, said = case
+    assert find_template_problem(group(change=OWN), template(**change)) == said
+
+
+def test_a_template_that_does_not_exist_yet_is_waited_for() -> None:
+    given = seen(group(change=OWN), found={TEMPLATE: None, POLICY: policy(), GROUP: None})
+    plan = decide(given, NOW)
+
+    said = outcome_status(given, plan).conditions[Type.READY]
+    assert inserts(plan) == []
+    assert said.reason == Reason.INVALID_TEMPLATE
+    assert said.message.startswith(
+        "instance template t: failed to fetch external template: "
+        "projects/my-gcp-project/global/instanceTemplates/t does not exist; create it, and the "
+        "group goes on by itself (notFound)."
+    )
+
+
+def test_the_mig_of_ones_own_template_announces_its_node_labels_to_every_vm() -> None:
+    own = replace(template(), metadata={"kube-labels": "foo=bar"}, description="theirs")
+    known = Status(
+        resources=resources(
+            **{POLICY: ready(POLICY), TEMPLATE: Resource("t", State.READY, EARLIER, URI)}
+        )
+    )
+    plan = decide(seen(group(change=OWN), known, found={TEMPLATE: own}), NOW)
+
+    body = next(action.body for action in plan.actions if isinstance(action, Insert))
+    assert body["all_instances_config"]["properties"]["metadata"]["kube-labels"] == (
+        "cloud.google.com/gke-accelerator-count=4,cloud.google.com/gke-tpu-accelerator=tpu7x,"
+        "cloud.google.com/gke-tpu-topology=2x2x2,foo=bar"
+    )
+
+
+def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
+    before = Condition("False", "Provisioning", "", EARLIER, 1)
+    known = Status(
+        conditions={Type.GROUP_READY: before},
+        resources=resources(**STAND, **{GROUP: ready(GROUP)}),
+    )
+    found = instance_group(creating=2, is_bulk_in_progress=True, faults=(BULK_STOCKOUT,))
+    given = seen(known=known, found={GROUP: found})
+    said = outcome_status(given, decide(given, NOW)).conditions[Type.GROUP_READY]
+
+    assert (said.reason, said.since) == (Reason.INSUFFICIENT_CAPACITY, EARLIER)

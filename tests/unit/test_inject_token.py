@@ -1,0 +1,202 @@
+"""inject_token decides for each VM whether it needs nothing, its token made valid, or a new one."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from functions.inject_token import LIFE, Seen, Vm, decide
+from shared.bootstrap import Token, join_metadata
+from shared.errors import Reason
+from shared.gce import Instance
+from shared.node_group import NodeGroup
+from shared.nodes import Node, parse_node
+from shared.occasions import Cause, Message, Occasion
+from shared.plan import CreateSecret, DeleteNode, Plan, Send, SetMetadata, WriteStatus
+from shared.status import Status, Type, conclude
+from tests.unit.builders import NOW, RESOURCE, group
+
+VM = f"{RESOURCE}-ab12"
+BOOTED = NOW - timedelta(minutes=1)
+CREATED_BY = f"projects/1/zones/us-central1-c/instanceGroupManagers/{RESOURCE}"
+NEW = Token("newnew", "n" * 16, NOW + LIFE)
+OLD = Token("oldold", "o" * 16, NOW + timedelta(minutes=30))
+NAMED = Occasion(
+    "x", NOW, Message("default", "my-slice", "", Cause.VMS_NEED_TOKENS, NOW, vms=(VM,))
+)
+SYNC = Occasion("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW))
+
+
+def instance(
+    name: str = VM,
+    status: str = "RUNNING",
+    token: Token | None = None,
+    started: datetime = BOOTED,
+    created: datetime = BOOTED,
+) -> Instance:
+    metadata = {"created-by": CREATED_BY}
+    if token is not None:
+        metadata |= join_metadata(token, endpoint="10.0.0.2", ca_hash="sha256:x")
+    return Instance(name, "42", status, created, started, CREATED_BY, "fp", metadata)
+
+
+def node(created: datetime) -> Node:
+    return parse_node(
+        {
+            "metadata": {
+                "name": VM,
+                "uid": "node-uid",
+                "creationTimestamp": created.isoformat(),
+            }
+        }
+    )
+
+
+def seen(*vms: Vm, occasion: Occasion = NAMED, about: NodeGroup | None = None) -> Seen:
+    fresh = {vm.instance.name: NEW for vm in vms}
+    return Seen(about or group(), Status(), occasion, vms, fresh, "sha256:x")
+
+
+def in_words(plan: Plan) -> list[str]:
+    return [
+        f"{type(action).__name__} {action.token.id}"
+        if isinstance(action, CreateSecret)
+        else type(action).__name__
+        for action in plan.actions
+    ]
+
+
+BEFORE, AFTER = BOOTED - timedelta(minutes=5), BOOTED + timedelta(seconds=30)
+CASES: dict[str, tuple[Vm, list[str]]] = {
+    "a new VM gets a token, in its metadata first": (
+        Vm(instance(), None, None),
+        ["SetMetadata", "CreateSecret newnew"],
+    ),
+    "a token that is there is made valid again": (
+        Vm(instance(token=OLD), None, OLD),
+        ["CreateSecret oldold"],
+    ),
+    "a token about to end is replaced": (
+        Vm(instance(), None, Token("oldold", "o" * 16, NOW + timedelta(minutes=5))),
+        ["SetMetadata", "CreateSecret newnew"],
+    ),
+    "a VM that has joined needs nothing": (Vm(instance(token=OLD), node(AFTER), OLD), []),
+    "a rebooted VM that had joined needs nothing": (
+        Vm(instance(token=OLD, created=BEFORE - timedelta(hours=1)), node(BEFORE), OLD),
+        [],
+    ),
+    "a recreated VM's stale Node goes first": (
+        Vm(instance(), node(BEFORE), None),
+        ["DeleteNode", "SetMetadata", "CreateSecret newnew"],
+    ),
+    "a recreated VM of the same id has lost its key": (
+        Vm(instance(created=BEFORE - timedelta(hours=1)), node(BEFORE), None),
+        ["DeleteNode", "SetMetadata", "CreateSecret newnew"],
+    ),
+    "a Node that came after the last start is never stale": (
+        Vm(instance(created=BEFORE), node(AFTER), None),
+        [],
+    ),
+    "a VM that is going down gets none": (Vm(instance(status="STOPPING"), None, None), []),
+    "a VM that is still being staged gets one": (
+        Vm(instance(status="STAGING"), None, None),
+        ["SetMetadata", "CreateSecret newnew"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_vm_by_its_name(case: tuple[Vm, list[str]]) -> None:
+    vm, wanted = case
+    assert in_words(decide(seen(vm), NOW)) == wanted
+
+
+def test_the_metadata_that_others_have_written_is_kept() -> None:
+    plan = decide(seen(Vm(instance(), None, None)), NOW)
+    action = plan.actions[0]
+    assert isinstance(action, SetMetadata)
+    assert action.items["created-by"] == CREATED_BY
+    assert action.items["kubeadm-control-plane-ip"] == "10.128.0.2"
+
+
+def test_only_the_stale_node_is_deleted_not_one_that_has_come_meanwhile() -> None:
+    plan = decide(seen(Vm(instance(), node(BEFORE), None)), NOW)
+    assert plan.actions[0] == DeleteNode(VM, "node-uid")
+
+
+def test_a_sync_hands_vms_to_the_own_inbox_in_batches_of_twenty() -> None:
+    vms = [Vm(instance(f"{RESOURCE}-{index:04}"), None, None) for index in range(45)]
+    plan = decide(seen(*vms, occasion=SYNC), NOW)
+
+    batches = [action.message.vms for action in plan.actions if isinstance(action, Send)]
+    assert [len(batch) for batch in batches] == [20, 20, 5]
+    assert isinstance(plan.actions[-1], WriteStatus)
+
+
+UNUSED = Token("oldold", "o" * 16, NOW + LIFE - timedelta(minutes=3))
+FRESH = Token("oldold", "o" * 16, NOW + LIFE - timedelta(seconds=30))
+
+
+@pytest.mark.parametrize(
+    "token, batches",
+    [pytest.param(FRESH, 0, id="fresh"), pytest.param(UNUSED, 1, id="long unused")],
+)
+def test_a_sync_repeats_a_secret_only_where_its_maker_may_have_died(
+    token: Token, batches: int
+) -> None:
+    plan = decide(seen(Vm(instance(token=token), None, token), occasion=SYNC), NOW)
+    assert sum(isinstance(action, Send) for action in plan.actions) == batches
+
+
+@pytest.mark.parametrize(
+    "vms, is_true, message",
+    [
+        ([], False, "0 of 2 VMs have a join token or have joined"),
+        (["token"], False, "1 of 2 VMs have a join token or have joined"),
+        (["token", "node"], True, "All 2 VMs have a join token or have joined"),
+    ],
+)
+def test_tokens_injected_counts_vms_with_a_token_or_a_node(
+    vms: list[str], is_true: bool, message: str
+) -> None:
+    made = [
+        Vm(instance(token=OLD), None, OLD) if word == "token" else Vm(instance(), node(AFTER), None)
+        for word in vms
+    ]
+    given = seen(*made, occasion=SYNC)
+    write = decide(given, NOW).actions[-1]
+    assert isinstance(write, WriteStatus)
+    said = conclude(given.group, write.derive(given.group, Status(), NOW), NOW)
+
+    condition = said.conditions[Type.TOKENS_INJECTED]
+    assert (condition.is_true, condition.message) == (is_true, message)
+
+
+def test_without_bootstrapping_there_is_nothing_to_inject() -> None:
+    about = group(change={"bootstrapKubernetes": None})
+    given = seen(occasion=SYNC, about=about)
+    plan = decide(given, NOW)
+    write = plan.actions[0]
+    assert isinstance(write, WriteStatus)
+    condition = write.derive(about, Status(), NOW).conditions[Type.TOKENS_INJECTED]
+    assert (condition.is_true, condition.reason) == (True, "NotNeeded")
+
+
+def test_a_group_being_deleted_gets_no_token() -> None:
+    plan = decide(seen(Vm(instance(), None, None), about=group(deleting=True)), NOW)
+    assert plan == Plan("Deleting")
+
+
+def test_no_secret_stands_in_what_a_plan_shows_of_itself() -> None:
+    plan = decide(seen(Vm(instance(), None, None)), NOW)
+    shown = repr(plan) + "".join(action.describe() for action in plan.actions)
+    assert NEW.secret not in shown
+
+
+def test_reasons_are_words_of_the_catalogue() -> None:
+    given = seen(occasion=SYNC)
+    write = decide(given, NOW).actions[-1]
+    assert isinstance(write, WriteStatus)
+    condition = write.derive(given.group, Status(), NOW).conditions[Type.TOKENS_INJECTED]
+    assert condition.reason in set(Reason)

@@ -1,0 +1,352 @@
+"""label_node decides which Nodes are the group's, and what they make of the slice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from functions.label_node import Seen, decide
+from shared.errors import Reason
+from shared.gce import Instance
+from shared.names import VM_ID_LABEL
+from shared.node_group import NodeGroup
+from shared.nodes import Node, parse_node
+from shared.occasions import Cause, LogEvent, Message, Occasion
+from shared.plan import Action, DeleteNode, DeleteSecret, Emit, PatchNode, Plan, Send, WriteStatus
+from shared.status import (
+    GROUP,
+    Condition,
+    Counts,
+    Pending,
+    Resource,
+    State,
+    Status,
+    Type,
+    conclude,
+)
+from shared.topology import find_machine
+from tests.unit.builders import NOW, RESOURCE, group
+from tests.unit.test_create_resources import instance_group
+from tests.unit.test_inject_token import OLD, instance
+
+A, B = f"{RESOURCE}-aaaa", f"{RESOURCE}-bbbb"
+EARLIER = NOW - timedelta(minutes=10)
+SYNC = Occasion("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW))
+NODES = Occasion("x", NOW, Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=(A,)))
+GROUP_STANDS = Status(
+    conditions={
+        Type.ACCEPTED: Condition("True", "Accepted", "", EARLIER, 1),
+        Type.GROUP_READY: Condition("True", "Ready", "", EARLIER, 1),
+        Type.TOKENS_INJECTED: Condition("True", "Injected", "", EARLIER, 1),
+    },
+    resources={GROUP: Resource(RESOURCE, State.READY, EARLIER)},
+)
+
+
+def preempted(vm: str, method: str = "compute.instances.preempted") -> Occasion:
+    event = LogEvent(method, "my-gcp-project", "us-central1-c", vm)
+    return Occasion(method, NOW, event=event)
+
+
+def node(
+    vm: str = A,
+    *,
+    proved: bool = True,
+    ready: bool = True,
+    chips: int = 4,
+    place: str | None = None,
+    labelled: bool = True,
+    changed: datetime = EARLIER,
+    **labels: str,
+) -> Node:
+    machine = find_machine("tpu7x-standard-4t")
+    marks = dict(group().node_labels(machine)) if labelled else {}
+    if proved:
+        marks[VM_ID_LABEL] = "42"
+    chips_text = {"google.com/tpu": str(chips)} if chips else {}
+    return parse_node(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": vm,
+                "uid": f"uid-of-{vm}",
+                "creationTimestamp": NOW.isoformat(),
+                "labels": marks | labels,
+            },
+            "spec": {
+                "providerID": f"gce://my-gcp-project/us-central1-c/{vm}" if place is None else place
+            },
+            "status": {
+                "capacity": chips_text,
+                "allocatable": chips_text,
+                "conditions": [
+                    {
+                        "type": "Ready",
+                        "status": "True" if ready else "False",
+                        "lastTransitionTime": changed.isoformat(),
+                    }
+                ],
+            },
+        }
+    )
+
+
+def vm(name: str = A, status: str = "RUNNING", started: datetime = EARLIER) -> Instance:
+    return instance(name, status, OLD, started, started)
+
+
+def seen(
+    *nodes: Node,
+    known: Status = GROUP_STANDS,
+    occasion: Occasion = NODES,
+    about: NodeGroup | None = None,
+    **rest: Any,
+) -> Seen:
+    return Seen(about or group(), known, occasion, timedelta(minutes=15), nodes, **rest)
+
+
+def on_sync(*nodes: Node, **rest: Any) -> Seen:
+    return seen(*nodes, occasion=SYNC, is_complete=True, **rest)
+
+
+def result(given: Seen, now: datetime = NOW) -> Status:
+    write = next(action for action in decide(given, now).actions if isinstance(action, WriteStatus))
+    return conclude(given.group, write.derive(given.group, given.status, now), now)
+
+
+def reason(given: Seen, now: datetime = NOW) -> tuple[str, str]:
+    ready = result(given, now).conditions[Type.READY]
+    return ready.status, ready.reason
+
+
+def kinds(plan: Plan) -> list[type[Action]]:
+    return [type(action) for action in plan.actions if not isinstance(action, Send)]
+
+
+UNPROVED: dict[str, tuple[Node, Instance | None, list[type[Action]]]] = {
+    "its own": (node(proved=False), vm(), [DeleteSecret, PatchNode, WriteStatus]),
+    "without a providerID": (node(proved=False, place=""), vm(), [WriteStatus, Emit]),
+    "of another zone": (
+        node(proved=False, place=f"gce://my-gcp-project/us-central1-a/{A}"),
+        vm(),
+        [WriteStatus],
+    ),
+    "on a VM that the MIG did not make": (
+        node(proved=False),
+        replace(vm(), created_by=""),
+        [WriteStatus],
+    ),
+    "older than its VM": (
+        node(proved=False),
+        replace(vm(), created=NOW + timedelta(seconds=1)),
+        [WriteStatus],
+    ),
+    "proved for another incarnation of its VM": (node(), replace(vm(), id="43"), [WriteStatus]),
+    "whose VM is gone": (node(proved=False), None, [DeleteNode, WriteStatus]),
+    "already proved and right": (node(), vm(), [WriteStatus]),
+    "proved, with a label changed": (
+        node(**{"cloud.google.com/gke-tpu-accelerator": "false"}),
+        vm(),
+        [PatchNode, WriteStatus],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNPROVED.values(), ids=UNPROVED)
+def test_what_is_done_about_a_node(
+    case: tuple[Node, Instance | None, list[type[Action]]],
+) -> None:
+    about, its_vm, wanted = case
+    assert kinds(decide(seen(about, instances={A: its_vm}), NOW)) == wanted
+
+
+def test_a_node_of_another_machine_that_bears_our_label_is_not_deleted() -> None:
+    foreign = node("somebody-else", proved=False, place="gce://other/zone/somebody-else")
+    plan = decide(seen(foreign, instances={"somebody-else": None}), NOW)
+    assert DeleteNode not in kinds(plan)
+
+
+def test_the_labels_are_tpu_operators_and_the_proof_is_ours() -> None:
+    plan = decide(seen(node(proved=False, labelled=False), instances={A: vm()}), NOW)
+    patch = next(action.patch for action in plan.actions if isinstance(action, PatchNode))
+    assert patch["metadata"]["labels"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu7x",
+        "cloud.google.com/gke-accelerator-count": "4",
+        "cloud.google.com/gke-tpu-topology": "2x2x2",
+        "cloud.google.com/tpu-node-group": "default-my-slice",
+        "cloud.google.com/tpu-node-group-namespace": "default",
+        "cloud.google.com/tpu-node-group-name": "my-slice",
+        "tpu-functions.dev/resource-name": RESOURCE,
+        "node-restriction.kubernetes.io/tpu-functions-vm-id": "42",
+    }
+
+
+def test_the_users_taints_and_labels_come_with_the_proof() -> None:
+    about = group(
+        change={
+            "nodeLabels": {"team": "x"},
+            "nodeTaints": [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}],
+        }
+    )
+    plan = decide(seen(node(proved=False), instances={A: vm()}, about=about), NOW)
+    patch = next(action.patch for action in plan.actions if isinstance(action, PatchNode))
+    assert patch["metadata"]["labels"]["team"] == "x"
+    assert patch["spec"]["taints"] == [
+        {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
+    ]
+
+
+COMPLETE = replace(GROUP_STANDS, completed_at=EARLIER)
+WIRED = instance_group(topologies={"2x2x2": "ACTIVE"})
+SILENT = instance_group()
+LATE = NOW + timedelta(minutes=20)
+READINESS: dict[str, tuple[Seen, tuple[str, str]]] = {
+    "one of two": (seen(node()), ("False", "AwaitingNodeJoin")),
+    "both, and wired": (seen(node(), node(B), slice=WIRED), ("True", "Ready")),
+    "both, and GCE says nothing yet": (seen(node(), node(B), slice=SILENT), ("False", "NotWired")),
+    "both, and the links failed": (
+        seen(node(), node(B), slice=instance_group(topologies={"2x2x2": "FAILED"})),
+        ("False", "NotWired"),
+    ),
+    "one is not Ready": (seen(node(), node(B, ready=False)), ("False", "NodeNotReady")),
+    "one has no chips for long": (
+        seen(node(), node(B, chips=0)),
+        ("False", "DevicePluginMissing"),
+    ),
+    "one has no chips yet": (
+        seen(node(), node(B, chips=0, changed=NOW)),
+        ("False", "NodeNotReady"),
+    ),
+    "one has too few chips": (seen(node(), node(B, chips=3)), ("False", "DevicePluginMissing")),
+    "a VM has not joined in time": (
+        on_sync(node(), instances={A: vm(), B: vm(B, started=NOW - timedelta(minutes=15))}),
+        ("False", "NodeJoinTimeout"),
+    ),
+    "a VM has not joined": (
+        on_sync(node(), instances={A: vm(), B: vm(B)}),
+        ("False", "AwaitingNodeJoin"),
+    ),
+    "a VM was preempted": (
+        seen(
+            node(),
+            node(B),
+            known=COMPLETE,
+            occasion=preempted(B),
+            instances={B: vm(B, "STOPPING")},
+        ),
+        ("False", "Preempted"),
+    ),
+    "a VM is gone": (
+        seen(
+            node(),
+            node(B),
+            known=COMPLETE,
+            occasion=preempted(B, "compute.instances.delete"),
+            instances={B: None},
+        ),
+        ("False", "NodeLost"),
+    ),
+    "a Node of a complete slice is gone": (seen(node(), known=COMPLETE), ("False", "NodeLost")),
+}
+
+
+@pytest.mark.parametrize("case", READINESS.values(), ids=READINESS)
+def test_ready_when(case: tuple[Seen, tuple[str, str]]) -> None:
+    given, wanted = case
+    assert reason(given) == wanted
+
+
+def test_what_befell_a_vm_is_kept_while_it_is_down() -> None:
+    known = replace(COMPLETE, pending=(Pending(B, Reason.PREEMPTED, EARLIER),))
+    given = on_sync(node(), known=known, instances={A: vm(), B: vm(B, "TERMINATED")})
+    after = result(given)
+    assert after.pending == (Pending(B, Reason.PREEMPTED, EARLIER),)
+    assert after.conditions[Type.READY].reason == Reason.PREEMPTED
+
+
+def test_what_befell_a_vm_is_forgotten_when_it_is_up_again() -> None:
+    known = replace(COMPLETE, pending=(Pending(B, Reason.PREEMPTED, EARLIER),))
+    given = on_sync(node(), known=known, instances={A: vm(), B: vm(B)})
+    assert [entry.why for entry in result(given).pending] == [Reason.AWAITING_NODE_JOIN]
+
+
+def test_an_old_entry_about_a_vm_that_runs_again_says_nothing() -> None:
+    back = replace(vm(B), started=NOW + timedelta(seconds=5))
+    given = seen(node(), node(B), occasion=preempted(B), instances={B: back}, slice=WIRED)
+    assert reason(given) == ("True", "Ready")
+
+
+def test_of_hundreds_lost_at_once_one_speaks_for_all() -> None:
+    told = replace(
+        COMPLETE,
+        conditions={
+            **COMPLETE.conditions,
+            Type.READY: Condition("False", Reason.PREEMPTED, "", NOW, 1),
+        },
+        pending=(Pending(A, Reason.PREEMPTED, NOW),),
+    )
+    given = seen(
+        node(), node(B), known=told, occasion=preempted(B), instances={B: vm(B, "STOPPING")}
+    )
+    soon, later = NOW + timedelta(seconds=9), NOW + timedelta(seconds=10)
+    assert kinds(decide(given, soon)) == []
+    assert kinds(decide(given, later)) == [WriteStatus]
+
+
+def test_when_compute_engine_says_nothing_of_the_links_nobody_waits_longer_than_five_minutes() -> (
+    None
+):
+    given = seen(node(), node(B), slice=SILENT)
+    first = result(given)
+    asked = first.conditions[Type.SLICE_WIRED]
+    again = replace(given, status=first)
+
+    assert (asked.status, asked.reason) == ("False", "Asking")
+    assert reason(again, NOW + timedelta(minutes=4)) == ("False", "NotWired")
+    assert reason(again, NOW + timedelta(minutes=5)) == ("True", "Ready")
+    assert (
+        result(again, NOW + timedelta(minutes=5)).conditions[Type.SLICE_WIRED].status == "Unknown"
+    )
+
+
+def test_the_counts_and_the_words_for_them() -> None:
+    after = result(on_sync(node(), node(B, ready=False), instances={A: vm(), B: vm(B)}))
+    assert after.counts == Counts(desired=2, running=2, joined=2, ready=1, failed=0)
+    after = result(on_sync(node(), instances={A: vm(), B: vm(B)}))
+    assert after.conditions[Type.NODES_JOINED].message == (
+        "Waiting for 1 of 2 nodes to join the cluster"
+    )
+
+
+def test_nodes_without_a_providerid_are_counted_in_tpu_operators_words() -> None:
+    given = seen(node(), node(B, proved=False, place=""), instances={B: vm(B)})
+    assert result(given).conditions[Type.NODES_JOINED].message == (
+        "Waiting for 1 of 2 nodes to join the cluster (1 nodes joined with missing ProviderID)"
+    )
+
+
+def test_when_the_last_node_has_joined_the_other_steps_are_told_once_more() -> None:
+    known = replace(GROUP_STANDS, conditions={})
+    plan = decide(seen(node(), node(B), known=known, slice=WIRED), NOW)
+    sends = [
+        (action.step, action.message.cause) for action in plan.actions if isinstance(action, Send)
+    ]
+    assert sends == [("inject_token", "Sync"), ("create_resources", "Forwarded")]
+
+
+def test_a_slice_with_fewer_vms_than_it_should_have_is_create_resources_business() -> None:
+    plan = decide(on_sync(node(), instances={A: vm()}), NOW)
+    assert [action.step for action in plan.actions if isinstance(action, Send)] == [
+        "create_resources"
+    ]
+
+
+def test_a_single_host_needs_no_links() -> None:
+    single = {"nodeCount": 1, "topology": "2x2x1", "targetSizePolicyMode": "INDIVIDUAL"}
+    after = result(seen(node(), about=group(change=single)))
+    assert after.conditions[Type.READY].is_true
+    assert after.completed_at == NOW

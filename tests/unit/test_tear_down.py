@@ -1,0 +1,188 @@
+"""tear_down decides what goes next, and what is surely gone."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from functions.tear_down import Seen, decide
+from shared.gce import Instance, Operation
+from shared.names import VM_ID_LABEL
+from shared.nodes import Node, parse_node
+from shared.plan import Delete, Plan
+from shared.resources import Found
+from shared.status import GROUP, POLICY, TEMPLATE, Resource, State, Status
+from tests.unit.builders import NOW, RESOURCE, group
+from tests.unit.test_create_resources import instance_group, policy, template
+from tests.unit.test_inject_token import OLD, instance
+
+EARLIER = NOW - timedelta(minutes=10)
+VM = f"{RESOURCE}-ab12"
+READY = Resource(RESOURCE, State.READY, EARLIER, "uri")
+GONE = Resource(RESOURCE, State.GONE, EARLIER, "uri")
+DELETING = Resource(RESOURCE, State.DELETING, EARLIER, "uri", operation="op")
+RUNS, ENDED = Operation("op", False), Operation("op", True)
+ALL_READY = {POLICY: READY, TEMPLATE: READY, GROUP: READY}
+
+
+def creating(seconds_ago: float, operation: str = "") -> Resource:
+    since: datetime = NOW - timedelta(seconds=seconds_ago)
+    return Resource(RESOURCE, State.CREATING, since, operation=operation)
+
+
+def node(name: str = VM, *, proved: bool = True, place: str = "", **spec: Any) -> Node:
+    labels = {VM_ID_LABEL: "42"} if proved else {}
+    provider = place or f"gce://my-gcp-project/us-central1-c/{name}"
+    return parse_node(
+        {
+            "metadata": {
+                "name": name,
+                "uid": f"uid-of-{name}",
+                "creationTimestamp": "2026-11-20T09:30:00Z",
+                "labels": labels,
+            },
+            "spec": {"providerID": provider, **spec},
+        }
+    )
+
+
+def seen(
+    entries: dict[str, Resource] | None = None,
+    found: dict[str, Found | None] | None = None,
+    operations: dict[str, Operation | None] | None = None,
+    nodes: tuple[Node, ...] = (),
+    instances: tuple[Instance, ...] = (),
+) -> Seen:
+    known = Status(resources=ALL_READY if entries is None else entries)
+    return Seen(group(deleting=True), known, found or {}, operations or {}, nodes, instances)
+
+
+def in_words(plan: Plan) -> list[str]:
+    return [
+        f"Delete {action.kind}" if isinstance(action, Delete) else type(action).__name__
+        for action in plan.actions
+    ]
+
+
+MIG, POL, TPL = instance_group(), policy(), template()
+CASES: dict[str, tuple[Seen, str, list[str]]] = {
+    "the MIG goes first": (
+        seen(found={GROUP: MIG}),
+        "DeletingMIG",
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+    ),
+    "Nodes are cordoned before": (
+        seen(found={GROUP: MIG}, nodes=(node(),)),
+        "DeletingMIG",
+        ["PatchNode", "WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+    ),
+    "a Node that is cordoned is left as it is": (
+        seen(found={GROUP: MIG}, nodes=(node(unschedulable=True),)),
+        "DeletingMIG",
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+    ),
+    "the token of a VM that has not joined is revoked": (
+        seen(found={GROUP: MIG}, instances=(instance(token=OLD),)),
+        "DeletingMIG",
+        ["DeleteSecret", "WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+    ),
+    "a delete that runs is waited for": (
+        seen({GROUP: DELETING}, {GROUP: MIG}, {GROUP: RUNS}),
+        "AwaitingDelete",
+        ["WriteStatus"],
+    ),
+    "a delete that ended without success is repeated": (
+        seen({GROUP: DELETING}, {GROUP: MIG}, {GROUP: ENDED}),
+        "DeletingMIG",
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+    ),
+    "an insert that runs is waited for": (
+        seen({GROUP: creating(5, "op")}, {GROUP: None}, {GROUP: RUNS}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "an intent without operation may still be under way": (
+        seen({GROUP: creating(149)}, {GROUP: None}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "after 150 seconds it is surely absent": (
+        seen(
+            {GROUP: creating(150), POLICY: READY, TEMPLATE: READY},
+            {GROUP: None, POLICY: POL, TEMPLATE: TPL},
+        ),
+        "DeletingRest",
+        ["WriteStatus", "Delete workloadPolicy", "Delete instanceTemplate", "WriteStatus"],
+    ),
+    "an entry that was lost is under way since now": (
+        seen({}, {GROUP: None}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "template and policy go side by side, Nodes with them": (
+        seen({**ALL_READY, GROUP: GONE}, {POLICY: POL, TEMPLATE: TPL}, nodes=(node(),)),
+        "DeletingRest",
+        [
+            "DeleteNode",
+            "WriteStatus",
+            "Delete workloadPolicy",
+            "Delete instanceTemplate",
+            "WriteStatus",
+        ],
+    ),
+    "what bears our name and not our mark stays": (
+        seen(
+            {GROUP: GONE, POLICY: READY, TEMPLATE: GONE},
+            {POLICY: policy("somebody's")},
+        ),
+        "Done",
+        ["RemoveFinalizer"],
+    ),
+    "when all is gone the group goes": (
+        seen({GROUP: GONE, POLICY: GONE, TEMPLATE: GONE}),
+        "Done",
+        ["RemoveFinalizer"],
+    ),
+    "late Nodes go before the group": (
+        seen({GROUP: GONE, POLICY: GONE, TEMPLATE: GONE}, nodes=(node(),)),
+        "Done",
+        ["DeleteNode", "WriteStatus", "RemoveFinalizer"],
+    ),
+    "a Node that merely bears our label stays": (
+        seen(
+            {GROUP: GONE, POLICY: GONE, TEMPLATE: GONE},
+            nodes=(node("somebody-else"), node(place="gce://other/us-central1-c/x")),
+        ),
+        "Done",
+        ["RemoveFinalizer"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_goes_next(case: tuple[Seen, str, list[str]]) -> None:
+    given, outcome, wanted = case
+    plan = decide(given, NOW)
+    assert (plan.outcome, in_words(plan)) == (outcome, wanted)
+
+
+def test_a_template_of_ones_own_is_not_deleted() -> None:
+    change = {
+        "instanceConfig": None,
+        "bootstrapKubernetes": None,
+        "instanceTemplateURI": "projects/my-gcp-project/global/instanceTemplates/t",
+    }
+    own = group(deleting=True, change=change)
+    given = Seen(own, Status(resources={GROUP: GONE, POLICY: GONE, TEMPLATE: READY}))
+    assert in_words(decide(given, NOW)) == ["RemoveFinalizer"]
+
+
+def test_a_group_that_is_not_deleted_keeps_all_and_somebody_looks() -> None:
+    plan = decide(Seen(group(), Status(resources=ALL_READY)), NOW)
+    assert (plan.outcome, in_words(plan)) == ("NotDeleted", ["Send"])
+
+
+def test_what_we_never_owned_is_nothing_to_us() -> None:
+    assert decide(Seen(group(deleting=True, owned=False), Status()), NOW) == Plan("NothingOfOurs")
