@@ -45,7 +45,12 @@ def run(invocation: Invocation) -> Answer:
 
 def decide(group: NodeGroup, known: Status, now: datetime) -> tuple[str, ...]:
     """The inboxes that get a SYNC about a group in this minute."""
-    return tuple(_steps(group, known)) if is_due(group, known, now) else ()
+    return inboxes(group, known) if is_due(group, known, now) else ()
+
+
+def inboxes(group: NodeGroup, known: Status) -> tuple[str, ...]:
+    """The inboxes in which a SYNC about a group in this state has something to find."""
+    return tuple(_steps(group, known))
 
 
 def is_due(group: NodeGroup, known: Status, now: datetime) -> bool:

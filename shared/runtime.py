@@ -6,6 +6,7 @@ import os
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -36,18 +37,25 @@ class Inboxes:
 
     def publish(self, step: str, message: Message) -> None:
         """Publish to a step's inbox. Raises `CallError`."""
+        cluster = self._connection.constants.get("cluster", "")
+        self.publish_data(step, message.encode(), message.attributes(cluster))
+
+    def publish_data(self, step: str, data: bytes, attributes: Mapping[str, str]) -> str:
+        """Publish bytes as they are; returns the message's id. Raises `CallError`."""
         from google.api_core.exceptions import GoogleAPICallError, RetryError
 
         name = topic_id(self._settings.topic_prefix, step)
         topic = f"projects/{self._settings.pubsub_project}/topics/{name}"
-        cluster = self._connection.constants.get("cluster", "")
-        content = {"data": message.encode(), "attributes": message.attributes(cluster)}
+        content = {"data": data, "attributes": attributes}
         try:
-            self._get_client().publish(
+            answer = self._get_client().publish(
                 topic=topic, messages=[content], timeout=_PUBLISH_TIMEOUT_S, retry=None
             )
         except (GoogleAPICallError, RetryError) as error:
-            raise CallError(f"publish to {name}", 0, "unreachable", str(error)) from error
+            http = int(getattr(error, "code", None) or 0)
+            reason = "refused" if http else "unreachable"
+            raise CallError(f"publish to {name}", http, reason, error.message) from error
+        return str(answer.message_ids[0])
 
     def _get_client(self) -> Any:
         with self._lock:
