@@ -154,7 +154,7 @@ class Relay:
                     await asyncio.wait_for(stop.wait(), self._backoff.delay_s(failures))
 
     async def _read_cluster_id(self) -> str:
-        timeout = aiohttp.ClientTimeout(self._timing.list_s, sock_connect=self._timing.connect_s)
+        timeout = aiohttp.ClientTimeout(total=self._timing.list_s)
         async with self._api.get(_CLUSTER_PATH, {}, timeout) as response:
             namespace = parse(await response.read())
         return str(namespace["metadata"]["uid"])

@@ -7,6 +7,7 @@ then a restart helps. While the API server or Pub/Sub is away it is 200: a resta
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
@@ -63,6 +64,7 @@ class Health:
 
 async def serve(health: Health, port: int) -> tuple[web.AppRunner, int]:
     """Listen on all addresses; the runner (to clean up) and the port. Raises `OSError`."""
+    listener = _listen(port)
     app = web.Application()
     app.add_routes(
         [
@@ -73,13 +75,14 @@ async def serve(health: Health, port: int) -> tuple[web.AppRunner, int]:
     )
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
-    site = web.TCPSite(runner, None, port)
-    try:
-        await site.start()
-    except OSError:
-        await runner.cleanup()
-        raise
-    return runner, runner.addresses[0][1]
+    await web.SockSite(runner, listener).start()
+    return runner, listener.getsockname()[1]
+
+
+def _listen(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
 
 
 def _probe(list_problems: Callable[[], list[str]]) -> _Handler:

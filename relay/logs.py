@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
+from types import TracebackType
 from typing import Any
 
 import structlog
@@ -44,6 +45,13 @@ def configure() -> None:
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    sys.excepthook = _log_crash
+
+
+def _log_crash(
+    type_: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    structlog.get_logger().critical("crashed", exc_info=(type_, error, traceback))
 
 
 def _add_severity(

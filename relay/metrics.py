@@ -1,86 +1,132 @@
-"""What the relay counts. `docs/reference/relay.md` shows this table; a test keeps them the same.
+"""What the relay counts, and the closed lists from which the labels' values come.
 
-Label values come from closed lists: kinds, steps and the words below, never names of objects.
+`docs/reference/relay.md` shows both tables; a test keeps them the same. No label ever holds the name
+of an object. Every series is there, at zero, from the start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, TypeVar
+
 from prometheus_client import Counter, Gauge, Histogram
 
-_EVENT_LABELS = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
+from relay.ends import MEANINGS
+from relay.outbox import INBOXES, KINDS
 
-EVENTS = Counter(
-    "tpu_functions_relay_watch_events",
-    "Watch events received. event: ADDED, MODIFIED, DELETED, BOOKMARK or OTHER.",
+_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
+
+LABELS: Mapping[str, Mapping[str, str]] = {
+    "kind": dict.fromkeys(KINDS, "the kind of object that is watched"),
+    "step": dict.fromkeys(INBOXES, "the step whose inbox it is"),
+    "event": {
+        "ADDED": "an object has appeared",
+        "MODIFIED": "an object has changed",
+        "DELETED": "an object is gone",
+        "BOOKMARK": "nothing has changed up to this version",
+        "OTHER": "a type that this relay does not know",
+    },
+    "end": {str(end): meaning for end, meaning in MEANINGS.items()},
+}
+
+
+@dataclass(frozen=True)
+class Description:
+    """A metric as Prometheus shows it."""
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+DESCRIPTIONS: list[Description] = []
+"""All metrics, in the order of this module."""
+
+
+def _declare(
+    type_: type[_Metric], name: str, labels: tuple[str, ...], meaning: str, **options: Any
+) -> _Metric:
+    DESCRIPTIONS.append(Description(name, type_.__name__.lower(), labels, meaning))
+    metric = type_(name, meaning, labels, **options)
+    for values in product(*(LABELS[label] for label in labels)) if labels else ():
+        metric.labels(*values)
+    return metric
+
+
+EVENTS = _declare(
+    Counter,
+    "tpu_functions_relay_watch_events_total",
     ("kind", "event"),
+    "Watch events received.",
 )
-LISTS = Counter(
-    "tpu_functions_relay_lists",
+LISTS = _declare(
+    Counter,
+    "tpu_functions_relay_lists_total",
+    ("kind",),
     "Whole lists taken: one at the start, then one each time a version had expired.",
-    ("kind",),
 )
-ENDS = Counter(
-    "tpu_functions_relay_watch_ends",
-    "Lists and watches ended. end: closed (by the server, in order), expired (410), silent (nothing"
-    " heard for too long), unreachable, broken (connection lost), refused (an error of the server).",
+ENDS = _declare(
+    Counter,
+    "tpu_functions_relay_watch_ends_total",
     ("kind", "end"),
+    "Lists and watches that have come to an end.",
 )
-SILENCE = Gauge(
+SILENCE = _declare(
+    Gauge,
     "tpu_functions_relay_watch_silence_seconds",
-    "Time since the last sign of life of any sort; /healthz fails when it is too long.",
     ("kind",),
+    "Time since the last sign of life of any sort; `/healthz` fails when it is too long.",
 )
-WITHOUT_CONTACT = Gauge(
+WITHOUT_CONTACT = _declare(
+    Gauge,
     "tpu_functions_relay_watch_without_contact_seconds",
-    "Time since the API server last sent a list, an event or a bookmark, or closed in order.",
     ("kind",),
+    "Time since the API server last sent a list, an event or a bookmark, or closed in order.",
 )
-PUBLISHED = Counter(
-    "tpu_functions_relay_published_messages",
+PUBLISHED = _declare(
+    Counter,
+    "tpu_functions_relay_published_messages_total",
+    ("step",),
     "Messages that Pub/Sub has accepted.",
-    ("step",),
 )
-FAILED = Counter(
-    "tpu_functions_relay_failed_messages",
-    "Messages that could not be published and were kept for another attempt.",
+FAILED = _declare(
+    Counter,
+    "tpu_functions_relay_failed_messages_total",
     ("step",),
+    "Messages that could not be published; what they told is told again later.",
 )
-PUBLISH_DURATION = Histogram(
+PUBLISH_DURATION = _declare(
+    Histogram,
     "tpu_functions_relay_publish_duration_seconds",
-    "Duration of a call to Pub/Sub, whatever came of it.",
     ("step",),
+    "Duration of a call to Pub/Sub, whatever came of it.",
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
-REACTION = Histogram(
+REACTION = _declare(
+    Histogram,
     "tpu_functions_relay_reaction_seconds",
-    "Time from the latest change that a message tells of to its acceptance by Pub/Sub.",
     ("step",),
+    "Time from the latest change that a message tells of to its acceptance by Pub/Sub.",
     buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800),
 )
-UNTOLD = Gauge(
+UNTOLD = _declare(
+    Gauge,
     "tpu_functions_relay_untold_groups",
-    "TPUNodeGroups of which the step has yet to be told.",
     ("step",),
+    "TPUNodeGroups of which the step has yet to be told.",
 )
-GROUPS = Gauge("tpu_functions_relay_groups", "TPUNodeGroups known.")
-NODES = Gauge("tpu_functions_relay_nodes", "Nodes remembered: those that may be a TPUNodeGroup's.")
-
-ALL = (
-    EVENTS,
-    LISTS,
-    ENDS,
-    SILENCE,
-    WITHOUT_CONTACT,
-    PUBLISHED,
-    FAILED,
-    PUBLISH_DURATION,
-    REACTION,
-    UNTOLD,
-    GROUPS,
-    NODES,
+GROUPS = _declare(Gauge, "tpu_functions_relay_groups", (), "TPUNodeGroups known.")
+NODES = _declare(
+    Gauge,
+    "tpu_functions_relay_nodes",
+    (),
+    "Nodes remembered: those that may be a TPUNodeGroup's.",
 )
 
 
 def event_label(word: str) -> str:
     """The type of a watch event as a label's value."""
-    return word if word in _EVENT_LABELS else "OTHER"
+    return word if word in LABELS["event"] else "OTHER"

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, NoReturn, Protocol
 
@@ -22,6 +21,7 @@ import structlog
 from relay import metrics
 from relay.api import API_FAILURES, CannotConnect, KubernetesApi, Refused
 from relay.backoff import Backoff
+from relay.ends import End
 from relay.outbox import Event, Kind
 from relay.pulse import Pulse
 from relay.trimming import parse
@@ -41,17 +41,6 @@ class Sink(Protocol):
 
     def relisted(self, kind: Kind, objects: Iterable[Mapping[str, Any]]) -> None:
         """These are all objects of the kind."""
-
-
-class End(StrEnum):
-    """How a list or watch came to its end."""
-
-    CLOSED = "closed"
-    EXPIRED = "expired"
-    SILENT = "silent"
-    UNREACHABLE = "unreachable"
-    BROKEN = "broken"
-    REFUSED = "refused"
 
 
 _ENDS: tuple[tuple[type[Exception], End], ...] = (
@@ -76,6 +65,7 @@ class Timing:
     """A watch of which nothing is heard for this much longer is given up as half-open."""
     connect_s: float = 10
     list_s: float = 60
+    """A list of which nothing is heard for this long is given up."""
     first_backoff_s: float = 0.5
     longest_backoff_s: float = 30
     short_s: float = 1
@@ -168,7 +158,7 @@ class Watch:
     async def _get_page(self, token: str) -> Any:
         query = {"limit": str(PAGE_SIZE), **({"continue": token} if token else {})}
         timeout = aiohttp.ClientTimeout(
-            total=self._timing.list_s, sock_connect=self._timing.connect_s
+            total=None, sock_connect=self._timing.connect_s, sock_read=self._timing.list_s
         )
         async with self._api.get(self._resource.path, query, timeout) as response:
             page = parse(await response.read())

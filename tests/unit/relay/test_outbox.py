@@ -28,6 +28,9 @@ from tests.unit.relay.objects import (
     settled_group,
 )
 
+Told = tuple[str, str, tuple[str, ...]]
+"""Step, cause and Node names of a message."""
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NODE = f"{RESOURCE_NAME}-ab12"
 
@@ -46,19 +49,19 @@ def settled_outbox(groups: Iterable[Raw] = (), nodes: Iterable[Raw] = ()) -> Out
     return outbox
 
 
-def brief(publications: list[Publication]) -> list[tuple[str, str, tuple[str, ...]]]:
+def brief(publications: list[Publication]) -> list[Told]:
     """Step, cause and Node names of each message."""
     return [(one.step, str(one.message.cause), one.message.nodes) for one in publications]
 
 
-def told(outbox: Outbox, at_s: float = 0) -> list[tuple[str, str, tuple[str, ...]]]:
+def told(outbox: Outbox, at_s: float = 0) -> list[Told]:
     """What is due then."""
     return brief(outbox.take_due(seconds(at_s)))
 
 
 CREATE, TEAR_DOWN, LABEL = "create_resources", "tear_down", "label_node"
 
-GROUP_CHANGES: dict[str, tuple[Raw, Raw, list[tuple[str, str, tuple[str, ...]]]]] = {
+GROUP_CHANGES: dict[str, tuple[Raw, Raw, list[Told]]] = {
     "a new spec": (group(), group(generation=2), [(CREATE, "SpecChanged", ())]),
     "a pause": (group(), group(paused="true"), [(CREATE, "MetadataChanged", ())]),
     "the end of a pause": (group(paused="true"), group(), [(CREATE, "MetadataChanged", ())]),
@@ -88,10 +91,10 @@ GROUP_CHANGES: dict[str, tuple[Raw, Raw, list[tuple[str, str, tuple[str, ...]]]]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "expected"), GROUP_CHANGES.values(), ids=GROUP_CHANGES.keys()
+    "before, after, expected", GROUP_CHANGES.values(), ids=GROUP_CHANGES.keys()
 )
 def test_a_change_of_a_group_goes_to_the_step_it_concerns(
-    before: Raw, after: Raw, expected: list[Any]
+    before: Raw, after: Raw, expected: list[Told]
 ) -> None:
     outbox = settled_outbox([before])
     outbox.changed("TPUNodeGroup", "MODIFIED", after, START)
@@ -112,10 +115,10 @@ def without(*labels: str) -> dict[str, str]:
     return {key: value for key, value in OUR_LABELS.items() if key not in labels}
 
 
-NEWS = [(LABEL, "NodesChanged", (NODE,))]
+NEWS: list[Told] = [(LABEL, "NodesChanged", (NODE,))]
 HINTED = {RESOURCE_NAME_LABEL: RESOURCE_NAME}
 
-NODE_CHANGES: dict[str, tuple[Raw | None, Raw, list[tuple[str, str, tuple[str, ...]]]]] = {
+NODE_CHANGES: dict[str, tuple[Raw | None, Raw, list[Told]]] = {
     "appears": (None, node(), NEWS),
     "appears without labels": (None, node(labels={}), NEWS),
     "appears under a name that tells nothing": (
@@ -153,11 +156,9 @@ NODE_CHANGES: dict[str, tuple[Raw | None, Raw, list[tuple[str, str, tuple[str, .
 }
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "expected"), NODE_CHANGES.values(), ids=NODE_CHANGES.keys()
-)
+@pytest.mark.parametrize("before, after, expected", NODE_CHANGES.values(), ids=NODE_CHANGES.keys())
 def test_label_node_hears_of_a_node_that(
-    before: Raw | None, after: Raw, expected: list[Any]
+    before: Raw | None, after: Raw, expected: list[Told]
 ) -> None:
     outbox = settled_outbox([settled_group()], [before] if before else [])
     outbox.take_due(START - timedelta(minutes=1))
@@ -244,7 +245,7 @@ def test_a_deletion_takes_the_place_of_what_create_resources_was_to_be_told() ->
     assert told(outbox) == [(TEAR_DOWN, "Deleting", ())]
 
 
-AFTER_A_START: dict[str, tuple[list[Raw], list[Raw], list[tuple[str, str, tuple[str, ...]]]]] = {
+AFTER_A_START: dict[str, tuple[list[Raw], list[Raw], list[Told]]] = {
     "settled": ([settled_group()], [node()], []),
     "settled, without Nodes": ([settled_group(0)], [], []),
     "being deleted": ([group(deleting=True)], [], [(TEAR_DOWN, "Deleting", ())]),
@@ -267,10 +268,10 @@ AFTER_A_START: dict[str, tuple[list[Raw], list[Raw], list[tuple[str, str, tuple[
 
 @pytest.mark.parametrize("kinds", [("TPUNodeGroup", "Node"), ("Node", "TPUNodeGroup")], ids=str)
 @pytest.mark.parametrize(
-    ("groups", "nodes", "expected"), AFTER_A_START.values(), ids=AFTER_A_START.keys()
+    "groups, nodes, expected", AFTER_A_START.values(), ids=AFTER_A_START.keys()
 )
 def test_after_a_start_the_state_decides(
-    groups: list[Raw], nodes: list[Raw], expected: list[Any], kinds: tuple[Kind, ...]
+    groups: list[Raw], nodes: list[Raw], expected: list[Told], kinds: tuple[Kind, ...]
 ) -> None:
     outbox, objects = Outbox(), {"TPUNodeGroup": groups, "Node": nodes}
     for kind in kinds:
@@ -292,7 +293,7 @@ def test_a_fresh_list_that_shows_nothing_new_is_quiet() -> None:
     assert outbox.next_due() is None
 
 
-RELISTS: dict[str, tuple[Kind, list[Raw], list[tuple[str, str, tuple[str, ...]]]]] = {
+RELISTS: dict[str, tuple[Kind, list[Raw], list[Told]]] = {
     "a Node gone": ("Node", [], NEWS),
     "a Node changed": ("Node", [node(ready="False")], NEWS),
     "a Node that looks as if we had labelled it": (
@@ -329,8 +330,8 @@ RELISTS: dict[str, tuple[Kind, list[Raw], list[tuple[str, str, tuple[str, ...]]]
 }
 
 
-@pytest.mark.parametrize(("kind", "objects", "expected"), RELISTS.values(), ids=RELISTS.keys())
-def test_a_fresh_list_tells_only_of(kind: Kind, objects: list[Raw], expected: list[Any]) -> None:
+@pytest.mark.parametrize("kind, objects, expected", RELISTS.values(), ids=RELISTS.keys())
+def test_a_fresh_list_tells_only_of(kind: Kind, objects: list[Raw], expected: list[Told]) -> None:
     outbox = settled_outbox([settled_group()], [node()])
     outbox.relisted(kind, objects, START)
     assert told(outbox) == expected
@@ -343,7 +344,7 @@ def flicker(outbox: Outbox, at_s: float, ready: str) -> None:
 
 def test_the_first_change_goes_at_once_and_the_next_ones_at_growing_gaps() -> None:
     outbox = settled_outbox([settled_group()], [node()])
-    moments = []
+    moments: list[float] = []
     for tenth in range(300):
         flicker(outbox, tenth / 10, "True" if tenth % 2 else "False")
         if outbox.take_due(seconds(tenth / 10)):
@@ -389,7 +390,11 @@ def test_64_nodes_that_join_within_a_minute_make_about_20_messages_and_none_is_m
         for index in range(64)
         for stage, at_s in enumerate((index * 60 / 64, index * 60 / 64 + 4, index * 60 / 64 + 6))
     )
-    stages = ({"ready": "False", "capacity": ""}, {"ready": "False"}, {})
+    stages: tuple[dict[str, Any], ...] = (
+        {"ready": "False", "capacity": ""},
+        {"ready": "False"},
+        {},
+    )
     messages: list[tuple[float, tuple[str, ...]]] = []
     last_change: dict[str, float] = {}
     for at_s, stage, index in changes:
@@ -447,7 +452,7 @@ def test_what_could_not_be_published_is_due_again_with_what_came_since() -> None
 def test_attempts_to_publish_are_never_more_than_ten_seconds_apart() -> None:
     outbox = settled_outbox([group()])
     outbox.changed("TPUNodeGroup", "MODIFIED", group(generation=2), START)
-    moments = []
+    moments: list[float] = []
     while (due := outbox.next_due()) is not None and len(moments) < 8:
         moments.append((due - START).total_seconds())
         outbox.returned(outbox.take_due(due), due)

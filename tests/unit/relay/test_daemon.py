@@ -1,0 +1,514 @@
+"""The relay, whole, in front of an API server that misbehaves and a Pub/Sub that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from local.http import Request, Response
+from local.web import serve
+from relay import daemon
+from relay.api import KubernetesApi
+from relay.daemon import Relay
+from relay.outbox import Publication
+from relay.watch import Timing
+from tests.unit.relay.objects import RESOURCE_NAME, foreign_node, group, node, settled_group
+from tests.unit.relay.scripted_api import (
+    CLUSTER_ID,
+    GROUPS,
+    NODES,
+    ScriptedApi,
+    refusal,
+    write_kubeconfig,
+)
+
+FAST = Timing(first_backoff_s=0.01, longest_backoff_s=0.02, short_s=0)
+PATIENCE_S = 10.0
+
+
+@dataclass
+class Recorder:
+    """A publisher that keeps what it is given, and can be away."""
+
+    published: asyncio.Queue[tuple[str, str, str]] = field(default_factory=asyncio.Queue)
+    attempts: asyncio.Queue[Sequence[Publication]] = field(default_factory=asyncio.Queue)
+    cluster_ids: set[str] = field(default_factory=set)
+    away: bool = False
+    trouble: Callable[[], Awaitable[object]] | None = None
+    """Awaited in the middle of publishing."""
+
+    async def publish(
+        self, publications: Sequence[Publication], cluster_id: str
+    ) -> list[Publication]:
+        self.attempts.put_nowait(publications)
+        if self.trouble is not None:
+            await self.trouble()
+        if self.away:
+            return list(publications)
+        self.cluster_ids.add(cluster_id)
+        for one in publications:
+            message = one.message
+            self.published.put_nowait((one.step, message.name, ",".join(message.nodes)))
+        return []
+
+    async def next(self) -> tuple[str, str, str]:
+        """Step, group and Node names of the next message."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.published.get()
+
+
+@dataclass
+class Scene:
+    """One relay, one API server, one Pub/Sub."""
+
+    api: ScriptedApi
+    recorder: Recorder
+    relay: Relay
+    stop: asyncio.Event
+    ended: asyncio.Task[None]
+
+    async def request(self, matches: Callable[[Request], bool]) -> Request:
+        """The next request that fits."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not matches(request := await self.api.requests.get()):
+                pass
+            return request
+
+
+def is_watch(path: str) -> Callable[[Request], bool]:
+    return lambda request: request.path == path and request.argument("watch") == "true"
+
+
+def is_list(path: str) -> Callable[[Request], bool]:
+    return lambda request: request.path == path and not request.argument("watch")
+
+
+@asynccontextmanager
+async def playing(
+    tmp_path: Path,
+    api: ScriptedApi,
+    *,
+    recorder: Recorder | None = None,
+    cluster_id: str = "c",
+    timing: Timing = FAST,
+    token: str = "token",
+    watched: bool = True,
+) -> AsyncIterator[Scene]:
+    """A relay that runs; ``watched``: wait until both kinds are being watched."""
+    runner, port = await serve(api)
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", port, token)
+    recorder = recorder or Recorder()
+    try:
+        async with relaying(kubeconfig, recorder, timing, cluster_id) as (relay, stop, ended):
+            scene = Scene(api, recorder, relay, stop, ended)
+            if watched:
+                await until_watched(api)
+            yield scene
+    finally:
+        api.close_watches()
+        await runner.cleanup()
+
+
+async def until_watched(api: ScriptedApi) -> None:
+    """Both kinds have been asked for."""
+    missing = {GROUPS, NODES}
+    while missing:
+        request = await asyncio.wait_for(api.requests.get(), PATIENCE_S)
+        missing -= {request.path} if request.argument("watch") else set()
+
+
+@asynccontextmanager
+async def relaying(
+    kubeconfig: Path, recorder: Recorder, timing: Timing = FAST, cluster_id: str = "c"
+) -> AsyncIterator[tuple[Relay, asyncio.Event, asyncio.Task[None]]]:
+    """A relay that runs, and ends in order if it still does."""
+    api = KubernetesApi(str(kubeconfig))
+    await api.connect()
+    relay = Relay(
+        api,
+        recorder,
+        cluster_id=cluster_id,
+        now=lambda: datetime.now(UTC),
+        monotonic=time.monotonic,
+        rng=random.Random(1),
+        timing=timing,
+    )
+    stop = asyncio.Event()
+    ended = asyncio.create_task(relay.run(stop))
+    try:
+        yield relay, stop, ended
+        stop.set()
+        await asyncio.wait_for(ended, PATIENCE_S)
+    finally:
+        ended.cancel()
+        await asyncio.gather(ended, return_exceptions=True)
+        await api.close()
+
+
+def test_a_new_group_is_told_to_create_resources_in_well_under_a_second(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with playing(tmp_path, ScriptedApi()) as scene:
+            began = time.monotonic()
+            scene.api.change(GROUPS, "ADDED", group(finalizers=(), resource_name=""))
+            assert await scene.recorder.next() == ("create_resources", "train", "")
+            assert time.monotonic() - began < 0.5
+
+    asyncio.run(story())
+
+
+def test_nothing_is_published_while_nothing_of_ours_happens(tmp_path: Path) -> None:
+    async def story() -> None:
+        api = ScriptedApi()
+        api.put(GROUPS, settled_group())
+        api.put(NODES, node(), *(foreign_node(f"n-{index}") for index in range(20)))
+        async with playing(tmp_path, api) as scene:
+            api.change(GROUPS, "MODIFIED", settled_group(observed=7))
+            api.change(NODES, "MODIFIED", node(heartbeat="2026-01-01T00:05:00Z"))
+            api.change(NODES, "MODIFIED", foreign_node("n-1"))
+            api.change(NODES, "DELETED", foreign_node("n-2"))
+            api.change(NODES, "BOOKMARK", {"metadata": {"name": ""}})
+            api.change(NODES, "MODIFIED", node(ready="False"))
+            assert await scene.recorder.next() == ("label_node", "train", f"{RESOURCE_NAME}-ab12")
+            assert scene.recorder.attempts.qsize() == 1
+
+    asyncio.run(story())
+
+
+def test_a_restarted_relay_tells_only_what_it_missed(tmp_path: Path) -> None:
+    async def story() -> None:
+        api = ScriptedApi()
+        api.put(
+            GROUPS, settled_group(), settled_group(0, name="idle", uid="uid-2", resource_name="r")
+        )
+        api.put(NODES, node())
+        async with playing(tmp_path, api) as scene:
+            pass
+        assert scene.recorder.attempts.empty()
+        api.change(GROUPS, "MODIFIED", settled_group(deleting=True))
+        async with playing(tmp_path, api) as scene:
+            assert await scene.recorder.next() == ("tear_down", "train", "")
+        assert scene.recorder.attempts.qsize() == 1
+
+    asyncio.run(story())
+
+
+def test_lists_come_in_pages_of_500(tmp_path: Path) -> None:
+    async def story() -> None:
+        api = ScriptedApi()
+        api.put(NODES, *(foreign_node(f"n-{index:04}") for index in range(1001)))
+        async with playing(tmp_path, api, watched=False) as scene:
+            pages = [await scene.request(is_list(NODES)) for _ in range(3)]
+            assert [page.argument("limit") for page in pages] == ["500", "500", "500"]
+            assert [page.argument("continue") for page in pages] == ["", "500", "1000"]
+            await scene.request(is_watch(NODES))
+
+    asyncio.run(story())
+
+
+def test_a_watch_asks_for_bookmarks_and_an_end_and_goes_on_from_its_list(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with playing(tmp_path, ScriptedApi(), watched=False) as scene:
+            watch = await scene.request(is_watch(NODES))
+            assert watch.argument("allowWatchBookmarks") == "true"
+            assert watch.argument("timeoutSeconds") == "240"
+            assert watch.argument("resourceVersion") == "100"
+
+    asyncio.run(story())
+
+
+ENDS: dict[str, Callable[[ScriptedApi], None]] = {
+    "in order": ScriptedApi.close_watches,
+    "with half a line": lambda api: _send_all(api, b'{"type": "MODIFIED", "obj'),
+    "with what is no event": lambda api: _send_all(api, b'["hello"]\n'),
+    "with an error": lambda api: _send_all(
+        api, b'{"type": "ERROR", "object": {"code": 500, "message": "etcd"}}\n'
+    ),
+}
+
+
+def _send_all(api: ScriptedApi, chunk: bytes) -> None:
+    for watch in api.watches:
+        watch.send(chunk)
+    api.close_watches()
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+def test_a_watch_that_ends_goes_on_from_the_last_version_without_a_list(
+    tmp_path: Path, end: Callable[[ScriptedApi], None]
+) -> None:
+    async def story() -> None:
+        async with playing(tmp_path, ScriptedApi()) as scene:
+            scene.api.change(GROUPS, "ADDED", group())
+            await scene.recorder.next()
+            scene.api.change(GROUPS, "BOOKMARK", {"metadata": {"name": ""}})
+            end(scene.api)
+            next_request = await scene.request(lambda request: request.path == GROUPS)
+            assert next_request.argument("resourceVersion") == "102"
+            scene.api.change(GROUPS, "ADDED", group("second", uid="uid-2"))
+            assert await scene.recorder.next() == ("create_resources", "second", "")
+
+    asyncio.run(story())
+
+
+EXPIRIES: dict[str, Callable[[ScriptedApi], None]] = {
+    "in the stream": ScriptedApi.compact,
+    "as the answer": lambda api: api.refusals.extend([refusal(410, "Gone")] * 2),
+}
+
+
+@pytest.mark.parametrize("expire", EXPIRIES.values(), ids=EXPIRIES.keys())
+def test_an_expired_version_leads_to_a_list_that_tells_only_what_is_new(
+    tmp_path: Path, expire: Callable[[ScriptedApi], None]
+) -> None:
+    async def story() -> None:
+        api = ScriptedApi()
+        api.put(GROUPS, settled_group(), settled_group(0, name="b", uid="uid-2", resource_name="r"))
+        api.put(NODES, node())
+        async with playing(tmp_path, api) as scene:
+            api.put(
+                GROUPS, settled_group(0, name="b", uid="uid-2", resource_name="r", generation=2)
+            )
+            expire(api)
+            api.close_watches()
+            assert await scene.recorder.next() == ("create_resources", "b", "")
+            await scene.request(is_watch(GROUPS))
+            assert scene.recorder.attempts.qsize() == 1
+
+    asyncio.run(story())
+
+
+def test_a_list_whose_second_page_has_expired_begins_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        api = ScriptedApi()
+        api.put(NODES, *(foreign_node(f"n-{index:04}") for index in range(501)))
+        runner, port = await serve(_ExpiringPages(api))
+        kubeconfig = write_kubeconfig(tmp_path / "k", port)
+        async with relaying(kubeconfig, Recorder()):
+            seen: list[str] = []
+            while len(seen) < 5:
+                request = await api.requests.get()
+                seen += [request.argument("continue")] if request.path == NODES else []
+        assert seen == ["", "500", "", "500", ""]
+        await runner.cleanup()
+
+    asyncio.run(story())
+
+
+@dataclass
+class _ExpiringPages:
+    """Refuses the second page of the first list."""
+
+    api: ScriptedApi
+    refused: bool = False
+
+    def handle(self, request: Request) -> Response:
+        if request.argument("continue") and not self.refused:
+            self.refused = True
+            self.api.requests.put_nowait(request)
+            return refusal(410, "The provided continue parameter is too old")
+        return self.api.handle(request)
+
+
+def test_a_version_that_is_refused_three_times_is_given_up_for_a_list(tmp_path: Path) -> None:
+    async def story() -> None:
+        api = ScriptedApi()
+        async with playing(tmp_path, api) as scene:
+            too_large = refusal(504, "Too large resource version: 900, current: 100")
+            api.refusals.extend([too_large] * 6)
+            api.close_watches()
+            await scene.request(is_list(GROUPS))
+            await scene.request(is_watch(GROUPS))
+            api.change(GROUPS, "ADDED", group())
+            assert await scene.recorder.next() == ("create_resources", "train", "")
+
+    asyncio.run(story())
+
+
+def test_a_refused_list_is_asked_for_again_and_readyz_tells(tmp_path: Path) -> None:
+    async def story() -> None:
+        api = ScriptedApi()
+        api.list_refusals.extend([refusal(403, "nodes is forbidden")] * 4)
+        async with playing(tmp_path, api, watched=False) as scene:
+            assert scene.relay.health.list_not_ready() == [
+                "TPUNodeGroup: not listed yet",
+                "Node: not listed yet",
+            ]
+            await until_watched(api)
+            assert scene.relay.health.list_not_ready() == []
+
+    asyncio.run(story())
+
+
+def test_an_api_server_that_is_restarted_is_watched_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        api, recorder = ScriptedApi(), Recorder()
+        runner, port = await serve(api)
+        async with relaying(write_kubeconfig(tmp_path / "k", port), recorder) as (relay, _, _):
+            await until_watched(api)
+            await runner.cleanup()
+            api.watches.clear()
+            api.change(GROUPS, "ADDED", group())
+            runner, _ = await serve(api, port=port)
+            assert await recorder.next() == ("create_resources", "train", "")
+            assert relay.health.list_stuck() == []
+        await runner.cleanup()
+
+    asyncio.run(story())
+
+
+SILENCES: dict[str, bytes] = {
+    "before its answer": b"",
+    "in its answer": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("first_words", SILENCES.values(), ids=SILENCES.keys())
+def test_a_connection_that_goes_silent_is_given_up_and_counts_as_no_sign_of_life(
+    tmp_path: Path, first_words: bytes
+) -> None:
+    silent = Timing(
+        watch_s=0, grace_s=0.05, list_s=0.05, first_backoff_s=0.001, longest_backoff_s=0.001
+    )
+    accepted: asyncio.Queue[None] = asyncio.Queue()
+
+    async def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.put_nowait(None)
+        writer.write(first_words)
+
+    async def story() -> None:
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with relaying(write_kubeconfig(tmp_path / "k", port), Recorder(), silent) as (
+            relay,
+            _,
+            _,
+        ):
+            for _ in range(12):
+                await asyncio.wait_for(accepted.get(), PATIENCE_S)
+            assert len(relay.health.list_stuck()) == 2
+        server.close()
+
+    asyncio.run(story())
+
+
+def test_an_api_server_that_is_away_makes_the_relay_unready_but_not_unhealthy(
+    tmp_path: Path,
+) -> None:
+    hasty = Timing(watch_s=0, grace_s=0.02, first_backoff_s=0.001, longest_backoff_s=0.005)
+
+    async def story() -> None:
+        api = ScriptedApi()
+        runner, port = await serve(api)
+        async with relaying(write_kubeconfig(tmp_path / "k", port), Recorder(), hasty) as (
+            relay,
+            _,
+            _,
+        ):
+            await until_watched(api)
+            await runner.cleanup()
+            deadline = time.monotonic() + PATIENCE_S
+            while not relay.health.list_not_ready() and time.monotonic() < deadline:
+                await asyncio.sleep(0)
+            assert all("no contact" in line for line in relay.health.list_not_ready())
+            assert relay.health.list_stuck() == []
+
+    asyncio.run(story())
+
+
+def test_what_is_dirty_is_published_when_pubsub_is_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        recorder = Recorder(away=True)
+        async with playing(tmp_path, ScriptedApi(), recorder=recorder) as scene:
+            scene.api.change(GROUPS, "ADDED", group(resource_name=""))
+            await recorder.attempts.get()
+            recorder.away = False
+            assert await recorder.next() == ("create_resources", "train", "")
+
+    asyncio.run(story())
+
+
+def test_the_end_publishes_what_waits_for_its_gap(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with playing(tmp_path, ScriptedApi()) as scene:
+            scene.api.change(GROUPS, "ADDED", group(resource_name=""))
+            await scene.recorder.next()
+            scene.api.change(GROUPS, "MODIFIED", group(resource_name="", generation=2))
+            scene.api.change(GROUPS, "ADDED", group("marker", uid="uid-2", resource_name=""))
+            assert await scene.recorder.next() == ("create_resources", "marker", "")
+            began = time.monotonic()
+            scene.stop.set()
+            assert await scene.recorder.next() == ("create_resources", "train", "")
+            await scene.ended
+            assert time.monotonic() - began < 0.9
+
+    asyncio.run(story())
+
+
+def test_the_end_does_not_wait_for_a_pubsub_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon, "LAST_WORDS_S", 0.05)
+
+    async def story() -> None:
+        async with playing(
+            tmp_path, ScriptedApi(), recorder=Recorder(trouble=asyncio.Event().wait)
+        ) as scene:
+            scene.api.change(GROUPS, "ADDED", group())
+            await scene.recorder.attempts.get()
+            scene.stop.set()
+            await asyncio.wait_for(scene.ended, 1)
+
+    asyncio.run(story())
+
+
+def test_the_cluster_is_read_from_kube_system_until_it_answers(tmp_path: Path) -> None:
+    async def story() -> None:
+        api, recorder = ScriptedApi(token="right"), Recorder()
+        async with playing(
+            tmp_path, api, recorder=recorder, cluster_id="", token="wrong", watched=False
+        ) as scene:
+            await scene.request(lambda request: request.path.endswith("/kube-system"))
+            api.token = "wrong"
+            api.put(GROUPS, group())
+            await scene.recorder.next()
+            assert recorder.cluster_ids == {CLUSTER_ID}
+
+    asyncio.run(story())
+
+
+def test_a_token_that_has_run_out_is_read_anew(tmp_path: Path) -> None:
+    async def story() -> None:
+        api = ScriptedApi(token="old")
+        async with playing(tmp_path, api, token="old") as scene:
+            kubeconfig = tmp_path / "kubeconfig"
+            kubeconfig.write_text(kubeconfig.read_text().replace("old", "new"))
+            api.token = "new"
+            api.change(GROUPS, "ADDED", group())
+            await scene.recorder.next()
+            api.close_watches()
+            is_new = "Bearer new"
+            await scene.request(lambda request: request.headers["authorization"] == is_new)
+
+    asyncio.run(story())
+
+
+def test_a_fault_of_the_relay_itself_ends_it(tmp_path: Path) -> None:
+    async def divide() -> float:
+        return 1 / 0
+
+    async def story() -> None:
+        async with playing(tmp_path, ScriptedApi(), recorder=Recorder(trouble=divide)) as scene:
+            scene.api.change(GROUPS, "ADDED", group())
+            await asyncio.wait([scene.ended], timeout=PATIENCE_S)
+            assert isinstance(scene.ended.exception(), ZeroDivisionError)
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(story())

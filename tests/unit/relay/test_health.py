@@ -1,0 +1,106 @@
+"""What the probes are told of a watch that is quiet, cut off, or stuck."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from relay.health import Health, serve
+from relay.metrics import DESCRIPTIONS, LABELS
+from relay.outbox import Outbox
+from relay.pulse import Pulse
+from relay.watch import Timing
+
+TIMING = Timing()
+
+
+@dataclass
+class Hands:
+    """A clock that a test sets."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watched() -> tuple[Hands, Pulse, Health]:
+    """A watch of Nodes that has been listed just now."""
+    clock = Hands()
+    pulse = Pulse(clock, listed=True)
+    return clock, pulse, Health({"Node": pulse}, Outbox(), TIMING)
+
+
+def test_a_watch_of_which_something_was_heard_lately_is_quiet() -> None:
+    clock, _, health = watched()
+    clock.now += 250
+    assert (health.list_stuck(), health.list_not_ready()) == ([], [])
+
+
+def test_a_watch_that_is_refused_again_and_again_is_cut_off_but_not_stuck() -> None:
+    clock, pulse, health = watched()
+    clock.now += 3600
+    pulse.refusal()
+    assert health.list_stuck() == []
+    assert health.list_not_ready() == ["Node: no contact with the API server for 3600 s"]
+
+
+def test_a_watch_of_which_nothing_is_heard_is_unready_first_and_stuck_then() -> None:
+    clock, _, health = watched()
+    clock.now += 300
+    assert health.list_stuck() == []
+    assert health.list_not_ready() == ["Node: no contact with the API server for 300 s"]
+    clock.now += 300
+    assert health.list_stuck() == ["Node: stuck: nothing heard for 600 s"]
+
+
+def test_a_sign_of_life_makes_it_well_again() -> None:
+    clock, pulse, health = watched()
+    clock.now += 3600
+    pulse.contact()
+    assert (health.list_stuck(), health.list_not_ready()) == ([], [])
+
+
+ANSWERS: dict[str, tuple[str, int, str]] = {
+    "alive": ("/healthz", 200, "ok\n"),
+    "not listed": ("/readyz", 503, "Node: not listed yet\n"),
+}
+
+
+async def get(health: Health, path: str) -> tuple[int, str]:
+    """Status and text over a real port."""
+    runner, port = await serve(health, 0)
+    try:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}{path}") as response,
+        ):
+            return response.status, await response.text()
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("path, status, text", ANSWERS.values(), ids=ANSWERS.keys())
+def test_the_probes_answer_with_a_status_and_a_reason(path: str, status: int, text: str) -> None:
+    health = Health({"Node": Pulse(Hands())}, Outbox(), TIMING)
+    assert asyncio.run(get(health, path)) == (status, text)
+
+
+def test_metrics_show_every_series_from_the_start_and_only_documented_labels() -> None:
+    clock, _, health = watched()
+    clock.now += 12
+    _, text = asyncio.run(get(health, "/metrics"))
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    for one in DESCRIPTIONS:
+        samples = families[one.name.removesuffix("_total")].samples
+        assert samples, one.name
+        for sample in samples:
+            labels = {key: value for key, value in sample.labels.items() if key != "le"}
+            assert set(labels) == set(one.labels), one.name
+            assert all(value in LABELS[key] for key, value in labels.items()), one.name
+    silences = families["tpu_functions_relay_watch_silence_seconds"].samples
+    assert [one.value for one in silences if one.labels["kind"] == "Node"] == [12]

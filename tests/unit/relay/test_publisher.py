@@ -1,0 +1,126 @@
+"""Publishing over gRPC, as to an emulator: what arrives, what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from google.auth.credentials import AnonymousCredentials
+from prometheus_client import REGISTRY
+
+from relay import publisher
+from relay.outbox import Publication
+from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
+from shared.occasions import Cause, Message
+from tests.unit.relay.small_pubsub import SmallPubSub
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def a_publication(step: str = "label_node", name: str = "train") -> Publication:
+    message = Message("default", name, "uid-1", Cause.NODES_CHANGED, NOW, ("n-1",))
+    return Publication(step, message)
+
+
+def a_publisher() -> PubSubPublisher:
+    now = NOW + timedelta(seconds=0.3)
+    return PubSubPublisher("proj-1", "tf-", AnonymousCredentials(), lambda: now)
+
+
+def test_a_message_arrives_in_its_steps_inbox_as_it_was_encoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        pubsub = SmallPubSub()
+        async with pubsub.serving() as port:
+            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
+            sender = a_publisher()
+            assert await sender.publish([a_publication()], "cluster-1") == []
+            await sender.close()
+        topic, message = pubsub.messages.get_nowait()
+        assert topic == "projects/proj-1/topics/tf-label-node"
+        assert json.loads(message.data)["nodes"] == ["n-1"]
+        assert dict(message.attributes) == {"cluster": "cluster-1", "cause": "NodesChanged"}
+
+    asyncio.run(story())
+
+
+def test_a_missing_topic_fails_its_own_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        pubsub = SmallPubSub(missing={"tf-label-node"})
+        lost, other = a_publication(), a_publication("tear_down")
+        async with pubsub.serving() as port:
+            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
+            sender = a_publisher()
+            assert await sender.publish([lost, other], "c") == [lost]
+            await sender.close()
+        assert pubsub.messages.get_nowait()[0].endswith("/tf-tear-down")
+
+    asyncio.run(story())
+
+
+def test_a_pubsub_that_was_away_is_published_to_as_soon_as_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        pubsub, batch = SmallPubSub(), [a_publication()]
+        async with pubsub.serving() as port:
+            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
+            sender = a_publisher()
+            assert await sender.publish(batch, "c") == []
+        for _ in range(5):
+            assert await sender.publish(batch, "c") == batch
+        async with pubsub.serving(port):
+            assert await sender.publish(batch, "c") == []
+            await sender.close()
+
+    asyncio.run(story())
+
+
+def test_a_pubsub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher, "CALL_TIMEOUT_S", 0.1)
+
+    async def story() -> None:
+        server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
+        sender, batch = a_publisher(), [a_publication()]
+        assert await sender.publish(batch, "c") == batch
+        server.close()
+
+    asyncio.run(story())
+
+
+def counted(name: str, step: str) -> float:
+    return REGISTRY.get_sample_value(name, {"step": step}) or 0.0
+
+
+def test_what_was_published_and_how_soon_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    total, reaction = (
+        "tpu_functions_relay_published_messages_total",
+        "tpu_functions_relay_reaction_seconds_sum",
+    )
+    before = counted(total, "tear_down"), counted(reaction, "tear_down")
+
+    async def story() -> None:
+        async with SmallPubSub().serving() as port:
+            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
+            sender = a_publisher()
+            await sender.publish([a_publication("tear_down")] * 2, "c")
+            await sender.close()
+
+    asyncio.run(story())
+    assert counted(total, "tear_down") - before[0] == 2
+    assert counted(reaction, "tear_down") - before[1] == pytest.approx(0.6)
+
+
+def test_without_credentials_the_reason_is_googles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    nowhere = tmp_path_factory.mktemp("nowhere") / "key.json"
+    monkeypatch.delenv("PUBSUB_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(nowhere))
+    with pytest.raises(NoCredentials, match=f"File {nowhere} was not found"):
+        find_credentials()

@@ -1,0 +1,36 @@
+"""The reference page shows what the code says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relay.daemon import LAST_WORDS_S
+from relay.ends import MEANINGS, End
+from relay.pacing import WIDEST_GAP, WIDEST_RETRY_GAP
+from relay.reference import refresh
+from relay.watch import Timing
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "relay.md"
+
+
+def test_the_tables_of_the_page_are_those_of_the_code() -> None:
+    text = PAGE.read_text()
+    assert refresh(text) == text, "run: python -m relay.reference docs/reference/relay.md"
+
+
+def test_a_table_without_its_place_is_an_error() -> None:
+    with pytest.raises(ValueError, match="substring not found"):
+        refresh("# Nothing")
+
+
+def test_every_end_has_a_meaning() -> None:
+    assert set(MEANINGS) == set(End)
+
+
+def test_the_times_in_the_text_are_those_of_the_code() -> None:
+    timing = Timing()
+    assert (timing.watch_s, timing.grace_s, timing.silent_s, timing.stuck_s) == (240, 15, 255, 570)
+    assert (timing.first_backoff_s, timing.longest_backoff_s) == (0.5, 30)
+    assert (WIDEST_GAP.seconds, WIDEST_RETRY_GAP.seconds, LAST_WORDS_S) == (5, 10, 5)

@@ -1,0 +1,69 @@
+"""Settings from the environment, and the words for wrong ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.settings import InvalidSettings, Settings, read_settings
+
+
+def test_one_variable_is_enough() -> None:
+    assert read_settings({"PUBSUB_PROJECT": "proj-1"}) == Settings(
+        project="proj-1", topic_prefix="tpu-functions-", kubeconfig="", cluster_id="", port=8080
+    )
+
+
+def test_every_variable_is_taken() -> None:
+    environ = {
+        "PUBSUB_PROJECT": "example.com:proj-1",
+        "TOPIC_PREFIX": "tf.",
+        "KUBECONFIG": "/etc/kubeconfig",
+        "CLUSTER_ID": "east-1",
+        "PORT": "0",
+    }
+    assert read_settings(environ) == Settings(
+        "example.com:proj-1", "tf.", "/etc/kubeconfig", "east-1", 0
+    )
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert read_settings({"PUBSUB_PROJECT": "proj-1", "PORT": ""}).port == 8080
+
+
+WRONG: dict[str, tuple[dict[str, str], str]] = {
+    "no project": (
+        {},
+        "PUBSUB_PROJECT is not set: it must be the id of a Google Cloud project",
+    ),
+    "project": (
+        {"PUBSUB_PROJECT": "projects/p"},
+        "PUBSUB_PROJECT='projects/p' is wrong: it must be the id of a Google Cloud project",
+    ),
+    "prefix": (
+        {"PUBSUB_PROJECT": "proj-1", "TOPIC_PREFIX": "a/b"},
+        "TOPIC_PREFIX='a/b' is wrong: it must be the beginning of a Pub/Sub topic id: a letter,"
+        " then letters, digits and -_.~+%",
+    ),
+    "cluster": (
+        {"PUBSUB_PROJECT": "proj-1", "CLUSTER_ID": "a b"},
+        "CLUSTER_ID='a b' is wrong: it must be at most 63 letters, digits and -_.",
+    ),
+    "port": (
+        {"PUBSUB_PROJECT": "proj-1", "PORT": "65536"},
+        "PORT='65536' is wrong: it must be a port number, 0 to 65535",
+    ),
+    "several": (
+        {"PORT": "http"},
+        "PUBSUB_PROJECT is not set: it must be the id of a Google Cloud project; "
+        "PORT='http' is wrong: it must be a port number, 0 to 65535",
+    ),
+}
+
+
+@pytest.mark.parametrize("environ, message", WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_setting_is_named_with_what_it_must_be(
+    environ: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidSettings) as raised:
+        read_settings(environ)
+    assert str(raised.value) == message

@@ -1,0 +1,75 @@
+"""What is left of objects, lists and errors when they have been parsed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from relay.sightings import sight_group, sight_node
+from relay.trimming import parse
+from tests.unit.relay.objects import Raw, foreign_node, group, node, settled_group, versioned
+from tests.unit.relay.scripted_api import status
+
+
+def trimmed(raw: Raw) -> Raw:
+    parsed: Raw = parse(json.dumps(raw).encode())
+    return parsed
+
+
+GROUPS = {
+    "new": group(resource_name="", finalizers=()),
+    "paused and deleting": group(paused="true", deleting=True),
+    "settled": settled_group(3, generation=4, observed=4),
+}
+
+
+@pytest.mark.parametrize("raw", GROUPS.values(), ids=GROUPS.keys())
+def test_nothing_that_is_read_of_a_group_is_lost(raw: Raw) -> None:
+    assert sight_group(trimmed(raw)) == sight_group(raw)
+
+
+@pytest.mark.parametrize("raw", [node(), foreign_node("n")], ids=["ours", "foreign"])
+def test_nothing_that_is_read_of_a_node_is_lost(raw: Raw) -> None:
+    assert sight_node(trimmed(raw)) == sight_node(raw)
+
+
+def test_most_of_a_node_is_dropped() -> None:
+    raw = foreign_node("n")
+    assert len(json.dumps(trimmed(raw))) < len(json.dumps(raw)) / 10
+
+
+def test_the_items_of_a_list_are_trimmed_and_its_version_stays() -> None:
+    page = trimmed({"metadata": {"resourceVersion": "7", "continue": "t"}, "items": [node()]})
+    assert page == {
+        "metadata": {"resourceVersion": "7", "continue": "t"},
+        "items": [trimmed(node())],
+    }
+
+
+def test_a_watch_event_keeps_its_type_and_the_version_of_its_object() -> None:
+    event = trimmed({"type": "MODIFIED", "object": versioned(node(), 7)})
+    assert (event["type"], event["object"]["metadata"]["resourceVersion"]) == ("MODIFIED", "7")
+
+
+def test_an_error_is_left_as_it_is() -> None:
+    error = {"type": "ERROR", "object": status(410, "too old resource version")}
+    assert trimmed(error) == error
+
+
+def test_the_metadata_of_a_vm_in_a_groups_spec_is_no_object_of_its_own() -> None:
+    raw = group()
+    raw["spec"]["instanceConfig"] = {"metadata": {"name": "x"}, "labels": {}}
+    assert trimmed(raw)["metadata"]["name"] == "train"
+
+
+ODD: dict[str, Raw] = {
+    "nulls": {"metadata": None, "spec": None, "status": {}},
+    "wrong shapes": {"metadata": [], "spec": {}, "status": {"conditions": {"a": 1}}},
+    "odd conditions": {"metadata": {}, "status": {"conditions": [None, "Ready", {}]}},
+}
+
+
+@pytest.mark.parametrize("raw", ODD.values(), ids=ODD.keys())
+def test_odd_objects_are_trimmed_too(raw: Raw) -> None:
+    assert trimmed(raw)["status"] == {"conditions": []}
