@@ -59,15 +59,15 @@ class Mishap(Enum):
 class Dials:
     """How long things take in a VM, and what goes wrong.
 
-    ``prepare_s`` is what an image without packages needs to fetch them, ``metadata_s`` how long
-    setMetadata takes to arrive. ``mishaps`` are for a VM's first attempts in turn, `None` for one
-    that goes well; later ones fail with ``mishap_chance``. With ``identity`` the VM needs no
-    bootstrapping: it registers with what that callable gives, by means of its own.
+    ``prepare_s`` is what an image without packages needs to fetch them. ``plugin_s`` is `None` for
+    a cluster without the device plugin, ``lease_s`` for kubelets that fall silent when all is said.
+    ``mishaps`` are for a VM's first attempts in turn, `None` for one that goes well; later ones
+    fail with ``mishap_chance``. With ``identity`` the VM needs no bootstrapping: it registers with
+    what that callable gives, by means of its own.
     """
 
     boot_s: Range = (15.0, 30.0)
     prepare_s: Range = (5.0, 10.0)
-    metadata_s: Range = (1.0, 3.0)
     join_s: Range = (5.0, 15.0)
     ready_s: Range = (5.0, 15.0)
     plugin_s: Range | None = (10.0, 20.0)
@@ -198,7 +198,7 @@ class KubeGuest:
 
     def metadata_changed(self) -> None:
         if self._boot is not None and self._boot.is_waiting:
-            self._later(self._dials.metadata_s, self._look_for_token)
+            self._boot.later(0, self._look_for_token)
 
     # --- the script ---
 
@@ -207,17 +207,20 @@ class KubeGuest:
             return
         if self._identity is not None:
             self._say("joined", "before this boot; the kubelet goes on with its own certificate")
-            self._run_kubelet(self._identity, joined_before=True)
+            self._run_kubelet(self._identity)
         elif self._dials.identity is not None:
             self._later(self._dials.join_s, self._register_otherwise)
         elif _SCRIPT in self._machine.attributes():
-            self._running.is_waiting = True
-            self._later(self._dials.prepare_s, self._look_for_token)
+            self._later(self._dials.prepare_s, self._wait_for_token)
 
     def _register_otherwise(self) -> None:
         assert self._dials.identity is not None
         self._identity = self._dials.identity(self._machine)
-        self._run_kubelet(self._identity, joined_before=False)
+        self._run_kubelet(self._identity)
+
+    def _wait_for_token(self) -> None:
+        self._running.is_waiting = True
+        self._look_for_token()
 
     def _look_for_token(self) -> None:
         boot = self._running
@@ -271,27 +274,24 @@ class KubeGuest:
 
     def _failed(self, data: _JoinData, number: int, failure: JoinFailed) -> None:
         self._say("failed", f"kubeadm join: {failure}")
-        if number < TRIES_PER_TOKEN and self._clock.now() < data.expires:
+        if number == TRIES_PER_TOKEN:
+            self._running.spent_token = data.token
+        elif self._clock.now() < data.expires:
             self._running.later(_TRY_AGAIN_S, lambda: self._try_to_join(data, number + 1))
             return
-        boot = self._running
-        boot.spent_token = data.token
-        boot.is_waiting = True
-        self._look_for_token()
+        self._wait_for_token()
 
     def _joined(self, identity: Identity) -> None:
         self._identity = identity
         self._say("joined", f"{identity.server} as {self._machine.name}")
-        self._run_kubelet(identity, joined_before=False)
+        self._run_kubelet(identity)
 
-    def _run_kubelet(self, identity: Identity, *, joined_before: bool) -> None:
+    def _run_kubelet(self, identity: Identity) -> None:
         plugin_s = None if self._dials.plugin_s is None else self._draw(self._dials.plugin_s)
         habits = Habits(
             ready_s=self._draw(self._dials.ready_s), plugin_s=plugin_s, lease_s=self._dials.lease_s
         )
-        conversation = run_kubelet(
-            identity, self._node(), habits, self._clock.now, joined_before=joined_before
-        )
+        conversation = run_kubelet(identity, self._node(), habits, self._clock.now)
         self._running.converse(conversation, lambda _: None, self._kubelet_failed)
 
     def _kubelet_failed(self, failure: JoinFailed) -> None:

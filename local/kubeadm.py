@@ -478,15 +478,13 @@ def _issued(reply: Reply) -> str | None:
 # --- the kubelet ---
 
 
-def run_kubelet(
-    identity: Identity, node: Node, habits: Habits, now: Now, *, joined_before: bool = False
-) -> Conversation[None]:
+def run_kubelet(identity: Identity, node: Node, habits: Habits, now: Now) -> Conversation[None]:
     """Register the Node and keep it: Ready after a while, chips, heartbeats.
 
     Goes on for ever, or ends when ``habits.lease_s`` is `None` and nothing is left to say.
     """
     kubelet = _Kubelet(identity, node, habits, now)
-    yield from kubelet.register(zero_chips=joined_before)
+    yield from kubelet.register()
     yield Wait(habits.ready_s)
     kubelet.is_ready = True
     yield from kubelet.keep()
@@ -504,23 +502,23 @@ class _Kubelet:
         self._ready_since = now()
         self.is_ready = False
 
-    def register(self, *, zero_chips: bool) -> Conversation[None]:
+    def register(self) -> Conversation[None]:
         """Create the Node; one that exists is taken over, as after a reboot."""
-        if zero_chips and self._node.chips:
-            self._chips = 0  # until the device plugin has registered anew
-        while True:
-            reply = yield from self._api.post("/api/v1/nodes", self._manifest())
-            if _status(reply) == 201:
-                break
-            if _status(reply) == 409:
-                yield from self._api.patch(
-                    self._path, {"metadata": {"labels": dict(self._own_labels())}}
-                )
-                yield from self._send_status()
-                break
-            yield Wait(_RETRY_S)
+        status = 0
+        while status not in (201, 409):
+            status = _status((yield from self._api.post("/api/v1/nodes", self._manifest())))
+            if status not in (201, 409):
+                yield Wait(_RETRY_S)
+        if status == 409:
+            yield from self._take_over()
         annotation = {"kubeadm.alpha.kubernetes.io/cri-socket": _CRI_SOCKET}
         yield from self._api.patch(self._path, {"metadata": {"annotations": annotation}})
+
+    def _take_over(self) -> Conversation[None]:
+        if self._node.chips:
+            self._chips = 0  # a kubelet forgets extended resources until their plugin is back
+        yield from self._api.patch(self._path, {"metadata": {"labels": self._own_labels()}})
+        yield from self._send_status()
 
     def keep(self) -> Conversation[None]:
         """Do each chore when it is due; a chore says in how many seconds it is due again."""

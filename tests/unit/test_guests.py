@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from local.clock import VirtualClock
-from local.guests import Dials, InProcess, KubeGuest
-from local.kubeadm import Bearer, Identity, public_key_pin
+from local.guests import Dials, InProcess, KubeGuest, Mishap
+from local.http import Response
+from local.kubeadm import Bearer, Identity, chips_of, public_key_pin
 from tests.unit.small_cluster import SmallCluster
 
 TOKEN = "abc123.0123456789abcdef"
@@ -181,3 +184,205 @@ def test_a_node_that_joins_by_other_means_uses_its_own_identity() -> None:
     world.cluster.tokens["admin0.0123456789abcdef"] = world.clock.now() + timedelta(days=1)
     world.run_until(world.is_ready)
     assert {call.split()[0] for call in world.cluster.calls} == {"system:bootstrap:admin0"}
+
+
+@pytest.mark.parametrize(
+    "machine_type, chips",
+    [
+        ("tpu7x-standard-4t", 4),
+        ("ct6e-standard-1t", 1),
+        ("ct6e-standard-8t", 8),
+        ("ct6e-standard-4t-tpu", 4),
+        ("n2-standard-4", 0),
+    ],
+)
+def test_the_machine_type_says_how_many_chips_a_vm_has(machine_type: str, chips: int) -> None:
+    assert chips_of(machine_type) == chips
+
+
+@pytest.mark.parametrize(
+    "endpoint, server",
+    [
+        ("10.0.0.2", "10.0.0.2:6443"),
+        ("10.0.0.2:443", "10.0.0.2:443"),
+        ("k8s.example.com", "k8s.example.com:6443"),
+        ("fd00::2", "[fd00::2]:6443"),
+        ("[fd00::2]", "[fd00::2]:6443"),
+        ("[fd00::2]:443", "[fd00::2]:443"),
+    ],
+)
+def test_a_guest_reads_an_endpoint_as_the_script_does(endpoint: str, server: str) -> None:
+    world = World()
+    world.inject(**{"kubeadm-control-plane-ip": endpoint})
+    world.run_until(lambda: "joining" in world.state)
+    assert world.state == f"joining: {server} as {NODE}, try 1 of 2 with this token"
+
+
+# --- it goes wrong ---
+
+
+def test_a_failed_attempt_is_tried_once_more_with_the_same_token() -> None:
+    world = World(Dials(mishaps=(Mishap.KUBEADM_FAILS,)))
+    world.inject()
+    world.run_until(world.is_ready)
+    assert "try 2 of 2" in world.vm.serial
+
+
+def test_after_two_failures_only_another_token_helps() -> None:
+    world = World(Dials(mishaps=(Mishap.KUBEADM_FAILS, Mishap.KUBEADM_FAILS)))
+    world.inject()
+    world.clock.run_for(7200)
+    assert world.state == "waiting: for another token: 2 tries with this one have failed"
+    world.inject(OTHER_TOKEN)
+    world.run_until(world.is_ready)
+
+
+def test_an_attempt_can_come_when_its_token_has_just_expired() -> None:
+    world = World(Dials(mishaps=(Mishap.TOKEN_EXPIRES,)))
+    world.inject()
+    world.run_until(lambda: world.state.startswith("waiting"), timeout_s=4000)
+    assert world.vm.serial.splitlines()[1:] == [
+        "tpu-functions: failed: kubeadm join: error execution phase preflight: unable to fetch the"
+        " kubeadm-config ConfigMap: failed to get config map: Unauthorized",
+        "tpu-functions: waiting: for another token: this one expired at 2026-01-01T01:00:00Z",
+    ]
+
+
+def test_a_token_that_expired_before_the_vm_saw_it_is_not_tried() -> None:
+    world = World()
+    world.inject(**{"kubeadm-join-token-expires": "2020-01-01T00:00:00Z"})
+    world.clock.run_for(3600)
+    assert world.state == "waiting: for another token: this one expired at 2020-01-01T00:00:00Z"
+    assert world.cluster.calls == []
+
+
+def test_by_chance_all_attempts_can_fail() -> None:
+    world = World(Dials(mishap_chance=1.0))
+    world.inject()
+    world.clock.run_for(3600)
+    assert world.cluster.calls == []
+
+
+def test_a_vm_that_was_made_anew_waits_for_its_stale_node_to_go() -> None:
+    world = joined()
+    again = KubeGuest(world.vm, world.clock, InProcess(world.cluster))
+    world.guest.power_off()
+    again.power_on()
+    world.run_until(lambda: "try 2 of 2" in world.vm.serial and "waiting" in world.state)
+    assert f'a Node with name "{NODE}" and status "Ready" already exists' in world.vm.serial
+    del world.cluster.nodes[NODE]
+    world.guest = again
+    world.inject(OTHER_TOKEN)
+    world.run_until(world.is_ready)
+
+
+# --- power ---
+
+
+def test_power_off_silences_the_node() -> None:
+    world = joined()
+    world.guest.power_off()
+    before = len(world.cluster.calls)
+    world.clock.run_for(3600)
+    assert len(world.cluster.calls) == before
+
+
+@pytest.mark.parametrize("seconds", range(0, 60, 5))
+def test_power_off_at_any_time_ends_what_was_under_way(seconds: int) -> None:
+    world = World()
+    world.inject()
+    world.clock.run_for(seconds)
+    world.guest.power_off()
+    before = len(world.cluster.calls)
+    world.clock.run_for(1200)
+    assert len(world.cluster.calls) == before
+    world.guest.power_on()
+    world.run_until(world.is_ready)
+
+
+def test_a_joined_vm_that_reboots_goes_on_with_its_certificate() -> None:
+    world = joined()
+    world.guest.power_off()
+    world.cluster.tokens.clear()
+    before = len(world.cluster.calls)
+    world.guest.power_on()
+    world.run_until(lambda: world.chips() == ("0", "0"))
+    world.run_until(lambda: world.chips() == ("4", "4"))
+    users = {call.split()[0] for call in world.cluster.calls[before:]}
+    assert users == {f"system:node:{NODE}"}
+
+
+def test_a_node_that_was_deleted_while_its_vm_was_off_is_registered_anew() -> None:
+    world = joined()
+    world.guest.power_off()
+    world.cluster.nodes.clear()
+    world.guest.power_on()
+    world.run_until(world.is_ready)
+
+
+def test_a_running_kubelet_does_not_register_a_deleted_node_again() -> None:
+    world = joined()
+    world.cluster.nodes.clear()
+    world.clock.run_for(3600)
+    assert world.cluster.nodes == {}
+
+
+# --- the kubelet ---
+
+
+def test_the_kubelet_renews_its_lease_as_often_as_it_is_told() -> None:
+    world = joined(Dials(lease_s=20.0))
+    world.cluster.calls.clear()
+    world.clock.run_for(200)
+    renewals = [call for call in world.cluster.calls if "PUT" in call]
+    assert len(renewals) == 10
+    assert world.cluster.leases[NODE]["spec"]["leaseDurationSeconds"] == 40
+
+
+def test_a_silent_kubelet_has_nothing_more_to_say() -> None:
+    world = joined(Dials(lease_s=None))
+    world.cluster.calls.clear()
+    world.clock.run_for(86400)
+    assert (world.cluster.calls, world.cluster.leases) == ([], {})
+
+
+def test_the_status_comes_again_every_five_minutes() -> None:
+    world = joined()
+    world.cluster.calls.clear()
+    world.clock.run_for(3000)
+    assert sum(call.endswith("/status") for call in world.cluster.calls) == 10
+
+
+def test_an_api_server_that_is_away_is_asked_again() -> None:
+    world = World()
+    world.cluster.answers["POST /api/v1/nodes"] = Response(503)
+    world.inject()
+    world.clock.run_for(300)
+    world.cluster.answers.clear()
+    world.run_until(world.is_ready)
+
+
+def test_without_the_device_plugin_there_are_no_chips() -> None:
+    world = World(Dials(plugin_s=None))
+    world.inject()
+    world.clock.run_for(3600)
+    assert world.is_ready()
+    assert world.chips() == (None, None)
+
+
+def test_the_device_plugin_comes_with_the_accelerator_label() -> None:
+    script = SCRIPT.replace(",cloud.google.com/gke-tpu-accelerator=tpu7x", "")
+    world = World(metadata={"startup-script": script})
+    world.inject()
+    world.clock.run_for(3600)
+    assert world.chips() == (None, None)
+    world.node["metadata"]["labels"]["cloud.google.com/gke-tpu-accelerator"] = "tpu7x"
+    world.run_until(lambda: world.chips() == ("4", "4"), timeout_s=30)
+
+
+def test_what_happens_when_is_the_same_for_the_same_random_numbers() -> None:
+    def life() -> list[str]:
+        world = joined()
+        return [f"{world.clock.now()}", *world.cluster.calls[-3:], world.vm.serial]
+
+    assert life() == life()
