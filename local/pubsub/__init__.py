@@ -1,5 +1,11 @@
 """An embedded Pub/Sub: push and pull, at least once, with retries, dead letters and filters.
 
-`core.PubSub` is the service without a transport, on a `local.clock.Clock`; `server` puts gRPC in
-front of it, as google-cloud-pubsub speaks it, and `push` carries pushes over HTTP.
+`PubSub` is the service without a transport, on a `local.clock.Clock`; `local.pubsub.server` puts
+gRPC in front of it, as google-cloud-pubsub speaks it, and `local.pubsub.push` carries pushes over
+HTTP.
 """
+
+from local.pubsub.core import PubSub
+from local.pubsub.subscription import Dials
+
+__all__ = ["Dials", "PubSub"]

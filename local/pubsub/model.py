@@ -51,7 +51,7 @@ class PushIdentity:
 
 @dataclass(frozen=True)
 class PushConfig:
-    """Where messages are pushed to, and as whom."""
+    """Where messages are pushed to, and as whom; what an endpoint means is the pusher's business."""
 
     endpoint: str
     identity: PushIdentity | None = None
@@ -186,8 +186,6 @@ def _subscription_refusals(config: SubscriptionConfig) -> Iterator[str]:
     for name, value, low, high in ranges:
         if not low <= value <= high:
             yield f"The value for {name} is {value:.10g}; it must be {low:.10g} to {high:.10g}."
-    if config.push and not config.push.endpoint.startswith(("http://", "https://")):
-        yield f"Invalid push endpoint given (endpoint={config.push.endpoint})."
     if len(config.filter.encode()) > MAX_FILTER_BYTES:
         yield f"The filter is longer than {MAX_FILTER_BYTES} bytes."
     try:

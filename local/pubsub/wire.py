@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.pubsub_v1 import types
 
 from local.pubsub.core import DELETED_TOPIC
-from local.pubsub.errors import Unimplemented
+from local.pubsub.errors import InvalidArgument, Unimplemented
 from local.pubsub.model import (
     DeadLetterPolicy,
     PushConfig,
@@ -61,12 +61,14 @@ def parse_subscription(wire: types.Subscription) -> SubscriptionConfig:
 def parse_push(wire: types.PushConfig) -> PushConfig | None:
     """Where to push to; a config without an endpoint means pulling.
 
-    Raises `Unimplemented` for unwrapped pushes.
+    Raises `Unimplemented` for unwrapped pushes and `InvalidArgument` for other than HTTP.
     """
     if "no_wrapper" in wire:
         raise Unimplemented("The embedded Pub/Sub has no no_wrapper.")
     if not wire.push_endpoint:
         return None
+    if not wire.push_endpoint.startswith(("http://", "https://")):
+        raise InvalidArgument(f"Invalid push endpoint given (endpoint={wire.push_endpoint}).")
     email, audience = wire.oidc_token.service_account_email, wire.oidc_token.audience
     return PushConfig(wire.push_endpoint, PushIdentity(email, audience) if email else None)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local.pubsub.errors import AlreadyExists, InvalidArgument, NotFound
-from local.pubsub.model import DeadLetterPolicy, PushConfig, RetryPolicy, SubscriptionConfig
+from local.pubsub.model import DeadLetterPolicy, RetryPolicy, SubscriptionConfig
 from tests.unit.pubsub.service import DEAD, SUBSCRIPTION, TOPIC, Service
 
 CONFIG = SubscriptionConfig(SUBSCRIPTION, TOPIC)
@@ -85,11 +85,6 @@ SETTINGS: list[Any] = [
         id="many attempts",
     ),
     pytest.param(
-        replace(CONFIG, push=PushConfig("ftp://a.b/")),
-        "Invalid push endpoint given (endpoint=ftp://a.b/).",
-        id="no HTTP",
-    ),
-    pytest.param(
         replace(CONFIG, filter="attributes:" + "k" * 256),
         "The filter is longer than 256 bytes.",
         id="a long filter",
@@ -109,12 +104,6 @@ def test_settings_out_of_their_range_are_refused(
     with pytest.raises(InvalidArgument) as refusal:
         service.pubsub.create_subscription(config)
     assert str(refusal.value) == message
-
-
-def test_a_push_config_that_is_changed_is_checked_too(service: Service) -> None:
-    service.subscribe()
-    with pytest.raises(InvalidArgument, match="Invalid push endpoint given"):
-        service.pubsub.modify_push_config(SUBSCRIPTION, PushConfig("ftp://a.b/"))
 
 
 Act = Callable[[Service], object]

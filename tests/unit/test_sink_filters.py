@@ -1,0 +1,141 @@
+"""Which audit log entry wakes which step: the sinks' filters against entries as GCE writes them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.logging_query import MAX_CHARACTERS, QueryError
+from local.sinks import Sinks
+
+ROOT = Path(__file__).parents[2]
+FILTERS = {
+    path.stem: path.read_text() for path in (ROOT / "infra" / "terraform" / "filters").glob("*.txt")
+}
+ENTRIES: dict[str, Any] = {
+    row["name"]: row
+    for row in map(
+        json.loads, (ROOT / "tests" / "data" / "audit-log-entries.jsonl").read_text().splitlines()
+    )
+}
+
+# Entries that pass a filter though they concern nobody; the step looks, and sees that.
+EXCESS = {
+    "other-project-mig": ("create_resources", "a sink sees the entries of its own project only"),
+    "other-zone-same-name": ("inject_token", "a filter does not know which groups exist where"),
+    "same-prefix-hand-made-vm": ("inject_token", "the name is right; only the group's list tells"),
+}
+
+
+def find_steps(entry: Mapping[str, Any]) -> list[str]:
+    return Sinks(FILTERS, lambda *_: None).find_steps(entry)
+
+
+def changed(name: str, **payload: Any) -> dict[str, Any]:
+    """An entry of the file with other fields in its payload."""
+    entry: dict[str, Any] = copy.deepcopy(ENTRIES[name]["entry"])
+    entry["protoPayload"] |= payload
+    return entry
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_entry_wakes_the_step_that_it_concerns_and_no_other(name: str) -> None:
+    row = ENTRIES[name]
+    expected = EXCESS[name][0] if name in EXCESS else row["wakes"]
+    assert find_steps(row["entry"]) == ([] if expected == "none" else [expected])
+
+
+def test_the_excess_is_still_excess() -> None:
+    assert {ENTRIES[name]["wakes"] for name in EXCESS} == {"none"}
+
+
+def test_each_step_that_looks_at_gce_has_a_filter() -> None:
+    assert set(FILTERS) == {"create_resources", "inject_token", "label_node", "tear_down"}
+
+
+@pytest.mark.parametrize("step", FILTERS)
+def test_a_filter_fits_into_a_sink(step: str) -> None:
+    assert len(FILTERS[step]) < MAX_CHARACTERS
+    assert "${" not in FILTERS[step]
+
+
+def test_a_failed_insert_of_a_vm_goes_to_who_reads_failures() -> None:
+    entry = changed("vm-insert-by-group-last", status={"code": 8, "message": "STOCKOUT"})
+    assert find_steps(entry | {"severity": "ERROR"}) == ["create_resources"]
+
+
+@pytest.mark.parametrize("version", ["v1.", "beta.", "alpha.", ""])
+def test_the_version_of_the_api_does_not_matter(version: str) -> None:
+    entry = changed("mig-insert-last", methodName=f"{version}compute.instanceGroupManagers.insert")
+    assert find_steps(entry) == ["create_resources"]
+
+
+VM = "projects/my-project/zones/us-central1-c/instances/"
+NAMES: list[Any] = [
+    pytest.param("tng-s-1a2b3c4d-x7k2", ["inject_token"], id="the shortest name"),
+    pytest.param(f"tng-{'s' * 45}-1a2b3c4d-x7k2", ["inject_token"], id="the longest name"),
+    pytest.param("tng-s-1a2b3c4g-x7k2", [], id="no hexadecimal digit"),
+    pytest.param("tng-s-1a2b3c4-x7k2", [], id="seven digits"),
+    pytest.param("tng-s-1a2b3c4d-x7k", [], id="three characters"),
+    pytest.param("tng-s-1a2b3c4d-x7k2-x", [], id="more at the end"),
+    pytest.param("tng-s-1a2b3c4d", [], id="no member of a group"),
+    pytest.param("my-tng-s-1a2b3c4d-x7k2", [], id="more in front"),
+    pytest.param("tng--1a2b3c4d-x7k2", [], id="no group"),
+]
+
+
+@pytest.mark.parametrize("name,steps", NAMES)
+def test_only_names_that_a_group_of_ours_gives_its_vms_pass(name: str, steps: list[str]) -> None:
+    assert find_steps(changed("vm-insert-by-group-last", resourceName=VM + name)) == steps
+
+
+METHODS: list[Any] = [
+    pytest.param("mig-patch-last", "compute.instanceGroupManagers.recreateInstances", True),
+    pytest.param("mig-patch-last", "compute.instanceGroupManagers.setInstanceTemplate", True),
+    pytest.param("mig-patch-last", "compute.instanceGroupManagers.listManagedInstances", False),
+    pytest.param("mig-patch-last", "compute.regionInstanceGroupManagers.patch", False),
+    pytest.param("vm-start-last", "compute.instances.startWithEncryptionKey", False),
+    pytest.param("vm-stop-last", "compute.instances.deleteAccessConfig", False),
+    pytest.param("template-delete-last", "compute.regionInstanceTemplates.delete", True),
+    pytest.param("sys-preempted", "compute.instances.instanceManagerHaltForRestart", True),
+    pytest.param("sys-preempted", "compute.instances.migrateOnHostMaintenance", False),
+]
+
+
+@pytest.mark.parametrize("name,method,passes", METHODS, ids=lambda value: str(value))
+def test_a_method_is_matched_whole(name: str, method: str, passes: bool) -> None:
+    expected = [ENTRIES[name]["wakes"]] if passes else []
+    assert find_steps(changed(name, methodName=method)) == expected
+
+
+def test_a_system_event_is_not_taken_from_the_log_of_what_people_do() -> None:
+    entry = changed("sys-preempted")
+    assert find_steps(entry | {"logName": ENTRIES["vm-stop-last"]["entry"]["logName"]}) == []
+
+
+def test_a_sink_publishes_the_entry_with_its_time_as_the_sole_attribute() -> None:
+    published: list[Any] = []
+    sinks = Sinks(FILTERS, lambda *message: published.append(message))
+    entry = ENTRIES["mig-insert-last"]["entry"]
+    sinks.on_log_entry(entry)
+    ((step, data, attributes),) = published
+    assert (step, json.loads(data)) == ("create_resources", entry)
+    assert attributes == {"logging.googleapis.com/timestamp": entry["timestamp"]}
+
+
+def test_an_entry_that_passes_two_filters_is_published_twice() -> None:
+    published: list[Any] = []
+    both = {"a": "operation.last=true", "b": "operation.last=true", "c": "operation.last=false"}
+    sinks = Sinks(both, lambda *message: published.append(message))
+    sinks.on_log_entry(ENTRIES["mig-insert-last"]["entry"])
+    assert [step for step, _, _ in published] == ["a", "b"]
+
+
+def test_a_filter_that_is_no_query_is_found_out_at_once() -> None:
+    with pytest.raises(QueryError):
+        Sinks({"a": "operation.last="}, lambda *_: None)
