@@ -1,0 +1,236 @@
+"""The cluster's certificate authority: signs servers, clients and kubelets, and knows its own."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import ssl
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from local.kube.users import User
+
+_CA_LIFE = timedelta(days=3650)
+_CERTIFICATE_LIFE = timedelta(days=365)
+_BACKDATE = timedelta(minutes=5)
+"""Clocks differ; kube-controller-manager backdates what it signs by as much."""
+
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A certificate and its private key, both in PEM."""
+
+    certificate_pem: str
+    key_pem: str
+
+
+class CertificateAuthority:
+    """A CA with an EC P-256 key. Made with `create`, or loaded from what was kept."""
+
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+        self._certificate = certificate
+        self._key = key
+
+    @classmethod
+    def create(cls, now: datetime, name: str = "kubernetes") -> CertificateAuthority:
+        """A new CA that is valid from ``now`` on for ten years."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        certificate = (
+            _builder(subject, subject, key.public_key(), now, _CA_LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_key_usage(ca=True), critical=True)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
+            .sign(key, hashes.SHA256())
+        )
+        return cls(certificate, key)
+
+    @classmethod
+    def load(cls, kept: KeyPair) -> CertificateAuthority:
+        """A CA that was kept. Raises `ValueError` for what is no EC key or no certificate."""
+        key = load_pem_private_key(kept.key_pem.encode(), password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise ValueError("the CA's key must be an EC key")
+        return cls(x509.load_pem_x509_certificate(kept.certificate_pem.encode()), key)
+
+    def keep(self) -> KeyPair:
+        """What `load` needs. Holds the private key: to be written for the owner's eyes only."""
+        return KeyPair(self.certificate_pem, _render_key(self._key))
+
+    @property
+    def certificate_pem(self) -> str:
+        """The CA certificate."""
+        return _render_certificate(self._certificate)
+
+    @property
+    def public_key_hash(self) -> str:
+        """The pin for ``kubeadm join``: ``sha256:`` and the hash of the public key's DER form."""
+        der = self._certificate.public_key().public_bytes(
+            Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+        )
+        return f"sha256:{hashlib.sha256(der).hexdigest()}"
+
+    def issue_server(self, hosts: Iterable[str], now: datetime) -> KeyPair:
+        """A serving certificate for host names and IP addresses."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
+        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+        certificate = (
+            self._leaf(
+                subject, key.public_key(), now, _CERTIFICATE_LIFE, ExtendedKeyUsageOID.SERVER_AUTH
+            )
+            .add_extension(names, critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        return KeyPair(_render_certificate(certificate), _render_key(key))
+
+    def issue_client(self, user: User, now: datetime) -> KeyPair:
+        """A client certificate: the user's name as CN, the groups as O."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name(
+            [
+                *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in user.groups),
+                x509.NameAttribute(NameOID.COMMON_NAME, user.name),
+            ]
+        )
+        return KeyPair(
+            self.sign_client(subject, key.public_key(), now, _CERTIFICATE_LIFE), _render_key(key)
+        )
+
+    def sign_client(
+        self, subject: x509.Name, public_key: PublicKey, now: datetime, life: timedelta
+    ) -> str:
+        """A client certificate in PEM for somebody else's key."""
+        leaf = self._leaf(subject, public_key, now, life, ExtendedKeyUsageOID.CLIENT_AUTH)
+        return _render_certificate(leaf.sign(self._key, hashes.SHA256()))
+
+    def _leaf(
+        self,
+        subject: x509.Name,
+        public_key: PublicKey,
+        now: datetime,
+        life: timedelta,
+        usage: x509.ObjectIdentifier,
+    ) -> x509.CertificateBuilder:
+        issuer_key = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+        return (
+            _builder(subject, self._certificate.subject, public_key, now, life)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(ca=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_key.value),
+                critical=False,
+            )
+        )
+
+    def find_user(self, der: bytes, now: datetime) -> User | None:
+        """The user whose client certificate this is, if this CA has signed it and it is valid."""
+        certificate = x509.load_der_x509_certificate(der)
+        if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+            return None
+        if not self._has_signed(certificate) or not _is_for_clients(certificate):
+            return None
+        names = _attributes(certificate.subject, NameOID.COMMON_NAME)
+        groups = _attributes(certificate.subject, NameOID.ORGANIZATION_NAME)
+        return User(names[0], tuple(groups)) if names else None
+
+    def _has_signed(self, certificate: x509.Certificate) -> bool:
+        try:
+            certificate.verify_directly_issued_by(self._certificate)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
+    def server_context(self, hosts: Sequence[str], now: datetime) -> ssl.SSLContext:
+        """TLS for `local.web.serve`: a fresh serving certificate, client certificates optional."""
+        pair = self.issue_server(hosts, now)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.load_verify_locations(cadata=self.certificate_pem)
+        with tempfile.TemporaryDirectory() as directory:  # ssl reads keys from files only
+            both = Path(directory, "server.pem")
+            both.touch(mode=0o600)
+            both.write_text(pair.certificate_pem + pair.key_pem, encoding="ascii")
+            context.load_cert_chain(both)
+        return context
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: PublicKey,
+    now: datetime,
+    life: timedelta,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATE)
+        .not_valid_after(now + life)
+    )
+
+
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_encipherment=not ca,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _is_for_clients(certificate: x509.Certificate) -> bool:
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+    return ExtendedKeyUsageOID.CLIENT_AUTH in usage
+
+
+def _attributes(name: x509.Name, oid: x509.ObjectIdentifier) -> list[str]:
+    return [str(attribute.value) for attribute in name.get_attributes_for_oid(oid)]
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _render_certificate(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(Encoding.PEM).decode("ascii")
+
+
+def _render_key(key: ec.EllipticCurvePrivateKey) -> str:
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return pem.decode("ascii")

@@ -1,0 +1,489 @@
+"""The verbs over HTTP: from a request to `Resources`, and back to bytes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from local.clock import Clock
+from local.http import JSON, Request, Response
+from local.kube import errors
+from local.kube.bodies import Body, content_type, read_object, read_patch
+from local.kube.dials import Dials
+from local.kube.kinds import Document, Kind, Version
+from local.kube.patches import json_patch, merge_patch, strategic_merge
+from local.kube.render import Page, View, negotiate
+from local.kube.requests import RequestInfo, is_true
+from local.kube.resources import Deletion, Options, Outcome, Resources, strict_decoding_error
+from local.kube.reviews import Reviews
+from local.kube.selectors import parse_field_selector, parse_label_selector
+from local.kube.store import Key, Record
+from local.kube.users import User
+from local.kube.watch import INITIAL_EVENTS_END, WatchHub, WatchRequest, WatchStream
+
+APPLY = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+_PATCH_TYPES = (JSON_PATCH, MERGE, APPLY)
+
+_MIN_WATCH_S = 1800
+"""A watch that names no time-out ends after 30 to 60 minutes (documented)."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request for a resource, with all that has been found out about it."""
+
+    request: Request
+    info: RequestInfo
+    user: User
+    kind: Kind
+    version: Version
+
+    @property
+    def key(self) -> Key:
+        """The key of the object that the URL names."""
+        return (self.info.namespace if self.kind.namespaced else ""), self.info.name
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that the URL names, or the empty string for all."""
+        return self.info.namespace if self.kind.namespaced else ""
+
+
+class Handlers:
+    """One method per verb."""
+
+    def __init__(
+        self,
+        resources: Resources,
+        reviews: Reviews,
+        hub: WatchHub,
+        clock: Clock,
+        random: Random,
+        dials: Dials,
+    ) -> None:
+        self._resources = resources
+        self._reviews = reviews
+        self._hub = hub
+        self._clock = clock
+        self._random = random
+        self._dials = dials
+        self._verbs: dict[str, Callable[[Call], Response]] = {
+            "get": self._get,
+            "list": self._list,
+            "watch": self._watch,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+
+    def handle(self, request: Request, info: RequestInfo, user: User) -> Response:
+        """Answer a request for a resource. Raises what there is to refuse."""
+        kind = self._resources.catalogue.find(info.group, info.resource)
+        version = None if kind is None else kind.versions.get(info.version)
+        if kind is None or version is None or not _is_in_scope(kind, info):
+            raise errors.UnknownPath
+        if info.subresource:
+            if info.subresource not in version.subresources:
+                raise errors.UnknownPath
+            allowed = version.subresources[info.subresource]
+        else:
+            allowed = kind.verbs
+        if info.verb not in allowed or (info.verb == "create" and not _may_create(kind, info)):
+            raise errors.method_not_allowed()
+        return self._verbs[info.verb](Call(request, info, user, kind, version))
+
+    def _view(self, call: Call) -> View:
+        form = negotiate(call.request.headers.get("accept", ""))
+        include = call.request.argument("includeObject", "Metadata")
+        return View(call.kind, call.version, form, include, self._clock)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _get(self, call: Call) -> Response:
+        self._check_not_from_the_future(call)
+        record = self._resources.get(call.kind, call.key)
+        return _respond(self._view(call).one(record))
+
+    def _check_not_from_the_future(self, call: Call) -> int:
+        asked = _revision_argument(call)
+        current = self._resources.store.revision
+        if asked > current:
+            raise errors.too_large_resource_version(asked, current)
+        return asked
+
+    def _list(self, call: Call) -> Response:
+        match = call.request.argument("resourceVersionMatch")
+        token = call.request.argument("continue")
+        if call.request.argument("sendInitialEvents"):
+            raise _bad_list("sendInitialEvents", "sendInitialEvents is forbidden for list")
+        if match and not call.request.argument("resourceVersion"):
+            raise _bad_list(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            )
+        if token:
+            if call.request.argument("resourceVersion") not in ("", "0"):
+                raise errors.bad_request(
+                    "specifying resource version is not allowed when using continue"
+                )
+            revision, start = _read_token(token)
+            return self._list_at(call, revision, start)
+        asked = self._check_not_from_the_future(call)
+        exact = match == "Exact" or (bool(call.request.argument("limit")) and not match)
+        if asked and exact:
+            return self._list_at(call, asked, None)
+        records = self._resources.store.records(call.kind.resource, call.namespace)
+        return self._page(call, records, self._resources.store.revision, None)
+
+    def _list_at(self, call: Call, revision: int, start: Key | None) -> Response:
+        records = self._resources.store.records_at(call.kind.resource, revision, call.namespace)
+        return self._page(call, records, revision, start)
+
+    def _page(
+        self, call: Call, records: list[Record], revision: int, start: Key | None
+    ) -> Response:
+        matches = _matcher(call)
+        selected = [
+            record
+            for record in records
+            if (start is None or record.key > start) and matches(record)
+        ]
+        limit = int(call.request.argument("limit") or 0)
+        view = self._view(call)
+        if not limit or len(selected) <= limit:
+            return _respond(view.page(Page(selected, revision)))
+        selecting = call.request.argument("labelSelector") or call.request.argument("fieldSelector")
+        page = Page(
+            selected[:limit],
+            revision,
+            _write_token(revision, selected[limit - 1].key),
+            None if selecting else len(selected) - limit,
+        )
+        return _respond(view.page(page))
+
+    def _watch(self, call: Call) -> Response:
+        request = call.request
+        initial = is_true(request, "sendInitialEvents")
+        _check_watch_arguments(request, initial=initial)
+        asked = _revision_argument(call)
+        view = self._view(call)
+        store = self._resources.store
+        now_only = request.argument("sendInitialEvents") == "false" and not asked
+        since = store.revision if now_only else asked
+
+        def bookmark(ends_initial: bool) -> Document:
+            annotations = {INITIAL_EVENTS_END: "true"} if ends_initial else {}
+            return view.bookmark(store.revision, annotations)
+
+        watch = WatchRequest(
+            resource=call.kind.resource,
+            namespace=call.namespace,
+            since=None if initial or not since else since,
+            matches=_matcher(call),
+            render=view.events(),
+            bookmark=bookmark,
+            bookmarks=is_true(request, "allowWatchBookmarks"),
+            mark_initial_end=initial and is_true(request, "allowWatchBookmarks"),
+            timeout_s=float(request.argument("timeoutSeconds") or self._draw_timeout_s()),
+            bookmark_interval_s=self._dials.bookmark_interval_s,
+        )
+        stream = WatchStream(store, self._clock, watch, self._hub)
+        return Response(200, {"Content-Type": JSON}, stream=stream)
+
+    def _draw_timeout_s(self) -> float:
+        return _MIN_WATCH_S * (1 + self._random.random())
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def _create(self, call: Call) -> Response:
+        body = read_object(call.request)
+        if call.info.subresource == "eviction":
+            return self._evict(call, body.document)
+        if call.kind.virtual:
+            answer = self._reviews.answer(call.kind, call.user, body.document)
+            return Response.of_json(answer, 201)
+        options, doubled = _read_options(call, "CreateOptions", body)
+        outcome = self._resources.create(
+            call.kind, call.version, call.namespace, body.document, call.user, options
+        )
+        return self._respond_outcome(call, outcome, doubled)
+
+    def _evict(self, call: Call, eviction: Document) -> Response:
+        wishes = eviction.get("deleteOptions") or {}
+        self._resources.delete(call.kind, call.key, call.user, wishes)
+        return Response.of_json(
+            {
+                "kind": "Status",
+                "apiVersion": "v1",
+                "metadata": {},
+                "status": "Success",
+                "code": 201,
+            },
+            201,
+        )
+
+    def _update(self, call: Call) -> Response:
+        body = read_object(call.request)
+        options, doubled = _read_options(call, "UpdateOptions", body)
+        outcome = self._resources.update(
+            call.kind,
+            call.version,
+            call.key,
+            body.document,
+            call.user,
+            options,
+            call.info.subresource,
+        )
+        return self._respond_outcome(call, outcome, doubled)
+
+    def _patch(self, call: Call) -> Response:
+        media_type = content_type(call.request)
+        if media_type == APPLY:
+            return self._apply(call)
+        if media_type == STRATEGIC and call.kind.custom:
+            raise errors.unsupported_media_type(_PATCH_TYPES)
+        patch = _PATCHES.get(media_type)
+        if patch is None:
+            raise errors.unsupported_media_type((*_PATCH_TYPES, STRATEGIC))
+        options, doubled = _read_options(call, "PatchOptions")
+        if call.request.argument("force"):
+            raise _bad_options("PatchOptions", "force", "may not be specified for non-apply patch")
+        record = self._resources.get(call.kind, call.key)
+        present = json.loads(self._plain(call, record))
+        patched = patch(present, read_patch(call.request.body), call.version)
+        if not isinstance(patched, dict):
+            raise errors.bad_request("error decoding patch: the result is not an object")
+        outcome = self._resources.replace(
+            call.kind,
+            call.version,
+            record,
+            patched,
+            call.user,
+            options,
+            call.info.subresource,
+        )
+        return self._respond_outcome(call, outcome, doubled)
+
+    def _plain(self, call: Call, record: Record) -> bytes:
+        return View(call.kind, call.version, "", "", self._clock).one(record)
+
+    def _apply(self, call: Call) -> Response:
+        applied = read_patch(call.request.body)
+        if not isinstance(applied, dict):
+            raise errors.bad_request("error decoding patch: the body is not an object")
+        options, doubled = _read_options(call, "PatchOptions", Body(applied))
+        if not call.request.argument("fieldManager"):
+            raise errors.invalid(
+                "PatchOptions.meta.k8s.io",
+                "",
+                [errors.required("fieldManager", "is required for apply patch")],
+            )
+        _check_applied(call, applied)
+        outcome = self._resources.apply(
+            call.kind,
+            call.version,
+            call.key,
+            applied,
+            call.user,
+            options,
+            call.info.subresource,
+        )
+        return self._respond_outcome(call, outcome, doubled)
+
+    def _respond_outcome(self, call: Call, outcome: Outcome, doubled: tuple[str, ...]) -> Response:
+        response = _respond(self._view(call).one(outcome.record), 201 if outcome.created else 200)
+        warnings = [*doubled, *outcome.warnings]
+        if warnings:
+            response.headers["Warning"] = ", ".join(
+                f"299 - {json.dumps(text)}" for text in warnings
+            )
+        return response
+
+    # -- deleting ---------------------------------------------------------------------------------
+
+    def _delete(self, call: Call) -> Response:
+        deletion = self._resources.delete(call.kind, call.key, call.user, _read_wishes(call))
+        if not deletion.gone:
+            return _respond(self._view(call).one(deletion.record))
+        return Response.of_json(_success(call.kind, deletion))
+
+    def _delete_collection(self, call: Call) -> Response:
+        wishes = _read_wishes(call)
+        matches = _matcher(call)
+        records = self._resources.store.records(call.kind.resource, call.namespace)
+        chosen = [record for record in records if matches(record)]
+        for record in chosen:
+            self._resources.delete(call.kind, record.key, call.user, wishes)
+        page = Page(chosen, self._resources.store.revision)
+        return _respond(self._view(call).page(page))
+
+
+def _respond(body: bytes, status: int = 200) -> Response:
+    return Response(status, {"Content-Type": JSON}, body)
+
+
+def _is_in_scope(kind: Kind, info: RequestInfo) -> bool:
+    if not kind.namespaced:
+        return not info.namespace or kind.resource == "namespaces"
+    return bool(info.namespace) or not info.name or info.verb in ("list", "watch")
+
+
+def _may_create(kind: Kind, info: RequestInfo) -> bool:
+    return bool(info.namespace) or not kind.namespaced
+
+
+def _success(kind: Kind, deletion: Deletion) -> Document:
+    details = {
+        "name": deletion.record.key[1],
+        "group": kind.group,
+        "kind": kind.plural,
+        "uid": deletion.record.metadata["uid"],
+    }
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {name: value for name, value in details.items() if value},
+    }
+
+
+def _check_applied(call: Call, applied: Document) -> None:
+    for name in ("apiVersion", "kind"):
+        if not applied.get(name):
+            raise errors.bad_request(f"{name} must be set in an apply patch")
+    meta = applied.get("metadata") or {}
+    if meta.get("managedFields"):
+        raise errors.bad_request("metadata.managedFields must be nil")
+    if (meta.get("name") or call.info.name) != call.info.name:
+        raise errors.bad_request(
+            f"the name of the object ({meta['name']}) does not match the name on the URL "
+            f"({call.info.name})"
+        )
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+
+def _matcher(call: Call) -> Callable[[Record], bool]:
+    labels = call.request.argument("labelSelector")
+    fields = call.request.argument("fieldSelector")
+    if not labels and not fields:
+        return lambda record: True  # noqa: ARG005
+    by_labels = parse_label_selector(labels)
+    by_fields = parse_field_selector(fields, call.version.selectable)
+    return lambda record: (
+        by_labels.matches(record.metadata.get("labels")) and by_fields.matches(record.document)
+    )
+
+
+def _revision_argument(call: Call) -> int:
+    text = call.request.argument("resourceVersion")
+    if text and not text.isdecimal():
+        raise errors.bad_request(f'invalid resource version "{text}"')
+    return int(text or 0)
+
+
+def _bad_options(kind: str, field: str, why: str) -> errors.ApiError:
+    return errors.invalid(f"{kind}.meta.k8s.io", "", [errors.forbidden_field(field, why)])
+
+
+def _bad_list(field: str, why: str) -> errors.ApiError:
+    return _bad_options("ListOptions", field, why)
+
+
+def _check_watch_arguments(request: Request, *, initial: bool) -> None:
+    match = request.argument("resourceVersionMatch")
+    if match and not request.argument("sendInitialEvents"):
+        raise _bad_list(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        )
+    if initial and match != "NotOlderThan":
+        raise _bad_list(
+            "resourceVersionMatch",
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        )
+
+
+_VALIDATIONS = ("Ignore", "Warn", "Strict")
+
+
+def _read_options(
+    call: Call, options_kind: str, body: Body | None = None
+) -> tuple[Options, tuple[str, ...]]:
+    """The write's options, and what to warn of doubled fields. Raises 400 and 422."""
+    request = call.request
+    validation = request.argument("fieldValidation") or "Warn"
+    if validation not in _VALIDATIONS:
+        wrong = errors.invalid_value(
+            "fieldValidation", validation, 'allowed values are "", Ignore, Warn, Strict'
+        )
+        raise errors.invalid(f"{options_kind}.meta.k8s.io", "", [wrong])
+    options = Options(
+        request.argument("fieldManager")
+        or request.headers.get("user-agent", "unknown").partition("/")[0],
+        _read_dry_run(request.query.get("dryRun", []), options_kind),
+        validation,
+        is_true(request, "force"),
+    )
+    doubled = tuple(f'duplicate field "{path}"' for path in (body.doubled if body else ()))
+    if doubled and validation == "Strict":
+        raise strict_decoding_error(call.kind, call.version, doubled)
+    return options, () if validation == "Ignore" else doubled
+
+
+def _read_dry_run(values: list[str], options_kind: str) -> bool:
+    for value in values:
+        if value != "All":
+            wrong = errors.not_supported("dryRun", value, ["All"])
+            raise errors.invalid(f"{options_kind}.meta.k8s.io", "", [wrong])
+    return bool(values)
+
+
+def _read_wishes(call: Call) -> dict[str, Any]:
+    """DeleteOptions from the body or, where it says nothing, from the query."""
+    wishes = dict(read_object(call.request).document) if call.request.body else {}
+    for name in ("propagationPolicy", "gracePeriodSeconds"):
+        if call.request.argument(name):
+            wishes.setdefault(name, call.request.argument(name))
+    dry_run = [*(wishes.get("dryRun") or ()), *call.request.query.get("dryRun", [])]
+    wishes["dryRun"] = _read_dry_run(dry_run, "DeleteOptions")
+    policy = wishes.get("propagationPolicy") or "Background"
+    if policy not in ("Background", "Foreground", "Orphan"):
+        wrong = errors.not_supported(
+            "propagationPolicy", policy, ["Foreground", "Background", "Orphan"]
+        )
+        raise errors.invalid("DeleteOptions.meta.k8s.io", "", [wrong])
+    return wishes
+
+
+def _write_token(revision: int, last: Key) -> str:
+    token = {"v": "meta.k8s.io/v1", "rv": revision, "start": "/".join(last)}
+    return base64.urlsafe_b64encode(json.dumps(token).encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[int, Key]:
+    try:
+        read = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        namespace, _, name = read["start"].partition("/")
+        return int(read["rv"]), (namespace, name)
+    except (ValueError, KeyError, TypeError, binascii.Error) as error:
+        raise errors.bad_request(f"continue key is not valid: {error}") from error
+
+
+_PATCHES: dict[str, Callable[[Document, Any, Version], Any]] = {
+    JSON_PATCH: lambda document, patch, _: json_patch(document, patch),
+    MERGE: lambda document, patch, _: merge_patch(document, patch),
+    STRATEGIC: lambda document, patch, version: strategic_merge(document, patch, version.schema),
+}

@@ -1,0 +1,234 @@
+"""The kinds that are served, as rows: the built-in ones from ``builtin.yaml``, others from CRDs.
+
+Everything that tells one kind from another is in a `Kind`; the code that stores, validates, prints
+and discovers objects knows no kind by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from local.kube.schema import Schema
+
+Document = dict[str, Any]
+"""An object, or a part of one, in JSON form."""
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_TYPES: dict[str, Document] = {
+    "string": {"type": "string"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "boolean": {"type": "boolean"},
+    "time": {"type": "string", "format": "date-time"},
+    "microTime": {"type": "string", "format": "date-time"},
+    "bytes": {"type": "string", "format": "byte"},
+    "quantity": {"x-kubernetes-int-or-string": True},
+    "object": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the Table form. ``cell`` is a JSONPath, or ``=name`` of a function."""
+
+    name: str
+    cell: str
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+NAME_COLUMN = Column("Name", ".metadata.name", format="name")
+AGE_COLUMN = Column("Age", "=age")
+
+
+@dataclass(frozen=True, eq=False)
+class Version:
+    """What one version of a kind accepts and shows.
+
+    ``subresources`` maps a name to its verbs; ``selectable`` are the fields of field selectors.
+    """
+
+    name: str
+    schema: Schema
+    columns: tuple[Column, ...]
+    subresources: Mapping[str, tuple[str, ...]]
+    selectable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind: its names, its scope and what is particular about it (see ``builtin.yaml``)."""
+
+    group: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+    versions: Mapping[str, Version]
+    storage: str
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    custom: bool = False
+    virtual: bool = False
+    counts_generation: bool = True
+    create_on_update: bool = False
+    require_version: bool = False
+    status_on_create: bool = False
+    name_style: str = "subdomain"
+    initial: Mapping[str, Any] = field(default_factory=dict)
+    immutable: tuple[tuple[str, ...], ...] = ()
+    immutable_once_set: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def resource(self) -> str:
+        """``widgets.example.com``: the key of its collection, and its name in messages."""
+        return qualify(self.plural, self.group)
+
+    @property
+    def qualified_kind(self) -> str:
+        """``Widget.example.com``, as 422 messages name it."""
+        return qualify(self.kind, self.group)
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        return ("create",) if self.virtual else VERBS
+
+    def api_version(self, version: str) -> str:
+        """``example.com/v1``, ``v1``."""
+        return f"{self.group}/{version}" if self.group else version
+
+
+def qualify(name: str, group: str) -> str:
+    """A resource or kind with its group behind it, as messages write it."""
+    return f"{name}.{group}" if group else name
+
+
+# -- the short form of schemas ---------------------------------------------------------------------
+
+
+def expand_schema(short: Any) -> Document:
+    """The OpenAPI form of a schema in the short form that ``builtin.yaml`` describes."""
+    if isinstance(short, str):
+        return _expand_scalar(short)
+    if isinstance(short, list):
+        return _expand_list(*short)
+    if "*" in short:
+        return {"type": "object", "additionalProperties": expand_schema(short["*"])}
+    schema: Document = {
+        "type": "object",
+        "properties": {name.rstrip("!"): expand_schema(child) for name, child in short.items()},
+    }
+    required = [name.rstrip("!") for name in short if name.endswith("!")]
+    return {**schema, "required": required} if required else schema
+
+
+def _expand_scalar(short: str) -> Document:
+    type_, _, default = short.partition(" = ")
+    schema = dict(_TYPES[type_])
+    return {**schema, "default": yaml.safe_load(default)} if default else schema
+
+
+def _expand_list(item: Any, keys: str = "", merge_key: str = "") -> Document:
+    schema: Document = {"type": "array", "items": expand_schema(item)}
+    if keys == "set":
+        return {**schema, "x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge"}
+    if not keys:
+        return schema
+    map_keys = keys.removeprefix("by ").split()
+    return {
+        **schema,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": map_keys,
+        "x-kubernetes-patch-strategy": "merge",
+        "x-kubernetes-patch-merge-key": merge_key or map_keys[0],
+    }
+
+
+@cache
+def _builtin_rows() -> Mapping[str, Any]:
+    text = Path(__file__).with_name("builtin.yaml").read_text(encoding="utf-8")
+    rows: Mapping[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return rows
+
+
+@cache
+def metadata_schema() -> Mapping[str, Any]:
+    """The schema of ``metadata``, the same for all kinds."""
+    return expand_schema(_builtin_rows()["metadata"])
+
+
+def with_object_fields(schema: Mapping[str, Any]) -> Document:
+    """A kind's schema with ``apiVersion``, ``kind`` and ``metadata`` as every object has them."""
+    properties = {
+        **schema.get("properties", {}),
+        "apiVersion": _TYPES["string"],
+        "kind": _TYPES["string"],
+        "metadata": metadata_schema(),
+    }
+    return {**schema, "type": "object", "properties": properties}
+
+
+# -- the built-in rows -----------------------------------------------------------------------------
+
+
+@cache
+def builtin_kinds() -> tuple[Kind, ...]:
+    """All kinds that are there without a CRD."""
+    return tuple(_read_row(name, row) for name, row in _builtin_rows()["kinds"].items())
+
+
+def _read_row(name: str, row: Mapping[str, Any]) -> Kind:
+    version = Version(
+        row["version"],
+        Schema(with_object_fields(expand_schema(row["schema"]))),
+        tuple(_read_columns(row)),
+        {key: tuple(verbs) for key, verbs in row.get("subresources", {}).items()},
+        tuple(row.get("selectable", ())),
+    )
+    return Kind(
+        group=row.get("group", ""),
+        kind=name,
+        plural=row["plural"],
+        singular=name.lower(),
+        namespaced=row.get("namespaced", True),
+        versions={version.name: version},
+        storage=version.name,
+        short_names=tuple(row.get("short", ())),
+        categories=tuple(row.get("categories", ())),
+        virtual=row.get("virtual", False),
+        counts_generation=row.get("generation") != "none",
+        create_on_update=row.get("createOnUpdate", False),
+        require_version=row.get("requireVersion", False),
+        status_on_create=row.get("statusOnCreate", False),
+        name_style=row.get("name", "subdomain"),
+        initial=row.get("initial", {}),
+        immutable=_paths(row.get("immutable", ())),
+        immutable_once_set=_paths(row.get("immutableOnceSet", ())),
+    )
+
+
+def _paths(dotted: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(path.split(".")) for path in dotted)
+
+
+def _read_columns(row: Mapping[str, Any]) -> Iterator[Column]:
+    wide = row.get("nameColumn", {}).get("wide", False)
+    name = Column("Name", ".metadata.name", format="name", priority=int(wide))
+    columns = [
+        Column(
+            column["name"],
+            column["cell"],
+            column.get("type", "string"),
+            priority=int(column.get("wide", False)),
+        )
+        for column in row.get("columns", ())
+    ]
+    yield from [*columns, name] if wide else [name, *columns]

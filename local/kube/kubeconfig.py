@@ -1,0 +1,25 @@
+"""Kubeconfig files."""
+
+from __future__ import annotations
+
+import base64
+
+from local.kube.kinds import Document
+
+
+def kubeconfig(server: str, ca_pem: str | None, token: str) -> Document:
+    """A kubeconfig with one cluster, one user by bearer token and one context, all ``local``.
+
+    Without a CA's certificate the system's CAs hold (or none, for plain HTTP).
+    """
+    cluster: Document = {"server": server}
+    if ca_pem is not None:
+        cluster["certificate-authority-data"] = base64.b64encode(ca_pem.encode()).decode()
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "local", "cluster": cluster}],
+        "users": [{"name": "local", "user": {"token": token}}],
+        "contexts": [{"name": "local", "context": {"cluster": "local", "user": "local"}}],
+        "current-context": "local",
+    }

@@ -1,0 +1,154 @@
+"""What a PATCH body does to an object: JSON patch, merge patch and strategic merge patch.
+
+All three are functions of two documents that change neither. Server-side apply, the fourth kind,
+needs to know who owns what and lives in `apply`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import jsonpatch
+
+from local.kube import errors
+from local.kube.kinds import Document
+from local.kube.schema import Schema
+
+MAX_OPERATIONS = 10_000
+"""Operations in one JSON patch (documented)."""
+
+_DIRECTIVE = "$patch"
+_ORDER = "$setElementOrder/"
+_DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
+_RETAIN = "$retainKeys"
+
+
+def json_patch(document: Document, operations: Any) -> Document:
+    """RFC 6902. Raises 400 for what is no patch, 422 for one that fails, 413 for too many."""
+    if not isinstance(operations, list):
+        raise errors.bad_request("error decoding patch: expected a list of operations")
+    if len(operations) > MAX_OPERATIONS:
+        raise errors.ApiError(
+            413,
+            "RequestEntityTooLarge",
+            f"Request entity too large: The allowed maximum operations in a JSON patch is "
+            f"{MAX_OPERATIONS}, got {len(operations)}",
+        )
+    try:
+        patched: Document = jsonpatch.apply_patch(document, copy.deepcopy(operations))
+    except jsonpatch.InvalidJsonPatch as error:
+        raise errors.bad_request(f"error decoding patch: {error}") from error
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
+        raise errors.unprocessable(
+            f"the server rejected our request due to an error in our request: {error}"
+        ) from error
+    return patched
+
+
+def merge_patch(document: Any, patch: Any) -> Any:
+    """RFC 7386: ``null`` deletes, objects merge, everything else replaces."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    merged = dict(document) if isinstance(document, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged
+
+
+def strategic_merge(document: Any, patch: Any, schema: Schema | None) -> Any:
+    """Kubernetes' strategic merge: as `merge_patch`, but lists with a merge key merge by it.
+
+    ``schema`` says which lists do, and by what (``x-kubernetes-patch-merge-key``).
+    """
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    directive = patch.get(_DIRECTIVE)
+    if directive == "delete":
+        return {}
+    plain = {name: value for name, value in patch.items() if not name.startswith("$")}
+    if directive == "replace":
+        return copy.deepcopy(plain)
+    merged = _retain(document if isinstance(document, dict) else {}, patch.get(_RETAIN))
+    for name, gone in _directed(patch, _DELETE_PRIMITIVES).items():
+        merged[name] = [item for item in merged.get(name, []) if item not in gone]
+    for name, value in plain.items():
+        _merge_member(merged, name, value, _child(schema, name))
+    for name, order in _directed(patch, _ORDER).items():
+        merged[name] = _reorder(merged.get(name, []), order, _child(schema, name))
+    return merged
+
+
+def _retain(document: Document, names: list[str] | None) -> Document:
+    if names is None:
+        return dict(document)
+    return {name: value for name, value in document.items() if name in names}
+
+
+def _directed(patch: Mapping[str, Any], prefix: str) -> dict[str, list[Any]]:
+    return {
+        name.removeprefix(prefix): value for name, value in patch.items() if name.startswith(prefix)
+    }
+
+
+def _child(schema: Schema | None, name: str) -> Schema | None:
+    if schema is None:
+        return None
+    return schema.properties.get(name, schema.additional)
+
+
+def _merge_member(merged: Document, name: str, value: Any, schema: Schema | None) -> None:
+    if value is None:
+        merged.pop(name, None)
+    elif isinstance(value, list) and _merges(schema):
+        merged[name] = _merge_list(merged.get(name) or [], value, schema)
+    else:
+        merged[name] = strategic_merge(merged.get(name), value, schema)
+
+
+def _merges(schema: Schema | None) -> bool:
+    return schema is not None and schema.source.get("x-kubernetes-patch-strategy") == "merge"
+
+
+def _merge_key(schema: Schema | None) -> str:
+    return "" if schema is None else schema.source.get("x-kubernetes-patch-merge-key", "")
+
+
+def _merge_list(present: list[Any], patch: list[Any], schema: Schema | None) -> list[Any]:
+    key = _merge_key(schema)
+    if not key:
+        return present + [item for item in patch if item not in present]
+    if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in patch):
+        return [copy.deepcopy(item) for item in patch if _DIRECTIVE not in item]
+    merged = list(present)
+    for item in patch:
+        _merge_item(merged, item, key, None if schema is None else schema.items)
+    return merged
+
+
+def _merge_item(merged: list[Any], item: Document, key: str, schema: Schema | None) -> None:
+    if key not in item:
+        raise errors.bad_request(f"map: {item} does not contain declared merge key: {key}")
+    at = next((i for i, one in enumerate(merged) if one.get(key) == item[key]), None)
+    if item.get(_DIRECTIVE) == "delete":
+        if at is not None:
+            del merged[at]
+    elif at is None:
+        merged.append(strategic_merge({}, item, schema))
+    else:
+        merged[at] = strategic_merge(merged[at], item, schema)
+
+
+def _reorder(items: list[Any], order: list[Any], schema: Schema | None) -> list[Any]:
+    key = _merge_key(schema)
+    wanted = [one.get(key) for one in order] if key else order
+
+    def rank(item: Any) -> int:
+        own = item.get(key) if key else item
+        return wanted.index(own) if own in wanted else len(wanted)
+
+    return sorted(items, key=rank)

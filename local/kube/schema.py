@@ -1,0 +1,458 @@
+"""Structural schemas: prune, default, validate, as the API server does to every object.
+
+A `Schema` is compiled once and then only reads. It works on plain JSON values in three passes, in
+the API server's order: `fill` (drops what the schema does not know, sets defaults), `validate`
+(types, limits, enumerations) and `check_rules` (CEL). On an update the old value comes along:
+findings in a part that has not changed are not reported (ratcheting, documented since 1.30 and
+general since 1.33), which also makes a write of the status cost what the status costs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from local.kube import errors
+from local.kube.cel import Rule, escape_name, matches
+from local.kube.errors import FieldError
+from local.kube.formats import FORMATS
+
+
+class _Absent:
+    """No old value: the object, or this part of it, is new."""
+
+
+ABSENT: Final = _Absent()
+
+_TYPE_NAMES: dict[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+_ACCEPTED: dict[str, frozenset[str]] = {
+    "string": frozenset({"string"}),
+    "boolean": frozenset({"boolean"}),
+    "integer": frozenset({"integer"}),
+    "number": frozenset({"integer", "number"}),
+    "array": frozenset({"array"}),
+    "object": frozenset({"object"}),
+}
+_INT_OR_STRING = frozenset({"integer", "string"})
+_BLOCKING = frozenset(
+    {"FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
+)
+_UNCHECKED_RULES = FieldError(
+    "FieldValueInvalid",
+    "<nil>",
+    'Invalid value: "null": some validation rules were not checked because the object was invalid; '
+    "correct the existing errors to complete validation",
+)
+
+Check = Callable[[Any, str], FieldError | None]
+Pairs = Iterator[tuple[Any, str, "Schema", Any]]
+
+
+def type_name(value: Any) -> str:
+    """The JSON Schema name of a value's type."""
+    return _TYPE_NAMES[type(value)]
+
+
+def _limit(
+    holds: Callable[[Any, Any], bool], words: str, shown: Callable[[Any], Any]
+) -> Callable[[Any], Check]:
+    def of(limit: Any) -> Check:
+        def check(value: Any, path: str) -> FieldError | None:
+            if holds(value, limit):
+                return None
+            return errors.invalid_value(path, shown(value), f"{path} in body {words} {limit}")
+
+        return check
+
+    return of
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _sized(words: str, unit: str) -> Callable[[Any], Check]:
+    def of(limit: int) -> Check:
+        def check(value: Any, path: str) -> FieldError | None:
+            if len(value) >= limit:
+                return None
+            shown = value if isinstance(value, str) else len(value)
+            why = f"{path} in body should {words} at least {limit} {unit}"
+            return errors.invalid_value(path, shown, why)
+
+        return check
+
+    return of
+
+
+def _max_length(limit: int) -> Check:
+    return lambda value, path: errors.too_long(path, limit) if len(value) > limit else None
+
+
+def _max_count(limit: int) -> Check:
+    return lambda value, path: (
+        errors.too_many(path, len(value), limit) if len(value) > limit else None
+    )
+
+
+def _pattern(pattern: str) -> Check:
+    return lambda value, path: (
+        None
+        if matches(pattern, value)
+        else errors.invalid_value(path, value, f"{path} in body should match '{pattern}'")
+    )
+
+
+def _format(name: str) -> Check:
+    holds = FORMATS[name]
+    return lambda value, path: (
+        None
+        if holds(value)
+        else FieldError(
+            "FieldValueInvalid",
+            path,
+            f"Invalid value: {errors.render_value(value)}: "
+            f"{path} in body must be of type {name}: {errors.render_value(value)}",
+        )
+    )
+
+
+def _enum(values: list[Any]) -> Check:
+    return lambda value, path: (
+        None if value in values else errors.not_supported(path, value, values)
+    )
+
+
+_CHECKS: dict[str, tuple[str, Callable[[Any], Check]]] = {
+    "minLength": ("string", _sized("be", "chars long")),
+    "maxLength": ("string", _max_length),
+    "pattern": ("string", _pattern),
+    "minItems": ("array", _sized("have", "items")),
+    "maxItems": ("array", _max_count),
+    "minProperties": ("object", _sized("have", "properties")),
+    "maxProperties": ("object", _max_count),
+    "multipleOf": ("number", _limit(lambda v, m: v % m == 0, "should be a multiple of", _same)),
+}
+"""Keyword to the type that it speaks of and the maker of its check."""
+
+_BOUNDS: dict[tuple[str, bool], Callable[[Any], Check]] = {
+    ("minimum", False): _limit(lambda v, m: v >= m, "should be greater than or equal to", _same),
+    ("minimum", True): _limit(lambda v, m: v > m, "should be greater than", _same),
+    ("maximum", False): _limit(lambda v, m: v <= m, "should be less than or equal to", _same),
+    ("maximum", True): _limit(lambda v, m: v < m, "should be less than", _same),
+}
+
+
+@dataclass(frozen=True)
+class _Junctor:
+    """``allOf`` and its like: how many of the schemas may hold, and what to say if not."""
+
+    schemas: tuple[Schema, ...]
+    holds: Callable[[int, int], bool]
+    words: str
+
+    def find_error(self, value: Any, path: str) -> FieldError | None:
+        held = sum(1 for schema in self.schemas if not schema.validate(value, path=path))
+        if self.holds(held, len(self.schemas)):
+            return None
+        why = f'"{path}" {self.words}'
+        return FieldError("FieldValueInvalid", path, f'Invalid value: "": {why}')
+
+
+_JUNCTORS: dict[str, tuple[Callable[[int, int], bool], str]] = {
+    "allOf": (lambda held, members: held == members, "must validate all the schemas (allOf)"),
+    "anyOf": (lambda held, _: held > 0, "must validate at least one schema (anyOf)"),
+    "oneOf": (lambda held, _: held == 1, "must validate one and only one schema (oneOf)"),
+    "not": (lambda held, _: held == 0, "must not validate the schema (not)"),
+}
+
+
+class Schema:
+    """One node of a structural schema, compiled.
+
+    ``source`` is the OpenAPI v3 form that it was made from. Raises `CelError` when a rule in it
+    does not compile; everything else that a schema may not say is found by `structural`.
+    """
+
+    def __init__(self, source: Mapping[str, Any]) -> None:
+        self.source = source
+        self.properties: dict[str, Schema] = {
+            name: Schema(child) for name, child in source.get("properties", {}).items()
+        }
+        self.items: Schema | None = Schema(source["items"]) if "items" in source else None
+        additional = source.get("additionalProperties")
+        self.additional: Schema | None = (
+            Schema(additional) if isinstance(additional, Mapping) else None
+        )
+        self.nullable = bool(source.get("nullable", False))
+        self.map_keys: tuple[str, ...] = tuple(source.get("x-kubernetes-list-map-keys", ()))
+        self.list_type = str(source.get("x-kubernetes-list-type", "atomic"))
+        self.rules = tuple(Rule.of(rule) for rule in source.get("x-kubernetes-validations", ()))
+        self._required: tuple[str, ...] = tuple(source.get("required", ()))
+        self._keeps_unknown = additional is True or bool(
+            source.get("x-kubernetes-preserve-unknown-fields", False)
+        )
+        self._types = self._accepted_types()
+        self._checks = tuple(self._make_checks())
+        self._junctors = tuple(self._make_junctors())
+        self._defaults = {
+            name: json.dumps(child.source["default"])
+            for name, child in self.properties.items()
+            if "default" in child.source
+        }
+        self.has_rules: bool = bool(self.rules) or any(
+            child.has_rules for child in self._children()
+        )
+        self._to_cel = self._make_to_cel()
+
+    def _children(self) -> Iterator[Schema]:
+        yield from self.properties.values()
+        if self.items is not None:
+            yield self.items
+        if self.additional is not None:
+            yield self.additional
+
+    def _accepted_types(self) -> frozenset[str] | None:
+        if self.source.get("x-kubernetes-int-or-string"):
+            return _INT_OR_STRING
+        return _ACCEPTED.get(self.source.get("type", ""))
+
+    def _make_checks(self) -> Iterator[tuple[frozenset[str], Check]]:
+        for keyword, (type_, make) in _CHECKS.items():
+            if keyword in self.source:
+                yield _ACCEPTED[type_], make(self.source[keyword])
+        for keyword, flag in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+            if keyword in self.source:
+                make = _BOUNDS[keyword, bool(self.source.get(flag, False))]
+                yield _ACCEPTED["number"], make(self.source[keyword])
+        if self.source.get("format") in FORMATS:
+            yield _ACCEPTED[self.source.get("type", "string")], _format(self.source["format"])
+        if "enum" in self.source:
+            yield frozenset(_TYPE_NAMES.values()), _enum(list(self.source["enum"]))
+
+    def _make_junctors(self) -> Iterator[_Junctor]:
+        for keyword, (holds, words) in _JUNCTORS.items():
+            if keyword in self.source:
+                found = self.source[keyword]
+                members = [found] if isinstance(found, Mapping) else found
+                yield _Junctor(tuple(Schema(member) for member in members), holds, words)
+
+    # -- prune and default ------------------------------------------------------------------------
+
+    def fill(self, value: Any, old: Any = ABSENT, path: str = "") -> list[str]:
+        """Prune ``value`` and set its defaults, in place; return the paths of what was unknown."""
+        if value == old:
+            return []
+        unknown: list[str] = []
+        if isinstance(value, dict):
+            self._fill_object(value, path, unknown)
+        for child_value, child_path, child, child_old in self._pairs(value, old, path):
+            unknown += child.fill(child_value, child_old, child_path)
+        return unknown
+
+    def _fill_object(self, value: dict[str, Any], path: str, unknown: list[str]) -> None:
+        for name in list(value):
+            child = self.properties.get(name)
+            if child is None:
+                self._drop_unknown(value, name, path, unknown)
+            elif value[name] is None and not child.nullable:
+                del value[name]  # documented: such a null is pruned, and then defaulted
+        for name, default in self._defaults.items():
+            if name not in value:
+                value[name] = json.loads(default)
+
+    def _drop_unknown(
+        self, value: dict[str, Any], name: str, path: str, unknown: list[str]
+    ) -> None:
+        if self._keeps_unknown or self.additional is not None:
+            return
+        unknown.append(f"{path}.{name}" if path else name)
+        del value[name]
+
+    # -- validate ---------------------------------------------------------------------------------
+
+    def validate(self, value: Any, old: Any = ABSENT, path: str = "") -> list[FieldError]:
+        """What is wrong with a filled value, rules aside."""
+        if value is None and self.nullable:
+            return []
+        if value == old and type(value) is type(old):
+            return []
+        found = type_name(value)
+        if self._types is not None and found not in self._types:
+            wanted = self.source.get("type", "integer or string")
+            why = f'{path} in body must be of type {wanted}: "{found}"'
+            return [errors.wrong_type(path, found, why)]
+        faults = [check(value, path) for types, check in self._checks if found in types]
+        faults += [junctor.find_error(value, path) for junctor in self._junctors]
+        result = [fault for fault in faults if fault is not None]
+        if found == "object":
+            result += self._missing(value, path)
+        if found == "array" and self.list_type in ("map", "set"):
+            result += self._duplicates(value, path)
+        for child_value, child_path, child, child_old in self._pairs(value, old, path):
+            result += child.validate(child_value, child_old, child_path)
+        return result
+
+    def _missing(self, value: dict[str, Any], path: str) -> Iterator[FieldError]:
+        for name in self._required:
+            if name not in value:
+                yield errors.required(f"{path}.{name}" if path else name)
+
+    def _duplicates(self, value: list[Any], path: str) -> Iterator[FieldError]:
+        seen: set[str] = set()
+        for index, item in enumerate(value):
+            key = self.item_key(item)
+            rendered = json.dumps(key, sort_keys=True)
+            if rendered in seen:
+                yield errors.duplicate(f"{path}[{index}]", key)
+            seen.add(rendered)
+
+    def item_key(self, item: Any) -> Any:
+        """What tells one item of a ``map`` or ``set`` list from another."""
+        if self.list_type == "map" and isinstance(item, dict):
+            return {key: self._key_part(item, key) for key in self.map_keys}
+        return item
+
+    def _key_part(self, item: dict[str, Any], key: str) -> Any:
+        if key in item or self.items is None or key not in self.items.properties:
+            return item.get(key)
+        return self.items.properties[key].source.get("default")
+
+    # -- rules ------------------------------------------------------------------------------------
+
+    def check_rules(self, value: Any, old: Any = ABSENT, path: str = "") -> list[FieldError]:
+        """What the CEL rules find in a valid value."""
+        if not self.has_rules or value is None:
+            return []
+        result = [error for error in self._break_rules(value, old, path) if error is not None]
+        for child_value, child_path, child, child_old in self._pairs(value, old, path):
+            if child.has_rules:
+                result += child.check_rules(child_value, child_old, child_path)
+        return result
+
+    def _break_rules(self, value: Any, old: Any, path: str) -> Iterator[FieldError | None]:
+        unchanged = value == old
+        due = [rule for rule in self.rules if rule.transition or not unchanged]
+        if not due:
+            return
+        has_old = old is not ABSENT
+        now = self.to_cel(value)
+        before = self.to_cel(old) if has_old else None
+        for rule in due:
+            why = rule.find_failure(now, before, has_old=has_old)
+            yield why if why is None else _rule_error(rule, path, value, why)
+
+    def to_cel(self, value: Any) -> Any:
+        """A value as a rule sees it: names escaped, numbers as doubles, times as timestamps."""
+        return value if self._to_cel is None else self._to_cel(value)
+
+    def _make_to_cel(self) -> Callable[[Any], Any] | None:
+        scalar = _SCALARS_TO_CEL.get((self.source.get("type", ""), self.source.get("format", "")))
+        if scalar is not None:
+            return lambda value: (
+                value if type_name(value) not in (self._types or ()) else (scalar(value))
+            )
+        if self.source.get("type") == "number":
+            return lambda value: float(value) if isinstance(value, int) else value
+        renamed = any(escape_name(name) != name for name in self.properties)
+        if not renamed and all(child._to_cel is None for child in self._children()):
+            return None
+        return self._convert
+
+    def _convert(self, value: Any) -> Any:
+        if isinstance(value, list) and self.items is not None:
+            return [self.items.to_cel(item) for item in value]
+        if isinstance(value, dict):
+            return dict(self._convert_entry(name, item) for name, item in value.items())
+        return value
+
+    def _convert_entry(self, name: str, item: Any) -> tuple[str, Any]:
+        child = self.properties.get(name)
+        if child is not None:
+            return escape_name(name), child.to_cel(item)
+        return name, item if self.additional is None else self.additional.to_cel(item)
+
+    # -- what all passes share --------------------------------------------------------------------
+
+    def _pairs(self, value: Any, old: Any, path: str) -> Pairs:
+        """The parts of a value, each with its path, its schema and the old value if there is one."""
+        if isinstance(value, dict):
+            yield from self._members(value, old if isinstance(old, dict) else {}, path)
+        elif isinstance(value, list) and self.items is not None:
+            yield from self._elements(value, old, path, self.items)
+
+    def _members(self, value: dict[str, Any], old: dict[str, Any], path: str) -> Pairs:
+        for name, item in value.items():
+            child = self.properties.get(name)
+            if child is not None:
+                child_path = f"{path}.{name}" if path else name
+                yield item, child_path, child, old.get(name, ABSENT)
+            elif self.additional is not None:
+                yield item, f"{path}[{name}]", self.additional, old.get(name, ABSENT)
+
+    def _elements(self, value: list[Any], old: Any, path: str, items: Schema) -> Pairs:
+        before: dict[str, Any] = {}
+        if self.list_type == "map" and isinstance(old, list):
+            before = {json.dumps(self.item_key(item), sort_keys=True): item for item in old}
+        for index, item in enumerate(value):
+            key = json.dumps(self.item_key(item), sort_keys=True) if before else ""
+            yield item, f"{path}[{index}]", items, before.get(key, ABSENT)
+
+
+def find_errors(schema: Schema, value: Any, old: Any = ABSENT) -> list[FieldError]:
+    """All that is wrong with a filled object: limits first, rules if the limits let them run."""
+    found = schema.validate(value, old)
+    if any(error.reason in _BLOCKING for error in found):
+        return [*found, _UNCHECKED_RULES] if schema.has_rules else found
+    return found + schema.check_rules(value, old)
+
+
+def _rule_error(rule: Rule, path: str, value: Any, why: str) -> FieldError:
+    field = (path + rule.field_path).removeprefix(".") or "<nil>"
+    shown = type_name(value) if isinstance(value, dict | list) else value
+    return {
+        "FieldValueRequired": lambda: errors.required(field, why),
+        "FieldValueForbidden": lambda: errors.forbidden_field(field, why),
+        "FieldValueDuplicate": lambda: errors.duplicate(field, shown),
+        "FieldValueInvalid": lambda: errors.invalid_value(field, shown, why),
+    }[rule.reason]()
+
+
+def _timestamp(text: str) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromJsonString(text if "T" in text.upper() else f"{text}T00:00:00Z")
+    return stamp
+
+
+_GO_DURATION = re.compile(r"([\d.]+)(ns|us|µs|ms|s|m|h)")
+_GO_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+def _duration(text: str) -> Duration:
+    seconds = sum(float(number) * _GO_UNITS_S[unit] for number, unit in _GO_DURATION.findall(text))
+    duration = Duration()
+    duration.FromNanoseconds(round(seconds * 1e9) * (-1 if text.startswith("-") else 1))
+    return duration
+
+
+_SCALARS_TO_CEL: dict[tuple[str, str], Callable[[str], Any]] = {
+    ("string", "date-time"): _timestamp,
+    ("string", "date"): _timestamp,
+    ("string", "duration"): _duration,
+    ("string", "byte"): base64.b64decode,
+}

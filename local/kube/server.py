@@ -1,0 +1,206 @@
+"""The embedded Kubernetes API: an `Application` over a store, with a cluster's controllers in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from types import MappingProxyType
+from typing import Any
+
+from local.clock import Clock
+from local.http import Request, Response
+from local.kube import discovery, openapi
+from local.kube.authentication import Authenticator
+from local.kube.authorization import Authorizer
+from local.kube.bootstrap import initial_objects
+from local.kube.calls import Call, CallLog
+from local.kube.catalogue import Catalogue
+from local.kube.certificates import CertificateAuthority
+from local.kube.crds import CrdRegistrar
+from local.kube.dials import Dials
+from local.kube.errors import ApiError, UnknownPath
+from local.kube.handlers import Handlers
+from local.kube.kinds import Document
+from local.kube.node_rights import restrict_nodes
+from local.kube.requests import RequestInfo, parse_request
+from local.kube.resources import Options, Resources
+from local.kube.reviews import Reviews
+from local.kube.store import Store
+from local.kube.users import ADMIN, ANONYMOUS, User
+from local.kube.watch import WatchHub
+
+_NO_TOKENS: Mapping[str, User] = MappingProxyType({})
+_OK_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
+_MANIFESTS = Options(field_manager="kubectl-client-side-apply", field_validation="Strict")
+
+
+class KubeApi:
+    """A Kubernetes API server with its controllers, in one object.
+
+    ``tokens`` maps static bearer tokens to users. Everything that takes time happens on ``clock``,
+    everything drawn comes from ``random``, so that a run can be repeated; only keys and signatures
+    differ. Not for more than one thread.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        random: Random,
+        ca: CertificateAuthority | None = None,
+        tokens: Mapping[str, User] = _NO_TOKENS,
+        dials: Dials = Dials(),  # noqa: B008 - frozen
+    ) -> None:
+        self.ca = ca or CertificateAuthority.create(clock.now())
+        self.calls = CallLog()
+        self._dials = dials
+        self._clock = clock
+        self._store = Store(dials.history)
+        self._catalogue = Catalogue()
+        self._resources = Resources(self._store, self._catalogue, clock, random)
+        self._resources.admission.append(restrict_nodes)
+        self._authenticator = Authenticator(self._store, clock, self.ca, tokens)
+        self._authorizer = Authorizer(self._store)
+        self._hub = WatchHub()
+        self._handlers = Handlers(
+            self._resources, Reviews(self._authorizer), self._hub, clock, random, dials
+        )
+        self._crds = CrdRegistrar(self._store, self._catalogue)
+        self.apply_manifests(initial_objects())
+
+    # -- HTTP -------------------------------------------------------------------------------------
+
+    def handle(self, request: Request) -> Response:
+        """Answer one request; a watch is answered with a stream."""
+        info = parse_request(request)
+        user = ANONYMOUS
+        try:
+            user = self._authenticator.authenticate(request)
+            self._authorizer.check(user, info)
+            response = self._answer(request, info, user)
+        except UnknownPath as error:
+            response = Response(404, {"Content-Type": "text/plain"}, error.TEXT.encode())
+        except ApiError as error:
+            response = Response.of_json(error.status(), error.code, error.headers)
+        self.calls.add(
+            Call(
+                user.name,
+                info.verb,
+                info.resource or info.path,
+                info.subresource,
+                info.namespace,
+                info.name,
+                response.status,
+            )
+        )
+        return response
+
+    def _answer(self, request: Request, info: RequestInfo, user: User) -> Response:
+        if info.resource:
+            return self._handlers.handle(request, info, user)
+        if request.path in _OK_PATHS:
+            return Response(200, {"Content-Type": "text/plain"}, b"ok")
+        document = self._find_document(request)
+        if document is None:
+            raise UnknownPath
+        return document
+
+    def _find_document(self, request: Request) -> Response | None:
+        accept = request.headers.get("accept", "")
+        parts = tuple(part for part in request.path.split("/") if part)
+        if parts in (("api",), ("apis",)) and discovery.wants_aggregated(accept):
+            document = discovery.aggregated(self._catalogue, core=parts == ("api",))
+            return Response.of_json(document, headers={"Content-Type": discovery.AGGREGATED})
+        found = self._read_document(parts)
+        return None if found is None else Response.of_json(found)
+
+    def _read_document(self, parts: tuple[str, ...]) -> Document | None:
+        make = self._documents().get(parts)
+        if make is not None:
+            return make()
+        if parts[:1] == ("api",) and len(parts) == 2:
+            return discovery.find_resource_list(self._catalogue, "", parts[1])
+        if parts[:1] == ("apis",) and len(parts) == 2:
+            return discovery.find_group(self._catalogue, parts[1])
+        if parts[:1] == ("apis",) and len(parts) == 3:
+            return discovery.find_resource_list(self._catalogue, parts[1], parts[2])
+        if parts[:2] == ("openapi", "v3"):
+            return openapi.find_document(self._catalogue, "/".join(parts[2:]))
+        return None
+
+    def _documents(self) -> dict[tuple[str, ...], Callable[[], Document]]:
+        return {
+            (): lambda: {"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version"]},
+            ("version",): self._version,
+            ("api",): lambda: {"kind": "APIVersions", "versions": ["v1"]},
+            ("apis",): lambda: discovery.group_list(self._catalogue),
+            ("openapi", "v3"): lambda: openapi.index(self._catalogue),
+        }
+
+    def _version(self) -> Document:
+        major, minor, _ = self._dials.git_version.removeprefix("v").split(".", 2)
+        return {
+            "major": major,
+            "minor": minor,
+            "gitVersion": self._dials.git_version,
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": "",
+            "compiler": "",
+            "platform": "linux/amd64",
+        }
+
+    # -- in process -------------------------------------------------------------------------------
+
+    def apply_manifests(self, documents: Iterable[Mapping[str, Any]]) -> None:
+        """Create or replace objects as the cluster's admin, CRDs being served at once.
+
+        Raises `ApiError` for what an API server would refuse, unknown fields included.
+        """
+        for document in documents:
+            self._apply_manifest(json.loads(json.dumps(document)))
+
+    def _apply_manifest(self, document: Document) -> None:
+        group, _, version_name = str(document.get("apiVersion", "")).rpartition("/")
+        kind = self._catalogue.find_kind(group, str(document.get("kind", "")))
+        version = None if kind is None else kind.versions.get(version_name)
+        if kind is None or version is None:
+            raise ApiError(
+                404,
+                "NotFound",
+                f'no matches for kind "{document.get("kind")}" in version '
+                f'"{document.get("apiVersion")}"',
+            )
+        meta = document.setdefault("metadata", {})
+        namespace = meta.get("namespace", "default") if kind.namespaced else ""
+        record = self._store.find(kind.resource, (namespace, meta.get("name", "")))
+        if record is None:
+            self._resources.create(kind, version, namespace, document, ADMIN, _MANIFESTS)
+        else:
+            self._resources.replace(kind, version, record, document, ADMIN, _MANIFESTS)
+
+    def restart(self) -> None:
+        """As when the process is started anew: watches are cut, history is gone, data is not."""
+        self._store.compact()
+        self._hub.cut()
+
+    def compact(self) -> None:
+        """Forget all history: watches and lists from an earlier revision get 410."""
+        self._store.compact()
+
+    @property
+    def watches(self) -> int:
+        """How many watches are going on."""
+        return len(self._hub)
+
+    def dump(self) -> Document:
+        """The whole state in JSON form; the CA is kept apart (`CertificateAuthority.keep`)."""
+        return self._store.dump()
+
+    def load(self, dumped: Mapping[str, Any]) -> None:
+        """Take over a dumped state in place of this one. Watches are cut."""
+        self._hub.cut()
+        self._store.load(dumped)
+        self._crds.reload()

@@ -1,0 +1,249 @@
+"""Objects by kind and name, one version counter for all, and what has changed since when.
+
+The counterpart of etcd and its watch cache. A `Record` is never changed after it was stored: its
+``raw`` form is what clients are sent, its ``document`` is for reading only, and whoever wants to
+change an object begins with a `Record.copy`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from local.kube import errors
+from local.kube.kinds import Document
+
+Key = tuple[str, str]
+"""Namespace (empty for cluster-scoped kinds) and name."""
+
+
+def encode(document: Any) -> bytes:
+    """Compact JSON."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True)
+class Record:
+    """One version of one object."""
+
+    document: Document
+    raw: bytes
+    revision: int
+
+    @classmethod
+    def of(cls, document: Document, revision: int) -> Record:
+        """Freeze a document at a revision, which becomes its ``resourceVersion``."""
+        metadata = {**document["metadata"], "resourceVersion": str(revision)}
+        head = {"apiVersion": document["apiVersion"], "kind": document["kind"]}
+        ordered = {**head, "metadata": metadata, **_without(document, _HEAD)}
+        return cls(ordered, encode(ordered), revision)
+
+    def copy(self) -> Document:
+        """The document once more, shared with nobody."""
+        document: Document = json.loads(self.raw)
+        return document
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        metadata: Mapping[str, Any] = self.document["metadata"]
+        return metadata
+
+    @property
+    def key(self) -> Key:
+        return self.metadata.get("namespace", ""), self.metadata["name"]
+
+
+_HEAD = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def _without(document: Document, names: frozenset[str]) -> Document:
+    return {name: value for name, value in document.items() if name not in names}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One event of a collection. ``record`` of a DELETED one is the last state, at the deletion's
+    revision; ``previous`` is what was there before, ``None`` for ADDED."""
+
+    type: str
+    resource: str
+    record: Record
+    previous: Record | None
+
+    @property
+    def revision(self) -> int:
+        return self.record.revision
+
+
+Listener = Callable[[Change], None]
+
+
+class _Collection:
+    def __init__(self) -> None:
+        self.records: dict[Key, Record] = {}
+        self.history: deque[Change] = deque()
+        self.floor = 0
+        self.changed_at = 0
+        self._sorted: list[Key] | None = None
+
+    def put(self, key: Key, record: Record) -> None:
+        if key not in self.records:
+            self._sorted = None
+        self.records[key] = record
+        self.changed_at = record.revision
+
+    def pop(self, key: Key, revision: int) -> None:
+        del self.records[key]
+        self._sorted = None
+        self.changed_at = revision
+
+    def remember(self, change: Change, limit: int) -> None:
+        self.history.append(change)
+        if len(self.history) > limit:
+            self.floor = self.history.popleft().revision
+
+    def keys(self) -> list[Key]:
+        if self._sorted is None:
+            self._sorted = sorted(self.records)
+        return self._sorted
+
+
+class Store:
+    """All collections. ``history`` is how many changes of each are remembered for watches."""
+
+    def __init__(self, history: int) -> None:
+        self.revision = 0
+        self._history = history
+        self._collections: dict[str, _Collection] = {}
+        self._listeners: dict[str, dict[int, Listener]] = {}
+        self._tokens = 0
+        self._queue: deque[Change] = deque()
+        self._notifying = False
+
+    def _collection(self, resource: str) -> _Collection:
+        return self._collections.setdefault(resource, _Collection())
+
+    def find(self, resource: str, key: Key) -> Record | None:
+        """The object's present version."""
+        collection = self._collections.get(resource)
+        return None if collection is None else collection.records.get(key)
+
+    def records(self, resource: str, namespace: str = "") -> list[Record]:
+        """The present versions in the order of their keys; of one namespace, if it is given."""
+        collection = self._collection(resource)
+        keys = collection.keys()
+        if namespace:
+            return [collection.records[key] for key in keys if key[0] == namespace]
+        return [collection.records[key] for key in keys]
+
+    def changed_at(self, resource: str) -> int:
+        """The revision of the last change to a collection."""
+        return self._collection(resource).changed_at
+
+    def put(self, resource: str, document: Document) -> Record:
+        """Create or replace an object; tells the listeners."""
+        self.revision += 1
+        record = Record.of(document, self.revision)
+        collection = self._collection(resource)
+        previous = collection.records.get(record.key)
+        collection.put(record.key, record)
+        self._publish(
+            Change("MODIFIED" if previous else "ADDED", resource, record, previous), collection
+        )
+        return record
+
+    def remove(self, resource: str, key: Key, final: Document) -> Record:
+        """Take an object away; ``final`` is its last state, as watchers see it."""
+        self.revision += 1
+        record = Record.of(final, self.revision)
+        collection = self._collection(resource)
+        previous = collection.records[key]
+        collection.pop(key, self.revision)
+        self._publish(Change("DELETED", resource, record, previous), collection)
+        return record
+
+    def drop_collection(self, resource: str) -> None:
+        """Forget a kind and its history, when its CRD goes."""
+        self._collections.pop(resource, None)
+
+    def since(self, resource: str, revision: int) -> list[Change]:
+        """The changes after a revision. Raises 410 if some of them are forgotten."""
+        collection = self._collection(resource)
+        if revision < collection.floor:
+            raise errors.too_old(revision, collection.floor)
+        return [change for change in collection.history if change.revision > revision]
+
+    def records_at(self, resource: str, revision: int, namespace: str = "") -> list[Record]:
+        """The versions that stood at a revision. Raises 410 if it is forgotten."""
+        records = dict(self._collection(resource).records)
+        for change in reversed(self.since(resource, revision)):
+            if change.previous is None:
+                records.pop(change.record.key, None)
+            else:
+                records[change.record.key] = change.previous
+        return [records[key] for key in sorted(records) if namespace in ("", key[0])]
+
+    def compact(self) -> None:
+        """Forget all that was, but not what is."""
+        for collection in self._collections.values():
+            collection.history.clear()
+            collection.floor = self.revision
+
+    # -- listeners --------------------------------------------------------------------------------
+
+    def listen(self, listener: Listener, resource: str = "") -> Callable[[], None]:
+        """Call ``listener`` after each change of one collection, or of all; returns the way out.
+
+        Listeners hear changes in order, even those that a listener brings about itself.
+        """
+        self._tokens += 1
+        token = self._tokens
+        self._listeners.setdefault(resource, {})[token] = listener
+        return lambda: self._forget(resource, token)
+
+    def _forget(self, resource: str, token: int) -> None:
+        self._listeners.get(resource, {}).pop(token, None)
+
+    def _publish(self, change: Change, collection: _Collection) -> None:
+        collection.remember(change, self._history)
+        self._queue.append(change)
+        if self._notifying:
+            return
+        self._notifying = True
+        try:
+            while self._queue:
+                self._notify(self._queue.popleft())
+        finally:
+            self._notifying = False
+
+    def _notify(self, change: Change) -> None:
+        for resource in (change.resource, ""):
+            for listener in tuple(self._listeners.get(resource, {}).values()):
+                listener(change)
+
+    # -- keeping ----------------------------------------------------------------------------------
+
+    def dump(self) -> Document:
+        """All objects and the counter, in JSON form."""
+        objects = {
+            resource: [record.copy() for record in self.records(resource)]
+            for resource in sorted(self._collections)
+        }
+        return {"revision": self.revision, "objects": objects}
+
+    def load(self, dumped: Mapping[str, Any]) -> None:
+        """Replace all objects by dumped ones; nobody is told, and no history is left."""
+        self._collections.clear()
+        for resource, documents in dumped["objects"].items():
+            for document in json.loads(json.dumps(documents)):
+                record = Record.of(document, int(document["metadata"]["resourceVersion"]))
+                self._collection(resource).put(record.key, record)
+        self.revision = int(dumped["revision"])
+        self.compact()
+
+    def resources(self) -> Iterator[str]:
+        """The resources that have a collection."""
+        yield from tuple(self._collections)

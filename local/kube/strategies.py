@@ -1,0 +1,157 @@
+"""What single kinds do on a write beyond what their row says."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from local.kube import errors
+from local.kube.crds import CRD_RESOURCE, prepare_crd
+from local.kube.errors import FieldError
+from local.kube.kinds import Document, Kind
+from local.kube.structural import find_crd_errors
+from local.kube.users import User
+
+
+def _leave(document: Document, user: User) -> None:
+    del document, user
+
+
+def _leave_changed(document: Document, old: Document, user: User, subresource: str) -> None:
+    del document, old, user, subresource
+
+
+def _accept(document: Document, old: Document | None) -> Iterable[FieldError]:
+    del document, old
+    return ()
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Two functions that may complete a document in place, and one that finds fault with it.
+
+    A document's nested parts may be shared with the stored version: they are replaced, not changed.
+    """
+
+    prepare_create: Callable[[Document, User], None] = _leave
+    prepare_update: Callable[[Document, Document, User, str], None] = _leave_changed
+    find_errors: Callable[[Document, Document | None], Iterable[FieldError]] = _accept
+
+
+_PLAIN = Strategy()
+
+
+def strategy_of(kind: Kind) -> Strategy:
+    """The strategy of a kind; most have the plain one."""
+    return _STRATEGIES.get(kind.resource, _PLAIN)
+
+
+# -- namespaces ------------------------------------------------------------------------------------
+
+
+def _label_namespace(document: Document, user: User) -> None:
+    del user
+    meta = document["metadata"]
+    meta["labels"] = {**meta.get("labels", {}), "kubernetes.io/metadata.name": meta["name"]}
+
+
+# -- secrets and config maps -----------------------------------------------------------------------
+
+
+def _fold_string_data(document: Document, user: User) -> None:
+    del user
+    plain = document.pop("stringData", {})
+    if plain:
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
+        document["data"] = {**document.get("data", {}), **encoded}
+
+
+def _fold_changed(document: Document, old: Document, user: User, subresource: str) -> None:
+    del old, subresource
+    _fold_string_data(document, user)
+
+
+def _find_frozen(document: Document, old: Document | None) -> Iterable[FieldError]:
+    if old is None or not old.get("immutable"):
+        return
+    for name in ("immutable", "data", "binaryData"):
+        if document.get(name) != old.get(name):
+            why = "field is immutable when `immutable` is set"
+            yield errors.forbidden_field(name, why)
+
+
+# -- certificate signing requests ------------------------------------------------------------------
+
+
+def _sign_with_requestor(document: Document, user: User) -> None:
+    spec = {**document.get("spec", {}), "username": user.name, "groups": list(user.groups)}
+    if user.uid:
+        spec["uid"] = user.uid
+    document["spec"] = spec
+
+
+# -- daemon sets -----------------------------------------------------------------------------------
+
+_DAEMON_COUNTS = (
+    "currentNumberScheduled",
+    "numberMisscheduled",
+    "desiredNumberScheduled",
+    "numberReady",
+)
+
+
+def _count_nothing(document: Document, user: User) -> None:
+    del user
+    document["status"] = dict.fromkeys(_DAEMON_COUNTS, 0)
+
+
+# -- custom resource definitions -------------------------------------------------------------------
+
+
+def _establish(document: Document, user: User) -> None:
+    del user
+    if _is_readable(document):
+        prepare_crd(document, document["metadata"]["creationTimestamp"])
+
+
+def _establish_changed(document: Document, old: Document, user: User, subresource: str) -> None:
+    del old, user
+    if not subresource and _is_readable(document):
+        prepare_crd(document, document["metadata"]["creationTimestamp"])
+
+
+def _is_readable(document: Document) -> bool:
+    """Whether the parts are there that a CRD is completed from; validation says so if not."""
+    spec = document.get("spec") or {}
+    names = spec.get("names") or {}
+    versions = spec.get("versions") or ()
+    return {"kind", "plural"} <= set(names) and all(
+        {"name", "served", "storage"} <= set(version) for version in versions
+    )
+
+
+# -- role bindings ---------------------------------------------------------------------------------
+
+_RBAC_GROUP = "rbac.authorization.k8s.io"
+
+
+def _default_api_groups(document: Document, user: User) -> None:
+    del user
+    document["roleRef"] = {"apiGroup": _RBAC_GROUP, **document.get("roleRef", {})}
+    document["subjects"] = [
+        subject if subject.get("kind") == "ServiceAccount" else {"apiGroup": _RBAC_GROUP, **subject}
+        for subject in document.get("subjects", [])
+    ]
+
+
+_STRATEGIES: dict[str, Strategy] = {
+    "namespaces": Strategy(prepare_create=_label_namespace),
+    "secrets": Strategy(_fold_string_data, _fold_changed, _find_frozen),
+    "configmaps": Strategy(find_errors=_find_frozen),
+    "certificatesigningrequests.certificates.k8s.io": Strategy(_sign_with_requestor),
+    CRD_RESOURCE: Strategy(_establish, _establish_changed, find_crd_errors),
+    "daemonsets.apps": Strategy(_count_nothing),
+    "rolebindings.rbac.authorization.k8s.io": Strategy(_default_api_groups),
+    "clusterrolebindings.rbac.authorization.k8s.io": Strategy(_default_api_groups),
+}
