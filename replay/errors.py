@@ -1,0 +1,64 @@
+"""What can go wrong on a person's machine, in words that say what to do about it."""
+
+from __future__ import annotations
+
+from google.auth.exceptions import GoogleAuthError
+
+from shared.cluster import KubeconfigError
+from shared.errors import CallError, OutOfTimeError
+from shared.settings import SettingsError
+
+
+class ReplayError(Exception):
+    """A command cannot be carried out; the text says why and what would be right."""
+
+
+FORESEEN = (
+    ReplayError,
+    SettingsError,
+    KubeconfigError,
+    CallError,
+    OutOfTimeError,
+    GoogleAuthError,
+)
+"""What `in_plain_words` has words for; anything else is a fault of ours and shows its traceback."""
+
+_LOG_IN = "`gcloud auth application-default login` gives you new ones"
+_HINTS = {
+    ("the cluster", 0): "Is it running, and is it the current context of your kubeconfig?",
+    ("the cluster", 401): "Your kubeconfig's credentials are not accepted; `kubectl get "
+    "tpunodegroups -A` must work with it.",
+    ("the cluster", 403): "Replay needs the right to get and list tpunodegroups and nodes, and to "
+    "get the namespace kube-system.",
+    ("the cluster", 404): "Is it installed in this cluster? `kubectl get crd "
+    "tpunodegroups.tpu.google.com` says so.",
+    ("Pub/Sub", 0): f"Is there a way to it from here? If credentials are missing: {_LOG_IN}.",
+    ("Pub/Sub", 401): f"Your credentials are not accepted; {_LOG_IN}.",
+    ("Pub/Sub", 403): "You need the role roles/pubsub.publisher on this topic.",
+    ("Pub/Sub", 404): "There is no such topic; PUBSUB_PROJECT and TOPIC_PREFIX must be those of "
+    "the installation.",
+    ("Pub/Sub", 503): f"If credentials are the reason: {_LOG_IN}.",
+    ("Compute Engine", 0): "Is there a way to it from here?",
+    ("Compute Engine", 401): f"Your credentials are not accepted; {_LOG_IN}.",
+    ("Compute Engine", 403): "You need the role roles/compute.viewer in the group's project.",
+}
+
+
+def in_plain_words(error: Exception) -> str:
+    """What has happened, in the words of who refused, and what a person can do."""
+    if isinstance(error, GoogleAuthError):
+        return f"there are no Google credentials that work: {error} ({_LOG_IN})"
+    if not isinstance(error, CallError):
+        return str(error)
+    service = _service(error.call)
+    hint = _HINTS.get((service, error.http), "")
+    status = f"{error.http} " if error.http else ""
+    said = f"{service} did not do `{error.call}`: {status}{error.reason}: {error.message}"
+    return f"{said.rstrip('.')}. {hint}".rstrip()
+
+
+def _service(call: str) -> str:
+    """Calls to the cluster are ``METHOD /path``, those to Compute Engine ``collection.method``."""
+    if call.startswith("publish"):
+        return "Pub/Sub"
+    return "the cluster" if " /" in call else "Compute Engine"

@@ -1,0 +1,186 @@
+"""What each step would do about a group now, and why: their looks and decisions, nothing more.
+
+A look only reads. Of a decision the plan is told, as its actions describe themselves; none of them
+is carried out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from google.auth.exceptions import GoogleAuthError
+
+from functions import create_resources, inject_token, label_node, sweep, tear_down
+from replay.errors import in_plain_words
+from replay.publications import get_group
+from replay.ways import Ways
+from shared import status
+from shared.errors import (
+    REASONS,
+    CallError,
+    OutOfTimeError,
+)
+from shared.node_group import NodeGroup
+from shared.occasions import Cause, Message, Occasion
+from shared.plan import Work
+from shared.status import Condition, Status, Type
+from shared.step import Step, message_about
+from shared.when import render_time
+
+STEPS: tuple[Step, ...] = (
+    create_resources.STEP,
+    inject_token.STEP,
+    label_node.STEP,
+    tear_down.STEP,
+)
+CANNOT_LOOK = "CannotLook"
+"""The outcome of a step whose reads were refused: to this person, which says nothing of the step."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a step would do on a SYNC; ``is_woken`` says whether the sweep would send it one.
+
+    ``has_looked`` is false when what it needs could not be read; ``note`` then says why.
+    """
+
+    step: str
+    is_woken: bool
+    outcome: str
+    note: str = ""
+    actions: tuple[str, ...] = ()
+    has_looked: bool = True
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """How the sweep sees the group; ``next_look`` is the minute of its next SYNC,
+    if nothing happens before; ``None``: not within the hour (clocks are apart)."""
+
+    is_settled: bool
+    is_due: bool
+    next_look: datetime | None
+    inboxes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that is told of one group."""
+
+    group: NodeGroup
+    known: Status
+    now: datetime
+    sweep: Sweep
+    steps: tuple[Answer, ...]
+
+    @property
+    def ready(self) -> Condition | None:
+        return self.known.conditions.get(Type.READY)
+
+    @property
+    def meaning(self) -> str:
+        """The catalogue's words for the reason of Ready; empty when it is Ready."""
+        reasons = {str(reason): text for reason, text in REASONS.items()}
+        return reasons.get(self.ready.reason, "") if self.ready is not None else ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every step could look."""
+        return all(answer.has_looked for answer in self.steps)
+
+
+def explain(ways: Ways, namespace: str, name: str) -> Explanation:
+    """Look at a group as each step would. Raises `ReplayError` if there is none, `CallError`."""
+    group = get_group(ways, namespace, name)
+    known, now = status.parse(group.raw.get("status")), ways.now()
+    swept = _ask_sweep(group, known, now)
+    steps = tuple(_ask(step, ways, group, now, swept.inboxes) for step in STEPS)
+    return Explanation(group, known, now, swept, steps)
+
+
+def _ask_sweep(group: NodeGroup, known: Status, now: datetime) -> Sweep:
+    minute = now.replace(second=0, microsecond=0)
+    ticks = (minute + count * sweep.TICK for count in range(1, sweep.SETTLED_EVERY_MINUTES + 1))
+    return Sweep(
+        is_settled=sweep.is_settled(group, known),
+        is_due=sweep.is_due(group, known, now),
+        next_look=next((tick for tick in ticks if sweep.is_due(group, known, tick)), None),
+        inboxes=sweep.inboxes(group, known),
+    )
+
+
+def _ask(
+    step: Step, ways: Ways, group: NodeGroup, now: datetime, inboxes: tuple[str, ...]
+) -> Answer:
+    is_woken = step.name in inboxes
+    try:
+        plan = step.decide(step.look(_work(ways, group, now), ways.settings), now)
+    except (CallError, OutOfTimeError, GoogleAuthError) as error:
+        return Answer(step.name, is_woken, CANNOT_LOOK, in_plain_words(error), has_looked=False)
+    actions = tuple(action.describe() for action in plan.actions)
+    return Answer(step.name, is_woken, plan.outcome, plan.note, actions)
+
+
+def _work(ways: Ways, group: NodeGroup, now: datetime) -> Work:
+    """What a step gets on a SYNC; there is nowhere to publish to."""
+    message = message_about(group, Cause.SYNC, now)
+    return Work(
+        gce=ways.open_gce(),
+        cluster=ways.open_cluster(),
+        publish=_publish_nothing,
+        random_bytes=ways.random_bytes,
+        now=now,
+        occasion=Occasion(message.cause, now, message=message),
+        group=group,
+        status=status.parse(group.raw.get("status")),
+    )
+
+
+def _publish_nothing(step: str, _message: Message) -> None:
+    raise AssertionError(f"an explanation publishes nothing, to {step} neither")
+
+
+def to_document(explanation: Explanation) -> dict[str, Any]:
+    """The explanation as JSON has it."""
+    group, found = explanation.group, explanation.sweep
+    ready = explanation.ready
+    return {
+        "group": group.key,
+        "uid": group.uid,
+        "resourceName": group.resource_name,
+        "ready": {**_condition(Type.READY, ready), "meaning": explanation.meaning}
+        if ready is not None
+        else None,
+        "conditions": [
+            _condition(kind, condition) for kind, condition in explanation.known.conditions.items()
+        ],
+        "sweep": {
+            "settled": found.is_settled,
+            "due": found.is_due,
+            "nextLook": render_time(found.next_look) if found.next_look else None,
+            "inboxes": list(found.inboxes),
+        },
+        "steps": [
+            {
+                "step": answer.step,
+                "wokenBySweep": answer.is_woken,
+                "looked": answer.has_looked,
+                "outcome": answer.outcome,
+                "note": answer.note,
+                "actions": list(answer.actions),
+            }
+            for answer in explanation.steps
+        ],
+    }
+
+
+def _condition(kind: Type, condition: Condition) -> dict[str, str]:
+    return {
+        "type": str(kind),
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "since": render_time(condition.since),
+    }

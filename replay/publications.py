@@ -1,0 +1,83 @@
+"""What is to be published, to whose inbox, and the SYNCs of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from functions import sweep
+from replay.errors import ReplayError
+from replay.ways import Ways
+from shared import node_group, status
+from shared.names import STEPS
+from shared.node_group import NodeGroup
+from shared.occasions import Cause
+from shared.step import message_about
+
+GROUP_STEPS = tuple(step for step in STEPS if step != "sweep")
+"""The steps that take an occasion about a group."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One message for one step's inbox; ``line`` is where it was read, 0 for one made here."""
+
+    step: str
+    data: bytes
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""
+    cause: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message and the id that Pub/Sub gave it; empty when it was only to be shown."""
+
+    publication: Publication
+    message_id: str = ""
+
+
+def get_group(ways: Ways, namespace: str, name: str) -> NodeGroup:
+    """The group of that name. Raises `ReplayError`, `CallError`."""
+    cluster = ways.open_cluster()
+    raw = cluster.find_group(namespace, name)
+    if raw is None:
+        raise ReplayError(
+            f"there is no TPUNodeGroup {namespace}/{name}; kubectl get tpunodegroups -A lists them"
+        )
+    return node_group.parse(raw, cluster.get_cluster_id())
+
+
+def list_groups(ways: Ways) -> list[NodeGroup]:
+    """All groups of the cluster. Raises `CallError`."""
+    cluster = ways.open_cluster()
+    cluster_id = cluster.get_cluster_id()
+    return [node_group.parse(raw, cluster_id) for raw in cluster.list_groups()]
+
+
+def syncs(groups: Iterable[NodeGroup], step: str | None, now: datetime) -> Iterator[Publication]:
+    """A SYNC about each group, to the step named, or else to those that the sweep would choose."""
+    for group in groups:
+        for inbox in (step,) if step else choose_inboxes(group):
+            message = message_about(group, Cause.SYNC, now)
+            yield Publication(
+                inbox,
+                message.encode(),
+                message.attributes(group.cluster),
+                about=group.key,
+                cause=message.cause,
+            )
+
+
+def choose_inboxes(group: NodeGroup) -> tuple[str, ...]:
+    """The inboxes that the sweep would choose, were it the group's minute."""
+    return sweep.inboxes(group, status.parse(group.raw.get("status")))
+
+
+def publish(ways: Ways, publications: Iterable[Publication]) -> Iterator[Sent]:
+    """Publish one after the other; each is out when it is yielded. Raises `CallError`."""
+    for publication in publications:
+        data, attributes = publication.data, publication.attributes
+        yield Sent(publication, ways.publish(publication.step, data, attributes))

@@ -1,0 +1,182 @@
+"""Recorded messages, a JSON object a line: what each says, and whose inbox it belongs to.
+
+A line is one of: a message of this system's own, an entry of the audit log (as ``gcloud logging
+read`` gives it), a Pub/Sub message (``data`` in base64 or as an object, with ``attributes``), or a
+Pub/Sub message in an envelope, as a push request or ``gcloud pubsub subscriptions pull`` has it. So
+dead letters can be read as they are pulled.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from replay.publications import GROUP_STEPS, Publication
+from shared.names import topic_id
+from shared.occasions import Occasion, PoisonError, decode, find_step
+
+DEAD_LETTER_SOURCE = "CloudPubSubDeadLetterSourceSubscription"
+"""On a dead letter: the id of the subscription that gave it up."""
+_OF_PUBSUB = ("CloudPubSubDeadLetter", "goog")
+"""Beginnings of attributes that Pub/Sub writes itself; it takes none that begins with "goog"."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is not in the file: the step named by hand, how inboxes are called, the time."""
+
+    step: str | None
+    topic_prefix: str
+    now: datetime
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A file that was read. ``wrong`` says what would be right; ``left_out`` why nobody is woken."""
+
+    publications: tuple[Publication, ...]
+    wrong: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A line without its wrapping. ``step`` is the one it names itself, ``subscription`` an id."""
+
+    data: Any
+    attributes: Mapping[str, str]
+    published: Any = None
+    step: str = ""
+    subscription: str = ""
+
+
+def read_recording(lines: Iterable[bytes], rules: Rules) -> Recording:
+    """Read all lines; empty ones count, and that is all."""
+    publications: list[Publication] = []
+    wrong: list[str] = []
+    left_out: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found = read_line(number, line, rules)
+        except PoisonError as error:
+            wrong.append(str(error))
+            continue
+        if isinstance(found, Publication):
+            publications.append(found)
+        else:
+            left_out.append(found)
+    return Recording(tuple(publications), tuple(wrong), tuple(left_out))
+
+
+def read_line(number: int, line: bytes, rules: Rules) -> Publication | str:
+    """What one line says to whom, or why it wakes nobody. Raises `PoisonError`, naming the line."""
+    name = f"of line {number}"
+    recorded = _unwrap(line, name)
+    envelope = {
+        "message": {"data": recorded.data, "messageId": name, "publishTime": recorded.published}
+    }
+    delivery = decode(json.dumps(envelope).encode())
+    occasion = delivery.occasion
+    if occasion is None:
+        return f"the message {name} wakes nobody: {delivery.note}"
+    step = _step_of(occasion, recorded, rules, name)
+    if step is None:
+        return f"the message {name} wakes nobody: {occasion.cause}"
+    data, about = base64.b64decode(recorded.data), _about(occasion)
+    if occasion.is_sync and occasion.message is not None:
+        data = replace(occasion.message, at=rules.now).encode()
+    attributes = _without_pubsub(recorded.attributes)
+    return Publication(step, data, attributes, about, occasion.cause, number)
+
+
+def _unwrap(line: bytes, name: str) -> _Recorded:
+    """What is a message in itself is left for the decoder to judge."""
+    document = _find_object(line)
+    message = document.get("message")
+    if isinstance(message, dict):
+        subscription = str(document.get("subscription") or "").rsplit("/", 1)[-1]
+        return _unwrap_message(message, str(document.get("step") or ""), subscription, name)
+    if "data" in document:
+        return _unwrap_message(document, str(document.get("step") or ""), "", name)
+    data = base64.b64encode(line).decode()
+    return _Recorded(data, _own_attributes(document), step=str(document.get("step") or ""))
+
+
+def _find_object(line: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _unwrap_message(
+    message: Mapping[str, Any], step: str, subscription: str, name: str
+) -> _Recorded:
+    data, attributes = message.get("data"), message.get("attributes") or {}
+    if isinstance(data, dict):
+        data = base64.b64encode(json.dumps(data).encode()).decode()
+    if not _is_text_map(attributes):
+        raise PoisonError(f"message {name}: 'attributes' must be a map from text to text")
+    return _Recorded(
+        data,
+        attributes,
+        published=message.get("publishTime") or message.get("publish_time"),
+        step=step or attributes.get("step", ""),
+        subscription=attributes.get(DEAD_LETTER_SOURCE) or subscription,
+    )
+
+
+def _is_text_map(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+def _own_attributes(document: Mapping[str, Any]) -> dict[str, str]:
+    """What is known without the cluster of the attributes that this system's messages bear."""
+    cause = document.get("cause")
+    return {"cause": cause} if isinstance(cause, str) else {}
+
+
+def _step_of(occasion: Occasion, recorded: _Recorded, rules: Rules, name: str) -> str | None:
+    """An audit entry belongs to one step; a message of our own to whom it is addressed."""
+    if occasion.event is not None:
+        return find_step(occasion.event)
+    if occasion.message is None:
+        return "sweep"
+    choices = ", ".join(GROUP_STEPS)
+    step = rules.step or recorded.step
+    if step and step not in GROUP_STEPS:
+        raise PoisonError(
+            f"message {name}: step {step!r} is not known; it must be one of {choices}"
+        )
+    found = step or _step_of_subscription(recorded.subscription, rules.topic_prefix)
+    if not found:
+        raise PoisonError(
+            f"message {name}: nothing says whose inbox it is for; name it by --step, by a field "
+            f"'step', or leave the attribute {DEAD_LETTER_SOURCE} in place. Steps are {choices}"
+        )
+    return found
+
+
+def _step_of_subscription(subscription: str, topic_prefix: str) -> str:
+    """A step's subscription bears the name of its topic."""
+    steps = {topic_id(topic_prefix, step): step for step in GROUP_STEPS}
+    return steps.get(subscription, "")
+
+
+def _about(occasion: Occasion) -> str:
+    if occasion.event is not None:
+        return occasion.event.name
+    message = occasion.message
+    return f"{message.namespace}/{message.name}" if message is not None else ""
+
+
+def _without_pubsub(attributes: Mapping[str, str]) -> dict[str, str]:
+    """A dead letter's own attributes would make it look like one for ever."""
+    return {key: value for key, value in attributes.items() if not key.startswith(_OF_PUBSUB)}

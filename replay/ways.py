@@ -1,0 +1,80 @@
+"""The ways out of the tool: cluster, Compute Engine, Pub/Sub, time. All that a test replaces."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shared.cluster import Cluster, Connection
+from shared.errors import OutOfTimeError
+from shared.gce import Clients, Gce
+from shared.settings import Settings, from_environment
+from shared.step import SECONDS_FOR_CALLS
+
+PublishData = Callable[[str, bytes, Mapping[str, str]], str]
+"""Publishes data and attributes to a step's inbox; returns the message's id, raises `CallError`."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What a command gets from outside."""
+
+    settings: Settings
+    connection: Connection
+    clients: Clients
+    publish: PublishData
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    random_bytes: Callable[[int], bytes]
+    is_interactive: bool
+    """Whether a person sits there who can be asked."""
+
+    def open_cluster(self) -> Cluster:
+        """The cluster, for the calls of the next 30 seconds."""
+        return Cluster(self.connection, "replay", self._until(SECONDS_FOR_CALLS))
+
+    def open_gce(self) -> Gce:
+        """Compute Engine, for the calls of the next 30 seconds."""
+        return Gce(self.clients, self._until(SECONDS_FOR_CALLS))
+
+    def _until(self, seconds: float) -> Callable[[], float]:
+        end = self.monotonic() + seconds
+
+        def remaining_s() -> float:
+            left = end - self.monotonic()
+            if left <= 0:
+                raise OutOfTimeError(f"no answer within {seconds:.0f} s")
+            return left
+
+        return remaining_s
+
+
+def open_ways() -> Ways:
+    """The real ones, by the functions' own environment variables. Raises `SettingsError`."""
+    from shared.runtime import Inboxes
+
+    settings = from_environment(with_default_kubeconfig(os.environ, Path.home()))
+    connection = Connection(settings.kubeconfig)
+    return Ways(
+        settings=settings,
+        connection=connection,
+        clients=Clients(settings.compute_endpoint),
+        publish=Inboxes(settings, connection).publish_data,
+        now=lambda: datetime.now(UTC),
+        monotonic=time.monotonic,
+        random_bytes=secrets.token_bytes,
+        is_interactive=sys.stdin.isatty(),
+    )
+
+
+def with_default_kubeconfig(environment: Mapping[str, str], home: Path) -> Mapping[str, str]:
+    """The environment, with the kubeconfig that kubectl takes where none is named."""
+    if environment.get("KUBECONFIG"):
+        return environment
+    return {**environment, "KUBECONFIG": str(home / ".kube" / "config")}
