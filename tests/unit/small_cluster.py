@@ -9,17 +9,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import ipaddress
 import json
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
 from local.http import Request, Response
@@ -69,6 +72,7 @@ class SmallCluster:
     def _sign(
         self, key: ec.EllipticCurvePublicKey, subject: x509.Name, issuer: x509.Name
     ) -> x509.Certificate:
+        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -77,8 +81,24 @@ class SmallCluster:
             .serial_number(x509.random_serial_number())
             .not_valid_before(self.now() - timedelta(days=1))
             .not_valid_after(self.now() + timedelta(days=365))
+            .add_extension(x509.BasicConstraints(subject == issuer, None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([address]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
+
+    def tls(self, folder: Path) -> ssl.SSLContext:
+        """What a server on 127.0.0.1 needs to be believed by who knows the CA."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
+        certificate = self._sign(key.public_key(), name, self._ca.subject)
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        file = folder / "api-server.pem"
+        file.write_bytes(certificate.public_bytes(Encoding.PEM) + private)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        context.load_verify_locations(cadata=self.ca_pem)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        return context
 
     def handle(self, request: Request) -> Response:
         """Answer one request, as an `Application`."""
