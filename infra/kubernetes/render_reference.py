@@ -63,7 +63,7 @@ def render(crd: Schema) -> str:
         *_sections("spec", properties["spec"]),
         "## What is refused\n",
         "Besides what the tables above say, in these words:\n",
-        _table(("Field", "Message"), _refusals("spec", properties["spec"])),
+        _table(("Field", "Message"), _refusals("", schema)),
         *_sections("status", properties["status"]),
         "## Columns\n",
         _table(
@@ -139,7 +139,7 @@ def _count(number: int, noun: str) -> str:
 
 def _refusals(path: str, schema: Schema) -> Iterator[tuple[str, str]]:
     for rule in schema.get("x-kubernetes-validations", ()):
-        yield f"`{path}{rule.get('fieldPath', '')}`", rule["message"]
+        yield f"`{(path + rule.get('fieldPath', '')).lstrip('.')}`", rule["message"]
     for name, field in schema.get("properties", {}).items():
         yield from _refusals(f"{path}.{name}", field)
 
