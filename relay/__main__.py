@@ -24,6 +24,7 @@ from relay.watch import Timing
 EXIT_CANNOT_START = 2
 """Settings or surroundings are wrong; the last line of the log names which."""
 
+_NO_POD = "KUBECONFIG is not set, and this is no pod of a cluster"
 _LOG = structlog.get_logger()
 
 
@@ -74,17 +75,11 @@ async def _run(settings: Settings, credentials: Credentials) -> None:
 
 
 async def _connect(settings: Settings) -> KubernetesApi:
-    api = KubernetesApi(settings.kubeconfig)
     try:
-        await api.connect()
+        return await KubernetesApi.connect(settings.kubeconfig)
     except CannotConnect as error:
-        where = (
-            f"KUBECONFIG={settings.kubeconfig}"
-            if settings.kubeconfig
-            else ("KUBECONFIG is not set, and this is no pod of a cluster")
-        )
+        where = f"KUBECONFIG={settings.kubeconfig}" if settings.kubeconfig else _NO_POD
         raise _CannotStart(f"{where}: {error}") from error
-    return api
 
 
 def _now() -> datetime:

@@ -38,21 +38,24 @@ included, are reasons to try again later."""
 class KubernetesApi:
     """A connection to one cluster; `close` it at the end."""
 
-    def __init__(self, kubeconfig: str) -> None:
-        """``kubeconfig`` is a path, or empty for the pod's own service account."""
+    def __init__(self, kubeconfig: str, configuration: Configuration) -> None:
         self._kubeconfig = kubeconfig
-        self._configuration = Configuration()
-        self._client: ApiClient | None = None
+        self._configuration = configuration
+        self._client = ApiClient(configuration)
 
-    async def connect(self) -> None:
-        """Read the configuration. Raises `CannotConnect`."""
-        await self._load()
-        self._client = ApiClient(self._configuration)
+    @classmethod
+    async def connect(cls, kubeconfig: str) -> KubernetesApi:
+        """Read the configuration: a kubeconfig file, or when that is empty the pod's own.
+
+        Nothing is asked of the cluster yet. Raises `CannotConnect`.
+        """
+        configuration = Configuration()
+        await _load(kubeconfig, configuration)
+        return cls(kubeconfig, configuration)
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._client is not None:
-            await self._client.close()
+        await self._client.close()
 
     @asynccontextmanager
     async def get(
@@ -62,7 +65,6 @@ class KubernetesApi:
 
         Raises `Refused` for anything but 200, and what aiohttp raises for what happens on the way.
         """
-        assert self._client is not None
         request = await self._client.param_serialize(
             "GET",
             path,
@@ -73,21 +75,22 @@ class KubernetesApi:
         answer = await self._client.call_api(*request, _request_timeout=timeout)
         async with answer.response as response:
             if response.status == HTTPStatus.UNAUTHORIZED and self._kubeconfig:
-                await (
-                    self._load()
-                )  # a token of a credential plugin has run out; the next GET has it
+                # A token of a credential plugin has run out; the next GET has a new one. A pod's
+                # token is read anew every minute by the client.
+                await _load(self._kubeconfig, self._configuration)
             if response.status != HTTPStatus.OK:
                 raise Refused(response.status, _message_of(await response.read()))
             yield response
 
-    async def _load(self) -> None:
-        try:
-            if self._kubeconfig:
-                await load_kube_config(self._kubeconfig, client_configuration=self._configuration)
-            else:
-                load_incluster_config(self._configuration)
-        except (ConfigException, OSError, yaml.YAMLError) as error:
-            raise CannotConnect(str(error)) from error
+
+async def _load(kubeconfig: str, configuration: Configuration) -> None:
+    try:
+        if kubeconfig:
+            await load_kube_config(kubeconfig, client_configuration=configuration)
+        else:
+            load_incluster_config(configuration)
+    except (ConfigException, OSError, yaml.YAMLError) as error:
+        raise CannotConnect(str(error)) from error
 
 
 def _message_of(body: bytes) -> str:

@@ -202,7 +202,8 @@ class Watch:
         delay_s = self._backoff.delay_s(self._failures)
         metrics.ENDS.labels(self._resource.kind, end).inc()
         if end is not End.CLOSED or self._failures:
-            _LOG.warning(
+            report = _LOG.info if end is End.EXPIRED else _LOG.warning
+            report(
                 "watch ended",
                 kind=self._resource.kind,
                 end=end,

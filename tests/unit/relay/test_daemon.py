@@ -130,8 +130,7 @@ async def relaying(
     kubeconfig: Path, recorder: Recorder, timing: Timing = FAST, cluster_id: str = "c"
 ) -> AsyncIterator[tuple[Relay, asyncio.Event, asyncio.Task[None]]]:
     """A relay that runs, and ends in order if it still does."""
-    api = KubernetesApi(str(kubeconfig))
-    await api.connect()
+    api = await KubernetesApi.connect(str(kubeconfig))
     relay = Relay(
         api,
         recorder,

@@ -1,0 +1,104 @@
+"""The connection to the cluster from inside a pod: its address, its CA, its token."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import ssl
+from pathlib import Path
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from kubernetes.aio.config import incluster_config
+
+from local.web import serve
+from relay.api import CannotConnect, KubernetesApi, Refused
+from tests.unit.relay.scripted_api import NODES, ScriptedApi
+
+TIMEOUT = aiohttp.ClientTimeout(total=10)
+QUERY = {"limit": "500"}
+
+
+def write_certificate(folder: Path) -> Path:
+    """A certificate for 127.0.0.1, signed by itself, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kube-apiserver")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "ca.crt"
+    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return path
+
+
+def test_a_pod_verifies_the_clusters_certificate_and_shows_its_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ca = write_certificate(tmp_path)
+    (tmp_path / "token").write_text("pod-token")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(ca, tmp_path / "key.pem")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
+
+    async def story() -> None:
+        server = ScriptedApi()
+        runner, port = await serve(server, tls=tls)
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+        api = await KubernetesApi.connect("")
+        async with api.get(NODES, QUERY, TIMEOUT) as response:
+            assert (await response.json())["items"] == []
+        request = server.requests.get_nowait()
+        assert request.headers["authorization"].lower() == "bearer pod-token"
+        await api.close()
+        await runner.cleanup()
+
+    asyncio.run(story())
+
+
+def test_outside_a_pod_and_without_kubeconfig_there_is_nothing_to_connect_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(CannotConnect, match=r"Service host/port is not set\."):
+        asyncio.run(KubernetesApi.connect(""))
+
+
+BROKEN: dict[str, str] = {
+    "no YAML": "{",
+    "no clusters": "apiVersion: v1\nkind: Config\n",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_kubeconfig_cannot_be_used(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(CannotConnect):
+        asyncio.run(KubernetesApi.connect(str(path)))
+
+
+def test_a_refusal_shows_the_status_and_its_words() -> None:
+    assert str(Refused(403, "nodes is forbidden")) == "403 nodes is forbidden"

@@ -1,0 +1,149 @@
+"""Whatever happens in whatever order: every change is told in the end, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from relay.outbox import Outbox, Publication
+from relay.pacing import WIDEST_RETRY_GAP
+from tests.unit.relay.objects import RESOURCE_NAME, Raw, node, settled_group
+
+NODES = st.sampled_from([f"{RESOURCE_NAME}-{index:04}" for index in range(4)])
+READY = st.sampled_from(["True", "False", "Unknown"])
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Told:
+    """What has changed since it was last told of."""
+
+    nodes: set[str] = field(default_factory=set)
+    spec: bool = False
+    deletion: bool = False
+
+
+class ClusterAndPubSub(RuleBasedStateMachine):
+    """One group and its Nodes live through anything, while Pub/Sub comes and goes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = START
+        self.generation = 1
+        self.deleting = False
+        self.nodes: dict[str, str] = {}
+        self.unseen = False
+        self.untold = Told()
+        self.outbox = Outbox()
+        self.outbox.relisted("TPUNodeGroup", [self._group()], self.now)
+        self.outbox.relisted("Node", [], self.now)
+
+    @rule(name=NODES, ready=READY, unseen=st.booleans())
+    def change_node(self, name: str, ready: str, unseen: bool) -> None:
+        if self.nodes.get(name) == ready:
+            return
+        event = "MODIFIED" if name in self.nodes else "ADDED"
+        self.nodes[name] = ready
+        self.untold.nodes.add(name)
+        if unseen:
+            self._relist_nodes()
+        elif event == "ADDED":
+            self.outbox.changed("Node", "ADDED", node(name, ready=ready), self.now)
+        else:
+            self.outbox.changed("Node", "MODIFIED", node(name, ready=ready), self.now)
+
+    @precondition(lambda self: self.nodes)
+    @rule(data=st.data(), unseen=st.booleans())
+    def delete_node(self, data: st.DataObject, unseen: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.nodes)))
+        ready = self.nodes.pop(name)
+        self.untold.nodes.add(name)
+        if unseen:
+            self._relist_nodes()
+        else:
+            self.outbox.changed("Node", "DELETED", node(name, ready=ready), self.now)
+
+    @rule()
+    def send_heartbeats(self) -> None:
+        for name, ready in self.nodes.items():
+            raw = node(name, ready=ready, heartbeat=self.now.isoformat())
+            self.outbox.changed("Node", "MODIFIED", raw, self.now)
+
+    @rule()
+    def relist(self) -> None:
+        self._relist_nodes()
+        self.outbox.relisted("TPUNodeGroup", [self._group()], self.now)
+
+    @precondition(lambda self: not self.deleting)
+    @rule(unseen=st.booleans())
+    def change_spec(self, unseen: bool) -> None:
+        self.generation += 1
+        self.untold.spec = True
+        self._show_group(unseen)
+
+    @precondition(lambda self: not self.deleting)
+    @rule(unseen=st.booleans())
+    def delete_group(self, unseen: bool) -> None:
+        self.deleting = True
+        self.untold.spec, self.untold.deletion = False, True
+        self._show_group(unseen)
+
+    @rule(seconds=st.floats(0, 30))
+    def let_time_pass(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    @rule()
+    def publish(self) -> None:
+        self._accept(self.outbox.take_due(self.now))
+
+    @rule(seconds=st.floats(0, 12))
+    def fail_to_publish(self, seconds: float) -> None:
+        publications = self.outbox.take_due(self.now)
+        self.now += timedelta(seconds=seconds)
+        self.outbox.returned(publications, self.now)
+
+    @invariant()
+    def nothing_is_due_too_late_or_for_no_reason(self) -> None:
+        due = self.outbox.next_due()
+        assert (due is not None) == (self.untold != Told())
+        assert due is None or due <= self.now + WIDEST_RETRY_GAP
+
+    def teardown(self) -> None:
+        for _ in range(3):
+            self.now += WIDEST_RETRY_GAP
+            self._accept(self.outbox.take_due(self.now))
+        assert self.untold == Told()
+
+    def _accept(self, publications: list[Publication]) -> None:
+        for publication in publications:
+            names = set(publication.message.nodes)
+            if publication.step == "label_node":
+                assert names <= self.untold.nodes
+                self.untold.nodes -= names
+            elif publication.step == "create_resources":
+                assert self.untold.spec
+                self.untold.spec = False
+            else:
+                assert self.untold.deletion
+                self.untold.deletion = False
+
+    def _show_group(self, unseen: bool) -> None:
+        if unseen:
+            self.outbox.relisted("TPUNodeGroup", [self._group()], self.now)
+        else:
+            self.outbox.changed("TPUNodeGroup", "MODIFIED", self._group(), self.now)
+
+    def _relist_nodes(self) -> None:
+        objects = [node(name, ready=ready) for name, ready in self.nodes.items()]
+        self.outbox.relisted("Node", objects, self.now)
+
+    def _group(self) -> Raw:
+        return settled_group(0, generation=self.generation, observed=1, deleting=self.deleting)
+
+
+TestEveryChangeIsTold = ClusterAndPubSub.TestCase
+TestEveryChangeIsTold.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
