@@ -133,7 +133,7 @@ def _to_be_read(work: Work) -> Iterator[str]:
             must_read = is_own or not is_known or not work.is_first_look
         else:
             is_settled = resource.state is State.READY and kind != GROUP
-            must_read = not is_settled or work.occasion.is_sync or _is_for_body(work, kind)
+            must_read = not is_settled or _is_for_body(work, kind)
         if must_read and _may_have_changed(work, kind):
             yield kind
 

@@ -105,7 +105,7 @@ def look(work: Work, _settings: Settings) -> Seen:
         work.occasion,
         vms,
         fresh={vm.instance.name: new_token(work.random_bytes, work.now, LIFE) for vm in vms},
-        ca_hash=ca_hash(work.cluster.get_ca_certificate()),
+        ca_hash=_get_ca_hash(work) if vms else "",
     )
 
 
@@ -139,6 +139,13 @@ run = STEP.run
 
 def _is_not_to_join(group: NodeGroup) -> bool:
     return group.deleting is not None or group.spec is None or group.spec.bootstrap is None
+
+
+def _get_ca_hash(work: Work) -> str:
+    try:
+        return ca_hash(work.cluster.get_ca_certificate())
+    except ValueError as error:
+        raise CallError("read the cluster's CA", 422, "Invalid", str(error)) from error
 
 
 def _not_needed(group: NodeGroup, known: Status, now: datetime) -> Status:

@@ -61,9 +61,9 @@ class Cluster:
         return constants["cluster"]
 
     def get_ca_certificate(self) -> str:
-        """The cluster's CA in PEM form: asked once in a process; empty when it is not published."""
+        """The cluster's CA in PEM form, asked once in a process; empty while it is not published."""
         constants = self._connection.constants
-        if "ca" not in constants:
+        if not constants.get("ca"):
             path = f"/api/v1/namespaces/{_NAMESPACE_OF_TOKENS}/configmaps/kube-root-ca.crt"
             found = self._find(path) or {}
             constants["ca"] = (found.get("data") or {}).get("ca.crt", "")
