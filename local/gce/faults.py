@@ -18,7 +18,10 @@ from local.gce.calls import Caller, Principal, Route
 from local.gce.instance import Instance
 from local.gce.refusals import (
     API_DISABLED,
-    CATALOGUE,
+    BACKEND_ERROR,
+    FAILED_PRECONDITION,
+    INTERNAL_ERROR,
+    LOG_STATUSES,
     PREEMPTED_AT_START,
     RATE_LIMITED,
     RATE_LIMITED_429,
@@ -130,8 +133,8 @@ class Faults:
 
         With ``carried_out`` each is done first and only its answer is lost.
         """
-        text = message or CATALOGUE["BACKEND_ERROR"].message
-        refused = Refused(http, reason, text, log=(14, "UNAVAILABLE"))
+        log = LOG_STATUSES.get(http, FAILED_PRECONDITION)
+        refused = Refused(http, reason, message or BACKEND_ERROR.message, log=log)
         self._refusals.append(_PlannedRefusal(verbs, calls, refused, carried_out))
 
     def fail_operations(
@@ -142,10 +145,12 @@ class Faults:
         message: str = "",
         http: int = 500,
     ) -> None:
-        """The next so many operations that match end in an error and change nothing."""
-        text = message or "Internal error. Please try again or contact Google Support."
-        log = (13, "INTERNAL") if http >= 500 else (9, "FAILED_PRECONDITION")
-        error = OperationError(code, text, http, log)
+        """The next so many operations that match end in an error and change nothing.
+
+        Of a VM's operations, inserts and setMetadata can.
+        """
+        log = LOG_STATUSES.get(http, FAILED_PRECONDITION)
+        error = OperationError(code, message or INTERNAL_ERROR.message, http, log)
         self._errors.append(_PlannedError(verbs, operations, error))
 
     def slow_operations(self, verbs: str, seconds: float) -> None:
@@ -195,7 +200,7 @@ class Faults:
     def host_maintenance(self, instance: str) -> None:
         """The host of a VM is maintained; a TPU VM cannot move."""
         vm = self._find_running(instance)
-        vm.lose_host("compute.instances.terminateOnHostMaintenance")
+        vm.lose_host("compute.instances.terminateOnHostMaintenance", principal="")
 
     def guest_shutdown(self, instance: str) -> None:
         """Somebody shuts a VM down from within."""
@@ -204,7 +209,8 @@ class Faults:
     def act_by_hand(self, method: str, path: str, body: Document | None = None) -> Document:
         """A person with all permissions makes a call: ``act_by_hand("DELETE", vm)``.
 
-        ``path`` is that of a resource, perhaps with a verb (``.../stop``). Returns the answer.
+        ``path`` is that of a resource, perhaps with a verb (``.../stop``). Returns the answer, or
+        raises `Refused`.
         """
         return self._world.act(PERSON, method, path, body)
 

@@ -1,4 +1,4 @@
-"""Makes what is generated: ``fields.json`` from the client library, the refusals in the docs page.
+"""Makes what is generated: ``fields.json`` from the library, two tables of the docs page.
 
 Run ``python -m local.gce.generate`` after a new google-cloud-compute or a change to the catalogue;
 a test fails when it was forgotten.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from local.gce.refusals import CATALOGUE, Refusal
+from local.gce.simulator import FAULTS, describe_fault
 
 BODIES = (
     "Instance",
@@ -26,7 +27,6 @@ BODIES = (
 )
 FIELDS = Path(__file__).with_name("fields.json")
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "simulated-compute-engine.md"
-BEGIN, END = "<!-- refusals: begin -->\n", "<!-- refusals: end -->\n"
 
 _SCALARS = {
     1: "number", 2: "number", 3: "int64", 4: "int64", 5: "int32", 8: "bool", 9: "string",
@@ -88,13 +88,24 @@ def _row(refusal: Refusal) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def with_refusals(page: str) -> str:
-    """The docs page with the table between its two marks made anew."""
-    before, _, rest = page.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return before + BEGIN + "\n" + render_refusals() + "\n" + END + after
+def render_faults() -> str:
+    """The faults as a Markdown list."""
+    return "".join(f"- `{name}` {describe_fault(name)}\n" for name in FAULTS)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {"faults": render_faults, "refusals": render_refusals}
+"""What stands in the docs page between the marks of that name."""
+
+
+def with_tables(page: str) -> str:
+    """The docs page with all that is generated made anew."""
+    for name, render in TABLES.items():
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}\n{render()}\n{end}{rest.partition(end)[2]}"
+    return page
 
 
 if __name__ == "__main__":
     FIELDS.write_text(render_fields())
-    PAGE.write_text(with_refusals(PAGE.read_text()))
+    PAGE.write_text(with_tables(PAGE.read_text()))

@@ -320,9 +320,9 @@ class Instance:
         if self._ownership.owner is not None:
             self._ownership.owner.vm_gone(self)
 
-    def lose_host(self, method: str) -> None:
+    def lose_host(self, method: str, principal: str = SYSTEM.email) -> None:
         """The host fails or is maintained; a VM with ``automaticRestart`` starts again."""
-        self._world.audit.write_system_event(method, self.path, self.id)
+        self._world.audit.write_system_event(method, self.path, self.id, principal=principal)
         self._go_down()
         owner = self._ownership.owner
         if not self.properties["scheduling"]["automaticRestart"]:

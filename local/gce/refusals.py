@@ -154,8 +154,8 @@ BACKEND_ERROR = Refusal(
 )  # fmt: skip
 INTERNAL_ERROR = Refusal(
     "any", "trouble in the service after the call was accepted", ("operation",), 500,
-    "INTERNAL_ERROR", "Internal error. Please try again or contact Google Support. "
-    "(Code: '{token}')", "seen", (13, "INTERNAL"),
+    "INTERNAL_ERROR", "Internal error. Please try again or contact Google Support.", "seen",
+    (13, "INTERNAL"),
 )  # fmt: skip
 UNKNOWN_PATH = Refusal(
     "any", "the URL names no method", _CALL, 404, "notFound",
@@ -454,6 +454,18 @@ CANCELED = Refusal(
     "OPERATION_CANCELED_BY_USER", "Operation was canceled by user.", "assumed",
     (1, "CANCELLED"),
 )  # fmt: skip
+
+LOG_STATUSES: dict[int, LogStatus] = {
+    400: INVALID_ARGUMENT,
+    403: (7, "PERMISSION_DENIED"),
+    404: (5, "NOT_FOUND"),
+    409: (10, "ABORTED"),
+    412: FAILED_PRECONDITION,
+    429: (8, "RESOURCE_EXHAUSTED"),
+    500: (13, "INTERNAL"),
+    503: (14, "UNAVAILABLE"),
+}
+"""What the audit log shows of a failure that was asked for, by its HTTP code."""
 
 CATALOGUE: dict[str, Refusal] = {
     name: value for name, value in list(globals().items()) if isinstance(value, Refusal)

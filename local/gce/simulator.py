@@ -126,4 +126,4 @@ def describe_fault(name: str) -> str:
         for parameter in parameters
     )
     meaning = inspect.getdoc(FAULTS[name]) or ""
-    return f"({arguments}): {' '.join(meaning.split())}"
+    return f"({arguments}): {' '.join(meaning.split()).replace('``', '`')}"

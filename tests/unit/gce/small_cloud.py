@@ -1,0 +1,201 @@
+"""A simulated Compute Engine on a virtual clock, asked through the real client library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import compute_v1
+
+from local.clock import VirtualClock
+from local.gce import Dials, Principal, Simulator
+from local.gce.inprocess import mount
+from local.http import Request
+from local.machine import Machine
+
+PROJECT, NUMBER = "my-project", "123456789012"
+ZONE, REGION = "us-central1-c", "us-central1"
+AGENT = f"{NUMBER}@cloudservices.gserviceaccount.com"
+ZONE_PATH = f"projects/{PROJECT}/zones/{ZONE}"
+GROUP = f"{ZONE_PATH}/instanceGroupManagers/slice"
+POLICY = f"projects/{PROJECT}/regions/{REGION}/resourcePolicies/slice"
+TEMPLATE = f"projects/{PROJECT}/global/instanceTemplates/slice"
+IMAGE = "projects/images/global/images/family/tpu"
+
+Document = dict[str, Any]
+
+
+class RecordingGuest:
+    """Software in a VM that does nothing but remember what happened to it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.events: list[str] = []
+
+    def power_on(self) -> None:
+        self.events.append("on")
+
+    def power_off(self) -> None:
+        self.events.append("off")
+
+    def metadata_changed(self) -> None:
+        self.events.append(f"metadata {','.join(sorted(self.machine.attributes()))}")
+
+
+def policy_body(topology: str = "2x4", **fields: Any) -> Document:
+    """A workload policy as its insert takes it."""
+    workload = {"type": "HIGH_THROUGHPUT", "acceleratorTopology": topology}
+    return {"name": "slice", "workloadPolicy": workload, **fields}
+
+
+def template_body(
+    machine_type: str = "ct6e-standard-4t",
+    scheduling: Mapping[str, Any] | None = None,
+    **properties: Any,
+) -> Document:
+    """A template as its insert takes it."""
+    disk = {"boot": True, "autoDelete": True, "initializeParams": {"sourceImage": IMAGE}}
+    return {
+        "name": "slice",
+        "properties": {
+            "machineType": machine_type,
+            "disks": [disk],
+            "networkInterfaces": [{"network": "global/networks/default"}],
+            "scheduling": {"onHostMaintenance": "TERMINATE", **(scheduling or {})},
+            **properties,
+        },
+    }
+
+
+def group_body(
+    size: int = 2, *, bulk: bool = True, repair: bool = False, **fields: Any
+) -> Document:
+    """A group as its insert takes it: BULK with a policy, or INDIVIDUAL without."""
+    body = {
+        "name": "slice",
+        "baseInstanceName": "slice",
+        "instanceTemplate": TEMPLATE,
+        "targetSize": size,
+        "targetSizePolicy": {"mode": "BULK" if bulk else "INDIVIDUAL"},
+        "instanceLifecyclePolicy": {"defaultActionOnFailure": "REPAIR" if repair else "DO_NOTHING"},
+        **fields,
+    }
+    return {"resourcePolicies": {"workloadPolicy": POLICY}, **body} if bulk else body
+
+
+SPOT = {"provisioningModel": "SPOT", "automaticRestart": False}
+FLEX = {
+    "provisioningModel": "FLEX_START",
+    "maxRunDuration": {"seconds": "3600"},
+    "instanceTerminationAction": "DELETE",
+}
+
+
+class Cloud:
+    """A simulator, its clock, its log, its guests, and ways to ask it."""
+
+    def __init__(
+        self, dials: Dials | None = None, principals: Mapping[str, Principal] | None = None
+    ) -> None:
+        self.clock = VirtualClock()
+        self.log: list[Document] = []
+        self.guests: list[RecordingGuest] = []
+        self.simulator = Simulator(
+            self.clock,
+            projects={PROJECT: NUMBER},
+            random=Random(7),
+            guests=self._guest,
+            on_log_entry=self.log.append,
+            dials=dials or Dials(),
+            principals=principals or {},
+        )
+        self.faults = self.simulator.faults
+
+    def _guest(self, machine: Machine) -> RecordingGuest:
+        self.guests.append(RecordingGuest(machine))
+        return self.guests[-1]
+
+    def client(self, name: str) -> Any:
+        """A real client, such as ``InstancesClient``, whose requests the simulator answers."""
+        client = getattr(compute_v1, name)(
+            credentials=AnonymousCredentials(),
+            client_options={"api_endpoint": "http://simulator.test"},
+        )
+        mount(client.transport._session, self.simulator)
+        return client
+
+    def send(
+        self, method: str, path: str, body: Any = None, token: str = ""
+    ) -> tuple[int, Document]:
+        """A call without a client library: status and answer."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode() if body else b""
+        request = Request.of(method, f"/compute/v1/{path}", headers=headers, body=raw)
+        response = self.simulator.handle(request)
+        return response.status, response.json()
+
+    def get(self, path: str) -> Document:
+        """A resource that must be there."""
+        status, document = self.send("GET", path)
+        assert status == 200, document
+        return document
+
+    def change(self, method: str, path: str, body: Any = None) -> Document:
+        """A change that must be accepted; returns its operation, still running."""
+        status, document = self.send(method, path, body)
+        assert status == 200, document
+        return document
+
+    def settle(self, method: str, path: str, body: Any = None) -> Document:
+        """The same, and its operation, DONE, but for what comes after it."""
+        operation = self.change(method, path, body)
+        assert self.clock.run_until(lambda: self.operation(operation)["status"] == "DONE", 3600)
+        return self.operation(operation)
+
+    def operation(self, operation: Document) -> Document:
+        """An operation as it is now."""
+        return self.get(operation["selfLink"].partition("/v1/")[2])
+
+    def make_parts(self, topology: str = "2x4", **template: Any) -> None:
+        """A policy and a template, both there for everybody."""
+        self.settle("POST", POLICY.rpartition("/")[0], policy_body(topology))
+        self.settle("POST", TEMPLATE.rpartition("/")[0], template_body(**template))
+        self.clock.run_for(5)
+
+    def make_group(self, **fields: Any) -> Document:
+        """A group from those parts, as soon as it exists."""
+        self.settle("POST", GROUP.rpartition("/")[0], group_body(**fields))
+        return self.get(GROUP)
+
+    def run_until_running(self, count: int) -> list[Document]:
+        """The group's VMs, once so many are RUNNING."""
+        assert self.clock.run_until(lambda: len(self.vms("RUNNING")) == count, 3600)
+        return self.vms("RUNNING")
+
+    def managed(self) -> list[Document]:
+        """The group's managed instances."""
+        _, answer = self.send("POST", f"{GROUP}/listManagedInstances")
+        return list(answer.get("managedInstances", ()))
+
+    def vms(self, status: str) -> list[Document]:
+        """The group's managed instances of a status."""
+        return [vm for vm in self.managed() if vm.get("instanceStatus") == status]
+
+    def group_status(self) -> Document:
+        """The group's ``status``."""
+        status: Document = self.get(GROUP)["status"]
+        return status
+
+    def methods(self) -> list[str]:
+        """The audit log so far: method, and whether an entry is first, last, both or neither."""
+        return [describe(entry) for entry in self.log]
+
+
+def describe(entry: Document) -> str:
+    """An entry in short: ``v1.compute.instances.insert first``."""
+    operation = entry.get("operation", {})
+    position = [word for word in ("first", "last") if operation.get(word)]
+    return " ".join([entry["protoPayload"]["methodName"], *position])

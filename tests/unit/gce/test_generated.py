@@ -1,0 +1,26 @@
+"""What is generated is up to date."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from local.gce import generate
+from local.gce.simulator import FAULTS, describe_fault
+
+PAGE = generate.PAGE.read_text()
+AGAIN = "run python -m local.gce.generate"
+
+
+def test_the_fields_are_those_of_the_client_library() -> None:
+    assert json.loads(generate.FIELDS.read_text()) == json.loads(generate.render_fields()), AGAIN
+
+
+def test_the_refusals_in_the_docs_are_those_of_the_catalogue() -> None:
+    assert generate.with_tables(PAGE) == PAGE, AGAIN
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_says_what_it_does(fault: str) -> None:
+    assert describe_fault(fault).endswith(".")
