@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -127,7 +127,11 @@ async def until_watched(api: ScriptedApi) -> None:
 
 @asynccontextmanager
 async def relaying(
-    kubeconfig: Path, recorder: Recorder, timing: Timing = FAST, cluster_id: str = "c"
+    kubeconfig: Path,
+    recorder: Recorder,
+    timing: Timing = FAST,
+    cluster_id: str = "c",
+    rng: random.Random | None = None,
 ) -> AsyncIterator[tuple[Relay, asyncio.Event, asyncio.Task[None]]]:
     """A relay that runs, and ends in order if it still does."""
     api = await KubernetesApi.connect(str(kubeconfig))
@@ -137,7 +141,7 @@ async def relaying(
         cluster_id=cluster_id,
         now=lambda: datetime.now(UTC),
         monotonic=time.monotonic,
-        rng=random.Random(1),
+        rng=rng or random.Random(1),
         timing=timing,
     )
     stop = asyncio.Event()
@@ -344,6 +348,48 @@ def test_a_refused_list_is_asked_for_again_and_readyz_tells(tmp_path: Path) -> N
             assert scene.relay.health.list_not_ready() == []
 
     asyncio.run(story())
+
+
+class RecordedRandom(random.Random):
+    """Keeps the longest delays that were drawn from."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.longest: list[float] = []
+
+    def uniform(self, a: float, b: float) -> float:
+        self.longest.append(b)
+        return a
+
+
+def test_delays_double_with_every_failure_and_begin_anew_after_an_event(tmp_path: Path) -> None:
+    async def story() -> None:
+        api, recorder, rng = ScriptedApi(), Recorder(), RecordedRandom()
+        no_end = replace(FAST, short_s=60, first_backoff_s=0.001, longest_backoff_s=0.004)
+        runner, port = await serve(api)
+        kubeconfig = write_kubeconfig(tmp_path / "k", port)
+        async with relaying(kubeconfig, recorder, no_end, rng=rng):
+            await until_watched(api)
+            for name in ("first", "second"):
+                _close(api, GROUPS, [refusal(500, "etcd")])
+                refused, watching = await api.requests.get(), await api.requests.get()
+                assert is_watch(GROUPS)(refused)
+                assert is_watch(GROUPS)(watching)
+                api.change(GROUPS, "ADDED", group(name, uid=name))
+                await recorder.next()
+        assert rng.longest == [0.001, 0.002, 0.001]
+        api.close_watches()
+        await runner.cleanup()
+
+    asyncio.run(story())
+
+
+def _close(api: ScriptedApi, path: str, refusals: list[Response]) -> None:
+    """End the watches of one kind, and refuse the next ones."""
+    api.refusals.extend(refusals)
+    for watch in [watch for watch in api.watches if watch.path == path]:
+        api.watches.remove(watch)
+        watch.end()
 
 
 def test_an_api_server_that_is_restarted_is_watched_again(tmp_path: Path) -> None:

@@ -140,6 +140,11 @@ NODE_CHANGES: dict[str, tuple[Raw | None, Raw, list[Told]]] = {
     "gets a label before it is proved": (node(labels={}), node(labels=HINTED), NEWS),
     "is another Node of that name": (node(), node(uid="node-uid-2"), NEWS),
     "is proved and becomes Ready at once": (node(labels={}, ready="False"), node(), NEWS),
+    "is proved and loses a label at once": (
+        node(labels={**without(VM_ID_LABEL), f"{TOPOLOGY_LABEL}-x": "1"}),
+        node(),
+        NEWS,
+    ),
     "is proved by our patch": (node(labels={}), node(), []),
     "is proved anew by our patch": (
         node(labels={**OUR_LABELS, VM_ID_LABEL: "1", TOPOLOGY_LABEL: "9x9"}),
@@ -193,6 +198,16 @@ def test_a_node_that_changes_sides_wakes_both_groups() -> None:
     outbox.changed("Node", "MODIFIED", moved, START)
     woken = {publication.message.name for publication in outbox.take_due(START)}
     assert woken == {"train", "other"}
+
+
+def test_a_group_hears_of_a_node_that_our_patch_takes_from_it() -> None:
+    other = settled_group(0, name="other", uid="uid-2", resource_name="tng-other-0123abcd")
+    claimed_wrongly = node(labels={RESOURCE_NAME_LABEL: "tng-other-0123abcd"})
+    outbox = settled_outbox([settled_group(0), other], [claimed_wrongly])
+    outbox.take_due(START - timedelta(minutes=1))
+    outbox.changed("Node", "MODIFIED", node(), START)
+    woken = {publication.message.name for publication in outbox.take_due(START)}
+    assert "other" in woken
 
 
 def test_all_groups_that_claim_a_resource_name_are_woken() -> None:
