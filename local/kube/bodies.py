@@ -43,14 +43,14 @@ def read_object(request: Request) -> Body:
     if decode is None:
         raise errors.unsupported_media_type((JSON, YAML, PROTOBUF))
     try:
-        document = decode(request.body)
+        document, doubled = decode(request.body)
     except (ValueError, yaml.YAMLError) as error:
         raise errors.bad_request(
             f"the object provided is unrecognized (must be of type Status): {error}"
         ) from error
     if not isinstance(document, dict):
         raise errors.bad_request("the object provided is unrecognized: expected an object")
-    return Body(document, tuple(_find_doubled(document)))
+    return Body(document, doubled)
 
 
 def read_patch(body: bytes) -> Any:
@@ -65,18 +65,21 @@ def read_patch(body: bytes) -> Any:
         raise errors.bad_request(f"error decoding patch: {error}") from error
 
 
-def _decode_json(body: bytes) -> Any:
-    return json.loads(body, object_pairs_hook=_collect)
+def _decode_json(body: bytes) -> tuple[Any, tuple[str, ...]]:
+    found: list[_Doubled] = []
 
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        collected = dict(pairs)
+        if len(collected) == len(pairs):
+            return collected
+        names = [name for name, _ in pairs]
+        doubled = _Doubled(collected)
+        doubled.names = tuple(dict.fromkeys(name for name in names if names.count(name) > 1))
+        found.append(doubled)
+        return doubled
 
-def _collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    collected = dict(pairs)
-    if len(collected) == len(pairs):
-        return collected
-    names = [name for name, _ in pairs]
-    doubled = _Doubled(collected)
-    doubled.names = tuple(dict.fromkeys(name for name in names if names.count(name) > 1))
-    return doubled
+    document = json.loads(body, object_pairs_hook=collect)
+    return document, tuple(_find_doubled(document)) if found else ()
 
 
 def _find_doubled(value: Any, path: str = "") -> Iterator[str]:
@@ -90,8 +93,8 @@ def _find_doubled(value: Any, path: str = "") -> Iterator[str]:
             yield from _find_doubled(item, f"{path.removesuffix('.')}[{index}].")
 
 
-_DECODERS: dict[str, Callable[[bytes], Any]] = {
+_DECODERS: dict[str, Callable[[bytes], tuple[Any, tuple[str, ...]]]] = {
     JSON: _decode_json,
-    YAML: yaml.safe_load,
-    PROTOBUF: protobuf.decode,
+    YAML: lambda body: (yaml.safe_load(body), ()),
+    PROTOBUF: lambda body: (protobuf.decode(body), ()),
 }

@@ -79,15 +79,16 @@ def _paths(kind: Kind, version: Version) -> Iterator[tuple[str, Document]]:
 
 
 def _path_item(kind: Kind, version: Version, actions: dict[str, str]) -> Document:
-    item: Document = {"parameters": _PARAMETERS}
-    for method, action in actions.items():
-        item[method] = {
+    return {
+        method: {
             "operationId": f"{action}{qualify(kind.kind, kind.group)}",
+            "parameters": _PARAMETERS,
             "x-kubernetes-action": action,
             "x-kubernetes-group-version-kind": _gvk(kind, version.name),
             "responses": {"200": {"description": "OK"}},
         }
-    return item
+        for method, action in actions.items()
+    }
 
 
 def _schema(kind: Kind, version: Version) -> Document:

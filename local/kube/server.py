@@ -8,20 +8,26 @@ from random import Random
 from types import MappingProxyType
 from typing import Any
 
+import yaml
+
 from local.clock import Clock
 from local.http import Request, Response
 from local.kube import discovery, openapi
+from local.kube.admission import taint_new_nodes
 from local.kube.authentication import Authenticator
 from local.kube.authorization import Authorizer
 from local.kube.bootstrap import initial_objects
 from local.kube.calls import Call, CallLog
 from local.kube.catalogue import Catalogue
 from local.kube.certificates import CertificateAuthority
+from local.kube.controllers import start_controllers
+from local.kube.controllers.tokens import CLUSTER_INFO
 from local.kube.crds import CrdRegistrar
 from local.kube.dials import Dials
 from local.kube.errors import ApiError, UnknownPath
 from local.kube.handlers import Handlers
 from local.kube.kinds import Document
+from local.kube.kubeconfig import kubeconfig
 from local.kube.node_rights import restrict_nodes
 from local.kube.requests import RequestInfo, parse_request
 from local.kube.resources import Options, Resources
@@ -59,7 +65,7 @@ class KubeApi:
         self._store = Store(dials.history)
         self._catalogue = Catalogue()
         self._resources = Resources(self._store, self._catalogue, clock, random)
-        self._resources.admission.append(restrict_nodes)
+        self._resources.admission += [restrict_nodes, taint_new_nodes]
         self._authenticator = Authenticator(self._store, clock, self.ca, tokens)
         self._authorizer = Authorizer(self._store)
         self._hub = WatchHub()
@@ -67,7 +73,11 @@ class KubeApi:
             self._resources, Reviews(self._authorizer), self._hub, clock, random, dials
         )
         self._crds = CrdRegistrar(self._store, self._catalogue)
+        self._controllers = start_controllers(
+            self._resources, self._authorizer, clock, self.ca, dials
+        )
         self.apply_manifests(initial_objects())
+        self.advertise(dials.server)
 
     # -- HTTP -------------------------------------------------------------------------------------
 
@@ -181,6 +191,24 @@ class KubeApi:
         else:
             self._resources.replace(kind, version, record, document, ADMIN, _MANIFESTS)
 
+    def advertise(self, server: str) -> None:
+        """Tell joining nodes, by ``kube-public/cluster-info``, at which URL this server is."""
+        cluster = kubeconfig(server, self.ca.certificate_pem, "")["clusters"][0]["cluster"]
+        config: Document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "", "cluster": cluster}],
+            "contexts": None,
+            "current-context": "",
+            "preferences": {},
+            "users": None,
+        }
+        rendered = yaml.safe_dump(config, sort_keys=False)
+        namespace, name = CLUSTER_INFO
+        meta = {"name": name, "namespace": namespace}
+        info = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+        self.apply_manifests([{**info, "data": {"kubeconfig": rendered}}])
+
     def restart(self) -> None:
         """As when the process is started anew: watches are cut, history is gone, data is not."""
         self._store.compact()
@@ -204,3 +232,5 @@ class KubeApi:
         self._hub.cut()
         self._store.load(dumped)
         self._crds.reload()
+        for controller in self._controllers:
+            controller.resync()

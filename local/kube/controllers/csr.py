@@ -1,0 +1,201 @@
+"""Certificate signing requests of kubelets: approved if the requestor may, then signed."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+
+from local.clock import Clock
+from local.kube.authorization import Authorizer
+from local.kube.certificates import CertificateAuthority
+from local.kube.controllers.queue import Cluster, WorkQueue
+from local.kube.formats import render_time
+from local.kube.kinds import Document
+from local.kube.requests import RequestInfo
+from local.kube.resources import Resources
+from local.kube.store import Change, Record
+from local.kube.users import NODE_PREFIX, NODES, User, controller
+
+CSRS = "certificatesigningrequests.certificates.k8s.io"
+KUBELET_CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
+_USAGES = (
+    frozenset({"digital signature", "client auth"}),
+    frozenset({"digital signature", "client auth", "key encipherment"}),
+)
+_MIN_LIFE_S = 600
+"""``expirationSeconds`` below this is refused by the real API; the signer honours what is above."""
+
+
+class CsrController:
+    """The approving and the signing controller, for kubelets' client certificates only."""
+
+    def __init__(
+        self,
+        resources: Resources,
+        authorizer: Authorizer,
+        clock: Clock,
+        delay_s: float,
+        ca: CertificateAuthority,
+        life_s: float,
+    ) -> None:
+        self._cluster = Cluster(resources, controller("certificate-controller"))
+        self._authorizer = authorizer
+        self._clock = clock
+        self._ca = ca
+        self._life_s = life_s
+        self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
+        resources.store.listen(self._follow, CSRS)
+
+    def resync(self) -> None:
+        """Look at every request."""
+        for record in self._cluster.store.records(CSRS):
+            self._queue.add(record.key[1])
+
+    def _follow(self, change: Change) -> None:
+        if change.type != "DELETED":
+            self._queue.add(change.record.key[1])
+
+    def _reconcile(self, name: str) -> None:
+        record = self._cluster.find(CSRS, ("", name))
+        if record is None or record.document["spec"]["signerName"] != KUBELET_CLIENT_SIGNER:
+            return
+        conditions = {one["type"] for one in _status(record).get("conditions") or ()}
+        if conditions & {"Denied", "Failed"} or _status(record).get("certificate"):
+            return
+        if "Approved" in conditions:
+            self._sign(record)
+        elif self._may_be_approved(record):
+            self._approve(record)
+
+    def _may_be_approved(self, record: Record) -> bool:
+        request = _load(record)
+        if request is None or find_fault(request, record.document["spec"]) is not None:
+            return False
+        spec = record.document["spec"]
+        user = User(spec["username"], tuple(spec.get("groups") or ()))
+        own = spec["username"] == _common_name(request)
+        return any(
+            self._authorizer.decide(user, _permission(subresource)).allowed
+            for subresource in ("nodeclient", *(("selfnodeclient",) if own else ()))
+        )
+
+    def _approve(self, record: Record) -> None:
+        condition = self._condition(
+            "Approved",
+            "AutoApproved",
+            "Auto approving kubelet client certificate after SubjectAccessReview.",
+        )
+        self._cluster.modify(
+            CSRS, record.key, lambda csr: _add_condition(csr, condition), "approval"
+        )
+
+    def _sign(self, record: Record) -> None:
+        request = _load(record)
+        fault = (
+            "unable to parse the request"
+            if request is None
+            else find_fault(request, record.document["spec"])
+        )
+        if request is None or fault is not None:
+            failed = self._condition("Failed", "SignerValidationFailure", str(fault))
+            self._cluster.modify(
+                CSRS, record.key, lambda csr: _add_condition(csr, failed), "status"
+            )
+            return
+        pem = self._issue(request, record.document["spec"])
+        self._cluster.modify(CSRS, record.key, lambda csr: _set_certificate(csr, pem), "status")
+
+    def _issue(self, request: x509.CertificateSigningRequest, spec: Mapping[str, Any]) -> str:
+        key = request.public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
+            raise TypeError("find_fault lets only EC and RSA keys pass")
+        asked_s = max(_MIN_LIFE_S, spec.get("expirationSeconds") or self._life_s)
+        life = timedelta(seconds=min(asked_s, self._life_s))
+        return self._ca.sign_client(request.subject, key, self._clock.now(), life)
+
+    def _condition(self, type_: str, reason: str, message: str) -> Document:
+        now = render_time(self._clock.now())
+        return {
+            "type": type_,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastUpdateTime": now,
+            "lastTransitionTime": now,
+        }
+
+
+def find_fault(request: x509.CertificateSigningRequest, spec: Mapping[str, Any]) -> str | None:
+    """Why this is no kubelet's client certificate request, or ``None`` if it is one (documented
+    with the signer ``kubernetes.io/kube-apiserver-client-kubelet``)."""
+    names = [attribute.oid for attribute in request.subject]
+    organizations = request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    if [one.value for one in organizations] != [NODES]:
+        return "subject organization is not system:nodes"
+    if names.count(NameOID.COMMON_NAME) != 1 or not _common_name(request).startswith(NODE_PREFIX):
+        return "subject common name does not begin with system:node:"
+    if _has_alternative_names(request):
+        return "subjectAltNames are not allowed"
+    if frozenset(_usages(spec)) not in _USAGES or len(_usages(spec)) != len(set(_usages(spec))):
+        return "usages did not match expected ones: digital signature, client auth"
+    if not isinstance(request.public_key(), ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
+        return "the public key is neither an EC nor an RSA key"
+    return None if request.is_signature_valid else "the request is not signed by its own key"
+
+
+def _usages(spec: Mapping[str, Any]) -> Sequence[str]:
+    usages: Sequence[str] = spec.get("usages") or ()
+    return usages
+
+
+def _has_alternative_names(request: x509.CertificateSigningRequest) -> bool:
+    try:
+        request.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return False
+    return True
+
+
+def _common_name(request: x509.CertificateSigningRequest) -> str:
+    found = request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(found[0].value) if found else ""
+
+
+def _load(record: Record) -> x509.CertificateSigningRequest | None:
+    try:
+        pem = base64.b64decode(record.document["spec"]["request"])
+        return x509.load_pem_x509_csr(pem)
+    except ValueError:
+        return None
+
+
+def _permission(subresource: str) -> RequestInfo:
+    return RequestInfo(
+        "create",
+        "",
+        "certificates.k8s.io",
+        "v1",
+        "certificatesigningrequests",
+        subresource,
+    )
+
+
+def _status(record: Record) -> Mapping[str, Any]:
+    status: Mapping[str, Any] = record.document.get("status") or {}
+    return status
+
+
+def _add_condition(csr: Document, condition: Document) -> None:
+    status = csr.get("status") or {}
+    csr["status"] = {**status, "conditions": [*(status.get("conditions") or ()), condition]}
+
+
+def _set_certificate(csr: Document, pem: str) -> None:
+    encoded = base64.b64encode(pem.encode()).decode()
+    csr["status"] = {**(csr.get("status") or {}), "certificate": encoded}

@@ -1,0 +1,106 @@
+"""DaemonSets, as far as they go without kubelets: how many Nodes one is meant for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from local.clock import Clock
+from local.kube.controllers.queue import Cluster, WorkQueue
+from local.kube.kinds import Document
+from local.kube.resources import Resources
+from local.kube.selectors import matches_expressions
+from local.kube.store import Change, Key
+from local.kube.users import controller
+
+DAEMON_SETS = "daemonsets.apps"
+_ALWAYS_TOLERATED = frozenset(
+    f"node.kubernetes.io/{name}"
+    for name in (
+        "not-ready",
+        "unreachable",
+        "disk-pressure",
+        "memory-pressure",
+        "pid-pressure",
+        "unschedulable",
+    )
+)
+"""Taints that every DaemonSet's Pods tolerate (documented)."""
+
+
+class DaemonSetController:
+    """Counts ``desiredNumberScheduled``. It makes no Pods, so nothing is ever scheduled or ready."""
+
+    def __init__(self, resources: Resources, clock: Clock, delay_s: float) -> None:
+        self._cluster = Cluster(resources, controller("daemon-set-controller"))
+        self._queue: WorkQueue[Key] = WorkQueue(clock, delay_s, self._reconcile)
+        resources.store.listen(self._follow, DAEMON_SETS)
+        resources.store.listen(self._follow_node, "nodes")
+
+    def resync(self) -> None:
+        """Look at every DaemonSet."""
+        for record in self._cluster.store.records(DAEMON_SETS):
+            self._queue.add(record.key)
+
+    def _follow(self, change: Change) -> None:
+        self._queue.add(change.record.key)
+
+    def _follow_node(self, change: Change) -> None:
+        del change
+        self.resync()
+
+    def _reconcile(self, key: Key) -> None:
+        record = self._cluster.find(DAEMON_SETS, key)
+        if record is None:
+            return
+        pod = record.document["spec"]["template"].get("spec") or {}
+        nodes = [one.document for one in self._cluster.store.records("nodes")]
+        count = sum(1 for node in nodes if is_meant_for(pod, node))
+        generation = record.metadata["generation"]
+        self._cluster.modify(
+            DAEMON_SETS, key, lambda document: _count(document, count, generation), "status"
+        )
+
+
+def _count(document: Document, desired: int, generation: int) -> None:
+    status = {**(document.get("status") or {}), "desiredNumberScheduled": desired}
+    document["status"] = {**status, "observedGeneration": generation}
+
+
+def is_meant_for(pod: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+    """Whether a Pod of this spec may run on a Node: selector, required affinity, taints."""
+    labels = node["metadata"].get("labels") or {}
+    selector = pod.get("nodeSelector") or {}
+    return (
+        all(labels.get(key) == value for key, value in selector.items())
+        and _affinity_holds(pod, labels, node["metadata"]["name"])
+        and all(_is_tolerated(taint, pod) for taint in node.get("spec", {}).get("taints") or ())
+    )
+
+
+def _affinity_holds(pod: Mapping[str, Any], labels: Mapping[str, str], name: str) -> bool:
+    affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return True
+    return any(
+        matches_expressions(term.get("matchExpressions") or (), labels)
+        and matches_expressions(term.get("matchFields") or (), {"metadata.name": name})
+        for term in required.get("nodeSelectorTerms") or ()
+    )
+
+
+def _is_tolerated(taint: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    if taint["effect"] == "PreferNoSchedule" or taint["key"] in _ALWAYS_TOLERATED:
+        return True
+    return any(_tolerates(one, taint) for one in pod.get("tolerations") or ())
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")

@@ -1,0 +1,76 @@
+"""Namespaces: what a new one is given, and how a deleted one is emptied."""
+
+from __future__ import annotations
+
+from local.clock import Clock
+from local.kube.certificates import CertificateAuthority
+from local.kube.controllers.queue import Cluster, WorkQueue
+from local.kube.kinds import Document
+from local.kube.resources import Resources
+from local.kube.store import Change
+from local.kube.users import controller
+
+_FINALIZER = "kubernetes"
+ROOT_CA_CONFIG_MAP = "kube-root-ca.crt"
+
+
+class NamespaceController:
+    """The namespace, serviceaccount and root-ca-certificate-publisher controllers in one."""
+
+    def __init__(
+        self, resources: Resources, clock: Clock, delay_s: float, ca: CertificateAuthority
+    ) -> None:
+        self._cluster = Cluster(resources, controller("namespace-controller"))
+        self._ca = ca
+        self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
+        resources.store.listen(self._follow)
+
+    def resync(self) -> None:
+        """Look at every namespace."""
+        for record in self._cluster.store.records("namespaces"):
+            self._queue.add(record.key[1])
+
+    def _follow(self, change: Change) -> None:
+        if change.resource == "namespaces":
+            self._queue.add(change.record.key[1])
+        elif change.type == "DELETED" and self._is_terminating(change.record.key[0]):
+            self._queue.add(change.record.key[0])
+
+    def _is_terminating(self, name: str) -> bool:
+        namespace = self._cluster.find("namespaces", ("", name))
+        return namespace is not None and "deletionTimestamp" in namespace.metadata
+
+    def _reconcile(self, name: str) -> None:
+        namespace = self._cluster.find("namespaces", ("", name))
+        if namespace is None:
+            return
+        if "deletionTimestamp" not in namespace.metadata:
+            self._furnish(name)
+        elif not self._empty(name):
+            self._cluster.modify("namespaces", ("", name), _finalize, "finalize")
+
+    def _furnish(self, name: str) -> None:
+        account = {"metadata": {"name": "default"}}
+        self._cluster.create("serviceaccounts", name, account)
+        root = {"metadata": {"name": ROOT_CA_CONFIG_MAP}, "data": {"ca.crt": self._ca_pem()}}
+        self._cluster.create("configmaps", name, root)
+
+    def _ca_pem(self) -> str:
+        return self._ca.certificate_pem
+
+    def _empty(self, name: str) -> bool:
+        """Delete all that is in a namespace; whether something is left that takes its time."""
+        left = False
+        for kind in self._cluster.catalogue:
+            if not kind.namespaced:
+                continue
+            for record in self._cluster.store.records(kind.resource, name):
+                if "deletionTimestamp" not in record.metadata:
+                    self._cluster.delete(kind.resource, record.key)
+                left = left or self._cluster.find(kind.resource, record.key) is not None
+        return left
+
+
+def _finalize(document: Document) -> None:
+    kept = [one for one in document["spec"].get("finalizers", ()) if one != _FINALIZER]
+    document["spec"] = {"finalizers": kept}

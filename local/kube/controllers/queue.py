@@ -1,0 +1,100 @@
+"""What every controller is made of: a queue of keys, worked off on the clock, and write access."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Generic, TypeVar
+
+from local.clock import Clock
+from local.kube import errors
+from local.kube.kinds import Document
+from local.kube.resources import Options, Resources
+from local.kube.store import Key, Record
+from local.kube.users import User
+
+T = TypeVar("T", bound=Hashable)
+
+
+class WorkQueue(Generic[T]):
+    """Keys to look at, each at most once at a time, in the order of asking.
+
+    ``work`` is called on the clock, ``delay_s`` seconds after a key was added to an empty queue,
+    never inside the call that adds it.
+    """
+
+    def __init__(self, clock: Clock, delay_s: float, work: Callable[[T], None]) -> None:
+        self._clock = clock
+        self._delay_s = delay_s
+        self._work = work
+        self._keys: dict[T, None] = {}
+        self._due = False
+
+    def add(self, key: T) -> None:
+        """Have a key looked at soon."""
+        self._keys[key] = None
+        if not self._due:
+            self._due = True
+            self._clock.call_later(self._delay_s, self._drain)
+
+    def _drain(self) -> None:
+        self._due = False
+        keys, self._keys = self._keys, {}
+        for key in keys:
+            self._work(key)
+
+
+class Cluster:
+    """Objects, as one controller reads and writes them."""
+
+    def __init__(self, resources: Resources, user: User) -> None:
+        self._resources = resources
+        self._user = user
+        self._options = Options(field_manager="kube-controller-manager")
+        self.store = resources.store
+        self.catalogue = resources.catalogue
+
+    def find(self, resource: str, key: Key) -> Record | None:
+        """An object, if it is there."""
+        return self.store.find(resource, key)
+
+    def create(self, resource: str, namespace: str, document: Document) -> None:
+        """Create an object; one that is there already is left as it is."""
+        kind = self.catalogue[resource]
+        version = kind.versions[kind.storage]
+        try:
+            self._resources.create(kind, version, namespace, document, self._user, self._options)
+        except errors.ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+
+    def modify(
+        self,
+        resource: str,
+        key: Key,
+        change: Callable[[Document], None],
+        subresource: str = "",
+    ) -> None:
+        """Change an object's present version in place; one that has gone stays gone."""
+        record = self.find(resource, key)
+        if record is None:
+            return
+        kind = self.catalogue[resource]
+        document = record.copy()
+        change(document)
+        self._resources.replace(
+            kind,
+            kind.versions[kind.storage],
+            record,
+            document,
+            self._user,
+            self._options,
+            subresource,
+        )
+
+    def delete(self, resource: str, key: Key, wishes: Mapping[str, Any] | None = None) -> None:
+        """Delete an object; one that has gone, or is another by now, is let be."""
+        try:
+            self._resources.delete(self.catalogue[resource], key, self._user, wishes)
+        except errors.ApiError as error:
+            if error.reason not in ("NotFound", "Conflict"):
+                raise
