@@ -106,10 +106,10 @@ def test_packages_come_from_the_repository_of_the_minor(vm: Vm) -> None:
     assert fetched.endswith(f"{url}Release.key")
 
 
-def test_apt_can_read_the_repository_and_its_key(vm: Vm) -> None:
+def test_apt_can_read_the_repository_and_its_key_whatever_the_umask(vm: Vm) -> None:
     without(vm, "kubeadm")
     vm.inject()
-    vm.boot().finish()
+    vm.boot(umask=0o077).finish()
     files = ("etc/apt/keyrings/kubernetes.asc", "etc/apt/sources.list.d/kubernetes.list")
     assert {(vm.root / file).stat().st_mode & 0o777 for file in files} == {0o644}
 

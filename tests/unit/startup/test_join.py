@@ -308,6 +308,13 @@ def test_the_configuration_is_for_root_alone_while_kubeadm_reads_it(vm: Vm) -> N
     assert (vm.state / "modes").read_text().split() == ["600"]
 
 
+def test_the_configuration_is_gone_when_kubeadm_has_failed(vm: Vm) -> None:
+    vm.outcomes("fails", "fails")
+    vm.inject()
+    vm.boot().wait_for("waiting")
+    assert list((vm.root / "run/tpu-functions").iterdir()) == []
+
+
 @pytest.mark.parametrize("outcomes", [(), ("leaks", "leaks"), ("joins-late",)])
 def test_the_token_is_left_nowhere(vm: Vm, outcomes: tuple[str, ...]) -> None:
     vm.outcomes(*outcomes)

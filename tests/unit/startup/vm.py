@@ -190,7 +190,7 @@ class Vm:
         data = self.join_data(token, life=life) | dict(change or {})
         self.metadata.do(lambda: self.machine.metadata.update(data))
 
-    def boot(self, **environment: str) -> Boot:
+    def boot(self, *, umask: int = 0o022, **environment: str) -> Boot:
         """Run the script as Compute Engine does at every boot."""
         script = self.state / "startup-script"
         script.write_text(render_startup_script(**self.slice))
@@ -207,6 +207,7 @@ class Vm:
                 "GCE_METADATA_HOST": self.metadata.address,
                 **environment,
             },
+            umask,
         )
         self.boots.append(boot)
         return boot
@@ -262,7 +263,7 @@ class Vm:
 class Boot:
     """A run of the script: its lines as they come, its end."""
 
-    def __init__(self, script: Path, environment: dict[str, str]) -> None:
+    def __init__(self, script: Path, environment: dict[str, str], umask: int) -> None:
         self._process = subprocess.Popen(
             [environment["BIN"] + "/bash", str(script)],
             env=environment,
@@ -270,6 +271,7 @@ class Boot:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            umask=umask,
         )
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
