@@ -1,0 +1,51 @@
+"""Ports of this machine: free ones, and who holds one that is not."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import psutil
+
+LOOPBACK = "127.0.0.1"
+
+
+class PortTaken(Exception):
+    """Somebody listens at a port that was asked for; the message says who, if that can be seen."""
+
+
+def find_free_ports(count: int) -> list[int]:
+    """So many different ports that nobody listens at now (somebody may a moment later)."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((LOOPBACK, 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def check_port(port: int) -> None:
+    """Raise `PortTaken` unless a server can listen at ``port`` on the loopback interface."""
+    with socket.socket() as attempt:
+        # As servers do; else a port would count as taken for minutes after its server's end.
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            attempt.bind((LOOPBACK, port))
+            attempt.listen()
+        except OSError as error:
+            raise PortTaken(f"port {port} is taken by {_holder(port)}") from error
+
+
+def _holder(port: int) -> str:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.AccessDenied, psutil.NoSuchProcess, psutil.ZombieProcess):
+            if _listens(process, port):
+                command = " ".join(process.cmdline())
+                return f"process {process.pid} ({command}); end it, or choose another port"
+    return "a process of another user; choose another port"
+
+
+def _listens(process: psutil.Process, port: int) -> bool:
+    return any(
+        connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+        for connection in process.net_connections(kind="tcp")
+    )

@@ -1,0 +1,55 @@
+"""Ports: free ones, and a clear word about those that are not."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from local.ports import PortTaken, check_port, find_free_ports
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_free_ports_differ_and_can_be_listened_at() -> None:
+    ports = find_free_ports(5)
+    assert len(set(ports)) == 5
+    for port in ports:
+        check_port(port)
+
+
+def test_a_taken_port_is_named_with_who_holds_it(listener: int) -> None:
+    with pytest.raises(PortTaken) as error:
+        check_port(listener)
+    command = " ".join(psutil.Process().cmdline())
+    assert str(error.value) == (
+        f"port {listener} is taken by process {os.getpid()} ({command}); "
+        "end it, or choose another port"
+    )
+
+
+def test_a_holder_that_cannot_be_seen_is_somebody_elses(
+    listener: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "process_iter", lambda: iter(()))
+    with pytest.raises(PortTaken) as error:
+        check_port(listener)
+    assert str(error.value) == (
+        f"port {listener} is taken by a process of another user; choose another port"
+    )
+
+
+def test_a_port_whose_server_has_just_ended_is_free(listener: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            server.accept()[0].close()
+    check_port(port)
+    assert port != listener
