@@ -1,0 +1,139 @@
+"""Guest, token and embedded API together: what `shared.bootstrap` writes lets a VM join."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from local.clock import VirtualClock
+from local.guests import Dials, InProcess, KubeGuest, Mishap
+from local.http import Request
+from local.kube import ADMIN, KubeApi
+from shared.bootstrap import (
+    Token,
+    ca_hash,
+    join_metadata,
+    new_token,
+    render_startup_script,
+    token_secret,
+)
+from tests.unit.startup.vm import Machine
+
+ADMIN_TOKEN = "an-administrator"
+NODE_PATH = "/api/v1/nodes/tng-train-0a1b2c3d-x1y2"
+
+
+class World:
+    """One VM and the embedded API on a virtual clock."""
+
+    def __init__(self, dials: Dials | None = None, seed: int = 0) -> None:
+        self.clock = VirtualClock()
+        self.random = Random(seed)
+        self.kube = KubeApi(self.clock, random=self.random, tokens={ADMIN_TOKEN: ADMIN})
+        self.vm = Machine()
+        self.vm.metadata["startup-script"] = render_startup_script(
+            version="1.31",
+            project=self.vm.project,
+            zone=self.vm.zone,
+            node_labels={"cloud.google.com/gke-tpu-accelerator": "tpu7x"},
+            node_taints=["google.com/tpu=present:NoSchedule"],
+        )
+        self.guest = KubeGuest(self.vm, self.clock, InProcess(self.kube), dials)
+        self.guest.power_on()
+        self.clock.run_for(1)  # the cluster publishes its CA
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": "application/json"}
+        raw = None if body is None else json.dumps(body)
+        return self.kube.handle(Request.of(method, path, headers=headers, body=raw)).json()
+
+    def inject(self) -> Token:
+        """Do what the functions do, by the product's own code."""
+        trusted = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt"
+        pin = ca_hash(self.call("GET", trusted)["data"]["ca.crt"])
+        token = new_token(self.random.randbytes, self.clock.now())
+        self.vm.metadata |= join_metadata(token, endpoint="10.128.0.2", ca_hash=pin)
+        secret = token_secret(token, resource_name="tng-train-0a1b2c3d", vm=self.vm.name)
+        made = self.call("POST", "/api/v1/namespaces/kube-system/secrets", secret)
+        assert made["kind"] == "Secret", made
+        self.guest.metadata_changed()
+        return token
+
+    @property
+    def node(self) -> dict[str, Any]:
+        """The VM's Node; an empty one while there is none."""
+        found: dict[str, Any] = self.call("GET", NODE_PATH)
+        return found if found["kind"] == "Node" else {"status": {}}
+
+    def is_complete(self) -> bool:
+        status = self.node["status"]
+        ready = {each["type"]: each["status"] for each in status.get("conditions", [])}.get("Ready")
+        return ready == "True" and status["allocatable"].get("google.com/tpu") == "4"
+
+    def complete(self) -> None:
+        assert self.clock.run_until(self.is_complete, 1200), self.vm.serial
+
+
+def test_a_token_of_ours_lets_a_vm_join() -> None:
+    world = World()
+    world.inject()
+    world.complete()
+    assert world.node["spec"]["providerID"] == f"gce://my-project/us-central1-c/{world.vm.name}"
+    assert world.node["metadata"]["labels"]["cloud.google.com/gke-tpu-accelerator"] == "tpu7x"
+    taints = {taint["key"] for taint in world.node["spec"]["taints"]}
+    assert "google.com/tpu" in taints
+
+
+def test_a_token_that_was_revoked_after_the_join_is_not_missed() -> None:
+    world = World()
+    token = world.inject()
+    world.complete()
+    world.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{token.secret_name}")
+    world.guest.power_off()
+    world.clock.run_for(3600)
+    world.guest.power_on()
+    world.clock.run_for(60)
+    world.complete()
+
+
+def test_an_expired_token_is_refused_and_a_new_one_helps() -> None:
+    world = World(Dials(mishaps=(Mishap.TOKEN_EXPIRES,)))
+    world.inject()
+    world.clock.run_for(2 * 3600)
+    assert "kubeadm join: error execution phase preflight:" in world.vm.serial
+    world.inject()
+    world.complete()
+
+
+def test_a_metadata_token_without_its_secret_does_not_let_a_vm_in() -> None:
+    world = World()
+    token = world.inject()
+    world.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{token.secret_name}")
+    world.clock.run_for(1200)
+    assert world.node == {"status": {}}
+    assert 'could not find a JWS signature in the cluster-info ConfigMap for token ID "' in (
+        world.vm.serial
+    )
+
+
+def test_the_heartbeat_of_a_node_is_its_lease() -> None:
+    world = World()
+    world.inject()
+    world.complete()
+    path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{world.vm.name}"
+    before = world.call("GET", path)["spec"]["renewTime"]
+    world.clock.run_for(30)
+    assert world.call("GET", path)["spec"]["renewTime"] > before
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_vm_joins_whatever_its_random_numbers(seed: int) -> None:
+    world = World(seed=seed)
+    world.inject()
+    world.complete()
+    assert world.clock.now() < VirtualClock().now() + timedelta(minutes=5)
