@@ -29,6 +29,7 @@ from shared.errors import CallError
 from shared.settings import SettingsError
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+HELP_OPTIONS = ["-h", "--help"]
 MANY = 20
 """More recorded messages than this are published only after a question."""
 
@@ -63,7 +64,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": HELP_OPTIONS, "max_content_width": 100},
 )
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="How results are written.")]
@@ -141,12 +142,7 @@ def group(
 @app.command(short_help="Publish recorded messages, dead letters too.")
 def file(
     ctx: typer.Context,
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE.jsonl", help='"-": stdin.', exists=True, dir_okay=False, allow_dash=True
-        ),
-    ],
+    path: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help='"-": stdin.')],
     step: Step = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out lines that are wrong.")
@@ -190,7 +186,8 @@ def explain(
     """Say what each step would do about a group now, and why. Nothing is carried out.
 
     Each step looks as it would on a SYNC, with your rights instead of its own, and decides. "Sweep
-    wakes it" tells which of them the sweep would choose. If a step cannot look, the exit code is 1.
+    wakes it" tells which of them the sweep would choose; if one of these cannot look, the exit code
+    is 1.
 
     \b
     Examples:
@@ -201,7 +198,7 @@ def explain(
     explanation = explain_group(_ways(ctx), *names)
     print_explanation(explanation, output)
     if not explanation.is_whole:
-        raise ReplayError("not every step could look; see what stands in its row")
+        raise ReplayError("a step could not look; what stands in its row says why")
 
 
 def parse_target(text: str) -> tuple[str, str]:
@@ -223,7 +220,8 @@ def _read_lines(path: Path) -> list[bytes]:
     try:
         raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
-        raise ReplayError(f"{path} cannot be read: {error.strerror}") from error
+        problem = f"{path} cannot be read: {error.strerror}"
+        raise typer.BadParameter(problem, param_hint="FILE.jsonl") from error
     return raw.splitlines()
 
 

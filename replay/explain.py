@@ -87,8 +87,8 @@ class Explanation:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every step could look."""
-        return all(answer.has_looked for answer in self.steps)
+        """Whether every step could look that the sweep would wake."""
+        return all(answer.has_looked for answer in self.steps if answer.is_woken)
 
 
 def explain(ways: Ways, namespace: str, name: str) -> Explanation:

@@ -44,7 +44,7 @@ def print_explanation(explanation: Explanation, form: Format) -> None:
     if conditions:
         print_lines([""])
         rows = (_condition_row(kind, one, explanation.now) for kind, one in conditions.items())
-        print_table(("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"), rows)
+        print_table(("CONDITION", "STATUS", "REASON", "FOR", "MESSAGE"), rows)
     print_lines([""])
     rows = (row for answer in explanation.steps for row in _answer_rows(answer))
     print_table(("STEP", "SWEEP WAKES IT", "OUTCOME", "WHAT IT WOULD DO"), rows)
@@ -80,7 +80,10 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table.add_column(name, no_wrap=name != head[-1], overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell), style=_STYLES.get(cell, "")) for cell in row))
-    console.print(table)
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        print(line.rstrip())
 
 
 def printable(text: str) -> str:
@@ -134,7 +137,7 @@ def _headlines(explanation: Explanation) -> Iterator[str]:
         yield f"{group.key}: no step has written its status yet"
     else:
         word = "is ready" if ready.is_true else f"is not ready: {ready.reason}"
-        yield f"{group.key} {word}, since {render_age(explanation.now - ready.since)}"
+        yield f"{group.key} {word}, for {render_age(explanation.now - ready.since)}"
         yield f"  {ready.message}"
     if explanation.meaning:
         yield f"  {explanation.meaning}"
@@ -156,8 +159,8 @@ def _when(moment: datetime | None, now: datetime) -> str:
 
 
 def _condition_row(kind: Type, condition: Condition, now: datetime) -> tuple[str, ...]:
-    since = render_age(now - condition.since)
-    return str(kind), condition.status, condition.reason, since, condition.message
+    age = render_age(now - condition.since)
+    return str(kind), condition.status, condition.reason, age, condition.message
 
 
 def _answer_rows(answer: Answer) -> Iterator[tuple[str, ...]]:

@@ -1,0 +1,20 @@
+"""What the tests of the tool share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness import Harness
+from tests.unit.replay.desk import ALONE, Desk
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """A person in a world where nobody else wakes a step."""
+    return Desk(Harness(ALONE))
+
+
+@pytest.fixture
+def busy_desk() -> Desk:
+    """A person in a world where everything works."""
+    return Desk(Harness())

@@ -1,0 +1,165 @@
+"""The tool around its commands: help, settings, errors in plain words, exit codes."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from google.auth.exceptions import RefreshError
+from typer.testing import CliRunner, Result
+
+from replay import VERSION
+from replay.app import app
+from replay.errors import in_plain_words
+from replay.explain import STEPS
+from replay.output import printable, render_age
+from replay.publications import GROUP_STEPS
+from replay.reference import refresh
+from replay.ways import with_default_kubeconfig
+from shared.cluster import KubeconfigError
+from shared.errors import CallError, OutOfTimeError
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "reference" / "replay.md"
+TOOL: Any = typer.main.get_command(app)
+
+
+def run(*arguments: str, env: Mapping[str, str | None] | None = None, obj: Any = None) -> Result:
+    return CliRunner().invoke(app, list(arguments), env=env, obj=obj)
+
+
+def test_the_page_holds_what_help_says() -> None:
+    assert PAGE.read_text() == refresh(PAGE.read_text()), (
+        f"run python -m replay.reference {PAGE.relative_to(ROOT)}"
+    )
+
+
+@pytest.mark.parametrize("command", TOOL.commands)
+def test_each_command_shows_an_example_of_itself(command: str) -> None:
+    text = run(command, "--help").stdout
+    assert f"python -m replay {command} " in text.partition("Examples:")[2]
+
+
+def test_without_a_command_there_is_help() -> None:
+    assert "Commands:" in run().output
+
+
+def test_the_version_is_the_projects() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == VERSION
+    assert run("--version").stdout == f"tpu-functions replay {project['version']}\n"
+
+
+def test_every_step_that_looks_at_groups_is_explained() -> None:
+    assert tuple(step.name for step in STEPS) == GROUP_STEPS
+
+
+def test_a_missing_setting_is_named_and_wrong_usage() -> None:
+    result = run("explain", "a/b", env={"PUBSUB_PROJECT": None})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "Error: the environment variable PUBSUB_PROJECT is not set; it must be the id of the "
+        "project with the topics\n"
+    )
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "config")
+    result = run("explain", "a/b", env={"PUBSUB_PROJECT": "p", "KUBECONFIG": missing})
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: KUBECONFIG={missing!r} cannot be used: ")
+
+
+@pytest.mark.parametrize(
+    "environment, expected",
+    [
+        ({}, "/home/me/.kube/config"),
+        ({"KUBECONFIG": ""}, "/home/me/.kube/config"),
+        ({"KUBECONFIG": "/a:/b"}, "/a:/b"),
+    ],
+    ids=["unset", "empty", "set"],
+)
+def test_the_kubeconfig_is_kubectls(environment: dict[str, str], expected: str) -> None:
+    assert with_default_kubeconfig(environment, Path("/home/me"))["KUBECONFIG"] == expected
+
+
+def raising(error: BaseException) -> Any:
+    def make() -> None:
+        raise error
+
+    return make
+
+
+def test_an_interrupted_command_ends_quietly() -> None:
+    result = run("group", "--all", obj=raising(KeyboardInterrupt()))
+    assert (result.exit_code, result.output) == (130, "")
+
+
+def test_a_fault_of_our_own_is_not_hidden() -> None:
+    result = run("group", "--all", obj=raising(ZeroDivisionError()))
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+LOG_IN = "`gcloud auth application-default login` gives you new ones"
+GROUPS = "GET /apis/tpu.google.com/v1alpha1/tpunodegroups"
+WORDS: dict[str, tuple[Exception, str]] = {
+    "cluster away": (
+        CallError(GROUPS, 0, "unreachable", "MaxRetryError"),
+        f"the cluster did not do `{GROUPS}`: unreachable: MaxRetryError. Is it running, and is it "
+        "the current context of your kubeconfig?",
+    ),
+    "no right in the cluster": (
+        CallError(GROUPS, 403, "Forbidden", 'User "me" cannot list resource "tpunodegroups".'),
+        f'the cluster did not do `{GROUPS}`: 403 Forbidden: User "me" cannot list resource '
+        '"tpunodegroups". Replay needs the right to get and list tpunodegroups and nodes, and to '
+        "get the namespace kube-system.",
+    ),
+    "not installed": (
+        CallError(GROUPS, 404, "NotFound", "not found"),
+        f"the cluster did not do `{GROUPS}`: 404 NotFound: not found. Is it installed in this "
+        "cluster? `kubectl get crd tpunodegroups.tpu.google.com` says so.",
+    ),
+    "no such topic": (
+        CallError("publish to x-sweep", 404, "refused", "Topic not found"),
+        "Pub/Sub did not do `publish to x-sweep`: 404 refused: Topic not found. There is no such "
+        "topic; PUBSUB_PROJECT and TOPIC_PREFIX must be those of the installation.",
+    ),
+    "no right on Compute Engine": (
+        CallError("instances.list", 403, "forbidden", "Required 'compute.instances.list'"),
+        "Compute Engine did not do `instances.list`: 403 forbidden: Required "
+        "'compute.instances.list'. You need the role roles/compute.viewer in the group's project.",
+    ),
+    "a refusal that explains itself": (
+        CallError("instances.list", 400, "invalid", "Unknown zone."),
+        "Compute Engine did not do `instances.list`: 400 invalid: Unknown zone.",
+    ),
+    "credentials that have ended": (
+        RefreshError("invalid_grant"),
+        f"there are no Google credentials that work: invalid_grant ({LOG_IN})",
+    ),
+    "no answer in time": (OutOfTimeError("no answer within 30 s"), "no answer within 30 s"),
+    "kubeconfig": (KubeconfigError("KUBECONFIG is wrong"), "KUBECONFIG is wrong"),
+}
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_what_goes_wrong_is_said_with_what_to_do(case: str) -> None:
+    error, words = WORDS[case]
+    assert in_plain_words(error) == words
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [(-3, "0s"), (0, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (7200, "2h"), (200_000, "2d")],
+)
+def test_an_age_is_in_its_largest_unit(seconds: int, text: str) -> None:
+    assert render_age(timedelta(seconds=seconds)) == text
+
+
+def test_what_steers_a_terminal_is_not_printable() -> None:
+    assert printable("a\x1b[31mb\nc\u202ed é") == "a\ufffd[31mb\ufffdc\ufffdd é"

@@ -1,0 +1,260 @@
+"""Recorded messages: whose inbox a line belongs to, and what is wrong with one that has none."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from replay.publications import Publication
+from replay.recording import Rules, read_line, read_recording
+from shared.occasions import PoisonError
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+RULES = Rules(None, "tpu-functions-", NOW)
+SOURCE = "CloudPubSubDeadLetterSourceSubscription"
+STEPS = "create_resources, inject_token, label_node, tear_down"
+ENTRIES = [
+    json.loads(line)
+    for line in (Path(__file__).parents[2] / "data" / "audit-log-entries.jsonl")
+    .read_text()
+    .splitlines()
+]
+# What only the step finds out: it looks, and sees that the entry concerns no group.
+FOUND_OUT_LATER = {
+    "other-project-mig": "create_resources",
+    "other-zone-same-name": "inject_token",
+    "same-prefix-hand-made-vm": "inject_token",
+}
+
+
+def message(**fields: Any) -> dict[str, Any]:
+    """A message of this system's own."""
+    return {
+        "version": 1,
+        "kind": "TPUNodeGroup",
+        "namespace": "default",
+        "name": "my-slice",
+        "uid": "u-1",
+        "cause": "NodesChanged",
+        "at": "2026-11-20T10:00:00Z",
+        "nodes": ["n-1"],
+        **fields,
+    }
+
+
+def entry(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(row["entry"] for row in ENTRIES if row["name"] == name)
+    return found
+
+
+def pubsub(data: Any, **attributes: str) -> dict[str, Any]:
+    """A Pub/Sub message as REST and gcloud write it."""
+    raw = base64.b64encode(json.dumps(data).encode()).decode()
+    return {
+        "data": raw,
+        "attributes": attributes,
+        "messageId": "123",
+        "publishTime": "2026-11-20T10:00:01Z",
+    }
+
+
+def read(document: Any, rules: Rules = RULES) -> Publication:
+    found = read_line(1, json.dumps(document).encode(), rules)
+    assert isinstance(found, Publication)
+    return found
+
+
+def sent(publication: Publication) -> Any:
+    return json.loads(publication.data)
+
+
+DEAD = {
+    SOURCE: "tpu-functions-label-node",
+    "CloudPubSubDeadLetterSourceDeliveryCount": "10",
+    "CloudPubSubDeadLetterSourceSubscriptionProject": "p",
+    "CloudPubSubDeadLetterSourceTopicPublishTime": "2026-11-20T10:00:00Z",
+}
+OWN = {"cluster": "c-1", "cause": "NodesChanged"}
+
+FORMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "our message with a field": (message(step="label_node"), {"cause": "NodesChanged"}),
+    "a Pub/Sub message with an attribute": (
+        pubsub(message(), step="label_node", **OWN),
+        {"step": "label_node", **OWN},
+    ),
+    "data as an object": ({"data": message(), "attributes": {**DEAD, **OWN}}, OWN),
+    "a push request": (
+        {
+            "message": pubsub(message(), **OWN),
+            "subscription": "projects/p/subscriptions/tpu-functions-label-node",
+            "deliveryAttempt": 3,
+        },
+        OWN,
+    ),
+    "a pulled dead letter": ({"ackId": "a", "message": pubsub(message(), **DEAD, **OWN)}, OWN),
+    "a dead letter pushed on": (
+        {
+            "message": pubsub(message(), **DEAD, **OWN),
+            "subscription": "projects/p/subscriptions/tpu-functions-dead-letters",
+        },
+        OWN,
+    ),
+    "with what a client library adds": (
+        pubsub(message(), googclient_deliveryattempt="5", **DEAD),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_message_goes_to_the_inbox_that_its_wrapping_names(form: str) -> None:
+    document, attributes = FORMS[form]
+    publication = read(document)
+    assert (publication.step, publication.about) == ("label_node", "default/my-slice")
+    assert sent(publication) | {"step": None} == message(step=None)
+    assert publication.attributes == attributes
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_inbox_named_by_hand_comes_before_all(form: str) -> None:
+    document, _ = FORMS[form]
+    assert read(document, Rules("tear_down", "tpu-functions-", NOW)).step == "tear_down"
+
+
+def test_a_subscription_is_known_by_the_installations_own_prefix() -> None:
+    dead = pubsub(message(), **{SOURCE: "team-x-tear-down"})
+    assert read(dead, Rules(None, "team-x-", NOW)).step == "tear_down"
+
+
+@pytest.mark.parametrize("row", ENTRIES, ids=lambda row: row["name"])
+def test_an_audit_log_entry_goes_to_the_step_that_it_wakes(row: Mapping[str, Any]) -> None:
+    found = read_line(1, json.dumps(row["entry"]).encode(), RULES)
+    expected = FOUND_OUT_LATER.get(row["name"], row["wakes"])
+    assert (found.step if isinstance(found, Publication) else "none") == expected
+
+
+def test_an_audit_log_entry_is_published_as_it_is() -> None:
+    original = entry("policy-insert-last")
+    assert sent(read(original)) == original
+
+
+def test_no_step_named_by_hand_turns_an_audit_log_entry_from_its_inbox() -> None:
+    rules = Rules("tear_down", "tpu-functions-", NOW)
+    assert read(entry("policy-insert-last"), rules).step == "create_resources"
+
+
+def test_an_entry_that_wakes_nobody_is_left_out_with_the_reason() -> None:
+    found = read_line(7, json.dumps(entry("policy-delete-first")).encode(), RULES)
+    assert found == (
+        "the message of line 7 wakes nobody: compute.resourcePolicies.delete: not the end of an "
+        "operation"
+    )
+
+
+def test_a_sync_counts_as_new() -> None:
+    old = message(cause="Sync", step="label_node", nodes=[])
+    assert sent(read(old))["at"] == "2026-11-20T12:00:00Z"
+
+
+def test_any_other_message_keeps_its_time() -> None:
+    assert sent(read(message(step="label_node")))["at"] == "2026-11-20T10:00:00Z"
+
+
+def test_what_the_scheduler_says_is_for_the_sweep() -> None:
+    assert read({"version": 1, "kind": "Sweep"}).step == "sweep"
+
+
+NO_INBOX = (
+    "message of line 1: nothing says whose inbox it is for; name it by --step, by a field 'step', "
+    f"or leave the attribute {SOURCE} in place. Steps are {STEPS}"
+)
+WRONG: dict[str, tuple[bytes, str]] = {
+    "no JSON": (
+        b"{oops",
+        "message of line 1 is no JSON: Expecting property name enclosed in double quotes: line 1 "
+        "column 2 (char 1); it must be a JSON object",
+    ),
+    "a list": (b"[1]", "message of line 1 is list; it must be a JSON object"),
+    "another version": (
+        b'{"version": 2, "kind": "TPUNodeGroup"}',
+        "message of line 1: version 2 is not known; it must be 1",
+    ),
+    "another kind": (
+        b'{"version": 1, "kind": "Pod", "at": "2026-11-20T10:00:00Z"}',
+        "message of line 1: kind 'Pod' is not known; it must be TPUNodeGroup or Sweep",
+    ),
+    "no name": (
+        json.dumps(message(name="", step="label_node")).encode(),
+        "message of line 1: 'name' must be a name, not ''",
+    ),
+    "data that is no base64": (
+        b'{"data": "%%%"}',
+        "message of line 1: 'data' is no base64: Only base64 data is allowed",
+    ),
+    "attributes that are no text": (
+        json.dumps({**pubsub(message()), "attributes": {"step": 1}}).encode(),
+        "message of line 1: 'attributes' must be a map from text to text",
+    ),
+    "no inbox": (json.dumps(message()).encode(), NO_INBOX),
+    "a subscription that is no step's": (
+        json.dumps(pubsub(message(), **{SOURCE: "something-else"})).encode(),
+        NO_INBOX,
+    ),
+    "a step that is none": (
+        json.dumps(message(step="mow_lawn")).encode(),
+        f"message of line 1: step 'mow_lawn' is not known; it must be one of {STEPS}",
+    ),
+    "the sweep, which takes no groups": (
+        json.dumps(message(step="sweep")).encode(),
+        f"message of line 1: step 'sweep' is not known; it must be one of {STEPS}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_line_is_told_with_what_would_be_right(case: str) -> None:
+    line, told = WRONG[case]
+    with pytest.raises(PoisonError) as caught:
+        read_line(1, line, RULES)
+    assert str(caught.value) == told
+
+
+def test_lines_keep_their_numbers_past_empty_ones() -> None:
+    lines = [b"", json.dumps(message(step="label_node")).encode(), b"  ", b"[]"]
+    recording = read_recording(lines, RULES)
+    assert [publication.line for publication in recording.publications] == [2]
+    assert recording.wrong == ("message of line 4 is list; it must be a JSON object",)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+_FIELDS = st.sampled_from(
+    ["message", "data", "attributes", "subscription", "step", "publishTime", "version", "kind"]
+)
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@patient
+@given(st.dictionaries(_FIELDS, _JSON))
+def test_no_line_is_worse_than_wrong(document: dict[str, Any]) -> None:
+    recording = read_recording([json.dumps(document).encode()], RULES)
+    assert len(recording.publications) + len(recording.wrong) + len(recording.left_out) == 1
+
+
+@patient
+@given(st.binary(max_size=40).filter(lambda line: bool(line.strip())))
+def test_no_bytes_are_worse_than_wrong(line: bytes) -> None:
+    recording = read_recording([line], RULES)
+    assert len(recording.publications) + len(recording.wrong) + len(recording.left_out) == 1
