@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import yaml
@@ -334,12 +335,14 @@ def _is_signed(jws: str, payload: str, token: str) -> bool:
     return hmac.compare_digest(_base64url(expected), signature)
 
 
+@lru_cache(maxsize=8)  # a slice's VMs all read the same one
 def _parse_kubeconfig(text: str) -> _Cluster:
     cluster = yaml.safe_load(text)["clusters"][0]["cluster"]
     ca_pem = base64.b64decode(cluster["certificate-authority-data"]).decode()
     return _Cluster(cluster["server"], ca_pem)
 
 
+@lru_cache(maxsize=8)
 def public_key_pin(ca_pem: str) -> str:
     """``sha256:<hex>`` of the certificate's DER SubjectPublicKeyInfo."""
     key = x509.load_pem_x509_certificate(ca_pem.encode()).public_key()

@@ -8,12 +8,11 @@ import ssl
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Protocol
 from urllib.parse import urlencode
 
 import urllib3
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from local.http import Application, Request, Response
 from local.kubeadm import Certificate, ConnectionRefused, Reply, Send
@@ -48,16 +47,8 @@ class InProcess:
 def _with_certificate(step: Send) -> Request:
     if not isinstance(step.credential, Certificate):
         return step.request
-    certificate = x509.load_pem_x509_certificate(step.credential.cert_pem.encode())
-    request = step.request
-    return Request(
-        request.method,
-        request.path,
-        request.query,
-        request.headers,
-        request.body,
-        certificate.public_bytes(Encoding.DER),
-    )
+    der = ssl.PEM_cert_to_DER_cert(step.credential.cert_pem)
+    return replace(step.request, peer_certificate=der)
 
 
 class Https:
