@@ -9,7 +9,7 @@ ready again, or sends it to the dead-letter topic.
 from __future__ import annotations
 
 import itertools
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -95,7 +95,7 @@ class Subscription:
 
     def __post_init__(self) -> None:
         self._passes = filters.parse(self.config.filter)
-        self._held: dict[_Delivery, None] = {}
+        self._held: OrderedDict[_Delivery, None] = OrderedDict()
         self._held_bytes = 0
         self._ready: deque[_Delivery] = deque()
         self._leases: dict[str, _Lease] = {}
@@ -210,7 +210,7 @@ class Subscription:
         if delay_s > 0:
             self.around.clock.call_later(delay_s, lambda: self._make_ready(delivery, 0))
             return
-        if delivery.gone or self._closed:
+        if delivery.gone:
             return
         self._ready.append(delivery)
         self._wake_in(0)

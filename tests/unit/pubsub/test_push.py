@@ -152,6 +152,16 @@ def test_pushes_that_fail_together_count_as_one_failure(service: Service) -> Non
     assert (subscription.flow.window, subscription.flow.pause_left_s(service.clock.now())) == (8, 0)
 
 
+def test_a_success_shortens_the_pause_that_the_next_refusal_brings(service: Service) -> None:
+    subscription = service.subscribe()
+    service.endpoint.statuses = [500, 500, 500, 200, 500, 200]
+    service.publish(b"x", b"y")
+    service.clock.run_for(60)
+    # 0.1, 0.2 and 0.4 seconds; then 0.4 again in place of 0.8.
+    assert service.endpoint.times == [0.0, 0.1, 0.3, 0.7, 0.7, 1.1]
+    assert subscription.backlog == 0
+
+
 def test_the_window_doubles_with_each_round_of_successes(service: Service) -> None:
     service.subscribe()
     service.endpoint.takes_s = 1
@@ -220,6 +230,20 @@ def test_an_outage_stops_pushes_and_loses_nothing(service: Service) -> None:
     service.pubsub.come_back()
     service.clock.run_for(1)
     assert (service.endpoint.times, subscription.backlog) == ([600.0], 0)
+
+
+def test_nothing_becomes_a_dead_letter_while_the_service_is_away(service: Service) -> None:
+    subscription = service.subscribe(retry=RetryPolicy(0, 0), max_attempts=5)
+    service.endpoint.statuses = [500]
+    service.endpoint.takes_s = 1
+    service.publish(b"x")
+    service.clock.run_until(lambda: len(service.endpoint.pushes) == 5, timeout_s=60)
+    service.pubsub.go_away()
+    service.clock.run_for(60)
+    assert (subscription.backlog, service.pubsub.backlog(MORGUE)) == (1, 0)
+    service.pubsub.come_back()
+    service.clock.run_for(60)
+    assert (subscription.backlog, service.pubsub.backlog(MORGUE)) == (0, 1)
 
 
 def test_a_duplicate_is_the_same_message_again_though_nothing_failed() -> None:
