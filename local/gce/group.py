@@ -148,10 +148,10 @@ class Group:
 
     def drop(self, names: Iterable[str]) -> None:
         """Delete members, and want fewer from now on."""
-        chosen = list(names)
-        self.settings["targetSize"] = self.target_size - len(chosen)
+        before = self.members.wanted
+        self.members.drop(names)
+        self.settings["targetSize"] = self.target_size - (before - self.members.wanted)
         self.revision += 1
-        self.members.drop(chosen)
 
     def dissolve(self) -> None:
         """Begin to delete all VMs; `emptied` is called when they are gone."""
@@ -240,12 +240,13 @@ class Group:
         return {action: counts[action.lower()] for action in _ACTIONS}
 
     def _status(self) -> Document:
+        extra = self.all_instances_properties
         status: Document = {
             "isStable": not self.deleting and self.members.settled,
             "versionTarget": {
                 "isReached": all(member.version == self.template for member in self.members)
             },
-            "allInstancesConfig": {"effective": True},
+            "allInstancesConfig": {"effective": self.members.all_have(extra)},
             "stateful": {
                 "hasStatefulConfig": False,
                 "isStateful": False,

@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from local.gce import links
 from local.gce.calls import Call, Route
 from local.gce.group import Group
+from local.gce.group_checks import (
+    check_fields,
+    check_mode,
+    check_new_size,
+    check_template,
+    member_names,
+    refuse_order,
+)
 from local.gce.listing import answer_list, matching, paginate
 from local.gce.operations import Operation
 from local.gce.records import check_free, check_name
 from local.gce.refusals import (
     BAD_VALUE,
-    BASE_NAME,
-    BULK_GROWS,
-    BULK_NEEDED,
-    BULK_REFUSES_CONFIG,
-    BULK_SHRINKS,
-    FLEX_START_REPAIRS,
     GROUP_FINGERPRINT,
     GROUP_IN_USE,
     MODE_CHANGED,
-    NOT_A_MEMBER,
     NOT_FOUND,
     NOT_READY,
     REQUIRED,
     RESIZE_REQUEST,
-    SIZE_AND_TOPOLOGY,
     OperationError,
 )
-from local.gce.schema import Document
+from local.gce.schema import Document, merge_patch
 from local.gce.shelf import Shelf
-from local.gce.templates import check_metadata_item, check_region_of_template
-from local.gce.topology import count_vms
+from local.gce.templates import check_region_of_template
 
 if TYPE_CHECKING:
     from local.gce.world import World
 
 _KIND = "compute#instanceGroupManager"
-_BASE_NAME = re.compile(r"[a-z](([-a-z0-9]{0,57})|([-a-z0-9]{0,51}-#{1,10}(\[[0-9]{1,10}\])?))")
 _DELETE = "InstanceGroupManagersDeleteInstancesRequest"
 _RECREATE = "InstanceGroupManagersRecreateInstancesRequest"
-_MAX_SIZE = 1000
-"""VMs of a zonal group, documented."""
 _PATCHABLE = (
     "description", "instanceTemplate", "allInstancesConfig", "instanceLifecyclePolicy",
     "updatePolicy", "listManagedInstancesResults", "namedPorts", "autoHealingPolicies",
@@ -111,7 +106,7 @@ class Groups:
     def list_managed_instances(self, call: Call) -> Document:
         """Answer listManagedInstances, in one page unless the group is PAGINATED."""
         group = self.shelf.get(call.path)
-        _refuse_order(call)
+        refuse_order(call)
         found = matching(call, group.members.documents())
         if group.settings.get("listManagedInstancesResults") != "PAGINATED":
             return {"managedInstances": found} if found else {}
@@ -126,7 +121,7 @@ class Groups:
     def list_errors(self, call: Call) -> Document:
         """Answer listErrors, latest first."""
         errors = self.shelf.get(call.path).members.errors
-        _refuse_order(call)
+        refuse_order(call)
         page, token = paginate(call, errors[::-1])
         answer: Document = {"items": page} if page else {}
         return {**answer, "nextPageToken": token} if token else answer
@@ -171,14 +166,16 @@ class Groups:
 
     def _checked(self, call: Call, body: Document) -> tuple[Document, str]:
         """A new group's settings and topology. Raises `Refused`."""
-        _check_fields(body, call)
+        check_fields(body, call)
         template, properties = self._find_template(call, body)
         policy, topology = self._find_policy(call, body)
         settings = {**body, "instanceTemplate": links.url(template)}
         if policy:
             settings["resourcePolicies"] = {"workloadPolicy": links.url(policy)}
-        self._check_mode(settings, topology)
-        self._check_template(settings, topology, properties)
+        check_mode(
+            settings, topology, takes_config=self._world.dials.bulk_takes_all_instances_config
+        )
+        check_template(settings, topology, properties)
         return settings, topology
 
     def _find_template(self, call: Call, body: Document) -> tuple[str, Document]:
@@ -214,22 +211,6 @@ class Groups:
         if policy.get("acceleratorTopologyMode") == "PROVISION_ONLY":
             return path, ""
         return path, policy.get("acceleratorTopology", "")
-
-    def _check_mode(self, settings: Document, topology: str) -> None:
-        bulk = (settings.get("targetSizePolicy") or {}).get("mode") == "BULK"
-        if topology and not bulk:
-            raise BULK_NEEDED.refused()
-        refused = not self._world.dials.bulk_takes_all_instances_config
-        if bulk and refused and settings.get("allInstancesConfig"):
-            raise BULK_REFUSES_CONFIG.refused()
-
-    def _check_template(self, settings: Document, topology: str, properties: Document) -> None:
-        model = properties["scheduling"]["provisioningModel"]
-        lifecycle = settings.get("instanceLifecyclePolicy") or {}
-        action = lifecycle.get("defaultActionOnFailure", "REPAIR")
-        if model == "FLEX_START" and action != "DO_NOTHING":
-            raise FLEX_START_REPAIRS.refused(value=action)
-        _check_size_of_slice(topology, properties, int(settings["targetSize"]))
 
     # changes
 
@@ -270,18 +251,8 @@ class Groups:
             raise REQUIRED.refused(field="size")
         size = call.integer("size", 0)
         group = self.shelf.get_idle(call.path)
-        self._check_size(group, size)
+        check_new_size(group, size)
         return self._change(call, group, lambda: group.resize(size))
-
-    def _check_size(self, group: Group, size: int) -> None:
-        """Raise `Refused` when a group must not get this size now."""
-        _check_range(size, "size")
-        if group.is_bulk and size > group.target_size > 0:
-            raise BULK_GROWS.refused(size=size)
-        if group.is_bulk and 0 < size < group.target_size and group.members.bulk_in_progress:
-            raise BULK_SHRINKS.refused(size=size)
-        if size > group.target_size:
-            _check_size_of_slice(group.topology, group.template_properties(group.template), size)
 
     def patch(self, call: Call) -> Operation:
         """Begin to change settings, by the rules of a JSON merge patch."""
@@ -294,12 +265,11 @@ class Groups:
         changes = {key: call.body[key] for key in _PATCHABLE if key in call.body}
         settings = merge_patch(group.settings, changes)
         size = int(call.body.get("targetSize", group.target_size))
-        self._check_size(group, size)
-        self._checked(call, {**settings, "name": group.name, "targetSize": size})
-        template, _ = self._find_template(call, settings)
+        check_new_size(group, size)
+        settings, _ = self._checked(call, {**settings, "targetSize": size})
 
         def apply() -> None:
-            group.settings.update(settings, instanceTemplate=links.url(template))
+            group.settings = settings
             group.resize(size)
 
         return self._change(call, group, apply)
@@ -307,13 +277,13 @@ class Groups:
     def delete_instances(self, call: Call) -> Operation:
         """Begin to delete VMs and to want fewer of them."""
         group = self.shelf.get_idle(call.path)
-        names = _member_names(group, call.body.get("instances") or ())
+        names = member_names(group, call.body.get("instances") or ())
         return self._change(call, group, lambda: group.drop(names))
 
     def recreate_instances(self, call: Call) -> Operation:
         """Begin to delete VMs and to make them anew under their names."""
         group = self.shelf.get_idle(call.path)
-        names = _member_names(group, call.body.get("instances") or ())
+        names = member_names(group, call.body.get("instances") or ())
         return self._change(call, group, lambda: group.members.recreate(names))
 
     def _change(self, call: Call, group: Group, apply: Callable[[], None]) -> Operation:
@@ -326,62 +296,3 @@ class Groups:
 
         self._world.operations.settle_later(operation, settle)
         return operation
-
-
-def _check_fields(body: Document, call: Call) -> None:
-    """Raise `Refused` for fields of a group that are missing or wrong by themselves."""
-    base_name = body.get("baseInstanceName") or body.get("name") or call.name
-    if not _BASE_NAME.fullmatch(base_name):
-        raise BASE_NAME.refused(value=base_name)
-    if "targetSize" not in body:
-        raise REQUIRED.refused(field="resource.targetSize")
-    _check_range(int(body["targetSize"]), "resource.targetSize")
-    properties = (body.get("allInstancesConfig") or {}).get("properties") or {}
-    for key, value in (properties.get("metadata") or {}).items():
-        check_metadata_item(key, value, "resource.allInstancesConfig.properties.metadata")
-
-
-def _refuse_order(call: Call) -> None:
-    if order := call.request.argument("orderBy"):
-        raise BAD_VALUE.refused(field="orderBy", value=order, why="It is not supported.")
-
-
-def _check_range(size: int, field: str) -> None:
-    if not 0 <= size <= _MAX_SIZE:
-        why = f"Values must be within the range: [0, {_MAX_SIZE}]"
-        raise BAD_VALUE.refused(field=field, value=size, why=why)
-
-
-def _check_size_of_slice(topology: str, properties: Document, size: int) -> None:
-    """Raise `Refused` when that many VMs do not form the topology.
-
-    A machine type that cannot form it at all is refused later, when a VM is to be made.
-    """
-    machine_type = links.name_of(properties["machineType"])
-    needed = count_vms(topology, machine_type) if topology else None
-    if size and needed is not None and size != needed:
-        raise SIZE_AND_TOPOLOGY.refused(
-            topology=topology, needed=needed, machine_type=machine_type, size=size
-        )
-
-
-def _member_names(group: Group, references: Iterable[str]) -> list[str]:
-    names = [links.name_of(reference) for reference in references]
-    for name in names:
-        if group.members.find(name) is None:
-            raise NOT_A_MEMBER.refused(value=name)
-    return names
-
-
-def merge_patch(target: Document, patch: Document) -> Document:
-    """A JSON merge patch (RFC 7396) applied; neither argument is changed."""
-    merged = dict(target)
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        elif isinstance(value, dict):
-            old = merged.get(key)
-            merged[key] = merge_patch(old if isinstance(old, dict) else {}, value)
-        else:
-            merged[key] = value
-    return merged

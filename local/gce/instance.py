@@ -16,6 +16,7 @@ from local.clock import Timer
 from local.gce import links
 from local.gce.calls import Caller, Principal
 from local.gce.dials import Range
+from local.gce.instance_document import read_items, render_fixed
 from local.gce.operations import Operation
 from local.gce.refusals import CANCELED, OperationError
 from local.gce.schema import Document
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
     from local.gce.world import World
 
 SYSTEM = Caller(Principal("system@google.com"))
-_FIXED = (
-    "description", "labels", "scheduling", "serviceAccounts", "canIpForward",
-    "minCpuPlatform", "advancedMachineFeatures", "reservationAffinity", "resourcePolicies",
-    "guestAccelerators",
-)  # fmt: skip
-_SHIELDED = {"enableIntegrityMonitoring": True, "enableSecureBoot": False, "enableVtpm": True}
 
 
 class Owner(Protocol):
@@ -79,7 +74,6 @@ class Instance:
         *,
         instance_id: str = "",
     ) -> None:
-        now = world.clock.now()
         self._world = world
         self._ownership = ownership
         self.path = path
@@ -90,7 +84,7 @@ class Instance:
         self.readable = True
         self.busy: Operation | None = None
         self.leaving = False
-        self.metadata = _items(properties)
+        self.metadata = read_items(properties)
         self.serial_output = ""
         self.guest_attributes: dict[tuple[str, str], str] = {}
         self._shown = self.metadata
@@ -102,7 +96,9 @@ class Instance:
         self._run_limit: Timer | None = None
         self._started: datetime | None = None
         self._stopped: datetime | None = None
-        self._fixed = self._fixed_part(now, world.instances.next_address())
+        self._fixed = render_fixed(
+            path, self.id, world.clock.now(), properties, order, world.instances.next_address()
+        )
 
     # what a guest sees
 
@@ -153,46 +149,6 @@ class Instance:
         if self._stopped is not None:
             document["lastStopTimestamp"] = links.pacific(self._stopped)
         return document
-
-    def _fixed_part(self, now: datetime, address: str) -> Document:
-        zone = f"projects/{self.project}/zones/{self.zone}"
-        labels: Mapping[str, str] = self.properties.get("labels") or {}
-        parts = (part for pair in sorted(labels.items()) for part in pair)
-        return {
-            "kind": "compute#instance",
-            "id": self.id,
-            "creationTimestamp": links.pacific(now),
-            "name": self.name,
-            **{key: self.properties[key] for key in _FIXED if key in self.properties},
-            "tags": _tags(self.properties.get("tags") or {}),
-            "machineType": links.url(f"{zone}/machineTypes/{self.machine_type}"),
-            "zone": links.url(zone),
-            "selfLink": links.url(self.path),
-            "networkInterfaces": self._interfaces(address),
-            "disks": self._disks(zone),
-            "labelFingerprint": links.fingerprint(parts) if labels else links.EMPTY_TAGS,
-            "cpuPlatform": "Unknown CPU Platform",
-            "deletionProtection": False,
-            "startRestricted": False,
-            "resourceStatus": {
-                "effectiveInstanceMetadata": {"vmDnsSettingMetadataValue": "GlobalDefault"},
-                "scheduling": {},
-            },
-            "shieldedInstanceConfig": _SHIELDED,
-            "shieldedInstanceIntegrityPolicy": {"updateAutoLearnPolicy": True},
-        }
-
-    def _interfaces(self, address: str) -> list[Document]:
-        return [
-            _address(interface, self.order, address if index == 0 else f"10.129.0.{index}")
-            for index, interface in enumerate(self.properties["networkInterfaces"])
-        ]
-
-    def _disks(self, zone: str) -> list[Document]:
-        return [
-            _attached(disk, links.url(f"{zone}/disks/{self.name}{f'-{index}' if index else ''}"))
-            for index, disk in enumerate(self.properties["disks"])
-        ]
 
     # its life
 
@@ -435,42 +391,3 @@ class Instance:
         for timer in (self._timer, self._run_limit):
             if timer is not None:
                 timer.cancel()
-
-
-def _items(properties: Document) -> dict[str, str]:
-    items: list[Document] = properties["metadata"].get("items", [])
-    return {item["key"]: item.get("value", "") for item in items}
-
-
-def _tags(tags: Document) -> Document:
-    items: list[str] = tags.get("items") or []
-    return {**tags, "fingerprint": links.fingerprint(items) if items else links.EMPTY_TAGS}
-
-
-def _address(interface: Document, order: Order, address: str) -> Document:
-    """An interface as answers show it: an automatic network's subnetwork bears its name."""
-    network = interface.get("network", "")
-    automatic = f"projects/{order.project}/regions/{order.region}/subnetworks/"
-    return {
-        **interface,
-        "network": network or links.url(f"projects/{order.project}/global/networks/default"),
-        "subnetwork": interface.get("subnetwork") or links.url(automatic + links.name_of(network)),
-        "networkIP": address,
-        "stackType": "IPV4_ONLY",
-        "fingerprint": links.fingerprint((interface["name"], address)),
-    }
-
-
-def _attached(disk: Document, source: str) -> Document:
-    """A disk as answers show it: without ``initializeParams``, with the disk that was made."""
-    parameters = disk.get("initializeParams") or {}
-    shown = {key: value for key, value in disk.items() if key != "initializeParams"}
-    return {
-        "interface": "SCSI",
-        **shown,
-        "source": source,
-        "diskSizeGb": str(parameters.get("diskSizeGb", "10")),
-        "architecture": "X86_64",
-        "licenses": [],
-        "guestOsFeatures": [{"type": "UEFI_COMPATIBLE"}, {"type": "GVNIC"}],
-    }

@@ -6,7 +6,6 @@ there is room for all; meanwhile the group looks again and again, and writes no 
 
 from __future__ import annotations
 
-import string
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -14,27 +13,28 @@ from typing import TYPE_CHECKING
 from local.clock import Timer
 from local.gce import links
 from local.gce.instance import Instance, Ownership
+from local.gce.making import draw_name, log_insert, make_instance, read_vm_order, vm_path
 from local.gce.refusals import OperationError
 from local.gce.schema import Document
-from local.gce.supply import Order, read_order
-from local.gce.templates import metadata_document
 
 if TYPE_CHECKING:
     from local.gce.group import Group
     from local.gce.world import World
 
-_ALPHABET = string.ascii_lowercase + string.digits
-_SUFFIX = 4
 _REMEMBERED_ERRORS = 100
 _FALLEN = frozenset({"STOPPING", "TERMINATED"})
 
 
 class Member:
-    """One managed instance: a name, and a VM when there is one."""
+    """One managed instance: a name, and a VM when there is one.
+
+    ``version`` is the path of its template, ``config`` the group's additions that its VM got.
+    """
 
     __slots__ = (
         "action",
         "attempts",
+        "config",
         "error",
         "instance",
         "instance_id",
@@ -50,6 +50,7 @@ class Member:
         self.instance: Instance | None = None
         self.instance_id = ""
         self.attempts = 0
+        self.config: Document | None = None
         self.error: OperationError | None = None
         self.timer: Timer | None = None
 
@@ -95,6 +96,10 @@ class Members:
         """Whether nothing is going on and nothing is planned."""
         return not self.bulk_in_progress and all(member.action == "NONE" for member in self)
 
+    def all_have(self, config: Document) -> bool:
+        """Whether no VM was made with other additions of the group's than these."""
+        return all(member.config in (None, config) for member in self)
+
     # growing
 
     def grow(self, count: int) -> None:
@@ -121,18 +126,9 @@ class Members:
         self._check = self._world.clock.call_later(delay, self.look_again)
 
     def _add(self) -> Member:
-        name = self._draw_name()
+        name = draw_name(self._world, self._group, self._members)
         member = self._members[name] = Member(name, self._group.template)
         return member
-
-    def _draw_name(self) -> str:
-        """A base name and four random characters that no VM of the zone has."""
-        instances = self._world.instances.shelf
-        while True:
-            suffix = "".join(self._world.random.choices(_ALPHABET, k=_SUFFIX))
-            name = f"{self._group.base_name}-{suffix}"
-            if name not in self._members and instances.find(self._path(name)) is None:
-                return name
 
     def look_again(self) -> None:
         """In BULK mode: see whether there is room for all now, and if so make all VMs."""
@@ -142,7 +138,7 @@ class Members:
         if self._check is not None:
             self._check.cancel()
         self.checked_at = self._world.clock.now()
-        order = self._order(waiting[0])
+        order = read_vm_order(self._group, waiting[0].version)
         self.obstacle = self._world.supply.find_obstacle(order, len(waiting), bulk=True)
         if self.obstacle is not None:
             self._check = self._world.later(self._world.dials.bulk_check_s, self.look_again)
@@ -160,65 +156,12 @@ class Members:
 
     def _make(self, member: Member) -> None:
         """Begin the insert of a member's VM, as the service agent."""
-        properties = self._properties(member.version)
-        instance = Instance(
-            self._world,
-            self._path(member.name),
-            properties,
-            self._order(member),
-            Ownership(self, grants=self._group.is_bulk),
-            instance_id=member.instance_id,
+        owner = Ownership(self, grants=self._group.is_bulk)
+        member.config = self._group.all_instances_properties
+        member.instance = make_instance(
+            self._world, self._group, member.name, member.version, owner, member.instance_id
         )
-        member.instance = instance
-        if member.action == "NONE":
-            member.action = "CREATING"
-        operation = self._world.operations.begin(
-            self._world.agent(self._group.project),
-            "instances.insert",
-            instance.path,
-            instance.id,
-            request=self._logged_request(instance),
-            logged=self._world.dials.bulk_vms_are_logged or not self._group.is_bulk,
-        )
-        instance.create(operation)
-
-    def _properties(self, template: str) -> Document:
-        """The template's properties with the group's additions."""
-        properties: Document = self._group.template_properties(template)
-        extra = self._group.all_instances_properties
-        items = {
-            item["key"]: item.get("value", "") for item in properties["metadata"].get("items", ())
-        }
-        items |= extra.get("metadata") or {}
-        items["instance-template"] = self._world.numbered(template)
-        items["created-by"] = self._world.numbered(self._group.path)
-        labels = {**(properties.get("labels") or {}), **(extra.get("labels") or {})}
-        labelled = {"labels": labels} if labels else {}
-        return {**properties, "metadata": metadata_document(items), **labelled}
-
-    def _order(self, member: Member) -> Order:
-        return read_order(
-            self._group.project,
-            self._group.zone,
-            self._group.template_properties(member.version),
-            topology=self._group.topology,
-            by_group=True,
-        )
-
-    def _logged_request(self, instance: Instance) -> Document:
-        located = self._world.numbered(self._group.path).replace("/zones/", "/locations/")
-        zone = self._world.numbered(f"projects/{instance.project}/zones/{instance.zone}")
-        target = f"{zone.replace('/zones/', '/locations/')}/instances/{instance.name}"
-        source = f"{located}@{self._group.id}"
-        return {
-            "name": instance.name,
-            "machineType": f"{zone}/machineTypes/{instance.machine_type}",
-            "requestId": self._world.uuid(),
-            "links": [{"type": "MEMBER_OF", "source": source, "target": target}],
-        }
-
-    def _path(self, name: str) -> str:
-        return f"projects/{self._group.project}/zones/{self._group.zone}/instances/{name}"
+        member.instance.create(log_insert(self._world, self._group, member.instance))
 
     # what VMs report
 
@@ -241,10 +184,10 @@ class Members:
         member.error = error
         self._remember(member, error)
         pause = self._world.draw(self._world.dials.create_retry_s) * 2**member.attempts
-        member.attempts += 1
-        member.timer = self._world.clock.call_later(
-            min(pause, self._world.dials.create_retry_limit_s), lambda: self._make(member)
-        )
+        limit = self._world.dials.create_retry_limit_s
+        if pause < limit:
+            member.attempts += 1
+        member.timer = self._world.clock.call_later(min(pause, limit), lambda: self._make(member))
 
     def _remember(self, member: Member, error: OperationError) -> None:
         self.errors.append(
@@ -253,7 +196,7 @@ class Members:
                 "error": error.document(),
                 "instanceActionDetails": {
                     "action": member.action,
-                    "instance": links.url(self._path(member.name)),
+                    "instance": links.url(vm_path(self._group, member.name)),
                     "version": {"instanceTemplate": links.url(member.version)},
                 },
             }
@@ -274,6 +217,7 @@ class Members:
         member = self._members.get(instance.name)
         if member is None:
             return
+        member.call_off()
         member.instance = None
         member.instance_id = instance.id if self._world.dials.repair_keeps_id else ""
         self._group.vms_changed()
@@ -326,8 +270,7 @@ class Members:
 
     def recreate(self, names: Iterable[str]) -> None:
         """Delete VMs and make them anew under their names."""
-        for name in names:
-            member = self._members[name]
+        for member in self._chosen(names):
             member.call_off()
             member.action = "RECREATING"
             self._replace(member)
@@ -345,6 +288,11 @@ class Members:
         """How many members are not being deleted."""
         return sum(member.action != "DELETING" for member in self)
 
+    def _chosen(self, names: Iterable[str]) -> list[Member]:
+        """The members of those names, each once, without those that are on their way out."""
+        found = (self._members.get(name) for name in dict.fromkeys(names))
+        return [member for member in found if member is not None and member.action != "DELETING"]
+
     def shrink(self, count: int) -> None:
         """Drop members, the last ones first."""
         names = [member.name for member in self if member.action != "DELETING"]
@@ -352,8 +300,7 @@ class Members:
 
     def drop(self, names: Iterable[str]) -> None:
         """Drop members and delete their VMs."""
-        for name in names:
-            member = self._members[name]
+        for member in self._chosen(names):
             member.call_off()
             member.action = "DELETING"
             if member.instance is None:
@@ -395,7 +342,7 @@ class Members:
     def _document(self, member: Member) -> Document:
         document: Document = {
             "name": member.name,
-            "instance": links.url(self._path(member.name)),
+            "instance": links.url(vm_path(self._group, member.name)),
             "currentAction": member.action,
             "targetStatus": "RUNNING",
             "version": {"instanceTemplate": links.url(member.version)},

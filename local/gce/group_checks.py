@@ -1,0 +1,110 @@
+"""What is refused of a managed instance group, given what it refers to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from local.gce import links
+from local.gce.calls import Call
+from local.gce.refusals import (
+    BAD_VALUE,
+    BASE_NAME,
+    BULK_GROWS,
+    BULK_NEEDED,
+    BULK_REFUSES_CONFIG,
+    BULK_SHRINKS,
+    FLEX_START_REPAIRS,
+    NOT_A_MEMBER,
+    REQUIRED,
+    SIZE_AND_TOPOLOGY,
+)
+from local.gce.schema import Document
+from local.gce.templates import check_metadata_item
+from local.gce.topology import count_vms
+
+if TYPE_CHECKING:
+    from local.gce.group import Group
+
+_BASE_NAME = re.compile(r"[a-z](([-a-z0-9]{0,57})|([-a-z0-9]{0,51}-#{1,10}(\[[0-9]{1,10}\])?))")
+_MAX_SIZE = 1000
+"""VMs of a zonal group, documented."""
+
+
+def check_fields(body: Document, call: Call) -> None:
+    """Raise `Refused` for fields of a group that are missing or wrong by themselves."""
+    base_name = body.get("baseInstanceName") or body.get("name") or call.name
+    if not _BASE_NAME.fullmatch(base_name):
+        raise BASE_NAME.refused(value=base_name)
+    if body.get("targetSize") is None:
+        raise REQUIRED.refused(field="resource.targetSize")
+    check_range(int(body["targetSize"]), "resource.targetSize")
+    properties = (body.get("allInstancesConfig") or {}).get("properties") or {}
+    for key, value in (properties.get("metadata") or {}).items():
+        check_metadata_item(key, value, "resource.allInstancesConfig.properties.metadata")
+
+
+def check_mode(settings: Document, topology: str, *, takes_config: bool) -> None:
+    """Raise `Refused` when the mode does not go with the topology or the configuration."""
+    bulk = (settings.get("targetSizePolicy") or {}).get("mode") == "BULK"
+    if topology and not bulk:
+        raise BULK_NEEDED.refused()
+    if bulk and not takes_config and settings.get("allInstancesConfig"):
+        raise BULK_REFUSES_CONFIG.refused()
+
+
+def check_template(settings: Document, topology: str, properties: Document) -> None:
+    """Raise `Refused` when the template's VMs do not go with the group."""
+    model = properties["scheduling"]["provisioningModel"]
+    lifecycle = settings.get("instanceLifecyclePolicy") or {}
+    action = lifecycle.get("defaultActionOnFailure", "REPAIR")
+    if model == "FLEX_START" and action != "DO_NOTHING":
+        raise FLEX_START_REPAIRS.refused(value=action)
+    check_size_of_slice(topology, properties, int(settings["targetSize"]))
+
+
+def check_new_size(group: Group, size: int) -> None:
+    """Raise `Refused` when a group must not get this size now."""
+    check_range(size, "size")
+    if group.is_bulk and size > group.target_size > 0:
+        raise BULK_GROWS.refused(size=size)
+    if group.is_bulk and 0 < size < group.target_size and group.members.bulk_in_progress:
+        raise BULK_SHRINKS.refused(size=size)
+    if size > group.target_size:
+        check_size_of_slice(group.topology, group.template_properties(group.template), size)
+
+
+def check_range(size: int, field: str) -> None:
+    """Raise `Refused` for a size that no group can have."""
+    if not 0 <= size <= _MAX_SIZE:
+        why = f"Values must be within the range: [0, {_MAX_SIZE}]"
+        raise BAD_VALUE.refused(field=field, value=size, why=why)
+
+
+def check_size_of_slice(topology: str, properties: Document, size: int) -> None:
+    """Raise `Refused` when that many VMs do not form the topology.
+
+    A machine type that cannot form it at all is refused later, when a VM is to be made.
+    """
+    machine_type = links.name_of(properties["machineType"])
+    needed = count_vms(topology, machine_type) if topology else None
+    if size and needed is not None and size != needed:
+        raise SIZE_AND_TOPOLOGY.refused(
+            topology=topology, needed=needed, machine_type=machine_type, size=size
+        )
+
+
+def member_names(group: Group, references: Iterable[str]) -> list[str]:
+    """The names of a group's VMs that a request names. Raises `Refused` for others."""
+    names = [links.name_of(reference) for reference in references]
+    for name in names:
+        if group.members.find(name) is None:
+            raise NOT_A_MEMBER.refused(value=name)
+    return names
+
+
+def refuse_order(call: Call) -> None:
+    """Raise `Refused` for ``orderBy``, which lists about groups' VMs do not know."""
+    if order := call.request.argument("orderBy"):
+        raise BAD_VALUE.refused(field="orderBy", value=order, why="It is not supported.")
