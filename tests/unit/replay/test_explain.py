@@ -1,0 +1,290 @@
+"""``replay explain``: what each step would do, told and not done."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from google.auth.exceptions import DefaultCredentialsError
+
+from local import guests
+from local.world import Dials
+from replay.publications import GROUP_STEPS
+from shared.errors import REASONS, Reason
+from shared.gce import Clients
+from shared.when import render_time
+from tests.harness import Harness
+from tests.unit.replay.desk import ALONE, Desk, training
+
+
+def _new(desk: Desk) -> None:
+    desk.harness.apply(training())
+
+
+def _under_way(desk: Desk) -> None:
+    desk.harness.apply(training())
+    desk.harness.run_for(timedelta(seconds=2))
+
+
+def _stuck(desk: Desk) -> None:
+    desk.harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
+    desk.harness.apply(training())
+    desk.harness.run_for(timedelta(minutes=3))
+
+
+def _joining(desk: Desk) -> None:
+    """The VMs have their tokens and are about to join."""
+    path = "/api/v1/namespaces/kube-system/secrets"
+    desk.harness.apply(training())
+    assert desk.harness.run_until(
+        lambda: bool(desk.harness.world.admin("GET", path)["items"]), timedelta(minutes=10)
+    )
+
+
+def _ready(desk: Desk) -> None:
+    desk.harness.apply(training())
+    is_ready = desk.harness.is_ready
+    assert desk.harness.run_until(lambda: is_ready("training"), timedelta(minutes=30))
+
+
+def _going(desk: Desk) -> None:
+    _ready(desk)
+    desk.harness.delete("training")
+
+
+def _invalid(desk: Desk) -> None:
+    manifest = training()
+    manifest["spec"]["project"] = "another-project"
+    desk.harness.apply(manifest)
+    desk.harness.run_for(timedelta(seconds=5))
+
+
+MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
+    "new": (
+        _new,
+        {
+            "create_resources": "Inserting",
+            "inject_token": "AllHaveTokens",
+            "label_node": "NotYetOurs",
+            "tear_down": "NotDeleted",
+        },
+        ["create_resources"],
+    ),
+    "under way": (
+        _under_way,
+        {
+            "create_resources": "Waiting",
+            "inject_token": "AllHaveTokens",
+            "label_node": "Counting",
+            "tear_down": "NotDeleted",
+        },
+        ["create_resources"],
+    ),
+    "waiting for capacity": (
+        _stuck,
+        {
+            "create_resources": "AllStand",
+            "inject_token": "AllHaveTokens",
+            "label_node": "Counting",
+            "tear_down": "NotDeleted",
+        },
+        ["create_resources"],
+    ),
+    "ready": (
+        _ready,
+        {
+            "create_resources": "AllStand",
+            "inject_token": "AllHaveTokens",
+            "label_node": "AllReady",
+            "tear_down": "NotDeleted",
+        },
+        ["label_node"],
+    ),
+    "being deleted": (
+        _going,
+        {
+            "create_resources": "Deleting",
+            "inject_token": "Deleting",
+            "label_node": "Deleting",
+            "tear_down": "DeletingMIG",
+        },
+        ["tear_down"],
+    ),
+    "refused": (
+        _invalid,
+        {
+            "create_resources": "InvalidSpec",
+            "inject_token": "CannotLook",
+            "label_node": "CannotLook",
+            "tear_down": "NotDeleted",
+        },
+        ["create_resources"],
+    ),
+}
+moments = pytest.mark.parametrize("moment", MOMENTS)
+
+
+def _desk_at(moment: str) -> Desk:
+    desk = Desk(Harness(ALONE if moment == "new" else None))
+    MOMENTS[moment][0](desk)
+    return desk
+
+
+@moments
+def test_nothing_is_written_anywhere(moment: str) -> None:
+    desk = _desk_at(moment)
+    before = desk.harness.group("training")
+    result = desk.run("explain", "default/training")
+    assert result.exit_code == 0
+    assert desk.asked
+    assert [call for call in desk.asked if not _is_read(call)] == []
+    assert desk.harness.group("training") == before
+    assert desk.published == []
+
+
+def _is_read(call: str) -> bool:
+    """Compute Engine lists a group's members by POST."""
+    return call.startswith("GET ") or call.endswith("/listManagedInstances")
+
+
+@moments
+def test_each_step_says_what_it_would_come_to(moment: str) -> None:
+    told = _desk_at(moment).json("explain", "default/training")
+    assert {step["step"]: step["outcome"] for step in told["steps"]} == MOMENTS[moment][1]
+
+
+@moments
+def test_the_sweep_says_whom_it_would_wake(moment: str) -> None:
+    told = _desk_at(moment).json("explain", "default/training")
+    assert told["sweep"]["inboxes"] == MOMENTS[moment][2]
+    woken = [step["step"] for step in told["steps"] if step["wokenBySweep"]]
+    assert woken == MOMENTS[moment][2]
+
+
+def test_the_steps_are_told_in_the_order_of_a_life(busy_desk: Desk) -> None:
+    _new(busy_desk)
+    told = busy_desk.json("explain", "default/training")
+    assert tuple(step["step"] for step in told["steps"]) == GROUP_STEPS
+
+
+def test_what_is_told_of_a_step_is_what_it_then_does(desk: Desk) -> None:
+    _new(desk)
+    told = {step["step"]: step for step in desk.json("explain", "default/training")["steps"]}
+    desk.run("group", "default/training")
+    desk.harness.run_for(timedelta(seconds=1))
+    step, answer = desk.harness.answers[-1]
+    assert (told[step]["outcome"], told[step]["note"]) == (answer.outcome, answer.note)
+
+
+def test_the_actions_are_told_in_order(desk: Desk) -> None:
+    _new(desk)
+    told = desk.json("explain", "default/training")
+    name = told["resourceName"]
+    assert told["steps"][0]["actions"] == [
+        "write the status, if it has changed",
+        "take ownership: finalizer and label",
+        "write the status, if it has changed",
+        f"insert the workload policy {name}",
+        f"insert the instance template {name}",
+        "write the status, if it has changed",
+    ]
+
+
+def test_a_group_that_is_not_ready_gets_its_reason_and_what_to_do(busy_desk: Desk) -> None:
+    _stuck(busy_desk)
+    text = busy_desk.run("explain", "default/training").stdout
+    assert text.startswith("default/training is not ready: InsufficientCapacity, for ")
+    assert REASONS[Reason.INSUFFICIENT_CAPACITY] in text
+    assert "does not have enough resources available" in text
+
+
+def test_a_group_that_nobody_has_looked_at_says_so(desk: Desk) -> None:
+    _new(desk)
+    first, sweep, *_ = desk.run("explain", "default/training").stdout.splitlines()
+    assert first == "default/training: no step has written its status yet"
+    assert sweep == "Sweep: not settled; next SYNC at 00:01 UTC, in 1m, to create_resources"
+
+
+def test_the_next_look_is_when_the_sweep_really_comes() -> None:
+    desk = Desk(Harness(Dials(guests=guests.Dials())))
+    _ready(desk)
+    told = desk.json("explain", "default/training")["sweep"]
+    assert told["settled"] is True
+    harness, syncs = desk.harness, []
+
+    def note(step: str, call: str) -> None:
+        if step == "sweep" and call.startswith("publish"):
+            syncs.append(harness.clock.now().replace(second=0, microsecond=0))
+
+    harness.hooks.before = note
+    harness.run_for(timedelta(minutes=61))
+    assert told["nextLook"] == render_time(syncs[0])
+
+
+def test_the_conditions_are_a_table_with_reasons(busy_desk: Desk) -> None:
+    _ready(busy_desk)
+    lines = busy_desk.run("explain", "default/training").stdout.splitlines()
+    rows = {line.split()[0]: line.split()[1:3] for line in lines if line}
+    assert rows["CONDITION"] == ["STATUS", "REASON"]
+    assert rows["Accepted"] == ["True", "Accepted"]
+    assert rows["Ready"] == ["True", "Ready"]
+
+
+def test_no_token_is_shown(busy_desk: Desk) -> None:
+    _joining(busy_desk)
+    result = busy_desk.run("explain", "default/training")
+    path = "/api/v1/namespaces/kube-system/secrets"
+    tokens = [
+        base64.b64decode(secret["data"][key]).decode()
+        for secret in busy_desk.harness.world.admin("GET", path)["items"]
+        for key in ("token-id", "token-secret")
+    ]
+    assert tokens
+    assert not [token for token in tokens if token in result.output]
+
+
+def test_a_step_that_cannot_look_says_why_and_the_others_go_on(busy_desk: Desk) -> None:
+    def fail(_session: Any) -> None:
+        raise DefaultCredentialsError("Your default credentials were not found.")
+
+    _under_way(busy_desk)
+    busy_desk.clients = Clients("http://compute.local", prepare=fail)
+    result = busy_desk.run("explain", "default/training")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: a step could not look; what stands in its row says why\n"
+    steps = busy_desk.json("explain", "default/training")["steps"]
+    assert (steps[0]["step"], steps[0]["outcome"]) == ("create_resources", "CannotLook")
+    assert steps[0]["note"] == (
+        "there are no Google credentials that work: Your default credentials were not found. "
+        "(`gcloud auth application-default login` gives you new ones)"
+    )
+    assert (steps[3]["step"], steps[3]["outcome"]) == ("tear_down", "NotDeleted")
+
+
+def test_a_step_that_nobody_would_wake_may_fail_to_look(busy_desk: Desk) -> None:
+    _invalid(busy_desk)
+    result = busy_desk.run("explain", "default/training")
+    assert result.exit_code == 0
+    assert "CannotLook" in result.stdout
+
+
+def test_a_refusal_of_compute_engine_is_told_in_its_words(busy_desk: Desk) -> None:
+    _under_way(busy_desk)
+    busy_desk.harness.world.gce.faults.fail_next(
+        "*", 50, http=403, reason="forbidden", message="Required 'compute.x.get' permission"
+    )
+    told = busy_desk.json("explain", "default/training")["steps"][0]
+    assert (told["outcome"], told["looked"]) == ("CannotLook", False)
+    assert told["note"].endswith(
+        "403 forbidden: Required 'compute.x.get' permission. You need the role "
+        "roles/compute.viewer in the group's project."
+    )
+
+
+def test_a_group_that_is_not_there_is_named(desk: Desk) -> None:
+    result = desk.run("explain", "default/training")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there is no TPUNodeGroup default/training" in result.stderr
