@@ -6,6 +6,7 @@ See docs/reference/simulated-compute-engine.md.
 from local.gce.calls import CallLog, CallRecord, Principal
 from local.gce.dials import Dials
 from local.gce.faults import Faults, UnknownFault
+from local.gce.refusals import Refused
 from local.gce.simulator import Simulator
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Dials",
     "Faults",
     "Principal",
+    "Refused",
     "Simulator",
     "UnknownFault",
 ]

@@ -4,7 +4,7 @@ A refusal comes in one of three ways: as the HTTP answer of the call itself (``c
 of an operation that is DONE (``operation``), or in the status of a managed instance group
 (``group``). Reasons of calls are camelCase, codes of operations and groups UPPER_CASE, as the real
 service has them. ``sure`` says where the words come from: ``documented`` by Google, ``seen`` in
-recordings, public client code or issue threads, ``assumed`` where nobody was found to have written
+recordings, public client code or bug reports, ``assumed`` where nobody was found to have written
 them down.
 """
 

@@ -37,11 +37,11 @@ DEEDS: list[Deed] = [
     lambda cloud, vm: cloud.faults.act_by_hand(
         "POST", f"{GROUP}/deleteInstances", {"instances": [vm, vm]}
     ),
-    lambda cloud, vm: cloud.faults.act_by_hand("POST", f"{GROUP}/resize?size=0"),
-    lambda cloud, vm: cloud.faults.act_by_hand("POST", f"{GROUP}/resize?size=2"),
-    lambda cloud, vm: cloud.faults.set_capacity(ZONE, "ct6e", 1),
-    lambda cloud, vm: cloud.faults.set_capacity(ZONE, "ct6e"),
-    lambda cloud, vm: cloud.faults.fail_operations("instances.insert"),
+    lambda cloud, _: cloud.faults.act_by_hand("POST", f"{GROUP}/resize?size=0"),
+    lambda cloud, _: cloud.faults.act_by_hand("POST", f"{GROUP}/resize?size=2"),
+    lambda cloud, _: cloud.faults.set_capacity(ZONE, "ct6e", 1),
+    lambda cloud, _: cloud.faults.set_capacity(ZONE, "ct6e"),
+    lambda cloud, _: cloud.faults.fail_operations("instances.insert"),
 ]  # fmt: skip
 
 
