@@ -1,0 +1,110 @@
+"""``python -m replay`` as a person starts it: a process, with real client libraries, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from local.pubsub.model import Received, SubscriptionConfig
+from local.pubsub.server import Server, serve
+from tests.unit.replay.test_recording import message
+
+pytestmark = pytest.mark.processes
+ROOT = Path(__file__).parents[3]
+LINE = json.dumps(message(step="label_node")).encode()
+SUBSCRIPTION = "projects/my-project/subscriptions/mine"
+
+
+async def start(*arguments: str, **environment: str) -> asyncio.subprocess.Process:
+    inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "replay",
+        *arguments,
+        cwd=ROOT,
+        env={**inherited, "PUBSUB_PROJECT": "my-project", **environment},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+def make_inbox(server: Server) -> None:
+    topic = "projects/my-project/topics/tpu-functions-label-node"
+    server.pubsub.create_topic(topic)
+    server.pubsub.create_subscription(SubscriptionConfig(SUBSCRIPTION, topic=topic))
+
+
+Ended = tuple[int | None, bytes, bytes]
+
+
+async def publish_line(*, has_inbox: bool) -> tuple[Ended, list[Received]]:
+    """The line goes in by stdin; how the process ended, and what arrived."""
+    server = await serve()
+    if has_inbox:
+        make_inbox(server)
+    process = await start("file", "-", "-o", "json", PUBSUB_EMULATOR_HOST=server.address)
+    stdout, stderr = await process.communicate(LINE)
+    received = server.pubsub.pull(SUBSCRIPTION, 10) if has_inbox else []
+    await server.stop()
+    return (process.returncode, stdout, stderr), received
+
+
+def test_a_message_arrives_with_the_id_that_was_shown() -> None:
+    (code, stdout, stderr), [received] = asyncio.run(publish_line(has_inbox=True))
+    assert (code, stderr) == (0, b"")
+    [shown] = json.loads(stdout)
+    assert (shown["messageId"], LINE) == (received.message.id, received.message.data)
+
+
+def test_a_topic_that_is_not_there_is_said_without_a_traceback() -> None:
+    (code, stdout, stderr), _ = asyncio.run(publish_line(has_inbox=False))
+    assert (code, json.loads(stdout)) == (1, [])
+    told = stderr.decode()
+    assert told.startswith("Error: Pub/Sub did not do `publish to tpu-functions-label-node`: 404 ")
+    assert "PUBSUB_PROJECT and TOPIC_PREFIX must be those of the installation" in told
+    assert told.count("\n") == 1
+
+
+def test_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
+    code, stdout, stderr = asyncio.run(interrupt_while_waiting(tmp_path / "config"))
+    assert (code, stdout, stderr) == (130, b"", b"")
+
+
+async def interrupt_while_waiting(kubeconfig: Path) -> Ended:
+    """SIGINT, while it waits for a cluster that never answers."""
+    asked = asyncio.Event()
+
+    async def never_answer(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        asked.set()
+
+    server = await asyncio.start_server(never_answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{port}")))
+    process = await start("group", "--all", KUBECONFIG=str(kubeconfig))
+    try:
+        await asyncio.wait_for(asked.wait(), 60)
+    finally:
+        process.send_signal(signal.SIGINT)
+    stdout, stderr = await process.communicate()
+    server.close()
+    return process.returncode, stdout, stderr
+
+
+def _kubeconfig(url: str) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
