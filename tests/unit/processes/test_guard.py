@@ -1,0 +1,42 @@
+"""The guard: which groups it ends when its input does."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from local import guard
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", "import signal; signal.pause()"], start_new_session=True
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_group_that_was_written_down_is_ended(sleeper: subprocess.Popen[bytes]) -> None:
+    guard.watch([f"+{sleeper.pid}\n"])
+    assert sleeper.wait(timeout=10) == -signal.SIGTERM
+
+
+def test_a_group_that_was_struck_out_is_left_alone(sleeper: subprocess.Popen[bytes]) -> None:
+    guard.watch([f"+{sleeper.pid}\n", f"-{sleeper.pid}\n"])
+    assert guard.signal_group(sleeper.pid, 0)
+    assert sleeper.poll() is None
+
+
+def test_a_group_that_is_gone_is_no_error(sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.kill()
+    sleeper.wait()
+    guard.watch([f"+{sleeper.pid}\n"])
+    assert not guard.signal_group(sleeper.pid, 0)
