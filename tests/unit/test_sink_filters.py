@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ import pytest
 
 from local.logging_query import MAX_CHARACTERS, QueryError
 from local.sinks import Sinks
+from shared import occasions
 
 ROOT = Path(__file__).parents[2]
 FILTERS = {
@@ -48,6 +50,16 @@ def test_an_entry_wakes_the_step_that_it_concerns_and_no_other(name: str) -> Non
     row = ENTRIES[name]
     expected = EXCESS[name][0] if name in EXCESS else row["wakes"]
     assert find_steps(row["entry"]) == ([] if expected == "none" else [expected])
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_sink_sends_what_the_steps_themselves_take_for_theirs(name: str) -> None:
+    entry = ENTRIES[name]["entry"]
+    data = base64.b64encode(json.dumps(entry).encode()).decode()
+    push = json.dumps({"message": {"data": data, "messageId": "1"}}).encode()
+    occasion = occasions.decode(push).occasion
+    step = occasions.find_step(occasion.event) if occasion and occasion.event else None
+    assert find_steps(entry) == ([step] if step else [])
 
 
 def test_the_excess_is_still_excess() -> None:
