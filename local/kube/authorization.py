@@ -12,7 +12,7 @@ from local.kube.kinds import qualify
 from local.kube.node_rights import NodeAuthorizer
 from local.kube.requests import RequestInfo
 from local.kube.store import Record, Store
-from local.kube.users import MASTERS, User
+from local.kube.users import ALL_AUTHENTICATED, MASTERS, User
 
 RBAC = "rbac.authorization.k8s.io"
 _RBAC_RESOURCES = tuple(
@@ -178,3 +178,20 @@ def denial(user: User, info: RequestInfo, reason: str) -> ApiError:
         f'User "{user.name}" cannot {info.verb} resource "{info.full_resource}" in API group '
         f'"{info.group}" {where}{more}',
     )
+
+
+def impersonate(authorizer: Authorizer, user: User, headers: Mapping[str, str]) -> User:
+    """The user whom somebody asks to be taken for (``kubectl --as``), or the asker.
+
+    One ``Impersonate-Group`` is read; a header that comes more than once is not. Raises 403.
+    """
+    name = headers.get("impersonate-user", "")
+    group = headers.get("impersonate-group", "")
+    if not name:
+        return user
+    for resource, wanted in (("users", name), ("groups", group)):
+        if wanted:
+            info = RequestInfo("impersonate", "", resource=resource, name=wanted)
+            authorizer.check(user, info)
+    groups = (group,) if group else ()
+    return User(name, (*groups, ALL_AUTHENTICATED))

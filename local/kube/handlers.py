@@ -98,7 +98,7 @@ class Handlers:
             allowed = version.subresources[info.subresource]
         else:
             allowed = kind.verbs
-        if info.verb not in allowed or (info.verb == "create" and not _may_create(kind, info)):
+        if info.verb not in allowed or not _fits(kind, info):
             raise errors.method_not_allowed()
         return self._verbs[info.verb](Call(request, info, user, kind, version))
 
@@ -338,8 +338,15 @@ def _is_in_scope(kind: Kind, info: RequestInfo) -> bool:
     return bool(info.namespace) or not info.name or info.verb in ("list", "watch")
 
 
-def _may_create(kind: Kind, info: RequestInfo) -> bool:
-    return bool(info.namespace) or not kind.namespaced
+_NAMED = frozenset({"get", "update", "patch", "delete"})
+
+
+def _fits(kind: Kind, info: RequestInfo) -> bool:
+    """Whether the URL is of the form that the verb is for: with a name, or without."""
+    if info.verb == "create":
+        placed = bool(info.namespace) or not kind.namespaced
+        return placed and bool(info.name) is bool(info.subresource)
+    return info.verb not in _NAMED or bool(info.name)
 
 
 def _success(kind: Kind, deletion: Deletion) -> Document:

@@ -479,6 +479,9 @@ def _fill(
 ) -> tuple[str, ...]:
     """Prune and default; unknown fields are refused, warned of or dropped, as the client wishes."""
     unknown = version.schema.fill(document, old)
+    meta = document["metadata"]
+    for name in [name for name, value in meta.items() if value in ("", [], {})]:
+        del meta[name]  # Go leaves out what is empty
     if not unknown or options.field_validation == "Ignore":
         return ()
     findings = tuple(f'unknown field "{path}"' for path in unknown)

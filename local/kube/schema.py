@@ -124,7 +124,7 @@ def _format(name: str) -> Check:
         None
         if holds(value)
         else FieldError(
-            "FieldValueInvalid",
+            "FieldValueTypeInvalid",
             path,
             f"Invalid value: {errors.render_value(value)}: "
             f"{path} in body must be of type {name}: {errors.render_value(value)}",
@@ -340,7 +340,8 @@ class Schema:
         if not self.has_rules or value is None:
             return []
         result = [error for error in self._break_rules(value, old, path) if error is not None]
-        for child_value, child_path, child, child_old in self._pairs(value, old, path):
+        parts = self._pairs(value, old, path, keys_in_brackets=True)
+        for child_value, child_path, child, child_old in parts:
             if child.has_rules:
                 result += child.check_rules(child_value, child_old, child_path)
         return result
@@ -389,21 +390,27 @@ class Schema:
 
     # -- what all passes share --------------------------------------------------------------------
 
-    def _pairs(self, value: Any, old: Any, path: str) -> Pairs:
-        """The parts of a value, each with its path, its schema and the old value if there is one."""
+    def _pairs(self, value: Any, old: Any, path: str, *, keys_in_brackets: bool = False) -> Pairs:
+        """The parts of a value, each with its path, its schema and the old value if there is one.
+
+        A map's keys stand in brackets in what rules find, behind a dot elsewhere.
+        """
         if isinstance(value, dict):
-            yield from self._members(value, old if isinstance(old, dict) else {}, path)
+            before = old if isinstance(old, dict) else {}
+            yield from self._members(value, before, path, "[{}]" if keys_in_brackets else ".{}")
         elif isinstance(value, list) and self.items is not None:
             yield from self._elements(value, old, path, self.items)
 
-    def _members(self, value: dict[str, Any], old: dict[str, Any], path: str) -> Pairs:
+    def _members(
+        self, value: dict[str, Any], old: dict[str, Any], path: str, key_form: str
+    ) -> Pairs:
         for name, item in value.items():
             child = self.properties.get(name)
             if child is not None:
                 child_path = f"{path}.{name}" if path else name
                 yield item, child_path, child, old.get(name, ABSENT)
             elif self.additional is not None:
-                yield item, f"{path}[{name}]", self.additional, old.get(name, ABSENT)
+                yield item, path + key_form.format(name), self.additional, old.get(name, ABSENT)
 
     def _elements(self, value: list[Any], old: Any, path: str, items: Schema) -> Pairs:
         before: dict[str, Any] = {}

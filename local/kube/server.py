@@ -15,7 +15,7 @@ from local.http import Request, Response
 from local.kube import discovery, openapi
 from local.kube.admission import taint_new_nodes
 from local.kube.authentication import Authenticator
-from local.kube.authorization import Authorizer
+from local.kube.authorization import Authorizer, impersonate
 from local.kube.bootstrap import initial_objects
 from local.kube.calls import Call, CallLog
 from local.kube.catalogue import Catalogue
@@ -87,6 +87,7 @@ class KubeApi:
         user = ANONYMOUS
         try:
             user = self._authenticator.authenticate(request)
+            user = impersonate(self._authorizer, user, request.headers)
             self._authorizer.check(user, info)
             response = self._answer(request, info, user)
         except UnknownPath as error:
