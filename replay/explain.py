@@ -150,6 +150,7 @@ def to_document(explanation: Explanation) -> dict[str, Any]:
         "group": group.key,
         "uid": group.uid,
         "resourceName": group.resource_name,
+        "deleting": render_time(group.deleting) if group.deleting else None,
         "ready": {**_condition(Type.READY, ready), "meaning": explanation.meaning}
         if ready is not None
         else None,

@@ -139,8 +139,10 @@ def _headlines(explanation: Explanation) -> Iterator[str]:
         word = "is ready" if ready.is_true else f"is not ready: {ready.reason}"
         yield f"{group.key} {word}, for {render_age(explanation.now - ready.since)}"
         yield f"  {ready.message}"
-    if explanation.meaning:
-        yield f"  {explanation.meaning}"
+        if explanation.meaning not in ready.message:
+            yield f"  {explanation.meaning}"
+    if group.deleting is not None:
+        yield f"Being deleted, for {render_age(explanation.now - group.deleting)}"
     yield f"Sweep: {_sweep_words(explanation)}"
 
 

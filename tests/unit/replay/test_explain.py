@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import pytest
@@ -127,7 +128,9 @@ MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
 moments = pytest.mark.parametrize("moment", MOMENTS)
 
 
+@cache
 def _desk_at(moment: str) -> Desk:
+    """One for all tests: what is only read stays as it is."""
     desk = Desk(Harness(ALONE if moment == "new" else None))
     MOMENTS[moment][0](desk)
     return desk
@@ -193,12 +196,29 @@ def test_the_actions_are_told_in_order(desk: Desk) -> None:
     ]
 
 
-def test_a_group_that_is_not_ready_gets_its_reason_and_what_to_do(busy_desk: Desk) -> None:
-    _stuck(busy_desk)
-    text = busy_desk.run("explain", "default/training").stdout
-    assert text.startswith("default/training is not ready: InsufficientCapacity, for ")
-    assert REASONS[Reason.INSUFFICIENT_CAPACITY] in text
-    assert "does not have enough resources available" in text
+@pytest.mark.parametrize(
+    "moment, reason",
+    [
+        ("under way", Reason.PROVISIONING),
+        ("waiting for capacity", Reason.INSUFFICIENT_CAPACITY),
+        ("refused", Reason.INVALID_SPEC),
+    ],
+)
+def test_a_group_that_is_not_ready_gets_its_reason_and_what_to_do_once(
+    moment: str, reason: Reason
+) -> None:
+    desk = _desk_at(moment)
+    text = desk.run("explain", "default/training").stdout
+    headlines = text.partition("CONDITION")[0]
+    assert headlines.startswith(f"default/training is not ready: {reason}, for ")
+    assert headlines.count(REASONS[reason]) == 1
+    assert desk.json("explain", "default/training")["ready"]["meaning"] == REASONS[reason]
+
+
+def test_a_group_that_is_being_deleted_is_told_so_before_its_status_says_it() -> None:
+    lines = _desk_at("being deleted").run("explain", "default/training").stdout.splitlines()
+    assert lines[0].startswith("default/training is ready, for ")
+    assert "Being deleted, for 0s" in lines
 
 
 def test_a_group_that_nobody_has_looked_at_says_so(desk: Desk) -> None:
