@@ -23,6 +23,8 @@ DEAD_LETTER_SOURCE = "CloudPubSubDeadLetterSourceSubscription"
 """On a dead letter: the id of the subscription that gave it up."""
 _OF_PUBSUB = ("CloudPubSubDeadLetter", "goog")
 """Beginnings of attributes that Pub/Sub writes itself; it takes none that begins with "goog"."""
+_FROM_URL_SAFE = str.maketrans("-_", "+/")
+"""The library under gcloud writes bytes in base64's other alphabet (seen in its source)."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ def _unwrap_message(
     data, attributes = message.get("data"), message.get("attributes") or {}
     if isinstance(data, dict):
         data = base64.b64encode(json.dumps(data).encode()).decode()
+    elif isinstance(data, str):
+        data = data.translate(_FROM_URL_SAFE)
     if not _is_text_map(attributes):
         raise PoisonError(f"message {name}: 'attributes' must be a map from text to text")
     return _Recorded(

@@ -129,6 +129,14 @@ def test_the_inbox_named_by_hand_comes_before_all(form: str) -> None:
     assert read(document, Rules("tear_down", "tpu-functions-", NOW)).step == "tear_down"
 
 
+def test_both_alphabets_of_base64_are_read() -> None:
+    raw = json.dumps(message(step="label_node", name="a", nodes=["~?>~?>"])).encode()
+    codes = [base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()]
+    assert codes[0] != codes[1]
+    read_ones = [read({"data": code, "attributes": {"step": "label_node"}}) for code in codes]
+    assert [publication.data for publication in read_ones] == [raw, raw]
+
+
 def test_a_subscription_is_known_by_the_installations_own_prefix() -> None:
     dead = pubsub(message(), **{SOURCE: "team-x-tear-down"})
     assert read(dead, Rules(None, "team-x-", NOW)).step == "tear_down"
