@@ -1,77 +1,33 @@
-"""A TPUNodeGroup as a typed value: what it asks for, what is wrong with it, what it is called.
-
-The CRD refuses most mistakes already; the same is checked here again, because a CRD can be older
-than the functions, and because an object may have been stored before a rule was.
-"""
+"""A TPUNodeGroup as a typed value: what it asks for, what is wrong with it, what it is called."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shared import topology
+from shared.fields import Problem
 from shared.names import (
     ACCELERATOR_COUNT_LABEL,
     ACCELERATOR_LABEL,
-    CA_HASH_KEY,
-    CONTROL_PLANE_KEY,
     FINALIZER,
     GROUP_LABEL,
     GROUP_NAME_LABEL,
     GROUP_NAMESPACE_LABEL,
     PAUSED_ANNOTATION,
     RESOURCE_NAME_LABEL,
-    STARTUP_SCRIPT_KEY,
     THEIR_FINALIZER_PREFIX,
-    TOKEN_EXPIRY_KEY,
-    TOKEN_KEY,
     TOPOLOGY_LABEL,
 )
+from shared.spec import TEMPLATE, Given, find_name_problem, parse_duration_s, region_of
 from shared.topology import Machine
 from shared.when import parse_time
 
-MODELS = ("STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START")
-MODES = ("BULK", "INDIVIDUAL")
 MAX_LABEL = 63
-MAX_URI = 255
-MIN_RUN_S, MAX_RUN_S = 30, 7 * 24 * 3600
-"""Limits of a flex-start VM's life (documented: seven days at most)."""
-
-_NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-_PROJECT = re.compile(r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")
-_ZONE = re.compile(r"^[a-z]+-[a-z]+[0-9]+-[a-z]$")
-_VERSION = re.compile(r"^[0-9]+\.[0-9]+$")
-_METADATA_KEY = re.compile(r"^[a-zA-Z0-9_-]{1,127}$")
-_TEMPLATE = re.compile(
-    r"^(?:https://[a-z0-9.-]+/compute/[a-z0-9]+/)?"
-    r"projects/(?P<project>[^/]+)/"
-    r"(?:(?:locations/)?global|(?:regions|locations)/(?P<region>[a-z]+-[a-z]+[0-9]+))/"
-    r"instanceTemplates/(?P<name>[a-z0-9-]+)$"
-)
-_DURATION = re.compile(r"^([0-9]+)([smhd])$")
-_HOST = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?$")
-_IPV6 = re.compile(
-    r"^(\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\](:[0-9]{1,5})?|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)$"
-)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_RESERVED_METADATA = frozenset(
-    {TOKEN_KEY, TOKEN_EXPIRY_KEY, CONTROL_PLANE_KEY, CA_HASH_KEY, "created-by", "instance-template"}
-)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is wrong with a field, and what would be right."""
-
-    path: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.text}"
+DEFAULT_VERSION = "1.31"
+"""Kubernetes' minor version where the spec names none, as tpu-operator has it."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +101,7 @@ class Spec:
 
     @property
     def region(self) -> str:
-        return self.zone.rsplit("-", 1)[0]
+        return region_of(self.zone)
 
     @property
     def is_bulk(self) -> bool:
@@ -258,8 +214,8 @@ def resource_name(cluster: str, name: str, uid: str) -> str:
 def parse(raw: Mapping[str, Any], cluster: str) -> NodeGroup:
     """Read an object as the API server gives it. Never raises for what stands in ``spec``."""
     metadata = raw["metadata"]
-    reader = _Reader(raw.get("spec") or {}, metadata["name"])
-    spec = reader.read()
+    given = Given(raw.get("spec"))
+    name_problem = find_name_problem(metadata["name"])
     deleting = metadata.get("deletionTimestamp")
     return NodeGroup(
         namespace=metadata["namespace"],
@@ -273,285 +229,82 @@ def parse(raw: Mapping[str, Any], cluster: str) -> NodeGroup:
         labels=metadata.get("labels") or {},
         annotations=metadata.get("annotations") or {},
         finalizers=tuple(metadata.get("finalizers") or ()),
-        spec=spec,
-        problems=tuple(reader.problems),
+        spec=_spec(given),
+        problems=(*([name_problem] if name_problem else ()), *given.problems),
         raw=raw,
     )
 
 
 def parse_template_uri(uri: str) -> TemplateRef | None:
     """A template's URI in any form that Compute Engine gives out; ``None`` if it is none."""
-    match = _TEMPLATE.match(uri)
-    if match is None:
+    found = TEMPLATE.fullmatch(uri)
+    if found is None:
         return None
-    return TemplateRef(match["project"], match["name"], match["region"] or "")
+    return TemplateRef(found["project"], found["name"], found["region"] or "")
 
 
-def parse_duration_s(text: str) -> int | None:
-    """``90s``, ``30m``, ``168h`` or ``7d`` in seconds; ``None`` if it is no such duration."""
-    match = _DURATION.match(text)
-    return int(match[1]) * _SECONDS[match[2]] if match else None
+def _spec(given: Given) -> Spec | None:
+    """The spec, if what says where and how many is well-formed: enough to delete by."""
+    project, zone = given.get("project"), given.get("nodeLocation")
+    count, mode, shape = (
+        given.get(path) for path in ("nodeCount", "targetSizePolicyMode", "topology")
+    )
+    template = _template(given, project)
+    instance = _instance(given) if template is None and given.has("instanceConfig") else None
+    if not (project and zone and count and mode and shape and (template or instance)):
+        return None
+    return Spec(
+        project=project,
+        zone=zone,
+        node_count=count,
+        topology=shape,
+        mode=mode,
+        template=template,
+        instance=instance,
+        bootstrap=_bootstrap(given),
+        node_labels=given.get("nodeLabels", {}),
+        node_taints=tuple(_taints(given)),
+        min_node_count=given.get("minNodeCount"),
+    )
 
 
-class _Reader:
-    """Reads a spec field by field, collecting what is wrong on the way."""
+def _template(given: Given, project: str | None) -> TemplateRef | None:
+    ref = parse_template_uri(given.get("instanceTemplateURI", ""))
+    return ref if ref is not None and ref.project == project else None
 
-    def __init__(self, spec: Mapping[str, Any], name: str) -> None:
-        self.spec = spec
-        self.name = name
-        self.problems: list[Problem] = []
 
-    def read(self) -> Spec | None:
-        if not _NAME.match(self.name) or len(self.name) > MAX_LABEL:
-            self._problem(
-                "metadata.name", f"{self.name!r} must be at most 63 of a-z, 0-9 and -, without dots"
-            )
-        project, zone = self._project(), self._zone()
-        count, mode = self._count(), self._choice("targetSizePolicyMode", MODES)
-        self._choice("acceleratorConnectionMode", ("STATIC",))
-        shape = self._topology()
-        if count == 1 and mode == "BULK":
-            self._problem(
-                "spec", "targetSizePolicyMode must be INDIVIDUAL when nodeCount is 1 or less"
-            )
-        template, instance = self._source(project, zone)
-        if not (project and zone and mode and shape and count and (template or instance)):
-            return None
-        self._fit(shape, count, mode, instance)
-        return Spec(
-            project=project,
-            zone=zone,
-            node_count=count,
-            topology=shape,
-            mode=mode,
-            template=template,
-            instance=instance,
-            bootstrap=self._bootstrap(template),
-            node_labels=self.spec.get("nodeLabels") or {},
-            node_taints=tuple(self._taints()),
-            min_node_count=self.spec.get("minNodeCount"),
-        )
+def _instance(given: Given) -> InstanceConfig:
+    def get(name: str, default: Any = "") -> Any:
+        return given.get(f"instanceConfig.{name}", default)
 
-    def _problem(self, path: str, text: str) -> None:
-        self.problems.append(Problem(path, text))
+    accounts = get("serviceAccounts", [])
+    return InstanceConfig(
+        machine_type=get("machineType"),
+        image=get("image"),
+        provisioning_model=get("provisioningModel", _free_model(get("reservation"))),
+        reservation=get("reservation"),
+        max_run_s=parse_duration_s(get("maxRunDuration")) or 0,
+        boot_disk_gb=get("bootDiskSizeGB", 0),
+        disk_type=get("diskType"),
+        subnetwork=get("subnetwork", "default"),
+        service_account=(accounts[0]["email"], tuple(accounts[0]["scopes"])) if accounts else None,
+        network_tags=tuple(get("networkTags", ())),
+        metadata=get("metadata", {}),
+    )
 
-    def _text(self, path: str, holder: Mapping[str, Any], *, required: bool = False) -> str:
-        value = holder.get(path.rsplit(".", 1)[-1])
-        if isinstance(value, str) and value:
-            return value
-        if value is not None and not isinstance(value, str):
-            self._problem(f"spec.{path}", f"must be text, not {value!r}")
-        elif required:
-            self._problem(f"spec.{path}", "is required and must not be empty")
-        return ""
 
-    def _project(self) -> str:
-        value = self._text("project", self.spec, required=True)
-        if value and not _PROJECT.match(value):
-            self._problem(
-                "spec.project", f"{value!r} is no project id; it must match {_PROJECT.pattern}"
-            )
-            return ""
-        return value
+def _free_model(reservation: str) -> str:
+    """How VMs are bought when the spec does not say."""
+    return "RESERVATION_BOUND" if reservation else "STANDARD"
 
-    def _zone(self) -> str:
-        value = self._text("nodeLocation", self.spec, required=True)
-        if value and not _ZONE.match(value):
-            self._problem(
-                "spec.nodeLocation", f"{value!r} is no zone; a zone is like us-central1-c"
-            )
-            return ""
-        return value
 
-    def _count(self) -> int:
-        value = self.spec.get("nodeCount")
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-            return value
-        self._problem("spec.nodeCount", f"must be a whole number of at least 1, not {value!r}")
-        return 0
+def _bootstrap(given: Given) -> Bootstrap | None:
+    if not given.has("bootstrapKubernetes"):
+        return None
+    endpoint = given.get("bootstrapKubernetes.controlPlaneIP", "")
+    return Bootstrap(endpoint, given.get("bootstrapKubernetes.version", DEFAULT_VERSION))
 
-    def _choice(self, name: str, choices: tuple[str, ...]) -> str:
-        value = self._text(name, self.spec, required=True)
-        if value and value not in choices:
-            self._problem(f"spec.{name}", f"{value!r} must be one of {', '.join(choices)}")
-            return ""
-        return value
 
-    def _topology(self) -> str:
-        value = self._text("topology", self.spec, required=True)
-        if value and not topology.TOPOLOGY.match(value):
-            self._problem("spec.topology", f"{value!r} is no topology; one is like 2x2x2 or 4x4")
-            return ""
-        return value
-
-    def _source(self, project: str, zone: str) -> tuple[TemplateRef | None, InstanceConfig | None]:
-        uri, config = self._text("instanceTemplateURI", self.spec), self.spec.get("instanceConfig")
-        if uri and config:
-            self._problem(
-                "spec", "InstanceConfig and InstanceTemplateURI cannot be specified together"
-            )
-        if not uri and not config:
-            self._problem("spec", "Either InstanceConfig or InstanceTemplateURI must be specified")
-        if uri:
-            return self._template(uri, project, zone), None
-        return None, self._instance(config) if config else None
-
-    def _template(self, uri: str, project: str, zone: str) -> TemplateRef | None:
-        if len(uri) > MAX_URI:
-            self._problem(
-                "spec.instanceTemplateURI", f"has {len(uri)} characters; {MAX_URI} are allowed"
-            )
-        ref = parse_template_uri(uri)
-        if ref is None or (project and ref.project != project):
-            self._problem(
-                "spec",
-                "InstanceTemplateURI must belong to the same project as specified in spec.project: "
-                f"projects/{project or 'PROJECT'}/global/instanceTemplates/NAME",
-            )
-            return None
-        if ref.region and zone and ref.region != zone.rsplit("-", 1)[0]:
-            self._problem(
-                "spec.instanceTemplateURI",
-                f"the template is of region {ref.region}, the group of zone {zone}",
-            )
-        return ref
-
-    def _instance(self, config: Mapping[str, Any]) -> InstanceConfig:
-        reservation = self._text("instanceConfig.reservation", config)
-        return InstanceConfig(
-            machine_type=self._machine_type(config),
-            image=self._text("instanceConfig.image", config, required=True),
-            provisioning_model=self._model(config, reservation),
-            reservation=reservation,
-            max_run_s=self._max_run(config),
-            boot_disk_gb=self._disk_size(config),
-            disk_type=self._text("instanceConfig.diskType", config),
-            subnetwork=self._text("instanceConfig.subnetwork", config) or "default",
-            service_account=self._service_account(config),
-            network_tags=tuple(config.get("networkTags") or ()),
-            metadata=self._metadata(config),
-        )
-
-    def _machine_type(self, config: Mapping[str, Any]) -> str:
-        path = "spec.instanceConfig.machineType"
-        value = self._text("instanceConfig.machineType", config, required=True)
-        if value and not topology.SUPPORTED_FAMILY.match(value):
-            self._problem(path, f"Only v6 and v7 TPU machine types are supported, not {value!r}")
-        elif value and topology.find_machine(value) is None:
-            self._problem(path, f"{value!r} must end in -1t, -2t, -4t or -8t, the chips of one VM")
-        return value
-
-    def _model(self, config: Mapping[str, Any], reservation: str) -> str:
-        path = "spec.instanceConfig.provisioningModel"
-        value = self._text("instanceConfig.provisioningModel", config)
-        model = value or ("RESERVATION_BOUND" if reservation else "STANDARD")
-        if model not in MODELS:
-            self._problem(path, f"{value!r} must be one of {', '.join(MODELS)}")
-        if model == "RESERVATION_BOUND" and not reservation:
-            self._problem(
-                "spec.instanceConfig.reservation",
-                "Reservation is required when provisioningModel is RESERVATION_BOUND",
-            )
-        if model != "RESERVATION_BOUND" and reservation:
-            self._problem(
-                path, "ProvisioningModel must be RESERVATION_BOUND when reservation is specified"
-            )
-        return model
-
-    def _max_run(self, config: Mapping[str, Any]) -> int:
-        path = "spec.instanceConfig.maxRunDuration"
-        text = self._text("instanceConfig.maxRunDuration", config)
-        flex = config.get("provisioningModel") == "FLEX_START"
-        if flex != bool(text):
-            word = "is required with" if flex else "goes only with"
-            self._problem(path, f"{word} provisioningModel FLEX_START, as in 168h")
-            return 0
-        seconds = parse_duration_s(text) if text else 0
-        if seconds is None or (text and not MIN_RUN_S <= seconds <= MAX_RUN_S):
-            self._problem(path, f"{text!r} must be from 30s to 7d, as in 90m, 168h or 7d")
-            return 0
-        return seconds
-
-    def _disk_size(self, config: Mapping[str, Any]) -> int:
-        value = config.get("bootDiskSizeGB")
-        if value is None:
-            return 0
-        if isinstance(value, int) and value >= 10:
-            return value
-        self._problem("spec.instanceConfig.bootDiskSizeGB", f"must be at least 10, not {value!r}")
-        return 0
-
-    def _service_account(self, config: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
-        path = "spec.instanceConfig.serviceAccounts"
-        accounts = config.get("serviceAccounts") or []
-        if not accounts:
-            return None
-        if len(accounts) > 1:
-            self._problem(path, f"a VM has one service account at most, not {len(accounts)}")
-        email, scopes = accounts[0].get("email"), accounts[0].get("scopes")
-        if not email or not scopes:
-            self._problem(f"{path}[0].{'scopes' if email else 'email'}", "is required")
-            return None
-        return email, tuple(scopes)
-
-    def _metadata(self, config: Mapping[str, Any]) -> dict[str, str]:
-        path = "spec.instanceConfig.metadata"
-        metadata = dict(config.get("metadata") or {})
-        for key, value in metadata.items():
-            if not _METADATA_KEY.match(key):
-                self._problem(path, f"key {key!r} must be at most 127 of a-z, A-Z, 0-9, - and _")
-            if not isinstance(value, str):
-                self._problem(f"{path}.{key}", f"must be text, not {value!r}")
-        for key in sorted(_RESERVED_METADATA & metadata.keys()):
-            self._problem(path, f"key {key!r} is set by the system; leave it out")
-        if STARTUP_SCRIPT_KEY in metadata and self.spec.get("bootstrapKubernetes"):
-            self._problem(
-                path,
-                "key 'startup-script' is the system's own while bootstrapKubernetes is set; "
-                "use user-data (cloud-init) or leave bootstrapKubernetes out",
-            )
-        return metadata
-
-    def _bootstrap(self, template: TemplateRef | None) -> Bootstrap | None:
-        bootstrap = self.spec.get("bootstrapKubernetes")
-        if not bootstrap:
-            return None
-        if template:
-            self._problem(
-                "spec", "Bootstrapping is not supported when bringing your own instance template"
-            )
-        path = "spec.bootstrapKubernetes"
-        endpoint = self._text("bootstrapKubernetes.controlPlaneIP", bootstrap, required=True)
-        if endpoint and not (_HOST.match(endpoint) or _IPV6.match(endpoint)):
-            self._problem(
-                f"{path}.controlPlaneIP",
-                f"{endpoint!r} must be an address, a host, or either with a port, as 10.0.0.2:6443",
-            )
-        version = self._text("bootstrapKubernetes.version", bootstrap) or "1.31"
-        if not _VERSION.match(version):
-            self._problem(f"{path}.version", f"{version!r} must be a minor version, as 1.31")
-        return Bootstrap(endpoint, version)
-
-    def _taints(self) -> Iterator[Taint]:
-        for index, taint in enumerate(self.spec.get("nodeTaints") or ()):
-            effect = taint.get("effect", "")
-            if effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
-                self._problem(
-                    f"spec.nodeTaints[{index}].effect",
-                    f"{effect!r} must be NoSchedule, PreferNoSchedule or NoExecute",
-                )
-            yield Taint(taint.get("key", ""), taint.get("value", ""), effect)
-
-    def _fit(self, shape: str, count: int, mode: str, instance: InstanceConfig | None) -> None:
-        machine = topology.find_machine(instance.machine_type) if instance else None
-        if machine is None:
-            return
-        problem = topology.find_shape_problem(shape, machine)
-        if problem is None and mode == "INDIVIDUAL":
-            problem = topology.find_count_problem(shape, machine, count, mode)
-        if problem is not None:
-            self._problem("spec.topology", problem)
-            return
-        problem = topology.find_count_problem(shape, machine, count, mode)
-        if problem is not None:
-            self._problem("spec.nodeCount", problem)
+def _taints(given: Given) -> Iterator[Taint]:
+    for taint in given.get("nodeTaints", ()):
+        yield Taint(taint["key"], taint.get("value") or "", taint["effect"])

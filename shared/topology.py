@@ -10,9 +10,8 @@ import re
 from dataclasses import dataclass
 from math import prod
 
-MACHINE_TYPE = re.compile(r"^(?P<family>tpu7x|tpu7|ct6e)-[a-z]+-(?P<chips>[1248])t(-tpu)?$")
-SUPPORTED_FAMILY = re.compile(r"^(tpu7x-|tpu7-|ct6e-)")
-TOPOLOGY = re.compile(r"^[1-9][0-9]*(x[1-9][0-9]*){1,2}$")
+MACHINE_TYPE = re.compile(r"(?P<family>tpu7x|tpu7|ct6e)-[a-z]+-(?P<chips>[1248])t(-tpu)?")
+TOPOLOGY = re.compile(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}")
 
 CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 """How a host's chips lie, by their number (from the device plugin)."""
@@ -52,7 +51,7 @@ class Machine:
 def find_machine(machine_type: str) -> Machine | None:
     """The machine behind a machine type, given bare or as a URL; ``None`` if it is no v6e or v7."""
     bare = machine_type.rsplit("/", 1)[-1]
-    match = MACHINE_TYPE.match(bare)
+    match = MACHINE_TYPE.fullmatch(bare)
     if match is None:
         return None
     return Machine(bare, GENERATIONS[match["family"]], int(match["chips"]))
@@ -61,6 +60,15 @@ def find_machine(machine_type: str) -> Machine | None:
 def chips_of(topology: str) -> int:
     """Chips in a slice of a (well-formed) topology."""
     return prod(_dimensions(topology))
+
+
+def find_unknown_shape_problem(topology: str) -> str | None:
+    """Why there is no slice of this shape, whatever its VMs are, or ``None``."""
+    dimensions = _dimensions(topology)
+    if any(_is_known_shape(topology, dimensions, it) for it in GENERATIONS.values()):
+        return None
+    flat, cubic = _shapes_of(GENERATIONS["ct6e"]), _shapes_of(GENERATIONS["tpu7x"])
+    return f"{topology} is no shape of a slice; of ct6e {flat}; of tpu7 and tpu7x {cubic}"
 
 
 def find_shape_problem(topology: str, machine: Machine) -> str | None:

@@ -1,9 +1,9 @@
 """Rules in the Common Expression Language, as ``x-kubernetes-validations`` holds them.
 
 The language itself is cel-expr-python, the CEL project's own C++ implementation. Kubernetes adds
-libraries of its own (lists, regex, url, quantity, ip) that are not here: a CRD that uses them is
-refused as one whose rule does not compile, never accepted and ignored. Values are dynamically typed
-here, so a rule that a real server refuses for its types is found only there.
+libraries of its own (lists, regex, url, quantity, ip) that are not here, but for `sum`: a CRD that
+uses them is refused as one whose rule does not compile, never accepted and ignored. Values are
+dynamically typed here, so a rule that a real server refuses for its types is found only there.
 """
 
 from __future__ import annotations
@@ -27,6 +27,20 @@ _ENVIRONMENT = cel.NewEnv(
         ext_optional.ExtOptional(),
         ext_math.ExtMath(),
         ext_bindings.ExtBindings(),
+    ],
+    functions=[
+        cel.FunctionDecl(
+            "sum",
+            [
+                cel.Overload(
+                    "list_sum",
+                    return_type=cel.Type.DYN,
+                    parameters=[cel.Type.LIST],
+                    is_member=True,
+                    impl=sum,
+                )
+            ],
+        )
     ],
 )
 _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")

@@ -6,10 +6,25 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared import node_group
-from shared.node_group import parse_duration_s, parse_template_uri, resource_name
-from tests.unit.builders import CLUSTER, DATA, group, raw_group
+from shared.node_group import parse_template_uri, resource_name
+from shared.spec import parse_duration_s
+from tests.unit.builders import CLUSTER, DATA, group, raw_group, spec
+from tests.unit.specs import (
+    ACCEPTED,
+    GOOD_NAMES,
+    MISFITS,
+    OUT_OF_BOUNDS,
+    OWN_TEMPLATE,
+    REFUSED,
+    WRONG_NAMES,
+    Change,
+    shaped,
+    shapes,
+)
 
 SPECS = yaml.safe_load((DATA / "spec.yaml").read_text())
 
@@ -33,17 +48,57 @@ def test_a_spec_that_cannot_work_is_refused_at_its_field(row: dict[str, Any]) ->
         assert any(row["message"] in problem.text for problem in problems)
 
 
+@pytest.mark.parametrize("change", ACCEPTED)
+def test_what_the_definition_takes_has_no_problem(change: Change) -> None:
+    assert group(change=change).problems == ()
+
+
+@pytest.mark.parametrize("change, path, _message", [*REFUSED, *OUT_OF_BOUNDS])
+def test_what_the_definition_refuses_is_refused_at_the_same_path(
+    change: Change, path: str, _message: str
+) -> None:
+    problems = group(change=change).problems
+    assert path in [problem.path for problem in problems], problems
+
+
+@pytest.mark.parametrize("machine_type, topology, hosts", list(shapes()))
+def test_every_shape_that_is_documented_has_no_problem(
+    machine_type: str, topology: str, hosts: int
+) -> None:
+    assert group(change=shaped(machine_type, topology, hosts)).problems == ()
+
+
+@pytest.mark.parametrize("machine_type, topology, hosts, path, _message", MISFITS)
+def test_a_shape_that_does_not_fit_is_refused_once_and_at_the_same_path(
+    machine_type: str, topology: str, hosts: int, path: str, _message: str
+) -> None:
+    problems = group(change=shaped(machine_type, topology, hosts)).problems
+    assert [problem.path for problem in problems] == [path], problems
+
+
 @pytest.mark.parametrize(
     "change, said",
     [
+        (
+            {"project": None},
+            "spec.project: is required",
+        ),
         (
             {"nodeCount": 3},
             "spec.nodeCount: 2x2x2 has 8 chips, which are 2 nodes of tpu7x-standard-4t "
             "(4 chips each), not 3",
         ),
         (
+            {"nodeCount": "2"},
+            "spec.nodeCount: must be a whole number from 1 to 2304, not '2'",
+        ),
+        (
             {"nodeLocation": "us-central1"},
-            "spec.nodeLocation: 'us-central1' is no zone; a zone is like us-central1-c",
+            "spec.nodeLocation: must be a zone, as in us-central1-c, not 'us-central1'",
+        ),
+        (
+            {"targetSizePolicyMode": "ATOMIC"},
+            "spec.targetSizePolicyMode: must be BULK or INDIVIDUAL, not 'ATOMIC'",
         ),
         (
             {"topology": "2x2x3", "nodeCount": 3},
@@ -51,37 +106,88 @@ def test_a_spec_that_cannot_work_is_refused_at_its_field(row: dict[str, Any]) ->
             "2x4x4 and AxBxC of multiples of 4 with A<=B<=C, as 4x4x8",
         ),
         (
+            {**OWN_TEMPLATE, "topology": "2x3"},
+            "spec.topology: 2x3 is no shape of a slice; "
+            "of ct6e there are 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16; "
+            "of tpu7 and tpu7x there are 1x1x1, 2x2x1, 2x2x2, 2x2x4, 2x4x4 and AxBxC of "
+            "multiples of 4 with A<=B<=C, as 4x4x8",
+        ),
+        (
             {"instanceConfig": {"provisioningModel": "FLEX_START", "reservation": None}},
-            "spec.instanceConfig.maxRunDuration: is required with provisioningModel FLEX_START, "
-            "as in 168h",
+            "spec.instanceConfig.maxRunDuration: is required when provisioningModel is "
+            "FLEX_START, as in 168h",
         ),
         (
             {"instanceConfig": {"machineType": "tpu7x-standard-16t"}},
-            "spec.instanceConfig.machineType: 'tpu7x-standard-16t' must end in -1t, -2t, -4t or "
-            "-8t, the chips of one VM",
+            "spec.instanceConfig.machineType: must end in the chips of a VM (-1t, -2t, -4t or "
+            "-8t), as in tpu7x-standard-4t, not 'tpu7x-standard-16t'",
+        ),
+        (
+            {"instanceConfig": {"image": "i" * 600}},
+            "spec.instanceConfig.image: has 600 characters; 512 are allowed",
+        ),
+        (
+            {"instanceConfig": {"networkTags": ["a", "B" * 63]}},
+            "spec.instanceConfig.networkTags[1]: must be a network tag, as in my-tag, "
+            f"not '{'B' * 56}...",
         ),
         (
             {"instanceConfig": {"metadata": {"startup-script": "x"}}},
-            "spec.instanceConfig.metadata: key 'startup-script' is the system's own while "
-            "bootstrapKubernetes is set; use user-data (cloud-init) or leave "
-            "bootstrapKubernetes out",
+            "spec.instanceConfig.metadata: must not hold startup-script while "
+            "bootstrapKubernetes is set, which brings its own; use user-data (cloud-init) or "
+            "leave bootstrapKubernetes out",
         ),
         (
             {"bootstrapKubernetes": {"controlPlaneIP": "not an address"}},
-            "spec.bootstrapKubernetes.controlPlaneIP: 'not an address' must be an address, a "
-            "host, or either with a port, as 10.0.0.2:6443",
+            "spec.bootstrapKubernetes.controlPlaneIP: must be HOST, HOST:PORT, an IPv6 address, "
+            "or [IPv6]:PORT, not 'not an address'",
         ),
+        (
+            {"nodeTaints": [{"key": "a", "effect": "NoExecute"}] * 2},
+            "spec.nodeTaints[1]: is there twice: key and effect must differ",
+        ),
+        ({"instanceConfig": "x"}, "spec.instanceConfig: must be an object, not 'x'"),
+        ({"nodeTaints": {}}, "spec.nodeTaints: must be a list, not {}"),
+        ({"nodeLabels": []}, "spec.nodeLabels: must be an object, not []"),
     ],
 )
-def test_a_refusal_says_what_would_be_right(change: dict[str, Any], said: str) -> None:
+def test_a_refusal_says_what_would_be_right(change: Change, said: str) -> None:
     assert [str(problem) for problem in group(change=change).problems] == [said]
 
 
-@pytest.mark.parametrize(
-    "endpoint", ["10.0.0.2", "10.0.0.2:6443", "api.example.com", "[::1]:6443", "2001:db8::1"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=5,
 )
-def test_an_endpoint_may_be_an_address_or_a_host_with_or_without_port(endpoint: str) -> None:
-    assert group(change={"bootstrapKubernetes": {"controlPlaneIP": endpoint}}).problems == ()
+FIELDS = st.sampled_from(
+    [
+        *(("spec", name) for name in spec()),
+        *(("spec", name) for name in ("minNodeCount", "nodeLabels", "nodeTaints", "repair")),
+        *(
+            ("spec", "instanceConfig", name)
+            for name in ("machineType", "metadata", "serviceAccounts", "networkTags", "subnetwork")
+        ),
+        ("spec", "bootstrapKubernetes", "controlPlaneIP"),
+        ("spec",),
+    ]
+)
+
+
+@given(changes=st.lists(st.tuples(FIELDS, JSON), min_size=1, max_size=4))
+def test_whatever_stands_in_a_spec_it_can_be_read(
+    changes: list[tuple[tuple[str, ...], Any]],
+) -> None:
+    raw = raw_group()
+    for path, value in changes:
+        holder = raw
+        for name in path[:-1]:
+            holder = holder[name] if isinstance(holder.get(name), dict) else {}
+        holder[path[-1]] = value
+    read = node_group.parse(raw, CLUSTER)
+    assert read.problems or read.spec is not None
+    if read.spec is not None:
+        read.node_labels(None)
 
 
 def test_the_model_follows_from_the_reservation() -> None:
@@ -118,6 +224,19 @@ def test_a_template_is_read_from_the_scope_that_its_uri_names(uri: str, region: 
     assert (ref.project, ref.name, ref.region) == ("my-gcp-project", "t", region)
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "my-template",
+        "projects/p/regions/us-central1-c/instanceTemplates/t",
+        "projects/p/global/instanceTemplates/t\n",
+        "http://www.googleapis.com/compute/v1/projects/p/global/instanceTemplates/t",
+    ],
+)
+def test_what_is_no_templates_uri_is_none(uri: str) -> None:
+    assert parse_template_uri(uri) is None
+
+
 def test_a_template_of_another_region_is_refused() -> None:
     uri = "projects/my-gcp-project/regions/europe-west4/instanceTemplates/t"
     problems = group(
@@ -129,13 +248,13 @@ def test_a_template_of_another_region_is_refused() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["a.b", "-x", "x-", "X", "x" * 64])
+@pytest.mark.parametrize("name", [*WRONG_NAMES, "-x", "x-", "X", "a\n", ""])
 def test_a_name_that_is_no_label_of_a_vm_is_refused(name: str) -> None:
     problems = node_group.parse(raw_group(name=name), CLUSTER).problems
     assert problems[0].path == "metadata.name"
 
 
-@pytest.mark.parametrize("name", ["a", "1group", "x" * 63, "a" * 44 + "-b"])
+@pytest.mark.parametrize("name", [*GOOD_NAMES, "a" * 44 + "-b"])
 def test_resource_names_fit_compute_engine_whatever_the_group_is_called(name: str) -> None:
     made = resource_name(CLUSTER, name, "uid")
     assert len(made) <= 58

@@ -1,0 +1,541 @@
+"""Specs that work and specs that cannot: what the definition and the functions agree on.
+
+Each is a change, as a JSON merge patch, of the example in tpu-operator's README. Where one is
+refused, the path is what both name; the message is the definition's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+Change = dict[str, Any]
+
+DATA = Path(__file__).parents[1] / "data"
+SHAPES: Change = yaml.safe_load((DATA / "topology.yaml").read_text())["generations"]
+
+WRONG_NAMES = ("a.b", "a" * 64)
+GOOD_NAMES = ("1group", "a", "a" * 63)
+
+# Shapes
+
+V6E: Change = {
+    "provisioningModel": "STANDARD",
+    "reservation": None,
+    "image": "projects/my-gcp-project/global/images/my-v6e-image",
+}
+
+
+def shaped(machine_type: str, topology: str, hosts: int) -> Change:
+    """One slice (or, of one host, one INDIVIDUAL slice) of this shape."""
+    return {
+        "topology": topology,
+        "nodeCount": hosts,
+        "targetSizePolicyMode": "INDIVIDUAL" if hosts == 1 else "BULK",
+        "instanceConfig": {**V6E, "machineType": machine_type},
+    }
+
+
+def shapes() -> Iterator[tuple[str, str, int]]:
+    for generation in ("v6e", "tpu7x"):
+        for row in SHAPES[generation]["topologies"]:
+            for machine_type, vms in row["vms"].items():
+                yield machine_type, row["topology"], vms["hosts"]
+
+
+NO_SHAPE = (
+    "topology must be a shape that exists. v6e: 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16 or 16x16. "
+    "TPU7x: 1x1x1, 2x2x1, 2x2x2, 2x2x4, 2x4x4, or AxBxC with A <= B <= C, each a multiple of 4, "
+    "and at most 9216 chips"
+)
+TOPOLOGY, COUNT = "spec.topology", "spec.nodeCount"
+MISFITS = [
+    pytest.param("ct6e-standard-4t", "4x2", 2, TOPOLOGY, NO_SHAPE, id="v6e-turned-round"),
+    pytest.param("ct6e-standard-4t", "2x8", 4, TOPOLOGY, NO_SHAPE, id="v6e-that-is-none"),
+    pytest.param("ct6e-standard-4t", "16x32", 128, TOPOLOGY, NO_SHAPE, id="v6e-too-big"),
+    pytest.param("tpu7x-standard-4t", "8x4x4", 32, TOPOLOGY, NO_SHAPE, id="7x-unsorted"),
+    pytest.param("tpu7x-standard-4t", "4x4x6", 24, TOPOLOGY, NO_SHAPE, id="7x-no-multiple"),
+    pytest.param("tpu7x-standard-4t", "16x24x28", 2304, TOPOLOGY, NO_SHAPE, id="7x-too-big"),
+    pytest.param("tpu7x-standard-4t", "04x4x4", 16, TOPOLOGY, NO_SHAPE, id="leading-zero"),
+    pytest.param("tpu7x-standard-4t", "2x2x", 2, TOPOLOGY, NO_SHAPE, id="trailing-x"),
+    pytest.param("tpu7x-standard-4t", "0x4x4", 2, TOPOLOGY, NO_SHAPE, id="zero"),
+    pytest.param("tpu7x-standard-4t", "2x2x2x2", 4, TOPOLOGY, NO_SHAPE, id="four-dimensions"),
+    pytest.param(
+        "ct6e-standard-4t",
+        "2x2x4",
+        4,
+        TOPOLOGY,
+        "topology must have two dimensions with ct6e-standard-4t, as in 4x4",
+        id="v6e-in-three-dimensions",
+    ),
+    pytest.param(
+        "tpu7x-standard-4t",
+        "4x4",
+        4,
+        TOPOLOGY,
+        "topology must have three dimensions with tpu7x-standard-4t, as in 2x2x2",
+        id="7x-in-two-dimensions",
+    ),
+    pytest.param(
+        "ct6e-standard-8t",
+        "2x2",
+        2,
+        TOPOLOGY,
+        "topology 2x2 cannot be made of ct6e-standard-8t VMs, which are 2x4 chips each",
+        id="smaller-than-a-vm",
+    ),
+    pytest.param(
+        "ct6e-standard-8t",
+        "4x4",
+        1,
+        TOPOLOGY,
+        "topology must be 2x4: in an INDIVIDUAL group each ct6e-standard-8t is a slice of its own",
+        id="individual-bigger-than-a-vm",
+    ),
+    pytest.param(
+        "tpu7x-standard-1t",
+        "2x2x1",
+        1,
+        TOPOLOGY,
+        "topology must be 1x1x1: "
+        "in an INDIVIDUAL group each tpu7x-standard-1t is a slice of its own",
+        id="individual-of-one-chip",
+    ),
+    pytest.param(
+        "ct6e-standard-4t",
+        "8x8",
+        15,
+        COUNT,
+        "nodeCount must be 16: topology 8x8 has 64 chips, a ct6e-standard-4t has 4",
+        id="too-few-vms",
+    ),
+    pytest.param(
+        "tpu7x-standard-4t-tpu",
+        "4x4x4",
+        64,
+        COUNT,
+        "nodeCount must be 16: topology 4x4x4 has 64 chips, a tpu7x-standard-4t-tpu has 4",
+        id="chips-for-vms",
+    ),
+    pytest.param(
+        "tpu7x-standard-4t",
+        "2x2x1",
+        3,
+        COUNT,
+        "topology 2x2x1 is one tpu7x-standard-4t: for 3 slices of one VM each set "
+        "targetSizePolicyMode to INDIVIDUAL",
+        id="bulk-of-single-hosts",
+    ),
+    pytest.param(
+        "tpu7x-standard-4t",
+        "2x2x2",
+        2305,
+        COUNT,
+        "should be less than or equal to 2304",
+        id="more-vms-than-the-largest-slice",
+    ),
+]
+
+
+# Single fields
+
+OWN_TEMPLATE: Change = {
+    "instanceConfig": None,
+    "bootstrapKubernetes": None,
+    "instanceTemplateURI": "projects/my-gcp-project/global/instanceTemplates/a",
+}
+
+
+def config(**change: Any) -> Change:
+    return {"instanceConfig": change}
+
+
+FLEX: Change = {"provisioningModel": "FLEX_START", "reservation": None}
+
+
+def flex(duration: str | None) -> Change:
+    return config(**FLEX, maxRunDuration=duration)
+
+
+def endpoint(text: str) -> Change:
+    return {"bootstrapKubernetes": {"controlPlaneIP": text}}
+
+
+def template(uri: str) -> Change:
+    return {**OWN_TEMPLATE, "instanceTemplateURI": uri}
+
+
+def taints(*taints: Change) -> Change:
+    return {"nodeTaints": list(taints)}
+
+
+MY_TEMPLATES = "projects/my-gcp-project/global/instanceTemplates"
+
+
+ACCEPTED = [
+    pytest.param({"nodeLocation": "us-south1-ai1b", **config(subnetwork=None)}, id="an-ai-zone"),
+    pytest.param(
+        {"nodeLocation": "northamerica-northeast1-a", **config(subnetwork=None)},
+        id="a-long-zone",
+    ),
+    pytest.param(template(f"https://www.googleapis.com/compute/v1/{MY_TEMPLATES}/t"), id="url"),
+    pytest.param(
+        template(f"https://compute.googleapis.com/compute/beta/{MY_TEMPLATES}/t"), id="new-url"
+    ),
+    pytest.param(
+        template("projects/my-gcp-project/locations/global/instanceTemplates/t"),
+        id="locations-global",
+    ),
+    pytest.param(
+        template("projects/my-gcp-project/locations/us-central1/instanceTemplates/t"),
+        id="locations-region",
+    ),
+    pytest.param(
+        {**template(f"{MY_TEMPLATES}/t"), "nodeCount": 7}, id="own-template-of-unknown-chips"
+    ),
+    pytest.param(config(machineType="tpu7-standard-4t"), id="the-other-seventh"),
+    pytest.param(config(machineType="tpu7x-standard-4t-tpu"), id="machine-type-with-suffix"),
+    pytest.param(config(reservation="projects/other-project/reservations/r"), id="shared"),
+    pytest.param(config(provisioningModel="SPOT", reservation=None), id="spot"),
+    pytest.param(flex("168h"), id="flex-start"),
+    pytest.param(flex("7d"), id="flex-start-of-seven-days"),
+    pytest.param(flex("30s"), id="flex-start-of-half-a-minute"),
+    pytest.param(
+        {
+            "nodeCount": 3,
+            "targetSizePolicyMode": "INDIVIDUAL",
+            "topology": "2x2x1",
+            **flex("90m"),
+        },
+        id="flex-start-of-single-hosts",
+    ),
+    pytest.param(config(metadata={"kube-labels": "a=b", "user-data": "#!"}), id="metadata"),
+    pytest.param(
+        {**config(metadata={"startup-script": "#!"}), "bootstrapKubernetes": None},
+        id="startup-script-without-bootstrap",
+    ),
+    pytest.param(config(metadata={"k" * 127: "v" * 262144}), id="the-longest-metadata"),
+    pytest.param(
+        config(metadata={"a": "v" * 262144, "b": "v" * 196606}),
+        id="as-much-metadata-as-there-can-be",
+    ),
+    pytest.param(config(reservation="r", provisioningModel=None), id="model-left-out"),
+    pytest.param({"minNodeCount": 0}, id="min-node-count"),
+    pytest.param({"repair": "Never"}, id="repair"),
+    pytest.param(endpoint("k8s.example.internal"), id="host"),
+    pytest.param(endpoint("k8s.example.internal:443"), id="host-and-port"),
+    pytest.param(endpoint("::1"), id="ipv6"),
+    pytest.param(endpoint("fd20:0:0:1::2"), id="longer-ipv6"),
+    pytest.param(endpoint("[fd20::2]:6443"), id="ipv6-and-port"),
+    pytest.param({"nodeLabels": {"team": "a", "example.com/team": ""}}, id="labels"),
+    pytest.param(
+        {
+            "nodeLabels": {
+                "node.kubernetes.io/instance-type": "a",
+                "x.node.kubernetes.io/y": "b",
+            }
+        },
+        id="labels-that-a-kubelet-may-set",
+    ),
+    pytest.param({"nodeLabels": {"topology.kubernetes.io/zone": "z"}}, id="zone-label"),
+    pytest.param({"nodeLabels": {"cloud.google.com/other": "z"}}, id="label-of-google"),
+    pytest.param(
+        taints(
+            {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"},
+            {"key": "google.com/tpu", "effect": "NoExecute"},
+        ),
+        id="taints",
+    ),
+]
+
+MODEL = "spec.instanceConfig.provisioningModel"
+DURATION = "spec.instanceConfig.maxRunDuration"
+METADATA = "spec.instanceConfig.metadata"
+ENDPOINT = "spec.bootstrapKubernetes.controlPlaneIP"
+LABELS = "spec.nodeLabels"
+NO_ZONE = "nodeLocation must be a zone, as in us-central1-c"
+NO_DURATION = "maxRunDuration must be a number of s, m, h or d, as in 90m or 168h, from 30s to 7d"
+NO_ENDPOINT = "controlPlaneIP must be HOST, HOST:PORT, an IPv6 address, or [IPv6]:PORT"
+NO_PORT = "controlPlaneIP's port must be from 1 to 65535"
+OTHER_PROJECT = "InstanceTemplateURI must belong to the same project as specified in spec.project"
+OTHER_REGION = "a regional template must be in the region of nodeLocation"
+NOT_BOUND = "ProvisioningModel must be RESERVATION_BOUND when reservation is specified"
+NOT_FLEX = "maxRunDuration is for provisioningModel FLEX_START only"
+NO_LABEL = "nodeLabels keys must be label keys, as in team or example.com/team"
+NO_RESERVATION = "reservation must be a name, or projects/PROJECT/reservations/NAME"
+NOT_A_KUBELETS = (
+    "nodeLabels of kubernetes.io and k8s.io must be topology.kubernetes.io/region, "
+    "topology.kubernetes.io/zone, or under node.kubernetes.io/ or kubelet.kubernetes.io/"
+)
+NOT_YOURS = (
+    "nodeLabels must not be tpu-functions.dev/*, cloud.google.com/gke-tpu-*, "
+    "cloud.google.com/gke-accelerator-count or cloud.google.com/tpu-node-group*, "
+    "which say what slice a Node belongs to and are set for you"
+)
+RESERVED = (
+    "kubeadm-join-token",
+    "kubeadm-join-token-expires",
+    "kubeadm-control-plane-ip",
+    "kubeadm-ca-hash",
+    "created-by",
+    "instance-template",
+)
+
+
+def refused(id_: str, change: Change, path: str, message: str) -> Any:
+    return pytest.param(change, path, message, id=id_)
+
+
+REFUSED = [
+    refused("a-region", {"nodeLocation": "us-central1"}, "spec.nodeLocation", NO_ZONE),
+    refused("upper-case-zone", {"nodeLocation": "US-A1-B"}, "spec.nodeLocation", NO_ZONE),
+    refused(
+        "subnetwork-elsewhere",
+        config(subnetwork="projects/p/regions/us-east1/subnetworks/s"),
+        "spec.instanceConfig.subnetwork",
+        "subnetwork must be in the region of nodeLocation",
+    ),
+    refused(
+        "template-of-another-project",
+        template("projects/other-project/global/instanceTemplates/t"),
+        "spec",
+        OTHER_PROJECT,
+    ),
+    refused(
+        "template-of-a-project-that-begins-alike",
+        template("projects/my-gcp-project2/global/instanceTemplates/t"),
+        "spec",
+        OTHER_PROJECT,
+    ),
+    refused(
+        "template-at-another-host",
+        template(f"https://example.com/compute/v1/{MY_TEMPLATES}/t"),
+        "spec",
+        OTHER_PROJECT,
+    ),
+    refused(
+        "template-of-another-region",
+        template("projects/my-gcp-project/regions/us-east1/instanceTemplates/t"),
+        "spec.instanceTemplateURI",
+        OTHER_REGION,
+    ),
+    refused(
+        "template-of-a-region-that-begins-alike",
+        template("projects/my-gcp-project/regions/us-central11/instanceTemplates/t"),
+        "spec.instanceTemplateURI",
+        OTHER_REGION,
+    ),
+    refused(
+        "bootstrap-with-own-template",
+        {**OWN_TEMPLATE, "bootstrapKubernetes": {"controlPlaneIP": "10.0.0.2"}},
+        "spec",
+        "Bootstrapping is not supported when bringing your own instance template",
+    ),
+    refused(
+        "no-chips-in-machine-type",
+        config(machineType="tpu7x-standard"),
+        "spec.instanceConfig.machineType",
+        "machineType must end in the chips of a VM (-1t, -2t, -4t or -8t), as in tpu7x-standard-4t",
+    ),
+    refused(
+        "reservation-by-url",
+        config(reservation="zones/us-central1-c/reservations/r"),
+        "spec.instanceConfig.reservation",
+        NO_RESERVATION,
+    ),
+    refused("reservation-with-standard", config(provisioningModel="STANDARD"), MODEL, NOT_BOUND),
+    refused(
+        "reservation-with-flex-start",
+        config(provisioningModel="FLEX_START", maxRunDuration="1h"),
+        MODEL,
+        NOT_BOUND,
+    ),
+    refused(
+        "flex-start-without-end",
+        flex(None),
+        DURATION,
+        "maxRunDuration is required when provisioningModel is FLEX_START, as in 168h",
+    ),
+    refused("an-end-for-a-reservation", config(maxRunDuration="1h"), DURATION, NOT_FLEX),
+    refused(
+        "an-end-for-no-model",
+        config(provisioningModel=None, reservation=None, maxRunDuration="1h"),
+        DURATION,
+        NOT_FLEX,
+    ),
+    refused("duration-without-unit", flex("3600"), DURATION, NO_DURATION),
+    refused("duration-of-two-units", flex("1h30m"), DURATION, NO_DURATION),
+    refused("duration-in-parts", flex("1.5h"), DURATION, NO_DURATION),
+    refused("empty-duration", flex(""), DURATION, NO_DURATION),
+    refused("duration-too-short", flex("29s"), DURATION, NO_DURATION),
+    refused("duration-too-long", flex("604801s"), DURATION, NO_DURATION),
+    refused(
+        "empty-image",
+        config(image=""),
+        "spec.instanceConfig.image",
+        "should be at least 1 chars long",
+    ),
+    refused(
+        "disk-type-by-url",
+        config(diskType="zones/us-central1-c/diskTypes/pd-ssd"),
+        "spec.instanceConfig.diskType",
+        "should match '^[a-z]([-a-z0-9]*[a-z0-9])?$'",
+    ),
+    refused(
+        "metadata-key-with-a-dot",
+        config(metadata={"a.b": ""}),
+        METADATA,
+        "metadata keys must be letters, digits, dashes and underscores, at most 127 of them",
+    ),
+    *(
+        refused(
+            f"metadata-{key}",
+            config(metadata={key: "x"}),
+            METADATA,
+            f"metadata must not hold {key}, which is written for each VM when it is made or joins",
+        )
+        for key in RESERVED
+    ),
+    refused(
+        "too-much-metadata-in-all",
+        config(metadata={"a": "v" * 262144, "b": "v" * 196607}),
+        METADATA,
+        "metadata must be at most 458752 characters in all, keys and values",
+    ),
+    refused(
+        "startup-script-with-bootstrap",
+        config(metadata={"startup-script": "#!"}),
+        METADATA,
+        "metadata must not hold startup-script while bootstrapKubernetes is set, "
+        "which brings its own",
+    ),
+    refused("endpoint-of-words", endpoint("not an address"), ENDPOINT, NO_ENDPOINT),
+    refused("endpoint-by-url", endpoint("https://10.0.0.2"), ENDPOINT, NO_ENDPOINT),
+    refused("endpoint-with-a-path", endpoint("10.0.0.2/x"), ENDPOINT, NO_ENDPOINT),
+    refused("endpoint-without-host", endpoint(":6443"), ENDPOINT, NO_ENDPOINT),
+    refused("ipv6-in-half-a-bracket", endpoint("[fd20::2:6443"), ENDPOINT, NO_ENDPOINT),
+    refused("port-zero", endpoint("10.0.0.2:0"), ENDPOINT, NO_PORT),
+    refused("port-too-high", endpoint("[fd20::2]:65536"), ENDPOINT, NO_PORT),
+    refused("label-key-with-space", {"nodeLabels": {"a b": "c"}}, LABELS, NO_LABEL),
+    refused("label-key-with-two-slashes", {"nodeLabels": {"a/b/c": "c"}}, LABELS, NO_LABEL),
+    refused("label-key-too-long", {"nodeLabels": {"a" * 64: "c"}}, LABELS, NO_LABEL),
+    refused(
+        "role-label",
+        {"nodeLabels": {"node-role.kubernetes.io/tpu": ""}},
+        LABELS,
+        NOT_A_KUBELETS,
+    ),
+    refused(
+        "restricted-label",
+        {"nodeLabels": {"node-restriction.kubernetes.io/x": ""}},
+        LABELS,
+        NOT_A_KUBELETS,
+    ),
+    refused(
+        "host-name-label",
+        {"nodeLabels": {"kubernetes.io/hostname": "x"}},
+        LABELS,
+        NOT_A_KUBELETS,
+    ),
+    refused("label-of-k8s-io", {"nodeLabels": {"a.k8s.io/x": "x"}}, LABELS, NOT_A_KUBELETS),
+    refused("our-label", {"nodeLabels": {"tpu-functions.dev/x": "x"}}, LABELS, NOT_YOURS),
+    refused(
+        "topology-label",
+        {"nodeLabels": {"cloud.google.com/gke-tpu-topology": "x"}},
+        LABELS,
+        NOT_YOURS,
+    ),
+    refused(
+        "count-label",
+        {"nodeLabels": {"cloud.google.com/gke-accelerator-count": "4"}},
+        LABELS,
+        NOT_YOURS,
+    ),
+    refused(
+        "group-label",
+        {"nodeLabels": {"cloud.google.com/tpu-node-group-name": "x"}},
+        LABELS,
+        NOT_YOURS,
+    ),
+    refused(
+        "taint-effect",
+        taints({"key": "a", "effect": "NoRun"}),
+        "spec.nodeTaints[0].effect",
+        'supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"',
+    ),
+    refused(
+        "taint-twice",
+        taints({"key": "a", "effect": "NoExecute"}, {"key": "a", "effect": "NoExecute"}),
+        "spec.nodeTaints[1]",
+        "",
+    ),
+    refused("repair", {"repair": "Always"}, "spec.repair", 'supported values: "Never"'),
+]
+MANY_TAINTS = [{"key": f"k{number}", "effect": "NoSchedule"} for number in range(17)]
+OUT_OF_BOUNDS = [
+    refused(id_, change, f"spec.{path}", "")
+    for id_, change, path in (
+        ("min-node-count", {"minNodeCount": -1}, "minNodeCount"),
+        ("disk-too-small", config(bootDiskSizeGB=9), "instanceConfig.bootDiskSizeGB"),
+        ("disk-too-big", config(bootDiskSizeGB=65537), "instanceConfig.bootDiskSizeGB"),
+        ("machine-type", config(machineType=f"ct6e-{'a' * 56}-4t"), "instanceConfig.machineType"),
+        ("reservation", config(reservation="r" * 129), "instanceConfig.reservation"),
+        ("no-reservation", config(reservation=""), "instanceConfig.reservation"),
+        ("image", config(image="i" * 513), "instanceConfig.image"),
+        ("disk-type", config(diskType="d" * 64), "instanceConfig.diskType"),
+        ("subnetwork", config(subnetwork="s" * 513), "instanceConfig.subnetwork"),
+        ("no-subnetwork", config(subnetwork=""), "instanceConfig.subnetwork"),
+        ("tags", config(networkTags=["t"] * 65), "instanceConfig.networkTags"),
+        ("tag", config(networkTags=["t" * 64]), "instanceConfig.networkTags[0]"),
+        ("upper-case-tag", config(networkTags=["t", "T"]), "instanceConfig.networkTags[1]"),
+        (
+            "no-email",
+            config(serviceAccounts=[{"email": "", "scopes": ["s"]}]),
+            "instanceConfig.serviceAccounts[0].email",
+        ),
+        (
+            "no-scopes",
+            config(serviceAccounts=[{"email": "default", "scopes": []}]),
+            "instanceConfig.serviceAccounts[0].scopes",
+        ),
+        (
+            "no-scope",
+            config(serviceAccounts=[{"email": "default", "scopes": ["a", ""]}]),
+            "instanceConfig.serviceAccounts[0].scopes[1]",
+        ),
+        (
+            "metadata-entries",
+            config(metadata={f"k{number}": "" for number in range(65)}),
+            "instanceConfig.metadata",
+        ),
+        (
+            "metadata-value",
+            config(metadata={"k": "v" * 262145}),
+            "instanceConfig.metadata.k",
+        ),
+        (
+            "version",
+            {"bootstrapKubernetes": {"version": "1.3100000"}},
+            "bootstrapKubernetes.version",
+        ),
+        ("endpoint", endpoint("h" * 262), "bootstrapKubernetes.controlPlaneIP"),
+        ("labels", {"nodeLabels": {f"k{number}": "" for number in range(33)}}, "nodeLabels"),
+        ("label-value", {"nodeLabels": {"team": "v" * 64}}, "nodeLabels.team"),
+        ("label-value-form", {"nodeLabels": {"team": "-v"}}, "nodeLabels.team"),
+        ("taints", taints(*MANY_TAINTS), "nodeTaints"),
+        ("no-taint-key", taints({"effect": "NoSchedule"}), "nodeTaints[0].key"),
+        ("taint-key", taints({"key": "a b", "effect": "NoSchedule"}), "nodeTaints[0].key"),
+        (
+            "taint-value",
+            taints({"key": "a", "value": "b c", "effect": "NoSchedule"}),
+            "nodeTaints[0].value",
+        ),
+        ("topology", {"topology": "1000x1000x1000"}, "topology"),
+        ("zone", {"nodeLocation": f"us-central1-{'a' * 52}"}, "nodeLocation"),
+    )
+]
+"""Beyond the bounds of the schema, which an API server refuses in words of its own."""
