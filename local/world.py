@@ -28,6 +28,9 @@ DEAD_LETTERS = "tpu-functions-dead-letters"
 ACK_DEADLINE_S = 120
 MAX_DELIVERY_ATTEMPTS = 10
 SWEEP_EVERY_S = 60.0
+TRY_AGAIN_S = 10.0
+LAZY_LEASE_S = 600.0
+"""Kubelets renew their Leases seldom here, unless a test is about Nodes that fall silent."""
 
 Serve = Callable[[bytes], int]
 """A step's HTTP function: the push request's body in, the status out."""
@@ -69,8 +72,8 @@ class Dials:
     """How the parts of the world behave."""
 
     gce: gce.Dials = field(default_factory=gce.Dials)
-    guests: guests.Dials = field(default_factory=lambda: guests.Dials(lease_s=None))
-    kube: kube.Dials = field(default_factory=kube.Dials)
+    guests: guests.Dials = field(default_factory=lambda: guests.Dials(lease_s=LAZY_LEASE_S))
+    kube: kube.Dials = field(default_factory=lambda: kube.Dials(node_grace_s=4 * LAZY_LEASE_S))
     pubsub: pubsub.Dials = field(default_factory=pubsub.Dials)
     sweeps: bool = True
     """Whether the Scheduler publishes every minute."""
@@ -105,7 +108,9 @@ class World:
         filters: Mapping[str, str],
         dials: Dials | None = None,
         seed: int = 0,
+        observe: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
+        """``observe`` sees every entry of the audit log, whatever the sinks make of it."""
         self.clock = clock
         self.dials = dials or Dials()
         self._steps = steps
@@ -120,12 +125,17 @@ class World:
             clock, random=Random(seed + 1), push=self._push, dials=self.dials.pubsub
         )
         sinks = Sinks(filters, self._sink)
+
+        def on_log_entry(entry: dict[str, Any]) -> None:
+            observe(entry)
+            sinks.on_log_entry(entry)
+
         self.gce = gce.Simulator(
             clock,
             projects={PROJECT: PROJECT_NUMBER},
             random=Random(seed + 2),
             guests=self._guest,
-            on_log_entry=sinks.on_log_entry,
+            on_log_entry=on_log_entry,
             dials=self.dials.gce,
         )
         self._network = guests.InProcess(self.kube)
@@ -176,11 +186,17 @@ class World:
         done(self._steps[endpoint](json.dumps(envelope).encode()))
 
     def _sink(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
-        if self.dials.sinks:
+        """A sink tries again while Pub/Sub is away, as the service does."""
+        if not self.dials.sinks:
+            return
+        if self.pubsub.is_away:
+            self.clock.call_later(TRY_AGAIN_S, lambda: self._sink(step, data, attributes))
+        else:
             self.publish(step, data, attributes)
 
     def _tick(self) -> None:
-        self.publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
+        if not self.pubsub.is_away:
+            self.publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
         self.clock.call_later(SWEEP_EVERY_S, self._tick)
 
     def _guest(self, machine: Machine) -> Guest:
@@ -219,7 +235,11 @@ class World:
 
     def _relay_now(self) -> None:
         self._timer = None
-        for publication in self._outbox.take_due(self.clock.now()):
+        publications = self._outbox.take_due(self.clock.now())
+        if self.pubsub.is_away:
+            self._outbox.returned(publications, self.clock.now())
+            publications = []
+        for publication in publications:
             if self.dials.relays:
                 message = publication.message
                 self.publish(publication.step, message.encode(), message.attributes("local"))

@@ -129,7 +129,8 @@ def group_news(before: GroupSighting | None, after: GroupSighting) -> Cause | No
 
     `Cause.DELETING` is for ``tear_down``, every other cause for ``create_resources``. While a group
     is being deleted only its finalizers matter: the last foreign one may be what was waited for.
-    Likewise a group that tpu-operator lets go becomes this system's to look at.
+    Likewise a group that tpu-operator lets go becomes this system's to look at. Its own taking of
+    ownership is no news to the step that has done it.
     """
     if after.deleting:
         known = before is not None and before.deleting and before.finalizers == after.finalizers
@@ -138,7 +139,7 @@ def group_news(before: GroupSighting | None, after: GroupSighting) -> Cause | No
         return Cause.ADDED
     if before.generation != after.generation:
         return Cause.SPEC_CHANGED
-    if _ownership(before) != _ownership(after):
+    if _ownership(before) != _ownership(after) and not _is_taking(before, after):
         return Cause.METADATA_CHANGED
     return None
 
@@ -195,6 +196,18 @@ def is_echo(before: NodeSighting, after: NodeSighting) -> bool:
 
 def _ownership(group: GroupSighting) -> tuple[str, str, frozenset[str]]:
     return group.paused, group.resource_name, group.owning_finalizers
+
+
+def _is_taking(before: GroupSighting, after: GroupSighting) -> bool:
+    """Whether a change is ``create_resources`` taking ownership, which comes back as an echo.
+
+    It gains our finalizer, our label, or both, and nothing else. A label that somebody else writes
+    first is seen by the sweep, for which such a group is not settled.
+    """
+    gained = after.owning_finalizers - before.owning_finalizers
+    lost = before.owning_finalizers - after.owning_finalizers
+    keeps_label = before.resource_name in ("", after.resource_name)
+    return before.paused == after.paused and gained <= {FINALIZER} and not lost and keeps_label
 
 
 def _claims(node_name: str, label: str) -> frozenset[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from importlib import import_module
@@ -33,6 +34,8 @@ from shared.step import Answer, Runtime, handle
 
 ROOT = Path(__file__).parent.parent
 MANIFESTS = ROOT / "infra" / "kubernetes"
+RESERVATION = f"projects/{PROJECT}/zones/us-central1-c/reservations/my-tpu-reservation"
+"""The one that tpu-operator's README names; it exists in the world."""
 FILTERS = ROOT / "infra" / "terraform" / "filters"
 
 
@@ -141,6 +144,8 @@ class Harness:
         self.hooks = Hooks()
         self.log = _Log()
         self.answers: list[tuple[str, Answer]] = []
+        self.made: Counter[str] = Counter()
+        """What was made and deleted on Compute Engine, by method: one for each operation begun."""
         self._random = Random(seed + 10)
         self._kubeconfigs = tempfile.TemporaryDirectory()
         self.settings = {step: self._settings(step, projects) for step in STEPS}
@@ -153,7 +158,9 @@ class Harness:
             filters=filters(),
             dials=dials,
             seed=seed,
+            observe=self._observe,
         )
+        self.world.gce.faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 4096)
         self.world.start()
 
     def apply(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,6 +208,17 @@ class Harness:
             *(f"Secret {secret['metadata']['name']}" for secret in secrets),
             *(f"TPUNodeGroup {group['metadata']['name']}" for group in groups),
         ]
+
+    def node_deletes(self) -> int:
+        """How many Node objects the steps have deleted."""
+        calls = self.world.kube.calls
+        return calls.count(verb="delete", resource="nodes", code=200)
+
+    def _observe(self, entry: dict[str, Any]) -> None:
+        if entry.get("operation", {}).get("first"):
+            method = entry["protoPayload"]["methodName"].split("compute.")[-1]
+            if method.rpartition(".")[2] in ("insert", "delete"):
+                self.made[method] += 1
 
     def runtime(self, step: str) -> Runtime:
         """What a process of this step has; the same until the process dies."""

@@ -67,9 +67,19 @@ GROUP_CHANGES: dict[str, tuple[Raw, Raw, list[Told]]] = {
     "the end of a pause": (group(paused="true"), group(), [(CREATE, "MetadataChanged", ())]),
     "our label lost": (group(), group(resource_name=""), [(CREATE, "MetadataChanged", ())]),
     "our finalizer lost": (group(), group(finalizers=()), [(CREATE, "MetadataChanged", ())]),
-    "our finalizer and label set": (
+    "our finalizer and label set, by ourselves": (
         group(finalizers=(), resource_name=""),
         group(),
+        [],
+    ),
+    "our label changed to another": (
+        group(),
+        group(resource_name="tng-other-01234567"),
+        [(CREATE, "MetadataChanged", ())],
+    ),
+    "our finalizer set, and a pause with it": (
+        group(finalizers=(), resource_name=""),
+        group(paused="true"),
         [(CREATE, "MetadataChanged", ())],
     ),
     "tpu-operator's finalizer gone": (
@@ -229,7 +239,7 @@ def test_a_node_waits_for_its_group_to_become_known() -> None:
 def test_a_node_waits_for_the_label_of_its_group() -> None:
     outbox = settled_outbox([group(resource_name="", finalizers=())], [node()])
     outbox.changed("TPUNodeGroup", "MODIFIED", group(), START)
-    assert told(outbox) == [(CREATE, "MetadataChanged", ()), *NEWS]
+    assert told(outbox) == NEWS
 
 
 def test_nodes_of_unknown_groups_are_remembered_up_to_a_bound_the_newest_of_them() -> None:

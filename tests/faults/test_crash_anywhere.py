@@ -1,0 +1,179 @@
+"""A step dies before and after each of its calls; the life ends as if nothing had been.
+
+The two-host life, and a deletion in mid-creation, run in one process on a virtual clock. Each run is
+the undisturbed one up to its point; there the step's process ends (no handler catches it), Pub/Sub
+delivers the message again, and the sweep runs. In the end: the same state, the same number of things
+made and deleted, and nothing left an hour later. Tokens and Kubernetes Events are exempt: a process
+that died between a token and its writing-down draws another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.harness import Death, Harness
+from tests.manifests import manifest
+
+HOUR = timedelta(hours=1)
+SHARDS = 8
+"""The points of a life are spread over so many tests, for as many processes."""
+
+
+@dataclass
+class Outcome:
+    """How a life went: its end state, what was made, and every call of a step until all was gone."""
+
+    ready: Any
+    made: Counter[str]
+    node_deletes: int
+    leftovers: list[str]
+    calls: list[str]
+
+
+@dataclass
+class Point:
+    """Where a step dies: at its ``index``-th call of the whole life, before or after it."""
+
+    index: int
+    moment: str
+    call: str = ""
+    is_reached: bool = False
+
+
+def live(play: Callable[[Harness], Any], point: Point | None = None) -> Outcome:
+    """One life, with a death in it if a point is given."""
+    harness = Harness()
+    calls: list[str] = []
+
+    def before(step: str, call: str) -> None:
+        calls.append(f"{step}: {call}")
+        die_at("before")
+
+    def after(_step: str, _call: str) -> None:
+        die_at("after")
+
+    def die_at(moment: str) -> None:
+        if point and not point.is_reached and (len(calls), moment) == (point.index, point.moment):
+            point.is_reached, point.call = True, calls[-1]
+            raise Death
+
+    harness.hooks.before, harness.hooks.after = before, after
+    ready = play(harness)
+    until_gone = list(calls)
+    harness.run_for(HOUR)
+    return Outcome(ready, harness.made, harness.node_deletes(), harness.leftovers(), until_gone)
+
+
+def whole_life(harness: Harness) -> Any:
+    """Applied, Ready, deleted, gone."""
+    harness.apply(manifest())
+    assert harness.run_until(lambda: harness.is_ready("my-slice"), HOUR), why(harness)
+    harness.run_for(timedelta(minutes=3))
+    state = end_state(harness)
+    harness.delete("my-slice")
+    assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), why(harness)
+    return state
+
+
+def deleted_in_mid_creation(harness: Harness) -> Any:
+    """Deleted while Compute Engine is still at the policy and the template."""
+    harness.apply(manifest())
+    both = {"resourcePolicies.insert", "instanceTemplates.insert"}
+    assert harness.run_until(lambda: both <= harness.made.keys(), HOUR), why(harness)
+    harness.delete("my-slice")
+    assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), why(harness)
+
+
+def deleted_while_vms_are_made(harness: Harness) -> Any:
+    """Deleted when the managed instance group has just been asked for."""
+    harness.apply(manifest())
+    stands = "projects/my-gcp-project/zones/us-central1-c/instanceGroupManagers/"
+    harness.run_until(lambda: any(stands in path for path in harness.leftovers()), HOUR)
+    harness.delete("my-slice")
+    assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), why(harness)
+
+
+def why(harness: Harness) -> str:
+    """What a person would look at."""
+    group = harness.group("my-slice") or {}
+    return f"{group.get('status')}\n" + "\n".join(map(str, harness.log.lines[-12:]))
+
+
+def end_state(harness: Harness) -> Any:
+    """What a person sees of a Ready slice, without times, ids and random ends of names."""
+    group = harness.group("my-slice")
+    assert group is not None
+    status = group["status"]
+    nodes = harness.world.admin("GET", "/api/v1/nodes")["items"]
+    return {
+        "conditions": {
+            entry["type"]: (entry["status"], entry["reason"], entry["message"])
+            for entry in status["conditions"]
+        },
+        "resources": {
+            kind: (entry["state"], anonymous(entry["uri"]), "error" in entry)
+            for kind, entry in status["resources"].items()
+        },
+        "nodeSummary": status["nodeSummary"],
+        "pending": status.get("pending"),
+        "finalizers": group["metadata"]["finalizers"],
+        "nodes": sorted(anonymous(sorted(node["metadata"]["labels"].items())) for node in nodes),
+        "compute": sorted(anonymous(path) for path in harness.world.gce.leftovers()),
+    }
+
+
+def anonymous(thing: Any) -> str:
+    text = re.sub(r"tng-my-slice-[0-9a-f]{8}(-[a-z0-9]{4})?", "NAME", str(thing))
+    return re.sub(r"'[0-9]{6,}'", "ID", text)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, Outcome]:
+    return {}
+
+
+LIVES = (whole_life, deleted_in_mid_creation, deleted_while_vms_are_made)
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("play", LIVES, ids=lambda play: play.__name__)
+def test_a_step_may_die_at_any_call(
+    play: Callable[[Harness], Any],
+    shard: int,
+    undisturbed: dict[str, Outcome],
+    say: Callable[[str], None],
+) -> None:
+    model = undisturbed.setdefault(play.__name__, live(play))
+    assert model.leftovers == []
+    points = [
+        Point(index, moment)
+        for index in range(1, len(model.calls) + 1)
+        for moment in ("before", "after")
+    ][shard::SHARDS]
+    failures = []
+    for point in points:
+        outcome = live(play, point)
+        assert point.is_reached
+        failures += [
+            f"{point.index} {point.moment} {point.call}: {x}" for x in differences(model, outcome)
+        ]
+    say(f"{play.__name__}: {len(points)} points tried, {len(points) - len(failures)} held")
+    assert failures == []
+
+
+def differences(model: Outcome, outcome: Outcome) -> list[str]:
+    """In what a disturbed life differs from the undisturbed one."""
+    pairs = {
+        "state": (model.ready, outcome.ready),
+        "made": (model.made, outcome.made),
+        "Nodes deleted": (model.node_deletes, outcome.node_deletes),
+        "left": (model.leftovers, outcome.leftovers),
+    }
+    return [f"{what}: {one} became {other}" for what, (one, other) in pairs.items() if one != other]
