@@ -13,5 +13,5 @@ def taint_new_nodes(attributes: Attributes) -> None:
         return
     spec = attributes.document.get("spec") or {}
     taints = spec.get("taints") or []
-    if not any(taint["key"] == _NOT_READY["key"] for taint in taints):
+    if not any(taint.get("key") == _NOT_READY["key"] for taint in taints):
         attributes.document["spec"] = {**spec, "taints": [*taints, dict(_NOT_READY)]}

@@ -19,6 +19,11 @@ from local.kube.kinds import (
 )
 from local.kube.schema import Schema
 from local.kube.store import Change, Store
+from local.kube.watch import WatchHub
+
+CRD_RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+"""Holds a CRD until its objects are gone."""
 
 
 def kind_of(crd: Mapping[str, Any]) -> Kind:
@@ -80,12 +85,16 @@ def prepare_crd(document: Document, now: str) -> None:
     Kubernetes does the latter in a controller, a second or so later.
     """
     spec = document["spec"] = {"conversion": {"strategy": "None"}, **document["spec"]}
+    spec["versions"] = [_without_nulls(version) for version in spec["versions"]]
     kind = spec["names"]["kind"]
     names = spec["names"] = {
         "singular": kind.lower(),
         "listKind": f"{kind}List",
         **spec["names"],
     }
+    meta = document["metadata"]
+    if "deletionTimestamp" not in meta and CLEANUP_FINALIZER not in meta.get("finalizers", ()):
+        meta["finalizers"] = [*meta.get("finalizers", ()), CLEANUP_FINALIZER]
     status = document.get("status") or {}
     stored = [one["name"] for one in spec["versions"] if one["storage"]]
     earlier = [name for name in status.get("storedVersions", ()) if name not in stored]
@@ -112,21 +121,34 @@ def prepare_crd(document: Document, now: str) -> None:
     }
 
 
-CRD_RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
+def _without_nulls(value: Any) -> Any:
+    """A schema as Go writes it: null is the same as nothing, except among values."""
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: item if name in ("default", "enum") else _without_nulls(item)
+        for name, item in value.items()
+        if item is not None or name == "default"
+    }
 
 
 class CrdRegistrar:
     """Serves what CRDs define, from the moment that they are stored."""
 
-    def __init__(self, store: Store, catalogue: Catalogue) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, hub: WatchHub) -> None:
         self._store = store
         self._catalogue = catalogue
+        self._hub = hub
         store.listen(self._follow, CRD_RESOURCE)
 
     def _follow(self, change: Change) -> None:
         if change.type == "DELETED":
-            self._catalogue.remove(change.record.key[1])
-            self._store.drop_collection(change.record.key[1])
+            resource = change.record.key[1]
+            self._catalogue.remove(resource)
+            self._store.drop_collection(resource)
+            self._hub.cut(resource)
         else:
             self._catalogue.add(kind_of(change.record.document))
 

@@ -15,12 +15,21 @@ from local.http import JSON, Request, Response
 from local.kube import errors
 from local.kube.bodies import Body, content_type, read_object, read_patch
 from local.kube.dials import Dials
-from local.kube.kinds import Document, Kind, Version
+from local.kube.kinds import Document, Kind, Version, expand_schema
 from local.kube.patches import json_patch, merge_patch, strategic_merge
 from local.kube.render import Page, View, negotiate
 from local.kube.requests import RequestInfo, is_true
-from local.kube.resources import Deletion, Options, Outcome, Resources, strict_decoding_error
+from local.kube.resources import (
+    Deletion,
+    Options,
+    Outcome,
+    Resources,
+    own_metadata,
+    read_review,
+    strict_decoding_error,
+)
 from local.kube.reviews import Reviews
+from local.kube.schema import Schema
 from local.kube.selectors import parse_field_selector, parse_label_selector
 from local.kube.store import Key, Record
 from local.kube.users import User
@@ -115,7 +124,7 @@ class Handlers:
         return _respond(self._view(call).one(record))
 
     def _check_not_from_the_future(self, call: Call) -> int:
-        asked = _revision_argument(call)
+        asked = _number_argument(call.request, "resourceVersion")
         current = self._resources.store.revision
         if asked > current:
             raise errors.too_large_resource_version(asked, current)
@@ -158,7 +167,7 @@ class Handlers:
             for record in records
             if (start is None or record.key > start) and matches(record)
         ]
-        limit = int(call.request.argument("limit") or 0)
+        limit = _number_argument(call.request, "limit")
         view = self._view(call)
         if not limit or len(selected) <= limit:
             return _respond(view.page(Page(selected, revision)))
@@ -175,7 +184,7 @@ class Handlers:
         request = call.request
         initial = is_true(request, "sendInitialEvents")
         _check_watch_arguments(request, initial=initial)
-        asked = _revision_argument(call)
+        asked = _number_argument(call.request, "resourceVersion")
         view = self._view(call)
         store = self._resources.store
         now_only = request.argument("sendInitialEvents") == "false" and not asked
@@ -194,7 +203,7 @@ class Handlers:
             bookmark=bookmark,
             bookmarks=is_true(request, "allowWatchBookmarks"),
             mark_initial_end=initial and is_true(request, "allowWatchBookmarks"),
-            timeout_s=float(request.argument("timeoutSeconds") or self._draw_timeout_s()),
+            timeout_s=_number_argument(request, "timeoutSeconds") or self._draw_timeout_s(),
             bookmark_interval_s=self._dials.bookmark_interval_s,
         )
         stream = WatchStream(store, self._clock, watch, self._hub)
@@ -209,17 +218,17 @@ class Handlers:
         body = read_object(call.request)
         if call.info.subresource == "eviction":
             return self._evict(call, body.document)
-        if call.kind.virtual:
-            answer = self._reviews.answer(call.kind, call.user, body.document)
-            return Response.of_json(answer, 201)
         options, doubled = _read_options(call, "CreateOptions", body)
+        if call.kind.virtual:
+            review = read_review(call.kind, call.version, body.document, options)
+            return Response.of_json(self._reviews.answer(call.kind, call.user, review), 201)
         outcome = self._resources.create(
             call.kind, call.version, call.namespace, body.document, call.user, options
         )
         return self._respond_outcome(call, outcome, doubled)
 
     def _evict(self, call: Call, eviction: Document) -> Response:
-        wishes = eviction.get("deleteOptions") or {}
+        wishes = _check_wishes(eviction.get("deleteOptions") or {})
         self._resources.delete(call.kind, call.key, call.user, wishes)
         return Response.of_json(
             {
@@ -369,7 +378,7 @@ def _check_applied(call: Call, applied: Document) -> None:
     for name in ("apiVersion", "kind"):
         if not applied.get(name):
             raise errors.bad_request(f"{name} must be set in an apply patch")
-    meta = applied.get("metadata") or {}
+    meta = own_metadata(applied)
     if meta.get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
     if (meta.get("name") or call.info.name) != call.info.name:
@@ -394,10 +403,10 @@ def _matcher(call: Call) -> Callable[[Record], bool]:
     )
 
 
-def _revision_argument(call: Call) -> int:
-    text = call.request.argument("resourceVersion")
+def _number_argument(request: Request, name: str) -> int:
+    text = request.argument(name)
     if text and not text.isdecimal():
-        raise errors.bad_request(f'invalid resource version "{text}"')
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text or 0)
 
 
@@ -460,7 +469,8 @@ def _read_dry_run(values: list[str], options_kind: str) -> bool:
 
 def _read_wishes(call: Call) -> dict[str, Any]:
     """DeleteOptions from the body or, where it says nothing, from the query."""
-    wishes = dict(read_object(call.request).document) if call.request.body else {}
+    body = read_object(call.request).document if call.request.body else {}
+    wishes = _check_wishes(body)
     for name in ("propagationPolicy", "gracePeriodSeconds"):
         if call.request.argument(name):
             wishes.setdefault(name, call.request.argument(name))
@@ -473,6 +483,31 @@ def _read_wishes(call: Call) -> dict[str, Any]:
         )
         raise errors.invalid("DeleteOptions.meta.k8s.io", "", [wrong])
     return wishes
+
+
+_DELETE_OPTIONS = Schema(
+    expand_schema(
+        {
+            "apiVersion": "string",
+            "kind": "string",
+            "gracePeriodSeconds": "integer",
+            "preconditions": {"uid": "string", "resourceVersion": "string"},
+            "orphanDependents": "boolean",
+            "propagationPolicy": "string",
+            "dryRun": ["string"],
+        }
+    )
+)
+
+
+def _check_wishes(wishes: Any) -> Document:
+    """DeleteOptions as they were sent. Raises 400 for what cannot be decoded."""
+    if isinstance(wishes, dict):
+        _DELETE_OPTIONS.fill(wishes)
+    faults = _DELETE_OPTIONS.validate(wishes, path="deleteOptions")
+    if faults:
+        raise errors.bad_request(f"the object provided is unrecognized: {faults[0]}")
+    return dict(wishes)
 
 
 def _write_token(revision: int, last: Key) -> str:

@@ -124,7 +124,13 @@ def expand_schema(short: Any) -> Document:
         return {"type": "object", "additionalProperties": expand_schema(short["*"])}
     schema: Document = {
         "type": "object",
-        "properties": {name.rstrip("!"): expand_schema(child) for name, child in short.items()},
+        "properties": {
+            name.rstrip("!~"): {
+                **expand_schema(child),
+                **({"default": {}} if name.endswith("~") else {}),
+            }
+            for name, child in short.items()
+        },
     }
     required = [name.rstrip("!") for name in short if name.endswith("!")]
     return {**schema, "required": required} if required else schema

@@ -75,24 +75,35 @@ def strategic_merge(document: Any, patch: Any, schema: Schema | None) -> Any:
         return copy.deepcopy(plain)
     merged = _retain(document if isinstance(document, dict) else {}, patch.get(_RETAIN))
     for name, gone in _directed(patch, _DELETE_PRIMITIVES).items():
-        merged[name] = [item for item in merged.get(name, []) if item not in gone]
+        merged[name] = [item for item in _list_at(merged, name) if item not in gone]
     for name, value in plain.items():
         _merge_member(merged, name, value, _child(schema, name))
     for name, order in _directed(patch, _ORDER).items():
-        merged[name] = _reorder(merged.get(name, []), order, _child(schema, name))
+        merged[name] = _reorder(_list_at(merged, name), order, _child(schema, name))
     return merged
 
 
-def _retain(document: Document, names: list[str] | None) -> Document:
+def _list_at(document: Document, name: str) -> list[Any]:
+    found = document.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _retain(document: Document, names: Any) -> Document:
     if names is None:
         return dict(document)
+    if not isinstance(names, list):
+        raise errors.bad_request(f"{_RETAIN} must be a list of names")
     return {name: value for name, value in document.items() if name in names}
 
 
 def _directed(patch: Mapping[str, Any], prefix: str) -> dict[str, list[Any]]:
-    return {
+    directed = {
         name.removeprefix(prefix): value for name, value in patch.items() if name.startswith(prefix)
     }
+    for name, value in directed.items():
+        if not isinstance(value, list):
+            raise errors.bad_request(f"{prefix}{name} must be a list")
+    return directed
 
 
 def _child(schema: Schema | None, name: str) -> Schema | None:
@@ -105,7 +116,7 @@ def _merge_member(merged: Document, name: str, value: Any, schema: Schema | None
     if value is None:
         merged.pop(name, None)
     elif isinstance(value, list) and _merges(schema):
-        merged[name] = _merge_list(merged.get(name) or [], value, schema)
+        merged[name] = _merge_list(_list_at(merged, name), value, schema)
     else:
         merged[name] = strategic_merge(merged.get(name), value, schema)
 
@@ -123,7 +134,7 @@ def _merge_list(present: list[Any], patch: list[Any], schema: Schema | None) -> 
     if not key:
         return present + [item for item in patch if item not in present]
     if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in patch):
-        return [copy.deepcopy(item) for item in patch if _DIRECTIVE not in item]
+        return [copy.deepcopy(item) for item in patch if item != {_DIRECTIVE: "replace"}]
     merged = list(present)
     for item in patch:
         _merge_item(merged, item, key, None if schema is None else schema.items)
@@ -131,7 +142,7 @@ def _merge_list(present: list[Any], patch: list[Any], schema: Schema | None) -> 
 
 
 def _merge_item(merged: list[Any], item: Document, key: str, schema: Schema | None) -> None:
-    if key not in item:
+    if not isinstance(item, dict) or key not in item:
         raise errors.bad_request(f"map: {item} does not contain declared merge key: {key}")
     at = next((i for i, one in enumerate(merged) if one.get(key) == item[key]), None)
     if item.get(_DIRECTIVE) == "delete":
@@ -145,10 +156,14 @@ def _merge_item(merged: list[Any], item: Document, key: str, schema: Schema | No
 
 def _reorder(items: list[Any], order: list[Any], schema: Schema | None) -> list[Any]:
     key = _merge_key(schema)
-    wanted = [one.get(key) for one in order] if key else order
+
+    def identity(item: Any) -> Any:
+        return item.get(key) if key and isinstance(item, dict) else item
+
+    wanted = [identity(one) for one in order]
 
     def rank(item: Any) -> int:
-        own = item.get(key) if key else item
+        own = identity(item)
         return wanted.index(own) if own in wanted else len(wanted)
 
     return sorted(items, key=rank)

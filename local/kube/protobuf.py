@@ -30,17 +30,23 @@ def decode(body: bytes) -> Document:
     """An object from its wire form. Raises `ProtobufError`."""
     if not body.startswith(_MAGIC):
         raise ProtobufError("the body does not begin as a Kubernetes protobuf message does")
-    unknown = dict(_split(body[len(_MAGIC) :]))
-    type_meta = {number: value.decode() for number, value in _split(unknown[1])}
-    fields = _KINDS.get(type_meta[2])
-    if fields is None:
-        raise ProtobufError(f"protobuf bodies of kind {type_meta[2]} are not read here; send JSON")
-    document = _message(fields)(unknown.get(2, b""))
-    return {"apiVersion": type_meta[1], "kind": type_meta[2], **document}
+    envelope = dict(_split(body[len(_MAGIC) :]))
+    type_meta = _TYPE_META(envelope.get(1, b""))
+    kind = type_meta.get("kind", "")
+    if kind not in _KINDS:
+        raise ProtobufError(f'protobuf bodies of kind "{kind}" are not read here; send JSON')
+    return {**type_meta, **_message(_KINDS[kind])(envelope.get(2, b""))}
 
 
-def _split(data: bytes) -> Iterator[tuple[int, Any]]:
+def _bytes(raw: Any) -> bytes:
+    if not isinstance(raw, bytes):
+        raise ProtobufError("a number stands where a text or a message belongs")
+    return raw
+
+
+def _split(raw: Any) -> Iterator[tuple[int, Any]]:
     """The fields of a message: numbers and raw values."""
+    data = _bytes(raw)
     at = 0
     while at < len(data):
         tag, at = _read_varint(data, at)
@@ -72,23 +78,36 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise ProtobufError("the message ends within a number")
 
 
-def _text(raw: bytes) -> str:
-    return raw.decode()
+def _text(raw: Any) -> str:
+    return _bytes(raw).decode()
 
 
-def _base64(raw: bytes) -> str:
-    return base64.b64encode(raw).decode()
+def _base64(raw: Any) -> str:
+    return base64.b64encode(_bytes(raw)).decode()
 
 
-def _time(raw: bytes) -> str:
-    seconds = dict(_split(raw)).get(1, 0)
-    return render_time(datetime.fromtimestamp(seconds, UTC))
+def _number(raw: Any) -> int:
+    if not isinstance(raw, int):
+        raise ProtobufError("a text or a message stands where a number belongs")
+    return raw
+
+
+def _flag(raw: Any) -> bool:
+    return bool(_number(raw))
+
+
+def _time(raw: Any) -> str:
+    seconds = _number(dict(_split(raw)).get(1, 0))
+    try:
+        return render_time(datetime.fromtimestamp(seconds, UTC))
+    except (OverflowError, OSError) as error:
+        raise ProtobufError("a time is out of range") from error
 
 
 def _message(fields: Fields) -> Decode:
     """A decoder that leaves out what is empty, as JSON's omitempty does."""
 
-    def decode_message(raw: bytes) -> Document:
+    def decode_message(raw: Any) -> Document:
         document: Document = {}
         for number, value in _split(raw):
             if number not in fields:
@@ -107,21 +126,22 @@ def _message(fields: Fields) -> Decode:
 
 
 def _entry(decode_value: Decode) -> Decode:
-    def decode_entry(raw: bytes) -> Document:
+    def decode_entry(raw: Any) -> Document:
         entry = dict(_split(raw))
-        return {entry[1].decode(): decode_value(entry.get(2, b""))}
+        return {_text(entry.get(1, b"")): decode_value(entry.get(2, b""))}
 
     return decode_entry
 
 
+_TYPE_META = _message({1: ("apiVersion", _text), 2: ("kind", _text)})
 _OWNER = _message(
     {
         1: ("kind", _text),
         3: ("name", _text),
         4: ("uid", _text),
         5: ("apiVersion", _text),
-        6: ("controller", bool),
-        7: ("blockOwnerDeletion", bool),
+        6: ("controller", _flag),
+        7: ("blockOwnerDeletion", _flag),
     }
 )
 _METADATA = _message(
@@ -131,7 +151,7 @@ _METADATA = _message(
         3: ("namespace", _text),
         5: ("uid", _text),
         6: ("resourceVersion", _text),
-        7: ("generation", int),
+        7: ("generation", _number),
         9: ("deletionTimestamp", _time),
         11: ("labels{}", _entry(_text)),
         12: ("annotations{}", _entry(_text)),
@@ -160,7 +180,7 @@ _ACCESS_SPEC = _message(
 _PRECONDITIONS = _message({1: ("uid", _text), 2: ("resourceVersion", _text)})
 _DELETE_OPTIONS = _message(
     {
-        1: ("gracePeriodSeconds", int),
+        1: ("gracePeriodSeconds", _number),
         2: ("preconditions", _PRECONDITIONS),
         4: ("propagationPolicy", _text),
         5: ("dryRun[]", _text),
@@ -183,23 +203,23 @@ _KINDS: Mapping[str, Fields] = {
         1: ("metadata", _METADATA),
         2: ("data{}", _entry(_text)),
         3: ("binaryData{}", _entry(_base64)),
-        4: ("immutable", bool),
+        4: ("immutable", _flag),
     },
     "Secret": {
         1: ("metadata", _METADATA),
         2: ("data{}", _entry(_base64)),
         3: ("type", _text),
         4: ("stringData{}", _entry(_text)),
-        5: ("immutable", bool),
+        5: ("immutable", _flag),
     },
     "ServiceAccount": {
         1: ("metadata", _METADATA),
         2: ("secrets[]", _REFERENCE),
-        4: ("automountServiceAccountToken", bool),
+        4: ("automountServiceAccountToken", _flag),
     },
     "Eviction": {1: ("metadata", _METADATA), 2: ("deleteOptions", _DELETE_OPTIONS)},
     "DeleteOptions": {
-        1: ("gracePeriodSeconds", int),
+        1: ("gracePeriodSeconds", _number),
         2: ("preconditions", _PRECONDITIONS),
         4: ("propagationPolicy", _text),
         5: ("dryRun[]", _text),

@@ -21,7 +21,7 @@ from local.kube.errors import FieldError
 from local.kube.formats import render_time
 from local.kube.kinds import Document, Kind, Version
 from local.kube.managed import Managers, writer_of
-from local.kube.schema import ABSENT, find_errors
+from local.kube.schema import ABSENT, find_errors, type_name
 from local.kube.store import Key, Record, Store
 from local.kube.strategies import strategy_of
 from local.kube.users import User
@@ -136,10 +136,15 @@ class Resources:
         document: Document,
         user: User,
         options: Options = DEFAULTS,
+        *,
+        applied: bool = False,
     ) -> Outcome:
-        """Store a new object; ``document`` is used up. Raises what Kubernetes would answer."""
+        """Store a new object; ``document`` is used up. Raises what Kubernetes would answer.
+
+        ``applied``: it comes from server-side apply and brings its managedFields along.
+        """
         _check_type(kind, version, document)
-        meta = _own_metadata(document)
+        meta = own_metadata(document)
         if meta.get("resourceVersion"):
             raise errors.bad_request("resourceVersion should not be set on objects to be created")
         self._place(kind, meta, namespace)
@@ -149,10 +154,12 @@ class Resources:
         if "status" in version.subresources and not kind.status_on_create:
             document.pop("status", None)
         document.update(json.loads(json.dumps(kind.initial)))
-        warnings = _fill(kind, version, document, ABSENT, options)
+        warnings = decode(kind, version, document, ABSENT, options)
         strategy_of(kind).prepare_create(document, user)
         self._admit(Attributes(user, kind, "", document, None, "CREATE"))
-        self._record_managers(kind, version, document, None, options)
+        if not applied:
+            meta.pop("managedFields", None)
+            self._record_managers(kind, version, document, None, options)
         _validate(kind, version, document, None)
         return Outcome(self._store_new(kind, document, options), True, warnings)
 
@@ -210,7 +217,7 @@ class Resources:
         key = _key_of(document["metadata"])
         if self.store.find(kind.resource, key) is not None:
             raise errors.already_exists(kind.resource, key[1])
-        if options.dry_run or kind.virtual:
+        if options.dry_run:
             return Record.of(document, 0)
         return self.store.put(kind.resource, document)
 
@@ -231,7 +238,7 @@ class Resources:
         if found is None and kind.create_on_update and not subresource:
             return self.create(kind, version, key[0], document, user, options)
         record = self.get(kind, key)
-        versioned = bool(_own_metadata(document).get("resourceVersion"))
+        versioned = bool(own_metadata(document).get("resourceVersion"))
         if not versioned and (kind.custom or kind.require_version):
             raise errors.invalid(kind.qualified_kind, key[1], [_VERSION_MISSING])
         return self.replace(kind, version, record, document, user, options, subresource)
@@ -254,12 +261,12 @@ class Resources:
         Raises 409, 422 and what admission says.
         """
         _check_type(kind, version, document)
-        meta = _own_metadata(document)
+        meta = own_metadata(document)
         _check_preconditions(kind, record, meta)
         old = record.document
         document = _isolate(kind, version, subresource, document, old)
         _restore_system_fields(document["metadata"], record.metadata, applied=applied)
-        warnings = _fill(kind, version, document, old, options)
+        warnings = decode(kind, version, document, old, options)
         strategy_of(kind).prepare_update(document, old, user, subresource)
         self._admit(Attributes(user, kind, subresource, document, old, "UPDATE"))
         if kind.counts_generation and _content(version, document) != _content(version, old):
@@ -300,7 +307,7 @@ class Resources:
             return self.replace(
                 kind, version, record, merged, user, options, subresource, applied=True
             )
-        return self.create(kind, version, key[0], merged, user, options)
+        return self.create(kind, version, key[0], merged, user, options, applied=True)
 
     # -- delete -----------------------------------------------------------------------------------
 
@@ -360,19 +367,26 @@ class Resources:
         options: Options,
         subresource: str = "",
     ) -> None:
-        if kind.virtual or (old is None and "managedFields" in document["metadata"]):
-            return
         writer = writer_of(kind, version, options.field_manager or "unknown", "Update", subresource)
         self._managers.record_update(document, old, version.schema, writer)
 
 
-def _own_metadata(document: Document) -> Document:
+_TEXTS = ("name", "generateName", "namespace", "uid", "resourceVersion")
+
+
+def own_metadata(document: Document) -> Document:
     """The document's metadata, made its own (a change to it changes nothing else)."""
     found = document.get("metadata")
     if found is not None and not isinstance(found, dict):
         raise errors.bad_request("metadata must be an object")
-    document["metadata"] = dict(found or {})
-    own: Document = document["metadata"]
+    own: Document = dict(found or {})
+    for name in _TEXTS:
+        if not isinstance(own.get(name) or "", str):
+            raise errors.bad_request(
+                f"json: cannot unmarshal {type_name(own[name])} into Go struct field "
+                f"ObjectMeta.metadata.{name} of type string"
+            )
+    document["metadata"] = own
     return own
 
 
@@ -474,20 +488,51 @@ def _restore_system_fields(meta: Document, old: Mapping[str, Any], *, applied: b
         meta.update({"managedFields": old["managedFields"]} if "managedFields" in old else {})
 
 
-def _fill(
+def decode(
     kind: Kind, version: Version, document: Document, old: Any, options: Options
 ) -> tuple[str, ...]:
-    """Prune and default; unknown fields are refused, warned of or dropped, as the client wishes."""
+    """Prune and default; unknown fields are refused, warned of or dropped, as the client wishes.
+
+    Raises 400, as Go's decoder would, also for values of a wrong type in the fields that Go knows:
+    all of a built-in kind, and the metadata of any.
+    """
     unknown = version.schema.fill(document, old)
     meta = document["metadata"]
     for name in [name for name, value in meta.items() if value in ("", [], {})]:
         del meta[name]  # Go leaves out what is empty
+    _refuse_undecodable(kind, version, document, old)
     if not unknown or options.field_validation == "Ignore":
         return ()
     findings = tuple(f'unknown field "{path}"' for path in unknown)
     if options.field_validation == "Strict":
         raise strict_decoding_error(kind, version, findings)
     return findings
+
+
+def _refuse_undecodable(kind: Kind, version: Version, document: Document, old: Any) -> None:
+    schema, value, path = version.schema, document, ""
+    if kind.custom:
+        schema, value, path = (
+            version.schema.properties["metadata"],
+            document["metadata"],
+            "metadata",
+        )
+        old = ABSENT if old is ABSENT else old["metadata"]
+    for error in schema.validate(value, old, path):
+        if error.reason == "FieldValueTypeInvalid":
+            raise errors.bad_request(
+                f'{kind.kind} in version "{version.name}" cannot be handled as a {kind.kind}: '
+                f"json: cannot unmarshal into Go struct field {kind.kind}.{error.field}: "
+                f"{error.message}"
+            )
+
+
+def read_review(kind: Kind, version: Version, document: Document, options: Options) -> Document:
+    """A review as it was sent, decoded; reviews are answered and never stored."""
+    _check_type(kind, version, document)
+    own_metadata(document)
+    decode(kind, version, document, ABSENT, options)
+    return document
 
 
 def strict_decoding_error(
@@ -505,7 +550,6 @@ def strict_decoding_error(
 def _validate(kind: Kind, version: Version, document: Document, old: Document | None) -> None:
     meta = document["metadata"]
     found = find_errors(version.schema, document, ABSENT if old is None else old)
-    _refuse_undecodable(kind, version, found)
     found = [
         *metadata.find_errors(meta, kind.name_style, None if old is None else old["metadata"]),
         *found,
@@ -514,18 +558,6 @@ def _validate(kind: Kind, version: Version, document: Document, old: Document | 
     found = found or list(strategy_of(kind).find_errors(document, old))
     if found:
         raise errors.invalid(kind.qualified_kind, meta["name"], found)
-
-
-def _refuse_undecodable(kind: Kind, version: Version, found: list[FieldError]) -> None:
-    """A value of the wrong type never gets as far as validation where Go decodes into a struct."""
-    for error in found:
-        typed = not kind.custom or error.field.startswith("metadata")
-        if typed and error.reason == "FieldValueTypeInvalid":
-            raise errors.bad_request(
-                f'{kind.kind} in version "{version.name}" cannot be handled as a {kind.kind}: '
-                f"json: cannot unmarshal into Go struct field {kind.kind}.{error.field}: "
-                f"{error.message}"
-            )
 
 
 def _immutable_errors(kind: Kind, document: Document, old: Document) -> Iterator[FieldError]:

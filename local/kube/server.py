@@ -72,7 +72,7 @@ class KubeApi:
         self._handlers = Handlers(
             self._resources, Reviews(self._authorizer), self._hub, clock, random, dials
         )
-        self._crds = CrdRegistrar(self._store, self._catalogue)
+        self._crds = CrdRegistrar(self._store, self._catalogue, self._hub)
         self._controllers = start_controllers(
             self._resources, self._authorizer, clock, self.ca, dials
         )

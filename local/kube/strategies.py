@@ -91,19 +91,24 @@ def _sign_with_requestor(document: Document, user: User) -> None:
     document["spec"] = spec
 
 
-# -- daemon sets -----------------------------------------------------------------------------------
-
-_DAEMON_COUNTS = (
-    "currentNumberScheduled",
-    "numberMisscheduled",
-    "desiredNumberScheduled",
-    "numberReady",
-)
+_MIN_EXPIRATION_S = 600
 
 
-def _count_nothing(document: Document, user: User) -> None:
-    del user
-    document["status"] = dict.fromkeys(_DAEMON_COUNTS, 0)
+def _find_csr_faults(document: Document, old: Document | None) -> Iterable[FieldError]:
+    if old is not None:
+        return
+    spec = document["spec"]
+    if not spec.get("usages"):
+        yield errors.required("spec.usages")
+    if b"BEGIN CERTIFICATE REQUEST" not in base64.b64decode(spec["request"]):
+        why = "PEM block type must be CERTIFICATE REQUEST"
+        yield errors.invalid_value("spec.request", spec["request"], why)
+    if spec.get("expirationSeconds", _MIN_EXPIRATION_S) < _MIN_EXPIRATION_S:
+        yield errors.invalid_value(
+            "spec.expirationSeconds",
+            spec["expirationSeconds"],
+            "may not specify a duration less than 600 seconds (10 minutes)",
+        )
 
 
 # -- custom resource definitions -------------------------------------------------------------------
@@ -149,9 +154,10 @@ _STRATEGIES: dict[str, Strategy] = {
     "namespaces": Strategy(prepare_create=_label_namespace),
     "secrets": Strategy(_fold_string_data, _fold_changed, _find_frozen),
     "configmaps": Strategy(find_errors=_find_frozen),
-    "certificatesigningrequests.certificates.k8s.io": Strategy(_sign_with_requestor),
+    "certificatesigningrequests.certificates.k8s.io": Strategy(
+        _sign_with_requestor, find_errors=_find_csr_faults
+    ),
     CRD_RESOURCE: Strategy(_establish, _establish_changed, find_crd_errors),
-    "daemonsets.apps": Strategy(_count_nothing),
     "rolebindings.rbac.authorization.k8s.io": Strategy(_default_api_groups),
     "clusterrolebindings.rbac.authorization.k8s.io": Strategy(_default_api_groups),
 }

@@ -10,7 +10,7 @@ from local.kube.cel import CelError, Rule, matches
 from local.kube.errors import FieldError
 from local.kube.jsonpath import compile_path
 from local.kube.kinds import Document
-from local.kube.schema import Schema
+from local.kube.schema import Schema, type_name
 
 _FORBIDDEN = (
     "definitions",
@@ -28,6 +28,12 @@ _FORBIDDEN_IN_JUNCTORS = ("type", "description", "default", "additionalPropertie
 _JUNCTORS = ("allOf", "anyOf", "oneOf")
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _COLUMN_TYPES = ("integer", "number", "string", "boolean", "date")
+_RULE_REASONS = (
+    "FieldValueInvalid",
+    "FieldValueForbidden",
+    "FieldValueRequired",
+    "FieldValueDuplicate",
+)
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 
@@ -85,10 +91,75 @@ def _column_errors(version: Document, path: str) -> Iterator[FieldError]:
             yield errors.invalid_value(f"{at}.jsonPath", column.get("jsonPath", ""), str(error))
 
 
+_KEYWORD_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("type", "format", "description", "title", "pattern"), (str,)),
+    **dict.fromkeys(("x-kubernetes-list-type", "x-kubernetes-map-type"), (str,)),
+    **dict.fromkeys(("required", "enum", "allOf", "anyOf", "oneOf"), (list,)),
+    **dict.fromkeys(("x-kubernetes-validations", "x-kubernetes-list-map-keys"), (list,)),
+    **dict.fromkeys(("properties", "items", "not"), (dict,)),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), (int,)),
+    **dict.fromkeys(("minProperties", "maxProperties"), (int,)),
+    **dict.fromkeys(("minimum", "maximum", "multipleOf"), (int, float)),
+    **dict.fromkeys(("nullable", "uniqueItems", _INT_OR_STRING, _PRESERVE), (bool,)),
+    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), (bool,)),
+    "x-kubernetes-embedded-resource": (bool,),
+    "additionalProperties": (bool, dict),
+}
+
+
+def _shape_errors(schema: Any, path: str) -> Iterator[FieldError]:
+    """Keywords whose value is of a type that cannot be read."""
+    if not isinstance(schema, dict):
+        yield errors.wrong_type(path, type_name(schema), f"{path} in body must be of type object")
+        return
+    for keyword, types in _KEYWORD_TYPES.items():
+        value = schema.get(keyword)
+        if value is None or (isinstance(value, types) and (bool in types or value is not True)):
+            continue
+        at = f"{path}.{keyword}"
+        yield errors.wrong_type(at, type_name(value), f"{at} in body is of the wrong type")
+    yield from _member_shape_errors(schema, path)
+
+
+def _member_shape_errors(schema: Document, path: str) -> Iterator[FieldError]:
+    for name in ("required", "x-kubernetes-list-map-keys"):
+        if any(not isinstance(one, str) for one in _listed(schema, name)):
+            yield errors.wrong_type(f"{path}.{name}", "array", "must hold strings only")
+    for rule in _listed(schema, "x-kubernetes-validations"):
+        texts = rule if isinstance(rule, dict) else {"rule": None}
+        if (
+            any(not isinstance(value, str | bool) for value in texts.values())
+            or "rule" not in texts
+        ):
+            yield errors.wrong_type(f"{path}.x-kubernetes-validations", "array", "must hold rules")
+        reason = texts.get("reason", "FieldValueInvalid")
+        if reason not in _RULE_REASONS:
+            at = f"{path}.x-kubernetes-validations.reason"
+            yield errors.not_supported(at, reason, _RULE_REASONS)
+    for junctor in _JUNCTORS:
+        for index, member in enumerate(_listed(schema, junctor)):
+            yield from _shape_errors(member, f"{path}.{junctor}[{index}]")
+    properties = schema.get("properties")
+    for name, child in properties.items() if isinstance(properties, dict) else ():
+        yield from _shape_errors(child, f"{path}.properties[{name}]")
+    for name in ("items", "not", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            yield from _shape_errors(schema[name], f"{path}.{name}")
+
+
+def _listed(schema: Document, name: str) -> list[Any]:
+    found = schema.get(name)
+    return found if isinstance(found, list) else []
+
+
 def _schema_errors(version: Document, path: str) -> Iterator[FieldError]:
     schema = version.get("schema", {}).get("openAPIV3Schema")
     if schema is None:
         yield errors.required(path, "schemas are required")
+        return
+    unreadable = list(_shape_errors(schema, path))
+    if unreadable:
+        yield from unreadable
         return
     if schema.get("type") != "object":
         yield errors.invalid_value(

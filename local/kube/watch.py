@@ -169,10 +169,11 @@ class WatchHub:
     def _forget(self, watch: Watch) -> None:
         self._watches.pop(id(watch), None)
 
-    def cut(self) -> None:
-        """End them all."""
+    def cut(self, resource: str = "") -> None:
+        """End them all, or all of one resource."""
         for watch in tuple(self._watches.values()):
-            watch.end()
+            if resource in ("", watch.request.resource):
+                watch.end()
 
     def __len__(self) -> int:
         return len(self._watches)

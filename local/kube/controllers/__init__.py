@@ -9,6 +9,7 @@ from local.kube.authorization import Authorizer
 from local.kube.certificates import CertificateAuthority
 from local.kube.controllers.csr import CsrController
 from local.kube.controllers.daemonsets import DaemonSetController
+from local.kube.controllers.definitions import DefinitionController
 from local.kube.controllers.garbage import GarbageCollector
 from local.kube.controllers.namespaces import NamespaceController
 from local.kube.controllers.nodes import NodeLifecycleController
@@ -42,4 +43,5 @@ def start_controllers(
             resources, clock, delay_s, dials.node_grace_s, dials.node_startup_grace_s
         ),
         DaemonSetController(resources, clock, delay_s),
+        DefinitionController(resources, clock, delay_s),
     )

@@ -1,0 +1,45 @@
+"""CustomResourceDefinitions that are being deleted: their objects go first."""
+
+from __future__ import annotations
+
+from local.clock import Clock
+from local.kube.controllers.queue import Cluster, WorkQueue
+from local.kube.crds import CLEANUP_FINALIZER, CRD_RESOURCE
+from local.kube.kinds import Document
+from local.kube.resources import Resources
+from local.kube.store import Change
+from local.kube.users import controller
+
+
+class DefinitionController:
+    """The customresourcedefinition finalizer."""
+
+    def __init__(self, resources: Resources, clock: Clock, delay_s: float) -> None:
+        self._cluster = Cluster(resources, controller("crd-finalizer"))
+        self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
+        resources.store.listen(self._follow)
+
+    def resync(self) -> None:
+        """Look at every definition."""
+        for record in self._cluster.store.records(CRD_RESOURCE):
+            self._queue.add(record.key[1])
+
+    def _follow(self, change: Change) -> None:
+        if change.resource == CRD_RESOURCE:
+            self._queue.add(change.record.key[1])
+        elif change.type == "DELETED":
+            self._queue.add(change.resource)
+
+    def _reconcile(self, resource: str) -> None:
+        definition = self._cluster.find(CRD_RESOURCE, ("", resource))
+        if definition is None or "deletionTimestamp" not in definition.metadata:
+            return
+        for record in self._cluster.store.records(resource):
+            self._cluster.delete(resource, record.key)
+        if not self._cluster.store.records(resource):
+            self._cluster.modify(CRD_RESOURCE, definition.key, _release)
+
+
+def _release(document: Document) -> None:
+    meta = document["metadata"]
+    meta["finalizers"] = [one for one in meta.get("finalizers", ()) if one != CLEANUP_FINALIZER]
