@@ -8,8 +8,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from shared.logs import make_logger
 from shared.runtime import get_runtime
-from shared.step import handle
+from shared.settings import SettingsError
+from shared.step import ACKNOWLEDGED, TRY_AGAIN, handle
 
 if TYPE_CHECKING:
     import flask
@@ -42,5 +44,12 @@ def sweep(request: flask.Request) -> tuple[str, int]:
 
 def _serve(step: str, request: flask.Request) -> tuple[str, int]:
     run = import_module(f"functions.{step}").run
-    answer = handle(step, run, request.get_data(), get_runtime())
-    return ("" if answer.http == 204 else f"{answer.outcome}: {answer.note}\n"), answer.http
+    try:
+        runtime = get_runtime()
+    except SettingsError as error:
+        make_logger().error(f"{step}: CannotStart", step=step, note=str(error))
+        return f"CannotStart: {error}\n", TRY_AGAIN
+    answer = handle(step, run, request.get_data(), runtime)
+    return (
+        "" if answer.http == ACKNOWLEDGED else f"{answer.outcome}: {answer.note}\n"
+    ), answer.http

@@ -55,7 +55,7 @@ class Seen:
     group: NodeGroup
     status: Status
     occasion: Occasion
-    projects: frozenset[str]
+    settings: Settings
     has_foreign_children: bool = False
     found: Mapping[str, Found | None] = field(default_factory=dict)
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Seen:
 def look(work: Work, settings: Settings) -> Seen:
     """Read what the decision needs, and no more: what stands is not asked for again."""
     group, known = work.group, work.status
-    seen = Seen(group, known, work.occasion, settings.projects)
+    seen = Seen(group, known, work.occasion, settings)
     if group.deleting is not None or group.carries_foreign_finalizer:
         return seen
     if not group.has_finalizer and _has_foreign_children(work):
@@ -191,8 +191,8 @@ def _refusals(seen: Seen) -> list[str]:
     """What is wrong with the spec, in words that name the field."""
     refusals = [str(problem) for problem in seen.group.problems]
     spec = seen.group.spec
-    if spec is not None and spec.project not in seen.projects:
-        served = ", ".join(sorted(seen.projects))
+    if spec is not None and not seen.settings.serves(seen.group):
+        served = ", ".join(sorted(seen.settings.projects))
         refusals.append(
             f"spec.project: {spec.project} is not served by this installation; it serves {served}"
         )

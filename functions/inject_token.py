@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from shared.bootstrap import Token, ca_hash, find_token, join_metadata, new_token
+from shared.bootstrap import TOKEN_LIFE, Token, ca_hash, find_token, join_metadata, new_token
 from shared.errors import REASONS, CallError, Reason
 from shared.gce import Instance
 from shared.names import TOKEN_KEY
@@ -42,7 +42,6 @@ MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""
 UNUSED_AFTER = timedelta(minutes=2)
 """A token this old whose VM has not joined may lack its Secret (we may have died in between)."""
-LIFE = timedelta(hours=1)
 CAN_JOIN = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
 
 
@@ -88,13 +87,14 @@ class Seen:
     vms: tuple[Vm, ...] = ()
     fresh: Mapping[str, Token] = field(default_factory=dict)
     ca_hash: str = ""
+    is_served: bool = True
 
 
-def look(work: Work, _settings: Settings) -> Seen:
+def look(work: Work, settings: Settings) -> Seen:
     """Read the VMs and the Nodes of their names."""
     group = work.group
-    seen = Seen(group, work.status, work.occasion)
-    if _is_not_to_join(group):
+    seen = Seen(group, work.status, work.occasion, is_served=settings.serves(group))
+    if _is_not_to_join(group) or not seen.is_served:
         return seen
     if not work.occasion.vms:
         return Seen(group, work.status, work.occasion, tuple(_all_vms(work)))
@@ -104,7 +104,7 @@ def look(work: Work, _settings: Settings) -> Seen:
         work.status,
         work.occasion,
         vms,
-        fresh={vm.instance.name: new_token(work.random_bytes, work.now, LIFE) for vm in vms},
+        fresh={vm.instance.name: new_token(work.random_bytes, work.now) for vm in vms},
         ca_hash=_get_ca_hash(work) if vms else "",
     )
 
@@ -113,6 +113,8 @@ def decide(seen: Seen, now: datetime) -> Plan:
     """What is to be done for the VMs that were seen."""
     if seen.group.deleting is not None:
         return Plan("Deleting")
+    if not seen.is_served:
+        return Plan("NotServed")
     if _is_not_to_join(seen.group):
         return Plan("NoBootstrap", (WriteStatus(_not_needed),))
     if not seen.occasion.vms:
@@ -217,7 +219,7 @@ def _needs_something(vm: Vm, now: datetime) -> bool:
         return False
     if vm.token is None or vm.token.expires - now < MIN_LEFT or vm.node_is_stale:
         return True
-    return now - (vm.token.expires - LIFE) >= UNUSED_AFTER
+    return now - (vm.token.expires - TOKEN_LIFE) >= UNUSED_AFTER
 
 
 def _say(seen: Seen, now: datetime) -> Derive:

@@ -85,6 +85,8 @@ class Seen:
     instances: Mapping[str, Instance | None] = field(default_factory=dict)
     is_complete: bool = False
     slice: InstanceGroup | None = None
+    is_ours: bool = True
+    """Owned, served and not being deleted: else there is nothing to count."""
 
     @property
     def chips(self) -> int:
@@ -120,8 +122,8 @@ def look(work: Work, settings: Settings) -> Seen:
     """Read the group's Nodes, the VMs that the occasion concerns, and at the end the MIG."""
     group = work.group
     seen = Seen(group, work.status, work.occasion, settings.join_timeout)
-    if group.deleting is not None or group.spec is None or not group.is_owned:
-        return seen
+    if group.deleting is not None or not group.is_owned or not settings.serves(group):
+        return replace(seen, is_ours=False)
     nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
     instances = _instances(work, nodes)
     for name in _unlisted(work, nodes, instances):
@@ -141,8 +143,8 @@ def look(work: Work, settings: Settings) -> Seen:
 def decide(seen: Seen, now: datetime) -> Plan:
     """What is to be done about the Nodes, and what they make of the slice."""
     group = seen.group
-    if group.deleting is not None or group.spec is None or not group.is_owned:
-        return Plan("Deleting" if group.deleting else "NotYetOurs")
+    if not seen.is_ours:
+        return Plan("Deleting" if group.deleting else "NotOurs")
     actions = list(_node_actions(seen))
     if actions or not _is_said_already(seen, now):
         actions.append(WriteStatus(_say(seen)))

@@ -246,7 +246,8 @@ class Connection:
             load_kube_config(self._kubeconfig, client_configuration=configuration)
         except (ConfigException, OSError, ValueError) as error:
             raise KubeconfigError(
-                f"KUBECONFIG={self._kubeconfig!r} cannot be used: {error}. It must name a file in "
+                f"KUBECONFIG={self._kubeconfig!r} cannot be used: {str(error).rstrip('.')}. "
+                "It must name a file in "
                 "kubeconfig form with a current context."
             ) from error
         configuration.retries = Retry(total=None, connect=1, read=0, redirect=0, status=0, other=0)

@@ -199,7 +199,7 @@ def _occasion(
     document: dict[str, Any], message_id: str, published: datetime | None
 ) -> tuple[Occasion | None, str]:
     if "protoPayload" in document or "logName" in document:
-        return _read_log_entry(document)
+        return _read_log_entry(document, message_id)
     return _read_message(document, message_id, published), ""
 
 
@@ -298,22 +298,22 @@ def find_step(event: LogEvent) -> str | None:
     return _WAKES.get(event.method)
 
 
-def _read_log_entry(entry: dict[str, Any]) -> tuple[Occasion | None, str]:
-    payload = entry.get("protoPayload") or {}
-    operation = entry.get("operation") or {}
-    method = _VERSION_PREFIX.sub("", payload.get("methodName") or "")
+def _read_log_entry(entry: dict[str, Any], message_id: str) -> tuple[Occasion | None, str]:
+    payload = _part(entry, "protoPayload", message_id)
+    operation = _part(entry, "operation", message_id)
+    method = _VERSION_PREFIX.sub("", str(payload.get("methodName") or ""))
     if payload.get("serviceName") != "compute.googleapis.com":
         return None, f"an entry of {payload.get('serviceName') or 'no service'}"
     if not operation.get("last"):
         return None, f"{method}: not the end of an operation"
-    path = _PATH.match(payload.get("resourceName") or "")
+    path = _PATH.match(str(payload.get("resourceName") or ""))
     if path is None:
         return None, f"{method}: no resource that has steps"
-    status = payload.get("status") or {}
-    labels = (entry.get("resource") or {}).get("labels") or {}
+    status = _part(payload, "status", message_id)
+    labels = _part(_part(entry, "resource", message_id), "labels", message_id)
     event = LogEvent(
         method=method,
-        project=labels.get("project_id") or path["project"],
+        project=str(labels.get("project_id") or path["project"]),
         location=path["location"] or "",
         name=path["name"],
         has_failed=bool(status.get("code")),
@@ -321,3 +321,13 @@ def _read_log_entry(entry: dict[str, Any]) -> tuple[Occasion | None, str]:
     )
     at = _find_time(entry.get("timestamp")) or _EPOCH
     return Occasion(method, at, event=event), ""
+
+
+def _part(holder: dict[str, Any], name: str, message_id: str) -> dict[str, Any]:
+    """An object inside an entry; absent reads as empty."""
+    part = holder.get(name) or {}
+    if not isinstance(part, dict):
+        raise PoisonError(
+            f"message {message_id}: {name!r} is {type(part).__name__}; in a LogEntry it is an object"
+        )
+    return part

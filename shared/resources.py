@@ -157,6 +157,8 @@ def _metadata_items(group: NodeGroup, config: InstanceConfig) -> list[dict[str, 
         metadata.get(KUBE_LABELS_KEY, ""), kube_labels(group, machine)
     )
     if spec.bootstrap is not None:
+        # The startup script says in a guest attribute what it waits for, or why it gave up.
+        metadata.setdefault("enable-guest-attributes", "TRUE")
         metadata[STARTUP_SCRIPT_KEY] = render_startup_script(
             version=spec.bootstrap.version,
             project=spec.project,

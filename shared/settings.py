@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from shared.node_group import NodeGroup
+
 
 class SettingsError(Exception):
     """A variable of the environment is missing or wrong; the message says what would be right."""
@@ -26,6 +28,10 @@ class Settings:
     """Another address of Compute Engine's API; empty for Google's."""
     join_timeout: timedelta
     """How long a started VM may take to join before it is called late."""
+
+    def serves(self, group: NodeGroup) -> bool:
+        """Whether the group asks for TPUs in a project of this installation."""
+        return group.spec is not None and group.spec.project in self.projects
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:

@@ -16,13 +16,16 @@ from shared.node_group import NodeGroup
 from shared.occasions import Cause, Message, Occasion
 from shared.plan import Action, Insert, Plan, Send, TakeOwnership, WriteStatus
 from shared.resources import Found
+from shared.settings import Settings
 from shared.status import GROUP, POLICY, TEMPLATE, Condition, Resource, State, Status, Type
 from tests.unit.builders import NOW, RESOURCE, group
 
 URI = "projects/my-gcp-project/x/" + RESOURCE
 SYNC = Occasion("Sync", NOW, message=Message("default", "my-slice", "", Cause.SYNC, NOW))
 ADDED = Occasion("Added", NOW, message=Message("default", "my-slice", "", Cause.ADDED, NOW))
-PROJECTS = frozenset({"my-gcp-project"})
+SETTINGS = Settings(
+    "my-gcp-project", "t-", frozenset({"my-gcp-project"}), "", "", timedelta(minutes=15)
+)
 EARLIER = NOW - timedelta(minutes=10)
 JUST_NOW = NOW - timedelta(seconds=2)
 
@@ -80,7 +83,7 @@ def seen(
     occasion: Occasion = ADDED,
     **rest: Any,
 ) -> Seen:
-    return Seen(about or group(), known or Status(), occasion, PROJECTS, **rest)
+    return Seen(about or group(), known or Status(), occasion, SETTINGS, **rest)
 
 
 def inserts(plan: Plan) -> list[str]:

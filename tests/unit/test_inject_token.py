@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from functions.inject_token import LIFE, Seen, Vm, decide
-from shared.bootstrap import Token, join_metadata
+from functions.inject_token import Seen, Vm, decide
+from shared.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.errors import Reason
 from shared.gce import Instance
 from shared.node_group import NodeGroup
@@ -20,7 +20,7 @@ from tests.unit.builders import NOW, RESOURCE, group
 VM = f"{RESOURCE}-ab12"
 BOOTED = NOW - timedelta(minutes=1)
 CREATED_BY = f"projects/1/zones/us-central1-c/instanceGroupManagers/{RESOURCE}"
-NEW = Token("newnew", "n" * 16, NOW + LIFE)
+NEW = Token("newnew", "n" * 16, NOW + TOKEN_LIFE)
 OLD = Token("oldold", "o" * 16, NOW + timedelta(minutes=30))
 NAMED = Occasion(
     "x", NOW, Message("default", "my-slice", "", Cause.VMS_NEED_TOKENS, NOW, vms=(VM,))
@@ -134,8 +134,8 @@ def test_a_sync_hands_vms_to_the_own_inbox_in_batches_of_twenty() -> None:
     assert isinstance(plan.actions[-1], WriteStatus)
 
 
-UNUSED = Token("oldold", "o" * 16, NOW + LIFE - timedelta(minutes=3))
-FRESH = Token("oldold", "o" * 16, NOW + LIFE - timedelta(seconds=30))
+UNUSED = Token("oldold", "o" * 16, NOW + TOKEN_LIFE - timedelta(minutes=3))
+FRESH = Token("oldold", "o" * 16, NOW + TOKEN_LIFE - timedelta(seconds=30))
 
 
 @pytest.mark.parametrize(
