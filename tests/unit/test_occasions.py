@@ -1,0 +1,358 @@
+"""What wakes a step: push envelopes with messages of ours and entries of the audit log."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.gce import Instance
+from shared.node_group import NodeGroup
+from shared.occasions import (
+    MAX_NAMES,
+    Cause,
+    Delivery,
+    Message,
+    Occasion,
+    PoisonError,
+    decode,
+    find_step,
+)
+from shared.step import Invocation, find_target
+from tests.unit.builders import CLUSTER, DATA, NAME, NOW, RESOURCE, UID, group, raw_group
+
+MESSAGE = Message("default", NAME, UID, Cause.NODES_CHANGED, NOW, nodes=("n",), vms=("v",))
+
+
+def push(data: bytes, **envelope: Any) -> bytes:
+    """A push request's body around a message's data."""
+    message = {"data": base64.b64encode(data).decode(), "messageId": "17"}
+    return json.dumps({"message": message, "subscription": "s", **envelope}).encode()
+
+
+def said(**change: Any) -> bytes:
+    """A push of a message of ours with other fields; ``None`` takes one away."""
+    document = {**json.loads(MESSAGE.encode()), **change}
+    return push(json.dumps({key: it for key, it in document.items() if it is not None}).encode())
+
+
+def read(body: bytes) -> Occasion:
+    occasion = decode(body).occasion
+    assert occasion is not None
+    return occasion
+
+
+# Messages of ours
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_a_message_is_read_as_it_was_written(cause: Cause) -> None:
+    message = replace(MESSAGE, cause=cause)
+    occasion = read(push(message.encode()))
+    assert (occasion.message, occasion.cause, occasion.at) == (message, cause, NOW)
+    assert (occasion.nodes, occasion.vms) == (("n",), ("v",))
+    assert occasion.is_sync == (cause is Cause.SYNC)
+
+
+names = st.text(min_size=1).filter(lambda name: "/" not in name)
+
+
+@given(
+    message=st.builds(
+        Message,
+        namespace=names,
+        name=names,
+        uid=st.text(),
+        cause=st.sampled_from(Cause),
+        at=st.datetimes(timezones=st.just(UTC)),
+        nodes=st.lists(st.text(), max_size=3).map(tuple),
+        vms=st.lists(st.text(), max_size=3).map(tuple),
+    )
+)
+def test_whatever_a_message_holds_it_is_read_as_it_was_written(message: Message) -> None:
+    assert read(push(message.encode())).message == message
+
+
+def test_a_message_without_names_does_not_mention_them() -> None:
+    document = json.loads(replace(MESSAGE, nodes=(), vms=()).encode())
+    assert document == {
+        "version": 1,
+        "kind": "TPUNodeGroup",
+        "namespace": "default",
+        "name": NAME,
+        "uid": UID,
+        "cause": "NodesChanged",
+        "at": "2026-11-20T10:00:00Z",
+    }
+
+
+def test_attributes_are_for_people_to_filter_by() -> None:
+    assert MESSAGE.attributes("my-cluster") == {"cluster": "my-cluster", "cause": "NodesChanged"}
+
+
+def test_fields_that_are_not_known_are_passed_over() -> None:
+    assert read(said(added_in_another_release=[1, 2])).message == MESSAGE
+
+
+def test_a_cause_that_is_not_known_is_an_occasion_all_the_same() -> None:
+    occasion = read(said(cause="FullMoon"))
+    assert occasion.cause == "FullMoon"
+    assert occasion.message == replace(MESSAGE, cause=Cause.FORWARDED)
+
+
+def test_a_message_without_uid_means_the_group_of_that_name() -> None:
+    assert read(said(uid=None)).message == replace(MESSAGE, uid="")
+
+
+def test_a_message_without_time_is_as_old_as_its_publication() -> None:
+    body = json.loads(said(at=None))
+    body["message"]["publishTime"] = "2026-11-20T11:00:00.123Z"
+    assert read(json.dumps(body).encode()).at == datetime(
+        2026, 11, 20, 11, 0, 0, 123000, tzinfo=UTC
+    )
+
+
+def test_what_the_scheduler_publishes_is_a_sweep() -> None:
+    occasion = read(push(b'{"version": 1, "kind": "Sweep"}'))
+    assert (occasion.cause, occasion.message, occasion.event) == ("Sweep", None, None)
+
+
+# Envelopes
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"messageId": "17", "publishTime": "2026-11-20T10:00:01Z"},
+        {"message_id": "17", "publish_time": "2026-11-20T10:00:01Z"},
+        {"messageId": "17", "message_id": "17", "publishTime": "2026-11-20T11:00:01+01:00"},
+    ],
+    ids=["camelCase", "snake_case", "both, another offset"],
+)
+def test_an_envelope_comes_in_two_spellings(message: dict[str, str]) -> None:
+    data = base64.b64encode(MESSAGE.encode()).decode()
+    body = json.dumps({"message": {**message, "data": data}, "deliveryAttempt": 3}).encode()
+    assert decode(body) == Delivery(
+        "17", 3, datetime(2026, 11, 20, 10, 0, 1, tzinfo=UTC), read(body)
+    )
+
+
+@pytest.mark.parametrize("envelope", [{}, {"deliveryAttempt": None}, {"deliveryAttempt": "2"}])
+def test_an_attempt_that_is_not_told_is_none(envelope: dict[str, Any]) -> None:
+    assert decode(push(MESSAGE.encode(), **envelope)).attempt == 0
+
+
+@pytest.mark.parametrize("time", ["", "yesterday", 17, None])
+def test_a_time_of_publication_that_cannot_be_read_is_not_known(time: Any) -> None:
+    body = json.loads(push(MESSAGE.encode()))
+    body["message"]["publishTime"] = time
+    assert decode(json.dumps(body).encode()).published is None
+
+
+# Poison
+
+TOO_MANY = ["n"] * (MAX_NAMES + 1)
+POISON: dict[str, tuple[bytes, str]] = {
+    "no JSON": (
+        b"x",
+        "the push request is no JSON: Expecting value: line 1 column 1 (char 0); "
+        "it must be a JSON object",
+    ),
+    "no object": (b"[]", "the push request is list; it must be a JSON object"),
+    "no envelope": (
+        MESSAGE.encode(),
+        "the push request has no 'message'; it must be a Pub/Sub push envelope",
+    ),
+    "an envelope of text": (
+        b'{"message": "x"}',
+        "the push request has no 'message'; it must be a Pub/Sub push envelope",
+    ),
+    "data that is no base64": (
+        b'{"message": {"messageId": "17", "data": "!"}}',
+        "message 17: 'data' is no base64: Only base64 data is allowed",
+    ),
+    "no data": (
+        b'{"message": {"messageId": "17"}}',
+        "message 17 is no JSON: Expecting value: line 1 column 1 (char 0); "
+        "it must be a JSON object",
+    ),
+    "no id": (
+        b'{"message": {}}',
+        "message unknown is no JSON: Expecting value: line 1 column 1 (char 0); "
+        "it must be a JSON object",
+    ),
+    "data that is a list": (push(b"[]"), "message 17 is list; it must be a JSON object"),
+    "no version": (said(version=None), "message 17: version None is not known; it must be 1"),
+    "another version": (said(version=2), "message 17: version 2 is not known; it must be 1"),
+    "another kind": (
+        said(kind="Pod"),
+        "message 17: kind 'Pod' is not known; it must be TPUNodeGroup or Sweep",
+    ),
+    "no time at all": (said(at=None), "message 17: 'at' must be an RFC 3339 time"),
+    "a time that is none": (said(at="now"), "message 17: 'at' must be an RFC 3339 time"),
+    "no namespace": (
+        said(namespace=None),
+        "message 17: 'namespace' must be a name, not None",
+    ),
+    "an empty name": (said(name=""), "message 17: 'name' must be a name, not ''"),
+    "a name that is a path": (said(name="a/b"), "message 17: 'name' must be a name, not 'a/b'"),
+    "a name that is a number": (said(name=7), "message 17: 'name' must be a name, not 7"),
+    "nodes that are text": (
+        said(nodes="n"),
+        "message 17: 'nodes' must be a list of at most 100 names",
+    ),
+    "nodes that are numbers": (
+        said(nodes=[1]),
+        "message 17: 'nodes' must be a list of at most 100 names",
+    ),
+    "too many VMs": (said(vms=TOO_MANY), "message 17: 'vms' must be a list of at most 100 names"),
+}
+
+
+@pytest.mark.parametrize("case", POISON.values(), ids=POISON)
+def test_what_can_never_be_understood_is_named_with_what_would_be_right(
+    case: tuple[bytes, str],
+) -> None:
+    body, text = case
+    with pytest.raises(PoisonError) as caught:
+        decode(body)
+    assert str(caught.value) == text
+
+
+@given(body=st.binary(max_size=40))
+def test_bytes_of_any_kind_are_poison_and_nothing_worse(body: bytes) -> None:
+    for whole in (body, push(body)):
+        with pytest.raises(PoisonError):
+            decode(whole)
+
+
+# Entries of the audit log
+
+ENTRIES: dict[str, Any] = {
+    row["name"]: row
+    for row in map(json.loads, (DATA / "audit-log-entries.jsonl").read_text().splitlines())
+}
+ONLY_THE_TRUTH_TELLS = {
+    "other-project-mig": (
+        "create_resources",
+        "it has our very name: that the project is another's is in the group's spec",
+    ),
+    "other-zone-same-name": (
+        "inject_token",
+        "it has our very name: that the zone is another is in the group's spec",
+    ),
+    "same-prefix-hand-made-vm": (
+        "inject_token",
+        "name and place are ours: that no group made the VM is in its metadata",
+    ),
+}
+"""Entries that concern nobody and still wake a step, by which, and why the entry cannot tell."""
+THEIR_NAME, THEIR_PROJECT = "tng-default-my-slice-1a2b3c4d", "my-project"
+
+
+def ours(name: str) -> bytes:
+    """An entry of the file as it would be about the group of these tests."""
+    text = json.dumps(ENTRIES[name]["entry"])
+    for their, our in ((THEIR_NAME, RESOURCE), (THEIR_PROJECT, "my-gcp-project")):
+        text = text.replace(their, our)
+    return push(text.encode())
+
+
+def step_of(delivery: Delivery) -> str | None:
+    if delivery.occasion is None:
+        return None
+    assert delivery.occasion.event is not None
+    return find_step(delivery.occasion.event)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_entry_wakes_the_step_that_it_concerns(name: str) -> None:
+    expected, _ = ONLY_THE_TRUTH_TELLS.get(name, (ENTRIES[name]["wakes"], ""))
+    assert (step_of(decode(ours(name))) or "none") == expected
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_entry_that_wakes_nobody_says_why_or_names_what_is_not_ours(name: str) -> None:
+    delivery = decode(ours(name))
+    assert (delivery.occasion is None) == bool(delivery.note)
+
+
+class Cluster:
+    """A cluster with one group in it, which bears its label."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self._raw = raw
+
+    def get_cluster_id(self) -> str:
+        return CLUSTER
+
+    def list_groups_named(self, _name: str) -> list[Mapping[str, Any]]:
+        return [self._raw]
+
+
+def target(body: bytes, raw: Mapping[str, Any] | None = None) -> tuple[NodeGroup | None, str]:
+    """The group that a body means, in a cluster with one."""
+    invocation = SimpleNamespace(cluster=Cluster(raw or raw_group()), occasion=read(body), facts={})
+    return find_target(cast("Invocation", invocation))
+
+
+WAKING = [name for name in ENTRIES if ENTRIES[name]["wakes"] != "none"]
+
+
+@pytest.mark.parametrize("name", WAKING)
+def test_an_entry_leads_to_its_group(name: str) -> None:
+    found, _ = target(ours(name))
+    assert found is not None
+    assert found.key == "default/my-slice"
+
+
+@pytest.mark.parametrize("name", ["other-project-mig", "other-zone-same-name"])
+def test_an_entry_of_another_place_leads_to_nobody(name: str) -> None:
+    assert target(ours(name)) == (None, "NotOurs")
+
+
+def test_a_vm_that_no_group_has_made_is_not_the_groups() -> None:
+    found, _ = target(ours("same-prefix-hand-made-vm"))
+    assert found is not None
+    vm = read(ours("same-prefix-hand-made-vm")).vms[0]
+    by_hand = Instance(vm, "1", "RUNNING", NOW, NOW, "", "f")
+    assert not by_hand.is_member_of("us-central1-c", RESOURCE)
+
+
+def test_a_label_that_a_user_wrote_on_another_group_leads_nowhere() -> None:
+    impostor = raw_group(uid="another-uid")
+    assert target(ours("mig-insert-last"), impostor) == (None, "NotOurs")
+
+
+def test_an_entry_about_a_group_whose_spec_cannot_be_read_leads_nowhere() -> None:
+    assert group(change={"nodeLocation": None}).spec is None
+    unread = raw_group(change={"nodeLocation": None})
+    assert target(ours("mig-insert-last"), unread) == (None, "NotOurs")
+
+
+def test_a_failed_insert_of_a_vm_goes_to_who_reads_failures() -> None:
+    failed = json.loads(json.dumps(ENTRIES["vm-insert-by-group-last"]["entry"]))
+    failed["protoPayload"]["status"] = {"code": 8, "message": "ZONE_RESOURCE_POOL_EXHAUSTED"}
+    delivery = decode(push(json.dumps(failed).encode()))
+    assert step_of(delivery) == "create_resources"
+    assert delivery.occasion is not None
+    assert delivery.occasion.event is not None
+    assert delivery.occasion.event.words == "ZONE_RESOURCE_POOL_EXHAUSTED"
+
+
+def test_the_vm_of_an_entry_is_the_one_to_look_at() -> None:
+    occasion = read(ours("vm-insert-by-group-last"))
+    assert [vm.rsplit("-", 1)[0] for vm in occasion.vms] == [RESOURCE]
+    assert not occasion.is_sync
+
+
+def test_an_entry_about_the_group_names_no_vm() -> None:
+    assert read(ours("mig-insert-last")).vms == ()

@@ -1,0 +1,182 @@
+"""Generations, machine types and shapes: what fits what, and what a refusal says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.topology import (
+    CHIP_BOUNDS,
+    GENERATIONS,
+    Machine,
+    chips_of,
+    find_count_problem,
+    find_machine,
+    find_shape_problem,
+    find_unknown_shape_problem,
+)
+from tests.unit.builders import DATA
+from tests.unit.specs import shapes
+
+DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "topology.yaml").read_text())
+FAMILY = {"v6e": "ct6e", "tpu7x": "tpu7x"}
+"""The generations that groups can be made of, and the family of their machine types."""
+
+
+def machine(machine_type: str) -> Machine:
+    found = find_machine(machine_type)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("machine_type, topology, hosts", list(shapes()))
+def test_a_documented_shape_is_made_of_so_many_vms(
+    machine_type: str, topology: str, hosts: int
+) -> None:
+    mode = "INDIVIDUAL" if hosts == 1 else "BULK"
+    made_of = machine(machine_type)
+    assert find_shape_problem(topology, made_of) is None
+    assert find_unknown_shape_problem(topology) is None
+    assert find_count_problem(topology, made_of, hosts, mode) is None
+    if hosts > 1:
+        assert find_count_problem(topology, made_of, hosts + 1, mode) is not None
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_a_generation_is_what_the_table_says(name: str) -> None:
+    row, ours = DOCUMENT["generations"][name], GENERATIONS[FAMILY[name]]
+    assert ours.accelerator == row["gke_label"] == row["operator_label"]["always"]
+    assert ours.dimensions == row["dimensions"]
+    chips = {machine_type: machine(machine_type).chips for machine_type in row["machine_types"]}
+    assert chips == {name: entry["chips"] for name, entry in row["machine_types"].items()}
+
+
+def test_a_hosts_chips_lie_as_the_device_plugin_says() -> None:
+    documented = DOCUMENT["rules"]["chips_per_host_bounds"]
+    assert {
+        chips: ",".join(map(str, bounds)) for chips, bounds in CHIP_BOUNDS.items()
+    } == documented
+
+
+@pytest.mark.parametrize(
+    "machine_type, family, chips",
+    [
+        ("tpu7x-standard-1t", "tpu7x", 1),
+        ("ct6e-standard-8t", "ct6e", 8),
+        ("tpu7-standard-4t", "tpu7", 4),
+        ("tpu7x-standard-4t-tpu", "tpu7x", 4),
+        ("zones/us-central1-a/machineTypes/tpu7x-standard-4t", "tpu7x", 4),
+        (
+            "https://www.googleapis.com/compute/v1/projects/p/zones/us-central1-a/machineTypes/"
+            "ct6e-standard-4t",
+            "ct6e",
+            4,
+        ),
+    ],
+)
+def test_a_machine_type_tells_generation_and_chips(
+    machine_type: str, family: str, chips: int
+) -> None:
+    found = machine(machine_type)
+    assert (found.generation.family, found.chips) == (family, chips)
+    assert found.machine_type == machine_type.rsplit("/", 1)[-1]
+
+
+@pytest.mark.parametrize(
+    "machine_type",
+    [
+        "ct5lp-hightpu-4t",
+        "ct5p-hightpu-4t",
+        "ct4p-hightpu-4t",
+        "n1-standard-1",
+        "tpu7x-standard-16t",
+        "tpu7x-standard-3t",
+        "tpu7x-standard",
+        "tpu7x-4t",
+        "tpu7x-standard-4t\n",
+        "",
+    ],
+)
+def test_another_machine_type_is_none_of_ours(machine_type: str) -> None:
+    assert find_machine(machine_type) is None
+
+
+MISFITS = {
+    "a v6e slice in three dimensions": (
+        "2x2x4",
+        "ct6e-standard-4t",
+        "ct6e slices have 2 dimensions, as in 4x4; 2x2x4 has 3",
+    ),
+    "a v7 slice in two dimensions": (
+        "4x4",
+        "tpu7x-standard-4t",
+        "tpu7x slices have 3 dimensions, as in 2x2x2; 4x4 has 2",
+    ),
+    "a shape that v6e has not": (
+        "4x2",
+        "ct6e-standard-4t",
+        "4x2 is no shape of ct6e; there are 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16",
+    ),
+    "a shape that v7 has not": (
+        "2x2x3",
+        "tpu7-standard-4t",
+        "2x2x3 is no shape of tpu7; there are 1x1x1, 2x2x1, 2x2x2, 2x2x4, 2x4x4 and AxBxC of "
+        "multiples of 4 with A<=B<=C, as 4x4x8",
+    ),
+    "a slice smaller than a VM": (
+        "1x1",
+        "ct6e-standard-4t",
+        "1x1 cannot be cut into hosts of 2x2 chips, as ct6e-standard-4t has them",
+    ),
+    "a slice that no number of VMs fills": (
+        "2x2x2",
+        "tpu7x-standard-8t",
+        "2x2x2 cannot be cut into hosts of 2x4x1 chips, as tpu7x-standard-8t has them",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISFITS.values(), ids=MISFITS)
+def test_a_misfit_is_told_with_what_there_is(case: tuple[str, str, str]) -> None:
+    topology, machine_type, said = case
+    assert find_shape_problem(topology, machine(machine_type)) == said
+
+
+@pytest.mark.parametrize("machine_type, hosts", [("ct6e-standard-8t", 1), ("ct6e-standard-4t", 2)])
+def test_a_topology_alone_does_not_tell_the_number_of_vms(machine_type: str, hosts: int) -> None:
+    assert chips_of("2x4") // machine(machine_type).chips == hosts
+    assert find_count_problem("2x4", machine(machine_type), hosts, "BULK") is None
+
+
+def test_a_bulk_group_of_the_wrong_size_is_told_the_right_one() -> None:
+    assert find_count_problem("4x4x4", machine("tpu7x-standard-4t"), 64, "BULK") == (
+        "4x4x4 has 64 chips, which are 16 nodes of tpu7x-standard-4t (4 chips each), not 64"
+    )
+
+
+def test_a_vm_of_an_individual_group_is_a_slice_of_its_own_whatever_their_number() -> None:
+    host = machine("tpu7x-standard-4t")
+    assert find_count_problem("2x2x1", host, 7, "INDIVIDUAL") is None
+    assert find_count_problem("2x2x2", host, 2, "INDIVIDUAL") == (
+        "a VM of an INDIVIDUAL group is a slice of its own: tpu7x-standard-4t has 4 chips, "
+        "2x2x2 has 8"
+    )
+
+
+@given(
+    cubes=st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)),
+    offset=st.integers(0, 3),
+)
+def test_beyond_the_small_ones_a_v7_shape_is_a_sorted_block_of_cubes_that_fit_a_pod(
+    cubes: tuple[int, int, int], offset: int
+) -> None:
+    a, b, c = (4 * number for number in cubes)
+    c += offset
+    fits = a <= b <= c and offset == 0 and a * b * c <= 9216
+    problem = find_shape_problem(f"{a}x{b}x{c}", machine("tpu7x-standard-4t"))
+    assert (problem is None) == fits
+    assert (find_unknown_shape_problem(f"{a}x{b}x{c}") is None) == fits
