@@ -141,7 +141,7 @@ def _merge_list(present: list[Any], patch: list[Any], schema: Schema | None) -> 
     return merged
 
 
-def _merge_item(merged: list[Any], item: Document, key: str, schema: Schema | None) -> None:
+def _merge_item(merged: list[Any], item: Any, key: str, schema: Schema | None) -> None:
     if not isinstance(item, dict) or key not in item:
         raise errors.bad_request(f"map: {item} does not contain declared merge key: {key}")
     at = next((i for i, one in enumerate(merged) if one.get(key) == item[key]), None)

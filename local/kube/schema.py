@@ -59,6 +59,13 @@ _UNCHECKED_RULES = FieldError(
     "correct the existing errors to complete validation",
 )
 
+_EMBEDDED: Mapping[str, Any] = {
+    "apiVersion": {"type": "string"},
+    "kind": {"type": "string"},
+    "metadata": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+}
+"""What an object within an object has, whatever its schema says."""
+
 Check = Callable[[Any, str], FieldError | None]
 Pairs = Iterator[tuple[Any, str, "Schema", Any]]
 
@@ -191,8 +198,10 @@ class Schema:
 
     def __init__(self, source: Mapping[str, Any]) -> None:
         self.source = source
+        implied = _EMBEDDED if source.get("x-kubernetes-embedded-resource") else {}
         self.properties: dict[str, Schema] = {
-            name: Schema(child) for name, child in source.get("properties", {}).items()
+            name: Schema(child)
+            for name, child in {**source.get("properties", {}), **implied}.items()
         }
         self.items: Schema | None = Schema(source["items"]) if "items" in source else None
         additional = source.get("additionalProperties")

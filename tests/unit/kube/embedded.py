@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
 from local.clock import VirtualClock
-from local.http import Request
+from local.http import Request, Stream
 from local.kube import Dials, KubeApi, User
 from tests.unit.kube.dialogue import JSON, USERS, Answer, fill
+
+
+class Listener:
+    """Somebody who watches."""
+
+    def __init__(self, stream: Stream, on_chunk: Callable[[bytes], None] | None = None) -> None:
+        self.chunks: list[bytes] = []
+        self.ended = False
+        self._subscription = stream.subscribe(on_chunk or self.chunks.append, self._end)
+
+    def _end(self) -> None:
+        self.ended = True
+
+    def hang_up(self) -> None:
+        self._subscription.cancel()
+
+    def events(self) -> list[Any]:
+        """All events so far."""
+        return [json.loads(line) for line in b"".join(self.chunks).splitlines()]
+
+    def seen(self) -> list[tuple[str, str]]:
+        """Types and names of the events so far."""
+        return [
+            (event["type"], event["object"].get("metadata", {}).get("name", ""))
+            for event in self.events()
+        ]
 
 
 class Embedded:
@@ -47,12 +73,25 @@ class Embedded:
         lowered = {name.lower(): value for name, value in response.headers.items()}
         if response.stream is None:
             return Answer(response.status, lowered, response.body)
-        chunks: list[bytes] = []
-        ended: list[bool] = []
-        response.stream.subscribe(chunks.append, lambda: ended.append(True))
-        self.clock.run_until(lambda: bool(ended), timeout_s=3600)
-        assert ended, "the watch should have ended by itself"
-        return Answer(response.status, lowered, b"".join(chunks))
+        listener = Listener(response.stream)
+        self.clock.run_until(lambda: listener.ended, timeout_s=3600)
+        assert listener.ended, "the watch should have ended by itself"
+        return Answer(response.status, lowered, b"".join(listener.chunks))
+
+    def watch(
+        self,
+        path: str,
+        query: str = "",
+        user: str = "admin",
+        accept: str = JSON,
+        on_chunk: Callable[[bytes], None] | None = None,
+    ) -> Listener:
+        """Watch a collection, from now on until it ends."""
+        headers = {"authorization": f"Bearer {user}", "accept": accept}
+        request = Request.of("GET", f"{path}?watch=true&{query}", headers=headers)
+        stream = self.api.handle(request).stream
+        assert stream is not None
+        return Listener(stream, on_chunk)
 
     def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         """The document that comes back; the request must succeed."""
