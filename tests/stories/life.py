@@ -1,0 +1,225 @@
+"""What stories share: to let a life go on, and to read of it what a person reads.
+
+All questions are asked as a person asks them: of the API server, of Compute Engine, of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from local import guests
+from local.kubeadm import Bearer, Identity
+from local.machine import Machine
+from local.world import LAZY_LEASE_S, PROJECT, Dials
+from tests.harness import Harness
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+NAME = "my-slice"
+ZONE = f"projects/{PROJECT}/zones/us-central1-c"
+REGION = f"projects/{PROJECT}/regions/us-central1"
+STEPS_ON_GCE = "user@example.com"
+"""Whom Compute Engine takes the steps for: here all have one identity."""
+AGENT_ON_GCE = "123456789012@cloudservices.gserviceaccount.com"
+"""Google's own, which makes the VMs of a managed instance group."""
+SPOT: Mapping[str, Any] = {"provisioningModel": "SPOT", "reservation": None}
+STANDARD: Mapping[str, Any] = {"provisioningModel": "STANDARD", "reservation": None}
+ONE_HOST: Mapping[str, Any] = {
+    "nodeCount": 1,
+    "topology": "2x2x1",
+    "targetSizePolicyMode": "INDIVIDUAL",
+}
+
+Say = Callable[[str], None]
+
+
+def guest_dials(**change: Any) -> Dials:
+    """A world whose VMs behave otherwise; kubelets renew their Leases seldom unless it is said."""
+    return Dials(guests=guests.Dials(**{"lease_s": LAZY_LEASE_S, **change}))
+
+
+def by_other_means(_: Machine) -> Identity:
+    """VMs whose image brings what makes them join."""
+    return Identity("https://10.128.0.2:6443", "", Bearer("admin"))
+
+
+JOINED_OTHERWISE = guest_dials(identity=by_other_means)
+
+
+def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR) -> None:
+    """Let time pass until something holds; it must come to it."""
+    assert harness.run_until(holds, timeout), why(harness)
+
+
+def until_ready(harness: Harness, name: str = NAME, timeout: timedelta = HOUR) -> None:
+    until(harness, lambda: harness.is_ready(name), timeout)
+
+
+def until_gone(harness: Harness, name: str = NAME, timeout: timedelta = HOUR) -> None:
+    until(harness, lambda: harness.group(name) is None, timeout)
+
+
+def until_reason(
+    harness: Harness, reason: str, name: str = NAME, timeout: timedelta = HOUR
+) -> None:
+    """Let time pass until ``kubectl get tng`` shows a reason."""
+    until(harness, lambda: harness.condition(name, "Ready").get("reason") == reason, timeout)
+
+
+def why(harness: Harness) -> str:
+    """What a person would look at."""
+    groups = harness.world.admin("GET", "/apis/tpu.google.com/v1alpha1/tpunodegroups")["items"]
+    told = [f"{group['metadata']['name']}: {group.get('status')}" for group in groups]
+    return "\n".join([*told, *map(str, harness.log.lines[-12:]), *harness.leftovers()])
+
+
+def ready_slice(harness: Harness, manifest: Mapping[str, Any]) -> None:
+    """Apply, wait until it is Ready, and for what is still on its way then."""
+    harness.apply(manifest)
+    until_ready(harness, manifest["metadata"]["name"])
+    harness.run_for(2 * MINUTE)
+
+
+def goes_without_trace(harness: Harness, name: str = NAME) -> None:
+    """Delete a group; it goes, and an hour later nothing of it is there."""
+    harness.delete(name)
+    until_gone(harness, name)
+    harness.run_for(HOUR)
+    assert harness.leftovers() == []
+
+
+def said(harness: Harness, kind: str = "Ready", name: str = NAME) -> tuple[str, str, str]:
+    """A condition's status, reason and message."""
+    condition = harness.condition(name, kind)
+    return (condition.get("status", ""), condition.get("reason", ""), condition.get("message", ""))
+
+
+def resource_name(harness: Harness, name: str = NAME) -> str:
+    """The name that a group's resources bear."""
+    group = harness.group(name)
+    assert group is not None
+    found: str = group["metadata"]["labels"]["tpu-functions.dev/resource-name"]
+    return found
+
+
+def pending(harness: Harness, name: str = NAME) -> dict[str, str]:
+    """The VMs that hold a slice up, each with its reason."""
+    group = harness.group(name)
+    assert group is not None
+    return {entry["name"]: entry["why"] for entry in group["status"].get("pending", [])}
+
+
+def summary(harness: Harness, name: str = NAME) -> dict[str, Any]:
+    """``status.nodeSummary``."""
+    group = harness.group(name)
+    assert group is not None
+    found: dict[str, Any] = group["status"]["nodeSummary"]
+    return found
+
+
+def entry(harness: Harness, kind: str, name: str = NAME) -> dict[str, Any]:
+    """``status.resources.<kind>``."""
+    group = harness.group(name)
+    assert group is not None
+    found: dict[str, Any] = group["status"]["resources"][kind]
+    return found
+
+
+def nodes(harness: Harness) -> dict[str, dict[str, Any]]:
+    """All Nodes by name."""
+    found = harness.world.admin("GET", "/api/v1/nodes")["items"]
+    return {node["metadata"]["name"]: node for node in found}
+
+
+def vms(harness: Harness) -> list[str]:
+    """The paths of all VMs."""
+    return [path for path in harness.world.gce.leftovers() if "/instances/" in path]
+
+
+def vm_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def of_kind(harness: Harness, collection: str) -> list[str]:
+    """The paths of all resources of a collection on Compute Engine."""
+    return [path for path in harness.world.gce.leftovers() if f"/{collection}/" in path]
+
+
+def get(harness: Harness, path: str) -> dict[str, Any]:
+    """A resource of Compute Engine, as a person gets it."""
+    found: dict[str, Any] = harness.world.gce.faults.act_by_hand("GET", path)
+    return found
+
+
+def metadata_of(document: Mapping[str, Any]) -> dict[str, str]:
+    """The metadata of a VM, or of a template's properties."""
+    return {item["key"]: item["value"] for item in document["metadata"].get("items", [])}
+
+
+def secrets(harness: Harness) -> list[str]:
+    """The names of all bootstrap tokens' Secrets."""
+    found = harness.world.admin("GET", "/api/v1/namespaces/kube-system/secrets")["items"]
+    return [secret["metadata"]["name"] for secret in found]
+
+
+def events(harness: Harness, namespace: str = "default") -> list[tuple[str, str, str]]:
+    """Type, reason and message of all Events about groups, oldest first."""
+    found = harness.world.admin("GET", f"/api/v1/namespaces/{namespace}/events")["items"]
+    told = [event for event in found if event["involvedObject"]["kind"] == "TPUNodeGroup"]
+    told.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
+    return [(event["type"], event["reason"], event["message"]) for event in told]
+
+
+def columns(harness: Harness, name: str = NAME, *, wide: bool = False) -> dict[str, Any]:
+    """What ``kubectl get tng`` prints of a group, by column."""
+    path = f"/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups/{name}"
+    table = harness.world.admin("GET", path, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    pairs = zip(table["columnDefinitions"], table["rows"][0]["cells"], strict=True)
+    return {column["name"]: cell for column, cell in pairs if wide or not column["priority"]}
+
+
+def patch(harness: Harness, path: str, change: Mapping[str, Any]) -> dict[str, Any]:
+    """Change an object of the cluster as its administrator, by a merge patch."""
+    kind = {"Content-Type": "application/merge-patch+json"}
+    found: dict[str, Any] = harness.world.admin("PATCH", path, change, **kind)
+    return found
+
+
+def group_path(name: str = NAME, namespace: str = "default") -> str:
+    return f"/apis/tpu.google.com/v1alpha1/namespaces/{namespace}/tpunodegroups/{name}"
+
+
+def annotate(harness: Harness, key: str, value: str | None, name: str = NAME) -> None:
+    """``kubectl annotate``; without a value the annotation is removed."""
+    patch(harness, group_path(name), {"metadata": {"annotations": {key: value}}})
+
+
+def template(machine_type: str = "tpu7x-standard-4t", **change: Any) -> dict[str, Any]:
+    """An instance template of one's own, fit for TPUs, changed by its ``properties``' fields."""
+    properties = {
+        "machineType": machine_type,
+        "disks": [
+            {
+                "boot": True,
+                "autoDelete": True,
+                "initializeParams": {
+                    "sourceImage": f"projects/{PROJECT}/global/images/my-image",
+                    "diskType": "hyperdisk-balanced",
+                },
+            }
+        ],
+        "networkInterfaces": [{"subnetwork": f"{REGION}/subnetworks/default"}],
+        "scheduling": {"onHostMaintenance": "TERMINATE", "provisioningModel": "STANDARD"},
+        **change,
+    }
+    return {"name": "my-template", "properties": properties}
+
+
+def make_template(harness: Harness, body: Mapping[str, Any], region: str = "") -> None:
+    """Make a template by hand, in a region or globally, and wait until it is there."""
+    scope = f"regions/{region}" if region else "global"
+    path = f"projects/{PROJECT}/{scope}/instanceTemplates"
+    harness.world.gce.faults.act_by_hand("POST", path, dict(body))
+    harness.run_for(timedelta(seconds=10))

@@ -1,0 +1,454 @@
+"""Lives in which nothing goes wrong: what people apply, what they see, what is left of it.
+
+Everything that the README of tpu-operator and the examples of this project show is among it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local.world import PROJECT
+from tests.harness import Harness
+from tests.manifests import V6E_IMAGE, manifest
+from tests.stories import life
+from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
+from tests.unit.builders import DATA
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+ROWS: list[dict[str, Any]] = yaml.safe_load((DATA / "spec.yaml").read_text())["valid"]
+PAUSED = "tpu-functions.dev/paused"
+
+
+def world_for(spec: dict[str, Any]) -> Harness:
+    """A world in which a spec can come true: its template there, its VMs joining somehow."""
+    joins = "bootstrapKubernetes" in spec
+    harness = Harness() if joins else Harness(life.JOINED_OTHERWISE)
+    uri = spec.get("instanceTemplateURI", "")
+    if uri:
+        region = uri.split("/regions/")[1].split("/")[0] if "/regions/" in uri else ""
+        life.make_template(harness, {**life.template(), "name": uri.rpartition("/")[2]}, region)
+    return harness
+
+
+def test_the_readme_of_tpu_operator_works_unchanged() -> None:
+    harness = Harness()
+    readme = yaml.safe_load((EXAMPLES / "tpu-operator-readme.yaml").read_text())
+    life.ready_slice(harness, readme)
+    name = "my-tpu-node-group"
+    assert life.said(harness, name=name) == ("True", "Ready", "All nodes are ready")
+    for node in life.nodes(harness).values():
+        labels = node["metadata"]["labels"]
+        assert labels["cloud.google.com/tpu-node-group"] == "default-my-tpu-node-group"
+        assert labels["cloud.google.com/tpu-node-group-namespace"] == "default"
+        assert labels["cloud.google.com/tpu-node-group-name"] == "my-tpu-node-group"
+        assert labels["cloud.google.com/gke-tpu-topology"] == "2x2x2"
+        assert labels["cloud.google.com/gke-tpu-accelerator"] == "tpu7x"
+        assert labels["cloud.google.com/gke-accelerator-count"] == "4"
+        assert node["status"]["allocatable"]["google.com/tpu"] == "4"
+    life.goes_without_trace(harness, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "own-template",
+        "tpu-operator-readme",
+        "tpu7x-2x2x2",
+        "v6e-4x4-spot",
+        "v6e-single-host",
+    ],
+)
+def test_every_example_reaches_ready_and_goes_without_a_trace(name: str) -> None:
+    example = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    harness = world_for(example["spec"])
+    life.ready_slice(harness, example)
+    harness.delete(example["metadata"]["name"])
+    life.until_gone(harness, example["metadata"]["name"])
+    templates = life.of_kind(harness, "instanceTemplates")
+    assert harness.leftovers() == ([] if "instanceConfig" in example["spec"] else templates)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+def test_every_valid_spec_reaches_ready_and_goes_without_a_trace(row: dict[str, Any]) -> None:
+    wanted = manifest(**row["change"])
+    harness = world_for(wanted["spec"])
+    before = harness.leftovers()
+    life.ready_slice(harness, wanted)
+    count = wanted["spec"]["nodeCount"]
+    assert life.summary(harness) == {
+        "desired": count,
+        "running": count,
+        "joined": count,
+        "ready": count,
+        "reconciling": 0,
+        "failed": 0,
+        "text": f"{count}/{count}",
+    }
+    assert life.pending(harness) == {}
+    harness.delete(life.NAME)
+    life.until_gone(harness)
+    harness.run_for(HOUR)
+    assert harness.leftovers() == before
+
+
+MODELS = {
+    "v6e standard": {
+        "nodeCount": 4,
+        "topology": "4x4",
+        "instanceConfig": {"machineType": "ct6e-standard-4t", "image": V6E_IMAGE, **STANDARD},
+    },
+    "v6e spot": {
+        "nodeCount": 4,
+        "topology": "4x4",
+        "instanceConfig": {"machineType": "ct6e-standard-4t", "image": V6E_IMAGE, **SPOT},
+    },
+    "v6e spot, one host": {
+        **ONE_HOST,
+        "topology": "2x4",
+        "instanceConfig": {"machineType": "ct6e-standard-8t", "image": V6E_IMAGE, **SPOT},
+    },
+    "tpu7x standard": {"instanceConfig": dict(STANDARD)},
+    "tpu7x spot": {"instanceConfig": dict(SPOT)},
+    "tpu7x reservation": {},
+    "tpu7x reservation, one host": dict(ONE_HOST),
+}
+
+
+@pytest.mark.parametrize("change", MODELS.values(), ids=MODELS.keys())
+def test_v6e_and_tpu7x_live_however_they_are_bought(change: dict[str, Any]) -> None:
+    harness = Harness()
+    wanted = manifest(**change)
+    life.ready_slice(harness, wanted)
+    model = wanted["spec"]["instanceConfig"].get("provisioningModel", "RESERVATION_BOUND")
+    shown = life.columns(harness, wide=True)
+    assert shown["MODEL"] == model
+    assert shown["MACHINE"] == wanted["spec"]["instanceConfig"]["machineType"]
+    for vm in life.vms(harness):
+        assert life.get(harness, vm)["scheduling"]["provisioningModel"] == model
+    life.goes_without_trace(harness)
+
+
+def test_flex_start_waits_for_its_grant_and_is_granted_later() -> None:
+    harness = Harness()
+    faults = harness.world.gce.faults
+    faults.set_capacity("us-central1-c", "ct6e", 0)
+    config = {
+        "machineType": "ct6e-standard-4t",
+        "image": V6E_IMAGE,
+        "provisioningModel": "FLEX_START",
+        "reservation": None,
+        "maxRunDuration": "48h",
+    }
+    harness.apply(manifest(nodeCount=4, topology="4x4", instanceConfig=config))
+    harness.run_for(30 * MINUTE)
+    assert {life.get(harness, vm)["status"] for vm in life.vms(harness)} == {"PENDING"}
+    assert life.said(harness)[:2] == ("False", "InsufficientCapacity")
+    assert life.secrets(harness) == []
+    faults.set_capacity("us-central1-c", "ct6e")
+    life.until_ready(harness)
+    running = [life.get(harness, vm) for vm in life.vms(harness)]
+    assert [vm["scheduling"]["maxRunDuration"] for vm in running] == [{"seconds": "172800"}] * 4
+    life.goes_without_trace(harness)
+
+
+def test_several_single_hosts_are_slices_of_their_own() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 3}))
+    assert life.of_kind(harness, "resourcePolicies") == []
+    assert len(life.nodes(harness)) == 3
+    assert "SliceWired" not in [it["type"] for it in _conditions(harness)]
+    assert "workloadPolicy" not in _status(harness)["resources"]
+    life.goes_without_trace(harness)
+
+
+def test_labels_and_taints_of_the_user_are_on_every_node() -> None:
+    harness = Harness()
+    taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
+    life.ready_slice(harness, manifest(nodeLabels={"team": "training"}, nodeTaints=[taint]))
+    for node in life.nodes(harness).values():
+        assert node["metadata"]["labels"]["team"] == "training"
+        assert taint in node["spec"]["taints"]
+
+
+def test_nodes_have_no_taint_of_ours_unless_the_user_asks() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    assert all(not node["spec"].get("taints") for node in life.nodes(harness).values())
+
+
+def test_labels_and_taints_are_put_on_nodes_that_joined_by_other_means() -> None:
+    harness = Harness(life.JOINED_OTHERWISE)
+    taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
+    wanted = manifest(bootstrapKubernetes=None, nodeLabels={"team": "training"}, nodeTaints=[taint])
+    life.ready_slice(harness, wanted)
+    for node in life.nodes(harness).values():
+        assert node["metadata"]["labels"]["team"] == "training"
+        assert node["metadata"]["labels"]["cloud.google.com/gke-tpu-topology"] == "2x2x2"
+        assert taint in node["spec"]["taints"]
+    assert harness.world.gce.calls.counts()["instances.setMetadata"] == 0
+    assert life.said(harness, "TokensInjected") == (
+        "True",
+        "NotNeeded",
+        "bootstrapKubernetes is not set: the VMs join by other means",
+    )
+
+
+def test_what_the_user_wrote_stands_in_the_template() -> None:
+    harness = Harness()
+    config = {
+        "metadata": {"key1": "value1", "kube-labels": "mine=1"},
+        "networkTags": ["tag1", "tag2"],
+        "bootDiskSizeGB": 200,
+        "diskType": "hyperdisk-extreme",
+        "subnetwork": "training",
+        "serviceAccounts": [
+            {"email": "vm@my-gcp-project.iam.gserviceaccount.com", "scopes": ["cloud-platform"]}
+        ],
+    }
+    harness.apply(manifest(instanceConfig=config))
+    life.until_ready(harness)
+    (path,) = life.of_kind(harness, "instanceTemplates")
+    made = life.get(harness, path)["properties"]
+    metadata = life.metadata_of(made)
+    assert metadata["key1"] == "value1"
+    assert "mine=1" in metadata["kube-labels"].split(",")
+    assert made["tags"]["items"] == ["tag1", "tag2"]
+    disk = made["disks"][0]["initializeParams"]
+    assert (disk["diskSizeGb"], disk["diskType"]) == ("200", "hyperdisk-extreme")
+    interface = made["networkInterfaces"][0]
+    assert interface["subnetwork"].endswith("regions/us-central1/subnetworks/training")
+    assert "accessConfigs" not in interface
+    assert made["serviceAccounts"] == config["serviceAccounts"]
+
+
+def test_no_token_stands_in_the_template() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    (path,) = life.of_kind(harness, "instanceTemplates")
+    assert "kubeadm-join-token" not in life.metadata_of(life.get(harness, path)["properties"])
+
+
+def test_vms_bear_the_labels_by_which_they_are_found_on_the_bill() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    for vm in life.vms(harness):
+        labels = life.get(harness, vm)["labels"]
+        assert labels["tpu-node-group-namespace"] == "default"
+        assert labels["tpu-node-group-name"] == "my-slice"
+        assert labels["tpu-functions-resource-name"] == life.resource_name(harness)
+        assert labels["tpu-functions-cluster"]
+
+
+def test_everything_on_compute_engine_names_the_group_it_belongs_to() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    group = harness.group(life.NAME)
+    assert group is not None
+    for collection in ("resourcePolicies", "instanceTemplates", "instanceGroupManagers"):
+        (path,) = life.of_kind(harness, collection)
+        assert (
+            f"group=default/my-slice uid={group['metadata']['uid']}"
+            in (life.get(harness, path)["description"])
+        )
+
+
+def test_a_template_of_ones_own_is_used_and_not_deleted() -> None:
+    change: dict[str, Any] = {
+        "instanceConfig": None,
+        "bootstrapKubernetes": None,
+        "instanceTemplateURI": f"projects/{PROJECT}/global/instanceTemplates/my-template",
+    }
+    wanted = manifest(**change)
+    harness = world_for(wanted["spec"])
+    life.ready_slice(harness, wanted)
+    assert life.said(harness, "InstanceTemplateReady") == (
+        "True",
+        "ExternalTemplate",
+        f"Using projects/{PROJECT}/global/instanceTemplates/my-template",
+    )
+    labels = life.get(harness, life.vms(harness)[0])["labels"]
+    assert labels["tpu-node-group-name"] == "my-slice"
+    harness.delete(life.NAME)
+    life.until_gone(harness)
+    assert harness.leftovers() == [f"projects/{PROJECT}/global/instanceTemplates/my-template"]
+
+
+def test_min_node_count_does_nothing_and_a_warning_says_so() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest(minNodeCount=9))
+    warnings = [event for event in life.events(harness) if event[0] == "Warning"]
+    assert warnings == [
+        (
+            "Warning",
+            "MinNodeCountIgnored",
+            "spec.minNodeCount is accepted for compatibility and does nothing",
+        )
+    ]
+
+
+def test_events_tell_a_life_in_the_words_of_tpu_operator() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    life.goes_without_trace(harness)
+    assert sorted(life.events(harness)) == [
+        ("Normal", "ChildResourcesProvisioned", "All child resources provisioned successfully"),
+        ("Normal", "Cleanup", "TPU Node Group deletion initiated"),
+        ("Normal", "NodesJoining", "Waiting for 1 of 2 nodes to join the cluster"),
+        ("Normal", "Provisioned", "All nodes are ready"),
+    ]
+
+
+def test_columns_are_those_that_a_person_reads() -> None:
+    harness = Harness()
+    harness.apply(manifest())
+    harness.run_for(timedelta(seconds=1))
+    shown = life.columns(harness)
+    assert shown == {
+        "Name": "my-slice",
+        "READY": "False",
+        "REASON": "Provisioning",
+        "NODES": "0/2",
+        "TOPOLOGY": "2x2x2",
+        "MACHINE": "tpu7x-standard-4t",
+        "AGE": "1s",
+    }
+    life.until_ready(harness)
+    shown = life.columns(harness, wide=True)
+    shown.pop("AGE")
+    assert shown == {
+        "Name": "my-slice",
+        "READY": "True",
+        "REASON": "Ready",
+        "NODES": "2/2",
+        "TOPOLOGY": "2x2x2",
+        "MACHINE": "tpu7x-standard-4t",
+        "ZONE": "us-central1-c",
+        "MODEL": "RESERVATION_BOUND",
+        "MIG": life.resource_name(harness),
+    }
+
+
+def test_deletion_is_told_step_by_step() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    harness.delete(life.NAME)
+    told: list[str] = []
+
+    def is_gone() -> bool:
+        if harness.group(life.NAME) is None:
+            return True
+        if life.said(harness)[1] not in told:
+            told.append(life.said(harness)[1])
+        return False
+
+    life.until(harness, is_gone)
+    assert told[:2] == ["Ready", "DeletingMIG"]
+    side_by_side = {"DeletingTemplate", "DeletingPolicy"}  # either may be the first to be gone
+    assert set(told[2:]) <= side_by_side
+
+
+def test_pause_before_the_beginning_creates_nothing_and_its_end_goes_on() -> None:
+    harness = Harness()
+    wanted = manifest()
+    wanted["metadata"]["annotations"] = {PAUSED: "true"}
+    harness.apply(wanted)
+    harness.run_for(HOUR)
+    assert life.said(harness) == (
+        "False",
+        "Paused",
+        "The annotation tpu-functions.dev/paused stops creation. Remove it to go on.",
+    )
+    assert harness.world.gce.calls.writes() == 0
+    life.annotate(harness, PAUSED, None)
+    life.until_ready(harness, timeout=5 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+def test_pause_in_mid_creation_makes_nothing_more() -> None:
+    harness = Harness()
+    harness.apply(manifest())
+    life.until(harness, lambda: harness.made["resourcePolicies.insert"] == 1)
+    life.annotate(harness, PAUSED, "true")
+    harness.run_for(HOUR)
+    assert harness.made["instanceGroupManagers.insert"] == 0
+    assert life.said(harness)[:2] == ("False", "Paused")
+    life.annotate(harness, PAUSED, None)
+    life.until_ready(harness)
+    assert harness.made["resourcePolicies.insert"] == 1
+
+
+def test_a_paused_group_can_be_deleted() -> None:
+    harness = Harness()
+    wanted = manifest()
+    wanted["metadata"]["annotations"] = {PAUSED: "true"}
+    harness.apply(wanted)
+    harness.run_for(MINUTE)
+    life.goes_without_trace(harness)
+
+
+def test_a_complete_slice_stays_ready_when_it_is_paused() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    life.annotate(harness, PAUSED, "true")
+    harness.run_for(2 * HOUR)
+    assert life.said(harness) == ("True", "Ready", "All nodes are ready")
+
+
+def test_a_group_applied_again_under_its_name_does_not_meet_its_predecessor() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    first, old_nodes = life.resource_name(harness), set(life.nodes(harness))
+    harness.delete(life.NAME)
+    life.until_gone(harness)
+    harness.apply(manifest())
+    life.until_ready(harness)
+    assert life.resource_name(harness) != first
+    assert not old_nodes & set(life.nodes(harness))
+    life.goes_without_trace(harness)
+
+
+def test_a_group_applied_again_while_the_old_one_goes_waits_for_the_name_alone() -> None:
+    """The API server keeps the name until the old group's finalizer goes; not a second longer."""
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    harness.delete(life.NAME)
+    harness.run_for(timedelta(seconds=5))
+    refused = harness.apply(manifest())
+    assert (refused["kind"], refused["reason"]) == ("Status", "AlreadyExists")
+    life.until_gone(harness)
+    assert harness.apply(manifest())["kind"] == "TPUNodeGroup"
+    life.until_ready(harness)
+    life.goes_without_trace(harness)
+
+
+def test_a_group_forced_away_and_applied_again_leaves_its_predecessor_alone() -> None:
+    """Somebody removes the finalizer by hand: what is left is not the successor's."""
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    first = life.resource_name(harness)
+    harness.delete(life.NAME)
+    life.patch(harness, life.group_path(), {"metadata": {"finalizers": []}})
+    harness.apply(manifest())
+    life.until_ready(harness)
+    assert life.resource_name(harness) != first
+    assert life.summary(harness)["text"] == "2/2"
+    harness.delete(life.NAME)
+    life.until_gone(harness)
+    assert all(first in path for path in harness.leftovers())
+
+
+def _status(harness: Harness) -> dict[str, Any]:
+    group = harness.group(life.NAME)
+    assert group is not None
+    status: dict[str, Any] = group["status"]
+    return status
+
+
+def _conditions(harness: Harness) -> list[dict[str, Any]]:
+    conditions: list[dict[str, Any]] = _status(harness)["conditions"]
+    return conditions
