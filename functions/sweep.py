@@ -27,7 +27,8 @@ def run(invocation: Invocation) -> Answer:
     """List the groups, and wake the steps that have to look at them."""
     cluster_id = invocation.cluster.get_cluster_id()
     now = invocation.runtime.now()
-    groups = woken = failed = 0
+    groups = woken = 0
+    failures: list[CallError] = []
     for raw in invocation.cluster.list_groups():
         groups += 1
         group = node_group.parse(raw, cluster_id)
@@ -35,11 +36,13 @@ def run(invocation: Invocation) -> Answer:
             try:
                 invocation.runtime.publish(step, message_about(group, Cause.SYNC, now))
                 woken += 1
-            except CallError:
-                failed += 1
+            except CallError as error:
+                failures.append(error)
     invocation.facts |= {"groups": groups, "woken": woken}
-    if failed:
-        raise CallError("publish", 0, "unreachable", f"{failed} of {woken + failed} SYNCs failed")
+    if failures:
+        tried = woken + len(failures)
+        words = f"{len(failures)} of {tried} SYNCs failed; the last: {failures[-1]}"
+        raise CallError("publish", 0, "unreachable", words)
     return Answer(ACKNOWLEDGED, "Swept")
 
 

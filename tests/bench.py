@@ -1,0 +1,309 @@
+"""``make bench``: figures as ratios of one run, since seconds differ from machine to machine.
+
+- Cold start: process start to the answer to a message that took a call to Compute Engine and one to
+  Kubernetes (the sweep: one to Kubernetes and one to Pub/Sub), as a share of the same function with
+  its packages imported the obvious way.
+- Warm reaction: from the push to its answer, in a process that has answered before.
+- Calls of whole lives, against the budget and against a polling operator's schedule.
+- The sweep over 1, 100 and 1,000 groups of which none is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from local import gce, kube
+from local.clock import LoopClock
+from local.http import Request
+from local.ports import find_free_ports
+from local.pubsub.server import serve as serve_pubsub
+from local.web import serve
+from local.world import PROJECT, identity, topic
+from shared.names import FINALIZER, RESOURCE_NAME_LABEL, STEPS
+from shared.node_group import resource_name
+from tests.harness import Harness, manifests
+from tests.manifests import manifest
+
+ROUNDS = 5
+WARM_PUSHES = 30
+ROOT = Path(__file__).parent.parent
+OBVIOUS = Path(__file__).with_name("obvious_main.py")
+PYTHON = Path(sys.executable)
+
+
+class _Nobody:
+    """A guest that does nothing."""
+
+    def power_on(self) -> None:
+        """Nothing."""
+
+    power_off = metadata_changed = power_on
+
+
+class Bench:
+    """Cluster, Compute Engine and Pub/Sub on loopback, in a thread of this process."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        clock = LoopClock(self.loop)
+        users = {step.replace("_", "-"): identity(step.replace("_", "-")) for step in STEPS}
+        users["admin"] = kube.User("admin", ("system:masters", "system:authenticated"))
+        self.kube = kube.KubeApi(clock, random=Random(0), tokens=users)
+        self.gce = gce.Simulator(
+            clock,
+            projects={PROJECT: "123456789012"},
+            random=Random(0),
+            guests=lambda _: _Nobody(),
+            on_log_entry=lambda _: None,
+        )
+        self.ports: dict[str, int] = {}
+        self._ready = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+        self._ready.wait()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_until_complete(self._serve())
+        self.loop.run_forever()
+
+    async def _serve(self) -> None:
+        self.kube.apply_manifests(manifests())
+        kube_runner, self.ports["kube"] = await serve(self.kube)
+        gce_runner, self.ports["gce"] = await serve(self.gce)
+        server = await serve_pubsub(random=Random(0))
+        self.emulator = server.address
+        for step in STEPS:
+            server.pubsub.create_topic(topic(step))
+        self._servers = (kube_runner, gce_runner, server)  # a server that nobody holds stops
+        self._ready.set()
+
+    def admin(self, method: str, path: str, body: Any = None) -> Any:
+        """Ask the cluster as its administrator."""
+        raw = json.dumps(body).encode() if body is not None else b""
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Authorization": "Bearer admin", "Content-Type": kind}
+        request = Request.of(method, path, headers=headers, body=raw)
+
+        async def ask() -> Any:
+            return self.kube.handle(request).json()
+
+        return asyncio.run_coroutine_threadsafe(ask(), self.loop).result()
+
+    def kubeconfig(self, folder: Path, step: str) -> str:
+        """A kubeconfig with a step's identity."""
+        path = folder / step
+        document = kube.kubeconfig(
+            f"http://127.0.0.1:{self.ports['kube']}", None, step.replace("_", "-")
+        )
+        path.write_text(json.dumps(document))
+        return str(path)
+
+
+GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
+
+
+def make_group(bench: Bench, name: str, step: str) -> bytes:
+    """A group in a state in which the step has something to ask, and the push that says so."""
+    made = bench.admin("POST", GROUPS, manifest(name))
+    uid = made["metadata"]["uid"]
+    cluster = bench.admin("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
+    resource = resource_name(cluster, name, uid)
+    if step in ("inject_token", "label_node", "tear_down"):
+        owned = {"finalizers": [FINALIZER], "labels": {RESOURCE_NAME_LABEL: resource}}
+        bench.admin("PATCH", f"{GROUPS}/{name}", {"metadata": owned})
+    if step == "tear_down":
+        bench.admin("DELETE", f"{GROUPS}/{name}")
+    if step == "sweep":
+        return push({"version": 1, "kind": "Sweep"})
+    cause = "Added" if step == "create_resources" else "Sync"
+    return push(
+        {
+            "version": 1,
+            "kind": "TPUNodeGroup",
+            "namespace": "default",
+            "name": name,
+            "uid": uid,
+            "cause": cause,
+            "at": datetime.now(UTC).isoformat(),
+        }
+    )
+
+
+def push(document: dict[str, Any]) -> bytes:
+    """A push request's body."""
+    data = base64.b64encode(json.dumps(document).encode()).decode()
+    message = {"data": data, "messageId": "1", "publishTime": datetime.now(UTC).isoformat()}
+    return json.dumps({"message": message, "deliveryAttempt": 1}).encode()
+
+
+@contextmanager
+def function(bench: Bench, folder: Path, step: str, source: Path) -> Iterator[str]:
+    """A function's process; yields its URL at once, before it listens."""
+    port = find_free_ports(1)[0]
+    environment = os.environ | {
+        "PUBSUB_PROJECT": PROJECT,
+        "KUBECONFIG": bench.kubeconfig(folder, step),
+        "COMPUTE_ENDPOINT": f"http://127.0.0.1:{bench.ports['gce']}",
+        "PUBSUB_EMULATOR_HOST": bench.emulator,
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [
+        str(PYTHON.parent / "functions-framework"),
+        f"--target={step}",
+        f"--source={source}",
+        f"--port={port}",
+        "--host=127.0.0.1",
+        "--signature-type=http",
+    ]
+    process = subprocess.Popen(
+        command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def answer(url: str, body: bytes, patience_s: float = 60.0) -> None:
+    """Push until the function listens, and be sure that it has done what it should."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        request = urllib.request.Request(
+            url, data=body, headers={"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=patience_s) as response:
+                if response.status != 204:
+                    raise RuntimeError(f"{url} answered {response.status}")
+                return
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(f"{url} answered {error.code}: {error.read().decode()}") from error
+        except urllib.error.URLError:
+            if time.monotonic() > deadline:
+                raise
+
+
+def cold_start_s(bench: Bench, folder: Path, step: str, source: Path, name: str) -> float:
+    """Process start to the answer to the first message."""
+    body = make_group(bench, name, step)
+    asked = len(bench.gce.calls.records)
+    begun = time.monotonic()
+    with function(bench, folder, step, source) as url:
+        answer(url, body)
+        took = time.monotonic() - begun
+    if step != "sweep" and len(bench.gce.calls.records) == asked:
+        raise RuntimeError(f"{step} has not asked Compute Engine: the figure would be of no use")
+    return took
+
+
+def bench_cold_start(bench: Bench, folder: Path) -> None:
+    """Cold start of each function against the obvious imports."""
+    print(f"\ncold start: process start to the first answer (best of {ROUNDS}, taken in turns)")
+    print(f"{'function':18}{'ours':>9}{'obvious':>10}{'share':>8}")
+    for step in STEPS:
+        times: dict[Path, list[float]] = {ROOT / "main.py": [], OBVIOUS: []}
+        for number in range(ROUNDS):
+            for source, measured in times.items():
+                name = f"{step.replace('_', '-')}-{number}-{source.stem[:3]}"
+                measured.append(cold_start_s(bench, folder, step, source, name))
+        ours, obvious = (min(measured) for measured in times.values())
+        print(f"{step:18}{ours:8.2f}s{obvious:9.2f}s{ours / obvious:8.0%}")
+
+
+def bench_reaction(bench: Bench, folder: Path) -> None:
+    """How long a warm function takes to answer."""
+    print(f"\nwarm reaction: push to answer, over loopback (median of {WARM_PUSHES})")
+    for step in STEPS:
+        body = make_group(bench, f"warm-{step.replace('_', '-')}", step)
+        with function(bench, folder, step, ROOT / "main.py") as url:
+            answer(url, body)
+            took = []
+            for _ in range(WARM_PUSHES):
+                begun = time.monotonic()
+                answer(url, body)
+                took.append(time.monotonic() - begun)
+        print(f"{step:18}{statistics.median(took) * 1000:8.1f} ms")
+
+
+POLLING = {2: 270, 16: 1_470, 64: 9_800}
+"""Calls to Compute Engine of a polling operator for one slice, by its loops' intervals."""
+
+
+def bench_calls() -> None:
+    """Calls of whole lives, counted at the servers."""
+    print("\ncalls of a whole life (created, Ready, deleted, gone)")
+    print(
+        f"{'hosts':>6}{'GCE':>7}{'budget':>8}{'share':>7}{'polling':>9}{'share':>7}{'cluster':>9}{'budget':>8}"
+    )
+    for hosts, shape in ((2, "2x2x2"), (16, "4x4x4"), (64, "4x8x8")):
+        harness = Harness()
+        live(harness, manifest("bench", nodeCount=hosts, topology=shape))
+        calls = sum(harness.world.gce.calls.counts().values())
+        budget = 6 + hosts + 16 + 2 * hosts
+        cluster = sum(
+            count
+            for user, count in harness.world.kube.calls.by_user.items()
+            if user.startswith("system:serviceaccount:") and not user.endswith(":relay")
+        )
+        print(
+            f"{hosts:6}{calls:7}{budget:8}{calls / budget:7.0%}{POLLING[hosts]:9}"
+            f"{calls / POLLING[hosts]:7.1%}{cluster:9}{50 + 9 * hosts:8}"
+        )
+
+
+def live(harness: Harness, applied: dict[str, Any]) -> None:
+    """A whole life."""
+    hour = timedelta(hours=1)
+    harness.apply(applied)
+    assert harness.run_until(lambda: harness.is_ready("bench"), hour)
+    harness.delete("bench")
+    assert harness.run_until(lambda: harness.group("bench") is None, hour)
+
+
+def bench_sweep() -> None:
+    """What a minute costs when nothing is due."""
+    print("\none sweep over groups of which none is due, in one process")
+    base = 0.0
+    for count in (1, 100, 1_000):
+        harness = Harness()
+        for number in range(count):
+            harness.apply(manifest(f"g-{number}"))
+        body = push({"version": 1, "kind": "Sweep"})
+        serve_sweep = harness._serve("sweep")
+        serve_sweep(body)
+        begun = time.monotonic()
+        serve_sweep(body)
+        took = time.monotonic() - begun
+        base = base or took
+        print(f"{count:6} groups: {took * 1000:8.1f} ms, {took / base:6.1f} times that of one")
+
+
+def main() -> None:
+    """Print all figures."""
+    with tempfile.TemporaryDirectory() as name:
+        bench = Bench()
+        bench_cold_start(bench, Path(name))
+        bench_reaction(bench, Path(name))
+    bench_calls()
+    bench_sweep()
+
+
+if __name__ == "__main__":
+    main()
