@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from local import guests
+from local import guests, kube
 from local.kubeadm import Bearer, Identity
 from local.machine import Machine
 from local.world import LAZY_LEASE_S, PROJECT, Dials
@@ -38,6 +38,11 @@ Say = Callable[[str], None]
 def guest_dials(**change: Any) -> Dials:
     """A world whose VMs behave otherwise; kubelets renew their Leases seldom unless it is said."""
     return Dials(guests=guests.Dials(**{"lease_s": LAZY_LEASE_S, **change}))
+
+
+def watchful(**change: Any) -> Dials:
+    """A world in which kubelets renew their Leases as real ones do, and silence shows in a minute."""
+    return Dials(guests=guests.Dials(**{"lease_s": 10.0, **change}), kube=kube.Dials())
 
 
 def by_other_means(_: Machine) -> Identity:

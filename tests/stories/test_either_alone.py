@@ -1,0 +1,223 @@
+"""Events alone and the sweep alone end every life right; so do outages, doubles and replays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from local import pubsub
+from local.world import Dials
+from tests.harness import Harness
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT
+
+EVENTS_ALONE = Dials(sweeps=False)
+SWEEP_ALONE = Dials(relays=False, sinks=False)
+DAY = timedelta(days=1)
+
+either = pytest.mark.parametrize(
+    "dials", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
+)
+
+
+@either
+@pytest.mark.parametrize(
+    "change",
+    [{}, {**ONE_HOST, "nodeCount": 3}, {"instanceConfig": SPOT}],
+    ids=["BULK", "INDIVIDUAL", "SPOT"],
+)
+def test_a_whole_life(dials: Dials, change: dict[str, Any]) -> None:
+    harness = Harness(dials)
+    harness.apply(manifest(**change))
+    life.until_ready(harness)
+    life.goes_without_trace(harness)
+
+
+@either
+def test_vms_that_join_by_other_means(dials: Dials) -> None:
+    joined = life.JOINED_OTHERWISE
+    harness = Harness(replace(dials, guests=joined.guests))
+    harness.apply(manifest(bootstrapKubernetes=None))
+    life.until_ready(harness)
+    life.goes_without_trace(harness)
+
+
+@either
+def test_a_vm_preempted_after_completion(dials: Dials) -> None:
+    """The sweep alone cannot know why a VM is down; that it is, it sees within the hour."""
+    words = {"Preempted"} if dials is EVENTS_ALONE else {"NodeLost", "NodeNotReady"}
+    harness = Harness(dials)
+    life.ready_slice(harness, manifest(instanceConfig=SPOT))
+    lost = life.vms(harness)[0]
+    harness.world.gce.faults.preempt(lost)
+    life.until(harness, lambda: not harness.is_ready(life.NAME), 2 * HOUR)
+    assert list(life.pending(harness)) == [life.vm_name(lost)]
+    assert set(life.pending(harness).values()) <= words
+    life.goes_without_trace(harness)
+
+
+@either
+def test_a_vm_deleted_by_hand_in_a_group_that_repairs(dials: Dials) -> None:
+    harness = Harness(dials)
+    life.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 2}))
+    lost = life.vms(harness)[0]
+    old = life.get(harness, lost)["id"]
+    harness.world.gce.faults.act_by_hand("DELETE", lost)
+
+    def is_back() -> bool:
+        label = "node-restriction.kubernetes.io/tpu-functions-vm-id"
+        proved = {node["metadata"]["labels"].get(label) for node in life.nodes(harness).values()}
+        return len(proved) == 2 and old not in proved and harness.is_ready(life.NAME)
+
+    life.until(harness, is_back, 2 * HOUR)
+    life.goes_without_trace(harness)
+
+
+@either
+@pytest.mark.parametrize("after_s", [0.5, 2, 4, 8, 20, 45, 70, 100])
+def test_deletion_in_mid_creation(dials: Dials, after_s: float) -> None:
+    start = MINUTE if dials is SWEEP_ALONE else timedelta(0)
+    harness = Harness(dials)
+    harness.apply(manifest())
+    harness.run_for(start + timedelta(seconds=after_s))
+    life.goes_without_trace(harness)
+
+
+@pytest.mark.parametrize("after_s", [0.5, 3, 30, 80, 400])
+def test_pub_sub_is_away_for_twenty_minutes(after_s: float) -> None:
+    harness = Harness()
+    harness.apply(manifest())
+    harness.run_for(timedelta(seconds=after_s))
+    harness.world.pubsub.go_away()
+    harness.run_for(20 * MINUTE)
+    harness.world.pubsub.come_back()
+    life.until_ready(harness, timeout=10 * MINUTE)
+    assert harness.made == _MADE
+    life.goes_without_trace(harness)
+
+
+@pytest.mark.parametrize("after_s", [0.5, 5, 40, 60])
+def test_pub_sub_is_away_while_a_group_goes(after_s: float) -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    harness.delete(life.NAME)
+    harness.run_for(timedelta(seconds=after_s))
+    harness.world.pubsub.go_away()
+    harness.run_for(20 * MINUTE)
+    harness.world.pubsub.come_back()
+    life.until_gone(harness, timeout=10 * MINUTE)
+    assert harness.leftovers() == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_doubled_and_overtaking_messages_make_nothing_twice(seed: int) -> None:
+    dials = Dials(pubsub=pubsub.Dials(duplicates=1.0, delay_s=5.0))
+    harness = Harness(dials, seed=seed)
+    life.ready_slice(harness, manifest())
+    assert harness.made == _MADE
+    assert life.said(harness) == ("True", "Ready", "All nodes are ready")
+    life.goes_without_trace(harness)
+    assert harness.made == {**_MADE, **_DELETED}
+
+
+_MADE = {
+    "resourcePolicies.insert": 1,
+    "instanceTemplates.insert": 1,
+    "instanceGroupManagers.insert": 1,
+    "instances.insert": 2,
+}
+
+
+_DELETED = {method.replace("insert", "delete"): count for method, count in _MADE.items()}
+
+
+class Recorder:
+    """All messages of a life, to be delivered once more."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._harness = harness
+        self.messages: list[tuple[str, bytes, dict[str, str]]] = []
+        publish = harness.world.publish
+
+        def record(step: str, data: bytes, attributes: Any) -> None:
+            self.messages.append((step, data, dict(attributes)))
+            publish(step, data, attributes)
+
+        harness.world.publish = record  # type: ignore[method-assign]
+        self._publish: Callable[[str, bytes, dict[str, str]], None] = publish
+
+    def replay(self, *, backwards: bool) -> None:
+        """Deliver all that are no SYNCs (those are dropped when they are old) and let them work."""
+        told = [it for it in self.messages if b'"Sync"' not in it[1] and it[0] != "sweep"]
+        for message in reversed(told) if backwards else told:
+            self._publish(*message)
+            self._harness.run_for(timedelta(seconds=1))
+
+
+replayed = pytest.mark.parametrize("backwards", [False, True], ids=["in order", "backwards"])
+
+
+@replayed
+def test_messages_replayed_to_a_ready_slice_change_nothing(backwards: bool) -> None:
+    harness = Harness(EVENTS_ALONE)
+    recorder = Recorder(harness)
+    life.ready_slice(harness, manifest())
+    before, writes = _snapshot(harness), harness.world.gce.calls.writes()
+    recorder.replay(backwards=backwards)
+    assert len(recorder.messages) > 8
+    assert _snapshot(harness) == before
+    assert harness.world.gce.calls.writes() == writes
+
+
+@replayed
+def test_messages_replayed_after_a_loss_change_nothing(backwards: bool) -> None:
+    harness = Harness(replace(life.watchful(), sweeps=False))
+    recorder = Recorder(harness)
+    life.ready_slice(harness, manifest(instanceConfig=SPOT))
+    harness.world.gce.faults.preempt(life.vms(harness)[0])
+    harness.run_for(10 * MINUTE)
+    before, writes = _snapshot(harness), harness.world.gce.calls.writes()
+    assert life.said(harness)[1] == "Preempted"
+    recorder.replay(backwards=backwards)
+    assert _snapshot(harness) == before
+    assert harness.world.gce.calls.writes() == writes
+
+
+@replayed
+def test_messages_of_a_group_that_is_gone_change_nothing(backwards: bool) -> None:
+    harness = Harness(EVENTS_ALONE)
+    recorder = Recorder(harness)
+    life.ready_slice(harness, manifest())
+    harness.delete(life.NAME)
+    life.until_gone(harness)
+    writes = harness.world.gce.calls.writes()
+    recorder.replay(backwards=backwards)
+    assert harness.leftovers() == []
+    assert harness.world.gce.calls.writes() == writes
+
+
+@replayed
+def test_messages_of_a_predecessor_do_not_touch_its_successor(backwards: bool) -> None:
+    harness = Harness(EVENTS_ALONE)
+    recorder = Recorder(harness)
+    life.ready_slice(harness, manifest())
+    harness.delete(life.NAME)
+    life.until_gone(harness)
+    old = list(recorder.messages)
+    life.ready_slice(harness, manifest())
+    before, writes = _snapshot(harness), harness.world.gce.calls.writes()
+    recorder.messages = old
+    recorder.replay(backwards=backwards)
+    assert _snapshot(harness) == before
+    assert harness.world.gce.calls.writes() == writes
+
+
+def _snapshot(harness: Harness) -> str:
+    """The group as it stands, its version with it: a write of any kind would show."""
+    return json.dumps(harness.group(life.NAME), sort_keys=True)
