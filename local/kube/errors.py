@@ -150,6 +150,15 @@ def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
     )
 
 
+def unread_protobuf(kind: str) -> ApiError:
+    """415: a protobuf body of a kind of which only JSON is read."""
+    return ApiError(
+        415,
+        "UnsupportedMediaType",
+        f'protobuf bodies of kind "{kind}" are not read here; send JSON',
+    )
+
+
 def already_exists(qualified: str, name: str) -> ApiError:
     """409: an object of this name is there."""
     return ApiError(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from local.kube import errors
 from local.kube.formats import render_time
 from local.kube.kinds import Document
 
@@ -23,18 +24,18 @@ Fields = Mapping[int, tuple[str, Decode]]
 
 
 class ProtobufError(ValueError):
-    """A body that is no message, or one of a kind that is not read here."""
+    """A body that is no message."""
 
 
 def decode(body: bytes) -> Document:
-    """An object from its wire form. Raises `ProtobufError`."""
+    """An object from its wire form. Raises `ProtobufError`, and 415 for a kind not read here."""
     if not body.startswith(_MAGIC):
         raise ProtobufError("the body does not begin as a Kubernetes protobuf message does")
     envelope = dict(_split(body[len(_MAGIC) :]))
     type_meta = _TYPE_META(envelope.get(1, b""))
     kind = type_meta.get("kind", "")
     if kind not in _KINDS:
-        raise ProtobufError(f'protobuf bodies of kind "{kind}" are not read here; send JSON')
+        raise errors.unread_protobuf(kind)
     return {**type_meta, **_message(_KINDS[kind])(envelope.get(2, b""))}
 
 

@@ -231,6 +231,7 @@ class Store:
         objects = {
             resource: [record.copy() for record in self.records(resource)]
             for resource in sorted(self._collections)
+            if self._collections[resource].records
         }
         return {"revision": self.revision, "objects": objects}
 
