@@ -31,6 +31,7 @@ from typing import Any, Literal
 from relay.fleet import Fleet
 from relay.pacing import Slot, Story
 from relay.sightings import (
+    TRUE,
     GroupKey,
     GroupSighting,
     NodeSighting,
@@ -214,7 +215,15 @@ class Outbox:
         self, group: GroupSighting, nodes: Sequence[NodeSighting], now: datetime
     ) -> None:
         if nodes:
-            self._tell(group, LABEL_NODE, Cause.NODES_CHANGED, now, nodes)
+            at_once = self._is_last_one_ready(group, nodes)
+            self._tell(group, LABEL_NODE, Cause.NODES_CHANGED, now, nodes, at_once=at_once)
+
+    def _is_last_one_ready(self, group: GroupSighting, changed: Sequence[NodeSighting]) -> bool:
+        """Whether the slice may just have become whole, which is what somebody waits for."""
+        if group.ready == TRUE or not all(node.is_ready for node in changed):
+            return False
+        claiming = self._fleet.list_claiming_nodes(group.resource_name)
+        return sum(node.is_ready for node in claiming) == group.node_count
 
     def _tell_group(self, group: GroupSighting, cause: Cause | None, now: datetime) -> None:
         if cause is Cause.DELETING:
@@ -230,9 +239,11 @@ class Outbox:
         cause: Cause,
         now: datetime,
         nodes: Sequence[NodeSighting] = (),
+        *,
+        at_once: bool = False,
     ) -> None:
         slot = self._slot(group.key, step)
-        slot.add(cause, tuple(node.name for node in nodes), now)
+        slot.add(cause, tuple(node.name for node in nodes), now, at_once=at_once)
         self._untold[group.key, step] = slot
 
     def _drop_slot(self, key: GroupKey, step: str) -> None:

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from shared.occasions import Cause
 
-FIRST_GAP = timedelta(seconds=1)
-WIDEST_GAP = timedelta(seconds=5)
+FIRST_GAP = timedelta(seconds=2)
+WIDEST_GAP = timedelta(seconds=10)
 """Between two publications of which the later one tells of something new."""
 WIDEST_RETRY_GAP = timedelta(seconds=10)
 """Between two attempts to publish the same."""
@@ -58,13 +58,20 @@ class Slot:
         """Whether it may be told now. A clock that was set back holds nothing up."""
         return self._due is not None and not now < self._due <= now + WIDEST_RETRY_GAP
 
-    def add(self, cause: Cause, names: Iterable[str], now: datetime) -> None:
-        """Something new has been seen. Of several causes the first untold one is kept."""
+    def add(
+        self, cause: Cause, names: Iterable[str], now: datetime, *, at_once: bool = False
+    ) -> None:
+        """Something new has been seen. Of several causes the first untold one is kept.
+
+        ``at_once`` is for what somebody waits for: it and all that was collected go out now.
+        """
         if self._free_from is None or now >= self._free_from + self._gap:
             self._gap, self._free_from = timedelta(0), now
         if self._story is None:
             self._story = Story(cause, now)
             self._due = max(now, self._free_from)
+        if at_once:
+            self._due = now
         self._story.at = now
         self._story.add_names(names)
 

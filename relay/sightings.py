@@ -32,7 +32,7 @@ _CONCERNING_LABELS = frozenset({RESOURCE_NAME_LABEL, VM_ID_LABEL, ACCELERATOR_CO
 _OUR_VM_NAME = re.compile(r"(tng-[a-z0-9-]+-[0-9a-f]{8})-[a-z0-9]{4}")
 """A VM of a managed instance group is called after it, with four random characters behind."""
 
-_TRUE = "True"
+TRUE = "True"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class GroupSighting:
     observed_generation: int
     ready: str
     nodes_ready: int
+    node_count: int
 
     @property
     def key(self) -> GroupKey:
@@ -82,7 +83,7 @@ class NodeSighting:
     def is_ready(self) -> bool:
         """Ready, with all the TPU chips that it has; whether it has enough only a step can tell."""
         chips = self.tpu_capacity
-        return self.ready == _TRUE and chips not in ("", "0") and chips == self.tpu_allocatable
+        return self.ready == TRUE and chips not in ("", "0") and chips == self.tpu_allocatable
 
     @property
     def is_proved(self) -> bool:
@@ -105,6 +106,7 @@ def sight_group(raw: Mapping[str, Any]) -> GroupSighting:
         observed_generation=_number(status, "observedGeneration"),
         ready=_ready_status(status),
         nodes_ready=_number(_mapping(status, "nodeSummary"), "ready"),
+        node_count=_number(_mapping(raw, "spec"), "nodeCount"),
     )
 
 
@@ -165,7 +167,7 @@ def has_missed_node_news(group: GroupSighting, nodes: Sequence[NodeSighting]) ->
     """
     if sum(node.is_ready for node in nodes) != group.nodes_ready:
         return True
-    settled = group.ready == _TRUE and all(node.is_proved for node in nodes)
+    settled = group.ready == TRUE and all(node.is_proved for node in nodes)
     return bool(nodes) and not settled
 
 

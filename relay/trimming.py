@@ -21,7 +21,7 @@ _METADATA = (
     "finalizers",
     "labels",
 )
-_SPEC = ("providerID",)
+_SPEC = ("providerID", "nodeCount")
 _STATUS = ("observedGeneration", "nodeSummary", "capacity", "allocatable")
 
 

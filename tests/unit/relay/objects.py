@@ -42,6 +42,7 @@ def group(
     ready: str = "",
     observed: int = 0,
     nodes_ready: int = 0,
+    node_count: int = 64,
 ) -> Raw:
     """A group that ``create_resources`` has taken, or has not yet, if asked for that."""
     metadata: Raw = {"namespace": "default", "name": name, "uid": uid, "generation": generation}
@@ -62,7 +63,7 @@ def group(
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
         "metadata": metadata,
-        "spec": {"nodeCount": 1},
+        "spec": {"nodeCount": node_count},
         "status": status,
     }
 
