@@ -118,7 +118,7 @@ class Process:
         """
         with contextlib.suppress(psutil.NoSuchProcess):
             root = psutil.Process(self.pid)
-            return sum(_memory_bytes(one) for one in (root, *root.children(recursive=True)))
+            return sum(memory_bytes(one) for one in (root, *root.children(recursive=True)))
         return 0
 
     def describe_end(self) -> str:
@@ -358,7 +358,8 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-def _memory_bytes(process: psutil.Process) -> int:
+def memory_bytes(process: psutil.Process) -> int:
+    """What one process holds: PSS, or USS where the system does not know that figure."""
     try:
         info = process.memory_full_info()
     except (psutil.NoSuchProcess, psutil.ZombieProcess):

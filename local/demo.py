@@ -1,0 +1,288 @@
+"""A slice's whole life on this machine, live: applied, Ready, deleted, gone (``make demo``).
+
+Exits 0 only after a look that finds nothing left: no resource on Compute Engine, no Node, no token,
+no TPUNodeGroup, no process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from local.cluster_client import ClusterClient
+from local.happenings import ChildLine, Happening
+from local.narrator import Narrator, tell_group, tell_node, tell_secret
+from local.ports import PortTaken
+from local.processes import Interrupted, ProcessError
+from local.station import ROOT, Setup, Station, open_station
+from local.timeline import Line, Timeline
+
+EXAMPLE = ROOT / "examples" / "tpu7x-2x2x2.yaml"
+READY_WITHIN_S = 120.0
+GONE_WITHIN_S = 90.0
+_GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
+_NODES = "/api/v1/nodes"
+_SECRETS = "/api/v1/namespaces/kube-system/secrets"
+_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+_MIB = 1024 * 1024
+
+
+class DemoFailed(Exception):
+    """The demo did not come to its end; the message says why."""
+
+
+class Demo:
+    """One run."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.narrator = Narrator()
+        self.memory_bytes = 0
+        self.last_lines: dict[str, str] = {}
+        self.processes: set[psutil.Process] = set()
+        self._is_over = False
+
+    def observe(self, happening: Happening) -> None:
+        """Print what happens, as long as the demo goes on."""
+        if self._is_over:
+            return
+        if isinstance(happening, ChildLine):
+            self.last_lines[happening.child] = happening.line
+        line = self.narrator.tell(happening)
+        if line is not None:
+            self.timeline.print(line)
+
+    async def run(self, directory: Path) -> None:
+        """Show it all. Raises `DemoFailed`, and what `open_station` raises."""
+        self.timeline.head("Setting up")
+        async with open_station(Setup(directory), self.observe) as station:
+            async with station.client() as client:
+                await self._show(station, client)
+            self._is_over = True
+            self.timeline.head("Stopping")
+        self._check_processes()
+
+    async def _show(self, station: Station, client: ClusterClient) -> None:
+        self._introduce(station)
+        before = set(station.gce.leftovers())
+        manifest = yaml.safe_load(EXAMPLE.read_text())
+        name = manifest["metadata"]["name"]
+        async with self._watching(client) as seen:
+            await self._apply(client, manifest)
+            await self._until(lambda: _is_ready(seen.group(name)), READY_WITHIN_S, "Ready")
+            self._measure(station)
+            await self._show_tables(client)
+            await self._delete(client, manifest)
+            await self._until(lambda: not seen.group(name), GONE_WITHIN_S, "gone")
+        self._measure(station)
+        await self._check(station, client, before)
+        self._summarize(station)
+
+    def _introduce(self, station: Station) -> None:
+        for name, where in (
+            ("Kubernetes API", station.kubernetes_url),
+            ("Compute Engine", station.compute_url),
+            ("Pub/Sub", station.pubsub_address),
+        ):
+            self.timeline.print(Line("setup", f"{name} at {where}"))
+        self.timeline.print(
+            Line("setup", "five functions under functions-framework, and the relay")
+        )
+        self._measure(station)
+
+    async def _apply(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
+        spec = manifest["spec"]
+        self.timeline.head(f"kubectl apply -f {EXAMPLE.relative_to(ROOT)}")
+        what = f"applies TPUNodeGroup {manifest['metadata']['name']}"
+        why = f"({spec['nodeCount']} hosts, topology {spec['topology']})"
+        self.timeline.print(Line("person", what, why))
+        await _expect(201, *await client.request("POST", _collection(manifest), manifest))
+
+    async def _delete(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
+        name = manifest["metadata"]["name"]
+        self.timeline.head(f"kubectl delete -f {EXAMPLE.relative_to(ROOT)}")
+        self.timeline.print(Line("person", f"deletes TPUNodeGroup {name}"))
+        path = f"{_collection(manifest)}/{name}"
+        await _expect(200, *await client.request("DELETE", path))
+
+    async def _show_tables(self, client: ClusterClient) -> None:
+        for command, path in (("kubectl get tng", _GROUPS), ("kubectl get nodes", _NODES)):
+            self.timeline.head(command)
+            _, table = await client.request("GET", path, accept=_TABLE)
+            for row in _render_table(table):
+                self.timeline.say(row)
+
+    @asynccontextmanager
+    async def _watching(self, client: ClusterClient) -> AsyncIterator[_Seen]:
+        seen = _Seen(self.timeline)
+        tasks = [
+            asyncio.create_task(seen.follow(client, path)) for path in (_GROUPS, _NODES, _SECRETS)
+        ]
+        try:
+            yield seen
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _until(self, condition: Callable[[], bool], within_s: float, word: str) -> None:
+        try:
+            async with asyncio.timeout(within_s):
+                while not condition():
+                    await asyncio.sleep(0.05)
+        except TimeoutError as error:
+            raise DemoFailed(f"the slice is not {word} after {within_s:g} seconds") from error
+
+    async def _check(self, station: Station, client: ClusterClient, before: set[str]) -> None:
+        self.timeline.head("What is left")
+        left = {
+            "resources on Compute Engine": sorted(set(station.gce.leftovers()) - before),
+            "Nodes": await _names(client, _NODES),
+            "bootstrap tokens": [
+                name
+                for name in await _names(client, _SECRETS)
+                if name.startswith("bootstrap-token")
+            ],
+            "TPUNodeGroups, and so finalizers": await _names(client, _GROUPS),
+        }
+        for what, found in left.items():
+            self.timeline.say(f"  {', '.join(found) or 'none':<6}  {what}")
+        if any(left.values()):
+            raise DemoFailed("something is left")
+
+    def _measure(self, station: Station) -> None:
+        self.memory_bytes = max(self.memory_bytes, station.memory_bytes())
+        self.processes.update(psutil.Process().children(recursive=True))
+
+    def _check_processes(self) -> None:
+        left = [process for process in self.processes if process.is_running()]
+        names = ", ".join(str(process.pid) for process in left)
+        self.timeline.say(f"  {names or 'none':<6}  processes, of {len(self.processes)}")
+        if left:
+            raise DemoFailed("processes are left")
+
+    def _summarize(self, station: Station) -> None:
+        self.timeline.head("Who did how much")
+        for step, tally in self.narrator.tallies.items():
+            self.timeline.say(
+                f"  {step:<18}{tally.invocations:3} invocations {tally.gce:4} calls to Compute Engine"
+                f" {tally.kubernetes:4} to Kubernetes, slowest {tally.slowest_ms} ms"
+            )
+        calls = station.gce.calls
+        self.timeline.say(f"  Compute Engine saw {calls.writes()} writes and {calls.reads()} reads")
+        self.timeline.say(f"  at most {self.memory_bytes // _MIB} MiB of memory in all (PSS)")
+
+
+class _Seen:
+    """What the watches have shown; says what is new."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._objects: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def group(self, name: str) -> dict[str, Any]:
+        """The TPUNodeGroup, empty while there is none."""
+        return self._objects.get((_GROUPS, name), {})
+
+    async def follow(self, client: ClusterClient, path: str) -> None:
+        """Watch one kind."""
+        async for kind, found in client.watch(path):
+            self._tell(path, kind, found)
+
+    def _tell(self, path: str, kind: str, found: dict[str, Any]) -> None:
+        key = (path, found["metadata"]["name"])
+        before = self._objects.pop(key, {})
+        if kind != "DELETED":
+            self._objects[key] = found
+        tell = {
+            _GROUPS: lambda: tell_group(before, found),
+            _NODES: lambda: tell_node(kind, before, found),
+            _SECRETS: lambda: tell_secret(kind, found),
+        }
+        line = tell[path]()
+        if line is not None:
+            self._timeline.print(line)
+
+
+def _is_ready(group: dict[str, Any]) -> bool:
+    conditions = group.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _collection(manifest: dict[str, Any]) -> str:
+    namespace = manifest["metadata"].get("namespace", "default")
+    return f"/apis/tpu.google.com/v1alpha1/namespaces/{namespace}/tpunodegroups"
+
+
+async def _names(client: ClusterClient, path: str) -> list[str]:
+    _, listed = await client.request("GET", path)
+    return [item["metadata"]["name"] for item in listed["items"]]
+
+
+async def _expect(code: int, got: int, answer: dict[str, Any]) -> None:
+    if got != code:
+        raise DemoFailed(f"the API server answered {got}: {answer.get('message')}")
+
+
+def _render_table(table: dict[str, Any]) -> list[str]:
+    """The columns that kubectl shows without ``-o wide``."""
+    shown = [n for n, one in enumerate(table["columnDefinitions"]) if not one["priority"]]
+    names = [table["columnDefinitions"][n]["name"].upper() for n in shown]
+    rows = [names, *([str(row["cells"][n]) for n in shown] for row in table["rows"])]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(shown))]
+    return [
+        "  "
+        + "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo; the exit code."""
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument(
+        "--keep-logs", action="store_true", help="leave the logs of all processes, and say where"
+    )
+    options = parser.parse_args(arguments)
+    directory = Path(tempfile.mkdtemp(prefix="tpu-functions-demo-"))
+    timeline = Timeline()
+    demo = Demo(timeline)
+    began = time.monotonic()
+    try:
+        asyncio.run(demo.run(directory))
+    except Interrupted as interrupted:
+        timeline.say(f"{interrupted}; nothing runs any more")
+        code = interrupted.exit_code
+    except (DemoFailed, ProcessError, PortTaken) as error:
+        _explain(timeline, demo, error, directory)
+        return 1
+    else:
+        timeline.say(f"Done in {time.monotonic() - began:.0f} seconds.", style="bold green")
+        code = 0
+    if options.keep_logs:
+        timeline.say(f"The logs are in {directory}.")
+    else:
+        shutil.rmtree(directory)
+    return code
+
+
+def _explain(timeline: Timeline, demo: Demo, error: Exception, directory: Path) -> None:
+    timeline.say(f"\nFAILED: {error}", style="bold red")
+    for child, line in demo.last_lines.items():
+        timeline.say(f"  the last line of {child}: {line}")
+    timeline.say(f"All that the processes wrote is in {directory / 'log'}.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""What can be seen of a station at work: the raw material of the demo's timeline and of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ChildLine:
+    """A child process wrote a line: a function or the relay."""
+
+    child: str
+    line: str
+
+
+@dataclass(frozen=True)
+class ChildEnded:
+    """A child process ended by itself; it is started again in ``again_in_s`` seconds."""
+
+    child: str
+    how: str
+    again_in_s: float
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """The simulated Compute Engine wrote an audit log entry; ``steps`` are whom a sink tells."""
+
+    entry: Mapping[str, Any]
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SerialText:
+    """A VM wrote to its serial port."""
+
+    vm: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Ticked:
+    """The Scheduler woke the sweep."""
+
+
+Happening = ChildLine | ChildEnded | AuditEntry | SerialText | Ticked
+Observe = Callable[[Happening], None]

@@ -1,0 +1,98 @@
+"""The steps' inboxes in a Pub/Sub that is found by its address, whoever's it is.
+
+Settings are those of the deployment: a request may take as long as a step may, what is refused is
+tried again ever more rarely, and after ten attempts it is a dead letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from datetime import timedelta
+from typing import Any
+
+import grpc
+from google.api_core.exceptions import GoogleAPICallError
+from google.pubsub_v1 import types
+from google.pubsub_v1.services.publisher import PublisherAsyncClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
+from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
+
+from local.world import (
+    ACK_DEADLINE_S,
+    DEAD_LETTERS,
+    MAX_DELIVERY_ATTEMPTS,
+    PROJECT,
+    TRY_AGAIN_S,
+    topic,
+)
+
+_TIMEOUT_S = 10.0
+_MINIMUM_BACKOFF = timedelta(seconds=10)
+_MAXIMUM_BACKOFF = timedelta(seconds=600)
+
+
+class Inboxes:
+    """Makes the inboxes, and publishes as log sinks and the Scheduler do."""
+
+    def __init__(self, address: str) -> None:
+        """``address`` is host and port of a Pub/Sub without TLS."""
+        self._channel = grpc.aio.insecure_channel(address)
+        self._publisher = PublisherAsyncClient(
+            transport=PublisherGrpcAsyncIOTransport(channel=self._channel)
+        )
+        self._subscriber = SubscriberAsyncClient(
+            transport=SubscriberGrpcAsyncIOTransport(channel=self._channel)
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def create(self, endpoints: Mapping[str, str]) -> None:
+        """Make each step's topic, and the subscription that pushes to the step's endpoint."""
+        dead = f"projects/{PROJECT}/topics/{DEAD_LETTERS}"
+        await self._publisher.create_topic(name=dead, timeout=_TIMEOUT_S)
+        for step, endpoint in endpoints.items():
+            await self._publisher.create_topic(name=topic(step), timeout=_TIMEOUT_S)
+            await self._subscriber.create_subscription(
+                types.Subscription(
+                    name=topic(step).replace("/topics/", "/subscriptions/"),
+                    topic=topic(step),
+                    push_config=types.PushConfig(push_endpoint=endpoint),
+                    ack_deadline_seconds=ACK_DEADLINE_S,
+                    retry_policy=types.RetryPolicy(
+                        minimum_backoff=_MINIMUM_BACKOFF, maximum_backoff=_MAXIMUM_BACKOFF
+                    ),
+                    dead_letter_policy=types.DeadLetterPolicy(
+                        dead_letter_topic=dead, max_delivery_attempts=MAX_DELIVERY_ATTEMPTS
+                    ),
+                ),
+                timeout=_TIMEOUT_S,
+            )
+
+    def publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
+        """Publish in the background, again and again until Pub/Sub has taken it."""
+        self._in_background(self._publish(step, data, attributes))
+
+    async def close(self) -> None:
+        """Give up what is not published yet."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._channel.close()
+
+    async def _publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
+        message = types.PubsubMessage(data=data, attributes=dict(attributes))
+        while True:
+            try:
+                await self._publisher.publish(
+                    topic=topic(step), messages=[message], timeout=_TIMEOUT_S, retry=None
+                )
+            except GoogleAPICallError:
+                await asyncio.sleep(TRY_AGAIN_S)
+            else:
+                return
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,204 @@
+"""What happens at a station, told in lines: who, what, why."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from local.happenings import (
+    AuditEntry,
+    ChildEnded,
+    ChildLine,
+    Happening,
+    SerialText,
+    Ticked,
+)
+from local.timeline import Line
+
+_SCRIPT_MARK = "tpu-functions: "
+_NOUNS = {
+    "resourcePolicies": "workload policy",
+    "instanceTemplates": "instance template",
+    "regionInstanceTemplates": "instance template",
+    "instanceGroupManagers": "MIG",
+    "instances": "VM",
+}
+_DONE = {
+    "insert": "made",
+    "delete": "deleted",
+    "setMetadata": "changed the metadata of",
+    "preempted": "preempted",
+    "hostError": "lost the host of",
+    "automaticRestart": "restarted",
+}
+_BEGUN = {
+    "insert": "makes",
+    "delete": "deletes",
+    "setMetadata": "changes the metadata of",
+}
+DECISIONS = {
+    "Inserting": "inserts what is missing and possible now",
+    "Waiting": "nothing to do yet",
+    "AllStand": "policy, template and MIG stand",
+    "Injecting": "a token into the VM's metadata, then its Secret",
+    "AllHaveTokens": "every VM has its token, or has joined",
+    "Counting": "labels and counts the Nodes",
+    "AllJoined": "all VMs have joined",
+    "AllReady": "all Nodes are Ready and the slice is wired",
+    "Deleting": "the group is being deleted; its Nodes are tear_down's",
+    "DeletingMIG": "cordons the Nodes, revokes tokens, deletes the MIG",
+    "DeletingRest": "the MIG is gone; deletes policy and template",
+    "AwaitingDelete": "the rest is still being deleted",
+    "Done": "nothing is left; takes the finalizer off",
+    "Swept": "looks for groups that somebody must look at",
+    "GroupGone": "the group is gone",
+    "NotOurs": "belongs to no group that is still there",
+}
+"""In words, what a step's log line calls its decision; others are shown as they are."""
+
+
+@dataclass
+class Tally:
+    """What a step has done so far."""
+
+    invocations: int = 0
+    gce: int = 0
+    kubernetes: int = 0
+    slowest_ms: int = 0
+
+
+@dataclass
+class Narrator:
+    """Turns happenings into lines, and keeps count of the steps' calls."""
+
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    refusals: Counter[str] = field(default_factory=Counter)
+
+    def tell(self, happening: Happening) -> Line | None:
+        """The line for it, or ``None`` for what would only be noise."""
+        match happening:
+            case ChildLine("relay", text):
+                return _tell_relay(text)
+            case ChildLine(step, text):
+                return self._tell_step(step, text)
+            case AuditEntry(entry, steps):
+                return _tell_audit(entry, steps)
+            case SerialText(vm, text):
+                return _tell_serial(vm, text)
+            case Ticked():
+                return Line("scheduler", "wakes the sweep", "a full minute")
+            case ChildEnded(child, how, again_in_s):
+                return Line("supervisor", how, f"{child} again in {again_in_s:g} s", is_bad=True)
+
+    def _tell_step(self, step: str, text: str) -> Line | None:
+        record = _parse(text)
+        if "decision" not in record:
+            return None
+        calls = record.get("calls", {"gce": 0, "kubernetes": 0})
+        tally = self.tallies.setdefault(step, Tally())
+        tally.invocations += 1
+        tally.gce += calls["gce"]
+        tally.kubernetes += calls["kubernetes"]
+        tally.slowest_ms = max(tally.slowest_ms, record["milliseconds"])
+        decision = record["decision"]
+        what = f"{decision}: {DECISIONS[decision]}" if decision in DECISIONS else decision
+        note = f"; {record['note']}" if record.get("note") else ""
+        why = f"{record.get('occasion', 'a message')}{note}"
+        counts = f"{calls['gce']} + {calls['kubernetes']} calls, {record['milliseconds']} ms"
+        return Line(step, what, f"({why}; {counts})", is_bad=record["severity"] != "INFO")
+
+
+def tell_group(before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
+    """What a change of a TPUNodeGroup's status means to a person; ``None`` when nothing."""
+    old, new = _ready(before), _ready(after)
+    summary = after.get("status", {}).get("nodeSummary", {}).get("text", "")
+    said = (new.get("status"), new.get("reason"), summary)
+    if not new or said == (old.get("status"), old.get("reason"), _summary(before)):
+        return None
+    name = after["metadata"]["name"]
+    what = f"TPUNodeGroup {name}: Ready={new['status']} {new['reason']}, Nodes {summary}"
+    return Line("kubernetes", what, new.get("message", ""))
+
+
+def tell_node(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
+    """What a change of a Node means to a person; ``None`` when nothing."""
+    name = after["metadata"]["name"]
+    if kind == "DELETED":
+        return Line("kubernetes", f"Node {name} is gone")
+    if not before:
+        return Line("kubernetes", f"Node {name} has registered")
+    if _ready(after).get("status") == "True" and _ready(before).get("status") != "True":
+        return Line("kubernetes", f"Node {name} is Ready")
+    if _chips(after) and not _chips(before):
+        return Line("kubernetes", f"Node {name} offers {_chips(after)} chips", "device plugin")
+    return None
+
+
+def tell_secret(kind: str, secret: Mapping[str, Any]) -> Line | None:
+    """What becomes of a bootstrap token's Secret; its content is not looked at."""
+    vm = secret["metadata"].get("labels", {}).get("tpu-functions.dev/vm")
+    if vm is None or kind == "MODIFIED":
+        return None
+    did = "is there" if kind == "ADDED" else "is revoked"
+    return Line("kubernetes", f"the bootstrap token of {vm} {did}")
+
+
+def _tell_relay(text: str) -> Line | None:
+    record = _parse(text)
+    if record.get("message") != "published":
+        is_bad = record.get("severity") in ("ERROR", "CRITICAL")
+        return Line("relay", str(record["message"]), is_bad=True) if is_bad else None
+    nodes = f", {record['nodes']} Nodes" if record["nodes"] > 1 else ""
+    return Line(
+        "relay", f"tells {record['step']}", f"({record['group']}: {record['cause']}{nodes})"
+    )
+
+
+def _tell_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | None:
+    payload = entry["protoPayload"]
+    noun, _, verb = payload["methodName"].rpartition("compute.")[2].partition(".")
+    name = payload["resourceName"].rpartition("/")[2]
+    status = payload.get("status", {})
+    if status.get("message"):
+        what = f"{noun}.{verb} of {name}: {status['message']}"
+        return Line("compute engine", what, _to(steps), is_bad=True)
+    is_first = entry.get("operation", {}).get("first", False)
+    is_last = entry.get("operation", {}).get("last", not is_first)
+    if not is_last and verb not in _BEGUN:
+        return None
+    words = _DONE.get(verb, verb) if is_last else _BEGUN[verb]
+    return Line("compute engine", f"{words} {_NOUNS.get(noun, noun)} {name}", _to(steps))
+
+
+def _to(steps: tuple[str, ...]) -> str:
+    return f"(audit log: to {', '.join(steps)})" if steps else ""
+
+
+def _tell_serial(vm: str, text: str) -> Line | None:
+    if _SCRIPT_MARK not in text:
+        return None
+    return Line(f"VM {vm.rpartition('-')[2]}", text.rpartition(_SCRIPT_MARK)[2].strip())
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _ready(thing: Mapping[str, Any]) -> dict[str, Any]:
+    conditions = thing.get("status", {}).get("conditions") or []
+    return next((one for one in conditions if one["type"] == "Ready"), {})
+
+
+def _summary(group: Mapping[str, Any]) -> str:
+    return str(group.get("status", {}).get("nodeSummary", {}).get("text", ""))
+
+
+def _chips(node: Mapping[str, Any]) -> int:
+    return int(node.get("status", {}).get("allocatable", {}).get("google.com/tpu", 0))

@@ -1,0 +1,346 @@
+"""Everything on this machine, wired: the product in processes of its own, the cloud in this one.
+
+This process holds the embedded Kubernetes API (TLS), the simulated Compute Engine (HTTP), the
+embedded Pub/Sub (gRPC, pushes by HTTP), log sinks, Scheduler and VMs, all on one event loop. Its
+children are one functions-framework process a step, started as in the cloud, and the relay. They
+know of this process what they know of a cloud: addresses, a kubeconfig with an identity of their
+own, and topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psutil
+import yaml
+
+from local import gce, guests, kube, pubsub
+from local.children import Child, Children
+from local.clock import LoopClock
+from local.cluster_client import ClusterClient
+from local.credentials import ADMIN, Credentials, write_private
+from local.happenings import AuditEntry, ChildLine, Observe, Ticked
+from local.http import Application
+from local.inboxes import Inboxes
+from local.kubeadm import Certificate, Habits, Identity
+from local.machine import Machine
+from local.ports import LOOPBACK, check_port, find_free_ports
+from local.processes import Processes, memory_bytes
+from local.pubsub.server import serve as serve_pubsub
+from local.sinks import Sinks
+from local.vms import Vms
+from local.web import serve
+from local.world import PROJECT, PROJECT_NUMBER, SWEEP_EVERY_S
+
+STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep")
+"""The entry points of ``main.py``."""
+IDENTITIES = (*(step.replace("_", "-") for step in STEPS), "relay")
+ROOT = Path(__file__).resolve().parent.parent
+LOG = "log"
+"""The file with all that the children have written."""
+KUBECONFIG = "kubeconfig"
+
+_MANIFESTS = ROOT / "infra" / "kubernetes"
+_FILTERS = ROOT / "infra" / "terraform" / "filters"
+_THREADS = "8"
+_MAX_CALLS_KEPT = 100_000
+_RESERVATION = f"projects/{PROJECT}/zones/us-central1-c/reservations/my-tpu-reservation"
+_TEMPLATES = f"projects/{PROJECT}/regions/us-central1/instanceTemplates"
+_OWN_TEMPLATE = {
+    "name": "my-tpu7x-template",
+    "properties": {
+        "machineType": "tpu7x-standard-4t",
+        "disks": [
+            {
+                "boot": True,
+                "initializeParams": {
+                    "sourceImage": f"projects/{PROJECT}/global/images/my-tpu7x-image",
+                    "diskType": "hyperdisk-balanced",
+                },
+            }
+        ],
+        "networkInterfaces": [{"network": "global/networks/default"}],
+    },
+}
+
+LIVELY_GCE = gce.Dials(
+    operation_s={
+        "resourcePolicies.insert": (0.8, 1.5),
+        "resourcePolicies.delete": (0.5, 1.0),
+        "instanceTemplates.insert": (0.8, 1.5),
+        "instanceTemplates.delete": (0.5, 1.0),
+        "regionInstanceTemplates.insert": (0.8, 1.5),
+        "regionInstanceTemplates.delete": (0.5, 1.0),
+        "instanceGroupManagers.insert": (1.0, 2.0),
+        "instanceGroupManagers.delete": (1.0, 2.0),
+        "instances.insert": (2.0, 4.0),
+        "instances.delete": (2.0, 4.0),
+        "instances.setMetadata": (0.3, 0.8),
+        "instances.start": (2.0, 4.0),
+        "instances.stop": (2.0, 4.0),
+    },
+    operation_retention_s=3600.0,
+    list_lag_s=(0.0, 0.5),
+    metadata_propagation_s=(0.2, 0.5),
+    log_delay_s=(0.1, 0.3),
+    bulk_check_s=(5.0, 10.0),
+    flex_start_grant_s=(5.0, 10.0),
+    ici_activation_s=(1.0, 2.0),
+    create_retry_s=(5.0, 10.0),
+    create_retry_limit_s=60.0,
+    repair_delete_after_s=(2.0, 5.0),
+    preemption_s=(3.0, 5.0),
+    automatic_restart_after_s=(5.0, 10.0),
+)
+"""A Compute Engine in a hurry: what takes minutes there takes seconds here."""
+LIVELY_GUESTS = guests.Dials(
+    boot_s=(2.0, 3.0),
+    prepare_s=(1.0, 2.0),
+    join_s=(1.0, 2.0),
+    ready_s=(1.0, 2.0),
+    plugin_s=(1.0, 2.0),
+)
+LIVELY_HABITS = Habits(ready_s=2.0, plugin_s=1.5, label_poll_s=1.0)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where this process listens on the loopback interface; 0 is any free port."""
+
+    kubernetes: int = 0
+    compute: int = 0
+    pubsub: int = 0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a station is set up.
+
+    ``directory`` is its own, readable by the owner only. ``scripts`` is how many VMs at a time
+    really run their startup script. ``in_front`` wraps the simulated Compute Engine.
+    """
+
+    directory: Path
+    credentials: Credentials = field(
+        default_factory=lambda: Credentials.create(IDENTITIES, datetime.now(UTC))
+    )
+    ports: Ports = Ports()
+    gce: gce.Dials = LIVELY_GCE
+    guests: guests.Dials = LIVELY_GUESTS
+    scripts: int = 1
+    in_front: Callable[[Application], Application] = lambda application: application
+
+
+class Station:
+    """All parts of it; made by `open_station`."""
+
+    def __init__(self, setup: Setup, observe: Observe, processes: Processes) -> None:
+        self.setup = setup
+        self.processes = processes
+        self.children = Children(processes, ROOT, observe)
+        self.kubernetes_url = ""
+        self.compute_url = ""
+        self.pubsub_address = ""
+        self._observe = observe
+        self._clock = LoopClock(asyncio.get_running_loop())
+        self.kube = kube.KubeApi(
+            self._clock,
+            random=Random(secrets.randbits(64)),
+            ca=setup.credentials.ca,
+            tokens=setup.credentials.users(),
+        )
+        self._vms = Vms(
+            self._clock,
+            guests.InProcess(self.kube),
+            dials=setup.guests,
+            habits=LIVELY_HABITS,
+            random=Random(secrets.randbits(64)),
+            scratch=setup.directory / "vms",
+            api_server=lambda: self.kubernetes_url,
+            identify=self._identify,
+            observe=observe,
+            scripts=setup.scripts,
+        )
+        self.gce = gce.Simulator(
+            self._clock,
+            projects={PROJECT: PROJECT_NUMBER},
+            random=Random(secrets.randbits(64)),
+            guests=self._vms.boot,
+            on_log_entry=self._on_log_entry,
+            dials=setup.gce,
+        )
+        self._sinks = Sinks(_filters(), self._publish)
+        self._inboxes: Inboxes | None = None
+
+    @property
+    def kubeconfig(self) -> Path:
+        """A kubeconfig of the cluster's administrator."""
+        return self.setup.directory / KUBECONFIG
+
+    @property
+    def log(self) -> Path:
+        """The file with all that the children have written."""
+        return self.setup.directory / LOG
+
+    def client(self) -> ClusterClient:
+        """The cluster as its administrator sees it; to be entered and left."""
+        return ClusterClient(self.setup.credentials.kubeconfig(self.kubernetes_url, ADMIN))
+
+    def memory_bytes(self) -> int:
+        """What this process and all that it started hold (PSS)."""
+        this = psutil.Process()
+        return sum(memory_bytes(one) for one in (this, *this.children(recursive=True)))
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Start every part; ``stack`` ends them, the last first."""
+        await self._start_cluster(stack)
+        await self._start_compute_engine(stack)
+        endpoints = dict(zip(STEPS, find_free_ports(len(STEPS)), strict=True))
+        await self._start_pubsub(stack, endpoints)
+        stack.push_async_callback(self.children.stop)
+        stack.push_async_callback(self._vms.close)
+        (relay_port,) = find_free_ports(1)
+        await self.children.start(
+            [
+                *(self._function(step, port) for step, port in endpoints.items()),
+                self._relay(relay_port),
+            ]
+        )
+        scheduler = asyncio.create_task(self._tick())
+        stack.callback(scheduler.cancel)
+
+    async def _start_cluster(self, stack: AsyncExitStack) -> None:
+        self.kube.apply_manifests(_manifests())
+        tls = self.setup.credentials.ca.server_context(("localhost", LOOPBACK), self._clock.now())
+        port = self.setup.ports.kubernetes
+        if port:
+            check_port(port)
+        runner, port = await serve(self.kube, host=LOOPBACK, port=port, tls=tls)
+        stack.push_async_callback(runner.cleanup)
+        self.kubernetes_url = f"https://{LOOPBACK}:{port}"
+        self.kube.advertise(self.kubernetes_url)
+        for name in (ADMIN, *IDENTITIES):
+            kubeconfig = self.setup.credentials.kubeconfig(self.kubernetes_url, name)
+            write_private(self._kubeconfig_of(name), kubeconfig)
+
+    async def _start_compute_engine(self, stack: AsyncExitStack) -> None:
+        self.gce.faults.set_reservation(_RESERVATION, "tpu7x-standard-4t", 4096)
+        self.gce.faults.act_by_hand("POST", _TEMPLATES, _OWN_TEMPLATE)
+        port = self.setup.ports.compute
+        if port:
+            check_port(port)
+        runner, port = await serve(self.setup.in_front(self.gce), host=LOOPBACK, port=port)
+        stack.push_async_callback(runner.cleanup)
+        self.compute_url = f"http://{LOOPBACK}:{port}"
+
+    async def _start_pubsub(self, stack: AsyncExitStack, ports: dict[str, int]) -> None:
+        port = self.setup.ports.pubsub
+        if port:
+            check_port(port)
+        server = await serve_pubsub(host=LOOPBACK, port=port, dials=pubsub.Dials())
+        stack.push_async_callback(server.stop)
+        self.pubsub_address = server.address
+        self._inboxes = Inboxes(server.address)
+        stack.push_async_callback(self._inboxes.close)
+        await self._inboxes.create(
+            {step: f"http://{LOOPBACK}:{port}/" for step, port in ports.items()}
+        )
+
+    def _function(self, step: str, port: int) -> Child:
+        command = ["functions-framework", "--target", step, "--source", "main.py"]
+        command += ["--signature-type", "http", "--host", LOOPBACK, "--port", str(port)]
+        environment = self._environment(step.replace("_", "-")) | {
+            "COMPUTE_ENDPOINT": self.compute_url,
+            "PROJECTS": PROJECT,
+            "THREADS": _THREADS,
+        }
+        # The framework answers 404 here without waking the function.
+        return Child(step, command, environment, f"http://{LOOPBACK}:{port}/robots.txt")
+
+    def _relay(self, port: int) -> Child:
+        environment = self._environment("relay") | {"PORT": str(port)}
+        command = [sys.executable, "-m", "relay"]
+        return Child("relay", command, environment, f"http://{LOOPBACK}:{port}/readyz")
+
+    def _environment(self, name: str) -> dict[str, str]:
+        """No variable of the person's, so that no proxy and no credentials get in the way."""
+        beside = Path(sys.executable).parent
+        return {
+            "PATH": f"{beside}{os.pathsep}{os.defpath}",
+            "PYTHONUNBUFFERED": "1",
+            "PUBSUB_PROJECT": PROJECT,
+            "PUBSUB_EMULATOR_HOST": self.pubsub_address,
+            "KUBECONFIG": str(self._kubeconfig_of(name)),
+        }
+
+    def _kubeconfig_of(self, name: str) -> Path:
+        return self.kubeconfig if name == ADMIN else self.setup.directory / f"{name}.kubeconfig"
+
+    def _identify(self, machine: Machine) -> Identity:
+        """How a VM of somebody's own image joins: its owner gave it a kubelet's certificate."""
+        user = kube.User(f"system:node:{machine.name}", ("system:nodes",))
+        pair = self.kube.ca.issue_client(user, self._clock.now())
+        certificate = Certificate(pair.certificate_pem, pair.key_pem)
+        return Identity(self.kubernetes_url, self.kube.ca.certificate_pem, certificate)
+
+    def _on_log_entry(self, entry: dict[str, Any]) -> None:
+        self._observe(AuditEntry(entry, tuple(self._sinks.find_steps(entry))))
+        self._sinks.on_log_entry(entry)
+
+    def _publish(self, step: str, data: bytes, attributes: Any) -> None:
+        # Entries of what was made before there was an inbox find nobody, as in the cloud.
+        if self._inboxes is not None:
+            self._inboxes.publish(step, data, attributes)
+
+    async def _tick(self) -> None:
+        """As the Scheduler does: at each full minute."""
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S - self._clock.now().timestamp() % SWEEP_EVERY_S)
+            self._observe(Ticked())
+            self._publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
+            if len(self.gce.calls.records) > _MAX_CALLS_KEPT:
+                self.gce.calls.clear()
+
+
+@asynccontextmanager
+async def open_station(setup: Setup, observe: Observe) -> AsyncIterator[Station]:
+    """A station that works until the block is left.
+
+    Raises `local.ports.PortTaken`, `local.processes.ProcessError` when a child does not start, and
+    `local.processes.Interrupted` when a signal ended it.
+    """
+
+    def on_line(text: str) -> None:
+        child, _, line = text.partition(" | ")
+        observe(ChildLine(child.strip(), line))
+
+    async with AsyncExitStack() as stack:
+        processes = Processes(on_line=on_line, log=setup.directory / LOG)
+        await stack.enter_async_context(processes)
+        station = Station(setup, observe, processes)
+        await station.start(stack)
+        yield station
+
+
+def _manifests() -> list[dict[str, Any]]:
+    names = yaml.safe_load((_MANIFESTS / "kustomization.yaml").read_text())["resources"]
+    return [
+        document
+        for name in names
+        for document in yaml.safe_load_all((_MANIFESTS / name).read_text())
+        if document
+    ]
+
+
+def _filters() -> dict[str, str]:
+    return {path.stem: path.read_text() for path in sorted(_FILTERS.glob("*.txt"))}

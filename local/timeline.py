@@ -1,0 +1,77 @@
+"""A timeline on a terminal: who did what, when and why. Plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_ACTOR_WIDTH = 16
+_STYLES = {
+    "person": "bold magenta",
+    "relay": "cyan",
+    "scheduler": "cyan",
+    "create_resources": "green",
+    "inject_token": "green",
+    "label_node": "green",
+    "tear_down": "green",
+    "sweep": "green",
+    "compute engine": "blue",
+    "kubernetes": "yellow",
+    "supervisor": "red",
+}
+_VM_STYLE = "bright_blue"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that happened. ``is_bad`` is for what should not have."""
+
+    actor: str
+    what: str
+    why: str = ""
+    is_bad: bool = False
+
+
+class Timeline:
+    """Prints lines with the seconds since it was made.
+
+    On a terminal they are coloured by actor (unless ``NO_COLOR`` is set) and folded under their
+    column; elsewhere each is one line.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False)
+        self._began = time.monotonic()
+
+    def print(self, line: Line) -> None:
+        """Print a line."""
+        elapsed = f"{time.monotonic() - self._began:5.1f}s"
+        if self._console.is_terminal:
+            self._print_row(elapsed, line)
+        else:
+            why = f"  [{line.why}]" if line.why else ""
+            self.say(f"{elapsed}  {line.actor:<{_ACTOR_WIDTH}}  {line.what}{why}")
+
+    def head(self, title: str) -> None:
+        """Print a heading."""
+        self.say("")
+        self.say(title, style="bold")
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print text as it is."""
+        self._console.print(Text(text, style), soft_wrap=not self._console.is_terminal)
+
+    def _print_row(self, elapsed: str, line: Line) -> None:
+        row = Table.grid(padding=(0, 2, 0, 0))
+        row.add_column(width=6, justify="right", style="dim")
+        row.add_column(width=_ACTOR_WIDTH, style=_STYLES.get(line.actor, _VM_STYLE))
+        row.add_column(overflow="fold")
+        what = Text(line.what, "bold red" if line.is_bad else "")
+        if line.why:
+            what.append(f"  {line.why}", "dim")
+        row.add_row(elapsed, line.actor, what)
+        self._console.print(row)

@@ -1,0 +1,140 @@
+"""The software in the simulated VMs: guests in Python, and some that really run their script."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+from local import guests
+from local.clock import Clock
+from local.happenings import Observe, SerialText
+from local.kubeadm import Habits, Identity
+from local.machine import Guest, Machine
+from local.script_guest import ScriptGuest
+
+_SCRIPT = "startup-script"
+
+
+class Vms:
+    """Makes the guest of each VM, and overhears its serial port.
+
+    ``api_server`` gives the URL at which VMs that run their script reach the cluster; at most
+    ``scripts`` of them run at a time, with ``habits``. A VM without startup script has an image of
+    its owner's, which joins by itself with what ``identify`` gives.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: guests.Network,
+        *,
+        dials: guests.Dials,
+        habits: Habits,
+        random: Random,
+        scratch: Path,
+        api_server: Callable[[], str],
+        identify: Callable[[Machine], Identity],
+        observe: Observe,
+        scripts: int,
+    ) -> None:
+        self._clock = clock
+        self._network = network
+        self._dials = dials
+        self._habits = habits
+        self._random = random
+        self._scratch = scratch
+        self._api_server = api_server
+        self._identify = identify
+        self._observe = observe
+        self._room = scripts if shutil.which("bash") else 0
+        self._scripted: set[_Scripted] = set()
+
+    def boot(self, machine: Machine) -> Guest:
+        """The guest of a new VM: a `local.machine.GuestFactory`."""
+        overheard = _Overheard(machine, self._observe)
+        if _SCRIPT not in machine.attributes():
+            dials = replace(self._dials, identity=self._identify)
+            return self._python_guest(overheard, dials)
+        if sum(guest.is_on for guest in self._scripted) < self._room:
+            return self._script_guest(overheard)
+        return self._python_guest(overheard, self._dials)
+
+    async def close(self) -> None:
+        """Take the power from those that are processes, and wait for their end."""
+        for guest in self._scripted:
+            guest.power_off()
+        await asyncio.gather(*(guest.closed() for guest in self._scripted))
+
+    def _python_guest(self, machine: Machine, dials: guests.Dials) -> Guest:
+        seed = self._random.random()
+        return guests.KubeGuest(machine, self._clock, self._network, dials, Random(seed))
+
+    def _script_guest(self, machine: Machine) -> Guest:
+        disk = self._scratch / f"{machine.name}-{machine.id}"
+        guest = _Scripted(ScriptGuest(machine, self._api_server, disk, self._habits))
+        self._scripted.add(guest)
+        return guest
+
+
+class _Scripted:
+    """A `ScriptGuest` that knows whether it is on."""
+
+    def __init__(self, guest: ScriptGuest) -> None:
+        self._guest = guest
+        self.is_on = False
+
+    def power_on(self) -> None:
+        self.is_on = True
+        self._guest.power_on()
+
+    def power_off(self) -> None:
+        self.is_on = False
+        self._guest.power_off()
+
+    def metadata_changed(self) -> None:
+        self._guest.metadata_changed()
+
+    async def closed(self) -> None:
+        await self._guest.closed()
+
+
+class _Overheard:
+    """A machine whose serial port somebody listens to."""
+
+    def __init__(self, machine: Machine, observe: Observe) -> None:
+        self._machine = machine
+        self._observe = observe
+
+    @property
+    def project(self) -> str:
+        return self._machine.project
+
+    @property
+    def zone(self) -> str:
+        return self._machine.zone
+
+    @property
+    def name(self) -> str:
+        return self._machine.name
+
+    @property
+    def id(self) -> str:
+        return self._machine.id
+
+    @property
+    def machine_type(self) -> str:
+        return self._machine.machine_type
+
+    def attributes(self) -> Mapping[str, str]:
+        return self._machine.attributes()
+
+    def write_serial(self, text: str) -> None:
+        self._machine.write_serial(text)
+        self._observe(SerialText(self.name, text))
+
+    def set_guest_attribute(self, namespace: str, key: str, value: str) -> None:
+        self._machine.set_guest_attribute(namespace, key, value)
