@@ -1,0 +1,55 @@
+"""What a cold start may import: the services that a step uses, and not the libraries as a whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from shared.names import STEPS
+
+PROGRAM = """
+import sys
+from importlib import import_module
+
+import main
+from shared.cluster import Connection
+from shared.gce import Clients
+
+import_module("functions.{step}")
+before = {{name for name in sys.modules if name.startswith(("google.cloud.", "kubernetes", "grpc"))}}
+Clients("http://127.0.0.1:1").get("instances")
+print(sorted(before))
+print("google.cloud.compute_v1.services.accelerator_types" in sys.modules)
+from google.cloud import compute_v1
+print(compute_v1.AcceleratorTypesClient.__name__)
+"""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_imports_no_cloud_library_before_its_first_message_and_then_no_whole_one(
+    step: str,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(step=step)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    before, is_whole, rest = done.stdout.splitlines()
+    assert (before, is_whole) == ("[]", "False")
+    assert rest == "AcceleratorTypesClient"
+
+
+def test_the_kubernetes_models_are_never_imported() -> None:
+    program = (
+        "import sys\n"
+        "from kubernetes.client.api_client import ApiClient\n"
+        "from shared import cluster\n"
+        "print(any(name.startswith('kubernetes.client.models.v1') for name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
