@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from local.kube.resources import Attributes
+from local.kube.writing import Attributes
 
 _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 

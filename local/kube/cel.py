@@ -8,14 +8,17 @@ dynamically typed here, so a rule that a real server refuses for its types is fo
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 MAX_MESSAGE_BYTES = 5 * 1024
 """A message expression's result beyond this is dropped for the rule's own message (documented)."""
@@ -162,3 +165,29 @@ class Rule:
 def _bind_optional(text: str) -> str:
     present = "hasOldSelf ? optional.of(oldSelf) : optional.none()"
     return f"cel.bind(oldSelf, {present}, {text})"
+
+
+def _timestamp(text: str) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromJsonString(text if "T" in text.upper() else f"{text}T00:00:00Z")
+    return stamp
+
+
+_GO_DURATION = re.compile(r"([\d.]+)(ns|us|µs|ms|s|m|h)")
+_GO_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+def _duration(text: str) -> Duration:
+    seconds = sum(float(number) * _GO_UNITS_S[unit] for number, unit in _GO_DURATION.findall(text))
+    duration = Duration()
+    duration.FromNanoseconds(round(seconds * 1e9) * (-1 if text.startswith("-") else 1))
+    return duration
+
+
+SCALARS_TO_CEL: dict[tuple[str, str], Callable[[str], Any]] = {
+    ("string", "date-time"): _timestamp,
+    ("string", "date"): _timestamp,
+    ("string", "duration"): _duration,
+    ("string", "byte"): base64.b64decode,
+}
+"""How a text of some type and format becomes the value that CEL knows."""

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from local.clock import Clock
 from local.http import JSON, Request, Response
 from local.kube import errors
+from local.kube.arguments import (
+    Call,
+    bad_list,
+    bad_options,
+    check_watch_arguments,
+    check_wishes,
+    matcher_of,
+    number_argument,
+    read_token,
+    read_wishes,
+    read_write,
+    write_token,
+)
 from local.kube.bodies import Body, content_type, read_object, read_patch
+from local.kube.decoding import own_metadata, read_review
 from local.kube.dials import Dials
-from local.kube.kinds import Document, Kind, Version, expand_schema
+from local.kube.kinds import Document, Kind, Version
 from local.kube.patches import json_patch, merge_patch, strategic_merge
 from local.kube.render import Page, View, negotiate
 from local.kube.requests import RequestInfo, is_true
-from local.kube.resources import (
-    Deletion,
-    Options,
-    Outcome,
-    Resources,
-    own_metadata,
-    read_review,
-    strict_decoding_error,
-)
+from local.kube.resources import Resources
 from local.kube.reviews import Reviews
-from local.kube.schema import Schema
-from local.kube.selectors import parse_field_selector, parse_label_selector
 from local.kube.store import Key, Record
 from local.kube.users import User
 from local.kube.watch import INITIAL_EVENTS_END, WatchHub, WatchRequest, WatchStream
+from local.kube.writing import Deletion, Outcome
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
@@ -43,27 +45,6 @@ _PATCH_TYPES = (JSON_PATCH, MERGE, APPLY)
 
 _MIN_WATCH_S = 1800
 """A watch that names no time-out ends after 30 to 60 minutes (documented)."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """A request for a resource, with all that has been found out about it."""
-
-    request: Request
-    info: RequestInfo
-    user: User
-    kind: Kind
-    version: Version
-
-    @property
-    def key(self) -> Key:
-        """The key of the object that the URL names."""
-        return (self.info.namespace if self.kind.namespaced else ""), self.info.name
-
-    @property
-    def namespace(self) -> str:
-        """The namespace that the URL names, or the empty string for all."""
-        return self.info.namespace if self.kind.namespaced else ""
 
 
 class Handlers:
@@ -124,7 +105,7 @@ class Handlers:
         return _respond(self._view(call).one(record))
 
     def _check_not_from_the_future(self, call: Call) -> int:
-        asked = _number_argument(call.request, "resourceVersion")
+        asked = number_argument(call.request, "resourceVersion")
         current = self._resources.store.revision
         if asked > current:
             raise errors.too_large_resource_version(asked, current)
@@ -134,9 +115,9 @@ class Handlers:
         match = call.request.argument("resourceVersionMatch")
         token = call.request.argument("continue")
         if call.request.argument("sendInitialEvents"):
-            raise _bad_list("sendInitialEvents", "sendInitialEvents is forbidden for list")
+            raise bad_list("sendInitialEvents", "sendInitialEvents is forbidden for list")
         if match and not call.request.argument("resourceVersion"):
-            raise _bad_list(
+            raise bad_list(
                 "resourceVersionMatch",
                 "resourceVersionMatch is forbidden unless resourceVersion is provided",
             )
@@ -145,7 +126,7 @@ class Handlers:
                 raise errors.bad_request(
                     "specifying resource version is not allowed when using continue"
                 )
-            revision, start = _read_token(token)
+            revision, start = read_token(token)
             return self._list_at(call, revision, start)
         asked = self._check_not_from_the_future(call)
         exact = match == "Exact" or (bool(call.request.argument("limit")) and not match)
@@ -161,13 +142,13 @@ class Handlers:
     def _page(
         self, call: Call, records: list[Record], revision: int, start: Key | None
     ) -> Response:
-        matches = _matcher(call)
+        matches = matcher_of(call)
         selected = [
             record
             for record in records
             if (start is None or record.key > start) and matches(record)
         ]
-        limit = _number_argument(call.request, "limit")
+        limit = number_argument(call.request, "limit")
         view = self._view(call)
         if not limit or len(selected) <= limit:
             return _respond(view.page(Page(selected, revision)))
@@ -175,7 +156,7 @@ class Handlers:
         page = Page(
             selected[:limit],
             revision,
-            _write_token(revision, selected[limit - 1].key),
+            write_token(revision, selected[limit - 1].key),
             None if selecting else len(selected) - limit,
         )
         return _respond(view.page(page))
@@ -183,8 +164,8 @@ class Handlers:
     def _watch(self, call: Call) -> Response:
         request = call.request
         initial = is_true(request, "sendInitialEvents")
-        _check_watch_arguments(request, initial=initial)
-        asked = _number_argument(call.request, "resourceVersion")
+        check_watch_arguments(request, initial=initial)
+        asked = number_argument(call.request, "resourceVersion")
         view = self._view(call)
         store = self._resources.store
         now_only = request.argument("sendInitialEvents") == "false" and not asked
@@ -198,12 +179,12 @@ class Handlers:
             resource=call.kind.resource,
             namespace=call.namespace,
             since=None if initial or not since else since,
-            matches=_matcher(call),
+            matches=matcher_of(call),
             render=view.events(),
             bookmark=bookmark,
             bookmarks=is_true(request, "allowWatchBookmarks"),
             mark_initial_end=initial and is_true(request, "allowWatchBookmarks"),
-            timeout_s=_number_argument(request, "timeoutSeconds") or self._draw_timeout_s(),
+            timeout_s=number_argument(request, "timeoutSeconds") or self._draw_timeout_s(),
             bookmark_interval_s=self._dials.bookmark_interval_s,
         )
         stream = WatchStream(store, self._clock, watch, self._hub)
@@ -218,17 +199,15 @@ class Handlers:
         body = read_object(call.request)
         if call.info.subresource == "eviction":
             return self._evict(call, body.document)
-        options, doubled = _read_options(call, "CreateOptions", body)
+        write, doubled = read_write(call, "CreateOptions", body)
         if call.kind.virtual:
-            review = read_review(call.kind, call.version, body.document, options)
+            review = read_review(write, body.document)
             return Response.of_json(self._reviews.answer(call.kind, call.user, review), 201)
-        outcome = self._resources.create(
-            call.kind, call.version, call.namespace, body.document, call.user, options
-        )
+        outcome = self._resources.create(write, call.namespace, body.document)
         return self._respond_outcome(call, outcome, doubled)
 
     def _evict(self, call: Call, eviction: Document) -> Response:
-        wishes = _check_wishes(eviction.get("deleteOptions") or {})
+        wishes = check_wishes(eviction.get("deleteOptions") or {})
         self._resources.delete(call.kind, call.key, call.user, wishes)
         return Response.of_json(
             {
@@ -243,16 +222,8 @@ class Handlers:
 
     def _update(self, call: Call) -> Response:
         body = read_object(call.request)
-        options, doubled = _read_options(call, "UpdateOptions", body)
-        outcome = self._resources.update(
-            call.kind,
-            call.version,
-            call.key,
-            body.document,
-            call.user,
-            options,
-            call.info.subresource,
-        )
+        write, doubled = read_write(call, "UpdateOptions", body)
+        outcome = self._resources.update(write, call.key, body.document)
         return self._respond_outcome(call, outcome, doubled)
 
     def _patch(self, call: Call) -> Response:
@@ -264,23 +235,15 @@ class Handlers:
         patch = _PATCHES.get(media_type)
         if patch is None:
             raise errors.unsupported_media_type((*_PATCH_TYPES, STRATEGIC))
-        options, doubled = _read_options(call, "PatchOptions")
+        write, doubled = read_write(call, "PatchOptions")
         if call.request.argument("force"):
-            raise _bad_options("PatchOptions", "force", "may not be specified for non-apply patch")
+            raise bad_options("PatchOptions", "force", "may not be specified for non-apply patch")
         record = self._resources.get(call.kind, call.key)
         present = json.loads(self._plain(call, record))
         patched = patch(present, read_patch(call.request.body), call.version)
         if not isinstance(patched, dict):
             raise errors.bad_request("error decoding patch: the result is not an object")
-        outcome = self._resources.replace(
-            call.kind,
-            call.version,
-            record,
-            patched,
-            call.user,
-            options,
-            call.info.subresource,
-        )
+        outcome = self._resources.replace(write, record, patched)
         return self._respond_outcome(call, outcome, doubled)
 
     def _plain(self, call: Call, record: Record) -> bytes:
@@ -290,7 +253,7 @@ class Handlers:
         applied = read_patch(call.request.body)
         if not isinstance(applied, dict):
             raise errors.bad_request("error decoding patch: the body is not an object")
-        options, doubled = _read_options(call, "PatchOptions", Body(applied))
+        write, doubled = read_write(call, "PatchOptions", Body(applied))
         if not call.request.argument("fieldManager"):
             raise errors.invalid(
                 "PatchOptions.meta.k8s.io",
@@ -298,15 +261,7 @@ class Handlers:
                 [errors.required("fieldManager", "is required for apply patch")],
             )
         _check_applied(call, applied)
-        outcome = self._resources.apply(
-            call.kind,
-            call.version,
-            call.key,
-            applied,
-            call.user,
-            options,
-            call.info.subresource,
-        )
+        outcome = self._resources.apply(write, call.key, applied)
         return self._respond_outcome(call, outcome, doubled)
 
     def _respond_outcome(self, call: Call, outcome: Outcome, doubled: tuple[str, ...]) -> Response:
@@ -321,14 +276,14 @@ class Handlers:
     # -- deleting ---------------------------------------------------------------------------------
 
     def _delete(self, call: Call) -> Response:
-        deletion = self._resources.delete(call.kind, call.key, call.user, _read_wishes(call))
+        deletion = self._resources.delete(call.kind, call.key, call.user, read_wishes(call))
         if not deletion.gone:
             return _respond(self._view(call).one(deletion.record))
         return Response.of_json(_success(call.kind, deletion))
 
     def _delete_collection(self, call: Call) -> Response:
-        wishes = _read_wishes(call)
-        matches = _matcher(call)
+        wishes = read_wishes(call)
+        matches = matcher_of(call)
         records = self._resources.store.records(call.kind.resource, call.namespace)
         chosen = [record for record in records if matches(record)]
         for record in chosen:
@@ -386,142 +341,6 @@ def _check_applied(call: Call, applied: Document) -> None:
             f"the name of the object ({meta['name']}) does not match the name on the URL "
             f"({call.info.name})"
         )
-
-
-# -- arguments -------------------------------------------------------------------------------------
-
-
-def _matcher(call: Call) -> Callable[[Record], bool]:
-    labels = call.request.argument("labelSelector")
-    fields = call.request.argument("fieldSelector")
-    if not labels and not fields:
-        return lambda record: True  # noqa: ARG005
-    by_labels = parse_label_selector(labels)
-    by_fields = parse_field_selector(fields, call.version.selectable)
-    return lambda record: (
-        by_labels.matches(record.metadata.get("labels")) and by_fields.matches(record.document)
-    )
-
-
-def _number_argument(request: Request, name: str) -> int:
-    text = request.argument(name)
-    if text and not text.isdecimal():
-        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    return int(text or 0)
-
-
-def _bad_options(kind: str, field: str, why: str) -> errors.ApiError:
-    return errors.invalid(f"{kind}.meta.k8s.io", "", [errors.forbidden_field(field, why)])
-
-
-def _bad_list(field: str, why: str) -> errors.ApiError:
-    return _bad_options("ListOptions", field, why)
-
-
-def _check_watch_arguments(request: Request, *, initial: bool) -> None:
-    match = request.argument("resourceVersionMatch")
-    if match and not request.argument("sendInitialEvents"):
-        raise _bad_list(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        )
-    if initial and match != "NotOlderThan":
-        raise _bad_list(
-            "resourceVersionMatch",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        )
-
-
-_VALIDATIONS = ("Ignore", "Warn", "Strict")
-
-
-def _read_options(
-    call: Call, options_kind: str, body: Body | None = None
-) -> tuple[Options, tuple[str, ...]]:
-    """The write's options, and what to warn of doubled fields. Raises 400 and 422."""
-    request = call.request
-    validation = request.argument("fieldValidation") or "Warn"
-    if validation not in _VALIDATIONS:
-        wrong = errors.invalid_value(
-            "fieldValidation", validation, 'allowed values are "", Ignore, Warn, Strict'
-        )
-        raise errors.invalid(f"{options_kind}.meta.k8s.io", "", [wrong])
-    options = Options(
-        request.argument("fieldManager")
-        or request.headers.get("user-agent", "unknown").partition("/")[0],
-        _read_dry_run(request.query.get("dryRun", []), options_kind),
-        validation,
-        is_true(request, "force"),
-    )
-    doubled = tuple(f'duplicate field "{path}"' for path in (body.doubled if body else ()))
-    if doubled and validation == "Strict":
-        raise strict_decoding_error(call.kind, call.version, doubled)
-    return options, () if validation == "Ignore" else doubled
-
-
-def _read_dry_run(values: list[str], options_kind: str) -> bool:
-    for value in values:
-        if value != "All":
-            wrong = errors.not_supported("dryRun", value, ["All"])
-            raise errors.invalid(f"{options_kind}.meta.k8s.io", "", [wrong])
-    return bool(values)
-
-
-def _read_wishes(call: Call) -> dict[str, Any]:
-    """DeleteOptions from the body or, where it says nothing, from the query."""
-    body = read_object(call.request).document if call.request.body else {}
-    wishes = _check_wishes(body)
-    for name in ("propagationPolicy", "gracePeriodSeconds"):
-        if call.request.argument(name):
-            wishes.setdefault(name, call.request.argument(name))
-    dry_run = [*(wishes.get("dryRun") or ()), *call.request.query.get("dryRun", [])]
-    wishes["dryRun"] = _read_dry_run(dry_run, "DeleteOptions")
-    policy = wishes.get("propagationPolicy") or "Background"
-    if policy not in ("Background", "Foreground", "Orphan"):
-        wrong = errors.not_supported(
-            "propagationPolicy", policy, ["Foreground", "Background", "Orphan"]
-        )
-        raise errors.invalid("DeleteOptions.meta.k8s.io", "", [wrong])
-    return wishes
-
-
-_DELETE_OPTIONS = Schema(
-    expand_schema(
-        {
-            "apiVersion": "string",
-            "kind": "string",
-            "gracePeriodSeconds": "integer",
-            "preconditions": {"uid": "string", "resourceVersion": "string"},
-            "orphanDependents": "boolean",
-            "propagationPolicy": "string",
-            "dryRun": ["string"],
-        }
-    )
-)
-
-
-def _check_wishes(wishes: Any) -> Document:
-    """DeleteOptions as they were sent. Raises 400 for what cannot be decoded."""
-    if isinstance(wishes, dict):
-        _DELETE_OPTIONS.fill(wishes)
-    faults = _DELETE_OPTIONS.validate(wishes, path="deleteOptions")
-    if faults:
-        raise errors.bad_request(f"the object provided is unrecognized: {faults[0]}")
-    return dict(wishes)
-
-
-def _write_token(revision: int, last: Key) -> str:
-    token = {"v": "meta.k8s.io/v1", "rv": revision, "start": "/".join(last)}
-    return base64.urlsafe_b64encode(json.dumps(token).encode()).decode().rstrip("=")
-
-
-def _read_token(token: str) -> tuple[int, Key]:
-    try:
-        read = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        namespace, _, name = read["start"].partition("/")
-        return int(read["rv"]), (namespace, name)
-    except (ValueError, KeyError, TypeError, binascii.Error) as error:
-        raise errors.bad_request(f"continue key is not valid: {error}") from error
 
 
 _PATCHES: dict[str, Callable[[Document, Any, Version], Any]] = {

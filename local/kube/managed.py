@@ -17,7 +17,7 @@ from typing import Any
 from local.clock import Clock
 from local.kube import errors
 from local.kube.formats import render_time
-from local.kube.kinds import Document, Kind, Version
+from local.kube.kinds import Document
 from local.kube.schema import Schema
 
 Tree = dict[str, Any]
@@ -128,13 +128,6 @@ class Managers:
             "fieldsV1": fields,
         }
         return {**entry, "subresource": writer.subresource} if writer.subresource else entry
-
-
-def writer_of(
-    kind: Kind, version: Version, manager: str, operation: str, subresource: str
-) -> Writer:
-    """The writer that a request stands for."""
-    return Writer(manager, operation, kind.api_version(version.name), subresource)
 
 
 def _refuse_conflicts(others: list[Document], changing: Tree) -> None:

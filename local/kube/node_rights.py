@@ -12,8 +12,8 @@ from typing import Any
 from local.kube import errors
 from local.kube.errors import ApiError
 from local.kube.requests import RequestInfo
-from local.kube.resources import Attributes
 from local.kube.store import Store
+from local.kube.writing import Attributes
 
 LEASE_NAMESPACE = "kube-node-lease"
 _READ = frozenset({"get", "list", "watch"})

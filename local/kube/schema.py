@@ -9,20 +9,15 @@ general since 1.33), which also makes a write of the status cost what the status
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from local.kube import errors
-from local.kube.cel import Rule, escape_name, matches
+from local.kube.cel import SCALARS_TO_CEL, Rule, escape_name
+from local.kube.checks import ACCEPTED, checks_of, type_name
 from local.kube.errors import FieldError
-from local.kube.formats import FORMATS
 
 
 class _Absent:
@@ -31,23 +26,6 @@ class _Absent:
 
 ABSENT: Final = _Absent()
 
-_TYPE_NAMES: dict[type, str] = {
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    list: "array",
-    dict: "object",
-    type(None): "null",
-}
-_ACCEPTED: dict[str, frozenset[str]] = {
-    "string": frozenset({"string"}),
-    "boolean": frozenset({"boolean"}),
-    "integer": frozenset({"integer"}),
-    "number": frozenset({"integer", "number"}),
-    "array": frozenset({"array"}),
-    "object": frozenset({"object"}),
-}
 _INT_OR_STRING = frozenset({"integer", "string"})
 _BLOCKING = frozenset(
     {"FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
@@ -66,103 +44,7 @@ _EMBEDDED: Mapping[str, Any] = {
 }
 """What an object within an object has, whatever its schema says."""
 
-Check = Callable[[Any, str], FieldError | None]
 Pairs = Iterator[tuple[Any, str, "Schema", Any]]
-
-
-def type_name(value: Any) -> str:
-    """The JSON Schema name of a value's type."""
-    return _TYPE_NAMES[type(value)]
-
-
-def _limit(
-    holds: Callable[[Any, Any], bool], words: str, shown: Callable[[Any], Any]
-) -> Callable[[Any], Check]:
-    def of(limit: Any) -> Check:
-        def check(value: Any, path: str) -> FieldError | None:
-            if holds(value, limit):
-                return None
-            return errors.invalid_value(path, shown(value), f"{path} in body {words} {limit}")
-
-        return check
-
-    return of
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _sized(words: str, unit: str) -> Callable[[Any], Check]:
-    def of(limit: int) -> Check:
-        def check(value: Any, path: str) -> FieldError | None:
-            if len(value) >= limit:
-                return None
-            shown = value if isinstance(value, str) else len(value)
-            why = f"{path} in body should {words} at least {limit} {unit}"
-            return errors.invalid_value(path, shown, why)
-
-        return check
-
-    return of
-
-
-def _max_length(limit: int) -> Check:
-    return lambda value, path: errors.too_long(path, limit) if len(value) > limit else None
-
-
-def _max_count(limit: int) -> Check:
-    return lambda value, path: (
-        errors.too_many(path, len(value), limit) if len(value) > limit else None
-    )
-
-
-def _pattern(pattern: str) -> Check:
-    return lambda value, path: (
-        None
-        if matches(pattern, value)
-        else errors.invalid_value(path, value, f"{path} in body should match '{pattern}'")
-    )
-
-
-def _format(name: str) -> Check:
-    holds = FORMATS[name]
-    return lambda value, path: (
-        None
-        if holds(value)
-        else FieldError(
-            "FieldValueTypeInvalid",
-            path,
-            f"Invalid value: {errors.render_value(value)}: "
-            f"{path} in body must be of type {name}: {errors.render_value(value)}",
-        )
-    )
-
-
-def _enum(values: list[Any]) -> Check:
-    return lambda value, path: (
-        None if value in values else errors.not_supported(path, value, values)
-    )
-
-
-_CHECKS: dict[str, tuple[str, Callable[[Any], Check]]] = {
-    "minLength": ("string", _sized("be", "chars long")),
-    "maxLength": ("string", _max_length),
-    "pattern": ("string", _pattern),
-    "minItems": ("array", _sized("have", "items")),
-    "maxItems": ("array", _max_count),
-    "minProperties": ("object", _sized("have", "properties")),
-    "maxProperties": ("object", _max_count),
-    "multipleOf": ("number", _limit(lambda v, m: v % m == 0, "should be a multiple of", _same)),
-}
-"""Keyword to the type that it speaks of and the maker of its check."""
-
-_BOUNDS: dict[tuple[str, bool], Callable[[Any], Check]] = {
-    ("minimum", False): _limit(lambda v, m: v >= m, "should be greater than or equal to", _same),
-    ("minimum", True): _limit(lambda v, m: v > m, "should be greater than", _same),
-    ("maximum", False): _limit(lambda v, m: v <= m, "should be less than or equal to", _same),
-    ("maximum", True): _limit(lambda v, m: v < m, "should be less than", _same),
-}
 
 
 @dataclass(frozen=True)
@@ -217,7 +99,7 @@ class Schema:
             source.get("x-kubernetes-preserve-unknown-fields", False)
         )
         self._types = self._accepted_types()
-        self._checks = tuple(self._make_checks())
+        self._checks = tuple(checks_of(source))
         self._junctors = tuple(self._make_junctors())
         self._defaults = {
             name: json.dumps(child.source["default"])
@@ -239,20 +121,7 @@ class Schema:
     def _accepted_types(self) -> frozenset[str] | None:
         if self.source.get("x-kubernetes-int-or-string"):
             return _INT_OR_STRING
-        return _ACCEPTED.get(self.source.get("type", ""))
-
-    def _make_checks(self) -> Iterator[tuple[frozenset[str], Check]]:
-        for keyword, (type_, make) in _CHECKS.items():
-            if keyword in self.source:
-                yield _ACCEPTED[type_], make(self.source[keyword])
-        for keyword, flag in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-            if keyword in self.source:
-                make = _BOUNDS[keyword, bool(self.source.get(flag, False))]
-                yield _ACCEPTED["number"], make(self.source[keyword])
-        if self.source.get("format") in FORMATS:
-            yield _ACCEPTED[self.source.get("type", "string")], _format(self.source["format"])
-        if "enum" in self.source:
-            yield frozenset(_TYPE_NAMES.values()), _enum(list(self.source["enum"]))
+        return ACCEPTED.get(self.source.get("type", ""))
 
     def _make_junctors(self) -> Iterator[_Junctor]:
         for keyword, (holds, words) in _JUNCTORS.items():
@@ -372,7 +241,7 @@ class Schema:
         return value if self._to_cel is None else self._to_cel(value)
 
     def _make_to_cel(self) -> Callable[[Any], Any] | None:
-        scalar = _SCALARS_TO_CEL.get((self.source.get("type", ""), self.source.get("format", "")))
+        scalar = SCALARS_TO_CEL.get((self.source.get("type", ""), self.source.get("format", "")))
         if scalar is not None:
             return lambda value: (
                 value if type_name(value) not in (self._types or ()) else (scalar(value))
@@ -447,28 +316,3 @@ def _rule_error(rule: Rule, path: str, value: Any, why: str) -> FieldError:
         "FieldValueDuplicate": lambda: errors.duplicate(field, shown),
         "FieldValueInvalid": lambda: errors.invalid_value(field, shown, why),
     }[rule.reason]()
-
-
-def _timestamp(text: str) -> Timestamp:
-    stamp = Timestamp()
-    stamp.FromJsonString(text if "T" in text.upper() else f"{text}T00:00:00Z")
-    return stamp
-
-
-_GO_DURATION = re.compile(r"([\d.]+)(ns|us|µs|ms|s|m|h)")
-_GO_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-
-
-def _duration(text: str) -> Duration:
-    seconds = sum(float(number) * _GO_UNITS_S[unit] for number, unit in _GO_DURATION.findall(text))
-    duration = Duration()
-    duration.FromNanoseconds(round(seconds * 1e9) * (-1 if text.startswith("-") else 1))
-    return duration
-
-
-_SCALARS_TO_CEL: dict[tuple[str, str], Callable[[str], Any]] = {
-    ("string", "date-time"): _timestamp,
-    ("string", "date"): _timestamp,
-    ("string", "duration"): _duration,
-    ("string", "byte"): base64.b64decode,
-}

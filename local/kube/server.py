@@ -30,11 +30,12 @@ from local.kube.kinds import Document
 from local.kube.kubeconfig import kubeconfig
 from local.kube.node_rights import restrict_nodes
 from local.kube.requests import RequestInfo, parse_request
-from local.kube.resources import Options, Resources
+from local.kube.resources import Resources
 from local.kube.reviews import Reviews
 from local.kube.store import Store
 from local.kube.users import ADMIN, ANONYMOUS, User
 from local.kube.watch import WatchHub
+from local.kube.writing import Options, Write
 
 _NO_TOKENS: Mapping[str, User] = MappingProxyType({})
 _OK_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
@@ -184,13 +185,14 @@ class KubeApi:
                 f'no matches for kind "{document.get("kind")}" in version '
                 f'"{document.get("apiVersion")}"',
             )
+        write = Write(kind, version, ADMIN, _MANIFESTS)
         meta = document.setdefault("metadata", {})
         namespace = meta.get("namespace", "default") if kind.namespaced else ""
         record = self._store.find(kind.resource, (namespace, meta.get("name", "")))
         if record is None:
-            self._resources.create(kind, version, namespace, document, ADMIN, _MANIFESTS)
+            self._resources.create(write, namespace, document)
         else:
-            self._resources.replace(kind, version, record, document, ADMIN, _MANIFESTS)
+            self._resources.replace(write, record, document)
 
     def advertise(self, server: str) -> None:
         """Tell joining nodes, by ``kube-public/cluster-info``, at which URL this server is."""

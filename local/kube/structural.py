@@ -7,10 +7,11 @@ from typing import Any
 
 from local.kube import errors
 from local.kube.cel import CelError, Rule, matches
+from local.kube.checks import type_name
 from local.kube.errors import FieldError
 from local.kube.jsonpath import compile_path
 from local.kube.kinds import Document
-from local.kube.schema import Schema, type_name
+from local.kube.schema import Schema
 
 _FORBIDDEN = (
     "definitions",

@@ -8,9 +8,12 @@ from typing import Any, Generic, TypeVar
 from local.clock import Clock
 from local.kube import errors
 from local.kube.kinds import Document
-from local.kube.resources import Options, Resources
+from local.kube.resources import Resources
 from local.kube.store import Key, Record
 from local.kube.users import User
+from local.kube.writing import Options, Write
+
+_OPTIONS = Options(field_manager="kube-controller-manager")
 
 T = TypeVar("T", bound=Hashable)
 
@@ -49,7 +52,6 @@ class Cluster:
     def __init__(self, resources: Resources, user: User) -> None:
         self._resources = resources
         self._user = user
-        self._options = Options(field_manager="kube-controller-manager")
         self.store = resources.store
         self.catalogue = resources.catalogue
 
@@ -59,10 +61,8 @@ class Cluster:
 
     def create(self, resource: str, namespace: str, document: Document) -> None:
         """Create an object; one that is there already is left as it is."""
-        kind = self.catalogue[resource]
-        version = kind.versions[kind.storage]
         try:
-            self._resources.create(kind, version, namespace, document, self._user, self._options)
+            self._resources.create(self._write(resource), namespace, document)
         except errors.ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
@@ -78,18 +78,13 @@ class Cluster:
         record = self.find(resource, key)
         if record is None:
             return
-        kind = self.catalogue[resource]
         document = record.copy()
         change(document)
-        self._resources.replace(
-            kind,
-            kind.versions[kind.storage],
-            record,
-            document,
-            self._user,
-            self._options,
-            subresource,
-        )
+        self._resources.replace(self._write(resource, subresource), record, document)
+
+    def _write(self, resource: str, subresource: str = "") -> Write:
+        kind = self.catalogue[resource]
+        return Write(kind, kind.versions[kind.storage], self._user, _OPTIONS, subresource)
 
     def delete(self, resource: str, key: Key, wishes: Mapping[str, Any] | None = None) -> None:
         """Delete an object; one that has gone, or is another by now, is let be."""

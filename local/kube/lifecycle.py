@@ -1,0 +1,158 @@
+"""What may become of an object from one version to the next: pure functions of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from local.kube import errors, metadata
+from local.kube.errors import FieldError
+from local.kube.kinds import Document, Kind, Version
+from local.kube.schema import ABSENT, find_errors
+from local.kube.store import Key, Record
+from local.kube.strategies import strategy_of
+from local.kube.writing import Write
+
+_MUTABLE_PARTS = {"status": ("status",), "approval": ("status",), "finalize": ("spec",)}
+"""What a write to a subresource may change; all else stays as it is."""
+
+
+def key_of(meta: Mapping[str, Any]) -> Key:
+    """The key that an object's metadata say."""
+    return meta.get("namespace", ""), meta["name"]
+
+
+def blank(write: Write, key: Key) -> Document:
+    """An object that is nothing but its name."""
+    kind, version = write.kind, write.version
+    meta = {"name": key[1], **({"namespace": key[0]} if key[0] else {})}
+    return {"apiVersion": kind.api_version(version.name), "kind": kind.kind, "metadata": meta}
+
+
+def check_preconditions(kind: Kind, record: Record, meta: Document) -> None:
+    """Is this the object that the URL names, as the client last saw it?"""
+    namespace, name = record.key
+    if meta.setdefault("name", name) != name:
+        raise errors.bad_request(
+            f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
+        )
+    if namespace and (meta.get("namespace") or namespace) != namespace:
+        raise errors.bad_request(
+            f"the namespace of the object ({meta['namespace']}) does not match the namespace on "
+            f"the URL ({namespace})"
+        )
+    uid = record.metadata["uid"]
+    if (meta.get("uid") or uid) != uid:
+        raise errors.conflict(
+            kind.resource,
+            name,
+            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {uid}",
+        )
+    if (meta.get("resourceVersion") or str(record.revision)) != str(record.revision):
+        raise errors.conflict(kind.resource, name, errors.MODIFIED)
+
+
+def check_delete_preconditions(kind: Kind, record: Record, wanted: Mapping[str, Any]) -> None:
+    """Raises 409 for an object that is not, or no more, what the client wants deleted."""
+    uid, version = record.metadata["uid"], str(record.revision)
+    if (wanted.get("uid") or uid) != uid:
+        raise errors.conflict(
+            kind.resource,
+            record.key[1],
+            f"Precondition failed: UID in precondition: {wanted['uid']}, UID in object meta: {uid}",
+        )
+    if (wanted.get("resourceVersion") or version) != version:
+        raise errors.conflict(
+            kind.resource,
+            record.key[1],
+            f"the ResourceVersion in the precondition ({wanted['resourceVersion']}) does not match "
+            f"the ResourceVersion in record ({version}). The object might have been modified",
+        )
+
+
+def isolate(write: Write, document: Document, old: Document) -> Document:
+    """What is left of ``document`` when only what the (sub)resource owns is taken from it."""
+    if write.subresource:
+        parts = _MUTABLE_PARTS[write.subresource]
+        kept = {name: value for name, value in old.items() if name not in parts}
+        new = {**kept, **{name: document[name] for name in parts if name in document}}
+        # A custom resource's status write leaves metadata alone; the built-in kinds' does not.
+        new["metadata"] = dict(old["metadata"] if write.kind.custom else document["metadata"])
+        if write.kind.custom and "managedFields" in document["metadata"]:
+            new["metadata"]["managedFields"] = document["metadata"]["managedFields"]
+        return new
+    if "status" not in write.version.subresources:
+        return document
+    document.pop("status", None)
+    return {**document, **({"status": old["status"]} if "status" in old else {})}
+
+
+def restore_system_fields(meta: Document, old: Mapping[str, Any], *, applied: bool) -> None:
+    """Put back what no client may change; leave what is refused when it differs."""
+    for name in ("uid", "creationTimestamp", "namespace"):
+        if not meta.get(name) and name in old:
+            meta[name] = old[name]
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"):
+        meta.pop(name, None)
+        meta.update({name: old[name]} if name in old else {})
+    meta["resourceVersion"] = old["resourceVersion"]
+    if not applied:
+        meta.pop("managedFields", None)
+        meta.update({"managedFields": old["managedFields"]} if "managedFields" in old else {})
+
+
+def validate(write: Write, document: Document, old: Document | None) -> None:
+    """Raises 422 with all that is wrong with a document."""
+    kind, version = write.kind, write.version
+    meta = document["metadata"]
+    found = find_errors(version.schema, document, ABSENT if old is None else old)
+    found = [
+        *metadata.find_errors(meta, kind.name_style, None if old is None else old["metadata"]),
+        *found,
+        *(_immutable_errors(kind, document, old) if old is not None else ()),
+    ]
+    found = found or list(strategy_of(kind).find_errors(document, old))
+    if found:
+        raise errors.invalid(kind.qualified_kind, meta["name"], found)
+
+
+def _immutable_errors(kind: Kind, document: Document, old: Document) -> Iterator[FieldError]:
+    for path in kind.immutable:
+        value = _read(document, path)
+        if value != _read(old, path):
+            yield errors.invalid_value(".".join(path), value, "field is immutable")
+    for path in kind.immutable_once_set:
+        before = _read(old, path)
+        if before and _read(document, path) != before:
+            yield errors.forbidden_field(
+                ".".join(path),
+                f'{kind.kind.lower()} updates may not change {path[-1]} except from "" to valid',
+            )
+
+
+def _read(document: Document, path: tuple[str, ...]) -> Any:
+    value: Any = document
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def content_of(version: Version, document: Document) -> Document:
+    """What counts for ``metadata.generation``."""
+    left_out = {"apiVersion", "kind", "metadata"}
+    if "status" in version.subresources:
+        left_out.add("status")
+    return {name: value for name, value in document.items() if name not in left_out}
+
+
+def is_namespace(document: Document) -> bool:
+    """Whether this is a Namespace, which goes only when it is empty."""
+    return (document["apiVersion"], document["kind"]) == ("v1", "Namespace")
+
+
+def is_done(document: Document) -> bool:
+    """Whether an object that is being deleted has nothing left to hold it."""
+    meta = document["metadata"]
+    if "deletionTimestamp" not in meta or meta.get("finalizers"):
+        return False
+    return not (is_namespace(document) and document.get("spec", {}).get("finalizers"))

@@ -1,0 +1,81 @@
+"""What is to be written, by whom and how; and what has come of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from local.kube.kinds import Document, Kind, Version
+from local.kube.managed import Writer
+from local.kube.store import Record
+from local.kube.users import User
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a client may ask of a write, whatever the object."""
+
+    field_manager: str = ""
+    dry_run: bool = False
+    field_validation: str = "Warn"
+    force: bool = False
+
+
+DEFAULTS = Options()
+
+
+@dataclass(frozen=True)
+class Write:
+    """A write of an object of some kind, or of its ``subresource``."""
+
+    kind: Kind
+    version: Version
+    user: User
+    options: Options = DEFAULTS
+    subresource: str = ""
+
+    def writer(self, operation: str) -> Writer:
+        """Who stands in ``managedFields`` for this write."""
+        return Writer(
+            self.options.field_manager or "unknown",
+            operation,
+            self.kind.api_version(self.version.name),
+            self.subresource,
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A write that has been carried out (or, as a dry run, would have been)."""
+
+    record: Record
+    created: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """What a delete did: ``gone``, or waiting for finalizers."""
+
+    record: Record
+    gone: bool
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """One write, as admission sees it. ``document`` may be changed by it until it is stored.
+
+    ``old`` is ``None`` when the object is being created; ``operation`` is CREATE, UPDATE or DELETE.
+    """
+
+    user: User
+    kind: Kind
+    document: Document
+    old: Document | None
+    operation: str
+
+
+class Admission(Protocol):
+    """Says no by raising `ApiError`, or changes ``attributes.document``."""
+
+    def __call__(self, attributes: Attributes) -> None: ...
