@@ -148,7 +148,8 @@ class Handlers:
             for record in records
             if (start is None or record.key > start) and matches(record)
         ]
-        limit = number_argument(call.request, "limit")
+        from_cache = call.request.argument("resourceVersion") == "0"
+        limit = 0 if from_cache else number_argument(call.request, "limit")
         view = self._view(call)
         if not limit or len(selected) <= limit:
             return _respond(view.page(Page(selected, revision)))

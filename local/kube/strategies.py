@@ -56,6 +56,13 @@ def _label_namespace(document: Document, user: User) -> None:
     meta["labels"] = {**meta.get("labels", {}), "kubernetes.io/metadata.name": meta["name"]}
 
 
+def _keep_namespace(document: Document, old: Document, user: User, subresource: str) -> None:
+    """What holds a Namespace is changed by its ``finalize`` subresource alone."""
+    _label_namespace(document, user)
+    if subresource != "finalize":
+        document["spec"] = old["spec"]
+
+
 # -- secrets and config maps -----------------------------------------------------------------------
 
 
@@ -89,6 +96,12 @@ def _sign_with_requestor(document: Document, user: User) -> None:
     if user.uid:
         spec["uid"] = user.uid
     document["spec"] = spec
+
+
+def _keep_request(document: Document, old: Document, user: User, subresource: str) -> None:
+    """A request stays as it was sent; whatever else is put in its place is let fall."""
+    del user, subresource
+    document["spec"] = old["spec"]
 
 
 _MIN_EXPIRATION_S = 600
@@ -151,11 +164,11 @@ def _default_api_groups(document: Document, user: User) -> None:
 
 
 _STRATEGIES: dict[str, Strategy] = {
-    "namespaces": Strategy(prepare_create=_label_namespace),
+    "namespaces": Strategy(_label_namespace, _keep_namespace),
     "secrets": Strategy(_fold_string_data, _fold_changed, _find_frozen),
     "configmaps": Strategy(find_errors=_find_frozen),
     "certificatesigningrequests.certificates.k8s.io": Strategy(
-        _sign_with_requestor, find_errors=_find_csr_faults
+        _sign_with_requestor, _keep_request, _find_csr_faults
     ),
     CRD_RESOURCE: Strategy(_establish, _establish_changed, find_crd_errors),
     "rolebindings.rbac.authorization.k8s.io": Strategy(_default_api_groups),

@@ -1037,6 +1037,14 @@ LISTS = (
         ),
     ),
     case(
+        "a list from the cache knows no pages",
+        MAKE,
+        post(WIDGETS, widget("b")),
+        get(f"{WIDGETS}?limit=1&resourceVersion=0").has(
+            {"items.1.metadata.name": "b", "metadata.continue": ABSENT}
+        ),
+    ),
+    case(
         "an exact version can be listed",
         MAKE.keeps(rv="metadata.resourceVersion"),
         post(WIDGETS, widget("b")),
@@ -1384,6 +1392,19 @@ NAMESPACES = (
         patch(f"{INNER}/configmaps/a", {"data": {"k": "w"}}).has({"data.k": "w"}),
         patch(f"{INNER}/configmaps/a", RELEASE).after_a_while(),
         get(INNER).gives(404).after_a_while(),
+    ),
+    case(
+        "a write to a namespace cannot take away what holds it, nor its name's label",
+        MAKE_INNER,
+        put(INNER, {"metadata": {"name": "{ns}-inner", "labels": {"a": "b"}}}).has(
+            {
+                "spec.finalizers": ["kubernetes"],
+                "status.phase": "Active",
+                "metadata.labels.a": "b",
+                "metadata.labels.kubernetes~io/metadata~name": "{ns}-inner",
+            }
+        ),
+        delete(INNER),
     ),
     case(
         "a deleted namespace is emptied and goes",
