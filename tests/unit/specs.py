@@ -177,6 +177,7 @@ MY_TEMPLATES = "projects/my-gcp-project/global/instanceTemplates"
 
 
 ACCEPTED = [
+    pytest.param({"project": "abcdef", **config(subnetwork=None)}, id="project-of-six"),
     pytest.param({"nodeLocation": "us-south1-ai1b", **config(subnetwork=None)}, id="an-ai-zone"),
     pytest.param(
         {"nodeLocation": "northamerica-northeast1-a", **config(subnetwork=None)},
@@ -252,6 +253,8 @@ ACCEPTED = [
     ),
 ]
 
+CONFIG = "spec.instanceConfig"
+INDIVIDUAL: Change = {"targetSizePolicyMode": "INDIVIDUAL", "topology": "2x2x1"}
 MODEL = "spec.instanceConfig.provisioningModel"
 DURATION = "spec.instanceConfig.maxRunDuration"
 METADATA = "spec.instanceConfig.metadata"
@@ -291,6 +294,13 @@ def refused(id_: str, change: Change, path: str, message: str) -> Any:
 
 
 REFUSED = [
+    refused("no-zone", {"nodeLocation": None}, "spec.nodeLocation", ""),
+    refused("no-size-mode", {"targetSizePolicyMode": None}, "spec.targetSizePolicyMode", ""),
+    refused("no-machine-type", config(machineType=None), f"{CONFIG}.machineType", ""),
+    refused("project-with-underscore", {"project": "My_Project"}, "spec.project", ""),
+    refused("project-of-five", {"project": "abcde"}, "spec.project", ""),
+    refused("negative-node-count", {"nodeCount": -1, **INDIVIDUAL}, "spec.nodeCount", ""),
+    refused("two-parts-of-a-zone", {"nodeLocation": "us"}, "spec.nodeLocation", NO_ZONE),
     refused("a-region", {"nodeLocation": "us-central1"}, "spec.nodeLocation", NO_ZONE),
     refused("upper-case-zone", {"nodeLocation": "US-A1-B"}, "spec.nodeLocation", NO_ZONE),
     refused(

@@ -1,0 +1,267 @@
+"""What is asked of Compute Engine: the bodies of policy, template and managed instance group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from functions.inject_token import Vm, decide
+from shared.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
+from shared.node_group import NodeGroup, parse
+from shared.resources import group_body, merge_kube_labels, policy_body, template_body
+from tests.unit.builders import RESOURCE, group, raw_group
+from tests.unit.specs import OWN_TEMPLATE
+from tests.unit.test_create_resources import template
+from tests.unit.test_inject_token import NOW, in_words, instance, seen
+
+INDIVIDUAL: dict[str, Any] = {
+    "nodeCount": 4,
+    "topology": "2x2x1",
+    "targetSizePolicyMode": "INDIVIDUAL",
+}
+LABELS = (
+    "cloud.google.com/gke-accelerator-count=4,"
+    "cloud.google.com/gke-tpu-accelerator=tpu7x,"
+    "cloud.google.com/gke-tpu-topology=2x2x2"
+)
+
+
+def config(**change: Any) -> NodeGroup:
+    return group(change={"instanceConfig": change})
+
+
+def properties(about: NodeGroup) -> dict[str, Any]:
+    made: dict[str, Any] = template_body(about)["properties"]
+    return made
+
+
+def metadata(about: NodeGroup) -> dict[str, str]:
+    return {item["key"]: item["value"] for item in properties(about)["metadata"]["items"]}
+
+
+# The policy
+
+
+def test_a_bulk_group_has_a_policy_with_its_topology() -> None:
+    assert policy_body(group()) == {
+        "name": RESOURCE,
+        "description": group().mark,
+        "workload_policy": {"type_": "HIGH_THROUGHPUT", "accelerator_topology": "2x2x2"},
+    }
+
+
+@pytest.mark.parametrize(
+    "zone, region",
+    [("us-central1-a", "us-central1"), ("us-south1-ai1b", "us-south1")],
+)
+def test_policies_live_in_the_region_of_the_zone(zone: str, region: str) -> None:
+    spec = group(change={"nodeLocation": zone, "instanceConfig": {"subnetwork": None}}).spec
+    assert spec is not None
+    assert spec.region == region
+
+
+# The template
+
+
+@pytest.mark.parametrize(
+    "model, scheduling",
+    [
+        ("STANDARD", {}),
+        ("SPOT", {"instance_termination_action": "STOP", "automatic_restart": False}),
+        ("RESERVATION_BOUND", {"instance_termination_action": "DELETE"}),
+        (
+            "FLEX_START",
+            {
+                "instance_termination_action": "DELETE",
+                "max_run_duration": {"seconds": 604800},
+            },
+        ),
+    ],
+)
+def test_vms_are_never_moved_and_end_as_their_model_demands(
+    model: str, scheduling: dict[str, Any]
+) -> None:
+    reservation = "my-reservation" if model == "RESERVATION_BOUND" else None
+    duration = "7d" if model == "FLEX_START" else None
+    about = config(provisioningModel=model, reservation=reservation, maxRunDuration=duration)
+    assert properties(about)["scheduling"] == {
+        "on_host_maintenance": "TERMINATE",
+        "provisioning_model": model,
+        **scheduling,
+    }
+
+
+def test_a_reservation_is_consumed_by_its_name() -> None:
+    about = config(provisioningModel=None, reservation="test-reservation")
+    assert properties(about)["reservation_affinity"] == {
+        "consume_reservation_type": "SPECIFIC_RESERVATION",
+        "key": "compute.googleapis.com/reservation-name",
+        "values": ["test-reservation"],
+    }
+
+
+def test_without_reservation_none_is_named() -> None:
+    made = properties(config(provisioningModel="SPOT", reservation=None))
+    assert "reservation_affinity" not in made
+
+
+def test_flex_start_takes_no_reservation_that_is_lying_about() -> None:
+    about = config(provisioningModel="FLEX_START", reservation=None, maxRunDuration="1h")
+    affinity = properties(about)["reservation_affinity"]
+    assert affinity == {"consume_reservation_type": "NO_RESERVATION"}
+
+
+def test_the_boot_disk_is_as_the_spec_says_and_goes_with_its_vm() -> None:
+    about = config(image="projects/p/global/images/i", bootDiskSizeGB=250, diskType="pd-ssd")
+    assert properties(about)["disks"] == [
+        {
+            "boot": True,
+            "auto_delete": True,
+            "initialize_params": {
+                "source_image": "projects/p/global/images/i",
+                "disk_size_gb": 250,
+                "disk_type": "pd-ssd",
+            },
+        }
+    ]
+
+
+def test_without_a_size_the_disk_is_the_images() -> None:
+    disk = properties(config(bootDiskSizeGB=None))["disks"][0]["initialize_params"]
+    assert disk.keys() == {"source_image", "disk_type"}
+
+
+@pytest.mark.parametrize(
+    "given, asked",
+    [
+        ("custom-subnet", "projects/my-gcp-project/regions/us-central1/subnetworks/custom-subnet"),
+        (None, "projects/my-gcp-project/regions/us-central1/subnetworks/default"),
+        (
+            "projects/host/regions/us-central1/subnetworks/shared",
+            "projects/host/regions/us-central1/subnetworks/shared",
+        ),
+    ],
+)
+def test_the_subnetwork_is_the_one_of_the_spec(given: str | None, asked: str) -> None:
+    assert properties(config(subnetwork=given))["network_interfaces"] == [{"subnetwork": asked}]
+
+
+def test_tags_are_the_specs() -> None:
+    assert properties(config(networkTags=["tag1", "tag2"]))["tags"] == {"items": ["tag1", "tag2"]}
+
+
+@pytest.mark.parametrize("tags", [[], None])
+def test_without_tags_there_are_none(tags: list[str] | None) -> None:
+    assert "tags" not in properties(config(networkTags=tags))
+
+
+def test_the_service_account_is_the_specs() -> None:
+    accounts = [{"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}]
+    assert properties(config(serviceAccounts=accounts))["service_accounts"] == accounts
+
+
+def test_without_a_service_account_the_vms_have_none() -> None:
+    assert "service_accounts" not in properties(group())
+
+
+def test_the_startup_script_knows_version_project_and_zone() -> None:
+    script = metadata(group())[STARTUP_SCRIPT_KEY]
+    for value in ("1.31", "my-gcp-project", "us-central1-c"):
+        assert value in script
+
+
+@pytest.mark.parametrize("given", [{}, {"startup-script": "#!/bin/sh"}])
+def test_without_bootstrapping_the_startup_script_is_the_users_or_none(
+    given: dict[str, str],
+) -> None:
+    about = group(change={"bootstrapKubernetes": None, "instanceConfig": {"metadata": given}})
+    assert metadata(about) == {**given, KUBE_LABELS_KEY: LABELS}
+
+
+def test_the_labels_that_are_known_beforehand_stand_in_the_template() -> None:
+    about = config(metadata={"kube-labels": "mine=1"})
+    assert metadata(about)[KUBE_LABELS_KEY] == f"{LABELS},mine=1"
+
+
+@pytest.mark.parametrize(
+    "existing, merged",
+    [
+        ("", "a=1,b=2"),
+        ("foo=bar", "a=1,b=2,foo=bar"),
+        ("a=old,foo=bar", "a=1,b=2,foo=bar"),
+        ("nonsense,foo=bar", "a=1,b=2,foo=bar"),
+    ],
+)
+def test_kube_labels_keeps_what_others_have_put_there(existing: str, merged: str) -> None:
+    assert merge_kube_labels(existing, {"a": "1", "b": "2"}) == merged
+
+
+# The managed instance group
+
+
+def test_a_bulk_group_is_wired_by_its_policy_and_not_repaired_vm_by_vm() -> None:
+    name = RESOURCE
+    assert group_body(group(), None) == {
+        "name": name,
+        "description": group().mark,
+        "base_instance_name": name,
+        "instance_template": f"projects/my-gcp-project/global/instanceTemplates/{name}",
+        "target_size": 2,
+        "target_size_policy": {"mode": "BULK"},
+        "instance_lifecycle_policy": {"default_action_on_failure": "DO_NOTHING"},
+        "resource_policies": {
+            "workload_policy": f"projects/my-gcp-project/regions/us-central1/resourcePolicies/{name}"
+        },
+    }
+
+
+def test_an_individual_group_repairs_its_vms_and_has_no_policy() -> None:
+    about = group(change=INDIVIDUAL)
+    body = group_body(about, None)
+    assert body["instance_lifecycle_policy"] == {"default_action_on_failure": "REPAIR"}
+    assert body["target_size_policy"] == {"mode": "INDIVIDUAL"}
+    assert "resource_policies" not in body
+    assert about.spec is not None
+    assert about.spec.resource_kinds == ("instanceTemplate", "managedInstanceGroup")
+
+
+def test_flex_start_is_not_repaired() -> None:
+    flex = {"provisioningModel": "FLEX_START", "reservation": None, "maxRunDuration": "1h"}
+    body = group_body(group(change={**INDIVIDUAL, "instanceConfig": flex}), None)
+    assert body["instance_lifecycle_policy"] == {"default_action_on_failure": "DO_NOTHING"}
+
+
+@pytest.mark.parametrize("scope", ["global", "regions/us-central1"])
+def test_a_template_of_ones_own_is_used_from_the_scope_that_its_uri_names(scope: str) -> None:
+    uri = f"projects/my-gcp-project/{scope}/instanceTemplates/t"
+    body = group_body(group(change={**OWN_TEMPLATE, "instanceTemplateURI": uri}), template())
+    assert body["instance_template"] == uri
+
+
+# Names
+
+
+def test_children_that_tpu_operator_has_made_are_known_by_their_names() -> None:
+    theirs = parse(raw_group(name="my-tpu-group", uid="my-uid"), "cluster")
+    assert theirs.foreign_child_names == {
+        "workloadpolicies": "my-tpu-group-policy-1ec0000c",
+        "instancetemplates": "my-tpu-group-template-1ec0000c",
+        "managedinstancegroups": "my-tpu-group-mig-1ec0000c",
+    }
+
+
+# Tokens, by the state of the VM
+
+
+@pytest.mark.parametrize("status", ["PROVISIONING", "STAGING", "RUNNING"])
+def test_a_vm_on_its_way_up_gets_a_token(status: str) -> None:
+    given = seen(Vm(instance(status=status), None, None))
+    assert in_words(decide(given, NOW)) == ["SetMetadata", "CreateSecret newnew"]
+
+
+@pytest.mark.parametrize(
+    "status", ["STOPPING", "SUSPENDING", "SUSPENDED", "TERMINATED", "PENDING", ""]
+)
+def test_a_vm_that_cannot_join_gets_none(status: str) -> None:
+    assert in_words(decide(seen(Vm(instance(status=status), None, None)), NOW)) == []

@@ -1,0 +1,481 @@
+"""What people see of a group where tpu-operator has a rule, or a fault that is not repeated here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from local.world import PROJECT, Dials, identity
+from shared.occasions import Cause, Message
+from tests.harness import Harness
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import HOUR, MINUTE, NAME, ZONE
+from tests.unit.specs import OWN_TEMPLATE
+
+GROUP_OF_VMS = "instanceGroupManagers"
+
+
+class Told:
+    """A life from apply to Ready, with each status that a watcher saw on the way."""
+
+    def __init__(self) -> None:
+        self.harness = Harness()
+        self.statuses: list[dict[str, Any]] = []
+        self.harness.apply(manifest())
+        life.until(self.harness, self._look)
+        self.harness.run_for(MINUTE)
+
+    def _look(self) -> bool:
+        group = self.harness.group(NAME)
+        status = (group or {}).get("status")
+        if status and status not in self.statuses[-1:]:
+            self.statuses.append(status)
+        return self.harness.is_ready(NAME)
+
+    def said(self, kind: str) -> Iterator[tuple[str, str, str]]:
+        """All that a condition said, in order, each thing once."""
+        before = None
+        for status in self.statuses:
+            for entry in status.get("conditions", []):
+                words = (entry["status"], entry["reason"], entry["message"])
+                if entry["type"] == kind and words != before:
+                    before = words
+                    yield words
+
+    def entries(self, kind: str) -> Iterator[dict[str, Any]]:
+        """All that stood in the entry of a resource."""
+        for status in self.statuses:
+            if kind in status.get("resources", {}):
+                yield status["resources"][kind]
+
+
+@pytest.fixture(scope="module")
+def told() -> Told:
+    return Told()
+
+
+# A life
+
+
+@pytest.mark.parametrize(
+    "kind, noun, words",
+    [
+        ("WorkloadPolicyReady", "workload policy", "WorkloadPolicy"),
+        ("InstanceTemplateReady", "instance template", "InstanceTemplate"),
+    ],
+)
+def test_a_resource_is_provisioning_until_it_is_there(
+    told: Told, kind: str, noun: str, words: str
+) -> None:
+    name = life.resource_name(told.harness)
+    assert list(told.said(kind)) == [
+        ("False", "Provisioning", f"Compute Engine is making the {noun} {name}"),
+        ("True", "Ready", f"{words} provisioned successfully"),
+    ]
+
+
+def test_the_managed_instance_group_is_ready_when_its_vms_are_made(told: Told) -> None:
+    name = life.resource_name(told.harness)
+    assert list(told.said("ManagedInstanceGroupReady")) == [
+        ("False", "Provisioning", f"The managed instance group {name} is to be made"),
+        ("False", "Provisioning", f"Compute Engine is making the managed instance group {name}"),
+        ("False", "Provisioning", "Waiting for Compute Engine to create 2 VMs"),
+        ("True", "Ready", "ManagedInstanceGroup provisioned successfully"),
+    ]
+
+
+def test_ready_goes_through_the_reasons_of_every_life_and_no_other(told: Told) -> None:
+    reasons = [reason for _, reason, _ in told.said("Ready")]
+    assert reasons[0] == "Provisioning"
+    assert set(reasons) <= {"Provisioning", "AwaitingNodeJoin", "NodeNotReady", "NotWired", "Ready"}
+    assert list(told.said("Ready"))[-1] == ("True", "Ready", "All nodes are ready")
+
+
+def test_nodes_that_have_not_joined_are_counted_in_tpu_operators_words() -> None:
+    harness = Harness(life.guest_dials(join_s=(10.0, 600.0)))
+    harness.apply(manifest())
+    harness.run_for(timedelta(seconds=1))
+    life.until(harness, lambda: life.summary(harness)["ready"] == 1)
+    life.until_reason(harness, "AwaitingNodeJoin", timeout=2 * MINUTE)
+    assert life.said(harness) == (
+        "False",
+        "AwaitingNodeJoin",
+        "Waiting for 1 of 2 nodes to join the cluster",
+    )
+    summary = life.summary(harness)
+    assert (summary["ready"], summary["reconciling"], summary["text"]) == (1, 1, "1/2")
+
+
+def test_an_operation_stands_in_the_status_while_it_runs(told: Told) -> None:
+    states = [
+        (entry["state"], "operation" in entry) for entry in told.entries("managedInstanceGroup")
+    ]
+    assert list(dict.fromkeys(states)) == [
+        ("Pending", False),
+        ("Creating", True),
+        ("Ready", False),
+    ]
+
+
+def test_what_stands_is_named_by_its_uri(told: Told) -> None:
+    name = life.resource_name(told.harness)
+    entry = life.entry(told.harness, "managedInstanceGroup")
+    assert entry["uri"] == f"{ZONE}/instanceGroupManagers/{name}"
+
+
+def test_every_condition_says_which_generation_it_is_about(told: Told) -> None:
+    conditions = told.statuses[-1]["conditions"]
+    assert {entry["observedGeneration"] for entry in conditions} == {1}
+    assert told.statuses[-1]["observedGeneration"] == 1
+
+
+def test_a_life_in_which_nothing_goes_wrong_has_no_warning(told: Told) -> None:
+    assert [event for event in life.events(told.harness) if event[0] == "Warning"] == []
+
+
+def test_a_slice_is_ready_within_seconds_of_what_it_waits_for(told: Told) -> None:
+    moments = [
+        condition["lastTransitionTime"]
+        for node in life.nodes(told.harness).values()
+        for condition in node["status"]["conditions"]
+        if condition["type"] == "Ready"
+    ]
+    group = told.harness.group(NAME)
+    assert group is not None
+    completed = _seconds(group["status"]["completedAt"])
+    plugin_and_links = 40
+    assert completed - max(map(_seconds, moments)) <= plugin_and_links
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def test_every_vm_has_a_token_of_its_own_and_none_is_valid_after_the_join(told: Told) -> None:
+    tokens = {
+        life.metadata_of(life.get(told.harness, vm))["kubeadm-join-token"]
+        for vm in life.vms(told.harness)
+    }
+    assert len(tokens) == 2
+    assert life.secrets(told.harness) == []
+
+
+def test_metadata_is_written_once_for_each_vm(told: Told) -> None:
+    assert told.harness.world.gce.calls.counts()["instances.setMetadata"] == 2
+
+
+def test_a_node_whose_labels_are_right_is_patched_no_more(told: Told) -> None:
+    calls = told.harness.world.kube.calls
+    user = identity("label-node").name
+    assert calls.count(user=user, verb="patch", resource="nodes", code=200) == 2
+
+
+def test_a_settled_group_is_written_no_more() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    before = harness.group(NAME)
+    writes = harness.world.gce.calls.writes()
+    harness.run_for(3 * HOUR)
+    assert harness.group(NAME) == before
+    assert harness.world.gce.calls.writes() == writes
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("http", [429, 500, 503, 504])
+@pytest.mark.parametrize("verb", ["resourcePolicies.insert", "instanceGroupManagers.insert"])
+def test_trouble_that_passes_is_tried_again_and_leaves_no_mark(verb: str, http: int) -> None:
+    harness = Harness()
+    harness.world.gce.faults.fail_next(verb, calls=2, http=http, reason="backendError")
+    life.ready_slice(harness, manifest())
+    assert harness.made[verb] == 1
+    assert [event for event in life.events(harness) if event[0] == "Warning"] == []
+    assert not any("operation" in life.entry(harness, kind) for kind in _kinds(harness))
+
+
+def test_a_refusal_of_another_kind_is_said_and_tried_again() -> None:
+    harness = Harness()
+    words = "Something that nobody has seen yet"
+    harness.world.gce.faults.fail_next(
+        "instanceGroupManagers.insert", http=400, reason="somethingNew", message=words
+    )
+    harness.apply(manifest())
+    life.until_reason(harness, "Refused")
+    assert words in life.said(harness)[2]
+    life.until_ready(harness)
+
+
+@pytest.mark.parametrize(
+    "code, reason",
+    [("INTERNAL_ERROR", ""), ("QUOTA_EXCEEDED", "QuotaExceeded")],
+)
+def test_an_insert_that_ends_badly_is_made_again(code: str, reason: str) -> None:
+    harness = Harness()
+    harness.world.gce.faults.fail_operations("instanceGroupManagers.insert", code=code)
+    harness.apply(manifest())
+    if reason:
+        life.until_reason(harness, reason)
+    life.until_ready(harness)
+    assert "error" not in life.entry(harness, "managedInstanceGroup")
+
+
+@pytest.mark.parametrize("verb", ["instanceGroupManagers.get", "instances.list", "instances.get"])
+def test_a_read_that_fails_is_no_condition_and_no_event(verb: str) -> None:
+    harness = Harness()
+    harness.world.gce.faults.fail_next(verb, calls=3, http=500)
+    life.ready_slice(harness, manifest())
+    assert [event for event in life.events(harness) if event[0] == "Warning"] == []
+
+
+def test_a_read_that_fails_says_nothing_about_the_nodes_of_a_ready_slice() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    before = harness.condition(NAME, "Ready")
+    for verb in ("instances.list", "instanceGroupManagers.get"):
+        harness.world.gce.faults.fail_next(verb, calls=3, http=503)
+    harness.run_for(3 * HOUR)
+    assert harness.condition(NAME, "Ready") == before
+    refused = [call.verb for call in harness.world.gce.calls.records if call.status == 503]
+    assert refused.count("instances.list") == 3
+
+
+def test_a_stockout_is_waited_out_and_its_condition_clears() -> None:
+    harness = Harness()
+    faults = harness.world.gce.faults
+    faults.set_capacity("us-central1-c", "tpu7x", 0)
+    harness.apply(manifest(instanceConfig=dict(life.STANDARD)))
+    life.until_reason(harness, "InsufficientCapacity")
+    harness.run_for(5 * HOUR)
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in life.said(harness)[2]
+    faults.set_capacity("us-central1-c", "tpu7x")
+    life.until_ready(harness)
+    assert harness.made["instanceGroupManagers.insert"] == 1
+
+
+def test_operations_that_compute_engine_knows_no_more_are_forgotten() -> None:
+    harness = Harness()
+    harness.apply(manifest())
+    life.until(harness, lambda: harness.made["instanceGroupManagers.insert"] == 1)
+    life.until(harness, lambda: bool(life.of_kind(harness, GROUP_OF_VMS)))
+    harness.world.gce.faults.forget_operations()
+    life.until_ready(harness)
+
+
+# Nodes
+
+
+def test_a_node_that_turns_unready_makes_the_slice_unready_within_seconds() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    name, node = next(iter(life.nodes(harness).items()))
+    path = f"/api/v1/nodes/{name}/status"
+    conditions = node["status"]["conditions"]
+    down = [{**it, "status": "False"} if it["type"] == "Ready" else it for it in conditions]
+    life.patch(harness, path, {"status": {"conditions": down}})
+    life.until_reason(harness, "NodeNotReady", timeout=timedelta(seconds=5))
+    assert life.pending(harness) == {name: "NodeNotReady"}
+    life.patch(harness, path, {"status": {"conditions": conditions}})
+    life.until_ready(harness, timeout=timedelta(seconds=15))
+
+
+def test_vms_that_never_join_are_named_and_counted_after_a_quarter_of_an_hour() -> None:
+    harness = Harness(life.guest_dials(joins=False))
+    harness.apply(manifest())
+    life.until_reason(harness, "NodeJoinTimeout")
+    names = {life.vm_name(vm) for vm in life.vms(harness)}
+    assert life.pending(harness) == dict.fromkeys(names, "NodeJoinTimeout")
+    assert life.summary(harness)["failed"] == 2
+    assert all(name in life.said(harness)[2] for name in names)
+    assert "get-serial-port-output" in life.said(harness)[2]
+
+
+# Deletion
+
+
+def test_deletion_cordons_first_and_takes_what_uses_before_what_is_used() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    harness.delete(NAME)
+    life.until(harness, lambda: harness.made["instanceGroupManagers.delete"] == 1)
+    assert all(node["spec"]["unschedulable"] for node in life.nodes(harness).values())
+    assert len(life.nodes(harness)) == 2
+    life.until(harness, lambda: harness.made["instanceTemplates.delete"] == 1)
+    assert life.of_kind(harness, GROUP_OF_VMS) == life.vms(harness) == []
+    life.until_gone(harness)
+    assert harness.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    "dials, change",
+    [
+        pytest.param(None, {}, id="registered with labels"),
+        pytest.param(life.JOINED_OTHERWISE, {"bootstrapKubernetes": None}, id="without any"),
+    ],
+)
+def test_a_node_that_joined_and_was_never_labelled_goes_with_its_group(
+    dials: Dials | None, change: dict[str, Any]
+) -> None:
+    harness = Harness(dials)
+    harness.apply(manifest(**change))
+    life.until(harness, lambda: len(life.nodes(harness)) == 1)
+    harness.delete(NAME)
+    life.until_gone(harness)
+    harness.run_for(HOUR)
+    assert harness.leftovers() == []
+
+
+def test_tokens_of_a_group_that_goes_are_revoked_and_no_others() -> None:
+    harness = Harness(life.guest_dials(joins=False))
+    other = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system"},
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": {"token-id": "abcdef", "token-secret": "0123456789abcdef"},
+    }
+    harness.world.admin("POST", "/api/v1/namespaces/kube-system/secrets", other)
+    harness.apply(manifest())
+    life.until(harness, lambda: len(life.secrets(harness)) == 3)
+    harness.run_for(MINUTE)
+    harness.delete(NAME)
+    life.until(harness, lambda: harness.made["instanceGroupManagers.delete"] == 1)
+    assert life.secrets(harness) == ["bootstrap-token-abcdef"]
+
+
+def test_without_bootstrapping_no_secret_is_touched() -> None:
+    harness = Harness(life.JOINED_OTHERWISE)
+    life.ready_slice(harness, manifest(bootstrapKubernetes=None))
+    life.goes_without_trace(harness)
+    assert harness.world.kube.calls.count(verb="delete", resource="secrets") == 0
+
+
+@pytest.mark.parametrize("http, reason", [(503, "backendError"), (403, "forbidden")])
+def test_a_delete_that_is_refused_keeps_the_group_until_it_is_done(http: int, reason: str) -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    faults = harness.world.gce.faults
+    faults.fail_next("instanceGroupManagers.delete", calls=3, http=http, reason=reason)
+    harness.delete(NAME)
+    harness.run_for(timedelta(seconds=5))
+    assert harness.group(NAME) is not None
+    life.until_gone(harness)
+    assert harness.leftovers() == []
+
+
+def test_a_delete_that_ends_badly_is_sent_again_within_two_minutes() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    harness.world.gce.faults.fail_operations("instanceGroupManagers.delete")
+    harness.delete(NAME)
+    life.until(
+        harness, lambda: harness.made["instanceGroupManagers.delete"] == 2, timeout=2 * MINUTE
+    )
+    life.until_gone(harness)
+
+
+@pytest.mark.parametrize("collection", [GROUP_OF_VMS, "instanceTemplates", "resourcePolicies"])
+def test_an_answer_to_a_delete_that_says_there_is_nothing_is_no_obstacle(collection: str) -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    verb = f"{collection}.delete"
+    harness.world.gce.faults.fail_next(verb, http=404, reason="notFound", carried_out=True)
+    life.goes_without_trace(harness)
+    assert harness.made[verb] == 1
+
+
+def test_what_a_person_has_deleted_before_is_no_obstacle() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    for collection in (GROUP_OF_VMS, "instanceTemplates", "resourcePolicies"):
+        (path,) = life.of_kind(harness, collection)
+        _delete_by_hand(harness, path)
+        harness.run_for(5 * MINUTE)
+    harness.made.clear()
+    life.goes_without_trace(harness)
+    assert not harness.made
+
+
+def test_the_device_plugin_is_the_installations_and_stays() -> None:
+    harness = Harness()
+    path = "/apis/apps/v1/namespaces/kube-system/daemonsets/tpu-device-plugin"
+    before = harness.world.admin("GET", path)
+    life.ready_slice(harness, manifest())
+    life.goes_without_trace(harness)
+    after = harness.world.admin("GET", path)
+    assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
+
+
+def test_a_message_about_a_group_that_is_gone_is_acknowledged() -> None:
+    harness = Harness()
+    message = Message("default", "never-was", "uid", Cause.ADDED, harness.clock.now())
+    harness.world.publish("create_resources", message.encode(), {})
+    harness.run_for(MINUTE)
+    told = [answer for step, answer in harness.answers if step == "create_resources"]
+    assert [(answer.http, answer.outcome) for answer in told] == [(204, "GroupGone")]
+
+
+# Templates of one's own
+
+
+def test_a_template_for_no_tpu_is_named_and_waits_for_another() -> None:
+    harness = Harness(life.JOINED_OTHERWISE)
+    wrong = {**life.template("n1-standard-1"), "name": "a"}
+    life.make_template(harness, wrong)
+    harness.apply(manifest(**OWN_TEMPLATE))
+    life.until_reason(harness, "InvalidTemplate")
+    text = 'invalid external template: machine type "n1-standard-1" is not supported'
+    status, reason, message = life.said(harness, "InstanceTemplateReady")
+    assert (status, reason) == ("False", "InvalidTemplate")
+    assert text in message
+    harness.run_for(2 * HOUR)
+    warnings = [event for event in life.events(harness) if event[1] == "InvalidInstanceTemplate"]
+    assert len(warnings) == 1
+    _delete_by_hand(harness, f"projects/{PROJECT}/global/instanceTemplates/a")
+    harness.run_for(MINUTE)
+    life.make_template(harness, {**life.template(), "name": "a"})
+    life.until_ready(harness)
+
+
+def test_a_regional_template_is_read_from_its_region() -> None:
+    harness = Harness(life.JOINED_OTHERWISE)
+    life.make_template(harness, {**life.template("n1-standard-1"), "name": "a"})
+    life.make_template(harness, {**life.template(), "name": "a"}, region="us-central1")
+    uri = "projects/my-gcp-project/regions/us-central1/instanceTemplates/a"
+    life.ready_slice(harness, manifest(**{**OWN_TEMPLATE, "instanceTemplateURI": uri}))
+    assert harness.world.gce.calls.counts()["instanceTemplates.get"] == 0
+
+
+def test_a_template_is_not_read_again_once_the_slice_stands() -> None:
+    harness = Harness(life.JOINED_OTHERWISE)
+    life.make_template(harness, {**life.template(), "name": "a"})
+    life.ready_slice(harness, manifest(**OWN_TEMPLATE))
+    reads = harness.world.gce.calls.counts()["instanceTemplates.get"]
+    harness.run_for(3 * HOUR)
+    assert harness.world.gce.calls.counts()["instanceTemplates.get"] == reads
+    assert harness.is_ready(NAME)
+    assert harness.made["instanceTemplates.insert"] == 1  # by hand
+
+
+def test_vms_of_ones_own_template_get_their_labels_without_a_call_for_each() -> None:
+    harness = Harness(life.JOINED_OTHERWISE)
+    life.make_template(harness, {**life.template(), "name": "a"})
+    life.ready_slice(harness, manifest(**OWN_TEMPLATE))
+    (vm, _) = life.vms(harness)
+    labels = life.metadata_of(life.get(harness, vm))["kube-labels"]
+    assert "cloud.google.com/gke-tpu-topology=2x2x2" in labels.split(",")
+    assert harness.world.gce.calls.counts()["instances.setMetadata"] == 0
+
+
+def _kinds(harness: Harness) -> list[str]:
+    group = harness.group(NAME)
+    assert group is not None
+    return list(group["status"]["resources"])
+
+
+def _delete_by_hand(harness: Harness, path: str) -> None:
+    harness.world.gce.faults.act_by_hand("DELETE", path)
