@@ -1,0 +1,360 @@
+"""What is lost, and what people see of it: VMs, Nodes, links, labels, whole groups.
+
+A BULK slice that was complete is told about and not bought again; an INDIVIDUAL group is repaired by
+Compute Engine, and its new VMs are let in.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from local.guests import Mishap
+from local.kubeadm import ACCELERATOR_LABEL
+from local.world import PROJECT
+from shared.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
+from tests.harness import Harness
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import HOUR, MINUTE, NAME, ONE_HOST, SPOT
+
+TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
+
+
+def ready(harness: Harness, **change: Any) -> list[str]:
+    """A Ready slice; the paths of its VMs."""
+    life.ready_slice(harness, manifest(**change))
+    return life.vms(harness)
+
+
+def status_writes(harness: Harness) -> int:
+    return harness.world.kube.calls.count(resource="tpunodegroups", subresource="status")
+
+
+# VMs that Compute Engine takes back
+
+
+def test_a_preempted_vm_of_a_slice_is_named_and_not_bought_again() -> None:
+    harness = Harness(life.watchful())
+    lost, _ = ready(harness, instanceConfig=SPOT)
+    harness.world.gce.faults.preempt(lost)
+    life.until_reason(harness, "Preempted", timeout=2 * MINUTE)
+    name = life.vm_name(lost)
+    said = ("False", "Preempted", f"1 of 2 nodes are not ready: {name}")
+    assert life.said(harness) == said
+    assert life.pending(harness) == {name: "Preempted"}
+    assert ("Warning", "Preempted", said[2]) in life.events(harness)
+    harness.run_for(2 * HOUR)
+    assert life.said(harness) == said
+    assert life.columns(harness)["NODES"] == "1/2"
+    assert harness.made["instances.insert"] == 2
+    life.goes_without_trace(harness)
+
+
+def test_64_vms_preempted_at_once_are_few_writes_and_one_reason() -> None:
+    harness = Harness()
+    lost = ready(harness, nodeCount=64, topology="4x8x8", instanceConfig=SPOT)
+    before = status_writes(harness)
+    for vm in lost:
+        harness.world.gce.faults.preempt(vm)
+    harness.run_for(2 * MINUTE)
+    assert life.said(harness)[:2] == ("False", "Preempted")
+    told = life.pending(harness)
+    assert next(iter(told.values())) == "Preempted"
+    assert 1 <= len(told) <= 16
+    assert life.said(harness)[2].startswith("64 of 64 nodes are not ready: ")
+    assert status_writes(harness) - before <= 4
+    life.goes_without_trace(harness)
+
+
+def test_a_vm_is_restarted_after_a_host_error_and_needs_no_token() -> None:
+    harness = Harness(life.watchful())
+    lost, _ = ready(harness)
+    tokens = harness.world.gce.calls.counts()["instances.setMetadata"]
+    uids = {node["metadata"]["uid"] for node in life.nodes(harness).values()}
+    harness.world.gce.faults.host_error(lost)
+    life.until_reason(harness, "Preempted", timeout=2 * MINUTE)
+    life.until_ready(harness, timeout=10 * MINUTE)
+    assert harness.world.gce.calls.counts()["instances.setMetadata"] == tokens
+    assert {node["metadata"]["uid"] for node in life.nodes(harness).values()} == uids
+    assert life.pending(harness) == {}
+    assert life.secrets(harness) == []
+
+
+# VMs and groups that people delete
+
+
+def test_a_vm_deleted_by_hand_is_made_anew_and_let_in_again() -> None:
+    harness = Harness(life.watchful())
+    lost, kept = ready(harness, **TWO_SINGLE)
+    before = life.nodes(harness)
+    harness.world.gce.faults.act_by_hand("DELETE", lost)
+    life.until(harness, lambda: not harness.is_ready(NAME), 5 * MINUTE)
+    assert life.pending(harness) == {life.vm_name(lost): "NodeLost"}
+    life.until_ready(harness, timeout=10 * MINUTE)
+    after = life.nodes(harness)
+    assert set(after) == set(before)
+    renewed = life.vm_name(lost)
+    assert after[renewed]["metadata"]["uid"] != before[renewed]["metadata"]["uid"]
+    assert after[renewed]["metadata"]["labels"][VM_ID_LABEL] == life.get(harness, lost)["id"]
+    unchanged = life.vm_name(kept)
+    assert after[unchanged]["metadata"]["uid"] == before[unchanged]["metadata"]["uid"]
+    assert harness.world.gce.calls.counts()["instances.setMetadata"] == 3
+    harness.run_for(5 * MINUTE)
+    assert life.secrets(harness) == []
+    life.goes_without_trace(harness)
+
+
+def test_a_vm_of_a_slice_deleted_by_hand_is_lost_and_not_bought_again() -> None:
+    harness = Harness(life.watchful())
+    lost, _ = ready(harness)
+    harness.world.gce.faults.act_by_hand("DELETE", lost)
+    life.until_reason(harness, "NodeLost", timeout=5 * MINUTE)
+    name = life.vm_name(lost)
+    harness.run_for(HOUR)
+    assert life.said(harness)[:2] == ("False", "NodeLost")
+    assert name in life.said(harness)[2]
+    assert life.pending(harness) == {name: "NodeLost"}
+    assert name not in life.nodes(harness)
+    assert harness.made["instances.insert"] == 2
+    life.goes_without_trace(harness)
+
+
+def test_a_group_on_compute_engine_deleted_by_hand_before_completion_is_made_again() -> None:
+    harness = Harness()
+    harness.apply(manifest())
+    life.until(harness, lambda: bool(life.vms(harness)))
+    harness.run_for(timedelta(seconds=10))
+    (path,) = life.of_kind(harness, "instanceGroupManagers")
+    harness.world.gce.faults.act_by_hand("DELETE", path)
+    life.until_ready(harness)
+    assert harness.made["instanceGroupManagers.insert"] == 2
+    life.goes_without_trace(harness)
+
+
+def test_a_group_on_compute_engine_deleted_by_hand_after_completion_is_told_as_lost() -> None:
+    harness = Harness()
+    ready(harness)
+    (path,) = life.of_kind(harness, "instanceGroupManagers")
+    harness.world.gce.faults.act_by_hand("DELETE", path)
+    life.until_reason(harness, "ResourceLost", timeout=5 * MINUTE)
+    text = (
+        f"The managed instance group {life.resource_name(harness)} is gone. The slice was complete "
+        "and its managed instance group is gone. It is not bought again; delete and apply the "
+        "group to get a new one."
+    )
+    harness.run_for(2 * HOUR)
+    assert life.said(harness) == ("False", "ResourceLost", text)
+    assert ("Warning", "ResourceLost", text) in life.events(harness)
+    assert harness.made["instanceGroupManagers.insert"] == 1
+    assert life.nodes(harness) == {}
+    life.goes_without_trace(harness)
+
+
+# Nodes
+
+
+def test_a_node_deleted_by_hand_is_told_as_lost_and_comes_back_with_its_vm() -> None:
+    harness = Harness(life.watchful())
+    lost, _ = ready(harness)
+    harness.world.admin("DELETE", f"/api/v1/nodes/{life.vm_name(lost)}")
+    life.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
+    assert life.said(harness)[1] == "NodeLost"
+    harness.world.gce.faults.act_by_hand("POST", f"{lost}/reset")
+    life.until_ready(harness)
+    life.goes_without_trace(harness)
+
+
+def test_kubelets_that_fall_silent_are_told() -> None:
+    harness = Harness(life.watchful(lease_s=None))
+    harness.apply(manifest())
+    life.until_ready(harness)
+    life.until(harness, lambda: not harness.is_ready(NAME), 5 * MINUTE)
+    harness.run_for(5 * MINUTE)
+    names = sorted(life.nodes(harness))
+    assert life.said(harness)[:2] == ("False", "NodeNotReady")
+    assert life.said(harness)[2].startswith("2 of 2 nodes are not ready: ")
+    assert life.pending(harness) == dict.fromkeys(names, "NodeNotReady")
+    life.goes_without_trace(harness)
+
+
+def test_a_cluster_without_the_device_plugin_is_told_so() -> None:
+    harness = Harness(life.guest_dials(plugin_s=None))
+    harness.apply(manifest())
+    life.until_reason(harness, "DevicePluginMissing", timeout=10 * MINUTE)
+    names = sorted(life.nodes(harness))
+    assert life.pending(harness) == dict.fromkeys(names, "DevicePluginMissing")
+    assert life.said(harness)[2] == f"2 of 2 nodes are not ready: {', '.join(names)}"
+    assert life.said(harness, "NodesJoined")[:2] == ("True", "Joined")
+    for name in names:
+        path = f"/api/v1/nodes/{name}/status"
+        offer = {"google.com/tpu": "4"}
+        life.patch(harness, path, {"status": {"capacity": offer, "allocatable": offer}})
+    life.until_ready(harness, timeout=5 * MINUTE)
+
+
+def test_a_node_of_another_machine_that_bears_our_label_is_not_touched() -> None:
+    harness = Harness()
+    ready(harness)
+    labels = {RESOURCE_NAME_LABEL: life.resource_name(harness), ACCELERATOR_LABEL: "tpu7x"}
+    stranger = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "worker-1", "labels": labels},
+        "spec": {"providerID": f"gce://{PROJECT}/us-central1-c/worker-1"},
+    }
+    harness.world.admin("POST", "/api/v1/nodes", stranger)
+    harness.run_for(timedelta(minutes=5))
+    before = life.nodes(harness)["worker-1"]
+    harness.run_for(2 * HOUR)
+    assert life.summary(harness)["text"] == "2/2"
+    harness.delete(NAME)
+    life.until_gone(harness)
+    after = life.nodes(harness)["worker-1"]
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["labels"] == labels
+    assert harness.leftovers() == ["Node worker-1"]
+
+
+# joining
+
+
+def test_a_vm_that_never_joins_is_told_after_fifteen_minutes() -> None:
+    harness = Harness(life.guest_dials(joins=False))
+    harness.apply(manifest())
+    harness.run_for(10 * MINUTE)
+    assert life.said(harness)[:2] == ("False", "AwaitingNodeJoin")
+    harness.run_for(10 * MINUTE)
+    names = ", ".join(sorted(map(life.vm_name, life.vms(harness))))
+    assert life.said(harness) == (
+        "False",
+        "NodeJoinTimeout",
+        f"Waiting for 2 of 2 nodes to join the cluster; {names}. A VM has not joined in time. Its "
+        "serial port says why: gcloud compute instances get-serial-port-output.",
+    )
+    assert life.summary(harness)["failed"] == 2
+    assert set(life.pending(harness).values()) == {"NodeJoinTimeout"}
+    assert "NodeJoinTimeout" in [reason for _, reason, _ in life.events(harness)]
+    life.goes_without_trace(harness)
+
+
+@pytest.mark.parametrize(
+    "mishaps",
+    [
+        (Mishap.KUBEADM_FAILS,),
+        (Mishap.KUBEADM_FAILS, Mishap.KUBEADM_FAILS),
+        (Mishap.TOKEN_EXPIRES,),
+        (Mishap.TOKEN_EXPIRES, Mishap.KUBEADM_FAILS),
+    ],
+    ids=["fails once", "fails with all tries of its token", "expires", "expires, then fails"],
+)
+def test_a_join_that_goes_wrong_at_first_goes_well_in_the_end(mishaps: tuple[Mishap, ...]) -> None:
+    harness = Harness(life.guest_dials(mishaps=mishaps))
+    harness.apply(manifest())
+    life.until_ready(harness, timeout=3 * HOUR)
+    harness.run_for(5 * MINUTE)
+    assert life.said(harness) == ("True", "Ready", "All nodes are ready")
+    life.goes_without_trace(harness)
+
+
+def test_tokens_that_were_not_used_are_void_after_an_hour() -> None:
+    harness = Harness(life.guest_dials(joins=False))
+    harness.apply(manifest())
+    life.until(harness, lambda: len(life.secrets(harness)) == 2)
+    first = life.secrets(harness)
+    harness.run_for(timedelta(minutes=70))
+    assert not set(first) & set(life.secrets(harness))
+    assert len(life.secrets(harness)) <= 4
+    life.goes_without_trace(harness)
+
+
+# links
+
+
+@pytest.mark.parametrize("outcome, word", [("FAILED", "FAILED"), ("NEVER", "ACTIVATING")])
+def test_links_that_do_not_come_up_are_named(outcome: str, word: str) -> None:
+    harness = Harness()
+    harness.apply(manifest())
+    life.until(harness, lambda: bool(life.vms(harness)))
+    (path,) = life.of_kind(harness, "instanceGroupManagers")
+    harness.world.gce.faults.break_wiring(path, outcome)
+    life.until_reason(harness, "NotWired", timeout=10 * MINUTE)
+    harness.run_for(HOUR)
+    text = f"Compute Engine says that the links are {word}"
+    assert life.said(harness) == ("False", "NotWired", text)
+    assert life.said(harness, "SliceWired") == ("False", "NotActive", text)
+    assert life.columns(harness)["NODES"] == "2/2"
+    life.goes_without_trace(harness)
+
+
+# what people do to the object
+
+
+@pytest.mark.parametrize("change", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
+def test_a_status_that_was_wiped_heals_without_a_second_purchase(change: dict[str, Any]) -> None:
+    harness = Harness()
+    ready(harness, **change)
+    before, made = life.summary(harness), dict(harness.made)
+    group = harness.group(NAME)
+    assert group is not None
+    harness.world.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
+    assert not harness.is_ready(NAME)
+    life.until_ready(harness, timeout=5 * MINUTE)
+    harness.run_for(HOUR)
+    assert life.summary(harness) == before
+    assert harness.made == made
+    life.goes_without_trace(harness)
+
+
+@pytest.mark.parametrize("after_s", [1, 5, 20, 50, 80])
+def test_a_status_wiped_in_mid_creation_heals_without_a_second_purchase(after_s: int) -> None:
+    harness = Harness()
+    harness.apply(manifest())
+    harness.run_for(timedelta(seconds=after_s))
+    group = harness.group(NAME)
+    assert group is not None
+    harness.world.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
+    life.until_ready(harness, timeout=15 * MINUTE)
+    assert set(harness.made.values()) == {1, 2}
+    assert harness.made["instances.insert"] == 2
+    life.goes_without_trace(harness)
+
+
+def test_a_status_wiped_while_the_group_goes_leaves_nothing_behind() -> None:
+    harness = Harness()
+    ready(harness)
+    harness.delete(NAME)
+    harness.run_for(timedelta(seconds=20))
+    group = harness.group(NAME)
+    assert group is not None
+    harness.world.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
+    life.until_gone(harness)
+    harness.run_for(HOUR)
+    assert harness.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"labels": {RESOURCE_NAME_LABEL: None}}, {"finalizers": []}],
+    ids=["label", "finalizer"],
+)
+def test_our_mark_on_the_group_comes_back_when_somebody_removes_it(change: dict[str, Any]) -> None:
+    harness = Harness()
+    ready(harness)
+    name = life.resource_name(harness)
+    life.patch(harness, life.group_path(), {"metadata": change})
+
+    def is_back() -> bool:
+        group = harness.group(NAME)
+        assert group is not None
+        metadata = group["metadata"]
+        labels = metadata.get("labels", {})
+        return (
+            FINALIZER in metadata.get("finalizers", []) and labels.get(RESOURCE_NAME_LABEL) == name
+        )
+
+    life.until(harness, is_back, 2 * MINUTE)
+    assert harness.is_ready(NAME)
+    life.goes_without_trace(harness)
