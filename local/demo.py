@@ -105,7 +105,7 @@ class Demo:
         spec = manifest["spec"]
         self.timeline.head(f"kubectl apply -f {EXAMPLE.relative_to(ROOT)}")
         what = f"applies TPUNodeGroup {manifest['metadata']['name']}"
-        why = f"({spec['nodeCount']} hosts, topology {spec['topology']})"
+        why = f"{spec['nodeCount']} hosts, topology {spec['topology']}"
         self.timeline.print(Line("person", what, why))
         await _expect(201, *await client.request("POST", _collection(manifest), manifest))
 

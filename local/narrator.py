@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +38,7 @@ _BEGUN = {
     "delete": "deletes",
     "setMetadata": "changes the metadata of",
 }
+_NOISE = frozenset({"NotifyInstanceLocation"})
 DECISIONS = {
     "Inserting": "inserts what is missing and possible now",
     "Waiting": "nothing to do yet",
@@ -52,6 +52,9 @@ DECISIONS = {
     "DeletingMIG": "cordons the Nodes, revokes tokens, deletes the MIG",
     "DeletingRest": "the MIG is gone; deletes policy and template",
     "AwaitingDelete": "the rest is still being deleted",
+    "NoBootstrap": "these VMs join by means of their own",
+    "TryAgain": "not possible yet; Pub/Sub brings it again",
+    "LeftToTheSweep": "given up for now; the sweep has it",
     "Done": "nothing is left; takes the finalizer off",
     "Swept": "looks for groups that somebody must look at",
     "GroupGone": "the group is gone",
@@ -75,7 +78,6 @@ class Narrator:
     """Turns happenings into lines, and keeps count of the steps' calls."""
 
     tallies: dict[str, Tally] = field(default_factory=dict)
-    refusals: Counter[str] = field(default_factory=Counter)
 
     def tell(self, happening: Happening) -> Line | None:
         """The line for it, or ``None`` for what would only be noise."""
@@ -106,9 +108,10 @@ class Narrator:
         decision = record["decision"]
         what = f"{decision}: {DECISIONS[decision]}" if decision in DECISIONS else decision
         note = f"; {record['note']}" if record.get("note") else ""
-        why = f"{record.get('occasion', 'a message')}{note}"
+        occasion = record.get("occasion", "a message").removeprefix("compute.")
+        why = f"{occasion}{note}"
         counts = f"{calls['gce']} + {calls['kubernetes']} calls, {record['milliseconds']} ms"
-        return Line(step, what, f"({why}; {counts})", is_bad=record["severity"] != "INFO")
+        return Line(step, what, f"{why}; {counts}", is_bad=decision == "Poison")
 
 
 def tell_group(before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
@@ -152,9 +155,7 @@ def _tell_relay(text: str) -> Line | None:
         is_bad = record.get("severity") in ("ERROR", "CRITICAL")
         return Line("relay", str(record["message"]), is_bad=True) if is_bad else None
     nodes = f", {record['nodes']} Nodes" if record["nodes"] > 1 else ""
-    return Line(
-        "relay", f"tells {record['step']}", f"({record['group']}: {record['cause']}{nodes})"
-    )
+    return Line("relay", f"tells {record['step']}", f"{record['group']}: {record['cause']}{nodes}")
 
 
 def _tell_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | None:
@@ -165,6 +166,8 @@ def _tell_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | None
     if status.get("message"):
         what = f"{noun}.{verb} of {name}: {status['message']}"
         return Line("compute engine", what, _to(steps), is_bad=True)
+    if verb in _NOISE:
+        return None
     is_first = entry.get("operation", {}).get("first", False)
     is_last = entry.get("operation", {}).get("last", not is_first)
     if not is_last and verb not in _BEGUN:
@@ -174,7 +177,7 @@ def _tell_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | None
 
 
 def _to(steps: tuple[str, ...]) -> str:
-    return f"(audit log: to {', '.join(steps)})" if steps else ""
+    return f"audit log: to {', '.join(steps)}" if steps else ""
 
 
 def _tell_serial(vm: str, text: str) -> Line | None:

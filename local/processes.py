@@ -118,7 +118,7 @@ class Process:
         """
         with contextlib.suppress(psutil.NoSuchProcess):
             root = psutil.Process(self.pid)
-            return sum(memory_bytes(one) for one in (root, *root.children(recursive=True)))
+            return sum(_memory_bytes(one) for one in (root, *root.children(recursive=True)))
         return 0
 
     def describe_end(self) -> str:
@@ -358,8 +358,7 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-def memory_bytes(process: psutil.Process) -> int:
-    """What one process holds: PSS, or USS where the system does not know that figure."""
+def _memory_bytes(process: psutil.Process) -> int:
     try:
         info = process.memory_full_info()
     except (psutil.NoSuchProcess, psutil.ZombieProcess):

@@ -35,7 +35,7 @@ from local.inboxes import Inboxes
 from local.kubeadm import Certificate, Habits, Identity
 from local.machine import Machine
 from local.ports import LOOPBACK, check_port, find_free_ports
-from local.processes import Processes, memory_bytes
+from local.processes import Processes
 from local.pubsub.server import serve as serve_pubsub
 from local.sinks import Sinks
 from local.vms import Vms
@@ -83,8 +83,8 @@ LIVELY_GCE = gce.Dials(
         "regionInstanceTemplates.delete": (0.5, 1.0),
         "instanceGroupManagers.insert": (1.0, 2.0),
         "instanceGroupManagers.delete": (1.0, 2.0),
-        "instances.insert": (2.0, 4.0),
-        "instances.delete": (2.0, 4.0),
+        "instances.insert": (3.0, 5.0),
+        "instances.delete": (3.0, 5.0),
         "instances.setMetadata": (0.3, 0.8),
         "instances.start": (2.0, 4.0),
         "instances.stop": (2.0, 4.0),
@@ -92,7 +92,9 @@ LIVELY_GCE = gce.Dials(
     operation_retention_s=3600.0,
     list_lag_s=(0.0, 0.5),
     metadata_propagation_s=(0.2, 0.5),
-    log_delay_s=(0.1, 0.3),
+    template_visibility_lag_s=(0.0, 0.1),
+    in_use_lag_s=(0.0, 0.1),
+    log_delay_s=(0.2, 0.4),
     bulk_check_s=(5.0, 10.0),
     flex_start_grant_s=(5.0, 10.0),
     ici_activation_s=(1.0, 2.0),
@@ -104,7 +106,7 @@ LIVELY_GCE = gce.Dials(
 )
 """A Compute Engine in a hurry: what takes minutes there takes seconds here."""
 LIVELY_GUESTS = guests.Dials(
-    boot_s=(2.0, 3.0),
+    boot_s=(3.0, 5.0),
     prepare_s=(1.0, 2.0),
     join_s=(1.0, 2.0),
     ready_s=(1.0, 2.0),
@@ -127,7 +129,8 @@ class Setup:
     """How a station is set up.
 
     ``directory`` is its own, readable by the owner only. ``scripts`` is how many VMs at a time
-    really run their startup script. ``in_front`` wraps the simulated Compute Engine.
+    really run their startup script. ``for_examples``: there are the reservation and the template
+    that the manifests in ``examples/`` name. ``in_front`` wraps the simulated Compute Engine.
     """
 
     directory: Path
@@ -138,6 +141,7 @@ class Setup:
     gce: gce.Dials = LIVELY_GCE
     guests: guests.Dials = LIVELY_GUESTS
     scripts: int = 1
+    for_examples: bool = False
     in_front: Callable[[Application], Application] = lambda application: application
 
 
@@ -197,9 +201,9 @@ class Station:
         return ClusterClient(self.setup.credentials.kubeconfig(self.kubernetes_url, ADMIN))
 
     def memory_bytes(self) -> int:
-        """What this process and all that it started hold (PSS)."""
+        """What this process and all that it started hold (PSS; USS where there is no such figure)."""
         this = psutil.Process()
-        return sum(memory_bytes(one) for one in (this, *this.children(recursive=True)))
+        return sum(_memory_bytes(one) for one in (this, *this.children(recursive=True)))
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Start every part; ``stack`` ends them, the last first."""
@@ -234,8 +238,9 @@ class Station:
             write_private(self._kubeconfig_of(name), kubeconfig)
 
     async def _start_compute_engine(self, stack: AsyncExitStack) -> None:
-        self.gce.faults.set_reservation(_RESERVATION, "tpu7x-standard-4t", 4096)
-        self.gce.faults.act_by_hand("POST", _TEMPLATES, _OWN_TEMPLATE)
+        if self.setup.for_examples:
+            self.gce.faults.set_reservation(_RESERVATION, "tpu7x-standard-4t", 4096)
+            self.gce.faults.act_by_hand("POST", _TEMPLATES, _OWN_TEMPLATE)
         port = self.setup.ports.compute
         if port:
             check_port(port)
@@ -330,6 +335,14 @@ async def open_station(setup: Setup, observe: Observe) -> AsyncIterator[Station]
         station = Station(setup, observe, processes)
         await station.start(stack)
         yield station
+
+
+def _memory_bytes(process: psutil.Process) -> int:
+    try:
+        info = process.memory_full_info()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return 0
+    return int(getattr(info, "pss", info.uss))
 
 
 def _manifests() -> list[dict[str, Any]]:

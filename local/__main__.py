@@ -1,0 +1,164 @@
+"""A cluster, a Compute Engine and the functions on this machine, until Ctrl-C (``make local``).
+
+Point kubectl at it with the line that it prints, and apply what is in examples/. Without --dir
+nothing is left when it ends. With --dir DIR, DIR keeps the kubeconfig, the cluster's CA, the tokens
+and the log, so that a terminal's KUBECONFIG stays good; what was in the cluster and on Compute
+Engine is gone in any case, because the one without the other would be a cluster whose VMs have
+vanished.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from local.credentials import Credentials
+from local.happenings import ChildEnded, ChildLine, Happening
+from local.narrator import Narrator
+from local.ports import PortTaken
+from local.processes import Interrupted, ProcessError
+from local.station import IDENTITIES, Ports, Setup, Station, open_station
+from local.timeline import Timeline
+from local.world import PROJECT
+
+DEFAULT_PORTS = Ports(kubernetes=16443, compute=18080, pubsub=18085)
+CREDENTIALS = "credentials.json"
+_VM = f"projects/{PROJECT}/zones/ZONE/instances/NAME"
+
+
+class DirectoryUnusable(Exception):
+    """What ``--dir`` names cannot be used; the message says why."""
+
+
+class CalmLog:
+    """A line for each decision of a step, and for all that goes wrong."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._narrator = Narrator()
+
+    def observe(self, happening: Happening) -> None:
+        """Print what a person wants to see scroll by."""
+        line = self._narrator.tell(happening)
+        if line is None:
+            return
+        is_decision = isinstance(happening, ChildLine) and line.actor not in ("relay", "sweep")
+        if is_decision or isinstance(happening, ChildEnded) or line.is_bad:
+            self._timeline.print(line)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until a signal; the exit code."""
+    options = _parse(arguments)
+    timeline = Timeline()
+    try:
+        with _directory(options.dir) as directory:
+            setup = Setup(
+                directory,
+                credentials=_credentials(directory),
+                ports=Ports(options.port, options.compute_port, options.pubsub_port),
+                for_examples=True,
+            )
+            asyncio.run(_serve(setup, timeline))
+    except Interrupted as interrupted:
+        timeline.say(f"{interrupted}; nothing runs any more")
+    except (DirectoryUnusable, PortTaken, ProcessError) as error:
+        timeline.say(f"make local: {error}", style="bold red")
+        return 1
+    return 0
+
+
+async def _serve(setup: Setup, timeline: Timeline) -> None:
+    log = CalmLog(timeline)
+    async with open_station(setup, log.observe) as station:
+        timeline.say(_greeting(station))
+        await asyncio.Event().wait()
+
+
+def _greeting(station: Station) -> str:
+    url = station.compute_url
+    return f"""
+Kubernetes API  {station.kubernetes_url}
+Compute Engine  {url}  (simulated; what there is: curl -s {url}/_simulator/state)
+Pub/Sub         {station.pubsub_address}
+Logs            {station.log}
+
+For another terminal:
+
+export KUBECONFIG={station.kubeconfig}
+kubectl apply -f examples/tpu7x-2x2x2.yaml
+kubectl get tng -w
+
+To let something go wrong (all that can: curl -s {url}/_simulator/faults):
+
+curl -X POST {url}/_simulator/preempt -d '{{"instance": "{_VM}"}}'
+
+Ctrl-C stops it.
+"""
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="make local",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog='Give options to make as ARGS="--dir DIR".',
+    )
+    parser.add_argument(
+        "--dir", type=Path, help="keep kubeconfig, CA, tokens and log here (objects are not kept)"
+    )
+    ports = DEFAULT_PORTS
+    for name, default, what in (
+        ("--port", ports.kubernetes, "the Kubernetes API"),
+        ("--compute-port", ports.compute, "the simulated Compute Engine"),
+        ("--pubsub-port", ports.pubsub, "Pub/Sub"),
+    ):
+        meaning = f"where {what} listens; 0: any free port (default: {default})"
+        parser.add_argument(name, type=int, default=default, metavar="N", help=meaning)
+    return parser.parse_args(arguments)
+
+
+@contextmanager
+def _directory(kept: Path | None) -> Iterator[Path]:
+    """The station's own directory; one that nobody asked to keep is removed at the end."""
+    if kept is None:
+        directory = Path(tempfile.mkdtemp(prefix="tpu-functions-local-"))
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory)
+        return
+    try:
+        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (kept / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(kept / "vms", ignore_errors=True)
+            yield kept.resolve()
+    except BlockingIOError as error:
+        raise DirectoryUnusable(f"{kept} is in use by another `make local`") from error
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise DirectoryUnusable(f"--dir {kept}: {error.strerror}") from error
+
+
+def _credentials(directory: Path) -> Credentials:
+    path = directory / CREDENTIALS
+    if path.exists():
+        try:
+            return Credentials.load(path)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DirectoryUnusable(f"{path} holds no credentials; remove it") from error
+    credentials = Credentials.create(IDENTITIES, datetime.now(UTC))
+    credentials.keep(path)
+    return credentials
+
+
+if __name__ == "__main__":
+    sys.exit(main())
