@@ -27,6 +27,7 @@ SYSTEM_NAMESPACE = "tpu-functions"
 DEAD_LETTERS = "tpu-functions-dead-letters"
 ACK_DEADLINE_S = 120
 MAX_DELIVERY_ATTEMPTS = 10
+MIN_BACKOFF_S, MAX_BACKOFF_S = 2.0, 600.0
 SWEEP_EVERY_S = 60.0
 TRY_AGAIN_S = 10.0
 LAZY_LEASE_S = 600.0
@@ -171,7 +172,7 @@ class World:
                     topic=topic(step),
                     push=PushConfig(step),
                     ack_deadline_s=ACK_DEADLINE_S,
-                    retry=RetryPolicy(10.0, 600.0),
+                    retry=RetryPolicy(MIN_BACKOFF_S, MAX_BACKOFF_S),
                     dead_letter=DeadLetterPolicy(dead, MAX_DELIVERY_ATTEMPTS),
                 )
             )

@@ -22,7 +22,6 @@ from shared.when import render_time
 
 _GROUPS = f"/apis/{GROUP}/{VERSION}"
 _MERGE_PATCH = "application/merge-patch+json"
-_STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _PAGE_SIZE = 500
 _NAMESPACE_OF_TOKENS = "kube-system"
 
@@ -114,8 +113,8 @@ class Cluster:
         return self._find(f"/api/v1/nodes/{name}")
 
     def patch_node(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
-        """Change a Node by a strategic merge (taints are merged by key)."""
-        return self._call("PATCH", f"/api/v1/nodes/{name}", patch, kind=_STRATEGIC_PATCH)
+        """Change a Node by a merge patch; with a resourceVersion in it, if it is as it was read."""
+        return self._call("PATCH", f"/api/v1/nodes/{name}", patch, kind=_MERGE_PATCH)
 
     def delete_node(self, name: str, uid: str) -> None:
         """Delete this Node and no other of its name; one that is gone is no error."""

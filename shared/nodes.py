@@ -79,20 +79,24 @@ def _chips(resources: Mapping[str, Any] | None) -> int:
 def proof_patch(
     group: NodeGroup, node: Node, machine_type: str, vm_id: str
 ) -> dict[str, dict[str, Any]]:
-    """The strategic merge patch that makes a Node's labels and taints right; empty if they are.
+    """The merge patch that makes a Node's labels and taints right; empty if they are.
 
-    The user's taints are set once, with the proof: whoever removes one later means it.
+    The user's taints are set once, with the proof: whoever removes one later means it. The list of
+    taints is written as a whole, and so only if the Node is still as it was read.
     """
     assert group.spec is not None
     wanted = {**group.node_labels(machine_of(group, machine_type)), VM_ID_LABEL: vm_id}
     patch: dict[str, dict[str, Any]] = {}
     if any(node.labels.get(key) != value for key, value in wanted.items()):
         patch["metadata"] = {"labels": wanted}
+    kept = [dict(entry) for entry in node.taints]
     missing = [
         {"key": taint.key, "value": taint.value, "effect": taint.effect}
         for taint in group.spec.node_taints
-        if not any(entry.get("key") == taint.key for entry in node.taints)
+        if not any(entry.get("key") == taint.key for entry in kept)
     ]
     if missing and not node.proved_vm_id:
-        patch["spec"] = {"taints": missing}
+        patch["spec"] = {"taints": [*kept, *missing]}
+        version = {"resourceVersion": node.raw["metadata"]["resourceVersion"]}
+        patch["metadata"] = {**patch.get("metadata", {}), **version}
     return patch

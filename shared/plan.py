@@ -140,11 +140,26 @@ class Insert:
         try:
             operation = KINDS[self.kind].insert(work.gce, work.group, self.body, request)
         except CallError as error:
-            reason = _refusal_of_the_world(error)
-            resource = resource.fail(reason, error.reason, error.message, work.now)
+            resource = self._refused(work, resource, error)
         else:
             resource = replace(resource, operation=operation.name)
         work.status = work.status.with_resource(self.kind, resource)
+
+    def _refused(self, work: Work, resource: status.Resource, error: CallError) -> status.Resource:
+        """The world's refusals are written down. What is ours to retry ends the plan; where the
+        answer says that nothing was begun, the intent is taken back first, so that the next try
+        need not think it under way. A 404 means what we refer to: it stands, and is not seen yet.
+        """
+        if error.http == 404:
+            error = CallError(error.call, 400, NOT_READY, error.message)
+        verdict = verdict_of(error)
+        if verdict.reason is not None and error.http not in STALE_ANSWERS:
+            return resource.fail(verdict.reason, error.reason, error.message, work.now)
+        if 400 <= error.http < 500 and error.http not in STALE_ANSWERS:
+            taken_back = resource.enter(status.State.PENDING, work.now)
+            work.status = work.status.with_resource(self.kind, taken_back)
+            WriteStatus().apply(work)
+        raise error
 
     def describe(self) -> str:
         return f"insert the {status.NOUN[self.kind]} {self.body['name']}"

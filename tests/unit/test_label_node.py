@@ -75,10 +75,14 @@ def node(
                 "name": vm,
                 "uid": f"uid-of-{vm}",
                 "creationTimestamp": NOW.isoformat(),
+                "resourceVersion": "9",
                 "labels": marks | labels,
             },
             "spec": {
-                "providerID": f"gce://my-gcp-project/us-central1-c/{vm}" if place is None else place
+                "taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}],
+                "providerID": f"gce://my-gcp-project/us-central1-c/{vm}"
+                if place is None
+                else place,
             },
             "status": {
                 "capacity": chips_text,
@@ -195,8 +199,10 @@ def test_the_users_taints_and_labels_come_with_the_proof() -> None:
     plan = decide(seen(node(proved=False), instances={A: vm()}, about=about), NOW)
     patch = next(action.patch for action in plan.actions if isinstance(action, PatchNode))
     assert patch["metadata"]["labels"]["team"] == "x"
+    assert patch["metadata"]["resourceVersion"] == "9"
     assert patch["spec"]["taints"] == [
-        {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+        {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"},
     ]
 
 
