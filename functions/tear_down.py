@@ -38,7 +38,7 @@ from shared.plan import (
 )
 from shared.resources import GROUP_COLLECTION, KINDS, Found
 from shared.settings import Settings
-from shared.status import GROUP, TEMPLATE, Resource, State, Status
+from shared.status import GROUP, TEMPLATE, Counts, Resource, State, Status
 from shared.step import Step, message_about
 
 SURELY_ABSENT_AFTER = timedelta(seconds=150)
@@ -296,6 +296,8 @@ def _say(resources: Mapping[str, Resource]) -> Derive:
     entries = dict(resources)
 
     def derive(_group: NodeGroup, known: Status, _now: datetime) -> Status:
+        if entries[GROUP].state is State.GONE:
+            known = replace(known, counts=Counts(known.counts.desired), pending=())
         return replace(known, resources={**known.resources, **entries})
 
     return derive
