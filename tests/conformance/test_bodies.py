@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from functions.inject_token import Vm, decide
+from shared.bootstrap import Token
 from shared.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
 from shared.node_group import NodeGroup, parse
 from shared.resources import group_body, merge_kube_labels, policy_body, template_body
-from tests.unit.builders import RESOURCE, group, raw_group
+from tests.unit.builders import NOW, RESOURCE, group, raw_group
 from tests.unit.specs import OWN_TEMPLATE
 from tests.unit.test_create_resources import template
-from tests.unit.test_inject_token import NOW, in_words, instance, seen
+from tests.unit.test_inject_token import in_words, instance, seen
 
 INDIVIDUAL: dict[str, Any] = {
     "nodeCount": 4,
@@ -265,3 +267,13 @@ def test_a_vm_on_its_way_up_gets_a_token(status: str) -> None:
 )
 def test_a_vm_that_cannot_join_gets_none(status: str) -> None:
     assert in_words(decide(seen(Vm(instance(status=status), None, None)), NOW)) == []
+
+
+@pytest.mark.parametrize(
+    "minutes_left, is_kept", [(-1, False), (5, False), (9, False), (10, True), (45, True)]
+)
+def test_a_token_is_kept_while_it_lasts_ten_minutes_more(minutes_left: int, is_kept: bool) -> None:
+    token = Token("oldold", "o" * 16, NOW + timedelta(minutes=minutes_left))
+    plan = decide(seen(Vm(instance(token=token), None, token)), NOW)
+    kept, new = ["CreateSecret oldold"], ["SetMetadata", "CreateSecret newnew"]
+    assert in_words(plan) == (kept if is_kept else new)

@@ -388,6 +388,15 @@ def test_an_answer_to_a_delete_that_says_there_is_nothing_is_no_obstacle(collect
     assert harness.made[verb] == 1
 
 
+def test_a_delete_whose_operation_found_nothing_is_done() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    harness.world.gce.faults.fail_operations(
+        "resourcePolicies.delete", code="RESOURCE_NOT_FOUND", http=404
+    )
+    life.goes_without_trace(harness)
+
+
 def test_what_a_person_has_deleted_before_is_no_obstacle() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())

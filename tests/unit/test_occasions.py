@@ -227,6 +227,11 @@ def test_what_can_never_be_understood_is_named_with_what_would_be_right(
     assert str(caught.value) == text
 
 
+@pytest.mark.xfail(raises=TypeError, strict=True, reason="a list is no word to look up in a set")
+def test_a_cause_that_is_no_text_is_an_occasion_all_the_same() -> None:
+    assert read(said(cause=["x"])).message == replace(MESSAGE, cause=Cause.FORWARDED)
+
+
 @given(body=st.binary(max_size=40))
 def test_bytes_of_any_kind_are_poison_and_nothing_worse(body: bytes) -> None:
     for whole in (body, push(body)):
@@ -346,6 +351,21 @@ def test_a_failed_insert_of_a_vm_goes_to_who_reads_failures() -> None:
     assert delivery.occasion is not None
     assert delivery.occasion.event is not None
     assert delivery.occasion.event.words == "ZONE_RESOURCE_POOL_EXHAUSTED"
+
+
+@pytest.mark.parametrize(
+    "path", [("protoPayload",), ("operation",), ("protoPayload", "status"), ("resource", "labels")]
+)
+@pytest.mark.parametrize("value, kind", [("x", "str"), ([1], "list"), (7, "int")])
+def test_an_entry_of_another_form_is_poison(path: tuple[str, ...], value: Any, kind: str) -> None:
+    entry = json.loads(json.dumps(ENTRIES["policy-insert-last-error"]["entry"]))
+    holder = entry
+    for name in path[:-1]:
+        holder = holder[name]
+    holder[path[-1]] = value
+    with pytest.raises(PoisonError) as caught:
+        decode(push(json.dumps(entry).encode()))
+    assert str(caught.value) == f"message 17: '{path[-1]}' is {kind}; in a LogEntry it is an object"
 
 
 def test_the_vm_of_an_entry_is_the_one_to_look_at() -> None:

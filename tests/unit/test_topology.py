@@ -66,6 +66,7 @@ def test_a_hosts_chips_lie_as_the_device_plugin_says() -> None:
     "machine_type, family, chips",
     [
         ("tpu7x-standard-1t", "tpu7x", 1),
+        ("ct6e-standard-2t", "ct6e", 2),
         ("ct6e-standard-8t", "ct6e", 8),
         ("tpu7-standard-4t", "tpu7", 4),
         ("tpu7x-standard-4t-tpu", "tpu7x", 4),

@@ -1,0 +1,116 @@
+"""Every known behaviour of tpu-operator has its test, or the reason why ours differs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conformance.table import (
+    LABEL,
+    OCCASIONS,
+    ROWS,
+    SHAPES,
+    TOPOLOGY_GENERATIONS,
+    TOPOLOGY_LABELS,
+    TOPOLOGY_RULES,
+    TOPOLOGY_TRAPS,
+    Row,
+)
+
+pytestmark = pytest.mark.xdist_group("conformance table")
+
+TESTS = Path(__file__).parents[1]
+DATA = TESTS / "data"
+OPERATOR: list[dict[str, Any]] = yaml.safe_load((DATA / "tpu_node_group.yaml").read_text())["rows"]
+TOPOLOGY: dict[str, Any] = yaml.safe_load((DATA / "topology.yaml").read_text())
+ENTRIES = [
+    json.loads(line)["name"] for line in (DATA / "audit-log-entries.jsonl").read_text().splitlines()
+]
+
+
+def shape_rows() -> dict[str, Row]:
+    """Each documented shape of a generation that groups are made of, by machine type."""
+    return {
+        f"{generation} {row['topology']} {machine_type}": Row(
+            (
+                f"{SHAPES}test_a_documented_shape_is_made_of_so_many_vms"
+                f"[{machine_type}-{row['topology']}-{vms['hosts']}]",
+            )
+        )
+        for generation in ("v6e", "tpu7x")
+        for row in TOPOLOGY["generations"][generation]["topologies"]
+        for machine_type, vms in row["vms"].items()
+    }
+
+
+def entry_rows() -> dict[str, Row]:
+    """Each entry of the audit log."""
+    name = f"{OCCASIONS}test_an_entry_wakes_the_step_that_it_concerns"
+    return {entry: Row((f"{name}[{entry}]",)) for entry in ENTRIES}
+
+
+TABLES: dict[str, tuple[Mapping[str, Row], set[str]]] = {
+    "behaviours": (ROWS, {row["id"] for row in OPERATOR}),
+    "rules of topologies": (TOPOLOGY_RULES, {*TOPOLOGY["rules"]}),
+    "labels": (TOPOLOGY_LABELS, {*TOPOLOGY["labels"]}),
+    "generations": (TOPOLOGY_GENERATIONS, {*TOPOLOGY["generations"]}),
+    "traps": (TOPOLOGY_TRAPS, {row["id"] for row in TOPOLOGY["traps"]}),
+    "shapes": (shape_rows(), {*shape_rows()}),
+    "entries of the audit log": (entry_rows(), {*ENTRIES}),
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_row_has_an_answer_and_every_answer_a_row(table: str) -> None:
+    answers, rows = TABLES[table]
+    assert answers.keys() == rows
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_answer_is_a_test_or_a_reason(table: str) -> None:
+    answers, _ = TABLES[table]
+    assert [name for name, row in answers.items() if not row.tests and not row.why] == []
+
+
+def test_a_behaviour_that_is_to_be_the_same_has_a_test_of_what_it_is_there_for() -> None:
+    same = [row["id"] for row in OPERATOR if row["verdict"] == "same"]
+    assert [name for name in same if not ROWS[name].tests] == []
+
+
+@pytest.fixture(scope="module")
+def collected() -> set[str]:
+    """The node ids of all tests in the modules that are named, below tests/."""
+    named = {
+        test.partition("::")[0]
+        for answers, _ in TABLES.values()
+        for row in answers.values()
+        for test in row.tests
+    }
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    found = subprocess.run(
+        [*command, *(str(TESTS / module) for module in sorted(named))],
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {line.removeprefix("tests/") for line in found.stdout.splitlines() if "::" in line}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_test_that_is_named_exists(table: str, collected: set[str]) -> None:
+    answers, _ = TABLES[table]
+    missing = {test for row in answers.values() for test in row.tests} - collected
+    assert sorted(missing) == []
+
+
+def test_a_test_that_does_not_exist_is_found_out(collected: set[str]) -> None:
+    assert f"{LABEL}test_ready_when[one of two]" in collected
+    assert f"{LABEL}test_ready_when[three of two]" not in collected
