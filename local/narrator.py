@@ -110,7 +110,7 @@ class Narrator:
         note = f"; {record['note']}" if record.get("note") else ""
         occasion = record.get("occasion", "a message").removeprefix("compute.")
         why = f"{occasion}{note}"
-        counts = f"{calls['gce']} + {calls['kubernetes']} calls, {record['milliseconds']} ms"
+        counts = f"{calls['gce']} GCE and {calls['kubernetes']} Kubernetes calls, {record['milliseconds']} ms"
         return Line(step, what, f"{why}; {counts}", is_bad=decision == "Poison")
 
 

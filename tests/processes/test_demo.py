@@ -1,0 +1,98 @@
+"""``make demo``: it shows a whole life, checks what is left, and leaves nothing however it ends."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.harness import ROOT
+from tests.processes.program import Program, running
+
+pytestmark = pytest.mark.processes
+
+SET_UP_S = 60.0
+MOST_MEMORY_MIB = 1536
+
+
+def test_the_demo_shows_a_life_and_finds_nothing_left(
+    tmp_path: Path, say: Callable[[str], None]
+) -> None:
+    began = time.monotonic()
+    with running(tmp_path, "local.demo") as demo:
+        assert demo.process.wait(timeout=120) == 0, demo.output
+    took_s = time.monotonic() - began
+    memory_mib = int(re.findall(r"at most (\d+) MiB", demo.output)[0])
+    say(f"make demo, set up: {took_s:.0f} s, {memory_mib} MiB (PSS)")
+    assert took_s < SET_UP_S
+    assert memory_mib < MOST_MEMORY_MIB
+    assert demo.output.count("  none  ") == 5
+    assert demo.children() == []
+    assert demo.files() == []
+    _check_story(demo)
+
+
+def _check_story(demo: Program) -> None:
+    story = (
+        r"person +applies TPUNodeGroup training",
+        r"relay +tells create_resources",
+        r"create_resources +Inserting: ",
+        r"compute engine +made MIG ",
+        r"inject_token +Injecting: ",
+        r"VM \w+ +joining: ",
+        r"kubernetes +Node \S+ has registered",
+        r"kubernetes +TPUNodeGroup training: Ready=True Ready, Nodes 2/2",
+        r"person +deletes TPUNodeGroup training",
+        r"tear_down +DeletingMIG: ",
+        r"compute engine +deleted MIG ",
+        r"tear_down +Done: ",
+    )
+    told = ".*?".join(story)
+    assert re.search(told, demo.output, re.DOTALL), demo.output
+    assert "\x1b" not in demo.output, "no colours where there is no terminal"
+    assert len(set(re.findall(r"VM (\w+) +joining", demo.output))) == 2, "both VMs have joined"
+    assert len(set(re.findall(r"VM (\w+) +waiting", demo.output))) >= 1, "one by its script"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("Setting up", id="while it starts"),
+        pytest.param("applies TPUNodeGroup", id="when something is asked for"),
+        pytest.param("joining: ", id="while VMs join"),
+    ],
+)
+def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, text: str) -> None:
+    with running(tmp_path, "local.demo") as demo:
+        demo.until_it_says(text)
+        assert demo.stop(signal.SIGINT) == 130, demo.output
+    assert "interrupted by SIGINT; nothing runs any more" in demo.output
+    assert demo.children() == []
+    assert demo.files() == []
+
+
+def test_sigterm_ends_it_like_ctrl_c(tmp_path: Path) -> None:
+    with running(tmp_path, "local.demo") as demo:
+        demo.until_it_says("Pub/Sub at")
+        assert demo.stop(signal.SIGTERM) == 143, demo.output
+    assert demo.children() == []
+
+
+def test_a_function_that_cannot_start_is_named_with_its_last_lines(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("local", "infra", "examples", "relay", "shared"):
+        shutil.copytree(ROOT / name, copy / name)
+    (copy / "main.py").write_text("def create_resources(:\n")
+    with running(tmp_path / "run", "local.demo", root=copy) as demo:
+        assert demo.process.wait(timeout=60) == 1
+    assert "FAILED: before it was ready: create_resources ended with code 1" in demo.output
+    assert "SyntaxError" in demo.output
+    (kept,) = demo.files()
+    assert f"All that the processes wrote is in {kept / 'log'}." in demo.output
+    assert demo.children() == []

@@ -1,0 +1,224 @@
+"""``make local``: what a person does with it, with kubectl and without."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes
+import pytest
+import requests
+import yaml
+
+from local.ports import find_free_ports
+from tests.harness import ROOT
+from tests.processes.program import Program, running
+
+EXAMPLES = ROOT / "examples"
+ANY_PORTS = ("--port", "0", "--compute-port", "0", "--pubsub-port", "0")
+READY_WITHIN_S = 60.0
+STARTED = "Ctrl-C stops it."
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("make local")]
+
+
+class Local:
+    """A ``make local`` that is up."""
+
+    def __init__(self, program: Program) -> None:
+        program.until_it_says(STARTED)
+        self.program = program
+        self.kubeconfig = Path(_find(r"^export KUBECONFIG=(\S+)$", program))
+        self.compute_url = _find(r"^Compute Engine +(\S+)", program)
+        client = kubernetes.config.new_client_from_config(str(self.kubeconfig))
+        self._groups = kubernetes.client.CustomObjectsApi(client)
+
+    def create(self, manifest: dict[str, Any]) -> None:
+        """Apply a TPUNodeGroup without kubectl."""
+        self._groups.create_namespaced_custom_object(*_GROUPS, "default", "tpunodegroups", manifest)
+
+    def delete(self, name: str) -> None:
+        """Delete a TPUNodeGroup without kubectl."""
+        self._groups.delete_namespaced_custom_object(*_GROUPS, "default", "tpunodegroups", name)
+
+    def reasons(self) -> dict[str, str]:
+        """Why each group is Ready or not, by name."""
+        listed = self._groups.list_cluster_custom_object(*_GROUPS, "tpunodegroups")
+        return {group["metadata"]["name"]: _reason(group) for group in listed["items"]}
+
+    def kubectl(self, *arguments: str, standard_input: str = "", code: int = 0) -> str:
+        """What kubectl says."""
+        done = subprocess.run(
+            ["kubectl", *arguments],
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+            cwd=ROOT,
+            input=standard_input,
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+_GROUPS = ("tpu.google.com", "v1alpha1")
+
+
+def _find(pattern: str, program: Program) -> str:
+    found = re.search(pattern, program.output, re.MULTILINE)
+    assert found, program.output
+    return found[1]
+
+
+def _reason(group: dict[str, Any]) -> str:
+    conditions = group.get("status", {}).get("conditions", [])
+    return next((one["reason"] for one in conditions if one["type"] == "Ready"), "")
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+    """One that all tests of this file share."""
+    with running(tmp_path_factory.mktemp("local"), "local", *ANY_PORTS) as program:
+        yield Local(program)
+
+
+needs_kubectl = pytest.mark.skipif(
+    shutil.which("kubectl") is None, reason="kubectl is not installed; what it does is not tried"
+)
+
+
+@needs_kubectl
+def test_kubectl_shows_a_slice_from_apply_to_gone(local: Local) -> None:
+    applied = local.kubectl("apply", "-f", "examples/tpu7x-2x2x2.yaml")
+    assert applied == "tpunodegroup.tpu.google.com/training created\n"
+    with subprocess.Popen(
+        ["kubectl", "get", "tng", "-w"],
+        env={**os.environ, "KUBECONFIG": str(local.kubeconfig)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as watching:
+        waited = local.kubectl("wait", "--for=condition=Ready", "tng/training", "--timeout=60s")
+        watching.terminate()
+        seen = watching.communicate()[0]
+    assert waited == "tpunodegroup.tpu.google.com/training condition met\n"
+    assert re.search(
+        r"training +False +Provisioning +0/2 .*training +True +Ready +2/2", seen, re.DOTALL
+    )
+    listed = local.kubectl("get", "tng")
+    assert listed.split()[:6] == ["NAME", "READY", "REASON", "NODES", "TOPOLOGY", "MACHINE"]
+    assert re.search(r"^training +True +Ready +2/2 +2x2x2 +tpu7x-standard-4t", listed, re.MULTILINE)
+    nodes = local.kubectl("get", "nodes", "-L", "cloud.google.com/gke-tpu-topology")
+    assert len(re.findall(r"^tng-training-\S+ +Ready .* 2x2x2$", nodes, re.MULTILINE)) == 2
+    described = local.kubectl("describe", "tng", "training")
+    assert re.search(r"Reason: +Ready\n +Status: +True\n +Type: +Ready\n", described)
+    assert re.search(r"Normal +Provisioned .* tpu-functions-label-node +All nodes are", described)
+    deleted = local.kubectl("delete", "-f", "examples/tpu7x-2x2x2.yaml", "--timeout=60s")
+    assert deleted == 'tpunodegroup.tpu.google.com "training" deleted\n'
+    assert local.kubectl("get", "tng,nodes") == "No resources found\n"
+
+
+@needs_kubectl
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        pytest.param(
+            ("nodeCount: 2", "nodeCount: 3"),
+            "nodeCount must be 2: topology 2x2x2 has 8 chips, a tpu7x-standard-4t has 4",
+            id="a count that does not fit",
+        ),
+        pytest.param(
+            ("nodeCount: 2", "nodeCount: two"),
+            'spec.nodeCount in body must be of type integer: "string"',
+            id="a word for a number",
+        ),
+        pytest.param(
+            ("nodeCount: 2", "nodeCuont: 2"), 'unknown field "spec.nodeCuont"', id="a slip"
+        ),
+    ],
+)
+def test_a_refused_manifest_says_what_is_wrong(
+    local: Local, change: tuple[str, str], said: str
+) -> None:
+    text = (EXAMPLES / "tpu7x-2x2x2.yaml").read_text().replace(*change)
+    assert said in local.kubectl("apply", "-f", "-", standard_input=text, code=1)
+
+
+def test_the_examples_become_ready_and_go(local: Local) -> None:
+    manifests = [yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text()) for name in _EXAMPLES]
+    for manifest in manifests:
+        local.create(manifest)
+    wanted = {manifest["metadata"]["name"]: "Ready" for manifest in manifests}
+    local.program.until(lambda: local.reasons() == wanted, READY_WITHIN_S)
+    for name in wanted:
+        local.delete(name)
+    local.program.until(lambda: not local.reasons(), READY_WITHIN_S)
+    left = requests.get(f"{local.compute_url}/_simulator/state", timeout=5).json()
+    assert left["groups"] == []
+    assert left["instances"] == {}
+
+
+# Not among them: v6e-8x8-flex-start, whose AI zone the simulated Compute Engine does not know.
+_EXAMPLES = (
+    "own-template",
+    "tpu-operator-readme",
+    "tpu7x-2x2x2",
+    "v6e-4x4-spot",
+    "v6e-single-host",
+)
+
+
+def test_a_port_that_is_taken_is_named_with_who_has_it(local: Local, tmp_path: Path) -> None:
+    port = local.compute_url.rpartition(":")[2]
+    arguments = ("--port", "0", "--compute-port", port, "--pubsub-port", "0")
+    with running(tmp_path, "local", *arguments) as second:
+        assert second.process.wait(timeout=20) == 1
+    assert f"make local: port {port} is taken by process {local.program.process.pid} (" in (
+        second.output
+    )
+    assert second.children() == []
+
+
+def test_a_kept_directory_keeps_the_kubeconfig_good(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    (port,) = find_free_ports(1)
+    arguments = ("--dir", str(kept), "--port", str(port), *ANY_PORTS[2:])
+    with running(tmp_path / "first", "local", *arguments) as program:
+        before = Local(program).kubeconfig.read_text()
+        with running(tmp_path / "meanwhile", "local", *arguments) as other:
+            assert other.process.wait(timeout=20) == 1
+        assert f"{kept} is in use by another `make local`" in other.output
+        assert program.stop() == 0
+    with running(tmp_path / "second", "local", *arguments) as program:
+        again = Local(program)
+        assert again.kubeconfig.read_text() == before
+        assert again.reasons() == {}
+    assert program.children() == []
+    assert kept.stat().st_mode & 0o077 == 0
+    assert (kept / "log").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with running(tmp_path, "local", *ANY_PORTS) as program:
+        program.until_it_says(STARTED)
+        assert program.stop(number) == 0
+    assert program.children() == []
+    assert program.files() == []
+
+
+def test_its_own_sudden_death_takes_its_processes_with_it(tmp_path: Path) -> None:
+    with running(tmp_path, "local", *ANY_PORTS) as program:
+        program.until_it_says(STARTED)
+        assert len(program.children()) > 6
+        program.stop(signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while program.children():
+            assert time.monotonic() < deadline, program.children()
+            time.sleep(0.05)
