@@ -1,0 +1,848 @@
+"""Who says no, and what people read then: the spec, the messages, Compute Engine, the cluster.
+
+Each refusal is told where somebody looks for it, in words that name what would be right; nothing is
+lost by it, nothing is tried for ever, and when the world mends, the group goes on by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.gce.faults import Faults
+from local.world import PROJECT
+from shared.names import STEPS
+from shared.step import handle
+from tests.harness import RESERVATION, Harness, manifests
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import (
+    AGENT_ON_GCE,
+    HOUR,
+    MINUTE,
+    NAME,
+    ONE_HOST,
+    REGION,
+    STANDARD,
+    STEPS_ON_GCE,
+)
+from tests.unit.builders import DATA
+
+TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+IMAGE = manifest()["spec"]["instanceConfig"]["image"]
+
+
+def dead_letters(harness: Harness) -> list[bytes]:
+    return [letter.message.data for letter in harness.world.pubsub.dead_letters]
+
+
+def most_attempts(harness: Harness) -> int:
+    """The most often that any message was delivered."""
+    attempts: list[int] = [line.get("attempt", 0) for line in harness.log.lines]
+    return max(attempts)
+
+
+def notes(harness: Harness, step: str) -> str:
+    """What the log says of a step's refusals."""
+    return "\n".join(
+        str(line["note"]) for line in harness.log.lines if line["step"] == step and "note" in line
+    )
+
+
+# messages
+
+
+POISON: dict[str, tuple[bytes, str]] = {
+    "no JSON": (b"not JSON", " is no JSON: "),
+    "no object": (b"[1]", " is list; it must be a JSON object"),
+    "unknown kind": (
+        b'{"version": 1, "kind": "JobSet", "at": "2026-01-01T00:00:00Z"}',
+        ": kind 'JobSet' is not known; it must be TPUNodeGroup or Sweep",
+    ),
+    "unknown version": (
+        b'{"version": 2, "kind": "TPUNodeGroup"}',
+        ": version 2 is not known; it must be 1",
+    ),
+    "no name": (
+        b'{"version": 1, "kind": "TPUNodeGroup", "namespace": "a", "at": "2026-01-01T00:00:00Z"}',
+        ": 'name' must be a name, not None",
+    ),
+}
+
+
+@pytest.mark.parametrize("data, words", POISON.values(), ids=POISON.keys())
+def test_a_message_that_nobody_can_read_becomes_a_dead_letter(data: bytes, words: str) -> None:
+    harness = Harness()
+    harness.world.publish("label_node", data, {})
+    harness.run_for(2 * HOUR)
+    (letter,) = harness.world.pubsub.dead_letters
+    assert (letter.message.data, letter.attempts) == (data, 10)
+    told = [line for line in harness.log.lines if line["decision"] == "Poison"]
+    assert len(told) == 10
+    assert {line["severity"] for line in told} == {"WARNING"}
+    assert f"message {letter.message.id}{words}" in told[0]["note"]
+
+
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        (b"", "the push request is no JSON: "),
+        (b"{}", "the push request has no 'message'; it must be a Pub/Sub push envelope"),
+        (
+            b'{"message": {"data": "%%%", "messageId": "7"}}',
+            "message 7: 'data' is no base64: ",
+        ),
+    ],
+    ids=["empty", "no envelope", "no base64"],
+)
+def test_a_request_that_is_no_push_is_answered_with_what_is_wrong(body: bytes, words: str) -> None:
+    harness = Harness()
+    run = import_module("functions.create_resources").run
+    answer = handle("create_resources", run, body, harness.runtime("create_resources"))
+    assert (answer.http, answer.outcome) == (400, "Poison")
+    assert words in answer.note
+
+
+def test_audit_entries_that_must_wake_nobody_change_nothing() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    rows = map(json.loads, (DATA / "audit-log-entries.jsonl").read_text().splitlines())
+    entries = [row["entry"] for row in rows if row["wakes"] == "none"]
+    assert len(entries) > 10
+    before, calls = harness.group(NAME), len(harness.world.gce.calls.records)
+    for step in STEPS:
+        for entry in entries:
+            harness.world.publish(step, json.dumps(entry).encode(), {})
+    harness.run_for(timedelta(seconds=30))
+    assert harness.group(NAME) == before
+    assert len(harness.world.gce.calls.records) == calls
+    assert dead_letters(harness) == []
+    assert most_attempts(harness) == 1
+
+
+def test_a_message_about_a_group_whose_namespace_is_gone_is_acknowledged() -> None:
+    harness = Harness()
+    told = {
+        "version": 1,
+        "kind": "TPUNodeGroup",
+        "namespace": "gone",
+        "name": "my-slice",
+        "uid": "1",
+        "cause": "Deleting",
+        "at": "2026-01-01T00:00:00Z",
+    }
+    for step in ("create_resources", "inject_token", "label_node", "tear_down"):
+        harness.world.publish(step, json.dumps(told).encode(), {})
+    harness.run_for(timedelta(seconds=5))
+    assert [answer.outcome for _, answer in harness.answers] == ["GroupGone"] * 4
+    assert most_attempts(harness) == 1
+
+
+# namespaces
+
+
+def make_namespace(harness: Harness, name: str) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    harness.world.admin("POST", "/api/v1/namespaces", body)
+
+
+@pytest.mark.parametrize("after_s", [1, 6, 40, 300], ids=lambda s: f"after {s} s")
+def test_a_namespace_that_goes_takes_its_groups_along(after_s: int) -> None:
+    harness = Harness()
+    make_namespace(harness, "team")
+    harness.apply(manifest(namespace="team"))
+    harness.run_for(timedelta(seconds=after_s))
+    harness.world.admin("DELETE", "/api/v1/namespaces/team")
+    life.until(harness, lambda: harness.group(NAME, "team") is None)
+    harness.run_for(MINUTE)
+    assert harness.world.admin("GET", "/api/v1/namespaces/team")["reason"] == "NotFound"
+    harness.run_for(HOUR)
+    assert harness.leftovers() == []
+    assert most_attempts(harness) <= 5
+    undone = [str(line["left_undone"]) for line in harness.log.lines if "left_undone" in line]
+    assert all("it is being terminated" in text for text in undone)
+
+
+# specs
+
+
+def loosen(harness: Harness) -> None:
+    """A definition as an older installation may have it: without a rule in it."""
+    name = "tpunodegroups.tpu.google.com"
+    crd = harness.world.admin("GET", f"{CRD}/{name}")
+    rest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"] = rest
+    schema.pop("x-kubernetes-validations", None)
+    harness.world.admin("PUT", f"{CRD}/{name}", crd)
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "nodeCount does not fit": (
+        {"nodeCount": 3},
+        "spec.nodeCount",
+        "spec.nodeCount: 2x2x2 has 8 chips, which are 2 nodes of tpu7x-standard-4t (4 chips each), "
+        "not 3",
+    ),
+    "zone is no zone": (
+        {"nodeLocation": "us-central1"},
+        "spec.nodeLocation",
+        "spec.nodeLocation: must be a zone, as in us-central1-c, not 'us-central1'",
+    ),
+    "machine type without TPU": (
+        {"instanceConfig": {"machineType": "n2-standard-4"}},
+        "spec.instanceConfig.machineType",
+        "spec.instanceConfig.machineType: Only v6 and v7 TPU machine types are supported, not "
+        "'n2-standard-4'",
+    ),
+    "no reservation": (
+        {"instanceConfig": {"reservation": None}},
+        "spec.instanceConfig.reservation",
+        "spec.instanceConfig.reservation: Reservation is required when provisioningModel is "
+        "RESERVATION_BOUND",
+    ),
+}
+
+
+@pytest.mark.parametrize("change, path, _", MISTAKES.values(), ids=MISTAKES.keys())
+def test_the_definition_refuses_a_wrong_spec_and_names_the_field(
+    change: dict[str, Any], path: str, _: str
+) -> None:
+    harness = Harness()
+    refused = harness.apply(manifest(**change))
+    assert (refused["kind"], refused["code"], refused["reason"]) == ("Status", 422, "Invalid")
+    assert path in [cause["field"] for cause in refused["details"]["causes"]]
+
+
+@pytest.mark.parametrize("change, _, words", MISTAKES.values(), ids=MISTAKES.keys())
+def test_the_functions_refuse_what_an_older_definition_lets_pass(
+    change: dict[str, Any], _: str, words: str
+) -> None:
+    harness = Harness()
+    loosen(harness)
+    harness.apply(manifest(**change))
+    life.until_reason(harness, "InvalidSpec", timeout=MINUTE)
+    assert words in life.said(harness)[2].split("; ")
+    assert ("Warning", "InvalidSpec", life.said(harness)[2]) in life.events(harness)
+    before = len(harness.answers)
+    harness.run_for(59 * MINUTE)
+    looks = [step for step, _ in harness.answers[before:] if step != "sweep"]
+    assert len(looks) <= 1
+    assert harness.world.gce.calls.writes() == 0
+    life.goes_without_trace(harness)
+
+
+def test_a_project_that_is_not_served_is_refused_by_name() -> None:
+    harness = Harness(projects=frozenset({"other-project", "third-project"}))
+    harness.apply(manifest())
+    life.until_reason(harness, "InvalidSpec", timeout=MINUTE)
+    assert life.said(harness)[2] == (
+        f"spec.project: {PROJECT} is not served by this installation; it serves other-project, "
+        "third-project"
+    )
+    assert len(harness.world.gce.calls.records) == 0
+    life.goes_without_trace(harness)
+
+
+# tpu-operator
+
+
+THEIRS = (
+    "tpu-operator manages this group: its finalizers or children are there. "
+    "Nothing is done until they are gone."
+)
+
+
+def test_a_group_with_finalizers_of_tpu_operator_is_not_ours_until_they_are_gone() -> None:
+    harness = Harness()
+    wanted = manifest()
+    wanted["metadata"]["finalizers"] = ["tpu.google.com/cleanup-mig"]
+    harness.apply(wanted)
+    harness.run_for(HOUR)
+    assert life.said(harness) == ("False", "ManagedElsewhere", THEIRS)
+    assert harness.world.gce.calls.records == []
+    group = harness.group(NAME)
+    assert group is not None
+    assert group["metadata"]["finalizers"] == ["tpu.google.com/cleanup-mig"]
+    life.patch(harness, life.group_path(), {"metadata": {"finalizers": []}})
+    life.until_ready(harness, timeout=5 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+def test_a_group_with_children_of_tpu_operator_is_not_ours_until_they_are_gone() -> None:
+    harness = Harness()
+    _define_children(harness)
+    created = harness.apply(manifest())
+    suffix = hashlib.sha256(created["metadata"]["uid"].encode()).hexdigest()[:8]
+    path = "/apis/tpu.google.com/v1alpha1/namespaces/default/managedinstancegroups"
+    child = {
+        "apiVersion": "tpu.google.com/v1alpha1",
+        "kind": "ManagedInstanceGroup",
+        "metadata": {"name": f"my-slice-mig-{suffix}"},
+    }
+    harness.world.admin("POST", path, child)
+    harness.run_for(HOUR)
+    assert life.said(harness) == ("False", "ManagedElsewhere", THEIRS)
+    assert harness.world.gce.calls.records == []
+    harness.world.admin("DELETE", f"{path}/my-slice-mig-{suffix}")
+    life.until_ready(harness, timeout=40 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+def _define_children(harness: Harness) -> None:
+    """Definitions by the names that tpu-operator's have."""
+    kinds = ("WorkloadPolicy", "InstanceTemplate", "ManagedInstanceGroup")
+    plurals = ("workloadpolicies", "instancetemplates", "managedinstancegroups")
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    for kind, plural in zip(kinds, plurals, strict=True):
+        version = {
+            "name": "v1alpha1",
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": schema},
+        }
+        definition = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural}.tpu.google.com"},
+            "spec": {
+                "group": "tpu.google.com",
+                "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+                "versions": [version],
+            },
+        }
+        harness.world.admin("POST", CRD, definition)
+
+
+# Compute Engine says no, and one day yes
+
+
+def nothing(_: Faults) -> None:
+    """The world is as it should be."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that Compute Engine refuses, until it is mended."""
+
+    begin: Callable[[Faults], object]
+    end: Callable[[Faults], object]
+    reason: str
+    words: str
+    change: dict[str, Any] = field(default_factory=dict)
+
+
+def denied(permission: str, email: str = STEPS_ON_GCE) -> Trouble:
+    return Trouble(
+        lambda faults: faults.remove_permission(email, permission),
+        lambda faults: faults.remove_permission(email, permission, removed=False),
+        "PermissionDenied",
+        f"Required '{permission}' permission for ",
+    )
+
+
+TROUBLES: dict[str, Trouble] = {
+    "no such reservation": Trouble(
+        lambda faults: faults.remove_reservation(RESERVATION),
+        lambda faults: faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 16),
+        "ReservationNotFound",
+        f"Specified reservation {RESERVATION} does not exist.",
+    ),
+    "reservation full": Trouble(
+        lambda faults: faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 1),
+        lambda faults: faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 16),
+        "ReservationFull",
+        f"Specified reservation '{RESERVATION}' does not have available resources",
+    ),
+    "reservation for other VMs": Trouble(
+        lambda faults: faults.set_reservation(RESERVATION, "tpu7x-standard-1t", 16),
+        lambda faults: faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 16),
+        "ReservationMismatch",
+        f"No available resources in specified reservations '{RESERVATION}'",
+    ),
+    "stockout": Trouble(
+        lambda faults: faults.set_capacity("us-central1-c", "tpu7x", 0),
+        lambda faults: faults.set_capacity("us-central1-c", "tpu7x"),
+        "InsufficientCapacity",
+        "does not have enough resources available to fulfill the request.",
+        {"instanceConfig": STANDARD},
+    ),
+    "quota of chips": Trouble(
+        lambda faults: faults.set_chip_quota("us-central1", "tpu7x", 3),
+        lambda faults: faults.set_chip_quota("us-central1", "tpu7x", None),
+        "QuotaExceeded",
+        "Quota 'TPUS_PER_TPU_FAMILY' exceeded.  Limit: 3.0 in region us-central1.",
+    ),
+    "quota of templates": Trouble(
+        lambda faults: faults.set_count_quota("instanceTemplates", 0),
+        lambda faults: faults.set_count_quota("instanceTemplates", None),
+        "QuotaExceeded",
+        "Quota 'INSTANCE_TEMPLATES' exceeded.  Limit: 0.0",
+    ),
+    "quota of groups": Trouble(
+        lambda faults: faults.set_count_quota("instanceGroupManagers", 0),
+        lambda faults: faults.set_count_quota("instanceGroupManagers", None),
+        "QuotaExceeded",
+        "Quota 'INSTANCE_GROUP_MANAGERS' exceeded.  Limit: 0.0",
+    ),
+    "subnetwork full": Trouble(
+        lambda faults: faults.fill_subnetwork(f"{REGION}/subnetworks/default"),
+        lambda faults: faults.fill_subnetwork(f"{REGION}/subnetworks/default", full=False),
+        "SubnetFull",
+        "IP space of ",
+    ),
+    "no such image": Trouble(
+        lambda faults: faults.remove_resource(IMAGE),
+        lambda faults: faults.remove_resource(IMAGE, removed=False),
+        "Refused",
+        "The referenced image resource cannot be found.",
+    ),
+    "organization policy": Trouble(
+        lambda faults: faults.set_org_policy(PROJECT, "constraints/compute.trustedImageProjects"),
+        lambda faults: faults.set_org_policy(PROJECT),
+        "PolicyViolation",
+        "Constraint constraints/compute.trustedImageProjects violated for project",
+    ),
+    "API disabled": Trouble(
+        lambda faults: faults.disable_api(PROJECT),
+        lambda faults: faults.disable_api(PROJECT, disabled=False),
+        "ApiDisabled",
+        "Compute Engine API has not been used in project 123456789012 before or it is disabled.",
+    ),
+    "agent may not create VMs": denied("compute.instances.create", AGENT_ON_GCE),
+    "steps may not make templates": denied("compute.instanceTemplates.create"),
+    "steps may not make groups": denied("compute.instanceGroupManagers.create"),
+}
+OF_CALLS = {
+    "quota of templates",
+    "quota of groups",
+    "API disabled",
+    "steps may not make templates",
+    "steps may not make groups",
+}
+"""Troubles that end a call; the others befall the making of VMs."""
+CASES = [
+    pytest.param(trouble, mode, id=f"{name}, {word}")
+    for name, trouble in TROUBLES.items()
+    for word, mode in {"BULK": {}, "INDIVIDUAL": dict(TWO_SINGLE)}.items()
+    if word == "BULK" or name in OF_CALLS
+]
+
+
+@pytest.mark.parametrize("trouble, mode", CASES)
+def test_a_refusal_is_told_in_its_own_words_and_is_over_when_the_world_mends(
+    trouble: Trouble, mode: dict[str, Any]
+) -> None:
+    harness = Harness()
+    trouble.begin(harness.world.gce.faults)
+    harness.apply(manifest(**{**mode, **trouble.change}))
+    life.until_reason(harness, trouble.reason, timeout=5 * MINUTE)
+    harness.run_for(40 * MINUTE)
+    status, reason, message = life.said(harness)
+    assert (status, reason) == ("False", trouble.reason)
+    assert trouble.words in message
+    assert [event for event in life.events(harness) if event[1] == trouble.reason]
+    assert most_attempts(harness) <= 5
+    assert harness.world.gce.calls.writes() <= 25
+    trouble.end(harness.world.gce.faults)
+    life.until_ready(harness, timeout=40 * MINUTE)
+    assert dead_letters(harness) == []
+    life.goes_without_trace(harness)
+
+
+@pytest.mark.parametrize("name", sorted(TROUBLES.keys() - OF_CALLS))
+def test_vms_that_cannot_be_made_one_by_one_are_told_and_made_when_they_can(name: str) -> None:
+    trouble = TROUBLES[name]
+    harness = Harness()
+    trouble.begin(harness.world.gce.faults)
+    harness.apply(manifest(**{**TWO_SINGLE, **trouble.change}))
+    life.until_reason(harness, trouble.reason, timeout=5 * MINUTE)
+    assert trouble.words in life.said(harness)[2]
+    harness.run_for(40 * MINUTE)
+    assert most_attempts(harness) <= 5
+    trouble.end(harness.world.gce.faults)
+    life.until_ready(harness, timeout=40 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+@pytest.mark.parametrize(
+    "permission, condition",
+    [
+        ("resourcePolicies.create", "WorkloadPolicyReady"),
+        ("resourcePolicies.get", "WorkloadPolicyReady"),
+        ("instanceTemplates.get", "InstanceTemplateReady"),
+        ("instanceGroupManagers.get", "ManagedInstanceGroupReady"),
+    ],
+)
+def test_what_may_not_be_made_or_read_is_told_where_it_belongs(
+    permission: str, condition: str
+) -> None:
+    trouble = denied(f"compute.{permission}")
+    harness = Harness()
+    trouble.begin(harness.world.gce.faults)
+    harness.apply(manifest())
+    life.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
+    assert life.said(harness, condition)[:2] == ("False", "PermissionDenied")
+    assert trouble.words in life.said(harness)[2]
+    trouble.end(harness.world.gce.faults)
+    life.until_ready(harness, timeout=10 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+@pytest.mark.parametrize("permission", ["instances.setMetadata", "instances.get"])
+def test_tokens_that_may_not_be_written_are_told(permission: str) -> None:
+    trouble = denied(f"compute.{permission}")
+    harness = Harness()
+    trouble.begin(harness.world.gce.faults)
+    harness.apply(manifest())
+    harness.run_for(5 * MINUTE)
+    assert life.said(harness, "TokensInjected")[:2] == ("False", "PermissionDenied")
+    assert trouble.words in life.said(harness, "TokensInjected")[2]
+    assert not harness.is_ready(NAME)
+    trouble.end(harness.world.gce.faults)
+    life.until_ready(harness, timeout=10 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+def test_a_machine_type_that_compute_engine_does_not_know_is_told() -> None:
+    harness = Harness()
+    harness.apply(manifest(instanceConfig={"machineType": "tpu7x-imaginary-4t"}))
+    harness.run_for(10 * MINUTE)
+    status, reason, message = life.said(harness)
+    assert (status, reason) == ("False", "InvalidSpec")
+    assert "tpu7x-imaginary-4t" in message
+    life.goes_without_trace(harness)
+
+
+# a template of one's own
+
+
+TEMPLATE_URI = f"projects/{PROJECT}/global/instanceTemplates/my-template"
+OWN: dict[str, Any] = {
+    "instanceConfig": None,
+    "bootstrapKubernetes": None,
+    "instanceTemplateURI": TEMPLATE_URI,
+}
+
+
+def test_a_template_that_is_not_there_is_told_and_used_when_it_comes() -> None:
+    harness = Harness(life.JOINED_OTHERWISE)
+    harness.apply(manifest(**OWN))
+    life.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
+    harness.run_for(20 * MINUTE)
+    told = (
+        f"instance template my-template: failed to fetch external template: {TEMPLATE_URI} does "
+        "not exist; create it, and the group goes on by itself (notFound). The group's own instance "
+        "template is missing or not fit for TPUs."
+    )
+    assert life.said(harness) == ("False", "InvalidTemplate", told)
+    assert ("Warning", "InvalidInstanceTemplate", told) in life.events(harness)
+    life.make_template(harness, life.template())
+    life.until_ready(harness, timeout=40 * MINUTE)
+    harness.delete(NAME)
+    life.until_gone(harness)
+    assert harness.leftovers() == [TEMPLATE_URI]
+
+
+UNFIT: dict[str, tuple[dict[str, Any], str]] = {
+    "no TPU": (
+        {"machine_type": "n2-standard-4"},
+        'machine type "n2-standard-4" is not supported',
+    ),
+    "wrong number": (
+        {"machine_type": "tpu7x-standard-1t"},
+        "2x2x2 has 8 chips, which are 8 nodes of tpu7x-standard-1t (1 chips each), not 2",
+    ),
+    "wrong dimensions": (
+        {"machine_type": "ct6e-standard-4t"},
+        "ct6e slices have 2 dimensions, as in 4x4; 2x2x2 has 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("properties, words", UNFIT.values(), ids=UNFIT.keys())
+def test_a_template_that_is_not_fit_is_told_and_nothing_is_made_of_it(
+    properties: dict[str, Any], words: str
+) -> None:
+    harness = Harness(life.JOINED_OTHERWISE)
+    life.make_template(harness, life.template(**properties))
+    harness.apply(manifest(**OWN))
+    life.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
+    assert f"invalid external template: {words}" in life.said(harness)[2]
+    harness.run_for(HOUR)
+    assert life.of_kind(harness, "instanceGroupManagers") == []
+    harness.delete(NAME)
+    life.until_gone(harness)
+    assert harness.leftovers() == [TEMPLATE_URI]
+
+
+# deletion that is refused
+
+
+def test_a_group_that_a_backend_service_uses_goes_when_it_is_freed() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    (path,) = life.of_kind(harness, "instanceGroupManagers")
+    harness.world.gce.faults.use_group(path, "serving")
+    harness.delete(NAME)
+    life.until_reason(harness, "InUse", timeout=5 * MINUTE)
+    assert "is already being used by " in life.said(harness)[2]
+    assert "serving" in life.said(harness)[2]
+    assert [event for event in life.events(harness) if event[1] == "InUse"]
+    harness.run_for(HOUR)
+    assert harness.group(NAME) is not None
+    assert most_attempts(harness) <= 5
+    harness.world.gce.faults.use_group(path)
+    life.until_gone(harness, timeout=40 * MINUTE)
+    assert harness.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    "permission",
+    [
+        "instanceGroupManagers.delete",
+        "instanceTemplates.delete",
+        "resourcePolicies.delete",
+        "instanceGroupManagers.get",
+        "instances.list",
+    ],
+)
+def test_a_delete_that_is_not_permitted_is_told_and_carried_out_when_it_is(permission: str) -> None:
+    trouble = denied(f"compute.{permission}")
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    trouble.begin(harness.world.gce.faults)
+    harness.delete(NAME)
+    harness.run_for(20 * MINUTE)
+    if permission != "instances.list":  # needed only where a Node is missing
+        assert life.said(harness)[:2] == ("False", "PermissionDenied")
+        assert trouble.words in life.said(harness)[2]
+    trouble.end(harness.world.gce.faults)
+    life.until_gone(harness, timeout=40 * MINUTE)
+    assert harness.leftovers() == []
+
+
+def test_a_disabled_api_keeps_a_group_until_it_is_enabled() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    harness.world.gce.faults.disable_api(PROJECT)
+    harness.delete(NAME)
+    harness.run_for(20 * MINUTE)
+    assert life.said(harness)[:2] == ("False", "ApiDisabled")
+    harness.world.gce.faults.disable_api(PROJECT, disabled=False)
+    life.until_gone(harness, timeout=40 * MINUTE)
+    assert harness.leftovers() == []
+
+
+# trouble that passes
+
+
+VERBS = (
+    "resourcePolicies.insert",
+    "instanceTemplates.insert",
+    "instanceGroupManagers.insert",
+    "instances.setMetadata",
+    "instanceGroupManagers.delete",
+    "instanceTemplates.delete",
+    "resourcePolicies.delete",
+)
+
+
+def once(harness: Harness) -> None:
+    """Everything was made and deleted once."""
+    three = ("resourcePolicies", "instanceTemplates", "instanceGroupManagers")
+    made = {f"{kind}.{verb}": 1 for kind in three for verb in ("insert", "delete")}
+    assert harness.made == {**made, "instances.insert": 2, "instances.delete": 2}
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_answer_that_is_lost_makes_nothing_twice(verb: str, calls: int) -> None:
+    harness = Harness()
+    harness.world.gce.faults.fail_next(verb, calls=calls, carried_out=True)
+    harness.apply(manifest())
+    life.until_ready(harness)
+    life.goes_without_trace(harness)
+    once(harness)
+    assert dead_letters(harness) == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_call_that_fails_is_made_again(verb: str) -> None:
+    harness = Harness()
+    harness.world.gce.faults.fail_next(verb, calls=3)
+    harness.apply(manifest())
+    life.until_ready(harness)
+    life.goes_without_trace(harness)
+    once(harness)
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "instances.setMetadata"])
+def test_an_operation_that_fails_is_begun_again(verb: str) -> None:
+    harness = Harness()
+    harness.world.gce.faults.fail_operations(verb, operations=2)
+    harness.apply(manifest())
+    life.until_ready(harness)
+    life.goes_without_trace(harness)
+
+
+@pytest.mark.parametrize("http", [403, 429])
+@pytest.mark.parametrize("after_s", [0, 3, 30, 200], ids=lambda s: f"after {s} s")
+def test_minutes_of_rate_limiting_pass(http: int, after_s: int) -> None:
+    harness = Harness()
+    harness.apply(manifest())
+    harness.run_for(timedelta(seconds=after_s))
+    harness.world.gce.faults.rate_limit(seconds=300, http=http)
+    harness.run_for(timedelta(seconds=300))
+    life.until_ready(harness, timeout=15 * MINUTE)
+    harness.world.gce.faults.rate_limit(seconds=300, http=http)
+    life.goes_without_trace(harness)
+    once(harness)
+    assert dead_letters(harness) == []
+    assert most_attempts(harness) <= 5
+
+
+def test_compute_engine_that_answers_nothing_but_503_for_ten_minutes_is_outlived() -> None:
+    harness = Harness()
+    faults = harness.world.gce.faults
+    faults.fail_next("*", calls=100_000)
+    harness.apply(manifest())
+    harness.run_for(10 * MINUTE)
+    assert harness.world.gce.leftovers() == []
+    assert most_attempts(harness) <= 5
+    assert dead_letters(harness) == []
+    while faults.take_refusal("instances.get", carried_out=False):
+        pass
+    life.until_ready(harness, timeout=15 * MINUTE)
+    life.goes_without_trace(harness)
+    once(harness)
+
+
+def test_operations_that_compute_engine_forgets_are_not_missed() -> None:
+    harness = Harness()
+    harness.apply(manifest())
+    for _ in range(90):
+        harness.run_for(timedelta(seconds=2))
+        harness.world.gce.faults.forget_operations()
+    life.until_ready(harness)
+    harness.delete(NAME)
+    for _ in range(90):
+        harness.run_for(timedelta(seconds=2))
+        harness.world.gce.faults.forget_operations()
+    life.until_gone(harness)
+    assert harness.leftovers() == []
+    once(harness)
+
+
+@pytest.mark.parametrize("verbs", ["*.insert", "*.delete", "instances.setMetadata"])
+def test_operations_that_take_ten_minutes_are_waited_for(verbs: str) -> None:
+    harness = Harness()
+    harness.world.gce.faults.slow_operations(verbs, 600)
+    harness.apply(manifest())
+    life.until_ready(harness, timeout=2 * HOUR)
+    harness.delete(NAME)
+    life.until_gone(harness, timeout=2 * HOUR)
+    assert harness.leftovers() == []
+    once(harness)
+
+
+# the cluster says no
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "apiVersion: v1\nkind: Config\n"], ids=["missing", "empty", "no context"]
+)
+def test_a_kubeconfig_that_cannot_be_used_is_named_in_the_log(content: str | None) -> None:
+    harness = Harness()
+    path = Path(harness.settings["create_resources"].kubeconfig)
+    right = path.read_text()
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    harness.apply(manifest())
+    harness.run_for(5 * MINUTE)
+    told = notes(harness, "create_resources")
+    assert f"KUBECONFIG='{path}' cannot be used: " in told
+    assert "It must name a file in kubeconfig form with a current context." in told
+    assert dead_letters(harness) == []
+    path.write_text(right)
+    life.until_ready(harness, timeout=10 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+@pytest.mark.parametrize(
+    "step, right",
+    [
+        ("create_resources", 'cannot get resource "namespaces"'),
+        ("inject_token", 'cannot get resource "namespaces"'),
+        ("label_node", 'cannot get resource "namespaces"'),
+        ("sweep", 'cannot get resource "namespaces"'),
+    ],
+)
+def test_rights_that_a_step_lacks_are_named_and_used_when_they_come(step: str, right: str) -> None:
+    harness = Harness()
+    name = f"tpu-functions-{step.replace('_', '-')}"
+    binding = _take_away(harness, f"{RBAC}/clusterrolebindings/{name}")
+    harness.apply(manifest())
+    harness.run_for(10 * MINUTE)
+    assert right in notes(harness, step)
+    assert f"system:serviceaccount:tpu-functions:{step.replace('_', '-')}" in notes(harness, step)
+    assert most_attempts(harness) <= 5
+    assert dead_letters(harness) == []
+    harness.world.admin("POST", f"{RBAC}/clusterrolebindings", binding)
+    life.until_ready(harness, timeout=40 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+def test_a_step_that_may_not_tear_down_does_so_when_it_may() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    binding = _take_away(harness, f"{RBAC}/clusterrolebindings/tpu-functions-tear-down")
+    harness.delete(NAME)
+    harness.run_for(10 * MINUTE)
+    assert 'cannot get resource "namespaces"' in notes(harness, "tear_down")
+    harness.world.admin("POST", f"{RBAC}/clusterrolebindings", binding)
+    life.until_gone(harness, timeout=40 * MINUTE)
+    assert harness.leftovers() == []
+
+
+def test_secrets_that_are_refused_are_told_with_the_right_that_is_missing() -> None:
+    harness = Harness()
+    path = f"{RBAC}/namespaces/kube-system/rolebindings"
+    binding = _take_away(harness, f"{path}/tpu-functions-inject-token")
+    harness.apply(manifest())
+    harness.run_for(10 * MINUTE)
+    status, reason, message = life.said(harness, "TokensInjected")
+    assert (status, reason) == ("False", "PermissionDenied")
+    assert 'in the namespace "kube-system"' in message
+    assert "system:serviceaccount:tpu-functions:inject-token" in message
+    assert life.secrets(harness) == []
+    harness.world.admin("POST", path, binding)
+    life.until_ready(harness, timeout=40 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+def _take_away(harness: Harness, path: str) -> dict[str, Any]:
+    """Delete an object of the installation; what is to be made to have it again."""
+    found = harness.world.admin("DELETE", path)
+    assert found["kind"] != "Status" or found["status"] == "Success"
+    name = path.rpartition("/")[2]
+    kinds = {"clusterrolebindings": "ClusterRoleBinding", "rolebindings": "RoleBinding"}
+    kind = kinds[path.split("/")[-2]]
+    return next(
+        document
+        for document in manifests()
+        if document["kind"] == kind and document["metadata"]["name"] == name
+    )
