@@ -257,6 +257,42 @@ def test_a_stockout_is_waited_out_and_its_condition_clears() -> None:
     assert harness.made["instanceGroupManagers.insert"] == 1
 
 
+@pytest.mark.xfail(strict=True, reason="an occasion that does not ask for members forgets it")
+def test_what_was_said_of_a_vm_that_cannot_be_made_is_not_taken_back() -> None:
+    harness = Harness()
+    harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", 1)
+    two_hosts = {**life.ONE_HOST, "nodeCount": 2, "instanceConfig": dict(life.STANDARD)}
+    harness.apply(manifest(**two_hosts))
+    life.until_reason(harness, "InsufficientCapacity")
+    assert not harness.run_until(
+        lambda: life.said(harness)[1] != "InsufficientCapacity", timedelta(minutes=30)
+    )
+
+
+@pytest.mark.xfail(strict=True, reason="Ready does not consider TokensInjected")
+def test_a_right_that_is_missing_for_tokens_is_what_ready_says() -> None:
+    harness = Harness()
+    harness.world.gce.faults.fail_next(
+        "instances.setMetadata", calls=10_000, http=403, reason="forbidden"
+    )
+    harness.apply(manifest())
+    harness.run_for(HOUR)
+    assert life.said(harness, "TokensInjected")[1] == "PermissionDenied"
+    assert life.said(harness)[1] == "PermissionDenied"
+
+
+@pytest.mark.xfail(strict=True, reason="a 404 is always taken for a world that has moved")
+def test_an_insert_that_names_what_does_not_exist_is_said() -> None:
+    harness = Harness()
+    words = "The resource 'projects/p/global/networks/n' was not found"
+    harness.world.gce.faults.fail_next(
+        "instanceTemplates.insert", calls=10_000, http=404, reason="notFound", message=words
+    )
+    harness.apply(manifest())
+    harness.run_for(HOUR)
+    assert words in life.said(harness)[2]
+
+
 def test_operations_that_compute_engine_knows_no_more_are_forgotten() -> None:
     harness = Harness()
     harness.apply(manifest())
