@@ -38,7 +38,6 @@ _BEGUN = {
     "delete": "deletes",
     "setMetadata": "changes the metadata of",
 }
-_NOISE = frozenset({"NotifyInstanceLocation"})
 DECISIONS = {
     "Inserting": "inserts what is missing and possible now",
     "Waiting": "nothing to do yet",
@@ -110,8 +109,9 @@ class Narrator:
         note = f"; {record['note']}" if record.get("note") else ""
         occasion = record.get("occasion", "a message").removeprefix("compute.")
         why = f"{occasion}{note}"
-        counts = f"{calls['gce']} GCE and {calls['kubernetes']} Kubernetes calls, {record['milliseconds']} ms"
-        return Line(step, what, f"{why}; {counts}", is_bad=decision == "Poison")
+        counts = f"{calls['gce']} GCE and {calls['kubernetes']} Kubernetes calls"
+        why = f"{why}; {counts}, {record['milliseconds']} ms"
+        return Line(step, what, why, is_bad=decision == "Poison")
 
 
 def tell_group(before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
@@ -161,13 +161,13 @@ def _tell_relay(text: str) -> Line | None:
 def _tell_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | None:
     payload = entry["protoPayload"]
     noun, _, verb = payload["methodName"].rpartition("compute.")[2].partition(".")
+    if not verb:
+        return None  # NotifyInstanceLocation and its like say nothing to a person
     name = payload["resourceName"].rpartition("/")[2]
     status = payload.get("status", {})
     if status.get("message"):
         what = f"{noun}.{verb} of {name}: {status['message']}"
         return Line("compute engine", what, _to(steps), is_bad=True)
-    if verb in _NOISE:
-        return None
     is_first = entry.get("operation", {}).get("first", False)
     is_last = entry.get("operation", {}).get("last", not is_first)
     if not is_last and verb not in _BEGUN:

@@ -89,7 +89,6 @@ LIVELY_GCE = gce.Dials(
         "instances.start": (2.0, 4.0),
         "instances.stop": (2.0, 4.0),
     },
-    operation_retention_s=3600.0,
     list_lag_s=(0.0, 0.5),
     metadata_propagation_s=(0.2, 0.5),
     template_visibility_lag_s=(0.0, 0.1),
@@ -313,8 +312,14 @@ class Station:
             await asyncio.sleep(SWEEP_EVERY_S - self._clock.now().timestamp() % SWEEP_EVERY_S)
             self._observe(Ticked())
             self._publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
-            if len(self.gce.calls.records) > _MAX_CALLS_KEPT:
-                self.gce.calls.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        """What would grow for ever."""
+        if len(self.gce.calls.records) > _MAX_CALLS_KEPT:
+            self.gce.calls.clear()
+        if self._clock.now().minute == 0:
+            self.gce.faults.forget_operations()
 
 
 @asynccontextmanager

@@ -1,0 +1,218 @@
+"""What happens at a station, as the demo and `make local` tell it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from local.happenings import (
+    AuditEntry,
+    ChildEnded,
+    ChildLine,
+    Happening,
+    SerialText,
+    Ticked,
+)
+from local.narrator import Narrator, tell_group, tell_node, tell_secret
+from local.station import STEPS
+from local.timeline import Line
+from shared import names
+
+VM = "tng-training-80f92ae7-jdc7"
+
+
+def step_line(**change: Any) -> str:
+    record = {
+        "severity": "INFO",
+        "step": "create_resources",
+        "decision": "Inserting",
+        "occasion": "compute.resourcePolicies.insert",
+        "calls": {"gce": 2, "kubernetes": 9},
+        "milliseconds": 34,
+    }
+    return json.dumps(record | change)
+
+
+def audit(method: str, *, first: bool = False, last: bool = False, error: str = "") -> Any:
+    payload: dict[str, Any] = {"methodName": method, "resourceName": f"projects/p/zones/z/x/{VM}"}
+    if error:
+        payload["status"] = {"code": 5, "message": error}
+    return {"protoPayload": payload, "operation": {"first": first, "last": last}}
+
+
+@pytest.mark.parametrize(
+    "happening, line",
+    [
+        pytest.param(
+            ChildLine("create_resources", step_line()),
+            Line(
+                "create_resources",
+                "Inserting: inserts what is missing and possible now",
+                "resourcePolicies.insert; 2 GCE and 9 Kubernetes calls, 34 ms",
+            ),
+            id="a decision that has words",
+        ),
+        pytest.param(
+            ChildLine("label_node", step_line(decision="Novel", note="because", occasion="Sync")),
+            Line("label_node", "Novel", "Sync; because; 2 GCE and 9 Kubernetes calls, 34 ms"),
+            id="a decision without",
+        ),
+        pytest.param(
+            ChildLine("sweep", step_line(decision="Poison", severity="WARNING", occasion="x")),
+            Line("sweep", "Poison", "x; 2 GCE and 9 Kubernetes calls, 34 ms", is_bad=True),
+            id="poison",
+        ),
+        pytest.param(ChildLine("sweep", "[2026] Booting worker"), None, id="no log line"),
+        pytest.param(ChildLine("sweep", "[1]"), None, id="JSON that is no log line"),
+        pytest.param(
+            ChildLine(
+                "relay",
+                '{"message": "published", "step": "label_node", "group": "default/training",'
+                ' "cause": "NodesChanged", "nodes": 2}',
+            ),
+            Line("relay", "tells label_node", "default/training: NodesChanged, 2 Nodes"),
+            id="the relay publishes",
+        ),
+        pytest.param(
+            ChildLine("relay", '{"message": "listed", "severity": "INFO"}'), None, id="the rest"
+        ),
+        pytest.param(ChildLine("relay", "no JSON"), None, id="a relay's line that is no JSON"),
+        pytest.param(
+            ChildLine("relay", '{"message": "cannot start: x", "severity": "CRITICAL"}'),
+            Line("relay", "cannot start: x", is_bad=True),
+            id="the relay's trouble",
+        ),
+        pytest.param(
+            AuditEntry(audit("v1.compute.instances.insert", first=True), ()),
+            Line("compute engine", f"makes VM {VM}"),
+            id="an insert begins",
+        ),
+        pytest.param(
+            AuditEntry(audit("v1.compute.instances.insert", last=True), ("inject_token",)),
+            Line("compute engine", f"made VM {VM}", "audit log: to inject_token"),
+            id="an insert ends",
+        ),
+        pytest.param(
+            AuditEntry(
+                audit("v1.compute.instances.insert", last=True, error="ZONE_X"), ("label_node",)
+            ),
+            Line(
+                "compute engine",
+                f"instances.insert of {VM}: ZONE_X",
+                "audit log: to label_node",
+                is_bad=True,
+            ),
+            id="an insert fails",
+        ),
+        pytest.param(
+            AuditEntry(audit("compute.instances.preempted", first=True, last=True), ()),
+            Line("compute engine", f"preempted VM {VM}"),
+            id="a system event",
+        ),
+        pytest.param(
+            AuditEntry(audit("v1.compute.instances.stop", first=True), ()),
+            None,
+            id="begins, no words",
+        ),
+        pytest.param(
+            AuditEntry(audit("NotifyInstanceLocation", first=True, last=True), ()), None, id="noise"
+        ),
+        pytest.param(
+            SerialText(VM, "tpu-functions: joined: host as vm\n"),
+            Line("VM jdc7", "joined: host as vm"),
+            id="our script",
+        ),
+        pytest.param(SerialText(VM, "systemd: started\n"), None, id="another's line"),
+        pytest.param(Ticked(), Line("scheduler", "wakes the sweep", "a full minute"), id="a tick"),
+        pytest.param(
+            ChildEnded("relay", "relay was ended by SIGKILL", 0.5),
+            Line("supervisor", "relay was ended by SIGKILL", "relay again in 0.5 s", is_bad=True),
+            id="a child's end",
+        ),
+    ],
+)
+def test_each_happening_is_told_in_a_line_or_not_at_all(
+    happening: Happening, line: Line | None
+) -> None:
+    assert Narrator().tell(happening) == line
+
+
+def test_the_calls_of_each_step_are_counted() -> None:
+    narrator = Narrator()
+    for milliseconds in (34, 20):
+        narrator.tell(ChildLine("tear_down", step_line(milliseconds=milliseconds)))
+    tally = narrator.tallies["tear_down"]
+    assert (tally.invocations, tally.gce, tally.kubernetes, tally.slowest_ms) == (2, 4, 18, 34)
+
+
+def group(status: str = "False", reason: str = "Provisioning", text: str = "0/2") -> dict[str, Any]:
+    ready = {"type": "Ready", "status": status, "reason": reason, "message": "why"}
+    return {
+        "metadata": {"name": "training"},
+        "status": {"conditions": [ready], "nodeSummary": {"text": text}},
+    }
+
+
+def node(ready: str = "False", chips: int = 0) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": ready}]
+    allocatable = {"google.com/tpu": str(chips)} if chips else {}
+    return {
+        "metadata": {"name": VM},
+        "status": {"conditions": conditions, "allocatable": allocatable},
+    }
+
+
+@pytest.mark.parametrize(
+    "before, after, what",
+    [
+        ({}, group(), "TPUNodeGroup training: Ready=False Provisioning, Nodes 0/2"),
+        (
+            group(),
+            group("True", "Ready", "2/2"),
+            "TPUNodeGroup training: Ready=True Ready, Nodes 2/2",
+        ),
+        (group(), group(text="1/2"), "TPUNodeGroup training: Ready=False Provisioning, Nodes 1/2"),
+        (group(), group(), None),
+        ({}, {"metadata": {"name": "training"}}, None),
+    ],
+    ids=["its first status", "Ready", "a Node more", "nothing new", "no status yet"],
+)
+def test_a_group_is_told_of_when_ready_or_its_count_changes(
+    before: dict[str, Any], after: dict[str, Any], what: str | None
+) -> None:
+    line = tell_group(before, after)
+    assert (line and line.what) == what
+
+
+@pytest.mark.parametrize(
+    "kind, before, after, what",
+    [
+        ("ADDED", {}, node(), f"Node {VM} has registered"),
+        ("MODIFIED", node(), node("True"), f"Node {VM} is Ready"),
+        ("MODIFIED", node("True"), node("True", 4), f"Node {VM} offers 4 chips"),
+        ("MODIFIED", node("True", 4), node("True", 4), None),
+        ("DELETED", node("True", 4), node("True", 4), f"Node {VM} is gone"),
+    ],
+    ids=["registered", "Ready", "chips", "nothing new", "gone"],
+)
+def test_a_node_is_told_of_as_it_comes_and_goes(
+    kind: str, before: dict[str, Any], after: dict[str, Any], what: str | None
+) -> None:
+    line = tell_node(kind, before, after)
+    assert (line and line.what) == what
+
+
+def test_only_tokens_of_ours_are_told_of_and_never_what_they_hold() -> None:
+    ours = {
+        "metadata": {"labels": {"tpu-functions.dev/vm": VM}},
+        "data": {"token-secret": "c2VjcmV0"},
+    }
+    line = tell_secret("ADDED", ours)
+    assert line == Line("kubernetes", f"the bootstrap token of {VM} is there")
+    assert tell_secret("ADDED", {"metadata": {"name": "another"}}) is None
+
+
+def test_the_station_runs_every_step() -> None:
+    assert STEPS == names.STEPS
