@@ -170,6 +170,7 @@ def test_a_namespace_that_goes_takes_its_groups_along(after_s: int) -> None:
     assert harness.leftovers() == []
     assert most_attempts(harness) <= 5
     undone = [str(line["left_undone"]) for line in harness.log.lines if "left_undone" in line]
+    assert undone
     assert all("it is being terminated" in text for text in undone)
 
 
@@ -806,6 +807,44 @@ def test_rights_that_a_step_lacks_are_named_and_used_when_they_come(step: str, r
     life.goes_without_trace(harness)
 
 
+def test_nodes_that_may_not_be_read_are_told_in_the_condition() -> None:
+    harness = Harness()
+    right = _drop_rule(harness, "tpu-functions-label-node", "nodes")
+    harness.apply(manifest())
+    harness.run_for(10 * MINUTE)
+    status, reason, message = life.said(harness, "NodesJoined")
+    assert (status, reason) == ("False", "PermissionDenied")
+    assert 'User "system:serviceaccount:tpu-functions:label-node"' in message
+    assert 'cannot list resource "nodes"' in message
+    harness.world.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-label-node", right)
+    life.until_ready(harness, timeout=40 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+def test_a_status_that_may_not_be_written_is_told_in_the_log_and_nothing_is_made() -> None:
+    harness = Harness()
+    right = _drop_rule(harness, "tpu-functions-create-resources", "tpunodegroups/status")
+    harness.apply(manifest())
+    harness.run_for(10 * MINUTE)
+    assert 'cannot update resource "tpunodegroups/status"' in notes(harness, "create_resources")
+    assert harness.world.gce.calls.writes() == 0
+    harness.world.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-create-resources", right)
+    life.until_ready(harness, timeout=40 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+def test_events_that_may_not_be_written_stop_nothing() -> None:
+    harness = Harness()
+    for step in ("create-resources", "label-node", "tear-down"):
+        _drop_rule(harness, f"tpu-functions-{step}", "events")
+    harness.apply(manifest())
+    life.until_ready(harness)
+    life.goes_without_trace(harness)
+    assert life.events(harness) == []
+    undone = [str(line["left_undone"]) for line in harness.log.lines if "left_undone" in line]
+    assert any('cannot create resource "events"' in text for text in undone)
+
+
 def test_a_step_that_may_not_tear_down_does_so_when_it_may() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
@@ -846,3 +885,13 @@ def _take_away(harness: Harness, path: str) -> dict[str, Any]:
         for document in manifests()
         if document["kind"] == kind and document["metadata"]["name"] == name
     )
+
+
+def _drop_rule(harness: Harness, role: str, resource: str) -> dict[str, Any]:
+    """Take a right from a ClusterRole; the role as it was, to be put back."""
+    path = f"{RBAC}/clusterroles/{role}"
+    found = harness.world.admin("GET", path)
+    rules = [rule for rule in found["rules"] if resource not in rule["resources"]]
+    assert rules != found["rules"]
+    left = harness.world.admin("PUT", path, {**found, "rules": rules})
+    return {**found, "metadata": left["metadata"]}
