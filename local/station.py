@@ -171,6 +171,7 @@ class Station:
             scratch=setup.directory / "vms",
             api_server=lambda: self.kubernetes_url,
             identify=self._identify,
+            exists=lambda name: any(path.endswith(f"/{name}") for path in self.gce.leftovers()),
             observe=observe,
             scripts=setup.scripts,
         )

@@ -24,7 +24,8 @@ class Vms:
 
     ``api_server`` gives the URL at which VMs that run their script reach the cluster; at most
     ``scripts`` of them run at a time, with ``habits``. A VM without startup script has an image of
-    its owner's, which joins by itself with what ``identify`` gives.
+    its owner's, which joins by itself with what ``identify`` gives. ``exists`` says whether there
+    still is a VM of that name.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Vms:
         scratch: Path,
         api_server: Callable[[], str],
         identify: Callable[[Machine], Identity],
+        exists: Callable[[str], bool],
         observe: Observe,
         scripts: int,
     ) -> None:
@@ -49,6 +51,7 @@ class Vms:
         self._scratch = scratch
         self._api_server = api_server
         self._identify = identify
+        self._exists = exists
         self._observe = observe
         self._room = scripts if shutil.which("bash") else 0
         self._scripted: set[_Scripted] = set()
@@ -74,18 +77,28 @@ class Vms:
         return guests.KubeGuest(machine, self._clock, self._network, dials, Random(seed))
 
     def _script_guest(self, machine: Machine) -> Guest:
+        self._scrap_disks()
         disk = self._scratch / f"{machine.name}-{machine.id}"
-        guest = _Scripted(ScriptGuest(machine, self._api_server, disk, self._habits))
-        self._scripted.add(guest)
-        return guest
+        guest = ScriptGuest(machine, self._api_server, disk, self._habits)
+        scripted = _Scripted(machine.name, disk, guest)
+        self._scripted.add(scripted)
+        return scripted
+
+    def _scrap_disks(self) -> None:
+        """Those of VMs that are no more; a stopped VM keeps its own."""
+        for guest in [one for one in self._scripted if not one.is_on and not self._exists(one.vm)]:
+            shutil.rmtree(guest.disk, ignore_errors=True)
+            self._scripted.discard(guest)
 
 
 class _Scripted:
     """A `ScriptGuest` that knows whether it is on."""
 
-    def __init__(self, guest: ScriptGuest) -> None:
-        self._guest = guest
+    def __init__(self, vm: str, disk: Path, guest: ScriptGuest) -> None:
+        self.vm = vm
+        self.disk = disk
         self.is_on = False
+        self._guest = guest
 
     def power_on(self) -> None:
         self.is_on = True

@@ -153,7 +153,9 @@ def _kill_server(station: Station, step: str) -> None:
 @pytest.mark.parametrize(
     "collection, kill, ended",
     [
-        pytest.param("resourcePolicies", _kill_worker, [], id="worker, policy"),
+        pytest.param(
+            "resourcePolicies", _kill_worker, [], id="worker, policy", marks=pytest.mark.slow
+        ),
         pytest.param(
             "instanceTemplates", _kill_server, ["create_resources"], id="server, template"
         ),

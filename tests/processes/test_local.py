@@ -116,12 +116,24 @@ def test_kubectl_shows_a_slice_from_apply_to_gone(local: Local) -> None:
     assert re.search(r"^training +True +Ready +2/2 +2x2x2 +tpu7x-standard-4t", listed, re.MULTILINE)
     nodes = local.kubectl("get", "nodes", "-L", "cloud.google.com/gke-tpu-topology")
     assert len(re.findall(r"^tng-training-\S+ +Ready .* 2x2x2$", nodes, re.MULTILINE)) == 2
-    described = local.kubectl("describe", "tng", "training")
-    assert re.search(r"Reason: +Ready\n +Status: +True\n +Type: +Ready\n", described)
-    assert re.search(r"Normal +Provisioned .* tpu-functions-label-node +All nodes are", described)
+    _check_description(local)
     deleted = local.kubectl("delete", "-f", "examples/tpu7x-2x2x2.yaml", "--timeout=60s")
     assert deleted == 'tpunodegroup.tpu.google.com "training" deleted\n'
     assert local.kubectl("get", "tng,nodes") == "No resources found\n"
+
+
+def _check_description(local: Local) -> None:
+    event = re.compile(r"Normal +Provisioned .* tpu-functions-label-node +All nodes are ready")
+    # Events come after the status that they tell of.
+    local.program.until(lambda: bool(event.search(_describe(local))), 10)
+    condition = (
+        r"Message: +All nodes are ready\n.*\n +Reason: +Ready\n +Status: +True\n +Type: +Ready\n"
+    )
+    assert re.search(condition, _describe(local))
+
+
+def _describe(local: Local) -> str:
+    return local.kubectl("describe", "tng", "training")
 
 
 @needs_kubectl
