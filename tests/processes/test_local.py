@@ -123,7 +123,7 @@ def test_kubectl_shows_a_slice_from_apply_to_gone(local: Local) -> None:
 
 
 def _check_description(local: Local) -> None:
-    event = re.compile(r"Normal +Provisioned .* tpu-functions-label-node +All nodes are ready")
+    event = re.compile(r"Normal +Provisioned .* tpu-functions-\S+ +All nodes are ready")
     # Events come after the status that they tell of.
     local.program.until(lambda: bool(event.search(_describe(local))), 10)
     condition = (
