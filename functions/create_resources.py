@@ -90,7 +90,8 @@ def decide(seen: Seen, now: datetime) -> Plan:
         return Plan("ManagedElsewhere", (WriteStatus(_managed_elsewhere),))
     refusals = _refusals(seen)
     if refusals:
-        return Plan("InvalidSpec", (WriteStatus(_refused(refusals)), *_ownership(group)))
+        entries = _entries(seen, now) if group.spec is not None else {}
+        return Plan("InvalidSpec", (WriteStatus(_refused(refusals, entries)), *_ownership(group)))
     return _provision(seen, now)
 
 
@@ -132,7 +133,8 @@ def _to_be_read(work: Work) -> Iterator[str]:
             is_own = kind == TEMPLATE and group.spec.template is not None
             must_read = is_own or not is_known or not work.is_first_look
         else:
-            is_settled = resource.state is State.READY and kind != GROUP
+            may_be_lost = not work.is_first_look and not _stands(known, GROUP)
+            is_settled = resource.state is State.READY and kind != GROUP and not may_be_lost
             must_read = not is_settled or _is_for_body(work, kind)
         if must_read and _may_have_changed(work, kind):
             yield kind
@@ -174,7 +176,10 @@ def _members(work: Work, found: Found | None) -> tuple[ManagedInstance, ...]:
     """The members' errors, where a VM that was to be made may have failed."""
     spec, event = work.group.spec, work.occasion.event
     assert spec is not None
-    may_have_failed = work.occasion.is_sync or (event is not None and event.has_failed)
+    said = work.status.conditions.get(Type.GROUP_READY)
+    is_troubled = said is not None and said.reason not in ("Ready", Reason.PROVISIONING)
+    has_failed = event is not None and event.has_failed
+    may_have_failed = work.occasion.is_sync or has_failed or is_troubled
     if not isinstance(found, InstanceGroup) or not found.creating or not may_have_failed:
         return ()
     return work.gce.list_managed_instances(spec.project, spec.zone, work.group.resource_name)
@@ -213,9 +218,9 @@ def _managed_elsewhere(group: NodeGroup, known: Status, now: datetime) -> Status
     )
 
 
-def _refused(refusals: list[str]) -> Derive:
+def _refused(refusals: list[str], entries: Mapping[str, Resource]) -> Derive:
     def derive(group: NodeGroup, known: Status, now: datetime) -> Status:
-        known = replace(known, observed_generation=group.generation)
+        known = replace(known, observed_generation=group.generation, resources=dict(entries))
         return known.with_condition(
             Type.ACCEPTED, False, Reason.INVALID_SPEC, "; ".join(refusals), group=group, now=now
         )
@@ -231,7 +236,7 @@ def _provision(seen: Seen, now: datetime) -> Plan:
             actions.append(WriteStatus(_say(seen, _entries(seen, now))))
         actions.append(TakeOwnership())
     resources = _advance_all(seen, now)
-    inserts = _inserts(seen, resources, now)
+    inserts = _inserts(seen, resources)
     actions.append(WriteStatus(_say(seen, resources)))
     if inserts:
         actions += [*inserts, WriteStatus(_say_again(seen))]
@@ -278,7 +283,7 @@ def _advance_all(seen: Seen, now: datetime) -> dict[str, Resource]:
 
 
 def _advance(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resource:
-    """Where a resource stands after what was seen; ``Creating`` without operation: to be inserted."""
+    """Where a resource stands after what was seen; a new ``Creating`` is to be inserted."""
     found = seen.found.get(kind)
     if found is not None:
         return _stands_or_conflicts(seen, kind, resource, found, now)
@@ -300,23 +305,20 @@ def _advance_absent(seen: Seen, kind: str, resource: Resource, now: datetime) ->
             return resource.enter(State.GONE, now)
         return _begin(seen, resource, now)
     if not resource.operation:
-        return resource
+        is_young = resource.since is not None and now - resource.since < YOUNG
+        return resource if is_young else _begin(seen, resource, now)
     operation = seen.operations.get(kind)
     if operation is None or (operation.is_done and operation.fault is None):
         return _begin(seen, resource, now)
-    return _failed_operation(seen, resource, operation, now)
+    return _failed_operation(resource, operation, now)
 
 
-def _failed_operation(
-    seen: Seen, resource: Resource, operation: Operation, now: datetime
-) -> Resource:
+def _failed_operation(resource: Resource, operation: Operation, now: datetime) -> Resource:
     fault = operation.fault
     if fault is None:
         return resource
     verdict = classify(fault.http, fault.code, fault.message)
-    if verdict.reason is None:
-        return _begin(seen, resource, now)
-    return resource.fail(verdict.reason, fault.code, fault.message, now)
+    return resource.fail(verdict.reason or Reason.REFUSED, fault.code, fault.message, now)
 
 
 def _begin(seen: Seen, resource: Resource, now: datetime) -> Resource:
@@ -388,26 +390,23 @@ def _find_template_fault(template: Template) -> str | None:
     return next((text for text, is_so in faults.items() if is_so), None)
 
 
-def _inserts(seen: Seen, resources: Mapping[str, Resource], now: datetime) -> list[Action]:
+def _inserts(seen: Seen, resources: Mapping[str, Resource]) -> list[Action]:
     stand = all(
         resource.state is State.READY for kind, resource in resources.items() if kind != GROUP
     )
     return [
         Insert(kind, _body(seen, kind))
         for kind, resource in resources.items()
-        if (stand or kind != GROUP) and _is_to_be_inserted(seen, kind, resource, now)
+        if (stand or kind != GROUP) and _is_newly_intended(seen, kind, resource)
     ]
 
 
-def _is_to_be_inserted(seen: Seen, kind: str, resource: Resource, now: datetime) -> bool:
-    """An intent that has left no operation: of this invocation, or of one that died."""
-    if resource.state is not State.CREATING or resource.operation or seen.group.is_paused:
-        return False
+def _is_newly_intended(seen: Seen, kind: str, resource: Resource) -> bool:
+    """An intent of this very invocation. It is written before the insert, and only if the group is
+    still as it was seen: so no insert can come after somebody has found the resource absent."""
+    is_intent = resource.state is State.CREATING and not resource.operation
     is_new = resource != seen.status.resources.get(kind)
-    was_looked_for = kind in seen.found
-    is_old = resource.since is None or now - resource.since >= YOUNG
-    is_lost = kind not in seen.status.resources and seen.group.has_finalizer
-    return is_lost or is_new or (was_looked_for and is_old)
+    return is_intent and is_new and not seen.group.is_paused
 
 
 def _body(seen: Seen, kind: str) -> dict[str, object]:

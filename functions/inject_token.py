@@ -20,12 +20,13 @@ from shared.gce import Instance
 from shared.names import TOKEN_KEY
 from shared.node_group import NodeGroup
 from shared.nodes import Node, parse_node
-from shared.occasions import Cause, Occasion
+from shared.occasions import BATCH, Cause, Occasion
 from shared.plan import (
     Action,
     CreateSecret,
     DeleteNode,
     Derive,
+    ForOne,
     Plan,
     Send,
     SetMetadata,
@@ -33,11 +34,9 @@ from shared.plan import (
     WriteStatus,
 )
 from shared.settings import Settings
-from shared.status import Status, Type
+from shared.status import Condition, Status, Type
 from shared.step import Step, message_about
 
-BATCH = 20
-"""VMs in one message to the own inbox."""
 MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""
 UNUSED_AFTER = timedelta(minutes=2)
@@ -119,8 +118,8 @@ def decide(seen: Seen, now: datetime) -> Plan:
         return Plan("NoBootstrap", (WriteStatus(_not_needed),))
     if not seen.occasion.vms:
         return _hand_out(seen, now)
-    actions = [action for vm in seen.vms for action in _provide(seen, vm, now)]
-    return Plan("Injecting" if actions else "NothingToDo", tuple(actions))
+    provided = [ForOne(actions) for vm in seen.vms if (actions := tuple(_provide(seen, vm, now)))]
+    return Plan("Injecting" if provided else "NothingToDo", tuple(provided))
 
 
 def report(error: CallError, reason: Reason) -> Derive:
@@ -145,8 +144,9 @@ def _is_not_to_join(group: NodeGroup) -> bool:
 
 def _get_ca_hash(work: Work) -> str:
     try:
-        return ca_hash(work.cluster.get_ca_certificate())
+        return ca_hash(work.cluster.get_ca_certificate(work.now))
     except ValueError as error:
+        work.cluster.forget_ca_certificate()
         raise CallError("read the cluster's CA", 422, "Invalid", str(error)) from error
 
 
@@ -165,7 +165,9 @@ def _named_vms(work: Work) -> Iterator[Vm]:
         if instance is None or not instance.is_member_of(spec.zone, name):
             continue
         raw = work.cluster.find_node(vm)
-        yield Vm(instance, parse_node(raw) if raw else None, find_token(instance.metadata))
+        yield Vm(
+            instance, parse_node(raw) if raw else None, find_token(instance.metadata, work.now)
+        )
 
 
 def _all_vms(work: Work) -> Iterator[Vm]:
@@ -174,7 +176,7 @@ def _all_vms(work: Work) -> Iterator[Vm]:
     nodes = {node.vm: node for node in map(parse_node, work.cluster.list_nodes(name))}
     for instance in work.gce.list_instances(spec.project, spec.zone, name):
         if instance.is_member_of(spec.zone, name):
-            yield Vm(instance, nodes.get(instance.name), find_token(instance.metadata))
+            yield Vm(instance, nodes.get(instance.name), find_token(instance.metadata, work.now))
 
 
 def _provide(seen: Seen, vm: Vm, now: datetime) -> Iterator[Action]:
@@ -205,7 +207,7 @@ def _hand_out(seen: Seen, now: datetime) -> Plan:
         Send("inject_token", message_about(seen.group, Cause.VMS_NEED_TOKENS, now, vms=batch))
         for batch in _batches(needy)
     )
-    actions: tuple[Action, ...] = (*sends, WriteStatus(_say(seen, now)))
+    actions: tuple[Action, ...] = (*sends, WriteStatus(_say(seen, bool(needy), now)))
     return Plan("HandingOut" if sends else "AllHaveTokens", actions)
 
 
@@ -222,8 +224,11 @@ def _needs_something(vm: Vm, now: datetime) -> bool:
     return now - (vm.token.expires - TOKEN_LIFE) >= UNUSED_AFTER
 
 
-def _say(seen: Seen, now: datetime) -> Derive:
-    """TokensInjected, from the list of a SYNC: every VM has joined or holds a token that lasts."""
+def _say(seen: Seen, is_handing_out: bool, now: datetime) -> Derive:
+    """TokensInjected, from the list of a SYNC: every VM has joined or holds a token that lasts.
+
+    A refusal that a batch has met stands until no VM needs anything.
+    """
     provided = sum(vm.has_joined or _holds_good_token(vm, now) for vm in seen.vms)
 
     def derive(group: NodeGroup, known: Status, at: datetime) -> Status:
@@ -234,12 +239,19 @@ def _say(seen: Seen, now: datetime) -> Derive:
             return known.with_condition(
                 Type.TOKENS_INJECTED, True, "Injected", message, group=group, now=at
             )
+        before = known.conditions.get(Type.TOKENS_INJECTED)
+        if is_handing_out and before is not None and _is_refusal(before):
+            return known
         message = f"{provided} of {wanted} VMs have a join token or have joined"
         return known.with_condition(
             Type.TOKENS_INJECTED, False, Reason.PROVISIONING, message, group=group, now=at
         )
 
     return derive
+
+
+def _is_refusal(condition: Condition) -> bool:
+    return not condition.is_true and condition.reason != Reason.PROVISIONING
 
 
 def _holds_good_token(vm: Vm, now: datetime) -> bool:

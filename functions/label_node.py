@@ -19,14 +19,15 @@ from shared.cluster import Event
 from shared.errors import REASONS, CallError, Reason
 from shared.gce import Instance, InstanceGroup
 from shared.node_group import NodeGroup
-from shared.nodes import Node, parse_node, proof_patch
-from shared.occasions import Cause, Occasion
+from shared.nodes import Node, bears_name_of, parse_node, proof_patch
+from shared.occasions import BATCH, Cause, Occasion
 from shared.plan import (
     Action,
     DeleteNode,
     DeleteSecret,
     Derive,
     Emit,
+    ForOne,
     PatchNode,
     Plan,
     Send,
@@ -36,6 +37,7 @@ from shared.plan import (
 from shared.resources import machine_of
 from shared.settings import Settings
 from shared.status import (
+    GROUP,
     MAX_PENDING,
     Condition,
     Pending,
@@ -113,7 +115,7 @@ class Seen:
 
     def _is_ours(self, node: Node) -> bool:
         if node.vm not in self.instances:
-            return bool(node.proved_vm_id)
+            return bool(node.proved_vm_id) and bears_name_of(self.group, node)
         instance = self.instances[node.vm]
         return instance is not None and is_match(self.group, node, instance)
 
@@ -145,7 +147,7 @@ def decide(seen: Seen, now: datetime) -> Plan:
     group = seen.group
     if not seen.is_ours:
         return Plan("Deleting" if group.deleting else "NotOurs")
-    actions = list(_node_actions(seen))
+    actions = list(_node_actions(seen, now))
     if actions or not _is_said_already(seen, now):
         actions.append(WriteStatus(_say(seen)))
     actions += _wake_others(seen, now)
@@ -232,44 +234,34 @@ def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
     spec = group.spec
     assert spec is not None
     is_fresh = instance.created is None or node.created >= instance.created
-    is_proved = node.proved_vm_id in ("", instance.id)
     return (
         node.provider_id == f"gce://{spec.project}/{spec.zone}/{instance.name}"
         and node.vm == instance.name
         and instance.is_member_of(spec.zone, group.resource_name)
         and is_fresh
-        and is_proved
     )
 
 
-def _node_actions(seen: Seen) -> Iterator[Action]:
+def _node_actions(seen: Seen, now: datetime) -> Iterator[Action]:
     for node in seen.nodes:
         if node.vm in seen.instances and seen.instances[node.vm] is None:
-            if _bears_name_of(seen.group, node):
+            if bears_name_of(seen.group, node):
                 yield DeleteNode(node.name, node.uid)
-        elif node in seen.proved:
-            yield from _prove(seen, node)
+        elif node in seen.proved and (actions := tuple(_prove(seen, node, now))):
+            yield ForOne(actions)
 
 
-def _bears_name_of(group: NodeGroup, node: Node) -> bool:
-    """Labels can be put on any Node; only one with a VM's name and place of ours is removed."""
-    spec = group.spec
-    assert spec is not None
-    place = f"gce://{spec.project}/{spec.zone}/{node.vm}"
-    return node.provider_id in ("", place) and node.vm.startswith(f"{group.resource_name}-")
-
-
-def _prove(seen: Seen, node: Node) -> Iterator[Action]:
+def _prove(seen: Seen, node: Node, now: datetime) -> Iterator[Action]:
     """Revoke the token first: a Node that bears the proof needs no further look at its VM."""
     instance = seen.instances.get(node.vm)
-    if instance is not None and not node.proved_vm_id:
-        token = find_token(instance.metadata)
+    if instance is not None and node.proved_vm_id != instance.id:
+        token = find_token(instance.metadata, now)
         if token is not None:
             yield DeleteSecret(token.id, node.vm)
     vm_id = instance.id if instance is not None else node.proved_vm_id
     patch = proof_patch(seen.group, node, seen.status.machine_type, vm_id)
     if patch:
-        yield PatchNode(node.name, patch)
+        yield PatchNode(node.name, node.uid, patch)
 
 
 def _is_said_already(seen: Seen, now: datetime) -> bool:
@@ -302,7 +294,8 @@ def _say(seen: Seen) -> Derive:
 def _count(seen: Seen, known: Status, now: datetime) -> Status:
     assert seen.group.spec is not None
     proved, ready = len(seen.proved), len(seen.ready)
-    pending = tuple(_pending(seen, known, now))
+    is_whole = ready >= seen.group.spec.node_count
+    pending = () if is_whole else tuple(_pending(seen, known, now))
     running = known.counts.running
     if seen.is_complete:
         running = sum(vm is not None and vm.status == "RUNNING" for vm in seen.instances.values())
@@ -488,13 +481,13 @@ def _wake_others(seen: Seen, now: datetime) -> Iterator[Action]:
     wanted = seen.group.spec.node_count
     stale = tuple(node.vm for node in seen.nodes if _is_stale(seen, node))
     if stale:
-        message = message_about(seen.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:20])
+        message = message_about(seen.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
         yield Send("inject_token", message)
     is_last = len(seen.proved) >= wanted
     if is_last and not seen.status.is_true(Type.TOKENS_INJECTED):
         yield Send("inject_token", message_about(seen.group, Cause.SYNC, now))
     vms_are_missing = seen.is_complete and len(seen.instances) < wanted
-    group = seen.status.resources.get("managedInstanceGroup")
+    group = seen.status.resources.get(GROUP)
     stands = group is not None and group.state is State.READY
     is_unsaid = is_last and not seen.status.is_true(Type.GROUP_READY)
     if stands and (vms_are_missing or is_unsaid):

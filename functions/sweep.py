@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from shared import node_group, status
 from shared.errors import CallError, Reason
 from shared.node_group import NodeGroup
-from shared.occasions import Cause
+from shared.occasions import Cause, Message
 from shared.status import GROUP, State, Status, Type
 from shared.step import ACKNOWLEDGED, Answer, Invocation, message_about
 
@@ -27,23 +27,32 @@ def run(invocation: Invocation) -> Answer:
     """List the groups, and wake the steps that have to look at them."""
     cluster_id = invocation.cluster.get_cluster_id()
     now = invocation.runtime.now()
-    groups = woken = 0
-    failures: list[CallError] = []
-    for raw in invocation.cluster.list_groups():
-        groups += 1
-        group = node_group.parse(raw, cluster_id)
-        for step in decide(group, status.parse(raw.get("status")), now):
-            try:
-                invocation.runtime.publish(step, message_about(group, Cause.SYNC, now))
-                woken += 1
-            except CallError as error:
-                failures.append(error)
-    invocation.facts |= {"groups": groups, "woken": woken}
+    groups = [node_group.parse(raw, cluster_id) for raw in invocation.cluster.list_groups()]
+    inboxes: dict[str, list[Message]] = {}
+    for group in groups:
+        for step in decide(group, status.parse(group.raw.get("status")), now):
+            inboxes.setdefault(step, []).append(message_about(group, Cause.SYNC, now))
+    invocation.facts |= {
+        "groups": len(groups),
+        "woken": {step: len(messages) for step, messages in inboxes.items()},
+    }
+    failures = [
+        error
+        for step, messages in inboxes.items()
+        if (error := _find_failure(invocation, step, messages)) is not None
+    ]
     if failures:
-        tried = woken + len(failures)
-        words = f"{len(failures)} of {tried} SYNCs failed; the last: {failures[-1]}"
-        raise CallError("publish", 0, "unreachable", words)
+        raise failures[0]
     return Answer(ACKNOWLEDGED, "Swept")
+
+
+def _find_failure(invocation: Invocation, step: str, messages: list[Message]) -> CallError | None:
+    """Publish to one inbox; that it fails keeps no other from hearing of its groups."""
+    try:
+        invocation.runtime.publish(step, messages)
+    except CallError as error:
+        return error
+    return None
 
 
 def decide(group: NodeGroup, known: Status, now: datetime) -> tuple[str, ...]:

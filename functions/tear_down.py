@@ -21,10 +21,11 @@ from shared.bootstrap import find_token
 from shared.errors import REASONS, CallError, Reason, classify
 from shared.gce import Instance, Operation
 from shared.node_group import NodeGroup
-from shared.nodes import Node, parse_node, proof_patch
+from shared.nodes import Node, bears_name_of, parse_node, proof_patch
 from shared.occasions import Cause
 from shared.plan import (
     Action,
+    Attempt,
     Delete,
     DeleteNode,
     DeleteSecret,
@@ -56,6 +57,10 @@ class Seen:
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
     instances: tuple[Instance, ...] = ()
+    is_retry_due: bool = True
+    """Whether what has failed may be tried again now: on a SYNC, whose gaps grow."""
+    notes: tuple[str, ...] = ()
+    """What could not be read, and was gone on without."""
 
     def resource(self, kind: str, now: datetime) -> Resource:
         """The entry of a resource; one that is missing has been lost: perhaps under way since now."""
@@ -66,17 +71,16 @@ class Seen:
 def look(work: Work, _settings: Settings) -> Seen:
     """Read what is still there of the group, in the order in which it goes."""
     group = work.group
-    seen = Seen(group, work.status)
+    seen = Seen(group, work.status, is_retry_due=work.occasion.is_sync)
     if group.deleting is None or not group.has_finalizer or group.spec is None:
         return seen
-    nodes = tuple(map(parse_node, work.cluster.list_nodes(group.resource_name)))
-    seen = replace(seen, nodes=nodes)
-    if not _is_gone(work.status, GROUP):
+    if not _is_gone(group, work.status, GROUP):
         seen = _look_at(work, seen, GROUP)
-        if seen.found[GROUP] is not None:
+        if seen.found.get(GROUP) is not None:
             return _look_at_members(work, seen)
+    seen = replace(seen, nodes=_list_nodes(work))
     for kind in _last_kinds(group):
-        if not _is_gone(work.status, kind) and _may_have_changed(work, kind):
+        if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             seen = _look_at(work, seen, kind)
     return seen
 
@@ -97,12 +101,16 @@ def decide(seen: Seen, now: datetime) -> Plan:
     return _delete_rest(seen, resources, now)
 
 
+def _list_nodes(work: Work) -> tuple[Node, ...]:
+    return tuple(map(parse_node, work.cluster.list_nodes(work.group.resource_name)))
+
+
 def report(error: CallError, reason: Reason) -> Derive:
     """A refusal of the world, in the entry of what is being deleted."""
 
     def derive(group: NodeGroup, known: Status, now: datetime) -> Status:
         kinds = [GROUP, *(_last_kinds(group) if group.spec else ())]
-        kind = next((kind for kind in kinds if not _is_gone(known, kind)), GROUP)
+        kind = next((kind for kind in kinds if not _is_gone(group, known, kind)), GROUP)
         resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
         return known.with_resource(kind, resource.with_trouble(reason, error.reason, message, now))
@@ -114,9 +122,19 @@ STEP = Step("tear_down", look, decide, report)
 run = STEP.run
 
 
-def _is_gone(known: Status, kind: str) -> bool:
+def _is_gone(group: NodeGroup, known: Status, kind: str) -> bool:
+    """Found absent since the deletion began. What was written before may be create_resources' word,
+    which costs nothing there if it is wrong."""
     resource = known.resources.get(kind)
-    return resource is not None and resource.state is State.GONE
+    if resource is None or resource.state is not State.GONE or group.deleting is None:
+        return False
+    return resource.since is not None and resource.since >= group.deleting
+
+
+def _was_never_asked_for(resource: Resource) -> bool:
+    """Its intent was never written, was taken back, or was refused."""
+    is_idle = resource.state in (State.PENDING, State.FAILED)
+    return is_idle and not resource.uri and not resource.operation
 
 
 def _last_kinds(group: NodeGroup) -> tuple[str, ...]:
@@ -143,25 +161,50 @@ def _may_have_changed(work: Work, kind: str) -> bool:
 
 
 def _look_at(work: Work, seen: Seen, kind: str) -> Seen:
+    """Read a resource, and before it the operation that makes it: a create that is seen to have
+    ended cannot bring the resource after it was looked for."""
     group = work.group
     assert group.spec is not None
+    resource = seen.resource(kind, work.now)
+    if _was_never_asked_for(resource):
+        return replace(seen, found={**seen.found, kind: None})
+    is_being_made = resource.state is State.CREATING
+    if is_being_made:
+        seen = _look_at_operation(work, seen, kind, resource)
     found = KINDS[kind].find(work.gce, group)
     seen = replace(seen, found={**seen.found, kind: found})
-    resource = seen.resource(kind, work.now)
-    if not resource.operation or (found is None and resource.state is not State.CREATING):
+    if found is not None and not is_being_made:
+        seen = _look_at_operation(work, seen, kind, resource)
+    return seen
+
+
+def _look_at_operation(work: Work, seen: Seen, kind: str, resource: Resource) -> Seen:
+    spec = work.group.spec
+    assert spec is not None
+    if not resource.operation:
         return seen
-    scope = KINDS[kind].scope(group.spec)
-    operation = work.gce.find_operation(group.spec.project, scope, resource.operation)
+    scope = KINDS[kind].scope(spec)
+    operation = work.gce.find_operation(spec.project, scope, resource.operation)
     return replace(seen, operations={**seen.operations, kind: operation})
 
 
 def _look_at_members(work: Work, seen: Seen) -> Seen:
-    """The VMs, once before the MIG's delete begins, where Nodes are missing or not proved yet."""
+    """Nodes and VMs, once before the MIG's delete begins. They are cordoned and their tokens revoked
+    where that can be done; what cannot be read holds up no delete of VMs that cost money."""
+    if seen.resource(GROUP, work.now).state is State.DELETING:
+        return seen
+    try:
+        seen = replace(seen, nodes=_list_nodes(work))
+        return _look_at_unproved(work, seen)
+    except CallError as error:
+        return replace(seen, notes=(*seen.notes, str(error)))
+
+
+def _look_at_unproved(work: Work, seen: Seen) -> Seen:
+    """The VMs, where Nodes are missing or not proved yet."""
     group, spec = work.group, work.group.spec
     assert spec is not None
-    has_begun = seen.resource(GROUP, work.now).state is State.DELETING
-    proved = sum(bool(node.proved_vm_id) for node in seen.nodes)
-    if has_begun or proved >= spec.node_count:
+    if sum(bool(node.proved_vm_id) for node in seen.nodes) >= spec.node_count:
         return seen
     name = group.resource_name
     instances = tuple(
@@ -194,7 +237,7 @@ def _advance_all(seen: Seen, now: datetime) -> dict[str, Resource]:
 
 def _advance(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resource:
     """Gone, if it is surely absent; else as it stands, with what its last operation said."""
-    if resource.state is State.GONE or kind not in seen.found:
+    if kind not in seen.found:
         return resource
     operation = seen.operations.get(kind)
     found = seen.found[kind]
@@ -202,8 +245,9 @@ def _advance(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resour
         is_absent = _is_surely_absent(resource, operation, now)
         return resource.enter(State.GONE, now) if is_absent else resource
     if found.description != seen.group.mark:
-        # It bears our name and not our mark: not ours, so nothing of ours is left to delete.
-        return resource.enter(State.GONE, now)
+        return _without_mark(seen, resource, found, now)
+    if resource.state is State.GONE:
+        return resource.enter(State.READY, now, uri=found.uri)
     if operation is not None and operation.fault is not None:
         fault = operation.fault
         verdict = classify(fault.http, fault.code, fault.message)
@@ -212,36 +256,56 @@ def _advance(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resour
     return resource
 
 
+def _without_mark(seen: Seen, resource: Resource, found: Found, now: datetime) -> Resource:
+    """It bears our name and not our mark: not ours, unless it was, and somebody has edited it."""
+    if not resource.uri:
+        return resource.enter(State.GONE, now)
+    message = (
+        f"{found.uri} is not marked as this group's any more: its description must be "
+        f"{seen.group.mark!r}. Restore that, or delete the resource."
+    )
+    return resource.with_trouble(Reason.RESOURCE_CONFLICT, "", message, now)
+
+
 def _is_surely_absent(resource: Resource, operation: Operation | None, now: datetime) -> bool:
+    """Absent, and no create can be under way. An operation that was forgotten, or has ended well,
+    may have made it a moment ago, where it is not seen yet; one that failed has made nothing."""
     if resource.state is not State.CREATING:
         return True
-    if resource.operation:
-        return operation is None or operation.is_done
+    if operation is not None and operation.fault is not None:
+        return True
+    if operation is not None and not operation.is_done:
+        return False
     return resource.since is not None and now - resource.since >= SURELY_ABSENT_AFTER
 
 
 def _delete_group(seen: Seen, resources: dict[str, Resource], now: datetime) -> Plan:
-    group = resources[GROUP]
+    group, note = resources[GROUP], "; ".join(seen.notes)
     if seen.found.get(GROUP) is None:
-        return Plan("AwaitingCreate", (WriteStatus(_say(resources)),))
-    if _is_being_deleted(seen, GROUP, group):
-        return Plan("AwaitingDelete", (WriteStatus(_say(resources)),))
+        return Plan("AwaitingCreate", (WriteStatus(_say(resources)),), note)
+    if not _is_due(seen, GROUP, group):
+        return Plan("AwaitingDelete", (WriteStatus(_say(resources)),), note)
     resources[GROUP] = group.enter(State.DELETING, now)
-    actions: list[Action] = [*_cordon(seen), *_revoke(seen)]
-    actions += [WriteStatus(_say(resources)), Delete(GROUP), WriteStatus()]
-    return Plan("DeletingMIG", tuple(actions))
+    attempts = [Attempt(action) for action in (*_cordon(seen), *_revoke(seen, now))]
+    actions: list[Action] = [WriteStatus(_say(resources)), *attempts]
+    return Plan("DeletingMIG", (*actions, Delete(GROUP), WriteStatus()), note)
 
 
-def _is_being_deleted(seen: Seen, kind: str, resource: Resource) -> bool:
-    operation = seen.operations.get(kind)
-    return resource.state is State.DELETING and operation is not None and not operation.is_done
+def _is_due(seen: Seen, kind: str, resource: Resource) -> bool:
+    """It is there and ours, and no delete of it is under way or has just failed."""
+    found, operation = seen.found.get(kind), seen.operations.get(kind)
+    if found is None or found.description != seen.group.mark:
+        return False
+    if resource.state is not State.DELETING or operation is None:
+        return True
+    return operation.is_done and (operation.fault is None or seen.is_retry_due)
 
 
 def _cordon(seen: Seen) -> Iterator[Action]:
     """Nothing new is scheduled there; and Nodes not labelled yet are, to be found at the end."""
     members = {instance.name: instance for instance in seen.instances}
     for node in seen.nodes:
-        if not _is_ours(seen.group, node):
+        if not bears_name_of(seen.group, node):
             continue
         patch: dict[str, dict[str, object]] = {}
         if not node.proved_vm_id and node.vm in members:
@@ -250,28 +314,20 @@ def _cordon(seen: Seen) -> Iterator[Action]:
         if not node.is_unschedulable:
             patch["spec"] = {**patch.get("spec", {}), "unschedulable": True}
         if patch:
-            yield PatchNode(node.name, patch)
+            yield PatchNode(node.name, node.uid, patch)
 
 
-def _is_ours(group: NodeGroup, node: Node) -> bool:
-    """Labels can be put on any Node: its place and its VM's name must be ours too."""
-    spec = group.spec
-    assert spec is not None
-    place = f"gce://{spec.project}/{spec.zone}/{node.vm}"
-    return node.provider_id in ("", place) and node.vm.startswith(f"{group.resource_name}-")
-
-
-def _revoke(seen: Seen) -> Iterator[Action]:
+def _revoke(seen: Seen, now: datetime) -> Iterator[Action]:
     proved = {node.vm for node in seen.nodes if node.proved_vm_id}
     for instance in seen.instances:
-        token = find_token(instance.metadata)
+        token = find_token(instance.metadata, now)
         if token is not None and instance.name not in proved:
             yield DeleteSecret(token.id, instance.name)
 
 
 def _delete_rest(seen: Seen, resources: dict[str, Resource], now: datetime) -> Plan:
     actions: list[Action] = [
-        DeleteNode(node.name, node.uid) for node in seen.nodes if _is_ours(seen.group, node)
+        DeleteNode(node.name, node.uid) for node in seen.nodes if bears_name_of(seen.group, node)
     ]
     left = [kind for kind, resource in resources.items() if resource.state is not State.GONE]
     if not left and not actions:
@@ -285,11 +341,6 @@ def _delete_rest(seen: Seen, resources: dict[str, Resource], now: datetime) -> P
     if due:
         actions += [*(Delete(kind) for kind in due), WriteStatus()]
     return Plan("DeletingRest" if due else "AwaitingDelete", tuple(actions))
-
-
-def _is_due(seen: Seen, kind: str, resource: Resource) -> bool:
-    """It is there, and no delete of it is under way."""
-    return seen.found.get(kind) is not None and not _is_being_deleted(seen, kind, resource)
 
 
 def _say(resources: Mapping[str, Resource]) -> Derive:

@@ -6,6 +6,7 @@ is carried out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -138,7 +139,7 @@ def _work(ways: Ways, group: NodeGroup, now: datetime) -> Work:
     )
 
 
-def _publish_nothing(step: str, _message: Message) -> None:
+def _publish_nothing(step: str, _messages: Sequence[Message]) -> None:
     raise AssertionError(f"an explanation publishes nothing, to {step} neither")
 
 

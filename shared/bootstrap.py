@@ -30,6 +30,7 @@ VM_LABEL = "tpu-functions.dev/vm"
 """On a token's Secret: the VM that the token belongs to."""
 
 TOKEN_LIFE = timedelta(hours=1)
+_CLOCKS_APART = timedelta(minutes=1)
 TOKEN_GROUP = "system:bootstrappers:kubeadm:default-node-token"
 """The group that kubeadm's own role bindings name; `kubeadm init` makes them."""
 
@@ -268,9 +269,14 @@ def render_startup_script(
     return script
 
 
-def find_token(metadata: Mapping[str, str]) -> Token | None:
-    """The token in a VM's metadata; ``None`` when there is none that can be read."""
+def find_token(metadata: Mapping[str, str], now: datetime) -> Token | None:
+    """The token in a VM's metadata; ``None`` when there is none that can be read.
+
+    Whoever may write a VM's metadata could write a token that lives longer than ours do: such a one
+    is none.
+    """
     try:
-        return parse_token(metadata.get(TOKEN_KEY, ""), metadata.get(TOKEN_EXPIRY_KEY, ""))
+        token = parse_token(metadata.get(TOKEN_KEY, ""), metadata.get(TOKEN_EXPIRY_KEY, ""))
     except ValueError:
         return None
+    return token if token.expires <= now + TOKEN_LIFE + _CLOCKS_APART else None

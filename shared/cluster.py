@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -24,6 +24,8 @@ _GROUPS = f"/apis/{GROUP}/{VERSION}"
 _MERGE_PATCH = "application/merge-patch+json"
 _PAGE_SIZE = 500
 _NAMESPACE_OF_TOKENS = "kube-system"
+_CA_KEPT = timedelta(minutes=10)
+"""A CA is replaced once in years; a process of ours lives for hours."""
 
 
 class KubeconfigError(Exception):
@@ -59,18 +61,23 @@ class Cluster:
             constants["cluster"] = found["metadata"]["uid"]
         return constants["cluster"]
 
-    def get_ca_certificate(self) -> str:
-        """The cluster's CA in PEM form, asked once in a process; empty while it is not published."""
-        constants = self._connection.constants
-        if not constants.get("ca"):
+    def get_ca_certificate(self, now: datetime) -> str:
+        """The cluster's CA in PEM form, asked every ten minutes; empty while it is not published."""
+        known = self._connection.ca
+        if known is None or now >= known[1]:
             path = f"/api/v1/namespaces/{_NAMESPACE_OF_TOKENS}/configmaps/kube-root-ca.crt"
             found = self._find(path) or {}
-            constants["ca"] = (found.get("data") or {}).get("ca.crt", "")
-        return constants["ca"]
+            text = str((found.get("data") or {}).get("ca.crt", ""))
+            known = self._connection.ca = (text, now + _CA_KEPT)
+        return known[0]
+
+    def forget_ca_certificate(self) -> None:
+        """What was read is of no use; it is asked for again."""
+        self._connection.ca = None
 
     def find_group(self, namespace: str, name: str) -> dict[str, Any] | None:
         """The TPUNodeGroup of that name, or ``None``."""
-        return self._find(f"{_GROUPS}/namespaces/{namespace}/{PLURAL}/{name}")
+        return self._find(_object_path(namespace, name))
 
     def list_groups_named(self, resource_name: str) -> list[dict[str, Any]]:
         """The groups that bear this resource-name label, from all namespaces: by right, one."""
@@ -110,7 +117,7 @@ class Cluster:
 
     def find_node(self, name: str) -> dict[str, Any] | None:
         """The Node of that name, or ``None``."""
-        return self._find(f"/api/v1/nodes/{name}")
+        return self._find(f"/api/v1/nodes/{quote(name, safe='')}")
 
     def patch_node(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """Change a Node by a merge patch; with a resourceVersion in it, if it is as it was read."""
@@ -186,6 +193,7 @@ class Cluster:
         *,
         kind: str = "application/json",
     ) -> dict[str, Any]:
+        from kubernetes.client.exceptions import OpenApiException
         from urllib3.exceptions import HTTPError
 
         client = self._connection.client()
@@ -198,7 +206,7 @@ class Cluster:
         try:
             answer = client.call_api(*request, _request_timeout=self._remaining_s())
             raw = answer.read()
-        except HTTPError as error:
+        except (HTTPError, OpenApiException) as error:
             raise CallError(name, 0, "unreachable", type(error).__name__) from error
         document = _decode(raw)
         if answer.status >= 300:
@@ -214,7 +222,8 @@ class Cluster:
 class Connection:
     """The way into the cluster: made when it is first needed, then kept for the process.
 
-    ``constants`` remembers what never changes in a cluster's life (its id, its CA).
+    ``constants`` remembers what never changes in a cluster's life (its id), ``ca`` its CA and until
+    when that is believed.
     """
 
     def __init__(self, kubeconfig: str, *, prepare: Callable[[Any], None] | None = None) -> None:
@@ -223,6 +232,7 @@ class Connection:
         self._client: Any = None
         self._lock = threading.Lock()
         self.constants: dict[str, str] = {}
+        self.ca: tuple[str, datetime] | None = None
 
     def client(self) -> Any:
         """The kubernetes `ApiClient`. Raises `KubeconfigError`."""
@@ -254,8 +264,11 @@ class Connection:
 
 
 def _path(group: Mapping[str, Any]) -> str:
-    metadata = group["metadata"]
-    return f"{_GROUPS}/namespaces/{metadata['namespace']}/{PLURAL}/{quote(metadata['name'])}"
+    return _object_path(group["metadata"]["namespace"], group["metadata"]["name"])
+
+
+def _object_path(namespace: str, name: str) -> str:
+    return f"{_GROUPS}/namespaces/{quote(namespace, safe='')}/{PLURAL}/{quote(name, safe='')}"
 
 
 def _decode(raw: bytes | None) -> dict[str, Any]:

@@ -291,6 +291,7 @@ class Gce:
 
     def _call(self, service: str, method: str, **request: Any) -> Any:
         from google.api_core import exceptions
+        from google.auth.exceptions import GoogleAuthError
         from requests import RequestException
 
         name = f"{service}.{method.removesuffix('_unary')}"
@@ -303,7 +304,7 @@ class Gce:
             return list(answer) if method.startswith("list") else answer
         except exceptions.GoogleAPICallError as error:
             raise _call_error(name, error) from error
-        except RequestException as error:
+        except (RequestException, GoogleAuthError) as error:
             raise CallError(name, 0, "unreachable", type(error).__name__) from error
 
 

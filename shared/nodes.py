@@ -100,3 +100,12 @@ def proof_patch(
         version = {"resourceVersion": node.raw["metadata"]["resourceVersion"]}
         patch["metadata"] = {**patch.get("metadata", {}), **version}
     return patch
+
+
+def bears_name_of(group: NodeGroup, node: Node) -> bool:
+    """Whether a Node has a VM's name and place of this group's. Its labels prove nothing: they can
+    be put on any Node."""
+    spec = group.spec
+    assert spec is not None
+    place = f"gce://{spec.project}/{spec.zone}/{node.vm}"
+    return node.provider_id in ("", place) and node.vm.startswith(f"{group.resource_name}-")

@@ -21,6 +21,8 @@ from shared.when import parse_time
 MESSAGE_VERSION = 1
 MAX_NAMES = 100
 """Names of Nodes or VMs in one message; more names make more messages."""
+BATCH = 20
+"""VMs in one message to ``inject_token``: each costs a few calls, and an invocation has 30 seconds."""
 SWEEP_KIND = "Sweep"
 """What the Scheduler publishes every minute: ``{"version": 1, "kind": "Sweep"}``."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -174,7 +176,7 @@ def decode(body: bytes) -> Delivery:
 def _json(raw: bytes, what: str) -> dict[str, Any]:
     try:
         document = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PoisonError(f"{what} is no JSON: {error}; it must be a JSON object") from error
     if not isinstance(document, dict):
         raise PoisonError(f"{what} is {type(document).__name__}; it must be a JSON object")
@@ -191,7 +193,7 @@ def _data(message: dict[str, Any], message_id: str) -> bytes:
 def _find_time(text: Any) -> datetime | None:
     try:
         return parse_time(text) if text else None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
 
 
@@ -221,7 +223,7 @@ def _read_message(
     if at is None:
         raise PoisonError(f"message {message_id}: 'at' must be an RFC 3339 time")
     fields = {name: _text(document, name, message_id) for name in ("namespace", "name")}
-    cause = document.get("cause", "")
+    cause = str(document.get("cause") or "")
     known = cause in set(Cause)
     message = Message(
         **fields,
@@ -231,7 +233,7 @@ def _read_message(
         nodes=_names(document, "nodes", message_id),
         vms=_names(document, "vms", message_id),
     )
-    return Occasion(str(cause), at, message=message)
+    return Occasion(cause, at, message=message)
 
 
 def _text(document: dict[str, Any], name: str, message_id: str) -> str:

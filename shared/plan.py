@@ -6,7 +6,7 @@ order. Actions hold only values, so that a plan can be compared, printed and tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -16,16 +16,19 @@ from shared.bootstrap import Token, token_secret
 from shared.cluster import Cluster, Event
 from shared.errors import STALE_ANSWERS, CallError, Reason, verdict_of
 from shared.gce import Gce, Instance
-from shared.names import FINALIZER, RESOURCE_NAME_LABEL
+from shared.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.node_group import NodeGroup
 from shared.occasions import Message, Occasion
 from shared.resources import KINDS, request_id
 from shared.status import Status
 
-Publish = Callable[[str, Message], None]
+Publish = Callable[[str, Sequence[Message]], None]
+"""Publish messages to a step's inbox. Raises `CallError`."""
 
 
 IN_USE, NOT_READY = "resourceInUseByAnotherResource", "resourceNotReady"
+SEEN_EVERYWHERE_AFTER = timedelta(minutes=1)
+"""What was made longer ago than this is known to all of Compute Engine's services."""
 IN_USE_FOR_LONG = timedelta(minutes=5)
 """After this, "in use" is no after-effect of the MIG's delete but somebody's doing."""
 
@@ -148,18 +151,37 @@ class Insert:
     def _refused(self, work: Work, resource: status.Resource, error: CallError) -> status.Resource:
         """The world's refusals are written down. What is ours to retry ends the plan; where the
         answer says that nothing was begun, the intent is taken back first, so that the next try
-        need not think it under way. A 404 means what we refer to: it stands, and is not seen yet.
+        need not think it under way.
         """
         if error.http == 404:
-            error = CallError(error.call, 400, NOT_READY, error.message)
+            return self._lacks_something(work, resource, error)
         verdict = verdict_of(error)
         if verdict.reason is not None and error.http not in STALE_ANSWERS:
             return resource.fail(verdict.reason, error.reason, error.message, work.now)
         if 400 <= error.http < 500 and error.http not in STALE_ANSWERS:
-            taken_back = resource.enter(status.State.PENDING, work.now)
-            work.status = work.status.with_resource(self.kind, taken_back)
-            WriteStatus().apply(work)
+            self._take_back(work, resource)
         raise error
+
+    def _lacks_something(
+        self, work: Work, resource: status.Resource, error: CallError
+    ) -> status.Resource:
+        """What it refers to is not known there: seen wrongly, not seen yet, or really not there."""
+        is_fresh = any(
+            entry.since is not None and work.now - entry.since < SEEN_EVERYWHERE_AFTER
+            for kind, entry in work.status.resources.items()
+            if kind != self.kind
+        )
+        if not work.is_first_look and not is_fresh:
+            return resource.fail(Reason.REFUSED, error.reason, error.message, work.now)
+        self._take_back(work, resource)
+        if work.is_first_look:
+            raise LookAgain(str(error)) from error
+        raise CallError(error.call, 400, NOT_READY, error.message) from error
+
+    def _take_back(self, work: Work, resource: status.Resource) -> None:
+        taken_back = resource.enter(status.State.PENDING, work.now)
+        work.status = work.status.with_resource(self.kind, taken_back)
+        WriteStatus().apply(work)
 
     def describe(self) -> str:
         return f"insert the {status.NOUN[self.kind]} {self.body['name']}"
@@ -180,7 +202,7 @@ class Delete:
         else:
             if operation is None:
                 raise LookAgain(f"the {status.NOUN[self.kind]} is gone already")
-            resource = replace(resource, operation=operation.name, trouble=None)
+            resource = replace(resource, operation=operation.name)
         work.status = work.status.with_resource(self.kind, resource)
 
     def _refused(
@@ -219,10 +241,19 @@ class SetMetadata:
     def apply(self, work: Work) -> None:
         spec = work.group.spec
         assert spec is not None
-        work.gce.set_metadata(spec.project, spec.zone, self.instance, self.items)
+        try:
+            work.gce.set_metadata(spec.project, spec.zone, self.instance, self.items)
+        except CallError as error:
+            raise _without_secret(error, self.items.get(TOKEN_KEY, "")) from None
 
     def describe(self) -> str:
         return f"write the join token into the metadata of {self.instance.name}"
+
+
+def _without_secret(error: CallError, secret: str) -> CallError:
+    """An API may quote what it refuses."""
+    message = error.message.replace(secret, "[token]") if secret else error.message
+    return CallError(error.call, error.http, error.reason, message)
 
 
 @dataclass(frozen=True)
@@ -256,13 +287,15 @@ class DeleteSecret:
 
 @dataclass(frozen=True)
 class PatchNode:
-    """Change a Node: labels, taints, cordon."""
+    """Change this Node (labels, taints, cordon), and no other that may have its name by now."""
 
     name: str
+    uid: str
     patch: Mapping[str, Any]
 
     def apply(self, work: Work) -> None:
-        work.cluster.patch_node(self.name, self.patch)
+        metadata = {**self.patch.get("metadata", {}), "uid": self.uid}
+        work.cluster.patch_node(self.name, {**self.patch, "metadata": metadata})
 
     def describe(self) -> str:
         return f"patch the Node {self.name}: {sorted(self.patch)}"
@@ -290,7 +323,7 @@ class Send:
     message: Message
 
     def apply(self, work: Work) -> None:
-        work.publish(self.step, self.message)
+        work.publish(self.step, (self.message,))
 
     def describe(self) -> str:
         return f"wake {self.step} ({self.message.cause})"
@@ -311,5 +344,32 @@ class Emit:
         return f"event {self.event.reason}: {self.event.message}"
 
 
-BEST_EFFORT = (Send, Emit)
+@dataclass(frozen=True)
+class Attempt:
+    """Something that is better done, and must not hold up what comes after it."""
+
+    action: Action
+
+    def apply(self, work: Work) -> None:
+        self.action.apply(work)
+
+    def describe(self) -> str:
+        return f"try to {self.action.describe()}"
+
+
+@dataclass(frozen=True)
+class ForOne:
+    """What is done about one VM or Node; a refusal ends this, and not what is done about others."""
+
+    actions: tuple[Action, ...]
+
+    def apply(self, work: Work) -> None:
+        for action in self.actions:
+            action.apply(work)
+
+    def describe(self) -> str:
+        return ", ".join(action.describe() for action in self.actions)
+
+
+BEST_EFFORT = (Send, Emit, Attempt)
 """Actions whose failure changes nothing: the sweep finds the work, the condition says the same."""

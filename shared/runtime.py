@@ -6,7 +6,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -21,10 +21,12 @@ from shared.settings import Settings, from_environment
 from shared.step import Runtime
 
 _PUBLISH_TIMEOUT_S = 10.0
+_MESSAGES_A_CALL = 1_000
+"""As many as Pub/Sub takes in one request."""
 
 
 class Inboxes:
-    """The steps' inboxes, by google-cloud-pubsub's plain client: one call publishes one message.
+    """The steps' inboxes, by google-cloud-pubsub's plain client: a call publishes and answers.
 
     The batching client keeps a thread and answers later; a function has no later.
     """
@@ -35,27 +37,35 @@ class Inboxes:
         self._lock = threading.Lock()
         self._client: Any = None
 
-    def publish(self, step: str, message: Message) -> None:
-        """Publish to a step's inbox. Raises `CallError`."""
+    def publish(self, step: str, messages: Sequence[Message]) -> None:
+        """Publish to a step's inbox, a thousand messages a call. Raises `CallError`."""
         cluster = self._connection.constants.get("cluster", "")
-        self.publish_data(step, message.encode(), message.attributes(cluster))
+        for start in range(0, len(messages), _MESSAGES_A_CALL):
+            batch = messages[start : start + _MESSAGES_A_CALL]
+            self._publish(
+                step, [(message.encode(), message.attributes(cluster)) for message in batch]
+            )
 
     def publish_data(self, step: str, data: bytes, attributes: Mapping[str, str]) -> str:
         """Publish bytes as they are; returns the message's id. Raises `CallError`."""
+        return self._publish(step, [(data, attributes)])[0]
+
+    def _publish(self, step: str, contents: Sequence[tuple[bytes, Mapping[str, str]]]) -> list[str]:
         from google.api_core.exceptions import GoogleAPICallError, RetryError
+        from google.auth.exceptions import GoogleAuthError
 
         name = topic_id(self._settings.topic_prefix, step)
         topic = f"projects/{self._settings.pubsub_project}/topics/{name}"
-        content = {"data": data, "attributes": attributes}
+        messages = [{"data": data, "attributes": attributes} for data, attributes in contents]
         try:
             answer = self._get_client().publish(
-                topic=topic, messages=[content], timeout=_PUBLISH_TIMEOUT_S, retry=None
+                topic=topic, messages=messages, timeout=_PUBLISH_TIMEOUT_S, retry=None
             )
-        except (GoogleAPICallError, RetryError) as error:
+        except (GoogleAPICallError, RetryError, GoogleAuthError) as error:
             http = int(getattr(error, "code", None) or 0)
             reason = "refused" if http else "unreachable"
-            raise CallError(f"publish to {name}", http, reason, error.message) from error
-        return str(answer.message_ids[0])
+            raise CallError(f"publish to {name}", http, reason, str(error)) from error
+        return [str(message_id) for message_id in answer.message_ids]
 
     def _get_client(self) -> Any:
         with self._lock:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,8 @@ from shared.when import find_time, parse_time, render_time
 
 MAX_PENDING = 16
 MAX_MESSAGE = 1024
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+"""For a time that somebody has taken out of the status."""
 
 
 class State(StrEnum):
@@ -207,7 +209,7 @@ def parse(raw: Mapping[str, Any] | None) -> Status:
         },
         counts=Counts(**{name: summary.get(name, 0) for name in Counts.__dataclass_fields__}),
         pending=tuple(
-            Pending(entry["name"], entry["why"], parse_time(entry["since"]))
+            Pending(entry["name"], entry["why"], find_time(entry.get("since")) or LONG_AGO)
             for entry in raw.get("pending") or ()
         ),
     )
@@ -235,7 +237,7 @@ def _parse_resource(entry: Mapping[str, Any]) -> Resource:
             error.get("reason", ""),
             error.get("code", ""),
             error.get("message", ""),
-            parse_time(error["since"]),
+            find_time(error.get("since")) or LONG_AGO,
         )
         if error
         else None,
@@ -374,6 +376,8 @@ def _judge_acceptance(_: NodeGroup, status: Status) -> Judgement | None:
 def _judge_resources(_: NodeGroup, status: Status) -> Judgement | None:
     verdicts = list(_resource_verdicts(status))
     telling = [verdict for verdict in verdicts if verdict.reason != Reason.PROVISIONING]
+    if status.counts.joined and not telling:
+        return None  # VMs have joined, so they have been made; that they have is yet to be asked
     return next(iter(telling or verdicts), None)
 
 
@@ -384,6 +388,15 @@ def _resource_verdicts(status: Status) -> Iterator[Judgement]:
             yield verdict
     if Type.GROUP_READY not in status.conditions:
         yield Judgement(False, Reason.PROVISIONING, "Making the resources on Compute Engine")
+
+
+def _judge_tokens(_: NodeGroup, status: Status) -> Judgement | None:
+    """A VM that cannot get its token cannot join; who has joined needs none."""
+    verdict = _unless_true(status.conditions.get(Type.TOKENS_INJECTED))
+    has_joined = status.is_true(Type.NODES_JOINED)
+    if verdict is None or has_joined or verdict.reason == Reason.PROVISIONING:
+        return None
+    return verdict
 
 
 def _judge_nodes(_: NodeGroup, status: Status) -> Judgement | None:
@@ -419,6 +432,7 @@ _JUDGES: tuple[_Judge, ...] = (
     _judge_deletion,
     _judge_acceptance,
     _judge_resources,
+    _judge_tokens,
     _judge_nodes,
     _judge_pending,
     _judge_wires,

@@ -7,6 +7,7 @@ plan did not expect makes the step look again, that a refusal of the world becom
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -40,6 +41,7 @@ from shared.plan import (
     Action,
     Derive,
     Emit,
+    ForOne,
     LookAgain,
     Plan,
     Publish,
@@ -150,8 +152,9 @@ class Step:
         verdict = verdict_of(error)
         if verdict.kind is Kind.OURS or verdict.reason is None:
             raise error
-        work.status = status.parse(work.group.raw.get("status"))
-        WriteStatus(self.report(error, verdict.reason)).apply(work)
+        if work.occasion.event is None or not work.occasion.event.concerns_vm:
+            work.status = status.parse(work.group.raw.get("status"))
+            WriteStatus(self.report(error, verdict.reason)).apply(work)
         return Answer(ACKNOWLEDGED, verdict.reason, str(error))
 
 
@@ -171,13 +174,27 @@ def _work(invocation: Invocation, group: NodeGroup, *, is_first_look: bool) -> W
 
 def _carry_out(plan: Plan, work: Work, invocation: Invocation) -> None:
     before = work.status
+    refused: list[CallError | LookAgain] = []
     for action in plan.actions:
         if isinstance(action, BEST_EFFORT):
             _try(action, work, invocation)
+        elif isinstance(action, ForOne):
+            refused += _apply_for_one(action, work)
         else:
             action.apply(work)
     for event in changes(work.group, before, work.status):
         _try(Emit(event), work, invocation)
+    if refused:
+        raise refused[0]
+
+
+def _apply_for_one(action: ForOne, work: Work) -> list[CallError | LookAgain]:
+    """One VM's trouble is told when all others have got what they need."""
+    try:
+        action.apply(work)
+    except (CallError, LookAgain) as error:
+        return [error]
+    return []
 
 
 def _try(action: Action, work: Work, invocation: Invocation) -> None:
@@ -256,6 +273,10 @@ def _answer(
         return _try_again_or_not(delivery, runtime, error, is_ours=_is_ours(error))
     except (OutOfTimeError, KubeconfigError) as error:
         return _try_again_or_not(delivery, runtime, error, is_ours=True)
+    except Exception as error:  # noqa: BLE001 - the outermost handler: a fault of ours is told, once
+        facts["crash"] = traceback.format_exc(limit=-5)
+        answer = _try_again_or_not(delivery, runtime, error, is_ours=True)
+        return Answer(answer.http, "Crashed", f"{type(error).__name__}: {error}")
     finally:
         facts["calls"] = {
             "gce": invocation.gce.calls,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -142,6 +142,8 @@ class Harness:
     ) -> None:
         self.clock = VirtualClock()
         self.hooks = Hooks()
+        self.may_crash = False
+        """Whether a fault of the product's own is what the test is about."""
         self.log = _Log()
         self.answers: list[tuple[str, Answer]] = []
         self.made: Counter[str] = Counter()
@@ -236,6 +238,8 @@ class Harness:
                 self._runtimes.pop(step, None)
                 return 500
             self.answers.append((step, answer))
+            if answer.outcome == "Crashed" and not self.may_crash:
+                raise AssertionError(self.log.lines[-1])
             return answer.http
 
         return serve
@@ -263,19 +267,20 @@ class Harness:
             settings=self.settings[step],
             connection=Connection(self.settings[step].kubeconfig, prepare=connect),
             clients=Clients("http://compute.local", prepare=lambda it: mount(it, gce)),
-            publish=lambda inbox, message: self._publish(step, inbox, message),
+            publish=lambda inbox, messages: self._publish(step, inbox, messages),
             now=self.clock.now,
             monotonic=lambda: self.clock.now().timestamp(),
             random_bytes=self._random.randbytes,
             log=self.log,
         )
 
-    def _publish(self, step: str, inbox: str, message: Message) -> None:
+    def _publish(self, step: str, inbox: str, messages: Sequence[Message]) -> None:
         call = f"publish {inbox}"
         self.hooks.before(step, call)
         if self.world.pubsub.is_away:
             raise CallError(call, 0, "unreachable", "Pub/Sub is away")
-        self.world.publish(inbox, message.encode(), message.attributes("local"))
+        for message in messages:
+            self.world.publish(inbox, message.encode(), message.attributes("local"))
         self.hooks.after(step, call)
 
 

@@ -257,7 +257,6 @@ def test_a_stockout_is_waited_out_and_its_condition_clears() -> None:
     assert harness.made["instanceGroupManagers.insert"] == 1
 
 
-@pytest.mark.xfail(strict=True, reason="an occasion that does not ask for members forgets it")
 def test_what_was_said_of_a_vm_that_cannot_be_made_is_not_taken_back() -> None:
     harness = Harness()
     harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", 1)
@@ -269,7 +268,6 @@ def test_what_was_said_of_a_vm_that_cannot_be_made_is_not_taken_back() -> None:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="Ready does not consider TokensInjected")
 def test_a_right_that_is_missing_for_tokens_is_what_ready_says() -> None:
     harness = Harness()
     harness.world.gce.faults.fail_next(
@@ -281,7 +279,6 @@ def test_a_right_that_is_missing_for_tokens_is_what_ready_says() -> None:
     assert life.said(harness)[1] == "PermissionDenied"
 
 
-@pytest.mark.xfail(strict=True, reason="a 404 is always taken for a world that has moved")
 def test_an_insert_that_names_what_does_not_exist_is_said() -> None:
     harness = Harness()
     words = "The resource 'projects/p/global/networks/n' was not found"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 from shared import node_group
 from shared.names import FINALIZER, RESOURCE_NAME_LABEL
 from shared.node_group import NodeGroup, resource_name
+from shared.plan import Action, Attempt, ForOne, Plan
 
 DATA = Path(__file__).parent.parent / "data"
 CLUSTER = "11111111-2222-3333-4444-555555555555"
@@ -76,3 +78,18 @@ def raw_group(
 def group(**options: Any) -> NodeGroup:
     """The same, parsed."""
     return node_group.parse(raw_group(**options), CLUSTER)
+
+
+def flat(plan: Plan) -> list[Action]:
+    """A plan's actions, with those that stand together or may fail taken apart."""
+    return list(_flat(plan.actions))
+
+
+def _flat(actions: Iterable[Action]) -> Iterator[Action]:
+    for action in actions:
+        if isinstance(action, ForOne):
+            yield from _flat(action.actions)
+        elif isinstance(action, Attempt):
+            yield action.action
+        else:
+            yield action

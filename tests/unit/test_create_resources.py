@@ -182,8 +182,8 @@ OPERATIONS: dict[str, tuple[Operation | None, State, str]] = {
     ),
     "failed for a reason of Google's": (
         Operation("op", True, Fault("INTERNAL_ERROR", "Internal error. Please try again", 500)),
-        State.CREATING,
-        POLICY,
+        State.FAILED,
+        "",
     ),
 }
 

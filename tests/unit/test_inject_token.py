@@ -15,7 +15,7 @@ from shared.nodes import Node, parse_node
 from shared.occasions import Cause, Message, Occasion
 from shared.plan import CreateSecret, DeleteNode, Plan, Send, SetMetadata, WriteStatus
 from shared.status import Status, Type, conclude
-from tests.unit.builders import NOW, RESOURCE, group
+from tests.unit.builders import NOW, RESOURCE, flat, group
 
 VM = f"{RESOURCE}-ab12"
 BOOTED = NOW - timedelta(minutes=1)
@@ -63,7 +63,7 @@ def in_words(plan: Plan) -> list[str]:
         f"{type(action).__name__} {action.token.id}"
         if isinstance(action, CreateSecret)
         else type(action).__name__
-        for action in plan.actions
+        for action in flat(plan)
     ]
 
 
@@ -114,7 +114,7 @@ def test_a_vm_by_its_name(case: tuple[Vm, list[str]]) -> None:
 
 def test_the_metadata_that_others_have_written_is_kept() -> None:
     plan = decide(seen(Vm(instance(), None, None)), NOW)
-    action = plan.actions[0]
+    action = flat(plan)[0]
     assert isinstance(action, SetMetadata)
     assert action.items["created-by"] == CREATED_BY
     assert action.items["kubeadm-control-plane-ip"] == "10.128.0.2"
@@ -122,7 +122,7 @@ def test_the_metadata_that_others_have_written_is_kept() -> None:
 
 def test_only_the_stale_node_is_deleted_not_one_that_has_come_meanwhile() -> None:
     plan = decide(seen(Vm(instance(), node(BEFORE), None)), NOW)
-    assert plan.actions[0] == DeleteNode(VM, "node-uid")
+    assert flat(plan)[0] == DeleteNode(VM, "node-uid")
 
 
 def test_a_sync_hands_vms_to_the_own_inbox_in_batches_of_twenty() -> None:

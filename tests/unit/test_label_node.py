@@ -28,7 +28,7 @@ from shared.status import (
     conclude,
 )
 from shared.topology import find_machine
-from tests.unit.builders import NOW, RESOURCE, group
+from tests.unit.builders import NOW, RESOURCE, flat, group
 from tests.unit.test_create_resources import instance_group
 from tests.unit.test_inject_token import OLD, instance
 
@@ -128,7 +128,7 @@ def reason(given: Seen, now: datetime = NOW) -> tuple[str, str]:
 
 
 def kinds(plan: Plan) -> list[type[Action]]:
-    return [type(action) for action in plan.actions if not isinstance(action, Send)]
+    return [type(action) for action in flat(plan) if not isinstance(action, Send)]
 
 
 UNPROVED: dict[str, tuple[Node, Instance | None, list[type[Action]]]] = {
@@ -149,7 +149,11 @@ UNPROVED: dict[str, tuple[Node, Instance | None, list[type[Action]]]] = {
         replace(vm(), created=NOW + timedelta(seconds=1)),
         [WriteStatus],
     ),
-    "proved for another incarnation of its VM": (node(), replace(vm(), id="43"), [WriteStatus]),
+    "proved for another incarnation of its VM": (
+        node(),
+        replace(vm(), id="43"),
+        [DeleteSecret, PatchNode, WriteStatus],
+    ),
     "whose VM is gone": (node(proved=False), None, [DeleteNode, WriteStatus]),
     "already proved and right": (node(), vm(), [WriteStatus]),
     "proved, with a label changed": (
@@ -176,7 +180,7 @@ def test_a_node_of_another_machine_that_bears_our_label_is_not_deleted() -> None
 
 def test_the_labels_are_tpu_operators_and_the_proof_is_ours() -> None:
     plan = decide(seen(node(proved=False, labelled=False), instances={A: vm()}), NOW)
-    patch = next(action.patch for action in plan.actions if isinstance(action, PatchNode))
+    patch = next(action.patch for action in flat(plan) if isinstance(action, PatchNode))
     assert patch["metadata"]["labels"] == {
         "cloud.google.com/gke-tpu-accelerator": "tpu7x",
         "cloud.google.com/gke-accelerator-count": "4",
@@ -197,7 +201,7 @@ def test_the_users_taints_and_labels_come_with_the_proof() -> None:
         }
     )
     plan = decide(seen(node(proved=False), instances={A: vm()}, about=about), NOW)
-    patch = next(action.patch for action in plan.actions if isinstance(action, PatchNode))
+    patch = next(action.patch for action in flat(plan) if isinstance(action, PatchNode))
     assert patch["metadata"]["labels"]["team"] == "x"
     assert patch["metadata"]["resourceVersion"] == "9"
     assert patch["spec"]["taints"] == [

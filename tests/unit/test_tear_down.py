@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from functions.tear_down import Seen, decide
-from shared.gce import Instance, Operation
+from shared.gce import Fault, Instance, Operation
 from shared.names import VM_ID_LABEL
 from shared.nodes import Node, parse_node
 from shared.plan import Delete, Plan
 from shared.resources import Found
 from shared.status import GROUP, POLICY, TEMPLATE, Resource, State, Status
-from tests.unit.builders import NOW, RESOURCE, group
+from tests.unit.builders import NOW, RESOURCE, flat, group
 from tests.unit.test_create_resources import instance_group, policy, template
 from tests.unit.test_inject_token import OLD, instance
 
@@ -24,6 +25,7 @@ READY = Resource(RESOURCE, State.READY, EARLIER, "uri")
 GONE = Resource(RESOURCE, State.GONE, EARLIER, "uri")
 DELETING = Resource(RESOURCE, State.DELETING, EARLIER, "uri", operation="op")
 RUNS, ENDED = Operation("op", False), Operation("op", True)
+FAULTY = Operation("op", True, Fault("INTERNAL_ERROR", "Internal error", 500))
 ALL_READY = {POLICY: READY, TEMPLATE: READY, GROUP: READY}
 
 
@@ -62,7 +64,7 @@ def seen(
 def in_words(plan: Plan) -> list[str]:
     return [
         f"Delete {action.kind}" if isinstance(action, Delete) else type(action).__name__
-        for action in plan.actions
+        for action in flat(plan)
     ]
 
 
@@ -76,7 +78,7 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
     "Nodes are cordoned before": (
         seen(found={GROUP: MIG}, nodes=(node(),)),
         "DeletingMIG",
-        ["PatchNode", "WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+        ["WriteStatus", "PatchNode", "Delete managedInstanceGroup", "WriteStatus"],
     ),
     "a Node that is cordoned is left as it is": (
         seen(found={GROUP: MIG}, nodes=(node(unschedulable=True),)),
@@ -86,7 +88,7 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
     "the token of a VM that has not joined is revoked": (
         seen(found={GROUP: MIG}, instances=(instance(token=OLD),)),
         "DeletingMIG",
-        ["DeleteSecret", "WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+        ["WriteStatus", "DeleteSecret", "Delete managedInstanceGroup", "WriteStatus"],
     ),
     "a delete that runs is waited for": (
         seen({GROUP: DELETING}, {GROUP: MIG}, {GROUP: RUNS}),
@@ -134,8 +136,40 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
     ),
     "what bears our name and not our mark stays": (
         seen(
+            {GROUP: GONE, POLICY: creating(5), TEMPLATE: GONE},
+            {POLICY: policy("somebody's")},
+        ),
+        "Done",
+        ["RemoveFinalizer"],
+    ),
+    "what was ours, and whose mark somebody has changed, is told and kept": (
+        seen(
             {GROUP: GONE, POLICY: READY, TEMPLATE: GONE},
             {POLICY: policy("somebody's")},
+        ),
+        "AwaitingDelete",
+        ["WriteStatus"],
+    ),
+    "what was called gone before the deletion is looked for": (
+        seen({**ALL_READY, GROUP: GONE}, {GROUP: MIG}),
+        "DeletingMIG",
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+    ),
+    "a delete that has failed waits for the sweep": (
+        replace(seen({GROUP: DELETING}, {GROUP: MIG}, {GROUP: FAULTY}), is_retry_due=False),
+        "AwaitingDelete",
+        ["WriteStatus"],
+    ),
+    "an insert that ended well may have made what is not seen yet": (
+        seen({GROUP: creating(5, "op")}, {GROUP: None}, {GROUP: ENDED}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "an insert that failed has made nothing": (
+        seen(
+            {GROUP: creating(5, "op"), POLICY: GONE, TEMPLATE: GONE},
+            {GROUP: None},
+            {GROUP: FAULTY},
         ),
         "Done",
         ["RemoveFinalizer"],
