@@ -46,6 +46,7 @@ class Inboxes:
             transport=SubscriberGrpcAsyncIOTransport(channel=self._channel)
         )
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     async def create(self, endpoints: Mapping[str, str]) -> None:
         """Make each step's topic, and the subscription that pushes to the step's endpoint."""
@@ -70,11 +71,16 @@ class Inboxes:
             )
 
     def publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
-        """Publish in the background, again and again until Pub/Sub has taken it."""
-        self._in_background(self._publish(step, data, attributes))
+        """Publish in the background, again and again until Pub/Sub has taken it.
+
+        What comes after `close` is dropped: the simulated cloud may outlive the inboxes a little.
+        """
+        if not self._is_closed:
+            self._in_background(self._publish(step, data, attributes))
 
     async def close(self) -> None:
         """Give up what is not published yet."""
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
