@@ -116,10 +116,7 @@ run = STEP.run
 
 def _has_foreign_children(work: Work) -> bool:
     group = work.group
-    return any(
-        work.cluster.has_foreign_child(group.namespace, plural, name)
-        for plural, name in group.foreign_child_names.items()
-    )
+    return work.cluster.has_foreign_children(group.namespace, group.foreign_child_names)
 
 
 def _to_be_read(work: Work) -> Iterator[str]:
@@ -176,10 +173,7 @@ def _members(work: Work, found: Found | None) -> tuple[ManagedInstance, ...]:
     """The members' errors, where a VM that was to be made may have failed."""
     spec, event = work.group.spec, work.occasion.event
     assert spec is not None
-    said = work.status.conditions.get(Type.GROUP_READY)
-    is_troubled = said is not None and said.reason not in ("Ready", Reason.PROVISIONING)
-    has_failed = event is not None and event.has_failed
-    may_have_failed = work.occasion.is_sync or has_failed or is_troubled
+    may_have_failed = event is None or event.has_failed
     if not isinstance(found, InstanceGroup) or not found.creating or not may_have_failed:
         return ()
     return work.gce.list_managed_instances(spec.project, spec.zone, work.group.resource_name)

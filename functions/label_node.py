@@ -105,12 +105,14 @@ class Seen:
         return tuple(
             node
             for node in self.proved
-            if node.is_ready and node.offers(self.chips) and not self._is_down(node)
+            if node.is_ready and node.offers(self.chips) and not self.is_down(node)
         )
 
-    def _is_down(self, node: Node) -> bool:
-        """A VM that is stopping has a Node that is Ready for a while yet."""
-        instance = self.instances.get(node.vm)
+    def is_down(self, node: Node) -> bool:
+        """A VM that is stopping, or was told to be lost, has a Node that is Ready for a while yet."""
+        if node.vm not in self.instances:
+            return node.vm in told_lost(self.status)
+        instance = self.instances[node.vm]
         return instance is not None and instance.status not in UP
 
     def _is_ours(self, node: Node) -> bool:
@@ -118,6 +120,12 @@ class Seen:
             return bool(node.proved_vm_id) and bears_name_of(self.group, node)
         instance = self.instances[node.vm]
         return instance is not None and is_match(self.group, node, instance)
+
+
+def told_lost(known: Status) -> frozenset[str]:
+    """The VMs whose loss the status tells."""
+    losses = (Reason.PREEMPTED, Reason.NODE_LOST)
+    return frozenset(entry.name for entry in known.pending if entry.why in losses)
 
 
 def look(work: Work, settings: Settings) -> Seen:
@@ -176,14 +184,18 @@ def _list_nodes(work: Work) -> list[dict[str, object]]:
 
 
 def _instances(work: Work, nodes: Mapping[str, Node]) -> dict[str, Instance | None]:
-    """The VMs to look at: all on a SYNC, else those of the occasion and of Nodes not yet proved."""
+    """The VMs to look at: all on a SYNC, else those of the occasion and of Nodes not yet proved.
+
+    A Node that has changed, of a VM that was told to be lost, may show that the VM is back.
+    """
     spec, name = work.group.spec, work.group.resource_name
     assert spec is not None
     if work.occasion.is_sync:
         found = work.gce.list_instances(spec.project, spec.zone, name)
         return {vm.name: vm for vm in found if vm.is_member_of(spec.zone, name)}
     unproved = {node.vm for node in nodes.values() if not node.proved_vm_id}
-    wanted = unproved | set(work.occasion.vms)
+    changed = {name.partition(".")[0] for name in work.occasion.nodes}
+    wanted = unproved | set(work.occasion.vms) | (changed & told_lost(work.status))
     return {vm: work.gce.find_instance(spec.project, spec.zone, vm) for vm in sorted(wanted)}
 
 
@@ -382,6 +394,8 @@ def _reason_before(seen: Seen, vm: str) -> str:
 
 
 def _why_not_ready(seen: Seen, node: Node, now: datetime) -> str:
+    if seen.is_down(node):
+        return Reason.NODE_LOST
     if not node.is_ready or node.offers(seen.chips):
         return Reason.NODE_NOT_READY
     is_late = node.ready_since is not None and now - node.ready_since >= PLUGIN_LATE_AFTER
@@ -490,7 +504,8 @@ def _wake_others(seen: Seen, now: datetime) -> Iterator[Action]:
     group = seen.status.resources.get(GROUP)
     stands = group is not None and group.state is State.READY
     is_unsaid = is_last and not seen.status.is_true(Type.GROUP_READY)
-    if stands and (vms_are_missing or is_unsaid):
+    is_news = vms_are_missing and seen.status.is_true(Type.GROUP_READY)
+    if stands and (is_news or is_unsaid):
         yield Send("create_resources", message_about(seen.group, Cause.FORWARDED, now))
 
 

@@ -127,6 +127,7 @@ def _steps(group: NodeGroup, known: Status) -> Iterator[str]:
     is_bulk = group.spec is not None and group.spec.is_bulk
     if not stands or (is_bulk and not known.is_true(Type.GROUP_READY)):
         return
-    if not known.is_true(Type.NODES_JOINED):
+    has_unjoined = known.is_true(Type.GROUP_READY) or known.counts.running > known.counts.joined
+    if not known.is_true(Type.NODES_JOINED) and has_unjoined:
         yield "inject_token"
     yield "label_node"

@@ -57,6 +57,7 @@ class Seen:
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
     instances: tuple[Instance, ...] = ()
+    has_read_nodes: bool = False
     is_retry_due: bool = True
     """Whether what has failed may be tried again now: on a SYNC, whose gaps grow."""
     notes: tuple[str, ...] = ()
@@ -74,15 +75,25 @@ def look(work: Work, _settings: Settings) -> Seen:
     seen = Seen(group, work.status, is_retry_due=work.occasion.is_sync)
     if group.deleting is None or not group.has_finalizer or group.spec is None:
         return seen
-    if not _is_gone(group, work.status, GROUP):
+    was_gone = _is_gone(group, work.status, GROUP)
+    if not was_gone:
         seen = _look_at(work, seen, GROUP)
         if seen.found.get(GROUP) is not None:
             return _look_at_members(work, seen)
-    seen = replace(seen, nodes=_list_nodes(work))
     for kind in _last_kinds(group):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             seen = _look_at(work, seen, kind)
-    return seen
+    if was_gone and _is_anything_left(work, seen):
+        return seen
+    return replace(seen, nodes=_list_nodes(work), has_read_nodes=True)
+
+
+def _is_anything_left(work: Work, seen: Seen) -> bool:
+    """Nodes are read when the VMs have gone and once more at the end, not in between."""
+    return any(
+        not _is_gone(work.group, work.status, kind) and seen.found.get(kind, kind) is not None
+        for kind in _last_kinds(work.group)
+    )
 
 
 def decide(seen: Seen, now: datetime) -> Plan:
@@ -330,6 +341,9 @@ def _delete_rest(seen: Seen, resources: dict[str, Resource], now: datetime) -> P
         DeleteNode(node.name, node.uid) for node in seen.nodes if bears_name_of(seen.group, node)
     ]
     left = [kind for kind, resource in resources.items() if resource.state is not State.GONE]
+    if not left and not seen.has_read_nodes:
+        again = message_about(seen.group, Cause.FORWARDED, now)
+        return Plan("AwaitingNodes", (WriteStatus(_say(resources)), Send("tear_down", again)))
     if not left and not actions:
         return Plan("Done", (RemoveFinalizer(),))
     if not left:

@@ -214,7 +214,7 @@ class Outbox:
     def _tell_nodes(
         self, group: GroupSighting, nodes: Sequence[NodeSighting], now: datetime
     ) -> None:
-        if nodes:
+        if nodes and not group.deleting:  # then they are tear_down's, which reads them itself
             at_once = self._is_last_one_ready(group, nodes)
             self._tell(group, LABEL_NODE, Cause.NODES_CHANGED, now, nodes, at_once=at_once)
 

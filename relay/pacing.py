@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from shared.occasions import Cause
 
-FIRST_GAP = timedelta(seconds=2)
+FIRST_GAP = timedelta(seconds=3)
 WIDEST_GAP = timedelta(seconds=10)
 """Between two publications of which the later one tells of something new."""
 WIDEST_RETRY_GAP = timedelta(seconds=10)

@@ -107,9 +107,22 @@ class Cluster:
             metadata["labels"] = dict(labels)
         return self._call("PATCH", _path(group), {"metadata": metadata}, kind=_MERGE_PATCH)
 
-    def has_foreign_child(self, namespace: str, plural: str, name: str) -> bool:
-        """Whether tpu-operator has made this child of a group."""
-        return self._find(f"{_GROUPS}/namespaces/{namespace}/{plural}/{name}") is not None
+    def has_foreign_children(self, namespace: str, names: Mapping[str, str]) -> bool:
+        """Whether tpu-operator has made any of these children (plural to name) of a group.
+
+        Its kinds are installed together: where one is not known, the others need not be asked for.
+        """
+        for plural, name in names.items():
+            try:
+                self._call("GET", f"{_GROUPS}/namespaces/{namespace}/{plural}/{name}")
+            except CallError as error:
+                if error.http != 404:
+                    raise
+                if error.reason != "NotFound":
+                    return False
+            else:
+                return True
+        return False
 
     def list_nodes(self, resource_name: str) -> list[dict[str, Any]]:
         """The Nodes that bear this resource-name label."""
@@ -249,11 +262,12 @@ class Connection:
         from kubernetes.config import ConfigException
         from kubernetes.config.kube_config import load_kube_config
         from urllib3 import Retry
+        from yaml import YAMLError
 
         configuration = Configuration()
         try:
             load_kube_config(self._kubeconfig, client_configuration=configuration)
-        except (ConfigException, OSError, ValueError) as error:
+        except (ConfigException, OSError, ValueError, YAMLError) as error:
             raise KubeconfigError(
                 f"KUBECONFIG={self._kubeconfig!r} cannot be used: {str(error).rstrip('.')}. "
                 "It must name a file in "

@@ -143,18 +143,19 @@ class Step:
             plan = self.decide(self.look(work, invocation.runtime.settings), work.now)
             _carry_out(plan, work, invocation)
         except CallError as error:
-            return self._refused(error, work)
+            return self._refused(error, work, invocation)
         return Answer(ACKNOWLEDGED, plan.outcome, plan.note)
 
-    def _refused(self, error: CallError, work: Work) -> Answer:
+    def _refused(self, error: CallError, work: Work, invocation: Invocation) -> Answer:
         if error.http in STALE_ANSWERS:
             raise LookAgain(str(error)) from error
         verdict = verdict_of(error)
         if verdict.kind is Kind.OURS or verdict.reason is None:
             raise error
         if work.occasion.event is None or not work.occasion.event.concerns_vm:
-            work.status = status.parse(work.group.raw.get("status"))
+            before = work.status = status.parse(work.group.raw.get("status"))
             WriteStatus(self.report(error, verdict.reason)).apply(work)
+            _tell(before, work, invocation)
         return Answer(ACKNOWLEDGED, verdict.reason, str(error))
 
 
@@ -182,10 +183,15 @@ def _carry_out(plan: Plan, work: Work, invocation: Invocation) -> None:
             refused += _apply_for_one(action, work)
         else:
             action.apply(work)
-    for event in changes(work.group, before, work.status):
-        _try(Emit(event), work, invocation)
+    _tell(before, work, invocation)
     if refused:
         raise refused[0]
+
+
+def _tell(before: status.Status, work: Work, invocation: Invocation) -> None:
+    """What has changed, as Kubernetes Events."""
+    for event in changes(work.group, before, work.status):
+        _try(Emit(event), work, invocation)
 
 
 def _apply_for_one(action: ForOne, work: Work) -> list[CallError | LookAgain]:

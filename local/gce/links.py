@@ -26,7 +26,7 @@ _PATH = re.compile(
     r"projects/[^/]+/(?:global|zones/[^/]+|regions/[^/]+)/[A-Za-z]+/(?:family/)?[^/]+"
 )
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
-_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
+_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z][a-z0-9]*")
 _REGION = re.compile(r"[a-z]+-[a-z]+\d+")
 
 

@@ -13,7 +13,7 @@ import pytest
 from functions.sweep import decide, is_due, is_settled
 from shared.errors import Reason
 from shared.node_group import NodeGroup
-from shared.status import GROUP, Condition, Resource, State, Status, Type
+from shared.status import GROUP, Condition, Counts, Resource, State, Status, Type
 from tests.unit.builders import NOW, group
 
 CREATED = datetime.fromisoformat("2026-11-20T09:00:00+00:00")
@@ -43,7 +43,7 @@ STEPS: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
     ),
     "an INDIVIDUAL group with some VMs": (
         group(change=INDIVIDUAL),
-        known(false=Type.GROUP_READY, resources=STANDS),
+        known(false=Type.GROUP_READY, resources=STANDS, counts=Counts(desired=2, running=1)),
         ("create_resources", "inject_token", "label_node"),
     ),
     "VMs have not joined": (

@@ -58,7 +58,15 @@ def seen(
     instances: tuple[Instance, ...] = (),
 ) -> Seen:
     known = Status(resources=ALL_READY if entries is None else entries)
-    return Seen(group(deleting=True), known, found or {}, operations or {}, nodes, instances)
+    return Seen(
+        group(deleting=True),
+        known,
+        found or {},
+        operations or {},
+        nodes,
+        instances,
+        has_read_nodes=True,
+    )
 
 
 def in_words(plan: Plan) -> list[str]:
@@ -209,7 +217,8 @@ def test_a_template_of_ones_own_is_not_deleted() -> None:
         "instanceTemplateURI": "projects/my-gcp-project/global/instanceTemplates/t",
     }
     own = group(deleting=True, change=change)
-    given = Seen(own, Status(resources={GROUP: GONE, POLICY: GONE, TEMPLATE: READY}))
+    gone = Status(resources={GROUP: GONE, POLICY: GONE, TEMPLATE: READY})
+    given = Seen(own, gone, has_read_nodes=True)
     assert in_words(decide(given, NOW)) == ["RemoveFinalizer"]
 
 
@@ -220,3 +229,9 @@ def test_a_group_that_is_not_deleted_keeps_all_and_somebody_looks() -> None:
 
 def test_what_we_never_owned_is_nothing_to_us() -> None:
     assert decide(Seen(group(deleting=True, owned=False), Status()), NOW) == Plan("NothingOfOurs")
+
+
+def test_nothing_is_let_go_before_its_nodes_have_been_looked_for() -> None:
+    gone = Status(resources={GROUP: GONE, POLICY: GONE, TEMPLATE: GONE})
+    plan = decide(Seen(group(deleting=True), gone), NOW)
+    assert (plan.outcome, in_words(plan)) == ("AwaitingNodes", ["WriteStatus", "Send"])

@@ -374,7 +374,7 @@ def test_the_first_change_goes_at_once_and_the_next_ones_at_growing_gaps() -> No
         flicker(outbox, tenth / 10, "True" if tenth % 2 else "False")
         if outbox.take_due(seconds(tenth / 10)):
             moments.append(tenth / 10)
-    assert moments == [0, 2, 6, 12, 20]
+    assert moments == [0, 3, 9, 18, 28]
 
 
 def test_the_last_change_is_told_when_its_gap_has_passed() -> None:
@@ -382,9 +382,9 @@ def test_the_last_change_is_told_when_its_gap_has_passed() -> None:
     flicker(outbox, 0, "False")
     assert told(outbox, 0) == NEWS
     flicker(outbox, 0.1, "True")
-    assert told(outbox, 1.9) == []
-    assert outbox.next_due() == seconds(2)
-    assert told(outbox, 2) == NEWS
+    assert told(outbox, 2.9) == []
+    assert outbox.next_due() == seconds(3)
+    assert told(outbox, 3) == NEWS
     assert outbox.next_due() is None
 
 
@@ -392,10 +392,10 @@ def test_after_quiet_a_change_goes_at_once_again() -> None:
     outbox = settled_outbox([settled_group()], [node()])
     flicker(outbox, 0, "False")
     outbox.take_due(seconds(0))
-    flicker(outbox, 4, "True")
-    assert told(outbox, 4) == NEWS
-    flicker(outbox, 4.1, "False")
-    assert outbox.next_due() == seconds(6)
+    flicker(outbox, 6, "True")
+    assert told(outbox, 6) == NEWS
+    flicker(outbox, 6.1, "False")
+    assert outbox.next_due() == seconds(9)
 
 
 def test_the_node_that_makes_the_slice_whole_is_told_at_once() -> None:
@@ -408,6 +408,13 @@ def test_the_node_that_makes_the_slice_whole_is_told_at_once() -> None:
     assert outbox.next_due() != seconds(1.3)
     outbox.changed("Node", "MODIFIED", node(names[1]), seconds(1.3))
     assert outbox.next_due() == seconds(1.3)
+
+
+def test_nodes_of_a_group_that_is_being_deleted_are_nobodys_news() -> None:
+    outbox = settled_outbox([settled_group(deleting=True)], [node()])
+    outbox.take_due(START)
+    outbox.changed("Node", "DELETED", node(), START)
+    assert outbox.next_due() is None
 
 
 def test_the_gaps_of_one_group_and_step_hold_up_no_other() -> None:
@@ -480,8 +487,8 @@ def test_what_could_not_be_published_is_due_again_with_what_came_since() -> None
     other = node(f"{RESOURCE_NAME}-cd34", ready="False")
     outbox.changed("Node", "MODIFIED", other, seconds(0.5))
     outbox.returned(taken, seconds(1))
-    assert told(outbox, 4.9) == []
-    [publication] = outbox.take_due(seconds(5))
+    assert told(outbox, 6.9) == []
+    [publication] = outbox.take_due(seconds(7))
     assert publication.message.nodes == (NODE, f"{RESOURCE_NAME}-cd34")
     assert publication.message.at == seconds(0.5)
 
@@ -493,7 +500,7 @@ def test_attempts_to_publish_are_never_more_than_ten_seconds_apart() -> None:
     while (due := outbox.next_due()) is not None and len(moments) < 8:
         moments.append((due - START).total_seconds())
         outbox.returned(outbox.take_due(due), due)
-    assert moments == [0, 4, 14, 24, 34, 44, 54, 64]
+    assert moments == [0, 6, 16, 26, 36, 46, 56, 66]
 
 
 def test_an_outage_of_an_hour_loses_nothing_and_gathers_one_message_a_step() -> None:

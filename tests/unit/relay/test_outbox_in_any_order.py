@@ -48,7 +48,7 @@ class ClusterAndPubSub(RuleBasedStateMachine):
             return
         event = "MODIFIED" if name in self.nodes else "ADDED"
         self.nodes[name] = ready
-        self.untold.nodes.add(name)
+        self._is_news(name)
         if unseen:
             self._relist_nodes()
         elif event == "ADDED":
@@ -61,7 +61,7 @@ class ClusterAndPubSub(RuleBasedStateMachine):
     def delete_node(self, data: st.DataObject, unseen: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.nodes)))
         ready = self.nodes.pop(name)
-        self.untold.nodes.add(name)
+        self._is_news(name)
         if unseen:
             self._relist_nodes()
         else:
@@ -117,6 +117,10 @@ class ClusterAndPubSub(RuleBasedStateMachine):
             self.now += WIDEST_RETRY_GAP
             self._accept(self.outbox.take_due(self.now))
         assert self.untold == Told()
+
+    def _is_news(self, name: str) -> None:
+        if not self.deleting:  # Nodes of a group that is being deleted are tear_down's alone
+            self.untold.nodes.add(name)
 
     def _accept(self, publications: list[Publication]) -> None:
         for publication in publications:

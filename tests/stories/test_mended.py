@@ -1,0 +1,126 @@
+"""Stories that once ended wrong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local.world import Dials
+from shared.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
+from tests.harness import Harness
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT
+from tests.stories.test_budget import Ledger, budget, excess, live_and_go
+from tests.stories.test_lives import EXAMPLES
+from tests.stories.test_refusals import OF_CALLS, TROUBLES, TWO_SINGLE, denied, notes
+
+
+def test_the_sweep_alone_calls_a_vm_that_is_down_lost() -> None:
+    harness = Harness(Dials(relays=False, sinks=False))
+    life.ready_slice(harness, manifest(instanceConfig=SPOT))
+    lost = life.vms(harness)[0]
+    harness.world.gce.faults.preempt(lost)
+    life.until(harness, lambda: not harness.is_ready(life.NAME), 2 * HOUR)
+    assert life.pending(harness) == {life.vm_name(lost): "NodeLost"}
+
+
+@pytest.mark.parametrize("mode", [{}, {**ONE_HOST, "nodeCount": 2}], ids=["BULK", "INDIVIDUAL"])
+def test_a_preempted_vm_stays_told_while_its_node_is_not_yet_known_to_be_dead(
+    mode: dict[str, Any],
+) -> None:
+    """Its Node is Ready for 50 seconds yet; another Node's change must not undo what is known."""
+    harness = Harness(life.watchful())
+    life.ready_slice(harness, manifest(instanceConfig=SPOT, **mode))
+    lost, other = map(life.vm_name, life.vms(harness))
+    harness.world.gce.faults.preempt(life.vms(harness)[0])
+    life.until_reason(harness, "Preempted")
+    life.patch(
+        harness,
+        f"/api/v1/nodes/{other}",
+        {"metadata": {"labels": {"cloud.google.com/gke-tpu-topology": "9x9"}}},
+    )
+    harness.run_for(timedelta(seconds=8))
+    assert life.said(harness)[:2] == ("False", "Preempted")
+    assert life.pending(harness) == {lost: "Preempted"}
+
+
+def test_budget_of_two_hosts() -> None:
+
+    harness = Harness()
+    live_and_go(harness, manifest(**ONE_HOST))
+    ledger = Ledger(harness)
+    live_and_go(harness, manifest())
+    assert excess(ledger.cost(), budget(2), ledger.lost_races()) == {}
+
+
+def test_64_vms_preempted_at_once_are_all_called_lost() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
+    for vm in life.vms(harness):
+        harness.world.gce.faults.preempt(vm)
+    harness.run_for(2 * MINUTE)
+    assert set(life.pending(harness).values()) <= {"Preempted", "NodeLost"}
+
+
+def test_a_node_of_another_machine_that_bears_our_proof_is_not_touched() -> None:
+
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    labels = {
+        RESOURCE_NAME_LABEL: life.resource_name(harness),
+        "cloud.google.com/gke-tpu-accelerator": "tpu7x",
+        VM_ID_LABEL: "12345",
+    }
+    harness.world.admin(
+        "POST",
+        "/api/v1/nodes",
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "worker-1", "labels": labels},
+            "spec": {"providerID": "gce://my-gcp-project/us-central1-c/worker-1"},
+        },
+    )
+    harness.run_for(timedelta(minutes=5))
+    assert life.nodes(harness)["worker-1"]["metadata"]["labels"] == labels
+    assert life.summary(harness)["joined"] == 2
+
+
+@pytest.mark.parametrize("name", sorted(TROUBLES.keys() - OF_CALLS))
+def test_the_reason_of_an_individual_group_that_waits_does_not_flap(name: str) -> None:
+    trouble = TROUBLES[name]
+    harness = Harness()
+    trouble.begin(harness.world.gce.faults)
+    harness.apply(manifest(**{**TWO_SINGLE, **trouble.change}))
+    life.until_reason(harness, trouble.reason, timeout=5 * MINUTE)
+    for _ in range(40):
+        harness.run_for(MINUTE)
+        assert life.said(harness)[:2] == ("False", trouble.reason)
+
+
+def test_a_refused_read_is_told_by_an_event() -> None:
+    harness = Harness()
+    denied("compute.instanceGroupManagers.get").begin(harness.world.gce.faults)
+    harness.apply(manifest())
+    life.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
+    assert [event for event in life.events(harness) if event[1] == "PermissionDenied"]
+
+
+def test_a_kubeconfig_that_is_no_yaml_is_named_in_the_log() -> None:
+
+    harness = Harness()
+    Path(harness.settings["create_resources"].kubeconfig).write_text("not: [a kubeconfig")
+    harness.apply(manifest())
+    harness.run_for(5 * MINUTE)
+    assert "cannot be used: " in notes(harness, "create_resources")
+
+
+def test_an_example_in_an_ai_zone() -> None:
+
+    harness = Harness()
+    life.ready_slice(harness, yaml.safe_load((EXAMPLES / "v6e-8x8-flex-start.yaml").read_text()))
