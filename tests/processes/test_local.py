@@ -176,12 +176,12 @@ def test_the_examples_become_ready_and_go(local: Local) -> None:
     assert left["instances"] == {}
 
 
-# Not among them: v6e-8x8-flex-start, whose AI zone the simulated Compute Engine does not know.
 _EXAMPLES = (
     "own-template",
     "tpu-operator-readme",
     "tpu7x-2x2x2",
     "v6e-4x4-spot",
+    "v6e-8x8-flex-start",
     "v6e-single-host",
 )
 

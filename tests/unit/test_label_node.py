@@ -60,7 +60,7 @@ def node(
     place: str | None = None,
     labelled: bool = True,
     changed: datetime = EARLIER,
-    **labels: str,
+    labels: dict[str, str] | None = None,
 ) -> Node:
     machine = find_machine("tpu7x-standard-4t")
     marks = dict(group().node_labels(machine)) if labelled else {}
@@ -76,7 +76,7 @@ def node(
                 "uid": f"uid-of-{vm}",
                 "creationTimestamp": NOW.isoformat(),
                 "resourceVersion": "9",
-                "labels": marks | labels,
+                "labels": marks | (labels or {}),
             },
             "spec": {
                 "taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}],
@@ -157,7 +157,7 @@ UNPROVED: dict[str, tuple[Node, Instance | None, list[type[Action]]]] = {
     "whose VM is gone": (node(proved=False), None, [DeleteNode, WriteStatus]),
     "already proved and right": (node(), vm(), [WriteStatus]),
     "proved, with a label changed": (
-        node(**{"cloud.google.com/gke-tpu-accelerator": "false"}),
+        node(labels={"cloud.google.com/gke-tpu-accelerator": "false"}),
         vm(),
         [PatchNode, WriteStatus],
     ),
