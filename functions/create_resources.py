@@ -14,22 +14,22 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from shared.errors import REASONS, CallError, Kind, Reason, classify
-from shared.gce import Fault, InstanceGroup, ManagedInstance, Operation, Template
+from shared.gce import Fault, ManagedInstance, Mig, Operation, Template
 from shared.node_group import NodeGroup
 from shared.occasions import Cause, Occasion
 from shared.plan import Action, Derive, Insert, Plan, Send, TakeOwnership, Work, WriteStatus
 from shared.resources import (
     KINDS,
     Found,
-    group_body,
     machine_of,
+    mig_body,
     policy_body,
     template_body,
 )
 from shared.settings import Settings
 from shared.status import (
     CONDITION_OF,
-    GROUP,
+    MIG,
     NOUN,
     POLICY,
     TEMPLATE,
@@ -77,7 +77,7 @@ def look(work: Work, settings: Settings) -> Seen:
         seen,
         found=found,
         operations=_operations(work, found),
-        members=_members(work, found.get(GROUP)),
+        members=_members(work, found.get(MIG)),
     )
 
 
@@ -99,7 +99,7 @@ def report(error: CallError, reason: Reason) -> Derive:
     """A refusal met while reading: it stands in the condition of the resource that was asked for."""
     kinds = {"resource_policies": POLICY, "instance_templates": TEMPLATE}
     service = error.call.partition(".")[0].removeprefix("region_")
-    kind = kinds.get(service, GROUP)
+    kind = kinds.get(service, MIG)
 
     def derive(group: NodeGroup, known: Status, now: datetime) -> Status:
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
@@ -130,8 +130,8 @@ def _to_be_read(work: Work) -> Iterator[str]:
             is_own = kind == TEMPLATE and group.spec.template is not None
             must_read = is_own or not is_known or not work.is_first_look
         else:
-            may_be_lost = not work.is_first_look and not _stands(known, GROUP)
-            is_settled = resource.state is State.READY and kind != GROUP and not may_be_lost
+            may_be_lost = not work.is_first_look and not _stands(known, MIG)
+            is_settled = resource.state is State.READY and kind != MIG and not may_be_lost
             must_read = not is_settled or _is_for_body(work, kind)
         if must_read and _may_have_changed(work, kind):
             yield kind
@@ -140,7 +140,7 @@ def _to_be_read(work: Work) -> Iterator[str]:
 def _may_have_changed(work: Work, kind: str) -> bool:
     """An event about one of two that are being made side by side says nothing of the other."""
     event = work.occasion.event
-    if event is None or not work.is_first_look or kind == GROUP:
+    if event is None or not work.is_first_look or kind == MIG:
         return True
     resource = work.status.resources.get(kind)
     is_being_made = resource is not None and resource.state is State.CREATING
@@ -151,7 +151,7 @@ def _is_for_body(work: Work, kind: str) -> bool:
     """A user's own template is read again for the body of the MIG that is made of it."""
     spec = work.group.spec
     is_own = kind == TEMPLATE and spec is not None and spec.template is not None
-    return is_own and not _stands(work.status, GROUP)
+    return is_own and not _stands(work.status, MIG)
 
 
 def _stands(known: Status, kind: str) -> bool:
@@ -174,7 +174,7 @@ def _members(work: Work, found: Found | None) -> tuple[ManagedInstance, ...]:
     spec, event = work.group.spec, work.occasion.event
     assert spec is not None
     may_have_failed = event is None or event.has_failed
-    if not isinstance(found, InstanceGroup) or not found.creating or not may_have_failed:
+    if not isinstance(found, Mig) or not found.creating or not may_have_failed:
         return ()
     return work.gce.list_managed_instances(spec.project, spec.zone, work.group.resource_name)
 
@@ -267,12 +267,12 @@ def _advance_all(seen: Seen, now: datetime) -> dict[str, Resource]:
     resources = {
         kind: _advance(seen, kind, resource, now)
         for kind, resource in entries.items()
-        if kind != GROUP
+        if kind != MIG
     }
     stand = all(resource.state is State.READY for resource in resources.values())
-    group = entries[GROUP]
+    group = entries[MIG]
     may_advance = stand or group.state not in (State.PENDING, State.FAILED)
-    resources[GROUP] = _advance(seen, GROUP, group, now) if may_advance else group
+    resources[MIG] = _advance(seen, MIG, group, now) if may_advance else group
     return resources
 
 
@@ -386,12 +386,12 @@ def _find_template_fault(template: Template) -> str | None:
 
 def _inserts(seen: Seen, resources: Mapping[str, Resource]) -> list[Action]:
     stand = all(
-        resource.state is State.READY for kind, resource in resources.items() if kind != GROUP
+        resource.state is State.READY for kind, resource in resources.items() if kind != MIG
     )
     return [
         Insert(kind, _body(seen, kind))
         for kind, resource in resources.items()
-        if (stand or kind != GROUP) and _is_newly_intended(seen, kind, resource)
+        if (stand or kind != MIG) and _is_newly_intended(seen, kind, resource)
     ]
 
 
@@ -409,7 +409,7 @@ def _body(seen: Seen, kind: str) -> dict[str, object]:
     if kind == TEMPLATE:
         return template_body(seen.group)
     template = seen.found.get(TEMPLATE)
-    return group_body(seen.group, template if isinstance(template, Template) else None)
+    return mig_body(seen.group, template if isinstance(template, Template) else None)
 
 
 def _say(seen: Seen, resources: Mapping[str, Resource]) -> Derive:
@@ -468,7 +468,7 @@ def _with_machine(seen: Seen, group: NodeGroup, known: Status) -> Status:
 _READY_WORDS = {
     POLICY: "WorkloadPolicy provisioned successfully",
     TEMPLATE: "InstanceTemplate provisioned successfully",
-    GROUP: "ManagedInstanceGroup provisioned successfully",
+    MIG: "ManagedInstanceGroup provisioned successfully",
 }
 
 
@@ -494,9 +494,9 @@ def _say_of(seen: Seen, kind: str, resource: Resource) -> tuple[bool, str, str] 
 
 def _say_of_standing(seen: Seen, kind: str) -> tuple[bool, str, str] | None:
     found = seen.found.get(kind)
-    if isinstance(found, InstanceGroup):
-        return _say_of_group(seen, found)
-    if kind == GROUP:
+    if isinstance(found, Mig):
+        return _say_of_mig(seen, found)
+    if kind == MIG:
         return None
     spec = seen.group.spec
     if kind == TEMPLATE and spec is not None and spec.template is not None:
@@ -504,7 +504,7 @@ def _say_of_standing(seen: Seen, kind: str) -> tuple[bool, str, str] | None:
     return True, "Ready", _READY_WORDS[kind]
 
 
-def _say_of_group(seen: Seen, found: InstanceGroup) -> tuple[bool, str, str]:
+def _say_of_mig(seen: Seen, found: Mig) -> tuple[bool, str, str]:
     spec = seen.group.spec
     assert spec is not None
     if found.target_size != spec.node_count:
@@ -525,7 +525,7 @@ def _say_of_group(seen: Seen, found: InstanceGroup) -> tuple[bool, str, str]:
     if is_being_made:
         count = found.creating or spec.node_count
         return False, Reason.PROVISIONING, f"Waiting for Compute Engine to create {count} VMs"
-    return True, "Ready", _READY_WORDS[GROUP]
+    return True, "Ready", _READY_WORDS[MIG]
 
 
 def _telling_fault(faults: list[Fault]) -> tuple[Reason, Fault] | None:

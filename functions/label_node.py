@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from shared.bootstrap import find_token
 from shared.cluster import Event
 from shared.errors import REASONS, CallError, Reason
-from shared.gce import Instance, InstanceGroup
+from shared.gce import Instance, Mig
 from shared.node_group import NodeGroup
 from shared.nodes import Node, bears_name_of, parse_node, proof_patch
 from shared.occasions import BATCH, Cause, Occasion
@@ -37,8 +37,8 @@ from shared.plan import (
 from shared.resources import machine_of
 from shared.settings import Settings
 from shared.status import (
-    GROUP,
     MAX_PENDING,
+    MIG,
     Condition,
     Pending,
     State,
@@ -86,7 +86,7 @@ class Seen:
     nodes: tuple[Node, ...] = ()
     instances: Mapping[str, Instance | None] = field(default_factory=dict)
     is_complete: bool = False
-    slice: InstanceGroup | None = None
+    slice: Mig | None = None
     is_ours: bool = True
     """Owned, served and not being deleted: else there is nothing to count."""
 
@@ -231,14 +231,14 @@ def _ask_for_missing(
             instances[node.vm] = work.gce.find_instance(spec.project, spec.zone, node.vm)
 
 
-def _ask_for_wires(work: Work, seen: Seen) -> InstanceGroup | None:
+def _ask_for_wires(work: Work, seen: Seen) -> Mig | None:
     """GCE is asked once all Nodes are ready, until it has said so, and again on a SYNC."""
     spec = work.group.spec
     assert spec is not None
     wired = work.status.is_true(Type.SLICE_WIRED) and not work.occasion.is_sync
     if not spec.is_bulk or wired or len(seen.ready) < spec.node_count:
         return None
-    return work.gce.find_group(spec.project, spec.zone, work.group.resource_name)
+    return work.gce.find_mig(spec.project, spec.zone, work.group.resource_name)
 
 
 def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
@@ -465,7 +465,7 @@ def _say_wired(seen: Seen, group: NodeGroup, known: Status, now: datetime) -> St
     return _say_links(seen.slice, group, known, now)
 
 
-def _say_links(found: InstanceGroup, group: NodeGroup, known: Status, now: datetime) -> Status:
+def _say_links(found: Mig, group: NodeGroup, known: Status, now: datetime) -> Status:
     states = set(found.topologies.values())
     before = known.conditions.get(Type.SLICE_WIRED)
     if states == {"ACTIVE"}:
@@ -501,10 +501,10 @@ def _wake_others(seen: Seen, now: datetime) -> Iterator[Action]:
     if is_last and not seen.status.is_true(Type.TOKENS_INJECTED):
         yield Send("inject_token", message_about(seen.group, Cause.SYNC, now))
     vms_are_missing = seen.is_complete and len(seen.instances) < wanted
-    group = seen.status.resources.get(GROUP)
+    group = seen.status.resources.get(MIG)
     stands = group is not None and group.state is State.READY
-    is_unsaid = is_last and not seen.status.is_true(Type.GROUP_READY)
-    is_news = vms_are_missing and seen.status.is_true(Type.GROUP_READY)
+    is_unsaid = is_last and not seen.status.is_true(Type.MIG_READY)
+    is_news = vms_are_missing and seen.status.is_true(Type.MIG_READY)
     if stands and (is_news or is_unsaid):
         yield Send("create_resources", message_about(seen.group, Cause.FORWARDED, now))
 

@@ -15,7 +15,7 @@ from shared import node_group, status
 from shared.errors import CallError, Reason
 from shared.node_group import NodeGroup
 from shared.occasions import Cause, Message
-from shared.status import GROUP, State, Status, Type
+from shared.status import MIG, State, Status, Type
 from shared.step import ACKNOWLEDGED, Answer, Invocation, message_about
 
 TICK = timedelta(minutes=1)
@@ -120,14 +120,14 @@ def _steps(group: NodeGroup, known: Status) -> Iterator[str]:
     if group.deleting is not None:
         yield "tear_down"
         return
-    if not group.is_owned or not known.is_true(Type.GROUP_READY):
+    if not group.is_owned or not known.is_true(Type.MIG_READY):
         yield "create_resources"
-    resource = known.resources.get(GROUP)
+    resource = known.resources.get(MIG)
     stands = resource is not None and resource.state is State.READY
     is_bulk = group.spec is not None and group.spec.is_bulk
-    if not stands or (is_bulk and not known.is_true(Type.GROUP_READY)):
+    if not stands or (is_bulk and not known.is_true(Type.MIG_READY)):
         return
-    has_unjoined = known.is_true(Type.GROUP_READY) or known.counts.running > known.counts.joined
+    has_unjoined = known.is_true(Type.MIG_READY) or known.counts.running > known.counts.joined
     if not known.is_true(Type.NODES_JOINED) and has_unjoined:
         yield "inject_token"
     yield "label_node"

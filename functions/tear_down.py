@@ -37,9 +37,9 @@ from shared.plan import (
     Work,
     WriteStatus,
 )
-from shared.resources import GROUP_COLLECTION, KINDS, Found
+from shared.resources import KINDS, MIG_COLLECTION, Found
 from shared.settings import Settings
-from shared.status import GROUP, TEMPLATE, Counts, Resource, State, Status
+from shared.status import MIG, TEMPLATE, Counts, Resource, State, Status
 from shared.step import Step, message_about
 
 SURELY_ABSENT_AFTER = timedelta(seconds=150)
@@ -75,10 +75,10 @@ def look(work: Work, _settings: Settings) -> Seen:
     seen = Seen(group, work.status, is_retry_due=work.occasion.is_sync)
     if group.deleting is None or not group.has_finalizer or group.spec is None:
         return seen
-    was_gone = _is_gone(group, work.status, GROUP)
+    was_gone = _is_gone(group, work.status, MIG)
     if not was_gone:
-        seen = _look_at(work, seen, GROUP)
-        if seen.found.get(GROUP) is not None:
+        seen = _look_at(work, seen, MIG)
+        if seen.found.get(MIG) is not None:
             return _look_at_members(work, seen)
     for kind in _last_kinds(group):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
@@ -107,8 +107,8 @@ def decide(seen: Seen, now: datetime) -> Plan:
     if group.spec is None:
         return _let_go_unread(seen)
     resources = _advance_all(seen, now)
-    if resources[GROUP].state is not State.GONE:
-        return _delete_group(seen, resources, now)
+    if resources[MIG].state is not State.GONE:
+        return _delete_mig(seen, resources, now)
     return _delete_rest(seen, resources, now)
 
 
@@ -120,8 +120,8 @@ def report(error: CallError, reason: Reason) -> Derive:
     """A refusal of the world, in the entry of what is being deleted."""
 
     def derive(group: NodeGroup, known: Status, now: datetime) -> Status:
-        kinds = [GROUP, *(_last_kinds(group) if group.spec else ())]
-        kind = next((kind for kind in kinds if not _is_gone(group, known, kind)), GROUP)
+        kinds = [MIG, *(_last_kinds(group) if group.spec else ())]
+        kind = next((kind for kind in kinds if not _is_gone(group, known, kind)), MIG)
         resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
         return known.with_resource(kind, resource.with_trouble(reason, error.reason, message, now))
@@ -153,9 +153,7 @@ def _last_kinds(group: NodeGroup) -> tuple[str, ...]:
     assert group.spec is not None
     own = group.spec.template is not None
     return tuple(
-        kind
-        for kind in group.spec.resource_kinds
-        if kind != GROUP and not (own and kind == TEMPLATE)
+        kind for kind in group.spec.resource_kinds if kind != MIG and not (own and kind == TEMPLATE)
     )
 
 
@@ -164,9 +162,7 @@ def _may_have_changed(work: Work, kind: str) -> bool:
     event = work.occasion.event
     if event is None or not work.is_first_look:
         return True
-    is_of_other = (
-        KINDS[kind].collection not in event.method and GROUP_COLLECTION not in event.method
-    )
+    is_of_other = KINDS[kind].collection not in event.method and MIG_COLLECTION not in event.method
     resource = work.status.resources.get(kind)
     return not is_of_other or resource is None or resource.state is not State.DELETING
 
@@ -202,7 +198,7 @@ def _look_at_operation(work: Work, seen: Seen, kind: str, resource: Resource) ->
 def _look_at_members(work: Work, seen: Seen) -> Seen:
     """Nodes and VMs, once before the MIG's delete begins. They are cordoned and their tokens revoked
     where that can be done; what cannot be read holds up no delete of VMs that cost money."""
-    if seen.resource(GROUP, work.now).state is State.DELETING:
+    if seen.resource(MIG, work.now).state is State.DELETING:
         return seen
     try:
         seen = replace(seen, nodes=_list_nodes(work))
@@ -242,7 +238,7 @@ def _let_go_unread(seen: Seen) -> Plan:
 
 
 def _advance_all(seen: Seen, now: datetime) -> dict[str, Resource]:
-    kinds = (GROUP, *_last_kinds(seen.group))
+    kinds = (MIG, *_last_kinds(seen.group))
     return {kind: _advance(seen, kind, seen.resource(kind, now), now) for kind in kinds}
 
 
@@ -290,16 +286,16 @@ def _is_surely_absent(resource: Resource, operation: Operation | None, now: date
     return resource.since is not None and now - resource.since >= SURELY_ABSENT_AFTER
 
 
-def _delete_group(seen: Seen, resources: dict[str, Resource], now: datetime) -> Plan:
-    group, note = resources[GROUP], "; ".join(seen.notes)
-    if seen.found.get(GROUP) is None:
+def _delete_mig(seen: Seen, resources: dict[str, Resource], now: datetime) -> Plan:
+    group, note = resources[MIG], "; ".join(seen.notes)
+    if seen.found.get(MIG) is None:
         return Plan("AwaitingCreate", (WriteStatus(_say(resources)),), note)
-    if not _is_due(seen, GROUP, group):
+    if not _is_due(seen, MIG, group):
         return Plan("AwaitingDelete", (WriteStatus(_say(resources)),), note)
-    resources[GROUP] = group.enter(State.DELETING, now)
+    resources[MIG] = group.enter(State.DELETING, now)
     attempts = [Attempt(action) for action in (*_cordon(seen), *_revoke(seen, now))]
     actions: list[Action] = [WriteStatus(_say(resources)), *attempts]
-    return Plan("DeletingMIG", (*actions, Delete(GROUP), WriteStatus()), note)
+    return Plan("DeletingMIG", (*actions, Delete(MIG), WriteStatus()), note)
 
 
 def _is_due(seen: Seen, kind: str, resource: Resource) -> bool:
@@ -361,7 +357,7 @@ def _say(resources: Mapping[str, Resource]) -> Derive:
     entries = dict(resources)
 
     def derive(_group: NodeGroup, known: Status, _now: datetime) -> Status:
-        if entries[GROUP].state is State.GONE:
+        if entries[MIG].state is State.GONE:
             known = replace(known, counts=Counts(known.counts.desired), pending=())
         return replace(known, resources={**known.resources, **entries})
 

@@ -42,7 +42,7 @@ def _changes(group: NodeGroup, before: Status, after: Status) -> Iterator[Event]
             "spec.minNodeCount is accepted for compatibility and does nothing",
             is_warning=True,
         )
-    if _became_true(before, after, Type.GROUP_READY):
+    if _became_true(before, after, Type.MIG_READY):
         yield Event("ChildResourcesProvisioned", "All child resources provisioned successfully")
     if before.counts.ready == 0 < after.counts.ready < after.counts.desired:
         missing = after.counts.desired - after.counts.ready

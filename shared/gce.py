@@ -72,7 +72,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class InstanceGroup:
+class Mig:
     """A managed instance group.
 
     ``creating`` counts VMs that are being made or waited for, ``topologies`` maps each accelerator
@@ -184,7 +184,7 @@ class Gce:
         """Begin to delete a global instance template; ``None`` when it is not there."""
         return self._delete("instance_templates", project=project, instance_template=name)
 
-    def find_group(self, project: str, zone: str, name: str) -> InstanceGroup | None:
+    def find_mig(self, project: str, zone: str, name: str) -> Mig | None:
         """The managed instance group of that name."""
         found = self._find(
             "instance_group_managers",
@@ -193,9 +193,9 @@ class Gce:
             zone=zone,
             instance_group_manager=name,
         )
-        return _group(found) if found else None
+        return _mig(found) if found else None
 
-    def insert_group(
+    def insert_mig(
         self, project: str, zone: str, body: Mapping[str, Any], request_id: str
     ) -> Operation:
         """Begin to make a managed instance group."""
@@ -208,7 +208,7 @@ class Gce:
             request_id=request_id,
         )
 
-    def delete_group(self, project: str, zone: str, name: str) -> Operation | None:
+    def delete_mig(self, project: str, zone: str, name: str) -> Operation | None:
         """Begin to delete it with its VMs; ``None`` when it is not there."""
         return self._delete(
             "instance_group_managers", project=project, zone=zone, instance_group_manager=name
@@ -423,9 +423,9 @@ def _items(metadata: Any) -> dict[str, str]:
     return {item.key: item.value for item in metadata.items}
 
 
-def _group(found: Any) -> InstanceGroup:
+def _mig(found: Any) -> Mig:
     bulk = found.status.bulk_instance_operation
-    return InstanceGroup(
+    return Mig(
         uri=_tail(found.self_link),
         description=found.description,
         target_size=found.target_size,

@@ -213,7 +213,7 @@ class Delete:
             return resource
         if error.reason == IN_USE:
             begun = resource.since or now
-            if self.kind != status.GROUP and now - begun < IN_USE_FOR_LONG:
+            if self.kind != status.MIG and now - begun < IN_USE_FOR_LONG:
                 raise error
             return resource.with_trouble(Reason.IN_USE, error.reason, error.message, now)
         reason = _refusal_of_the_world(error)

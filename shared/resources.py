@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any
 
 from shared.bootstrap import render_startup_script
-from shared.gce import Gce, InstanceGroup, Operation, Policy, Template, describe_body
+from shared.gce import Gce, Mig, Operation, Policy, Template, describe_body
 from shared.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
 from shared.node_group import InstanceConfig, NodeGroup, Spec, TemplateRef
-from shared.status import GROUP, POLICY, TEMPLATE
+from shared.status import MIG, POLICY, TEMPLATE
 from shared.topology import Machine, find_machine
 from shared.when import render_time
 
@@ -25,8 +25,8 @@ _DEFAULT_DISK_TYPE = "hyperdisk-balanced"
 _TERMINATION = {"SPOT": "STOP", "RESERVATION_BOUND": "DELETE", "FLEX_START": "DELETE"}
 """What becomes of a VM that is taken back; tpu-operator's choices, flex start's own."""
 
-GROUP_COLLECTION = "instanceGroupManagers"
-Found = Policy | Template | InstanceGroup
+MIG_COLLECTION = "instanceGroupManagers"
+Found = Policy | Template | Mig
 
 
 def request_id(group: NodeGroup, kind: str, since: datetime, body: Mapping[str, Any]) -> str:
@@ -89,7 +89,7 @@ def template_body(group: NodeGroup) -> dict[str, Any]:
     }
 
 
-def group_body(group: NodeGroup, template: Template | None) -> dict[str, Any]:
+def mig_body(group: NodeGroup, template: Template | None) -> dict[str, Any]:
     """A managed instance group; ``template`` is the group's own one, where it brings one."""
     spec = _spec(group)
     name = group.resource_name
@@ -241,15 +241,15 @@ KINDS: Mapping[str, Kind] = {
         delete=lambda gce, group: gce.delete_template(_spec(group).project, group.resource_name),
         scope=lambda _: "",
     ),
-    GROUP: Kind(
-        collection=GROUP_COLLECTION,
-        find=lambda gce, group: gce.find_group(
+    MIG: Kind(
+        collection=MIG_COLLECTION,
+        find=lambda gce, group: gce.find_mig(
             _spec(group).project, _spec(group).zone, group.resource_name
         ),
-        insert=lambda gce, group, body, request: gce.insert_group(
+        insert=lambda gce, group, body, request: gce.insert_mig(
             _spec(group).project, _spec(group).zone, body, request
         ),
-        delete=lambda gce, group: gce.delete_group(
+        delete=lambda gce, group: gce.delete_mig(
             _spec(group).project, _spec(group).zone, group.resource_name
         ),
         scope=lambda spec: spec.zone,

@@ -40,23 +40,23 @@ class Type(StrEnum):
     ACCEPTED = "Accepted"  # create_resources
     POLICY_READY = "WorkloadPolicyReady"  # create_resources
     TEMPLATE_READY = "InstanceTemplateReady"  # create_resources
-    GROUP_READY = "ManagedInstanceGroupReady"  # create_resources
+    MIG_READY = "ManagedInstanceGroupReady"  # create_resources
     TOKENS_INJECTED = "TokensInjected"  # inject_token
     NODES_JOINED = "NodesJoined"  # label_node
     SLICE_WIRED = "SliceWired"  # label_node
     READY = "Ready"  # whoever writes, by `conclude`
 
 
-POLICY, TEMPLATE, GROUP = "workloadPolicy", "instanceTemplate", "managedInstanceGroup"
+POLICY, TEMPLATE, MIG = "workloadPolicy", "instanceTemplate", "managedInstanceGroup"
 CONDITION_OF = {
     POLICY: Type.POLICY_READY,
     TEMPLATE: Type.TEMPLATE_READY,
-    GROUP: Type.GROUP_READY,
+    MIG: Type.MIG_READY,
 }
 NOUN = {
     POLICY: "workload policy",
     TEMPLATE: "instance template",
-    GROUP: "managed instance group",
+    MIG: "managed instance group",
 }
 
 
@@ -363,7 +363,7 @@ def _judge_deletion(group: NodeGroup, status: Status) -> Judgement | None:
 
 
 _TEAR_DOWN_ORDER = (
-    (GROUP, Reason.DELETING_MIG, "ManagedInstanceGroup"),
+    (MIG, Reason.DELETING_MIG, "ManagedInstanceGroup"),
     (TEMPLATE, Reason.DELETING_TEMPLATE, "InstanceTemplate"),
     (POLICY, Reason.DELETING_POLICY, "WorkloadPolicy"),
 )
@@ -382,11 +382,11 @@ def _judge_resources(_: NodeGroup, status: Status) -> Judgement | None:
 
 
 def _resource_verdicts(status: Status) -> Iterator[Judgement]:
-    for kind in (Type.POLICY_READY, Type.TEMPLATE_READY, Type.GROUP_READY):
+    for kind in (Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY):
         verdict = _unless_true(status.conditions.get(kind))
         if verdict is not None:
             yield verdict
-    if Type.GROUP_READY not in status.conditions:
+    if Type.MIG_READY not in status.conditions:
         yield Judgement(False, Reason.PROVISIONING, "Making the resources on Compute Engine")
 
 

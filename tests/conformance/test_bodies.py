@@ -11,7 +11,7 @@ from functions.inject_token import Vm, decide
 from shared.bootstrap import Token
 from shared.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
 from shared.node_group import NodeGroup, parse
-from shared.resources import group_body, merge_kube_labels, policy_body, template_body
+from shared.resources import merge_kube_labels, mig_body, policy_body, template_body
 from tests.unit.builders import NOW, RESOURCE, group, raw_group
 from tests.unit.specs import OWN_TEMPLATE
 from tests.unit.test_create_resources import template
@@ -204,7 +204,7 @@ def test_kube_labels_keeps_what_others_have_put_there(existing: str, merged: str
 
 def test_a_bulk_group_is_wired_by_its_policy_and_not_repaired_vm_by_vm() -> None:
     name = RESOURCE
-    assert group_body(group(), None) == {
+    assert mig_body(group(), None) == {
         "name": name,
         "description": group().mark,
         "base_instance_name": name,
@@ -220,7 +220,7 @@ def test_a_bulk_group_is_wired_by_its_policy_and_not_repaired_vm_by_vm() -> None
 
 def test_an_individual_group_repairs_its_vms_and_has_no_policy() -> None:
     about = group(change=INDIVIDUAL)
-    body = group_body(about, None)
+    body = mig_body(about, None)
     assert body["instance_lifecycle_policy"] == {"default_action_on_failure": "REPAIR"}
     assert body["target_size_policy"] == {"mode": "INDIVIDUAL"}
     assert "resource_policies" not in body
@@ -230,14 +230,14 @@ def test_an_individual_group_repairs_its_vms_and_has_no_policy() -> None:
 
 def test_flex_start_is_not_repaired() -> None:
     flex = {"provisioningModel": "FLEX_START", "reservation": None, "maxRunDuration": "1h"}
-    body = group_body(group(change={**INDIVIDUAL, "instanceConfig": flex}), None)
+    body = mig_body(group(change={**INDIVIDUAL, "instanceConfig": flex}), None)
     assert body["instance_lifecycle_policy"] == {"default_action_on_failure": "DO_NOTHING"}
 
 
 @pytest.mark.parametrize("scope", ["global", "regions/us-central1"])
 def test_a_template_of_ones_own_is_used_from_the_scope_that_its_uri_names(scope: str) -> None:
     uri = f"projects/my-gcp-project/{scope}/instanceTemplates/t"
-    body = group_body(group(change={**OWN_TEMPLATE, "instanceTemplateURI": uri}), template())
+    body = mig_body(group(change={**OWN_TEMPLATE, "instanceTemplateURI": uri}), template())
     assert body["instance_template"] == uri
 
 

@@ -12,7 +12,7 @@ from shared.errors import Reason
 from shared.events import changes
 from shared.nodes import parse_node
 from shared.status import (
-    GROUP,
+    MIG,
     POLICY,
     TEMPLATE,
     Condition,
@@ -31,19 +31,19 @@ GONE = Resource(RESOURCE, State.GONE, NOW)
 STANDS = Resource(RESOURCE, State.READY, NOW)
 DELETED: dict[str, tuple[dict[str, Resource], tuple[str, str]]] = {
     "all stand": (
-        {POLICY: STANDS, TEMPLATE: STANDS, GROUP: STANDS},
+        {POLICY: STANDS, TEMPLATE: STANDS, MIG: STANDS},
         ("DeletingMIG", "Waiting for ManagedInstanceGroup to be deleted"),
     ),
     "the MIG is gone": (
-        {POLICY: STANDS, TEMPLATE: STANDS, GROUP: GONE},
+        {POLICY: STANDS, TEMPLATE: STANDS, MIG: GONE},
         ("DeletingTemplate", "Waiting for InstanceTemplate to be deleted"),
     ),
     "the template is gone too": (
-        {POLICY: STANDS, TEMPLATE: GONE, GROUP: GONE},
+        {POLICY: STANDS, TEMPLATE: GONE, MIG: GONE},
         ("DeletingPolicy", "Waiting for WorkloadPolicy to be deleted"),
     ),
     "all are gone": (
-        {POLICY: GONE, TEMPLATE: GONE, GROUP: GONE},
+        {POLICY: GONE, TEMPLATE: GONE, MIG: GONE},
         ("DeletingNodes", "Deleting stale Node objects"),
     ),
 }
@@ -60,13 +60,13 @@ def test_a_group_that_goes_says_what_is_waited_for_when(
 
 def test_a_template_of_ones_own_is_not_waited_for() -> None:
     own = group(deleting=True, change=OWN_TEMPLATE)
-    known = Status(resources={POLICY: STANDS, TEMPLATE: STANDS, GROUP: GONE})
+    known = Status(resources={POLICY: STANDS, TEMPLATE: STANDS, MIG: GONE})
     assert judge(own, known).reason == Reason.DELETING_POLICY
 
 
 def test_what_stands_in_the_way_of_a_deletion_is_said() -> None:
     stuck = STANDS.with_trouble(Reason.IN_USE, "resourceInUseByAnotherResource", "used by b", NOW)
-    verdict = judge(group(deleting=True), Status(resources={GROUP: stuck}))
+    verdict = judge(group(deleting=True), Status(resources={MIG: stuck}))
     assert (verdict.reason, verdict.message) == (Reason.IN_USE, "used by b")
 
 

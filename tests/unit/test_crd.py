@@ -23,9 +23,9 @@ from shared import node_group, status
 from shared.errors import Reason
 from shared.spec import MAX_NODES
 from shared.status import (
-    GROUP,
     MAX_MESSAGE,
     MAX_PENDING,
+    MIG,
     POLICY,
     TEMPLATE,
     Condition,
@@ -351,7 +351,7 @@ STATUSES = st.builds(
     machine_type=st.text(max_size=63),
     provisioning_model=st.text(max_size=63),
     conditions=st.dictionaries(st.sampled_from(Type), CONDITIONS),
-    resources=st.dictionaries(st.sampled_from([POLICY, TEMPLATE, GROUP]), RESOURCES),
+    resources=st.dictionaries(st.sampled_from([POLICY, TEMPLATE, MIG]), RESOURCES),
     counts=st.just(Counts())
     | st.builds(Counts, st.integers(1, MAX_NODES), NUMBERS, NUMBERS, NUMBERS, NUMBERS),
     pending=st.lists(
@@ -391,7 +391,7 @@ FULL = Status(
             operation="operation-1-2-3-4",
             trouble=Trouble("Refused", "ZONE_RESOURCE_POOL_EXHAUSTED", "none left", MOMENT),
         )
-        for kind in (POLICY, TEMPLATE, GROUP)
+        for kind in (POLICY, TEMPLATE, MIG)
     },
     counts=Counts(2, 2, 1, 1, 1),
     pending=(Pending("tng-a-1a2b3c4d-x1y2", "NodeNotReady", MOMENT),),

@@ -11,13 +11,13 @@ import pytest
 from functions.create_resources import Seen, decide, find_template_problem
 from shared import status
 from shared.errors import Reason
-from shared.gce import Fault, InstanceGroup, ManagedInstance, Operation, Policy, Template
+from shared.gce import Fault, ManagedInstance, Mig, Operation, Policy, Template
 from shared.node_group import NodeGroup
 from shared.occasions import Cause, Message, Occasion
 from shared.plan import Action, Insert, Plan, Send, TakeOwnership, WriteStatus
 from shared.resources import Found
 from shared.settings import Settings
-from shared.status import GROUP, POLICY, TEMPLATE, Condition, Resource, State, Status, Type
+from shared.status import MIG, POLICY, TEMPLATE, Condition, Resource, State, Status, Type
 from tests.unit.builders import NOW, RESOURCE, group
 
 URI = "projects/my-gcp-project/x/" + RESOURCE
@@ -49,8 +49,8 @@ def template(**change: Any) -> Template:
     return replace(made, **change)
 
 
-def instance_group(**change: Any) -> InstanceGroup:
-    made = InstanceGroup(
+def instance_group(**change: Any) -> Mig:
+    made = Mig(
         uri=URI,
         description=group().mark,
         target_size=2,
@@ -62,7 +62,7 @@ def instance_group(**change: Any) -> InstanceGroup:
 
 def resources(**states: Resource) -> dict[str, Resource]:
     pending = Resource(RESOURCE)
-    return {POLICY: pending, TEMPLATE: pending, GROUP: pending} | states
+    return {POLICY: pending, TEMPLATE: pending, MIG: pending} | states
 
 
 def ready(kind: str) -> Resource:
@@ -121,7 +121,7 @@ def test_the_first_status_names_every_resource_that_is_needed() -> None:
     assert {kind: entry.state for kind, entry in first.resources.items()} == {
         POLICY: State.PENDING,
         TEMPLATE: State.PENDING,
-        GROUP: State.PENDING,
+        MIG: State.PENDING,
     }
 
 
@@ -129,7 +129,7 @@ CASES: dict[str, tuple[dict[str, Resource], dict[str, Found | None], list[str], 
     "policy and template stand: the MIG is made": (
         {POLICY: creating(operation="op"), TEMPLATE: ready(TEMPLATE)},
         {POLICY: policy()},
-        [GROUP],
+        [MIG],
         "Inserting",
     ),
     "only one stands: wait for the other": (
@@ -151,12 +151,12 @@ CASES: dict[str, tuple[dict[str, Resource], dict[str, Found | None], list[str], 
         "Inserting",
     ),
     "the MIG that vanished before the slice was complete is made again": (
-        STAND | {GROUP: ready(GROUP)},
-        {GROUP: None},
-        [GROUP],
+        STAND | {MIG: ready(MIG)},
+        {MIG: None},
+        [MIG],
         "Inserting",
     ),
-    "all stand": (STAND | {GROUP: ready(GROUP)}, {GROUP: instance_group()}, [], "AllStand"),
+    "all stand": (STAND | {MIG: ready(MIG)}, {MIG: instance_group()}, [], "AllStand"),
 }
 
 
@@ -203,8 +203,8 @@ def test_an_insert_that_left_no_resource_is_judged_by_its_operation(
 
 
 def test_a_complete_slice_whose_mig_is_gone_is_not_bought_again() -> None:
-    known = Status(resources=resources(**STAND, **{GROUP: ready(GROUP)}), completed_at=EARLIER)
-    given = seen(known=known, found={GROUP: None})
+    known = Status(resources=resources(**STAND, **{MIG: ready(MIG)}), completed_at=EARLIER)
+    given = seen(known=known, found={MIG: None})
     plan = decide(given, NOW)
 
     said = outcome_status(given, plan).conditions[Type.READY]
@@ -243,12 +243,12 @@ def test_a_failure_is_tried_again_on_a_sync_and_keeps_its_first_time() -> None:
 
 
 def test_a_group_without_status_that_has_our_finalizer_may_have_resources_under_way() -> None:
-    given = seen(found={POLICY: None, TEMPLATE: None, GROUP: instance_group()})
+    given = seen(found={POLICY: None, TEMPLATE: None, MIG: instance_group()})
     plan = decide(given, NOW)
 
     entries = outcome_status(given, plan).resources
     assert entries[POLICY].state is State.CREATING
-    assert entries[GROUP].state is State.READY
+    assert entries[MIG].state is State.READY
 
 
 def test_while_paused_nothing_is_made() -> None:
@@ -302,7 +302,7 @@ def test_a_project_that_is_not_served_is_refused_with_those_that_are() -> None:
 
 
 BULK_STOCKOUT = Fault("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "waiting for resources")
-GROUPS: dict[str, tuple[InstanceGroup, tuple[ManagedInstance, ...], bool, str]] = {
+GROUPS: dict[str, tuple[Mig, tuple[ManagedInstance, ...], bool, str]] = {
     "is waiting for capacity": (
         instance_group(creating=2, is_bulk_in_progress=True, faults=(BULK_STOCKOUT,)),
         (),
@@ -333,12 +333,12 @@ GROUPS: dict[str, tuple[InstanceGroup, tuple[ManagedInstance, ...], bool, str]] 
 
 @pytest.mark.parametrize("case", GROUPS.values(), ids=GROUPS)
 def test_what_is_said_of_a_mig_that(
-    case: tuple[InstanceGroup, tuple[ManagedInstance, ...], bool, str],
+    case: tuple[Mig, tuple[ManagedInstance, ...], bool, str],
 ) -> None:
     found, members, is_ready, reason = case
-    known = Status(resources=resources(**STAND, **{GROUP: ready(GROUP)}))
-    given = seen(known=known, found={GROUP: found}, members=members)
-    said = outcome_status(given, decide(given, NOW)).conditions[Type.GROUP_READY]
+    known = Status(resources=resources(**STAND, **{MIG: ready(MIG)}))
+    given = seen(known=known, found={MIG: found}, members=members)
+    said = outcome_status(given, decide(given, NOW)).conditions[Type.MIG_READY]
 
     assert (said.is_true, said.reason) == (is_ready, reason)
 
@@ -398,7 +398,7 @@ def test_a_template_of_ones_own_that(case: tuple[dict[str, Any], str | None]) ->
 
 
 def test_a_template_that_does_not_exist_yet_is_waited_for() -> None:
-    given = seen(group(change=OWN), found={TEMPLATE: None, POLICY: policy(), GROUP: None})
+    given = seen(group(change=OWN), found={TEMPLATE: None, POLICY: policy(), MIG: None})
     plan = decide(given, NOW)
 
     said = outcome_status(given, plan).conditions[Type.READY]
@@ -430,11 +430,11 @@ def test_the_mig_of_ones_own_template_announces_its_node_labels_to_every_vm() ->
 def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
     before = Condition("False", "Provisioning", "", EARLIER, 1)
     known = Status(
-        conditions={Type.GROUP_READY: before},
-        resources=resources(**STAND, **{GROUP: ready(GROUP)}),
+        conditions={Type.MIG_READY: before},
+        resources=resources(**STAND, **{MIG: ready(MIG)}),
     )
     found = instance_group(creating=2, is_bulk_in_progress=True, faults=(BULK_STOCKOUT,))
-    given = seen(known=known, found={GROUP: found})
-    said = outcome_status(given, decide(given, NOW)).conditions[Type.GROUP_READY]
+    given = seen(known=known, found={MIG: found})
+    said = outcome_status(given, decide(given, NOW)).conditions[Type.MIG_READY]
 
     assert (said.reason, said.since) == (Reason.INSUFFICIENT_CAPACITY, EARLIER)

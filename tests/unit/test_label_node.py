@@ -17,7 +17,7 @@ from shared.nodes import Node, parse_node
 from shared.occasions import Cause, LogEvent, Message, Occasion
 from shared.plan import Action, DeleteNode, DeleteSecret, Emit, PatchNode, Plan, Send, WriteStatus
 from shared.status import (
-    GROUP,
+    MIG,
     Condition,
     Counts,
     Pending,
@@ -39,10 +39,10 @@ NODES = Occasion("x", NOW, Message("default", "my-slice", "", Cause.NODES_CHANGE
 GROUP_STANDS = Status(
     conditions={
         Type.ACCEPTED: Condition("True", "Accepted", "", EARLIER, 1),
-        Type.GROUP_READY: Condition("True", "Ready", "", EARLIER, 1),
+        Type.MIG_READY: Condition("True", "Ready", "", EARLIER, 1),
         Type.TOKENS_INJECTED: Condition("True", "Injected", "", EARLIER, 1),
     },
-    resources={GROUP: Resource(RESOURCE, State.READY, EARLIER)},
+    resources={MIG: Resource(RESOURCE, State.READY, EARLIER)},
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 from functions.sweep import decide, is_due, is_settled
 from shared.errors import Reason
 from shared.node_group import NodeGroup
-from shared.status import GROUP, Condition, Counts, Resource, State, Status, Type
+from shared.status import MIG, Condition, Counts, Resource, State, Status, Type
 from tests.unit.builders import NOW, group
 
 CREATED = datetime.fromisoformat("2026-11-20T09:00:00+00:00")
@@ -26,7 +26,7 @@ def known(*true: Type, false: Type | None = None, reason: str = "x", **rest: Any
     return Status(conditions=conditions, observed_generation=1, **rest)
 
 
-STANDS = {GROUP: Resource("n", State.READY, CREATED)}
+STANDS = {MIG: Resource("n", State.READY, CREATED)}
 INDIVIDUAL = {"nodeCount": 1, "topology": "2x2x1", "targetSizePolicyMode": "INDIVIDUAL"}
 FIRST_MINUTE = CREATED + timedelta(minutes=1)
 STEPS: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
@@ -38,27 +38,27 @@ STEPS: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
     ),
     "a BULK slice that waits for capacity": (
         group(),
-        known(false=Type.GROUP_READY, resources=STANDS),
+        known(false=Type.MIG_READY, resources=STANDS),
         ("create_resources",),
     ),
     "an INDIVIDUAL group with some VMs": (
         group(change=INDIVIDUAL),
-        known(false=Type.GROUP_READY, resources=STANDS, counts=Counts(desired=2, running=1)),
+        known(false=Type.MIG_READY, resources=STANDS, counts=Counts(desired=2, running=1)),
         ("create_resources", "inject_token", "label_node"),
     ),
     "VMs have not joined": (
         group(),
-        known(Type.GROUP_READY, resources=STANDS),
+        known(Type.MIG_READY, resources=STANDS),
         ("inject_token", "label_node"),
     ),
     "all have joined and are not ready": (
         group(),
-        known(Type.GROUP_READY, Type.NODES_JOINED, resources=STANDS),
+        known(Type.MIG_READY, Type.NODES_JOINED, resources=STANDS),
         ("label_node",),
     ),
     "its label is missing": (
         group(labels={}),
-        known(Type.GROUP_READY, Type.NODES_JOINED, Type.READY, resources=STANDS),
+        known(Type.MIG_READY, Type.NODES_JOINED, Type.READY, resources=STANDS),
         ("create_resources", "label_node"),
     ),
 }
@@ -124,11 +124,11 @@ def test_who_is_settled_is_looked_at_once_an_hour() -> None:
 
 
 def test_progress_begins_the_gaps_anew() -> None:
-    waited_long = known(false=Type.GROUP_READY)
-    assert waited_long.conditions[Type.GROUP_READY].since == CREATED
+    waited_long = known(false=Type.MIG_READY)
+    assert waited_long.conditions[Type.MIG_READY].since == CREATED
     moment = NOW + timedelta(minutes=7)
     fresh = replace(
-        waited_long, resources={GROUP: Resource("n", State.CREATING, moment - timedelta(minutes=2))}
+        waited_long, resources={MIG: Resource("n", State.CREATING, moment - timedelta(minutes=2))}
     )
     assert is_due(group(), fresh, moment)
 
@@ -136,6 +136,6 @@ def test_progress_begins_the_gaps_anew() -> None:
 def test_trouble_that_is_tried_again_and_again_is_no_progress() -> None:
     resource = Resource("n", State.CREATING, CREATED).fail("QuotaExceeded", "q", "m", CREATED)
     retried = replace(resource, since=NOW)
-    status = known(resources={GROUP: retried})
+    status = known(resources={MIG: retried})
     due = list(looks(group(), status, 24))
     assert len(due) < 80

@@ -14,7 +14,7 @@ from shared.names import VM_ID_LABEL
 from shared.nodes import Node, parse_node
 from shared.plan import Delete, Plan
 from shared.resources import Found
-from shared.status import GROUP, POLICY, TEMPLATE, Resource, State, Status
+from shared.status import MIG, POLICY, TEMPLATE, Resource, State, Status
 from tests.unit.builders import NOW, RESOURCE, flat, group
 from tests.unit.test_create_resources import instance_group, policy, template
 from tests.unit.test_inject_token import OLD, instance
@@ -26,7 +26,7 @@ GONE = Resource(RESOURCE, State.GONE, EARLIER, "uri")
 DELETING = Resource(RESOURCE, State.DELETING, EARLIER, "uri", operation="op")
 RUNS, ENDED = Operation("op", False), Operation("op", True)
 FAULTY = Operation("op", True, Fault("INTERNAL_ERROR", "Internal error", 500))
-ALL_READY = {POLICY: READY, TEMPLATE: READY, GROUP: READY}
+ALL_READY = {POLICY: READY, TEMPLATE: READY, MIG: READY}
 
 
 def creating(seconds_ago: float, operation: str = "") -> Resource:
@@ -76,63 +76,63 @@ def in_words(plan: Plan) -> list[str]:
     ]
 
 
-MIG, POL, TPL = instance_group(), policy(), template()
+STANDING, POL, TPL = instance_group(), policy(), template()
 CASES: dict[str, tuple[Seen, str, list[str]]] = {
     "the MIG goes first": (
-        seen(found={GROUP: MIG}),
+        seen(found={MIG: STANDING}),
         "DeletingMIG",
         ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
     ),
     "Nodes are cordoned before": (
-        seen(found={GROUP: MIG}, nodes=(node(),)),
+        seen(found={MIG: STANDING}, nodes=(node(),)),
         "DeletingMIG",
         ["WriteStatus", "PatchNode", "Delete managedInstanceGroup", "WriteStatus"],
     ),
     "a Node that is cordoned is left as it is": (
-        seen(found={GROUP: MIG}, nodes=(node(unschedulable=True),)),
+        seen(found={MIG: STANDING}, nodes=(node(unschedulable=True),)),
         "DeletingMIG",
         ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
     ),
     "the token of a VM that has not joined is revoked": (
-        seen(found={GROUP: MIG}, instances=(instance(token=OLD),)),
+        seen(found={MIG: STANDING}, instances=(instance(token=OLD),)),
         "DeletingMIG",
         ["WriteStatus", "DeleteSecret", "Delete managedInstanceGroup", "WriteStatus"],
     ),
     "a delete that runs is waited for": (
-        seen({GROUP: DELETING}, {GROUP: MIG}, {GROUP: RUNS}),
+        seen({MIG: DELETING}, {MIG: STANDING}, {MIG: RUNS}),
         "AwaitingDelete",
         ["WriteStatus"],
     ),
     "a delete that ended without success is repeated": (
-        seen({GROUP: DELETING}, {GROUP: MIG}, {GROUP: ENDED}),
+        seen({MIG: DELETING}, {MIG: STANDING}, {MIG: ENDED}),
         "DeletingMIG",
         ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
     ),
     "an insert that runs is waited for": (
-        seen({GROUP: creating(5, "op")}, {GROUP: None}, {GROUP: RUNS}),
+        seen({MIG: creating(5, "op")}, {MIG: None}, {MIG: RUNS}),
         "AwaitingCreate",
         ["WriteStatus"],
     ),
     "an intent without operation may still be under way": (
-        seen({GROUP: creating(149)}, {GROUP: None}),
+        seen({MIG: creating(149)}, {MIG: None}),
         "AwaitingCreate",
         ["WriteStatus"],
     ),
     "after 150 seconds it is surely absent": (
         seen(
-            {GROUP: creating(150), POLICY: READY, TEMPLATE: READY},
-            {GROUP: None, POLICY: POL, TEMPLATE: TPL},
+            {MIG: creating(150), POLICY: READY, TEMPLATE: READY},
+            {MIG: None, POLICY: POL, TEMPLATE: TPL},
         ),
         "DeletingRest",
         ["WriteStatus", "Delete workloadPolicy", "Delete instanceTemplate", "WriteStatus"],
     ),
     "an entry that was lost is under way since now": (
-        seen({}, {GROUP: None}),
+        seen({}, {MIG: None}),
         "AwaitingCreate",
         ["WriteStatus"],
     ),
     "template and policy go side by side, Nodes with them": (
-        seen({**ALL_READY, GROUP: GONE}, {POLICY: POL, TEMPLATE: TPL}, nodes=(node(),)),
+        seen({**ALL_READY, MIG: GONE}, {POLICY: POL, TEMPLATE: TPL}, nodes=(node(),)),
         "DeletingRest",
         [
             "DeleteNode",
@@ -144,7 +144,7 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
     ),
     "what bears our name and not our mark stays": (
         seen(
-            {GROUP: GONE, POLICY: creating(5), TEMPLATE: GONE},
+            {MIG: GONE, POLICY: creating(5), TEMPLATE: GONE},
             {POLICY: policy("somebody's")},
         ),
         "Done",
@@ -152,49 +152,49 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
     ),
     "what was ours, and whose mark somebody has changed, is told and kept": (
         seen(
-            {GROUP: GONE, POLICY: READY, TEMPLATE: GONE},
+            {MIG: GONE, POLICY: READY, TEMPLATE: GONE},
             {POLICY: policy("somebody's")},
         ),
         "AwaitingDelete",
         ["WriteStatus"],
     ),
     "what was called gone before the deletion is looked for": (
-        seen({**ALL_READY, GROUP: GONE}, {GROUP: MIG}),
+        seen({**ALL_READY, MIG: GONE}, {MIG: STANDING}),
         "DeletingMIG",
         ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
     ),
     "a delete that has failed waits for the sweep": (
-        replace(seen({GROUP: DELETING}, {GROUP: MIG}, {GROUP: FAULTY}), is_retry_due=False),
+        replace(seen({MIG: DELETING}, {MIG: STANDING}, {MIG: FAULTY}), is_retry_due=False),
         "AwaitingDelete",
         ["WriteStatus"],
     ),
     "an insert that ended well may have made what is not seen yet": (
-        seen({GROUP: creating(5, "op")}, {GROUP: None}, {GROUP: ENDED}),
+        seen({MIG: creating(5, "op")}, {MIG: None}, {MIG: ENDED}),
         "AwaitingCreate",
         ["WriteStatus"],
     ),
     "an insert that failed has made nothing": (
         seen(
-            {GROUP: creating(5, "op"), POLICY: GONE, TEMPLATE: GONE},
-            {GROUP: None},
-            {GROUP: FAULTY},
+            {MIG: creating(5, "op"), POLICY: GONE, TEMPLATE: GONE},
+            {MIG: None},
+            {MIG: FAULTY},
         ),
         "Done",
         ["RemoveFinalizer"],
     ),
     "when all is gone the group goes": (
-        seen({GROUP: GONE, POLICY: GONE, TEMPLATE: GONE}),
+        seen({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}),
         "Done",
         ["RemoveFinalizer"],
     ),
     "late Nodes go before the group": (
-        seen({GROUP: GONE, POLICY: GONE, TEMPLATE: GONE}, nodes=(node(),)),
+        seen({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}, nodes=(node(),)),
         "Done",
         ["DeleteNode", "WriteStatus", "RemoveFinalizer"],
     ),
     "a Node that merely bears our label stays": (
         seen(
-            {GROUP: GONE, POLICY: GONE, TEMPLATE: GONE},
+            {MIG: GONE, POLICY: GONE, TEMPLATE: GONE},
             nodes=(node("somebody-else"), node(place="gce://other/us-central1-c/x")),
         ),
         "Done",
@@ -217,7 +217,7 @@ def test_a_template_of_ones_own_is_not_deleted() -> None:
         "instanceTemplateURI": "projects/my-gcp-project/global/instanceTemplates/t",
     }
     own = group(deleting=True, change=change)
-    gone = Status(resources={GROUP: GONE, POLICY: GONE, TEMPLATE: READY})
+    gone = Status(resources={MIG: GONE, POLICY: GONE, TEMPLATE: READY})
     given = Seen(own, gone, has_read_nodes=True)
     assert in_words(decide(given, NOW)) == ["RemoveFinalizer"]
 
@@ -232,6 +232,6 @@ def test_what_we_never_owned_is_nothing_to_us() -> None:
 
 
 def test_nothing_is_let_go_before_its_nodes_have_been_looked_for() -> None:
-    gone = Status(resources={GROUP: GONE, POLICY: GONE, TEMPLATE: GONE})
+    gone = Status(resources={MIG: GONE, POLICY: GONE, TEMPLATE: GONE})
     plan = decide(Seen(group(deleting=True), gone), NOW)
     assert (plan.outcome, in_words(plan)) == ("AwaitingNodes", ["WriteStatus", "Send"])
