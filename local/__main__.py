@@ -70,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             asyncio.run(_serve(setup, timeline))
     except Interrupted as interrupted:
         timeline.say(f"{interrupted}; nothing runs any more")
+    except KeyboardInterrupt:  # before `Processes` has taken over what Ctrl-C means
+        timeline.say("interrupted before anything had been started")
     except (DirectoryUnusable, PortTaken, ProcessError) as error:
         timeline.say(f"make local: {error}", style="bold red")
         return 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -264,6 +265,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Interrupted as interrupted:
         timeline.say(f"{interrupted}; nothing runs any more")
         code = interrupted.exit_code
+    except KeyboardInterrupt:  # before `Processes` has taken over what Ctrl-C means
+        timeline.say("interrupted before anything had been started")
+        code = 128 + signal.SIGINT
     except (DemoFailed, ProcessError, PortTaken) as error:
         _explain(timeline, demo, error, directory)
         return 1
