@@ -33,6 +33,7 @@ from shared.status import (
     NOUN,
     POLICY,
     TEMPLATE,
+    Counts,
     Resource,
     State,
     Status,
@@ -123,6 +124,8 @@ def _to_be_read(work: Work) -> Iterator[str]:
     """Kinds whose state is not known: all that is neither untouched nor known to stand."""
     group, known = work.group, work.status
     assert group.spec is not None
+    if _is_told_already(work):
+        return
     for kind in group.spec.resource_kinds:
         resource = known.resources.get(kind)
         if resource is None or resource.state is State.PENDING:
@@ -145,6 +148,13 @@ def _may_have_changed(work: Work, kind: str) -> bool:
     resource = work.status.resources.get(kind)
     is_being_made = resource is not None and resource.state is State.CREATING
     return not is_being_made or KINDS[kind].collection in event.method
+
+
+def _is_told_already(work: Work) -> bool:
+    """One more VM that could not be made, where the condition says already why they cannot be."""
+    event, said = work.occasion.event, work.status.conditions.get(Type.MIG_READY)
+    is_failure = event is not None and event.has_failed and event.concerns_vm
+    return is_failure and said is not None and said.reason not in ("Ready", Reason.PROVISIONING)
 
 
 def _is_for_body(work: Work, kind: str) -> bool:
@@ -433,7 +443,7 @@ def _describe(seen: Seen, group: NodeGroup, known: Status, now: datetime) -> Sta
     known = replace(
         _with_machine(seen, group, known),
         observed_generation=group.generation,
-        counts=replace(known.counts, desired=spec.node_count),
+        counts=_counts(seen, known.counts, spec.node_count),
     )
     known = known.with_condition(
         Type.ACCEPTED, True, "Accepted", "The spec is valid", group=group, now=now
@@ -446,6 +456,12 @@ def _describe(seen: Seen, group: NodeGroup, known: Status, now: datetime) -> Sta
                 CONDITION_OF[kind], status, reason, message, group=group, now=now
             )
     return known
+
+
+def _counts(seen: Seen, known: Counts, desired: int) -> Counts:
+    """The members' list tells also how many run: by that the sweep knows whom else to wake."""
+    running = sum(member.status == "RUNNING" for member in seen.members)
+    return replace(known, desired=desired, running=running if seen.members else known.running)
 
 
 def _with_machine(seen: Seen, group: NodeGroup, known: Status) -> Status:

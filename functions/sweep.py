@@ -127,7 +127,8 @@ def _steps(group: NodeGroup, known: Status) -> Iterator[str]:
     is_bulk = group.spec is not None and group.spec.is_bulk
     if not stands or (is_bulk and not known.is_true(Type.MIG_READY)):
         return
-    has_unjoined = known.is_true(Type.MIG_READY) or known.counts.running > known.counts.joined
-    if not known.is_true(Type.NODES_JOINED) and has_unjoined:
+    is_made, counts = known.is_true(Type.MIG_READY), known.counts
+    if not known.is_true(Type.NODES_JOINED) and (is_made or counts.running > counts.joined):
         yield "inject_token"
-    yield "label_node"
+    if is_made or counts.running != counts.ready:
+        yield "label_node"

@@ -14,7 +14,7 @@ from shared.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT
+from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
 from tests.stories.test_budget import Ledger, budget, excess, live_and_go
 from tests.stories.test_lives import EXAMPLES
 from tests.stories.test_refusals import OF_CALLS, TROUBLES, TWO_SINGLE, denied, notes
@@ -124,3 +124,19 @@ def test_an_example_in_an_ai_zone() -> None:
 
     harness = Harness()
     life.ready_slice(harness, yaml.safe_load((EXAMPLES / "v6e-8x8-flex-start.yaml").read_text()))
+
+
+def test_a_group_of_single_hosts_that_waits_for_capacity_is_looked_at_cheaply() -> None:
+    harness = Harness()
+    ledger = Ledger(harness)
+    harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
+    harness.apply(manifest(**{**TWO_SINGLE, "instanceConfig": STANDARD}))
+    life.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
+    minutes = []
+    for _ in range(60):
+        before = ledger.cost()
+        harness.run_for(MINUTE)
+        minutes.append(ledger.cost() - before)
+    assert max(cost.reads for cost in minutes) <= 2
+    harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", 2)
+    life.until_ready(harness)
