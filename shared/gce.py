@@ -90,12 +90,10 @@ class Mig:
 
 @dataclass(frozen=True)
 class ManagedInstance:
-    """A member as its group sees it; ``exists`` is false while there is no VM behind the name."""
+    """A member as its MIG sees it; ``status`` is empty while there is no VM behind the name."""
 
     name: str
-    exists: bool
     status: str
-    action: str
     faults: tuple[Fault, ...] = ()
 
 
@@ -442,9 +440,7 @@ def _mig(found: Any) -> Mig:
 def _managed(found: Any) -> ManagedInstance:
     return ManagedInstance(
         name=found.name or found.instance.rsplit("/", 1)[-1],
-        exists=bool(found.id),
         status=found.instance_status,
-        action=found.current_action,
         faults=_faults(found.last_attempt.errors.errors),
     )
 

@@ -125,7 +125,6 @@ class NodeGroup:
     name: str
     uid: str
     cluster: str
-    resource_version: str
     generation: int
     created: datetime
     deleting: datetime | None
@@ -222,7 +221,6 @@ def parse(raw: Mapping[str, Any], cluster: str) -> NodeGroup:
         name=metadata["name"],
         uid=metadata["uid"],
         cluster=cluster,
-        resource_version=metadata["resourceVersion"],
         generation=metadata.get("generation", 1),
         created=parse_time(metadata["creationTimestamp"]),
         deleting=parse_time(deleting) if deleting else None,

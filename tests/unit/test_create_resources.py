@@ -312,7 +312,7 @@ GROUPS: dict[str, tuple[Mig, tuple[ManagedInstance, ...], bool, str]] = {
     "is at its VMs": (instance_group(creating=2), (), False, Reason.PROVISIONING),
     "has a VM that failed": (
         instance_group(creating=1),
-        (ManagedInstance("a", False, "", "CREATING", (Fault("QUOTA_EXCEEDED", "no"),)),),
+        (ManagedInstance("a", "", (Fault("QUOTA_EXCEEDED", "no"),)),),
         False,
         Reason.QUOTA_EXCEEDED,
     ),
