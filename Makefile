@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo local test test-all check format bench lock
+.PHONY: help setup demo local test test-real test-all control-plane check format bench lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -26,10 +26,16 @@ local: $(STAMP) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR"
 	@$(BIN)/python -m local $(ARGS)
 
 test: $(STAMP) ## Run the tests (under ten minutes on two cores)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real"
+
+test-real: $(STAMP) ## Run the tests on a real control plane and a real Pub/Sub, where there are any
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "real and not slow"
 
 test-all: $(STAMP) ## Run all tests, the long ones too
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+control-plane: $(STAMP) ## Get a real control plane for the tests; ARGS=--run runs it until Ctrl-C
+	@$(BIN)/python -m tests.control_plane $(ARGS)
 
 check: $(STAMP) ## Lint, format, types, import contracts
 	@$(BIN)/ruff check .

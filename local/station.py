@@ -50,7 +50,7 @@ LOG = "log"
 """The file with all that the children have written."""
 KUBECONFIG = "kubeconfig"
 
-_MANIFESTS = ROOT / "infra" / "kubernetes"
+_MANIFESTS = ROOT / "infra" / "kubernetes" / "base"
 _FILTERS = ROOT / "infra" / "terraform" / "filters"
 _THREADS = "8"
 _MAX_CALLS_KEPT = 100_000

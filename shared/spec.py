@@ -1,6 +1,6 @@
 """What a TPUNodeGroup's spec must be like: each field by itself, and what goes together.
 
-The CRD refuses the same (infra/kubernetes/crd.yaml), at the same paths and where tpu-operator has a
+The CRD refuses the same (infra/kubernetes/base/crd.yaml), at the same paths and where tpu-operator has a
 rule too in its words. It is checked here again, because a CRD can be older than the functions, and
 because an object may have been stored before a rule was.
 """

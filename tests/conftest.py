@@ -1,16 +1,64 @@
-"""What all tests share: a way to show figures after a run."""
+"""What all tests share: a way to show figures after a run, and a real control plane."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 import pytest
+
+from tests.control_plane import plane
+from tests.control_plane.binaries import find
+
+REAL_PARTS = "REAL_PARTS"
+"""With this variable set to ``required``, a test that needs a real part fails where there is none."""
 
 
 @pytest.fixture
 def say(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """Show a line after the run, whichever process the test ran in."""
     return lambda line: record_property("said", line)
+
+
+def miss(what: str) -> NoReturn:
+    """Skip, or fail where real parts are required, because ``what`` is not here."""
+    if os.environ.get(REAL_PARTS) == "required":
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+@contextmanager
+def open_control_plane() -> Iterator[plane.ControlPlane]:
+    """The cluster that TEST_KUBECONFIG names, or a control plane of one's own."""
+    path = os.environ.get("TEST_KUBECONFIG")
+    if path:
+        with plane.named(path) as cluster:
+            yield cluster
+        return
+    binaries = find(os.environ)
+    if binaries is None:
+        miss("there is no real control plane here; `make control-plane` makes one")
+    with plane.start(binaries) as own:
+        yield own
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[plane.ControlPlane]:
+    """A real control plane, shared by all tests of this process: each keeps to a namespace."""
+    with open_control_plane() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_control_plane() -> Iterator[plane.OwnControlPlane]:
+    """A fresh one for this test alone, which may stop its parts. Never somebody's cluster."""
+    binaries = find(os.environ)
+    if binaries is None:
+        miss("there is no real control plane here; `make control-plane` makes one")
+    with plane.start(binaries) as own:
+        yield own
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

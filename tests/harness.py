@@ -33,7 +33,7 @@ from shared.settings import Settings
 from shared.step import Answer, Runtime, handle
 
 ROOT = Path(__file__).parent.parent
-MANIFESTS = ROOT / "infra" / "kubernetes"
+MANIFESTS = ROOT / "infra" / "kubernetes" / "base"
 RESERVATION = f"projects/{PROJECT}/zones/us-central1-c/reservations/my-tpu-reservation"
 """The one that tpu-operator's README names; it exists in the world."""
 FILTERS = ROOT / "infra" / "terraform" / "filters"

@@ -17,13 +17,13 @@ import yaml
 Schema = Mapping[str, Any]
 
 ROOT = Path(__file__).resolve().parents[2]
-CRD = ROOT / "infra" / "kubernetes" / "crd.yaml"
+CRD = ROOT / "infra" / "kubernetes" / "base" / "crd.yaml"
 PAGE = ROOT / "docs" / "reference" / "tpunodegroup.md"
 
 _HEAD = """\
 # TPUNodeGroup
 
-<!-- Written by infra/kubernetes/render_reference.py from infra/kubernetes/crd.yaml: change that. -->
+<!-- Written by infra/kubernetes/render_reference.py from base/crd.yaml: change that. -->
 
 `{group}/{version}`, {scope}; `kubectl get {short}`, or with others of the category
 `kubectl get {category}`. `kubectl explain {short}.spec --recursive` says the same as this page.

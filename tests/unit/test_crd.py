@@ -55,7 +55,7 @@ Manifest = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
-CRD: Manifest = yaml.safe_load((ROOT / "infra/kubernetes/crd.yaml").read_text())
+CRD: Manifest = yaml.safe_load((ROOT / "infra/kubernetes/base/crd.yaml").read_text())
 ROWS: Manifest = yaml.safe_load((DATA / "spec.yaml").read_text())
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 NAMESPACE: Manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}

@@ -23,7 +23,7 @@ Manifest = dict[str, Any]
 Right = tuple[str, str, str, str]
 """Namespace (or ``*``), API group, resource (``/`` and a name if only one), verb."""
 
-BASE = Path(__file__).parents[2] / "infra" / "kubernetes"
+BASE = Path(__file__).parents[2] / "infra" / "kubernetes" / "base"
 KUSTOMIZATION: Manifest = yaml.safe_load((BASE / "kustomization.yaml").read_text())
 DOCUMENTS: list[Manifest] = [
     document

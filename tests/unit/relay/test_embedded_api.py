@@ -26,7 +26,7 @@ from tests.unit.relay.scripted_api import NODES, write_kubeconfig
 from tests.unit.relay.test_daemon import Recorder, relaying
 
 ROOT = Path(__file__).parents[3]
-MANIFESTS = ROOT / "infra" / "kubernetes"
+MANIFESTS = ROOT / "infra" / "kubernetes" / "base"
 RELAY = User("system:serviceaccount:tpu-functions:relay", (ALL_AUTHENTICATED,))
 NAMESPACED = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 HISTORY = 20

@@ -1,0 +1,65 @@
+"""Get a real control plane ready for the tests (``make control-plane``).
+
+Says where it comes from: TEST_KUBECONFIG, KUBEBUILDER_ASSETS, PATH, or a build with Go, which is
+kept for the next time. With --run it then runs until Ctrl-C, with nothing in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+
+from tests.control_plane import plane
+from tests.control_plane.binaries import NAMES, Binaries, Unavailable, obtain
+
+
+def main() -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="make control-plane", description=__doc__)
+    parser.add_argument("--run", action="store_true", help="start it, and serve until Ctrl-C")
+    options = parser.parse_args()
+    try:
+        path = os.environ.get("TEST_KUBECONFIG")
+        if path:
+            _show_named(path)
+            return 0
+        binaries = obtain(os.environ, print)
+        _show(binaries)
+        if options.run:
+            _run(binaries)
+    except (Unavailable, plane.ControlPlaneError) as error:
+        print(f"make control-plane: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; nothing runs any more")
+        return 128 + signal.SIGINT
+    return 0
+
+
+def _show_named(path: str) -> None:
+    with plane.named(path) as cluster:
+        _, version = cluster.request("GET", "/version")
+        print(f"TEST_KUBECONFIG={path}: {cluster.server}, {version['gitVersion']}")
+
+
+def _show(binaries: Binaries) -> None:
+    print(f"control plane: {binaries.origin}")
+    for name in NAMES:
+        arguments = ["version", "--client"] if name == "kubectl" else ["--version"]
+        said = subprocess.run(
+            [binaries.path(name), *arguments], capture_output=True, text=True, check=True
+        )
+        print(f"  {name:<24}{said.stdout.splitlines()[0].split()[-1]}")
+
+
+def _run(binaries: Binaries) -> None:
+    with plane.start(binaries) as started:
+        print(f"\nexport KUBECONFIG={started.kubeconfig}\n\nCtrl-C stops it.", flush=True)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""The programs of a real control plane: found, or built from pinned Go modules, once.
+
+Found are those of ``KUBEBUILDER_ASSETS`` and those on ``PATH``, if all five are there. Else they are
+built from ``kubernetes/go.mod`` and ``etcd/go.mod`` beside this file (two modules, because etcd and
+Kubernetes need different versions of what both use) and kept outside the tree, in a folder whose
+name holds a hash of both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+HERE = Path(__file__).parent
+
+_ETCD = "go.etcd.io/etcd/server/v3"
+_VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+_SAY_EVERY_S = 30.0
+
+Say = Callable[[str], None]
+
+
+class Unavailable(Exception):
+    """There is no real control plane to be had here; the message says what would make one."""
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """Where the programs are, and how they came there, in words."""
+
+    directory: Path
+    origin: str
+
+    def path(self, name: str) -> str:
+        """The path of one of `NAMES`."""
+        return str(self.directory / name)
+
+
+def obtain(environment: Mapping[str, str], say: Say) -> Binaries:
+    """Find the programs or build them, which takes up to a quarter of an hour the first time.
+
+    Raises `Unavailable` when they are nowhere and there is no Go to build them, or it fails.
+    """
+    found = find(environment)
+    return found if found is not None else _build(environment, say)
+
+
+def find(environment: Mapping[str, str]) -> Binaries | None:
+    """The programs, if they are there already."""
+    assets = environment.get("KUBEBUILDER_ASSETS")
+    if assets and _is_whole(Path(assets)):
+        return Binaries(Path(assets), f"KUBEBUILDER_ASSETS={assets}")
+    beside = shutil.which("kube-apiserver", path=environment.get("PATH", os.defpath))
+    if beside and _is_whole(Path(beside).parent):
+        return Binaries(Path(beside).parent, f"PATH ({Path(beside).parent})")
+    built = cache(environment)
+    return Binaries(built, f"built earlier ({built})") if _is_whole(built) else None
+
+
+def can_build() -> bool:
+    """Whether there is Go."""
+    return shutil.which("go") is not None
+
+
+def cache(environment: Mapping[str, str]) -> Path:
+    """The folder in which what is built is kept: another one for other modules."""
+    base = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    modules = [HERE / part / name for part in ("etcd", "kubernetes") for name in _MODULE_FILES]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()[:12]
+    return base / "tpu-functions" / f"control-plane-{kubernetes_version()}-{digest}"
+
+
+_MODULE_FILES = ("go.mod", "go.sum")
+
+
+def kubernetes_version() -> str:
+    """The version that is built, as in ``v1.36.3``."""
+    match = re.search(
+        r"^require k8s\.io/kubernetes (v[\d.]+)$",
+        (HERE / "kubernetes" / "go.mod").read_text(),
+        re.MULTILINE,
+    )
+    assert match is not None, "kubernetes/go.mod requires k8s.io/kubernetes on a line of its own"
+    return match[1]
+
+
+def _is_whole(directory: Path) -> bool:
+    return all(os.access(directory / name, os.X_OK) for name in NAMES)
+
+
+def _build(environment: Mapping[str, str], say: Say) -> Binaries:
+    if not can_build():
+        raise Unavailable(
+            "there is no real control plane here: set TEST_KUBECONFIG to the kubeconfig of a cluster "
+            f"for tests, or KUBEBUILDER_ASSETS to a folder with {', '.join(NAMES)}, or install Go"
+        )
+    target = cache(environment)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as made:
+        _go_build("etcd", [_ETCD], made, [], say)
+        packages = [f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd"]
+        _go_build("kubernetes", packages, made, _version_flags(), say)
+        target.mkdir(exist_ok=True)
+        for name in NAMES:
+            (Path(made) / name).replace(target / name)
+    return Binaries(target, f"built now ({target})")
+
+
+def _version_flags() -> list[str]:
+    version = kubernetes_version()
+    _, minor, _ = version.split(".")
+    values = {
+        "gitVersion": version,
+        "gitMajor": "1",
+        "gitMinor": minor,
+        "gitCommit": "0" * 40,
+        "gitTreeState": "clean",
+        "buildDate": "2026-01-01T00:00:00Z",
+    }
+    return [
+        f"-X {package}.{name}={value}"
+        for package in _VERSION_PACKAGES
+        for name, value in values.items()
+    ]
+
+
+def _go_build(
+    module: str, packages: Sequence[str], output: str, flags: Sequence[str], say: Say
+) -> None:
+    names = ", ".join(Path(package.removesuffix("/server/v3")).name for package in packages)
+    command = ["go", "build", "-mod=readonly", "-trimpath", "-o", f"{output}/"]
+    command += ["-ldflags", " ".join(["-s", "-w", *flags]), *packages]
+    with _telling(f"building {names}", say):
+        done = subprocess.run(
+            command,
+            cwd=HERE / module,
+            env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "auto"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        last = "\n".join(done.stderr.splitlines()[-20:])
+        raise Unavailable(f"go could not build {names} in tests/control_plane/{module}:\n{last}")
+
+
+@contextmanager
+def _telling(what: str, say: Say) -> Iterator[None]:
+    """Say that it begins, every half minute that it goes on, and how long it took."""
+    began = time.monotonic()
+    ended = threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(_SAY_EVERY_S):
+            say(f"  {what}: {time.monotonic() - began:.0f} s so far")
+
+    say(f"{what} (once; a quarter of an hour on two cores when nothing is cached) ...")
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
+    say(f"  {what}: done in {time.monotonic() - began:.0f} s")

@@ -1,0 +1,445 @@
+"""A real control plane on loopback: etcd, kube-apiserver, kube-controller-manager, kube-scheduler.
+
+It has what ``kubeadm init`` leaves behind: RBAC, Node authorization, NodeRestriction, bootstrap
+tokens with their signer and cleaner, and the ConfigMaps and rights of ``kubeadm join``. There is no
+kubelet: Pods are bound and stay Pending, unless somebody plays the kubelet.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from local import guard
+from local.kube import CertificateAuthority, User
+from local.kube.bootstrap import initial_objects
+from local.ports import LOOPBACK, find_free_ports
+from tests.control_plane.binaries import Binaries, Unavailable
+
+READY_WITHIN_S = 120.0
+_STOP_WITHIN_S = 20.0
+_POLL_S = 0.1
+_ADMIN = User("admin", ("system:masters",))
+_CONTROLLERS = "*,bootstrapsigner,tokencleaner"
+
+
+class ControlPlaneError(Exception):
+    """A part did not start or did not end; the message holds the last lines of its log."""
+
+
+class ControlPlane:
+    """A running control plane, or somebody's own cluster by its kubeconfig.
+
+    ``kubeconfig`` is its administrator's: one cluster, its CA embedded, a client certificate or a token.
+    ``kubectl`` is a program of its version. Of a cluster that is not ours (``is_ours`` false),
+    nothing can be stopped.
+    """
+
+    def __init__(self, kubeconfig: Path, kubectl: str, *, is_ours: bool = False) -> None:
+        self.kubeconfig = kubeconfig
+        self.kubectl = kubectl
+        self.is_ours = is_ours
+        content = yaml.safe_load(kubeconfig.read_text())
+        wanted = next(
+            context["context"]
+            for context in content["contexts"]
+            if context["name"] == content["current-context"]
+        )
+        cluster = next(
+            one["cluster"] for one in content["clusters"] if one["name"] == wanted["cluster"]
+        )
+        self.server: str = cluster["server"]
+        """Its URL."""
+        self._user = next(one["user"] for one in content["users"] if one["name"] == wanted["user"])
+        self.ca_pem = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        """The certificate of its CA."""
+
+    def administrator(self) -> ssl.SSLContext:
+        """TLS as the administrator: the CA is pinned, the client certificate shown if there is one."""
+        context = ssl.create_default_context(cadata=self.ca_pem)
+        if "client-certificate-data" in self._user:
+            with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+                for part in ("client-certificate-data", "client-key-data"):
+                    file.write(base64.b64decode(self._user[part]).decode())
+                file.flush()
+                context.load_cert_chain(file.name)
+        return context
+
+    def headers(self) -> dict[str, str]:
+        """What shows the administrator where no client certificate does."""
+        token = self._user.get("token")
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def request(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json"
+    ) -> tuple[int, Any]:
+        """Ask as the administrator: the status and the document, whatever they are."""
+        raw = json.dumps(body).encode() if body is not None else None
+        headers = {"Accept": "application/json", **self.headers()}
+        if raw is not None:
+            headers["Content-Type"] = content_type
+        asked = urllib.request.Request(self.server + path, raw, headers, method=method)
+        try:
+            with urllib.request.urlopen(asked, context=self.administrator(), timeout=30) as answer:
+                return answer.status, _decode(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, _decode(error.read())
+
+    def run_kubectl(
+        self, *arguments: str, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as the administrator, in a home of its own."""
+        return subprocess.run(
+            [self.kubectl, *arguments],
+            env={
+                "KUBECONFIG": str(self.kubeconfig),
+                "HOME": str(self.kubeconfig.parent),
+                "PATH": os.defpath,
+            },
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+
+class OwnControlPlane(ControlPlane):
+    """One that was started here, whose parts can be stopped and started. Made by `start`."""
+
+    def __init__(self, binaries: Binaries, directory: Path) -> None:
+        self.directory = directory
+        """Data, keys, and a log a part (``kube-apiserver.log``...)."""
+        self._binaries = binaries
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._etcd_port, self._peer_port, port = find_free_ports(3)
+        self._api_port = port
+        now = datetime.now(UTC)
+        ca = CertificateAuthority.create(now)
+        self._write("ca.crt", ca.certificate_pem)
+        self._write("ca.key", ca.keep().key_pem)
+        serving = ca.issue_server(
+            ("localhost", LOOPBACK, "kubernetes.default.svc", "10.96.0.1"), now
+        )
+        self._write("apiserver.crt", serving.certificate_pem)
+        self._write("apiserver.key", serving.key_pem)
+        self._write_account_keys()
+        self._kubeconfig_of("kube-controller-manager", "system:kube-controller-manager", ca, now)
+        self._kubeconfig_of("kube-scheduler", "system:kube-scheduler", ca, now)
+        admin = ca.issue_client(_ADMIN, now)
+        path = self._write_kubeconfig("admin", ca.certificate_pem, admin)
+        guard_end, self._guard_pipe = os.pipe()
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", guard.__file__, "watch"],
+            stdin=guard_end,
+            start_new_session=True,
+        )
+        os.close(guard_end)
+        super().__init__(path, binaries.path("kubectl"), is_ours=True)
+
+    @property
+    def etcd_url(self) -> str:
+        """Where etcd listens for clients."""
+        return f"http://{LOOPBACK}:{self._etcd_port}"
+
+    def start_all(self) -> None:
+        """Start every part and wait until the API server and its controllers are at work."""
+        self._start_etcd()
+        self.start_api_server()
+        self._seed()
+        self._start_controllers()
+
+    def start_api_server(self) -> None:
+        """Start it, at the same port as ever, and wait until it is ready."""
+        d = self.directory
+        self._start(
+            "kube-apiserver",
+            f"--etcd-servers={self.etcd_url}",
+            f"--bind-address={LOOPBACK}",
+            f"--advertise-address={LOOPBACK}",
+            f"--secure-port={self._api_port}",
+            f"--tls-cert-file={d}/apiserver.crt",
+            f"--tls-private-key-file={d}/apiserver.key",
+            f"--client-ca-file={d}/ca.crt",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={d}/sa.pub",
+            f"--service-account-signing-key-file={d}/sa.key",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--authorization-mode=Node,RBAC",
+            "--enable-bootstrap-token-auth=true",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged=true",
+            # An API server that is advertised on loopback may not make Endpoints of itself.
+            "--endpoint-reconciler-type=none",
+            "--profiling=false",
+        )
+        self._until_ready()
+
+    def stop_api_server(self) -> None:
+        """End it, as for an upgrade."""
+        self._stop("kube-apiserver")
+
+    def restart_api_server(self) -> None:
+        """Away and back."""
+        self.stop_api_server()
+        self.start_api_server()
+
+    def compact(self) -> None:
+        """Drop all history: whoever watches from an older version gets a 410."""
+        revision = int(self._etcd("kv/range", {"key": base64.b64encode(b"x").decode()})["revision"])
+        self._etcd("kv/compaction", {"revision": str(revision), "physical": True})
+
+    def _etcd(self, method: str, body: dict[str, Any]) -> Any:
+        asked = urllib.request.Request(
+            f"{self.etcd_url}/v3/{method}", json.dumps(body).encode(), method="POST"
+        )
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            return json.loads(answer.read())["header"]
+
+    def stop(self) -> None:
+        """End every part, the last first."""
+        for name in reversed(list(self._children)):
+            self._stop(name)
+        os.close(self._guard_pipe)
+        self._guard.wait()
+
+    def _start_etcd(self) -> None:
+        peers = f"http://{LOOPBACK}:{self._peer_port}"
+        self._start(
+            "etcd",
+            f"--data-dir={self.directory}/etcd",
+            f"--listen-client-urls={self.etcd_url}",
+            f"--advertise-client-urls={self.etcd_url}",
+            f"--listen-peer-urls={peers}",
+            f"--initial-advertise-peer-urls={peers}",
+            f"--initial-cluster=default={peers}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        )
+
+    def _start_controllers(self) -> None:
+        d = self.directory
+        self._start(
+            "kube-controller-manager",
+            f"--kubeconfig={d}/kube-controller-manager.kubeconfig",
+            f"--bind-address={LOOPBACK}",
+            "--secure-port=0",
+            "--leader-elect=false",
+            "--use-service-account-credentials=true",
+            f"--service-account-private-key-file={d}/sa.key",
+            f"--root-ca-file={d}/ca.crt",
+            f"--cluster-signing-cert-file={d}/ca.crt",
+            f"--cluster-signing-key-file={d}/ca.key",
+            f"--controllers={_CONTROLLERS}",
+        )
+        self._start(
+            "kube-scheduler",
+            f"--kubeconfig={d}/kube-scheduler.kubeconfig",
+            f"--bind-address={LOOPBACK}",
+            "--secure-port=0",
+            "--leader-elect=false",
+        )
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        self._until(lambda: self.request("GET", account)[0] == 200, "kube-controller-manager")
+
+    def _seed(self) -> None:
+        """What kubeadm init leaves for those who join."""
+        for manifest in _kubeadm_objects(self.server, self.ca_pem):
+            code, answer = self.request("POST", _collection(manifest), manifest)
+            if code not in (201, 409):
+                raise ControlPlaneError(f"{manifest['kind']} was refused: {answer}")
+
+    def _start(self, name: str, *arguments: str) -> None:
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self._children[name] = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", guard.__file__, "exec", str(self._guard_pipe)),
+                    self._binaries.path(name),
+                    *arguments,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(self._guard_pipe,),
+                start_new_session=True,
+            )
+
+    def _stop(self, name: str) -> None:
+        child = self._children.pop(name)
+        child.terminate()
+        try:
+            child.wait(_STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        os.write(self._guard_pipe, f"-{child.pid}\n".encode())
+
+    def _until_ready(self) -> None:
+        def is_ready() -> bool:
+            try:
+                return self.request("GET", "/readyz")[0] == 200
+            except OSError:
+                return False
+
+        self._until(is_ready, "kube-apiserver")
+
+    def _until(self, condition: Any, name: str) -> None:
+        deadline = time.monotonic() + READY_WITHIN_S
+        while not condition():
+            ended = [one for one, child in self._children.items() if child.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                late = ended[0] if ended else name
+                raise ControlPlaneError(f"{late} is not ready; its last lines:\n{self._tail(late)}")
+            time.sleep(_POLL_S)
+
+    def _tail(self, name: str) -> str:
+        return "\n".join((self.directory / f"{name}.log").read_text().splitlines()[-15:])
+
+    def _write(self, name: str, text: str) -> Path:
+        path = self.directory / name
+        path.touch(mode=0o600)
+        path.write_text(text)
+        return path
+
+    def _write_account_keys(self) -> None:
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+        public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        self._write("sa.key", private.decode())
+        self._write("sa.pub", public.decode())
+
+    def _kubeconfig_of(self, part: str, user: str, ca: CertificateAuthority, now: datetime) -> Path:
+        return self._write_kubeconfig(
+            part, ca.certificate_pem, ca.issue_client(User(user, ()), now)
+        )
+
+    def _write_kubeconfig(self, name: str, ca_pem: str, pair: Any) -> Path:
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "tests",
+                    "cluster": {
+                        "server": f"https://{LOOPBACK}:{self._api_port}",
+                        "certificate-authority-data": _encode(ca_pem),
+                    },
+                }
+            ],
+            "users": [
+                {
+                    "name": name,
+                    "user": {
+                        "client-certificate-data": _encode(pair.certificate_pem),
+                        "client-key-data": _encode(pair.key_pem),
+                    },
+                }
+            ],
+            "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": name}}],
+            "current-context": "tests",
+        }
+        return self._write(f"{name}.kubeconfig", json.dumps(content))
+
+
+@contextmanager
+def named(path: str) -> Iterator[ControlPlane]:
+    """Somebody's cluster, by a kubeconfig of its administrator's. Raises `Unavailable`."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise Unavailable("TEST_KUBECONFIG needs kubectl on PATH")
+    view = [kubectl, "config", "view", "--raw", "--flatten", "--minify", "--kubeconfig", path]
+    flat = subprocess.run(view, capture_output=True, text=True, check=False)
+    if flat.returncode:
+        raise Unavailable(f"TEST_KUBECONFIG={path} cannot be used: {flat.stderr.strip()}")
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory) / "kubeconfig"
+        copy.touch(mode=0o600)
+        copy.write_text(flat.stdout)
+        try:
+            plane = ControlPlane(copy, kubectl)
+        except (KeyError, StopIteration) as error:
+            raise Unavailable(
+                f"TEST_KUBECONFIG={path} must name a cluster with its CA, and a user with a client "
+                "certificate or a token"
+            ) from error
+        yield plane
+
+
+@contextmanager
+def start(binaries: Binaries) -> Iterator[OwnControlPlane]:
+    """A control plane of one's own until the block is left. Raises `ControlPlaneError`."""
+    directory = Path(tempfile.mkdtemp(prefix="tpu-functions-control-plane-"))
+    plane = OwnControlPlane(binaries, directory)
+    try:
+        plane.start_all()
+        yield plane
+    finally:
+        plane.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _kubeadm_objects(server: str, ca_pem: str) -> Sequence[dict[str, Any]]:
+    of_kubeadm = [
+        manifest
+        for manifest in initial_objects()
+        if manifest["metadata"]["name"].startswith("kubeadm")
+        or manifest["metadata"]["name"] == "kubelet-config"
+    ]
+    cluster = {"server": server, "certificate-authority-data": _encode(ca_pem)}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "", "cluster": cluster}],
+        "contexts": None,
+        "current-context": "",
+        "users": None,
+    }
+    info = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "cluster-info", "namespace": "kube-public"},
+        "data": {"kubeconfig": yaml.safe_dump(content)},
+    }
+    return [*of_kubeadm, info]
+
+
+def _collection(manifest: dict[str, Any]) -> str:
+    version = manifest["apiVersion"]
+    prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    namespace = manifest["metadata"].get("namespace")
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return f"{prefix}{scope}/{manifest['kind'].lower()}s"
+
+
+def _encode(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _decode(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return raw.decode(errors="replace")
