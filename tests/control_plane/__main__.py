@@ -26,7 +26,7 @@ def main() -> int:
         if path:
             _show_named(path)
             return 0
-        binaries = obtain(os.environ, print)
+        binaries = obtain(os.environ, lambda line: print(line, flush=True))
         _show(binaries)
         if options.run:
             _run(binaries)

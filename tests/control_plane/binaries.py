@@ -87,11 +87,11 @@ _MODULE_FILES = ("go.mod", "go.sum")
 def kubernetes_version() -> str:
     """The version that is built, as in ``v1.36.3``."""
     match = re.search(
-        r"^require k8s\.io/kubernetes (v[\d.]+)$",
+        r"^(?:require )?\s*k8s\.io/kubernetes (v[\d.]+)(?: // indirect)?$",
         (HERE / "kubernetes" / "go.mod").read_text(),
         re.MULTILINE,
     )
-    assert match is not None, "kubernetes/go.mod requires k8s.io/kubernetes on a line of its own"
+    assert match is not None, "kubernetes/go.mod names k8s.io/kubernetes and its version"
     return match[1]
 
 
@@ -108,9 +108,9 @@ def _build(environment: Mapping[str, str], say: Say) -> Binaries:
     target = cache(environment)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as made:
-        _go_build("etcd", [_ETCD], made, [], say)
+        _go_build("etcd", [_ETCD], f"{made}/etcd", [], say)
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd"]
-        _go_build("kubernetes", packages, made, _version_flags(), say)
+        _go_build("kubernetes", packages, f"{made}/", _version_flags(), say)
         target.mkdir(exist_ok=True)
         for name in NAMES:
             (Path(made) / name).replace(target / name)
@@ -138,8 +138,8 @@ def _version_flags() -> list[str]:
 def _go_build(
     module: str, packages: Sequence[str], output: str, flags: Sequence[str], say: Say
 ) -> None:
-    names = ", ".join(Path(package.removesuffix("/server/v3")).name for package in packages)
-    command = ["go", "build", "-mod=readonly", "-trimpath", "-o", f"{output}/"]
+    names = ", ".join("etcd" if one == _ETCD else Path(one).name for one in packages)
+    command = ["go", "build", "-mod=readonly", "-trimpath", "-o", output]
     command += ["-ldflags", " ".join(["-s", "-w", *flags]), *packages]
     with _telling(f"building {names}", say):
         done = subprocess.run(
