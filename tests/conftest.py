@@ -62,7 +62,8 @@ def own_control_plane() -> Iterator[plane.OwnControlPlane]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests have said, sorted."""
+    """Print how many tests were skipped, and what tests have said, sorted."""
+    terminalreporter.write_line(f"skipped: {len(terminalreporter.getreports('skipped'))}")
     reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
     lines = sorted(
         str(line) for report in reports for name, line in report.user_properties if name == "said"
