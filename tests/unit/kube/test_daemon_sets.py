@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.kube.embedded import Embedded
+from tests.contract.kubernetes.embedded import Embedded
 
 SETS = "/apis/apps/v1/namespaces/default/daemonsets"
 ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"

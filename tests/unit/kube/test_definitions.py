@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from local.kube import ApiError
-from tests.unit.kube.case_crds import WIDGETS, crd
-from tests.unit.kube.embedded import Embedded
+from tests.contract.kubernetes.definitions import WIDGETS, crd
+from tests.contract.kubernetes.embedded import Embedded
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 THINGS = "/apis/cases.example.com/v1/namespaces/default/things"

@@ -14,7 +14,7 @@ from cryptography import x509
 from local.clock import VirtualClock
 from local.http import Request
 from local.kube import CertificateAuthority, KubeApi, User
-from tests.unit.kube.embedded import Embedded
+from tests.contract.kubernetes.embedded import Embedded
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from local.http import Request
-from tests.unit.kube.embedded import Embedded
+from tests.contract.kubernetes.embedded import Embedded
 from tests.unit.kube.test_identities import SECRETS, TOKEN, der, token_secret
 
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"

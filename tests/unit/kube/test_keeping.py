@@ -9,9 +9,9 @@ from random import Random
 from local.clock import VirtualClock
 from local.http import Request
 from local.kube import ADMIN, Call, KubeApi
-from tests.unit.kube.case_crds import ALL, WIDGETS
-from tests.unit.kube.cases import widget
-from tests.unit.kube.embedded import Embedded
+from tests.contract.kubernetes.cases import widget
+from tests.contract.kubernetes.definitions import ALL, WIDGETS
+from tests.contract.kubernetes.embedded import Embedded
 from tests.unit.kube.test_identities import SECRETS, TOKEN, token_secret, who
 
 PATH = "/apis/cases.example.com/v1/namespaces/default/widgets"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.kube.case_crds import WIDGETS
-from tests.unit.kube.cases import widget
+from tests.contract.kubernetes.cases import widget
+from tests.contract.kubernetes.definitions import WIDGETS
 from tests.unit.kube.serving import Served, served
 
 KUBECTL = shutil.which("kubectl")

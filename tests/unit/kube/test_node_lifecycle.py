@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from local.kube.formats import render_micro_time, render_time
-from tests.unit.kube.embedded import Embedded
+from tests.contract.kubernetes.embedded import Embedded
 
 NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from local.kube.protobuf import ProtobufError, decode
-from tests.unit.kube.embedded import Embedded
+from tests.contract.kubernetes.embedded import Embedded
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 

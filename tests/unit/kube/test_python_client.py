@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubernetes import client, config, watch
 
-from tests.unit.kube.case_crds import WIDGETS
+from tests.contract.kubernetes.definitions import WIDGETS
 from tests.unit.kube.serving import served
 
 GROUP = ("cases.example.com", "v1", "default", "widgets")

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.kube.case_crds import ALL, WIDGETS
-from tests.unit.kube.cases import widget
-from tests.unit.kube.dialogue import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC
-from tests.unit.kube.embedded import Embedded
+from tests.contract.kubernetes.cases import widget
+from tests.contract.kubernetes.definitions import ALL, WIDGETS
+from tests.contract.kubernetes.dialogue import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC
+from tests.contract.kubernetes.embedded import Embedded
 
 BODIES: dict[str, Any] = {
     "/api/v1/nodes": {

@@ -9,8 +9,8 @@ import pytest
 
 from local.kube.cells import render_age
 from local.kube.jsonpath import compile_path, render_results
-from tests.unit.kube.cases import TABLE
-from tests.unit.kube.embedded import Embedded
+from tests.contract.kubernetes.cases import TABLE
+from tests.contract.kubernetes.embedded import Embedded
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/default/pods"

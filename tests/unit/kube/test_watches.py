@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.kube.case_crds import ALL
-from tests.unit.kube.cases import TABLE, config_map, widget
-from tests.unit.kube.embedded import Embedded
+from tests.contract.kubernetes.cases import TABLE, config_map, widget
+from tests.contract.kubernetes.definitions import ALL
+from tests.contract.kubernetes.embedded import Embedded
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 WIDGETS = "/apis/cases.example.com/v1/namespaces/default/widgets"

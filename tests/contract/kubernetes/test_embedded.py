@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.kube.case_crds import ALL
-from tests.unit.kube.cases import CASES
-from tests.unit.kube.dialogue import Case, run
-from tests.unit.kube.embedded import Embedded
+from tests.contract.kubernetes.cases import CASES
+from tests.contract.kubernetes.definitions import ALL
+from tests.contract.kubernetes.dialogue import Case, run
+from tests.contract.kubernetes.embedded import Embedded
 
 
 @pytest.mark.parametrize("asked", CASES, ids=lambda asked: asked.name)

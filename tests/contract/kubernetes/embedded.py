@@ -10,7 +10,7 @@ from typing import Any
 from local.clock import VirtualClock
 from local.http import Request, Stream
 from local.kube import Dials, KubeApi, User
-from tests.unit.kube.dialogue import JSON, USERS, Answer, fill
+from tests.contract.kubernetes.dialogue import JSON, USERS, Answer, fill
 
 
 class Listener:

@@ -2,7 +2,7 @@
 
 A `Case` is a list of steps against an empty namespace of its own. It needs a `Server`: something
 that sends a request as one of `USERS` and lets time pass. The embedded server is one
-(`tests.unit.kube.embedded`); a real kube-apiserver with the same static tokens can be another.
+(`tests.contract.kubernetes.embedded`); a real kube-apiserver with the same static tokens can be another.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from tests.unit.kube.dialogue import (
+from tests.contract.kubernetes.dialogue import (
     ABSENT,
     ANYTHING,
     APPLY,
