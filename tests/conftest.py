@@ -51,13 +51,20 @@ def control_plane() -> Iterator[plane.ControlPlane]:
         yield cluster
 
 
-@pytest.fixture
-def own_control_plane() -> Iterator[plane.OwnControlPlane]:
-    """A fresh one for this test alone, which may stop its parts. Never somebody's cluster."""
+@contextmanager
+def open_own_control_plane() -> Iterator[plane.OwnControlPlane]:
+    """A fresh control plane, whose parts may be stopped. Never somebody's cluster."""
     binaries = find(os.environ)
     if binaries is None:
         miss("there is no real control plane here; `make control-plane` makes one")
     with plane.start(binaries) as own:
+        yield own
+
+
+@pytest.fixture
+def own_control_plane() -> Iterator[plane.OwnControlPlane]:
+    """A fresh one for this test alone, which may stop its parts. Never somebody's cluster."""
+    with open_own_control_plane() as own:
         yield own
 
 

@@ -1,0 +1,165 @@
+"""``kubectl apply -k infra/kubernetes`` on a cluster that has never seen it, and what comes after."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.names import FINALIZER
+from tests.conftest import open_own_control_plane
+from tests.control_plane.plane import OwnControlPlane
+from tests.harness import manifests
+from tests.manifests import manifest
+from tests.real.relay.patience import until
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("manifests")]
+
+INSTALLATION = str(Path(__file__).parents[3] / "infra" / "kubernetes")
+CRD = "tpunodegroups.tpu.google.com"
+DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"
+GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
+MERGE_PATCH = "application/merge-patch+json"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A fresh control plane on which it has been applied once, and what kubectl said."""
+
+    plane: OwnControlPlane
+    said: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Installed]:
+    with open_own_control_plane() as plane:
+        yield Installed(plane, plane.run_kubectl("apply", "-k", INSTALLATION))
+
+
+def test_all_is_accepted_without_a_word(installed: Installed) -> None:
+    lines = installed.said.stdout.splitlines()
+    assert (installed.said.returncode, installed.said.stderr) == (0, "")
+    assert {line.rpartition(" ")[2] for line in lines} == {"created"}
+    assert len(lines) == len(manifests()) + len(["the settings' ConfigMap"])
+
+
+def test_applied_a_second_time_nothing_changes(installed: Installed) -> None:
+    again = installed.plane.run_kubectl("apply", "-k", INSTALLATION)
+    changed = [line for line in again.stdout.splitlines() if not line.endswith(" unchanged")]
+    assert (again.returncode, again.stderr, changed) == (0, "", [])
+    difference = installed.plane.run_kubectl("diff", "-k", INSTALLATION)
+    assert (difference.returncode, difference.stdout, difference.stderr) == (0, "", "")
+
+
+def test_the_definition_is_established_and_nothing_is_said_against_it(installed: Installed) -> None:
+    until(lambda: _conditions(installed.plane).get("Established") == "True", "is established")
+    assert _conditions(installed.plane) == {"NamesAccepted": "True", "Established": "True"}
+    strictly = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
+    created = installed.plane.run_kubectl(*strictly, stdin=json.dumps(manifest()))
+    assert (created.returncode, created.stderr) == (0, "")
+
+
+def test_policies_pass_the_type_check_of_the_cluster(installed: Installed) -> None:
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+
+    def checked() -> dict[str, Any]:
+        items = installed.plane.request("GET", policies)[1]["items"]
+        return {item["metadata"]["name"]: item.get("status", {}) for item in items}
+
+    until(lambda: all("typeChecking" in status for status in checked().values()), "are checked")
+    said = {name: status["typeChecking"] for name, status in checked().items()}
+    assert said == {"tpu-functions-bootstrap-tokens": {}, "tpu-functions-nodes": {}}
+
+
+def test_an_upgrade_of_the_definition_keeps_the_groups_and_brings_its_fields(
+    own_control_plane: OwnControlPlane,
+) -> None:
+    older = _definition_without("nodeTaints")
+    said = own_control_plane.run_kubectl("apply", "-f", "-", stdin=yaml.safe_dump(older))
+    assert said.returncode == 0, said.stderr
+    until(lambda: _conditions(own_control_plane).get("Established") == "True", "is established")
+    until(lambda: own_control_plane.request("GET", GROUPS)[0] == 200, "is served")
+    _, before = own_control_plane.request("POST", GROUPS, manifest("older"))
+    upgraded = own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
+    assert (upgraded.returncode, upgraded.stderr) == (0, "")
+    assert f"{CRD} configured" in upgraded.stdout
+    assert own_control_plane.request("GET", f"{GROUPS}/older")[1] == before
+    taints = [{"key": "tpu", "value": "yes", "effect": "NoSchedule"}]
+    newer = manifest("newer", nodeTaints=taints)
+    until(lambda: _taints_of(own_control_plane, newer) == taints, "the new field is kept")
+
+
+def test_deleted_it_leaves_nothing_behind(own_control_plane: OwnControlPlane) -> None:
+    before = _everything(own_control_plane)
+    own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
+    assert len(_everything(own_control_plane)) > len(before)
+    removed = own_control_plane.run_kubectl("delete", "-k", INSTALLATION, "--timeout=100s")
+    assert (removed.returncode, removed.stderr) == (0, "")
+    until(lambda: _everything(own_control_plane) <= before, "is gone")
+
+
+def test_deleted_before_its_groups_it_can_be_applied_again_to_let_them_go(
+    own_control_plane: OwnControlPlane,
+) -> None:
+    """The finalizer keeps a group, and with it the definition, until ``tear_down`` has its rights."""
+    own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
+    until(lambda: own_control_plane.request("GET", GROUPS)[0] == 200, "is served")
+    held = manifest("held")
+    held["metadata"]["finalizers"] = [FINALIZER]
+    own_control_plane.request("POST", GROUPS, held)
+    own_control_plane.run_kubectl("delete", "-k", INSTALLATION, "--wait=false")
+    until(lambda: _conditions(own_control_plane).get("Terminating") == "True", "is terminating")
+    until(lambda: _is_being_deleted(own_control_plane, "held"), "the group is being deleted")
+    namespace = "/api/v1/namespaces/tpu-functions"
+    until(lambda: own_control_plane.request("GET", namespace)[0] == 404, "the namespace is gone")
+    again = own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
+    assert again.returncode == 0, again.stderr
+    as_tear_down = ("--as=system:serviceaccount:tpu-functions:tear-down", "-n", "default")
+    let_go = ("patch", "tng", "held", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    said = own_control_plane.run_kubectl(*let_go, *as_tear_down)
+    assert (said.returncode, said.stderr) == (0, "")
+    until(lambda: own_control_plane.request("GET", DEFINITION)[0] == 404, "the definition is gone")
+
+
+def _conditions(plane: OwnControlPlane) -> dict[str, str]:
+    status = plane.request("GET", DEFINITION)[1].get("status", {})
+    return {entry["type"]: entry["status"] for entry in status.get("conditions") or []}
+
+
+def _definition_without(field: str) -> dict[str, Any]:
+    """The definition as it was before a field of the spec was added."""
+    definition = copy.deepcopy(
+        next(one for one in manifests() if one["kind"] == "CustomResourceDefinition")
+    )
+    for version in definition["spec"]["versions"]:
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        del spec["properties"][field]
+        rules = spec.get("x-kubernetes-validations", [])
+        spec["x-kubernetes-validations"] = [rule for rule in rules if field not in rule["rule"]]
+    return definition
+
+
+def _taints_of(plane: OwnControlPlane, group: dict[str, Any]) -> Any:
+    _, stored = plane.request("POST", f"{GROUPS}?dryRun=All", group)
+    return stored.get("spec", {}).get("nodeTaints")
+
+
+def _is_being_deleted(plane: OwnControlPlane, name: str) -> bool:
+    return "deletionTimestamp" in plane.request("GET", f"{GROUPS}/{name}")[1]["metadata"]
+
+
+def _everything(plane: OwnControlPlane) -> set[str]:
+    """Every object of every kind that can be listed, but those that come and go by themselves."""
+    fleeting = ("events", "leases", "componentstatuses")
+    kinds = plane.run_kubectl("api-resources", "--verbs=list", "-o", "name", "--cached=false")
+    names = [name for name in kinds.stdout.split() if name.partition(".")[0] not in fleeting]
+    listed = plane.run_kubectl("get", ",".join(names), "-A", "-o", "name")
+    assert listed.returncode == 0, listed.stderr
+    return set(listed.stdout.split())
