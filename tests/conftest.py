@@ -1,4 +1,4 @@
-"""What all tests share: a way to show figures after a run, and a real control plane."""
+"""What all tests share: a way to show figures after a run, a real control plane, a real Pub/Sub."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests import pubsub_emulator as emulator
 from tests.control_plane import plane
 from tests.control_plane.binaries import find
 
@@ -65,6 +66,26 @@ def open_own_control_plane() -> Iterator[plane.OwnControlPlane]:
 def own_control_plane() -> Iterator[plane.OwnControlPlane]:
     """A fresh one for this test alone, which may stop its parts. Never somebody's cluster."""
     with open_own_control_plane() as own:
+        yield own
+
+
+@pytest.fixture(scope="session")
+def pubsub_emulator() -> Iterator[str]:
+    """Where Google's Pub/Sub emulator listens, shared by all tests of this process.
+
+    It is somebody's, by PUBSUB_EMULATOR_HOST, or the Cloud SDK's; each test keeps to a project.
+    """
+    address = os.environ.get("PUBSUB_EMULATOR_HOST")
+    if address:
+        yield address
+        return
+    program = emulator.find(os.environ)
+    if program is None:
+        miss(
+            "there is no Pub/Sub emulator here: set PUBSUB_EMULATOR_HOST, or install Java and the "
+            "Cloud SDK's pubsub-emulator"
+        )
+    with emulator.start(program) as own:
         yield own
 
 

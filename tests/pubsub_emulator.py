@@ -1,0 +1,112 @@
+"""Google's Pub/Sub emulator: the one of an installed Cloud SDK, run for as long as a test needs it.
+
+The SDK has it as a component: ``gcloud components install pubsub-emulator``, or Debian's package
+google-cloud-cli-pubsub-emulator. It is a Java program that speaks gRPC and REST at one port, over
+HTTP, and keeps everything in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from local import guard
+from local.ports import LOOPBACK, find_free_ports
+
+READY_WITHIN_S = 60.0
+_STOP_WITHIN_S = 10.0
+_POLL_S = 0.05
+_PROGRAM = Path("platform", "pubsub-emulator", "bin", "cloud-pubsub-emulator")
+
+
+class EmulatorError(Exception):
+    """The emulator did not start; the message holds what it said."""
+
+
+def find(environment: Mapping[str, str]) -> Path | None:
+    """The program that starts an installed emulator; `None` without it, the SDK or Java."""
+    path = environment.get("PATH", os.defpath)
+    gcloud = shutil.which("gcloud", path=path)
+    java = environment.get("JAVA_HOME") or shutil.which("java", path=path)
+    if gcloud is None or java is None:
+        return None
+    asked = subprocess.run(
+        [gcloud, "info", "--format=value(installation.sdk_root)"],
+        env=dict(environment),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    root = asked.stdout.strip()
+    program = Path(root) / _PROGRAM
+    return program if root and os.access(program, os.X_OK) else None
+
+
+@contextmanager
+def start(program: Path) -> Iterator[str]:
+    """Run one until the block is left, or this process ends in whatever way; its address.
+
+    Raises `EmulatorError`.
+    """
+    guard_end, guard_pipe = os.pipe()
+    watcher = subprocess.Popen(
+        [sys.executable, "-I", "-S", guard.__file__, "watch"],
+        stdin=guard_end,
+        start_new_session=True,
+    )
+    os.close(guard_end)
+    try:
+        with tempfile.TemporaryFile() as log:
+            (port,) = find_free_ports(1)
+            address = f"{LOOPBACK}:{port}"
+            child = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", guard.__file__, "exec", str(guard_pipe)),
+                    *(str(program), f"--host={LOOPBACK}", f"--port={port}"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(guard_pipe,),
+                start_new_session=True,
+            )
+            try:
+                if not _becomes_ready(child, address):
+                    log.seek(0)
+                    said = log.read().decode(errors="replace").strip()
+                    raise EmulatorError(f"{program} does not answer at {address}; it said:\n{said}")
+                yield address
+            finally:
+                _stop(child)
+    finally:
+        # Whatever is still there, the guard ends now.
+        os.close(guard_pipe)
+        watcher.wait()
+
+
+def _becomes_ready(child: subprocess.Popen[bytes], address: str) -> bool:
+    deadline = time.monotonic() + READY_WITHIN_S
+    while child.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"http://{address}/", timeout=5):
+                return True
+        except OSError:
+            time.sleep(_POLL_S)
+    return False
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(_STOP_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
