@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.auth.exceptions import GoogleAuthError
 
-from shared.cluster import KubeconfigError
+from shared.access import AccessError
 from shared.errors import CallError, OutOfTimeError
 from shared.settings import SettingsError
 
@@ -16,7 +16,7 @@ class ReplayError(Exception):
 FORESEEN = (
     ReplayError,
     SettingsError,
-    KubeconfigError,
+    AccessError,
     CallError,
     OutOfTimeError,
     GoogleAuthError,

@@ -60,7 +60,7 @@ def open_ways() -> Ways:
     from shared.runtime import Inboxes
 
     settings = from_environment(with_default_kubeconfig(os.environ, Path.home()))
-    connection = Connection(settings.kubeconfig)
+    connection = Connection(settings.access)
     return Ways(
         settings=settings,
         connection=connection,
@@ -75,6 +75,6 @@ def open_ways() -> Ways:
 
 def with_default_kubeconfig(environment: Mapping[str, str], home: Path) -> Mapping[str, str]:
     """The environment, with the kubeconfig that kubectl takes where none is named."""
-    if environment.get("KUBECONFIG"):
+    if environment.get("KUBECONFIG") or environment.get("CLUSTER_SERVER"):
         return environment
     return {**environment, "KUBECONFIG": str(home / ".kube" / "config")}

@@ -1,7 +1,8 @@
 """The port to the Kubernetes cluster: every call that the budget knows, by name, and nothing else.
 
-Requests go through the kubernetes client's `ApiClient` (its kubeconfig, TLS, authentication), as
-plain dictionaries: its typed models refuse a whole list for one odd Node, and cost 0.5 s to import.
+Requests go through the kubernetes client's `ApiClient` (its kubeconfig, TLS, authentication;
+`shared.access`), as plain dictionaries: its typed models refuse a whole list for one odd Node, and
+cost 0.5 s to import.
 What is refused is a `CallError` whose ``reason`` is the Status' own, as in ``Conflict``.
 """
 
@@ -16,8 +17,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from shared.access import Session, explain, source_of
 from shared.errors import CallError
 from shared.names import GROUP, PLURAL, RESOURCE_NAME_LABEL, VERSION
+from shared.settings import Access
 from shared.when import render_time
 
 _GROUPS = f"/apis/{GROUP}/{VERSION}"
@@ -26,10 +29,6 @@ _PAGE_SIZE = 500
 _NAMESPACE_OF_TOKENS = "kube-system"
 _CA_KEPT = timedelta(minutes=10)
 """A CA is replaced once in years; a process of ours lives for hours."""
-
-
-class KubeconfigError(Exception):
-    """The way into the cluster is missing or wrong; the message says which and what would be right."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,11 @@ class Cluster:
     def get_cluster_id(self) -> str:
         """The uid of the namespace ``kube-system``: asked once in a process."""
         constants = self._connection.constants
-        if "cluster" not in constants:
+        known = constants.get("cluster")
+        if known is None:
             found = self._call("GET", f"/api/v1/namespaces/{_NAMESPACE_OF_TOKENS}")
-            constants["cluster"] = found["metadata"]["uid"]
-        return constants["cluster"]
+            known = constants["cluster"] = str(found["metadata"]["uid"])
+        return known
 
     def get_ca_certificate(self, now: datetime) -> str:
         """The cluster's CA in PEM form, asked every ten minutes; empty while it is not published."""
@@ -206,75 +206,87 @@ class Cluster:
         *,
         kind: str = "application/json",
     ) -> dict[str, Any]:
+        name = f"{method} {path.partition('?')[0]}"
+        session = self._connection.session(self._remaining_s)
+        status, raw = self._send(session, name, (method, path, body, kind))
+        if status == 401:
+            session = self._connection.renew(session, self._remaining_s)
+            status, raw = self._send(session, name, (method, path, body, kind))
+        document = _decode(raw)
+        if status >= 300:
+            said = document.get("message") or (raw or b"").decode(errors="replace")[:200]
+            hint = f" ({self._connection.hint})" if status == 401 else ""
+            raise CallError(name, status, document.get("reason") or "", f"{said}{hint}")
+        return document
+
+    def _send(
+        self, session: Session, name: str, call: tuple[str, str, Mapping[str, Any] | None, str]
+    ) -> tuple[int, bytes | None]:
         from kubernetes.client.exceptions import OpenApiException
         from urllib3.exceptions import HTTPError
 
-        client = self._connection.client()
-        headers = {"Accept": "application/json", "Content-Type": kind}
+        method, path, body, kind = call
+        headers = {"Accept": "application/json", "Content-Type": kind, **session.headers}
+        client = session.client
         request = client.param_serialize(
             method, path, [], [], headers, body, auth_settings=["BearerToken"]
         )
-        name = f"{method} {path.partition('?')[0]}"
         self.calls += 1
         try:
             answer = client.call_api(*request, _request_timeout=self._remaining_s())
-            raw = answer.read()
+            return answer.status, answer.read()
         except (HTTPError, OpenApiException) as error:
-            raise CallError(name, 0, "unreachable", type(error).__name__) from error
-        document = _decode(raw)
-        if answer.status >= 300:
-            raise CallError(
-                name,
-                answer.status,
-                document.get("reason") or "",
-                document.get("message") or (raw or b"").decode(errors="replace")[:200],
-            )
-        return document
+            why = f"{client.configuration.host}: {explain(error, self._connection.trust)}"
+            raise CallError(name, 0, "unreachable", why) from error
 
 
 class Connection:
     """The way into the cluster: made when it is first needed, then kept for the process.
 
     ``constants`` remembers what never changes in a cluster's life (its id), ``ca`` its CA and until
-    when that is believed.
+    when that is believed. Both are forgotten when a kubeconfig has changed: it may be another cluster.
     """
 
-    def __init__(self, kubeconfig: str, *, prepare: Callable[[Any], None] | None = None) -> None:
-        self._kubeconfig = kubeconfig
+    def __init__(self, access: Access, *, prepare: Callable[[Any], None] | None = None) -> None:
+        self._source = source_of(access)
         self._prepare = prepare
-        self._client: Any = None
+        self._session: Session | None = None
         self._lock = threading.Lock()
         self.constants: dict[str, str] = {}
         self.ca: tuple[str, datetime] | None = None
 
-    def client(self) -> Any:
-        """The kubernetes `ApiClient`. Raises `KubeconfigError`."""
+    def session(self, remaining_s: Callable[[], float]) -> Session:
+        """What to send requests with. Raises `AccessError`, `CallError` and `OutOfTimeError`."""
         with self._lock:
-            if self._client is None:
-                self._client = self._make()
-                if self._prepare is not None:
-                    self._prepare(self._client)
-            return self._client
+            if self._session is None or self._source.is_stale():
+                self._session = self._open(remaining_s())
+            return self._session
 
-    def _make(self) -> Any:
-        from kubernetes.client.api_client import ApiClient
-        from kubernetes.client.configuration import Configuration
-        from kubernetes.config import ConfigException
-        from kubernetes.config.kube_config import load_kube_config
-        from urllib3 import Retry
-        from yaml import YAMLError
+    def renew(self, refused: Session, remaining_s: Callable[[], float]) -> Session:
+        """Another session than the one that was refused; somebody may have renewed it meanwhile."""
+        with self._lock:
+            if self._session is None or self._session is refused:
+                self._session = self._open(remaining_s())
+            return self._session
 
-        configuration = Configuration()
-        try:
-            load_kube_config(self._kubeconfig, client_configuration=configuration)
-        except (ConfigException, OSError, ValueError, YAMLError) as error:
-            raise KubeconfigError(
-                f"KUBECONFIG={self._kubeconfig!r} cannot be used: {str(error).rstrip('.')}. "
-                "It must name a file in "
-                "kubeconfig form with a current context."
-            ) from error
-        configuration.retries = Retry(total=None, connect=1, read=0, redirect=0, status=0, other=0)
-        return ApiClient(configuration)
+    @property
+    def hint(self) -> str:
+        """What may be the matter when the API server does not accept a fresh session."""
+        return self._source.hint
+
+    @property
+    def trust(self) -> str:
+        """The variable that names the CA of the API server."""
+        return self._source.trust
+
+    def _open(self, timeout_s: float) -> Session:
+        before, session = self._session, self._source.open(timeout_s)
+        if before is None or session.client is not before.client:
+            self.constants.clear()
+            self.ca = None
+            if self._prepare is not None:
+                self._prepare(session.client)
+        return session
 
 
 def _path(group: Mapping[str, Any]) -> str:

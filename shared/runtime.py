@@ -91,7 +91,7 @@ def _make_publisher() -> Any:
 def get_runtime() -> Runtime:
     """The runtime of this process. Raises `SettingsError` while the environment is not right."""
     settings = from_environment(os.environ)
-    connection = Connection(settings.kubeconfig)
+    connection = Connection(settings.access)
     return Runtime(
         settings=settings,
         connection=connection,

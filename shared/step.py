@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared import node_group, status
-from shared.cluster import Cluster, Connection, KubeconfigError
+from shared.access import AccessError
+from shared.cluster import Cluster, Connection
 from shared.errors import (
     STALE_ANSWERS,
     CallError,
@@ -277,7 +278,7 @@ def _answer(
         return run(invocation)
     except CallError as error:
         return _try_again_or_not(delivery, runtime, error, is_ours=_is_ours(error))
-    except (OutOfTimeError, KubeconfigError) as error:
+    except (OutOfTimeError, AccessError) as error:
         return _try_again_or_not(delivery, runtime, error, is_ours=True)
     except Exception as error:  # noqa: BLE001 - the outermost handler: a fault of ours is told, once
         facts["crash"] = traceback.format_exc(limit=-5)

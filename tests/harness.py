@@ -29,7 +29,7 @@ from shared.errors import CallError
 from shared.gce import Clients
 from shared.names import STEPS
 from shared.occasions import Message
-from shared.settings import Settings
+from shared.settings import Kubeconfig, Settings
 from shared.step import Answer, Runtime, handle
 
 ROOT = Path(__file__).parent.parent
@@ -222,6 +222,12 @@ class Harness:
             if method.rpartition(".")[2] in ("insert", "delete"):
                 self.made[method] += 1
 
+    def kubeconfig(self, step: str) -> Path:
+        """The file by which a step finds its way into the cluster."""
+        access = self.settings[step].access
+        assert isinstance(access, Kubeconfig)
+        return Path(access.path)
+
     def runtime(self, step: str) -> Runtime:
         """What a process of this step has; the same until the process dies."""
         if step not in self._runtimes:
@@ -251,7 +257,7 @@ class Harness:
             pubsub_project=PROJECT,
             topic_prefix="tpu-functions-",
             projects=projects,
-            kubeconfig=str(path),
+            access=Kubeconfig(str(path)),
             compute_endpoint="http://compute.local",
             join_timeout=timedelta(minutes=15),
         )
@@ -265,7 +271,7 @@ class Harness:
 
         return Runtime(
             settings=self.settings[step],
-            connection=Connection(self.settings[step].kubeconfig, prepare=connect),
+            connection=Connection(self.settings[step].access, prepare=connect),
             clients=Clients("http://compute.local", prepare=lambda it: mount(it, gce)),
             publish=lambda inbox, messages: self._publish(step, inbox, messages),
             now=self.clock.now,

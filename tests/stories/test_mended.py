@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,7 +113,7 @@ def test_a_refused_read_is_told_by_an_event() -> None:
 def test_a_kubeconfig_that_is_no_yaml_is_named_in_the_log() -> None:
 
     harness = Harness()
-    Path(harness.settings["create_resources"].kubeconfig).write_text("not: [a kubeconfig")
+    harness.kubeconfig("create_resources").write_text("not: [a kubeconfig")
     harness.apply(manifest())
     harness.run_for(5 * MINUTE)
     assert "cannot be used: " in notes(harness, "create_resources")

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -766,7 +765,7 @@ def test_operations_that_take_ten_minutes_are_waited_for(verbs: str) -> None:
 )
 def test_a_kubeconfig_that_cannot_be_used_is_named_in_the_log(content: str | None) -> None:
     harness = Harness()
-    path = Path(harness.settings["create_resources"].kubeconfig)
+    path = harness.kubeconfig("create_resources")
     right = path.read_text()
     if content is None:
         path.unlink()

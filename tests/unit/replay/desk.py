@@ -16,6 +16,7 @@ from replay.app import app
 from replay.ways import Ways
 from shared.errors import CallError
 from shared.gce import Clients
+from shared.settings import Kubeconfig
 from tests.harness import Harness
 
 ROOT = Path(__file__).parents[3]
@@ -51,9 +52,10 @@ class Desk:
 
     def __post_init__(self) -> None:
         settings = self.harness.settings["sweep"]
-        path = Path(settings.kubeconfig).with_name("admin")
-        path.write_text(Path(settings.kubeconfig).read_text().replace('"sweep"', '"admin"'))
-        self.harness.settings["admin"] = replace(settings, kubeconfig=str(path))
+        theirs = self.harness.kubeconfig("sweep")
+        path = theirs.with_name("admin")
+        path.write_text(theirs.read_text().replace('"sweep"', '"admin"'))
+        self.harness.settings["admin"] = replace(settings, access=Kubeconfig(str(path)))
         self.harness.hooks.before = self._note
 
     def run(self, *arguments: str, typed: str | bytes | None = None) -> Result:

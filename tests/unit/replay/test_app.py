@@ -21,7 +21,7 @@ from replay.output import printable, render_age
 from replay.publications import GROUP_STEPS
 from replay.reference import refresh
 from replay.ways import with_default_kubeconfig
-from shared.cluster import KubeconfigError
+from shared.access import AccessError
 from shared.errors import CallError, OutOfTimeError
 
 ROOT = Path(__file__).parents[3]
@@ -63,8 +63,7 @@ def test_a_missing_setting_is_named_and_wrong_usage() -> None:
     result = run("explain", "a/b", env={"PUBSUB_PROJECT": None})
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        "Error: the environment variable PUBSUB_PROJECT is not set; it must be the id of the "
-        "project with the topics\n"
+        "Error: PUBSUB_PROJECT is not set: it must be the id of the project with the topics\n"
     )
 
 
@@ -143,7 +142,7 @@ WORDS: dict[str, tuple[Exception, str]] = {
         f"there are no Google credentials that work: invalid_grant ({LOG_IN})",
     ),
     "no answer in time": (OutOfTimeError("no answer within 30 s"), "no answer within 30 s"),
-    "kubeconfig": (KubeconfigError("KUBECONFIG is wrong"), "KUBECONFIG is wrong"),
+    "kubeconfig": (AccessError("KUBECONFIG is wrong"), "KUBECONFIG is wrong"),
 }
 
 

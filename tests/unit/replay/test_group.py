@@ -194,11 +194,8 @@ def test_when_publishing_stops_half_way_both_halves_are_told() -> None:
 
 
 def test_a_cluster_that_refuses_is_told_in_its_own_words(desk: Desk) -> None:
-    token = desk.harness.settings["admin"].kubeconfig
-    with open(token, "r+") as file:
-        text = file.read().replace('"admin"', '"nobody"')
-        file.seek(0)
-        file.write(text)
+    kubeconfig = desk.harness.kubeconfig("admin")
+    kubeconfig.write_text(kubeconfig.read_text().replace('"admin"', '"nobody"'))
     result = desk.run("group", "default/training")
     assert result.exit_code == 1
     assert "401 Unauthorized" in result.stderr
