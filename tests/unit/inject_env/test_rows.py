@@ -1,0 +1,457 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
+"""What known injectors do with a workload: ours does it too, or what would be better.
+
+Each case names the rows of tests/data/tpu_env.yaml that it shows; `NOT_OURS` has the rows that speak
+of what is outside of an injector, with the reason. Together they are all rows.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from functions.inject_env import MAX_BYTES, Injection, NoReviewError, review
+from tests.unit.inject_env.workloads import (
+    Answered,
+    as_review,
+    container,
+    group_pod,
+    job,
+    jobset_labels,
+    pod,
+    selector,
+    stateful_set,
+)
+
+DATA = Path(__file__).parents[2] / "data"
+ROWS: dict[str, dict[str, Any]] = {
+    row["id"]: row for row in yaml.safe_load((DATA / "tpu_env.yaml").read_text())["rows"]
+}
+V7X = "tpu7x"
+V6E = "tpu-v6e-slice"
+V4 = "tpu-v4-podslice"
+WEB = "web-0.nginx,web-1.nginx,web-2.nginx"
+POD_INDEX = "<metadata.labels['apps.kubernetes.io/pod-index']>"
+COMPLETION = "<metadata.annotations['batch.kubernetes.io/job-completion-index']>"
+
+
+def env(name: str, value: str) -> dict[str, str]:
+    return {"name": name, "value": value}
+
+
+def of_set(name: str, *containers: Any, labels: Any = None, **spec: Any) -> Any:
+    """A Pod of a StatefulSet."""
+    labels = {"statefulset.kubernetes.io/pod-name": name, **(labels or {})}
+    spec.setdefault("subdomain", "nginx")
+    return pod(*containers, name=name, owner="StatefulSet", labels=labels, **spec)
+
+
+VALUES: list[tuple[str, Any, dict[str, str | None]]] = [
+    ("sts-basic", stateful_set(), {"TPU_WORKER_HOSTNAMES": WEB}),
+    ("sts-no-port-no-namespace", stateful_set(name="w", service="s", replicas=2),
+     {"TPU_WORKER_HOSTNAMES": "w-0.s,w-1.s"}),
+    ("elig-inj-only-set-label", stateful_set(),
+     {"TPU_WORKER_HOSTNAMES": WEB, "TPU_WORKER_ID": POD_INDEX, "JAX_PROCESS_ID": POD_INDEX}),
+    ("sts-ordinals-start", stateful_set(start=5),
+     {"TPU_WORKER_HOSTNAMES": "web-5.nginx,web-6.nginx,web-7.nginx", "TPU_WORKER_ID": None}),
+    ("sts-ordinals-start-id",
+     of_set("web-6", container(env=[env("TPU_WORKER_HOSTNAMES", "web-5.nginx,web-6.nginx,web-7.nginx")])),
+     {"TPU_WORKER_ID": "1", "JAX_PROCESS_ID": "1"}),
+    ("sts-replicas-nil", stateful_set(replicas=None), {"TPU_WORKER_HOSTNAMES": "web-0.nginx"}),
+    ("sts-own-index-label",
+     of_set("web-2", labels={"apps.kubernetes.io/pod-index": "2"}), {"TPU_WORKER_ID": "2"}),
+    ("sts-scale-subresource",
+     of_set("web-3", nodeSelector=selector(V6E, "4x4")),
+     {"TPU_WORKER_ID": "3", "TPU_WORKER_HOSTNAMES": "web-0.nginx,web-1.nginx,web-2.nginx,web-3.nginx"}),
+    ("pod-id", of_set("web-2", container(env=[env("A", "b")])), {"A": "b", "TPU_WORKER_ID": "2"}),
+    ("pod-id-dashes", of_set("my-big-set-12"), {"TPU_WORKER_ID": "12"}),
+    ("pod-second-owner",
+     pod(name="web-1", subdomain="nginx", owners=[{"kind": "Foo"}, {"kind": "StatefulSet", "controller": True}]),
+     {"TPU_WORKER_ID": "1"}),
+    ("pod-no-name-label", pod(name="web-1", owner="StatefulSet", subdomain="nginx"), {"TPU_WORKER_ID": "1"}),
+    ("pod-deleting-sibling", of_set("web-1"), {"TPU_WORKER_ID": "1"}),
+    ("pod-sibling-without-id", of_set("web-1"), {"TPU_WORKER_ID": "1"}),
+    ("pod-user-id-kept", of_set("web-2", container(env=[env("TPU_WORKER_ID", "7")])), {"TPU_WORKER_ID": "7"}),
+    ("elig-gke-indexed-job", job(), {"TPU_WORKER_ID": COMPLETION}),
+    ("elig-requests-only",
+     stateful_set({"name": "c", "resources": {"requests": {"google.com/tpu": "4"}}}),
+     {"TPU_WORKER_HOSTNAMES": WEB}),
+    ("job-names", job(), {
+        "TPU_WORKER_HOSTNAMES":
+            "tpu-job-0.headless-svc,tpu-job-1.headless-svc,tpu-job-2.headless-svc,tpu-job-3.headless-svc"}),
+    ("job-own-subdomain-missing-service", job(subdomain="s"), {"TPU_WORKER_ID": COMPLETION}),
+    ("js-names", job(name="ms-slice-1", subdomain="ms", labels=jobset_labels(1, 1)), {
+        "TPU_WORKER_HOSTNAMES": "ms-slice-1-0.ms,ms-slice-1-1.ms,ms-slice-1-2.ms,ms-slice-1-3.ms"}),
+    ("js-megascale",
+     pod(container(env=[env("TPU_WORKER_HOSTNAMES",
+                            "ms-slice-1-0.ms,ms-slice-1-1.ms,ms-slice-1-2.ms,ms-slice-1-3.ms")]),
+         name="ms-slice-1-3-x7abc", owner="Job", subdomain="ms",
+         labels={**jobset_labels(2, 1), "batch.kubernetes.io/job-name": "ms-slice-1"},
+         annotations={"batch.kubernetes.io/job-completion-index": "3"}),
+     {"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1", "TPU_WORKER_ID": "3",
+      "MEGASCALE_COORDINATOR_ADDRESS": "ms-slice-0-0.ms", "JAX_PROCESS_ID": "7", "JAX_PROCESS_COUNT": "8",
+      "JAX_COORDINATOR_ADDRESS": "ms-slice-0-0.ms:8482"}),
+    ("js-megascale-manual", job(name="ms-slice-1", subdomain="ms", labels=jobset_labels(2, 1)),
+     {"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1",
+      "MEGASCALE_COORDINATOR_ADDRESS": "ms-slice-0-0.ms"}),
+    ("js-one-slice", job(name="ms-slice-0", subdomain="ms", labels=jobset_labels(1, 0)),
+     {"MEGASCALE_NUM_SLICES": None, "MEGASCALE_SLICE_ID": None, "MEGASCALE_COORDINATOR_ADDRESS": None}),
+    ("val-kr-megascale-off", job(),
+     {"MEGASCALE_SLICE_ID": None, "MEGASCALE_COORDINATOR_ADDRESS": None, "MEGASCALE_PORT": None}),
+    ("lws-worker", group_pod(name="test-sample-0-1", index=1), {
+        "TPU_WORKER_HOSTNAMES": "test-sample-0.default,test-sample-0-1.default",
+        "TPU_WORKER_ID": "1", "TPU_NAME": "test-sample-0"}),
+    ("lws-worker-leader-cpu", group_pod(name="test-sample-0-1", index=1, has_leader_tpu=False), {
+        "TPU_WORKER_HOSTNAMES": "test-sample-0-1.default", "TPU_WORKER_ID": "0", "TPU_NAME": "test-sample-0"}),
+    ("lws-slice-name", group_pod(name="test-sample-0", index=0), {"TPU_NAME": "test-sample-0"}),
+    ("lws-subgroup-shifted", group_pod(name="test-sample-1-7", index=7, size=8, subgroup=4), {
+        "TPU_WORKER_HOSTNAMES": "test-sample-1-4.default,test-sample-1-5.default,"
+                                "test-sample-1-6.default,test-sample-1-7.default",
+        "TPU_WORKER_ID": "3", "TPU_NAME": "test-sample-1"}),
+    ("lws-subgroup-leader-cpu",
+     group_pod(name="test-sample-1-5", index=5, size=9, subgroup=4, has_leader_tpu=False), {
+        "TPU_WORKER_HOSTNAMES": "test-sample-1-5.default,test-sample-1-6.default,"
+                                "test-sample-1-7.default,test-sample-1-8.default",
+        "TPU_WORKER_ID": "0"}),
+    ("lws-subgroup-one", group_pod(name="prefill-0-2", index=2, size=3, subgroup=1),
+     {"TPU_WORKER_HOSTNAMES": "prefill-0-2.default", "TPU_WORKER_ID": "0"}),
+    ("val-plugin-v6e-single",
+     stateful_set(container(tpu=8), replicas=1, pod={"nodeSelector": selector(V6E, "2x4")}), {
+        "TPU_ACCELERATOR_TYPE": "v6e-8", "TPU_TOPOLOGY": "2x4", "TPU_HOST_BOUNDS": "1,1,1",
+        "TPU_CHIPS_PER_HOST_BOUNDS": "2,4,1", "TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}),
+    ("val-plugin-v6e-multi", stateful_set(replicas=4, pod={"nodeSelector": selector(V6E, "4x4")}), {
+        "TPU_ACCELERATOR_TYPE": "v6e-16", "TPU_HOST_BOUNDS": "2,2,1", "TPU_CHIPS_PER_HOST_BOUNDS": "2,2,1"}),
+    ("val-plugin-tpu7x", stateful_set(replicas=2, pod={"nodeSelector": selector(V7X, "2x2x2")}), {
+        "TPU_ACCELERATOR_TYPE": "tpu7x-16", "TPU_HOST_BOUNDS": "1,1,2", "TPU_CHIPS_PER_HOST_BOUNDS": "2,2,1"}),
+    ("val-plugin-tpu7x-single", stateful_set(replicas=1, pod={"nodeSelector": selector(V7X, "2x2x1")}),
+     {"TPU_ACCELERATOR_TYPE": "tpu7x-8"}),
+    ("val-single-host-tpu7x", stateful_set(replicas=1, pod={"nodeSelector": selector(V7X, "2x2x1")}), {
+        "TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_PROCESS_ADDRESSES": "localhost:8471", "TPU_PROCESS_PORT": "8471"}),
+    ("val-seed-type", stateful_set(replicas=2, pod={"nodeSelector": selector(V7X, "2x2x2")}),
+     {"TPU_ACCELERATOR_TYPE": "tpu7x-16"}),
+    ("val-seed-ports", stateful_set(name="d", service="s", replicas=2, pod={"nodeSelector": selector(V7X, "2x2x2")}),
+     {"TPU_WORKER_HOSTNAMES": "d-0.s,d-1.s", "TPU_PROCESS_ADDRESSES": "d-0.s:8471,d-1.s:8471"}),
+    ("val-ports-in-use", stateful_set(replicas=2, pod={"nodeSelector": selector(V7X, "2x2x2")}),
+     {"TPU_PROCESS_PORT": "8471"}),
+    ("val-xla-conflict", stateful_set(replicas=4, pod={"nodeSelector": selector(V6E, "4x4")}),
+     {"TPU_PROCESS_ADDRESSES": None, "TPU_PROCESS_PORT": None}),
+    ("val-kr-v6e", stateful_set(replicas=2, pod={"nodeSelector": selector(V4, "2x2x2")}),
+     {"TPU_NAME": "web", "TPU_PROCESS_ADDRESSES": None, "TPU_PROCESS_PORT": None}),
+    ("conf-plugin-env", of_set("web-2", container(env=[env("TPU_WORKER_HOSTNAMES", WEB)])),
+     {"TPU_WORKER_ID": "2"}),
+    ("conf-localhost",
+     stateful_set(container(env=[env("TPU_WORKER_HOSTNAMES", "localhost")])), {"TPU_WORKER_HOSTNAMES": WEB}),
+    ("conf-user-list",
+     stateful_set(container(env=[env("TPU_WORKER_HOSTNAMES", "10.0.0.1,10.0.0.2,10.0.0.3")])),
+     {"TPU_WORKER_HOSTNAMES": "10.0.0.1,10.0.0.2,10.0.0.3"}),
+    ("conf-user-list-inj", stateful_set(container(env=[env("TPU_WORKER_HOSTNAMES", "x,y")]), replicas=2),
+     {"TPU_WORKER_HOSTNAMES": "x,y"}),
+    ("conf-env-from", stateful_set(container(envFrom=[{"configMapRef": {"name": "tpu"}}])),
+     {"TPU_WORKER_HOSTNAMES": WEB}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "row, target, expected", VALUES, ids=lambda it: it if isinstance(it, str) else ""
+)
+def test_a_container_gets(row: str, target: Any, expected: dict[str, str | None]) -> None:
+    assert row in ROWS
+    seen = Answered(target).env()
+    assert {name: seen.get(name) for name in expected} == expected
+
+
+NOTHING: list[tuple[str, Any, dict[str, Any]]] = [
+    ("elig-kr-cpu-pod", pod(container(tpu=None)), {}),
+    ("elig-zero-quantity", stateful_set(container(tpu=0)), {}),
+    ("elig-inj-no-tpu", stateful_set(container(tpu=None)), {}),
+    ("elig-gke-nonindexed", job(mode="NonIndexed", subdomain="s"), {}),
+    ("elig-gke-parallelism-one", job(count=1, subdomain="s"), {}),
+    ("elig-gke-no-subdomain", job(subdomain=""), {}),
+    ("elig-lws-not-member", pod(labels={}), {}),
+    ("elig-mirror-pod", pod(name="web-0", owner="StatefulSet", annotations={"kubernetes.io/config.mirror": "x"}), {}),
+    ("elig-opt-out", stateful_set(annotations={"tpu-functions.dev/inject": "disabled"}), {}),
+    ("cont-ephemeral", of_set("web-0"), {"subResource": "ephemeralcontainers", "operation": "UPDATE"}),
+    ("sts-replicas-zero", stateful_set(replicas=0), {}),
+    ("pod-owner-replicaset", pod(owner="ReplicaSet"), {}),
+    ("pod-update", of_set("web-0"), {"operation": "UPDATE"}),
+    ("proto-other-kind", {"kind": "Deployment", "metadata": {"name": "d"}, "spec": {}}, {}),
+    ("proto-subresource", of_set("web-0"), {"subResource": "status"}),
+    ("conf-lws-owned-by-sts", pod(name="x-0-1", owner="StatefulSet", labels={"leaderworkerset.sigs.k8s.io/name": "x"}), {}),
+    ("conf-ray", pod(name="c1-0", owner="StatefulSet", labels={"ray.io/cluster": "c1"}), {}),
+    ("patch-inj-no-containers", stateful_set(pod={"containers": []}), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "row, target, request_", NOTHING, ids=lambda it: it if isinstance(it, str) else ""
+)
+def test_nothing_is_injected_into(row: str, target: Any, request_: dict[str, Any]) -> None:
+    assert row in ROWS
+    answered = Answered(target, **request_)
+    assert answered.response == {"uid": "u-1", "allowed": True}
+
+
+WARNED: list[tuple[str, Any, str]] = [
+    ("sts-topology-mismatch",
+     stateful_set(name="w", service="s", pod={"nodeSelector": selector(V6E, "4x4")}),
+     "topology 4x4 needs 4 Pods, and there are 3; set their number to 4"),
+    ("sts-no-service", stateful_set(service=""),
+     "StatefulSet web has no spec.serviceName, so its Pods have no stable names; name a headless Service"),
+    ("job-partial-parallelism", job(count=8, parallelism=4, subdomain="s"),
+     "Job tpu-job: parallelism 4 differs from completions 8: the workers of one slice would not run "
+     "together; set both to the number of hosts"),
+    ("js-no-dns", job(name="ms-slice-0", subdomain="", labels=jobset_labels(2, 0)),
+     "Job ms-slice-0: the JobSet's Pods have no DNS names; set network.enableDNSHostnames"),
+    ("conf-count-mismatch",
+     stateful_set(container(env=[env("TPU_PROCESS_ADDRESSES", "a:1,b:1")]), replicas=4,
+                  pod={"nodeSelector": selector(V7X, "2x2x4")}),
+     "TPU_PROCESS_ADDRESSES has 2 entries for 4 workers"),
+    ("lws-port-valuefrom",
+     group_pod(container(env=[{"name": "TPU_PROCESS_PORT",
+                               "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['p']"}}}]),
+               name="a-0", index=0, size=1, subdomain="d"),
+     "TPU_PROCESS_PORT comes from elsewhere (valueFrom), so no addresses can be made of it; give it a "
+     "value, or set TPU_PROCESS_ADDRESSES as well"),
+    ("val-size", stateful_set(name="n" * 60, service="s" * 20, replicas=1728),
+     "TPU_WORKER_HOSTNAMES is longer than 100000 bytes; choose shorter names"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "row, target, warning", WARNED, ids=lambda it: it if isinstance(it, str) else ""
+)
+def test_what_does_not_fit_is_a_warning_and_in_strict_mode_a_refusal(
+    row: str, target: Any, warning: str
+) -> None:
+    assert row in ROWS
+    assert Answered(target).warnings == [warning]
+    assert Answered(target).response["allowed"] is True
+    refused = Answered(target, is_strict=True).response
+    assert (refused["allowed"], refused["status"]) == (
+        False,
+        {"code": 422, "reason": "Invalid", "message": warning},
+    )
+    assert "patch" not in refused
+
+
+def test_two_containers_of_a_tpu7x_host_are_two_processes() -> None:
+    """cont-kr-v7x-two-containers, cont-kr-v7x-hostnames-count"""
+    both = (
+        container(
+            "a",
+            2,
+            env=[env("TPU_WORKER_HOSTNAMES", "web-0.nginx,web-0.nginx,web-1.nginx,web-1.nginx")],
+        ),
+        container("b", 2),
+    )
+    answered = Answered(of_set("web-1", *both, nodeSelector=selector(V7X, "2x2x2")))
+    a, b = answered.env("a"), answered.env("b")
+    assert (a["TPU_WORKER_ID"], b["TPU_WORKER_ID"]) == ("2", "3")
+    assert b["TPU_PROCESS_PORT"] == "8472"
+    assert b["TPU_PROCESS_ADDRESSES"] == (
+        "web-0.nginx:8471,web-0.nginx:8472,web-1.nginx:8471,web-1.nginx:8472"
+    )
+    assert b["TPU_WORKER_HOSTNAMES"] == "web-0.nginx,web-0.nginx,web-1.nginx,web-1.nginx"
+    assert (b["JAX_PROCESS_ID"], b["JAX_PROCESS_COUNT"]) == ("3", "4")
+
+
+def test_two_containers_of_an_older_host_are_one_worker() -> None:
+    """cont-kr-v6e-two-containers"""
+    both = (container("a", 2), container("b", 2))
+    answered = Answered(of_set("web-1", *both, nodeSelector=selector(V6E, "4x4")))
+    assert {answered.env(name)["TPU_WORKER_ID"] for name in "ab"} == {"1"}
+
+
+def test_only_containers_that_want_chips_get_variables_and_init_containers_too() -> None:
+    """cont-inj-every-container, cont-inj-init-skipped, cont-kr-only-tpu, cont-kr-init-ignored"""
+    answered = Answered(
+        stateful_set(
+            container("side", None),
+            container("train"),
+            pod={"initContainers": [container("warm"), container("copy", None)]},
+        )
+    )
+    assert answered.entries("side") == answered.entries("copy") == []
+    assert answered.env("warm") == answered.env("train")
+    assert answered.env("train")["TPU_WORKER_HOSTNAMES"] == WEB
+    only_init = Answered(
+        stateful_set(container("a", None), pod={"initContainers": [container("i")]})
+    )
+    assert only_init.env("i")["TPU_WORKER_HOSTNAMES"] == WEB
+
+
+def test_the_containers_of_a_leader_worker_set() -> None:
+    """cont-lws-init, cont-lws-init-plus-main, cont-lws-subgroup-first-only, lws-two-containers"""
+    alone = group_pod(container(tpu=None), name="sample-0", index=0, size=1)
+    alone["spec"]["initContainers"] = [container("i1", 1)]
+    seen = Answered(alone).env("i1")
+    assert {name: seen[name] for name in sorted(seen) if name.startswith("TPU")} == {
+        "TPU_WORKER_HOSTNAMES": "sample-0.default",
+        "TPU_WORKER_ID": "0",
+        "TPU_NAME": "sample-0",
+        "TPU_PROCESS_ADDRESSES": "sample-0.default:8476",
+        "TPU_PROCESS_PORT": "8476",
+    }
+    with_main = group_pod(name="s-0", index=0, subdomain="d", initContainers=[container("warm")])
+    for name in ("warm", "c"):
+        assert Answered(with_main).env(name)["TPU_WORKER_ID"] == "0"
+        assert Answered(with_main).env(name)["TPU_PROCESS_ADDRESSES"] == "s-0.d:8476,s-0-1.d:8476"
+    both = group_pod(container("c1", 1), container("c2", 1), name="test-sample-0", index=0)
+    c1, c2 = Answered(both).env("c1"), Answered(both).env("c2")
+    assert c1["TPU_WORKER_HOSTNAMES"] == (
+        "test-sample-0.default,test-sample-0.default,test-sample-0-1.default,test-sample-0-1.default"
+    )
+    assert (c1["TPU_PROCESS_PORT"], c2["TPU_PROCESS_PORT"], c2["TPU_WORKER_ID"]) == (
+        "8476",
+        "8477",
+        "1",
+    )
+    subgroup = group_pod(
+        container("a", 2), container("b", 2), name="s-0-3", index=3, size=4, subgroup=2
+    )
+    assert [Answered(subgroup).env(name)["TPU_WORKER_ID"] for name in "ab"] == ["2", "3"]
+
+
+def test_an_entry_of_the_users_stays_and_is_not_doubled() -> None:
+    """sts-existing-env, conf-exists-valuefrom, patch-kr-override-default"""
+    from_field = {
+        "name": "TPU_WORKER_ID",
+        "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['x']"}},
+    }
+    answered = Answered(of_set("web-3", container(env=[env("FOO", "BAR"), from_field])))
+    names = [entry["name"] for entry in answered.entries()]
+    assert names[:2] == ["FOO", "TPU_WORKER_ID"]
+    assert len(names) == len(set(names))
+    assert answered.entries()[1] == from_field
+    empty = Answered(of_set("web-3", container(env=[env("TPU_WORKER_ID", "")])))
+    assert [one for one in empty.patch if one["op"] == "replace"] == [
+        {"op": "replace", "path": "/spec/containers/0/env/0", "value": env("TPU_WORKER_ID", "3")}
+    ]
+
+
+def test_patches_are_small_and_apply_where_there_is_nothing_yet() -> None:
+    """patch-create-then-append, patch-pointer-escape, patch-dependent-order, patch-kr-affinity"""
+    target = stateful_set(pod={"affinity": {"nodeAffinity": {}}})
+    del target["spec"]["template"]["metadata"]
+    patch = Answered(target).patch
+    first, second, *_ = patch
+    assert first["path"] == "/spec/template/spec/containers/0/env"
+    assert isinstance(first["value"], list)
+    assert second["path"] == "/spec/template/spec/containers/0/env/-"
+    assert {"op": "add", "path": "/spec/template/metadata", "value": {}} in patch
+    assert not any("affinity" in one["path"] for one in patch)
+    labelled = stateful_set()
+    labelled["spec"]["template"]["metadata"]["annotations"] = {"mine": "1"}
+    paths = [one["path"] for one in Answered(labelled).patch]
+    assert "/spec/template/metadata/annotations/tpu-functions.dev~1injected" in paths
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        stateful_set(),
+        stateful_set(start=5),
+        job(name="ms-slice-1", subdomain="ms", labels=jobset_labels(2, 1)),
+        stateful_set(replicas=2, pod={"nodeSelector": selector(V7X, "2x2x2")}),
+        of_set("web-1", nodeSelector=selector(V6E, "4x4")),
+        group_pod(name="s-0-1", index=1),
+    ],
+)
+def test_what_is_injected_needs_nothing_more_the_second_time(target: Any) -> None:
+    """patch-twice, patch-nothing, sts-update-unchanged"""
+    once = Answered(target)
+    assert once.patch
+    operation = "CREATE" if target["kind"] == "Pod" else "UPDATE"
+    again = Answered(once.target, operation=operation)
+    assert again.response == {"uid": "u-1", "allowed": True}
+
+
+def test_what_was_injected_follows_the_spec_and_what_was_changed_by_hand_stays() -> None:
+    stored = Answered(stateful_set(replicas=2)).target
+    by_hand = next(
+        one
+        for one in stored["spec"]["template"]["spec"]["containers"][0]["env"]
+        if one["name"] == "TPU_NAME"
+    )
+    by_hand["value"] = "mine"
+    stored["spec"]["replicas"] = 3
+    answered = Answered(stored, operation="UPDATE")
+    assert answered.env()["TPU_WORKER_HOSTNAMES"] == WEB
+    assert answered.env()["JAX_PROCESS_COUNT"] == "3"
+    assert answered.env()["TPU_NAME"] == "mine"
+    assert answered.warnings == []
+
+
+def test_a_template_whose_pods_must_be_seen_asks_for_it_itself() -> None:
+    labels = Answered(stateful_set(start=5)).target["spec"]["template"]["metadata"]["labels"]
+    assert labels["tpu-functions.dev/inject"] == "enabled"
+    labels = Answered(stateful_set()).target["spec"]["template"]["metadata"]["labels"]
+    assert "tpu-functions.dev/inject" not in labels
+
+
+def test_an_answer_echoes_the_uid_and_nothing_else_of_the_request() -> None:
+    """proto-uid, proto-echo, proto-dry-run, proto-error-as-http"""
+    for version in ("admission.k8s.io/v1", "admission.k8s.io/v1beta1"):
+        asked = {**as_review(stateful_set(service=""), dryRun=True), "apiVersion": version}
+        answer = review(json.dumps(asked).encode(), Injection())
+        assert answer["apiVersion"] == version
+        assert answer["kind"] == "AdmissionReview"
+        assert set(answer) == {"apiVersion", "kind", "response"}
+        assert set(answer["response"]) == {"uid", "allowed", "warnings"}
+        assert answer["response"]["uid"] == "u-1"
+
+
+@pytest.mark.parametrize(
+    "body, message",
+    [
+        (b"{", "the body is no JSON: "),
+        (b"[]", "the body is no AdmissionReview"),
+        (b'{"kind": "AdmissionReview", "apiVersion": "v2"}',
+         "apiVersion is 'v2'; it must be admission.k8s.io/v1 or admission.k8s.io/v1beta1"),
+        (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}',
+         "the AdmissionReview has no request with a uid"),
+    ],
+)  # fmt: skip
+def test_what_is_no_review_is_refused(body: bytes, message: str) -> None:
+    """proto-bad-json, proto-null-request"""
+    with pytest.raises(NoReviewError) as raised:
+        review(body, Injection())
+    assert str(raised.value).startswith(message)
+
+
+ELSEWHERE = {
+    "elig-inj-both-labels": "who is reviewed: the webhook's configuration, tried on a real API server",
+    "elig-inj-annotation": "who is reviewed: the webhook's configuration, tried on a real API server",
+    "elig-kr-namespaces": "who is reviewed: the webhook's configuration, tried on a real API server",
+    "proto-root": "the server's paths: test_webhook.py",
+    "proto-limit": "the server's limit: test_webhook.py",
+    "val-jax-prefers-addresses": "what JAX reads: test_readers.py",
+    "val-jax-megascale": "what JAX reads: test_readers.py",
+    "val-jax-port-override": "what JAX reads: test_readers.py",
+    "val-jax-empty-list": "what JAX reads: test_readers.py; an empty list is never injected",
+    "val-jax-ipv6": "what JAX reads: test_readers.py; hosts are names, never addresses",
+    "val-xla-reads": "what PyTorch/XLA reads: test_readers.py",
+}
+NOT_OURS = {
+    "js-coordinator-label": "JobSet's own doing; the coordinator of slices is the first Pod of slice 0, "
+    "which JAX's process 0 must be, whatever Pod the JobSet names",
+    "val-kr-megascale": "a Ray worker group's; Ray's Pods are left to its own webhook (conf-ray)",
+    "conf-gke-job": "another webhook's id and list stay as they are; what it does not set (TPU_NAME, JAX_*) "
+    "is added, decided for each variable by itself",
+}
+
+
+def test_every_row_has_its_test_or_a_reason() -> None:
+    shown = {row for row, *_ in [*VALUES, *NOTHING, *WARNED]}
+    docs = " ".join(
+        str(value.__doc__) for name, value in globals().items() if name.startswith("test_")
+    )
+    shown |= {row for row in ROWS if row in docs.replace(",", " ").split()}
+    assert shown | set(ELSEWHERE) | set(NOT_OURS) == set(ROWS)
+    assert not shown & (set(ELSEWHERE) | set(NOT_OURS))
+    assert MAX_BYTES < 8_000_000

@@ -1,0 +1,202 @@
+"""Workloads as a person or a controller makes them, and reviews of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import jsonpatch
+
+from functions.inject_env import Injection, review
+
+Manifest = dict[str, Any]
+
+ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
+TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+
+
+def container(name: str = "c", tpu: int | str | None = 4, **more: Any) -> Manifest:
+    """A container that asks for so many chips."""
+    made: Manifest = {"name": name, "image": "train", **more}
+    if tpu is not None:
+        made["resources"] = {"limits": {"google.com/tpu": str(tpu)}}
+    return made
+
+
+def selector(accelerator: str = "", topology: str = "") -> Manifest:
+    """A nodeSelector of TPU Nodes."""
+    both = {ACCELERATOR: accelerator, TOPOLOGY: topology}
+    return {key: value for key, value in both.items() if value}
+
+
+def pod_spec(*containers: Manifest, **more: Any) -> Manifest:
+    """A Pod's spec; one container with four chips by default."""
+    return {"containers": list(containers) or [container()], **more}
+
+
+def stateful_set(
+    *containers: Manifest,
+    name: str = "web",
+    service: str = "nginx",
+    replicas: int | None = 3,
+    start: int | None = None,
+    pod: Mapping[str, Any] | None = None,
+    **metadata: Any,
+) -> Manifest:
+    """A StatefulSet."""
+    spec: Manifest = {
+        "serviceName": service,
+        "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {**pod_spec(*containers), **(pod or {})},
+        },
+    }
+    if replicas is not None:
+        spec["replicas"] = replicas
+    if start is not None:
+        spec["ordinals"] = {"start": start}
+    meta = {"name": name, "namespace": "ml", **metadata}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta, "spec": spec}
+
+
+def job(
+    *containers: Manifest,
+    name: str = "tpu-job",
+    count: int = 4,
+    parallelism: int | None = None,
+    mode: str = "Indexed",
+    subdomain: str = "headless-svc",
+    labels: Mapping[str, str] | None = None,
+    pod: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """A Job."""
+    spec = {**pod_spec(*containers), **(pod or {})}
+    if subdomain:
+        spec["subdomain"] = subdomain
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "ml", "labels": dict(labels or {})},
+        "spec": {
+            "completions": count,
+            "parallelism": count if parallelism is None else parallelism,
+            "completionMode": mode,
+            "template": {"metadata": {}, "spec": spec},
+        },
+    }
+
+
+def jobset_labels(replicas: int, index: int, name: str = "ms", job_name: str = "slice") -> Manifest:
+    """The labels that JobSet gives its Jobs and their Pods."""
+    return {
+        "jobset.sigs.k8s.io/jobset-name": name,
+        "jobset.sigs.k8s.io/replicatedjob-name": job_name,
+        "jobset.sigs.k8s.io/replicatedjob-replicas": str(replicas),
+        "jobset.sigs.k8s.io/job-index": str(index),
+    }
+
+
+def pod(
+    *containers: Manifest,
+    name: str = "",
+    owner: str = "",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    owners: Sequence[Mapping[str, Any]] | None = None,
+    **spec: Any,
+) -> Manifest:
+    """A Pod; with an ``owner``, of that kind."""
+    metadata: Manifest = {"name": name, "namespace": "ml"}
+    if owner:
+        metadata["ownerReferences"] = [{"kind": owner, "name": "o", "controller": True}]
+    if owners:
+        metadata["ownerReferences"] = list(owners)
+    if labels is not None:
+        metadata["labels"] = dict(labels)
+    if annotations is not None:
+        metadata["annotations"] = dict(annotations)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {**pod_spec(*containers), **spec},
+    }
+
+
+def group_pod(
+    *containers: Manifest,
+    name: str,
+    index: int,
+    size: int = 2,
+    subdomain: str = "default",
+    has_leader_tpu: bool = True,
+    subgroup: int | None = None,
+    **spec: Any,
+) -> Manifest:
+    """A Pod of a LeaderWorkerSet."""
+    annotations = {"leaderworkerset.sigs.k8s.io/size": str(size)}
+    if has_leader_tpu and index:
+        annotations["leaderworkerset.sigs.k8s.io/leader-requests-tpus"] = "true"
+    if subgroup is not None:
+        annotations["leaderworkerset.sigs.k8s.io/subgroup-size"] = str(subgroup)
+    labels = {
+        "leaderworkerset.sigs.k8s.io/name": "sample",
+        "leaderworkerset.sigs.k8s.io/worker-index": str(index),
+    }
+    return pod(
+        *containers,
+        name=name,
+        owner="StatefulSet",
+        labels=labels,
+        annotations=annotations,
+        subdomain=subdomain,
+        **spec,
+    )
+
+
+def as_review(target: Any, operation: str = "CREATE", **request: Any) -> Manifest:
+    """The AdmissionReview that an API server sends."""
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {"uid": "u-1", "operation": operation, "object": target, **request},
+    }
+
+
+class Answered:
+    """The answer to a review, and the object as it is stored then."""
+
+    def __init__(self, target: Any, *, is_strict: bool = False, **request: Any) -> None:
+        body = json.dumps(as_review(target, **request)).encode()
+        self.response = review(body, Injection(is_strict=is_strict))["response"]
+        raw = self.response.get("patch")
+        self.patch: list[Manifest] = json.loads(base64.b64decode(raw)) if raw else []
+        self.target: Manifest = jsonpatch.apply_patch(deepcopy(target), self.patch)
+
+    @property
+    def warnings(self) -> list[str]:
+        return [text.removeprefix("tpu-functions: ") for text in self.response.get("warnings", [])]
+
+    def pod(self) -> Manifest:
+        """The Pod's spec, in a template or by itself."""
+        template = self.target["spec"].get("template")
+        spec: Manifest = template["spec"] if template else self.target["spec"]
+        return spec
+
+    def entries(self, name: str = "c") -> list[Manifest]:
+        """A container's entries, as they stand."""
+        spec = self.pod()
+        both = [*spec["containers"], *spec.get("initContainers", [])]
+        found = next(one for one in both if one["name"] == name)
+        return list(found.get("env") or [])
+
+    def env(self, name: str = "c") -> dict[str, str]:
+        """What a container's process sees; of a field, its path in angle brackets."""
+        seen = {}
+        for entry in self.entries(name):
+            field = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            seen[entry["name"]] = f"<{field}>" if field else entry.get("value", "")
+        return seen
