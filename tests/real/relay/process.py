@@ -1,0 +1,168 @@
+"""``python -m relay`` against a real cluster, as the ServiceAccount that the manifests give it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from local.ports import LOOPBACK
+from local.world import PROJECT
+from tests.control_plane.plane import ControlPlane
+from tests.real.relay.patience import PATIENCE_S
+
+ROOT = Path(__file__).parents[3]
+ACCOUNT = "/api/v1/namespaces/tpu-functions/serviceaccounts/relay"
+TOKEN_LIFE_S = 3600
+
+
+class RelayProcess:
+    """A relay that has been started; made by `run_relay`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+        """Its log so far."""
+        self._news = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.port = int(self.wait_for_line(lambda line: "port" in line, "started")["port"])
+
+    def wait_for_line(
+        self, fits: Callable[[dict[str, Any]], bool], what: str, patience_s: float = PATIENCE_S
+    ) -> dict[str, Any]:
+        """The first line of its log that fits."""
+
+        def found() -> dict[str, Any] | None:
+            return next((line for line in self.lines if fits(line)), None)
+
+        with self._news:
+            self._news.wait_for(lambda: found() is not None, patience_s)
+            line = found()
+        assert line is not None, f"no line of the log says {what}: {self.lines[-5:]}"
+        return line
+
+    def wait_until_listed(self, times: int = 1) -> None:
+        """Wait until each kind has been listed so often."""
+        for kind in ("TPUNodeGroup", "Node"):
+            self.wait_for_line(
+                lambda line, kind=kind: self._has_listed(line, kind, times),  # type: ignore[misc]
+                f"listed {kind} {times} times",
+            )
+
+    def _has_listed(self, line: dict[str, Any], kind: str, times: int) -> bool:
+        if (line["message"], line.get("kind")) != ("listed", kind):
+            return False
+        index = self.lines.index(line) + 1
+        earlier = self.lines[:index]
+        return (
+            sum((one["message"], one.get("kind")) == ("listed", kind) for one in earlier) >= times
+        )
+
+    def forget_lines(self) -> None:
+        """Look only at what it will write from now on."""
+        with self._news:
+            self.lines.clear()
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text of one of its pages."""
+        try:
+            url = f"http://{LOOPBACK}:{self.port}{path}"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that bear these labels."""
+        families = text_string_to_metric_families(self.get("/metrics")[1])
+        return sum(
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == f"tpu_functions_relay_{name}"
+            and labels.items() <= sample.labels.items()
+        )
+
+    def freeze(self) -> None:
+        """It does not get a moment of time until `thaw`."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on where it stood."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for text in self.process.stdout:
+            with self._news:
+                self.lines.append(json.loads(text))
+                self._news.notify_all()
+
+
+@contextmanager
+def run_relay(kubeconfig: Path, pubsub_address: str) -> Iterator[RelayProcess]:
+    """A relay in a process of its own until the block is left, when it ends in order."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "relay"],
+        cwd=ROOT,
+        env={
+            "PATH": os.environ["PATH"],
+            "PUBSUB_PROJECT": PROJECT,
+            "TOPIC_PREFIX": "tpu-functions-",
+            "PUBSUB_EMULATOR_HOST": pubsub_address,
+            "KUBECONFIG": str(kubeconfig),
+            "PORT": "0",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield RelayProcess(process)
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
+def request_token(plane: ControlPlane, bound_to: dict[str, Any] | None = None) -> str:
+    """A token of the ServiceAccount ``relay``; it ends with the Secret that it is bound to."""
+    spec: dict[str, Any] = {"expirationSeconds": TOKEN_LIFE_S}
+    if bound_to is not None:
+        metadata = bound_to["metadata"]
+        reference = {"name": metadata["name"], "uid": metadata["uid"]}
+        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Secret", **reference}
+    code, answer = plane.request("POST", f"{ACCOUNT}/token", {"spec": spec})
+    assert code == 201, answer
+    return str(answer["status"]["token"])
+
+
+def write_kubeconfig(plane: ControlPlane, folder: Path, port: int, token: str) -> Path:
+    """A kubeconfig for a token in a file of its own, by a port that leads to the API server."""
+    (folder / "token").write_text(token)
+    (folder / "ca.crt").write_text(plane.ca_pem)
+    server = f"https://{LOOPBACK}:{port}"
+    cluster = {"server": server, "certificate-authority": str(folder / "ca.crt")}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "tests", "cluster": cluster}],
+        "users": [{"name": "relay", "user": {"tokenFile": str(folder / "token")}}],
+        "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "relay"}}],
+        "current-context": "tests",
+    }
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(document))
+    return path

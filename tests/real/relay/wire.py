@@ -1,0 +1,120 @@
+"""A wire between a client and a server: it can be cut and mended, and counts what goes over it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from local.ports import LOOPBACK
+
+T = TypeVar("T")
+_CHUNK_BYTES = 65_536
+
+
+class Background:
+    """An event loop in a thread of its own, for servers that a test talks to from outside."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something there, and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
+
+    def stop(self) -> None:
+        """End the loop; what still runs in it is cancelled."""
+        self.run(_cancel_all())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Wire:
+    """Forwards a port of loopback to a server's, both ways, TLS and all. Made by `stretch`."""
+
+    def __init__(self, server_port: int) -> None:
+        self.port = 0
+        self.bytes_sent = 0
+        """By the client."""
+        self.bytes_received = 0
+        """By the client."""
+        self.connections = 0
+        self._server_port = server_port
+        self._background = Background()
+        self._ends: set[asyncio.StreamWriter] = set()
+        self._listener: asyncio.Server | None = None
+        self.mend()
+
+    def cut(self) -> None:
+        """Break every connection, and refuse new ones."""
+        self._background.run(self._cut())
+
+    def mend(self) -> None:
+        """Let connections through, at the same port as ever."""
+        self._background.run(self._listen())
+
+    def close(self) -> None:
+        """End for good."""
+        self.cut()
+        self._background.stop()
+
+    async def _listen(self) -> None:
+        self._listener = await asyncio.start_server(self._connect, LOOPBACK, self.port)
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def _cut(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        for end in self._ends:
+            end.transport.abort()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._ends.add(writer)
+        with suppress(OSError):
+            server_reader, server_writer = await asyncio.open_connection(
+                LOOPBACK, self._server_port
+            )
+            self._ends.add(server_writer)
+            await asyncio.gather(
+                self._forward(reader, server_writer, by_client=True),
+                self._forward(server_reader, writer, by_client=False),
+            )
+            self._ends.discard(server_writer)
+        self._ends.discard(writer)
+        writer.close()
+
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, by_client: bool
+    ) -> None:
+        with suppress(OSError):
+            while chunk := await reader.read(_CHUNK_BYTES):
+                if by_client:
+                    self.bytes_sent += len(chunk)
+                else:
+                    self.bytes_received += len(chunk)
+                writer.write(chunk)
+                await writer.drain()
+        writer.close()
+
+
+@contextmanager
+def stretch(server_port: int) -> Iterator[Wire]:
+    """A wire to a port of loopback, until the block is left."""
+    wire = Wire(server_port)
+    try:
+        yield wire
+    finally:
+        wire.close()
+
+
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
