@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 from local.clock import Clock
@@ -20,6 +21,8 @@ from local.pubsub.model import (
     PushConfig,
     Received,
     SubscriptionConfig,
+    check_ack_ids,
+    check_lease,
     check_message,
     check_name,
     check_subscription,
@@ -35,8 +38,8 @@ class PubSub:
     """All topics and subscriptions of one service.
 
     ``push`` sends push requests. Every method that takes a name raises `NotFound` when nothing has
-    it; while the service is away (`go_away`) publishing and pulling raise `Unavailable` and no push
-    begins.
+    it, and `InvalidArgument` when nothing could; while the service is away (`go_away`) publishing
+    and pulling raise `Unavailable` and no push begins.
     """
 
     def __init__(
@@ -67,8 +70,8 @@ class PubSub:
 
     def get_topic_labels(self, name: str) -> Mapping[str, str]:
         """A topic's labels."""
-        if name not in self._topics:
-            raise not_found(name)
+        check_name(name, "topics")
+        self._check_topic(name)
         return self._topics[name]
 
     def list_topics(self, project: str) -> list[str]:
@@ -90,13 +93,11 @@ class PubSub:
     def create_subscription(self, config: SubscriptionConfig) -> Subscription:
         """Attach a subscription to a topic; it gets what is published from now on.
 
-        Raises `AlreadyExists`, `InvalidArgument`, and `NotFound` for a missing topic, the
-        dead-letter topic too.
+        Raises `AlreadyExists`, `InvalidArgument`, `OutOfRange`, and `NotFound` for a missing topic,
+        the dead-letter topic too.
         """
-        check_subscription(config)
+        self._check(config)
         self.get_topic_labels(config.topic)
-        if config.dead_letter:
-            self.get_topic_labels(config.dead_letter.topic)
         if config.name in self._subscriptions:
             raise already_exists(config.name)
         subscription = Subscription(config, self._around)
@@ -105,6 +106,7 @@ class PubSub:
 
     def get_subscription(self, name: str) -> Subscription:
         """The subscription, with its backlog and counts to read."""
+        check_name(name, "subscriptions")
         if name not in self._subscriptions:
             raise not_found(name)
         return self._subscriptions[name]
@@ -113,6 +115,16 @@ class PubSub:
         """A project's subscriptions; ``project`` as in ``projects/P``."""
         names = sorted(name for name in self._subscriptions if name.startswith(f"{project}/"))
         return [self._subscriptions[name] for name in names]
+
+    def update_subscription(self, config: SubscriptionConfig) -> Subscription:
+        """Give a subscription new settings. Its topic and filter must be those that it has.
+
+        Raises as `create_subscription` does.
+        """
+        found = self.get_subscription(config.name)
+        self._check(config)
+        found.change(config)
+        return found
 
     def delete_subscription(self, name: str) -> None:
         """Remove a subscription and what it holds."""
@@ -125,7 +137,7 @@ class PubSub:
         """Hand a message to every subscription of the topic; returns the message's id.
 
         An ordering key is carried along; order is not kept. Raises `InvalidArgument` for a message
-        that is empty or too large.
+        that is empty or has too many or too long attributes.
         """
         self._check_here()
         self.get_topic_labels(topic)
@@ -140,14 +152,15 @@ class PubSub:
         self._check_here()
         if max_messages < 1:
             raise InvalidArgument(
-                f"The value for max_messages is {max_messages}; it must be at least 1."
+                "You have passed an invalid argument to the service (argument=max_messages)."
             )
         return self.get_subscription(subscription).pull(max_messages)
 
     def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
-        """End the deliveries of these messages."""
+        """End the deliveries of these messages; what has ended already is ignored."""
         self._check_here()
         found = self.get_subscription(subscription)
+        check_ack_ids(ack_ids, subscription)
         for ack_id in ack_ids:
             found.acknowledge(ack_id)
 
@@ -156,17 +169,16 @@ class PubSub:
     ) -> None:
         """Let leases run ``seconds`` (0 to 600) from now; zero refuses the messages."""
         self._check_here()
-        if not 0 <= seconds <= 600:
-            raise InvalidArgument(
-                f"The value for ack_deadline_seconds is {seconds:g}; it must be 0 to 600."
-            )
         found = self.get_subscription(subscription)
+        check_ack_ids(ack_ids, subscription)
+        check_lease(seconds)
         for ack_id in ack_ids:
             found.modify_ack_deadline(ack_id, seconds)
 
     def modify_push_config(self, subscription: str, push: PushConfig | None) -> None:
         """Push elsewhere, or not at all: what is held can then be pulled."""
-        self.get_subscription(subscription).change_push(push)
+        found = self.get_subscription(subscription)
+        found.change(replace(found.config, push=push))
 
     def backlog(self, subscription: str) -> int:
         """How many messages of the subscription are not acknowledged."""
@@ -203,6 +215,15 @@ class PubSub:
         for subscription in self._subscriptions_of(topic):
             subscription.accept(message)
         return message_id
+
+    def _check(self, config: SubscriptionConfig) -> None:
+        check_subscription(config)
+        if config.dead_letter:
+            self._check_topic(config.dead_letter.topic)
+
+    def _check_topic(self, name: str) -> None:
+        if name not in self._topics:
+            raise not_found(name)
 
     def _check_here(self) -> None:
         if self._away:

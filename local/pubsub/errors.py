@@ -27,6 +27,12 @@ class InvalidArgument(PubSubError):
     status = "INVALID_ARGUMENT"
 
 
+class OutOfRange(PubSubError):
+    """A number is beyond what the service takes."""
+
+    status = "OUT_OF_RANGE"
+
+
 class FailedPrecondition(PubSubError):
     """The request does not fit the state that its subscription is in."""
 
@@ -51,7 +57,7 @@ def not_found(name: str) -> NotFound:
 
 
 def already_exists(name: str) -> AlreadyExists:
-    """The wording is assumed, after that of `not_found`."""
+    """Seen on the service, too."""
     return AlreadyExists(
         f"Resource already exists in the project (resource={name.rpartition('/')[2]})."
     )

@@ -6,15 +6,16 @@ Names are full resource names: ``projects/P/topics/T``, ``projects/P/subscriptio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from local.pubsub import filters
-from local.pubsub.errors import InvalidArgument
+from local.pubsub.errors import InvalidArgument, OutOfRange, PubSubError
 
 DAY_S = 86_400
-MAX_MESSAGE_BYTES = 10_000_000
+MAX_REQUEST_BYTES = 10_000_000
+MAX_MESSAGES = 1_000
 MAX_ATTRIBUTES = 100
 MAX_KEY_BYTES = 256
 MAX_VALUE_BYTES = 1024
@@ -140,17 +141,45 @@ def check_name(name: str, kind: str) -> None:
     )
 
 
+def check_request(messages: int, size_bytes: int) -> None:
+    """Raise `InvalidArgument` for a request to publish that the service does not take."""
+    for name, value, low, high in (
+        ("message_count", messages, 1, MAX_MESSAGES),
+        ("request_size", size_bytes, 0, MAX_REQUEST_BYTES),
+    ):
+        if refusal := _out_of(name, value, low, high):
+            raise InvalidArgument(refusal)
+
+
 def check_message(data: bytes, attributes: Mapping[str, str]) -> None:
     """Raise `InvalidArgument` for a message that the service does not take."""
     for refusal in _message_refusals(data, attributes):
         raise InvalidArgument(refusal)
 
 
+def check_lease(seconds: float) -> None:
+    """Raise `InvalidArgument` unless a lease may run so long."""
+    if not 0 <= seconds <= 600:
+        raise InvalidArgument(_bad_deadline(seconds, 0))
+
+
+def check_ack_ids(ack_ids: Sequence[str], subscription: str) -> None:
+    """Raise `InvalidArgument` unless there are ids, and all of them of the subscription's kind."""
+    if not ack_ids:
+        raise InvalidArgument("You have not specified an ack ID in the request.")
+    for ack_id in ack_ids:
+        name, _, number = ack_id.rpartition(":")
+        if name != subscription or not number.isdigit():
+            raise InvalidArgument(
+                f"You have passed an invalid ack ID to the service (ack_id={ack_id})."
+            )
+
+
 def check_subscription(config: SubscriptionConfig) -> None:
-    """Raise `InvalidArgument` for settings outside of their documented range."""
+    """Raise `InvalidArgument` or `OutOfRange` for settings outside of their documented range."""
     check_name(config.name, "subscriptions")
     for refusal in _subscription_refusals(config):
-        raise InvalidArgument(refusal)
+        raise refusal
 
 
 def _message_refusals(data: bytes, attributes: Mapping[str, str]) -> Iterator[str]:
@@ -159,36 +188,68 @@ def _message_refusals(data: bytes, attributes: Mapping[str, str]) -> Iterator[st
             "One or more messages in the publish request is empty. Each message must contain "
             "either non-empty data, or at least one attribute."
         )
-    if len(data) > MAX_MESSAGE_BYTES:
-        yield f"The value for data is too large: {len(data)} bytes of {MAX_MESSAGE_BYTES} allowed."
     if len(attributes) > MAX_ATTRIBUTES:
         yield f"The message has {len(attributes)} attributes of {MAX_ATTRIBUTES} allowed."
     for key, value in attributes.items():
-        if not 0 < len(key.encode()) <= MAX_KEY_BYTES:
-            yield f"The attribute key {key!r} must have 1 to {MAX_KEY_BYTES} bytes."
-        if len(value.encode()) > MAX_VALUE_BYTES:
-            yield f"The value of attribute {key!r} is longer than {MAX_VALUE_BYTES} bytes."
+        if not key:
+            yield "The key of an attribute is empty."
+        for what, text, most in (("key", key, MAX_KEY_BYTES), ("value", value, MAX_VALUE_BYTES)):
+            length = len(text.encode())
+            if length > most:
+                yield (
+                    f'The attribute "{key}" in the request has a {what} that is too long. The '
+                    f"length is {length} characters, but the maximum allowed is {most}. Refer to "
+                    "https://cloud.google.com/pubsub/quotas for more information."
+                )
 
 
-def _subscription_refusals(config: SubscriptionConfig) -> Iterator[str]:
-    ranges: list[tuple[str, float, float, float]] = [
-        ("ack_deadline_seconds", config.ack_deadline_s, 10, 600),
-        ("message_retention_duration", config.retention_s, 600, 31 * DAY_S),
-    ]
+def _subscription_refusals(config: SubscriptionConfig) -> Iterator[PubSubError]:
+    if not 10 <= config.ack_deadline_s <= 600:
+        yield InvalidArgument(_bad_deadline(config.ack_deadline_s, 10))
+    durations = [("message_retention_duration", float(config.retention_s), 600, 31 * DAY_S)]
     if config.retry:
-        ranges.append(("minimum_backoff", config.retry.minimum_backoff_s, 0, 600))
-        ranges.append(
-            ("maximum_backoff", config.retry.maximum_backoff_s, config.retry.minimum_backoff_s, 600)
+        low, high = config.retry.minimum_backoff_s, config.retry.maximum_backoff_s
+        durations += [("minimum_backoff", low, 0, 600), ("maximum_backoff", high, 0, 600)]
+    for name, value, least, most in durations:
+        if not least <= value <= most:
+            yield InvalidArgument(
+                f"The value for {name} is out of bounds. You passed {value:.10g}s in the request, "
+                f"but the value must be between {least:.10g}s and {most:.10g}s."
+            )
+    if config.retry and high < low:
+        yield InvalidArgument(
+            f"The value for maximum_backoff is too small. You passed {high:.10g}s in the request, "
+            f"but the minimum value is {low:.10g}s."
         )
     if config.dead_letter:
         attempts = config.dead_letter.max_delivery_attempts
-        ranges.append(("max_delivery_attempts", attempts, 5, 100))
-    for name, value, low, high in ranges:
-        if not low <= value <= high:
-            yield f"The value for {name} is {value:.10g}; it must be {low:.10g} to {high:.10g}."
+        if refusal := _out_of("max_delivery_attempts", attempts, 5, 100):
+            yield OutOfRange(refusal)
     if len(config.filter.encode()) > MAX_FILTER_BYTES:
-        yield f"The filter is longer than {MAX_FILTER_BYTES} bytes."
+        yield InvalidArgument(f"The filter is longer than {MAX_FILTER_BYTES} bytes.")
     try:
         filters.parse(config.filter)
     except filters.FilterError as error:
-        yield f"Invalid filter: {error}"
+        yield InvalidArgument(f"Invalid filter: {error}")
+
+
+def _bad_deadline(seconds: float, least: int) -> str:
+    return (
+        f"Invalid ack deadline given (ack_deadline={seconds:g}). The ack deadline must be between "
+        f"{least} and 600 seconds."
+    )
+
+
+def _out_of(name: str, value: int, least: int, most: int) -> str:
+    """The refusal of a number, empty when it is within its bounds."""
+    if value < least:
+        return (
+            f"The value for {name} is too small. You passed {value} in the request, but the "
+            f"minimum value is {least}."
+        )
+    if value > most:
+        return (
+            f"The value for {name} is too large. You passed {value} in the request, but the "
+            f"maximum value is {most}."
+        )
+    return ""

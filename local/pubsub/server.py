@@ -22,7 +22,7 @@ from local.clock import LoopClock
 from local.pubsub import wire
 from local.pubsub.core import PubSub
 from local.pubsub.errors import PubSubError
-from local.pubsub.model import MAX_MESSAGE_BYTES, Received
+from local.pubsub.model import MAX_REQUEST_BYTES, Received, check_message, check_request
 from local.pubsub.push import HttpPusher
 from local.pubsub.subscription import Dials
 from local.pubsub.tokens import PushTokens
@@ -32,7 +32,7 @@ PULL_WAIT_S = 20.0
 documented ("a bounded amount of time")."""
 MAX_STREAMED = 100
 
-_CHANNEL_BYTES = MAX_MESSAGE_BYTES + 1_000_000
+_CHANNEL_BYTES = 2 * MAX_REQUEST_BYTES
 _OPTIONS = (
     ("grpc.max_receive_message_length", _CHANNEL_BYTES),
     ("grpc.max_send_message_length", _CHANNEL_BYTES),
@@ -97,8 +97,9 @@ class _Publisher:
         self._pubsub = pubsub
 
     async def create_topic(self, request: types.Topic, _: Any) -> types.Topic:
-        self._pubsub.create_topic(request.name, request.labels)
-        return self._topic(request.name)
+        name, labels = wire.parse_topic(request)
+        self._pubsub.create_topic(name, labels)
+        return self._topic(name)
 
     async def get_topic(self, request: types.GetTopicRequest, _: Any) -> types.Topic:
         return self._topic(request.topic)
@@ -106,20 +107,24 @@ class _Publisher:
     async def list_topics(
         self, request: types.ListTopicsRequest, _: Any
     ) -> types.ListTopicsResponse:
-        names = self._pubsub.list_topics(request.project)
-        return types.ListTopicsResponse(topics=[self._topic(name) for name in names])
+        names, token = _page(self._pubsub.list_topics(request.project), request)
+        topics = [self._topic(name) for name in names]
+        return types.ListTopicsResponse(topics=topics, next_page_token=token)
 
     async def list_topic_subscriptions(
         self, request: types.ListTopicSubscriptionsRequest, _: Any
     ) -> types.ListTopicSubscriptionsResponse:
-        names = self._pubsub.list_topic_subscriptions(request.topic)
-        return types.ListTopicSubscriptionsResponse(subscriptions=names)
+        names, token = _page(self._pubsub.list_topic_subscriptions(request.topic), request)
+        return types.ListTopicSubscriptionsResponse(subscriptions=names, next_page_token=token)
 
     async def delete_topic(self, request: types.DeleteTopicRequest, _: Any) -> Empty:
         self._pubsub.delete_topic(request.topic)
         return Empty()
 
     async def publish(self, request: types.PublishRequest, _: Any) -> types.PublishResponse:
+        check_request(len(request.messages), types.PublishRequest.pb(request).ByteSize())
+        for message in request.messages:
+            check_message(message.data, message.attributes)
         ids = [
             self._pubsub.publish(
                 request.topic,
@@ -133,7 +138,7 @@ class _Publisher:
 
     def _topic(self, name: str) -> types.Topic:
         labels = self._pubsub.get_topic_labels(name)
-        return types.Topic(name=name, labels=dict(labels), state=types.Topic.State.ACTIVE)
+        return types.Topic(name=name, labels=dict(labels))
 
 
 class _Subscriber:
@@ -147,15 +152,25 @@ class _Subscriber:
     async def get_subscription(
         self, request: types.GetSubscriptionRequest, _: Any
     ) -> types.Subscription:
-        return wire.render_subscription(self._pubsub.get_subscription(request.subscription))
+        return self._show(request.subscription)
 
     async def list_subscriptions(
         self, request: types.ListSubscriptionsRequest, _: Any
     ) -> types.ListSubscriptionsResponse:
         found = self._pubsub.list_subscriptions(request.project)
+        names, token = _page([subscription.config.name for subscription in found], request)
         return types.ListSubscriptionsResponse(
-            subscriptions=[wire.render_subscription(subscription) for subscription in found]
+            subscriptions=[self._show(name) for name in names], next_page_token=token
         )
+
+    async def update_subscription(
+        self, request: types.UpdateSubscriptionRequest, _: Any
+    ) -> types.Subscription:
+        name = request.subscription.name
+        present = self._pubsub.get_subscription(name).config
+        paths = list(request.update_mask.paths)
+        self._pubsub.update_subscription(wire.parse_update(request.subscription, paths, present))
+        return self._show(name)
 
     async def delete_subscription(self, request: types.DeleteSubscriptionRequest, _: Any) -> Empty:
         self._pubsub.delete_subscription(request.subscription)
@@ -209,6 +224,9 @@ class _Subscriber:
             finally:
                 reader.cancel()
 
+    def _show(self, name: str) -> types.Subscription:
+        return wire.render_subscription(self._pubsub.get_subscription(name))
+
     def _lease(self, opening: types.StreamingPullRequest) -> list[Received]:
         name = opening.subscription
         bound = opening.max_outstanding_messages or MAX_STREAMED
@@ -217,13 +235,15 @@ class _Subscriber:
         if room < 1:
             return []
         received = self._pubsub.pull(name, min(room, MAX_STREAMED))
-        ack_ids = [one.ack_id for one in received]
-        self._pubsub.modify_ack_deadline(name, ack_ids, opening.stream_ack_deadline_seconds)
+        if received:
+            ack_ids = [one.ack_id for one in received]
+            self._pubsub.modify_ack_deadline(name, ack_ids, opening.stream_ack_deadline_seconds)
         return received
 
     async def _read(self, name: str, requests: AsyncIterator[types.StreamingPullRequest]) -> None:
         async for request in requests:
-            self._pubsub.acknowledge(name, request.ack_ids)
+            if request.ack_ids:
+                self._pubsub.acknowledge(name, request.ack_ids)
             changes = zip(
                 request.modify_deadline_ack_ids, request.modify_deadline_seconds, strict=True
             )
@@ -238,6 +258,13 @@ class _Subscriber:
             yield arrival
         finally:
             stop()
+
+
+def _page(names: list[str], request: Any) -> tuple[list[str], str]:
+    """The names that a list request asks for, which are sorted, and the token of the next page."""
+    left = [name for name in names if name >= request.page_token]
+    size = request.page_size or len(left)
+    return left[:size], left[size] if size < len(left) else ""
 
 
 async def _unless(satisfied: bool, arrival: asyncio.Event) -> None:
@@ -289,6 +316,11 @@ def _subscriber_service(pubsub: PubSub) -> grpc.GenericRpcHandler:
             subscriber.delete_subscription,
             types.DeleteSubscriptionRequest,
             None,
+        ),
+        "UpdateSubscription": (
+            subscriber.update_subscription,
+            types.UpdateSubscriptionRequest,
+            types.Subscription,
         ),
         "ModifyPushConfig": (subscriber.modify_push_config, types.ModifyPushConfigRequest, None),
         "Acknowledge": (subscriber.acknowledge, types.AcknowledgeRequest, None),

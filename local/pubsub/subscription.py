@@ -25,7 +25,6 @@ from local.pubsub.model import (
     Counts,
     DeadLetter,
     Message,
-    PushConfig,
     Received,
     SubscriptionConfig,
 )
@@ -168,9 +167,9 @@ class Subscription:
         timer = self.around.clock.call_later(seconds, lambda: self._refuse(ack_id))
         self._leases[ack_id] = replace(lease, timer=timer)
 
-    def change_push(self, push: PushConfig | None) -> None:
-        """Push elsewhere from now on, or, with `None`, wait to be pulled from."""
-        self.config = replace(self.config, push=push)
+    def change(self, config: SubscriptionConfig) -> None:
+        """Go by these settings from now on; what is leased or rests does so as before."""
+        self.config = config
         self._wake_in(0)
 
     def close(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -26,7 +29,24 @@ DEFAULT_MINIMUM_BACKOFF = timedelta(seconds=10)
 DEFAULT_MAXIMUM_BACKOFF = timedelta(seconds=600)
 DEFAULT_DELIVERY_ATTEMPTS = 5
 
-_NOT_HERE = (
+_CHANGEABLE = {
+    "ack_deadline_seconds": "ack_deadline_s",
+    "dead_letter_policy": "dead_letter",
+    "labels": "labels",
+    "message_retention_duration": "retention_s",
+    "push_config": "push",
+    "retry_policy": "retry",
+}
+_NOT_OF_TOPICS = (
+    "ingestion_data_source_settings",
+    "kms_key_name",
+    "message_retention_duration",
+    "message_storage_policy",
+    "message_transforms",
+    "schema_settings",
+    "tags",
+)
+_NOT_OF_SUBSCRIPTIONS = (
     "bigquery_config",
     "bigtable_config",
     "cloud_storage_config",
@@ -34,7 +54,17 @@ _NOT_HERE = (
     "enable_message_ordering",
     "message_transforms",
     "retain_acked_messages",
+    "tags",
 )
+
+
+def parse_topic(wire: types.Topic) -> tuple[str, dict[str, str]]:
+    """A topic as somebody asks for it: its name and labels.
+
+    Raises `Unimplemented` for what the embedded service lacks.
+    """
+    _refuse(wire, _NOT_OF_TOPICS)
+    return wire.name, dict(wire.labels)
 
 
 def parse_subscription(wire: types.Subscription) -> SubscriptionConfig:
@@ -42,9 +72,7 @@ def parse_subscription(wire: types.Subscription) -> SubscriptionConfig:
 
     Raises `Unimplemented` for what the embedded service lacks.
     """
-    for name in _NOT_HERE:
-        if name in wire and getattr(wire, name):
-            raise Unimplemented(f"The embedded Pub/Sub has no {name}.")
+    _refuse(wire, _NOT_OF_SUBSCRIPTIONS)
     return SubscriptionConfig(
         name=wire.name,
         topic=wire.topic,
@@ -58,6 +86,35 @@ def parse_subscription(wire: types.Subscription) -> SubscriptionConfig:
     )
 
 
+def parse_update(
+    wire: types.Subscription, paths: Sequence[str], present: SubscriptionConfig
+) -> SubscriptionConfig:
+    """The settings of ``present`` with those of ``wire`` that ``paths`` name.
+
+    Raises `InvalidArgument` for other paths than those of whole fields that can be changed.
+    """
+    request = "the UpdateSubscriptionRequest"
+    if not paths:
+        raise InvalidArgument(
+            f"The update_mask in {request} must be set, and must contain a non-empty paths list."
+        )
+    for path in paths:
+        if path not in types.Subscription.meta.fields:
+            raise InvalidArgument(
+                f"Invalid update_mask provided in {request}: '{path}' is not a known Subscription "
+                "field. Note that field paths must be of the form 'push_config' rather than "
+                "'pushConfig'."
+            )
+        if path not in _CHANGEABLE:
+            raise InvalidArgument(
+                f"Invalid update_mask provided in {request}: the '{path}' field in the "
+                "Subscription is not mutable."
+            )
+    asked = parse_subscription(wire)
+    changes = {_CHANGEABLE[path]: getattr(asked, _CHANGEABLE[path]) for path in paths}
+    return replace(present, **changes)
+
+
 def parse_push(wire: types.PushConfig) -> PushConfig | None:
     """Where to push to; a config without an endpoint means pulling.
 
@@ -68,7 +125,10 @@ def parse_push(wire: types.PushConfig) -> PushConfig | None:
     if not wire.push_endpoint:
         return None
     if not wire.push_endpoint.startswith(("http://", "https://")):
-        raise InvalidArgument(f"Invalid push endpoint given (endpoint={wire.push_endpoint}).")
+        raise InvalidArgument(
+            f"Invalid push endpoint given (endpoint={wire.push_endpoint}). Refer to "
+            "https://cloud.google.com/pubsub/subscriber#create for more information."
+        )
     email, audience = wire.oidc_token.service_account_email, wire.oidc_token.audience
     return PushConfig(wire.push_endpoint, PushIdentity(email, audience) if email else None)
 
@@ -127,9 +187,9 @@ def _parse_retry(wire: types.Subscription) -> RetryPolicy | None:
 
 
 def _parse_dead_letter(wire: types.Subscription) -> DeadLetterPolicy | None:
-    policy = wire.dead_letter_policy
-    if not policy.dead_letter_topic:
+    if "dead_letter_policy" not in wire:
         return None
+    policy = wire.dead_letter_policy
     return DeadLetterPolicy(
         policy.dead_letter_topic, policy.max_delivery_attempts or DEFAULT_DELIVERY_ATTEMPTS
     )
@@ -150,3 +210,9 @@ def _duration(seconds: float) -> Duration:
     duration = Duration()
     duration.FromTimedelta(timedelta(seconds=seconds))
     return duration
+
+
+def _refuse(wire: Any, names: Iterable[str]) -> None:
+    for name in names:
+        if name in wire and getattr(wire, name):
+            raise Unimplemented(f"The embedded Pub/Sub has no {name}.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.pubsub.errors import AlreadyExists, InvalidArgument, NotFound
+from local.pubsub.errors import AlreadyExists, InvalidArgument, NotFound, PubSubError
 from local.pubsub.model import DeadLetterPolicy, RetryPolicy, SubscriptionConfig
 from tests.unit.pubsub.service import DEAD, SUBSCRIPTION, TOPIC, Service
 
@@ -32,11 +32,20 @@ def test_a_topic_needs_a_name_as_the_service_has_them(service: Service, name: st
 
 MESSAGES: list[Any] = [
     pytest.param(b"", {}, "One or more messages in the publish request is empty.", id="empty"),
-    pytest.param(b"x" * 10_000_001, {}, "The value for data is too large", id="data"),
     pytest.param(b"", {str(n): "" for n in range(101)}, "has 101 attributes", id="attributes"),
-    pytest.param(b"", {"": "x"}, "must have 1 to 256 bytes", id="no key"),
-    pytest.param(b"", {"k" * 257: ""}, "must have 1 to 256 bytes", id="long key"),
-    pytest.param(b"", {"k": "é" * 513}, "'k' is longer than 1024 bytes", id="long value"),
+    pytest.param(b"", {"": "x"}, "The key of an attribute is empty", id="no key"),
+    pytest.param(
+        b"",
+        {"k" * 257: ""},
+        "has a key that is too long. The length is 257 characters, but the maximum allowed is 256",
+        id="long key",
+    ),
+    pytest.param(
+        b"",
+        {"k": "é" * 513},
+        'The attribute "k" in the request has a value that is too long. The length is 1026',
+        id="long value",
+    ),
 ]
 
 
@@ -51,37 +60,44 @@ def test_a_message_that_the_service_does_not_take_is_refused(
 SETTINGS: list[Any] = [
     pytest.param(
         replace(CONFIG, ack_deadline_s=9),
-        "The value for ack_deadline_seconds is 9; it must be 10 to 600.",
+        "Invalid ack deadline given (ack_deadline=9). "
+        "The ack deadline must be between 10 and 600 seconds.",
         id="a short deadline",
     ),
     pytest.param(
         replace(CONFIG, ack_deadline_s=601),
-        "The value for ack_deadline_seconds is 601; it must be 10 to 600.",
+        "Invalid ack deadline given (ack_deadline=601). "
+        "The ack deadline must be between 10 and 600 seconds.",
         id="a long deadline",
     ),
     pytest.param(
         replace(CONFIG, retention_s=599),
-        "The value for message_retention_duration is 599; it must be 600 to 2678400.",
+        "The value for message_retention_duration is out of bounds. You passed 599s in the request, "
+        "but the value must be between 600s and 2678400s.",
         id="a short retention",
     ),
     pytest.param(
         replace(CONFIG, retry=RetryPolicy(10, 700)),
-        "The value for maximum_backoff is 700; it must be 10 to 600.",
+        "The value for maximum_backoff is out of bounds. You passed 700s in the request, "
+        "but the value must be between 0s and 600s.",
         id="a long back-off",
     ),
     pytest.param(
         replace(CONFIG, retry=RetryPolicy(20, 10)),
-        "The value for maximum_backoff is 10; it must be 20 to 600.",
+        "The value for maximum_backoff is too small. You passed 10s in the request, "
+        "but the minimum value is 20s.",
         id="a maximum under the minimum",
     ),
     pytest.param(
         replace(CONFIG, dead_letter=DeadLetterPolicy(DEAD, 4)),
-        "The value for max_delivery_attempts is 4; it must be 5 to 100.",
+        "The value for max_delivery_attempts is too small. You passed 4 in the request, "
+        "but the minimum value is 5.",
         id="few attempts",
     ),
     pytest.param(
         replace(CONFIG, dead_letter=DeadLetterPolicy(DEAD, 101)),
-        "The value for max_delivery_attempts is 101; it must be 5 to 100.",
+        "The value for max_delivery_attempts is too large. You passed 101 in the request, "
+        "but the maximum value is 100.",
         id="many attempts",
     ),
     pytest.param(
@@ -101,7 +117,7 @@ SETTINGS: list[Any] = [
 def test_settings_out_of_their_range_are_refused(
     service: Service, config: SubscriptionConfig, message: str
 ) -> None:
-    with pytest.raises(InvalidArgument) as refusal:
+    with pytest.raises(PubSubError) as refusal:
         service.pubsub.create_subscription(config)
     assert str(refusal.value) == message
 
@@ -146,5 +162,28 @@ def test_a_name_in_use_is_refused(service: Service) -> None:
 @pytest.mark.parametrize("seconds", [-1, 601])
 def test_a_lease_runs_ten_minutes_at_most(service: Service, seconds: int) -> None:
     service.subscribe(push=False)
-    with pytest.raises(InvalidArgument, match="it must be 0 to 600"):
-        service.pubsub.modify_ack_deadline(SUBSCRIPTION, [], seconds)
+    service.publish(b"x")
+    (received,) = service.pull()
+    with pytest.raises(InvalidArgument, match="must be between 0 and 600 seconds"):
+        service.pubsub.modify_ack_deadline(SUBSCRIPTION, [received.ack_id], seconds)
+
+
+ACK_IDS: list[Any] = [
+    pytest.param([], "You have not specified an ack ID in the request.", id="none"),
+    pytest.param(["x"], "an invalid ack ID to the service (ack_id=x).", id="no id"),
+    pytest.param(
+        ["projects/p/subscriptions/other:1"],
+        "an invalid ack ID to the service (ack_id=projects/p/subscriptions/other:1).",
+        id="another's",
+    ),
+]
+
+
+@pytest.mark.parametrize("ack_ids,message", ACK_IDS)
+def test_an_ack_id_that_was_never_given_is_refused(
+    service: Service, ack_ids: list[str], message: str
+) -> None:
+    service.subscribe(push=False)
+    with pytest.raises(InvalidArgument) as refusal:
+        service.pubsub.acknowledge(SUBSCRIPTION, ack_ids)
+    assert str(refusal.value).endswith(message)

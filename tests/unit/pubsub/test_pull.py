@@ -141,7 +141,7 @@ def test_pulling_from_a_subscription_that_pushes_is_refused(service: Service) ->
 
 def test_pulling_nothing_is_refused(service: Service) -> None:
     service.subscribe(push=False)
-    with pytest.raises(InvalidArgument, match="max_messages is 0; it must be at least 1"):
+    with pytest.raises(InvalidArgument, match=r"argument=max_messages"):
         service.pull(0)
 
 

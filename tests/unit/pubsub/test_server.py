@@ -327,7 +327,7 @@ def test_what_is_not_here_is_refused_by_name(api: Api, fields: dict[str, Any], n
 def test_an_endpoint_of_another_protocol_than_http_is_refused(api: Api) -> None:
     with pytest.raises(exceptions.InvalidArgument) as refusal:
         api.subscribe(push_config={"push_endpoint": "ftp://a.b/"})
-    assert refusal.value.message == "Invalid push endpoint given (endpoint=ftp://a.b/)."
+    assert refusal.value.message.startswith("Invalid push endpoint given (endpoint=ftp://a.b/).")
 
 
 def test_a_service_that_is_away_is_unavailable(api: Api) -> None:
