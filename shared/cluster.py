@@ -54,6 +54,7 @@ class Cluster:
 
     def get_cluster_id(self) -> str:
         """The uid of the namespace ``kube-system``: asked once in a process."""
+        self._connection.session(self._remaining_s)  # forgets the id if it may be another cluster
         constants = self._connection.constants
         known = constants.get("cluster")
         if known is None:

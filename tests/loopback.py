@@ -1,0 +1,188 @@
+"""Servers on loopback for tests that are not asynchronous: an event loop in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from aiohttp import web
+from google.auth import jwt
+
+from local.http import Application, Request, Response
+from local.pubsub.model import PushIdentity
+from local.pubsub.tokens import PushTokens
+from local.web import serve
+
+Result = TypeVar("Result")
+
+
+class Loopback:
+    """Runs an event loop in a thread; made by `open_loopback`."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+        self._runners: list[web.AppRunner] = []
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run on the loop, and wait for the result."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
+
+    def call(self, function: Callable[[], Result]) -> Result:
+        """Call on the loop's thread: where applications live that are not for more than one."""
+
+        async def work() -> Result:
+            return function()
+
+        return self.run(work())
+
+    def serve(self, application: Application, tls: ssl.SSLContext | None = None) -> int:
+        """Serve at a free port; returns it."""
+        runner, port = self.run(serve(application, tls=tls))
+        self._runners.append(runner)
+        return port
+
+    def close(self) -> None:
+        """End all servers."""
+        for runner in self._runners:
+            self.run(runner.cleanup())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+@contextmanager
+def open_loopback() -> Iterator[Loopback]:
+    """Until the block is left."""
+    loopback = Loopback()
+    try:
+        yield loopback
+    finally:
+        loopback.close()
+
+
+@dataclass
+class Google:
+    """Google as the issuer of ID tokens, for one service account.
+
+    ``ages_s`` are the ages of the tokens that are minted next, in seconds, of the 3,600 that they
+    live; after them, tokens are new.
+    """
+
+    email: str
+    keys: PushTokens = field(default_factory=PushTokens)
+    ages_s: list[int] = field(default_factory=list)
+
+    def mint(self, audience: str) -> str:
+        """An ID token."""
+        age_s = self.ages_s.pop(0) if self.ages_s else 0
+        return self.keys.render(
+            PushIdentity(self.email, audience), "", datetime.now(UTC) - timedelta(seconds=age_s)
+        )
+
+
+@dataclass
+class MetadataServer:
+    """The metadata server of a function: tokens of its service account.
+
+    ``answers`` come instead of the first ones; ``asked`` is what was asked for, ``given`` all tokens.
+    """
+
+    google: Google
+    answers: list[Response] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
+
+    def handle(self, request: Request) -> Response:
+        """As documented for ``metadata.google.internal``."""
+        account = "/computeMetadata/v1/instance/service-accounts/default/"
+        if request.headers.get("metadata-flavor") != "Google":
+            return Response(403, {}, b"Missing Metadata-Flavor:Google header.")
+        what = request.path.removeprefix(account)
+        self.asked.append(what or "account")
+        if self.answers:
+            return self.answers.pop(0)
+        if what == "identity":
+            token = self.google.mint(request.argument("audience"))
+            self.given.append(token)
+            return Response(200, {"Content-Type": "text/html"}, token.encode())
+        if what == "token":
+            token = f"ya29.{len(self.given)}-{request.argument('scopes')}"
+            self.given.append(token)
+            age_s = self.google.ages_s.pop(0) if self.google.ages_s else 0
+            return Response.of_json(
+                {"access_token": token, "expires_in": 3599 - age_s, "token_type": "Bearer"}
+            )
+        return Response.of_json({"email": self.google.email, "scopes": [], "aliases": ["default"]})
+
+
+@dataclass
+class TrustsGoogle:
+    """An API server in front of another one: who has a token by `accept` is ``user`` there.
+
+    ``refuse`` is how many tokens are refused although they are right; ``seen`` is all that came.
+    """
+
+    api: Application
+    accept: Callable[[str], bool]
+    user: str
+    refuse: int = 0
+    seen: list[str] = field(default_factory=list)
+
+    def handle(self, request: Request) -> Response:
+        """Answer as the API server does to this user, or to somebody whom it does not know."""
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        self.seen.append(token)
+        if self.refuse:
+            self.refuse -= 1
+            user = "nobody"
+        else:
+            user = self.user if self.accept(token) else "nobody"
+        headers: Mapping[str, str] = {**request.headers, "authorization": f"Bearer {user}"}
+        return self.api.handle(replace(request, headers=headers))
+
+
+def is_id_token(google: Google, audience: str) -> Callable[[str], bool]:
+    """What a kube-apiserver accepts that trusts Google for this audience."""
+
+    def accept(token: str) -> bool:
+        try:
+            claims = jwt.decode(token, certs=google.keys.certificates(), audience=audience)
+        except ValueError:
+            return False
+        return bool(claims["email_verified"]) and claims["email"] == google.email
+
+    return accept
+
+
+def encode_ca(pem: str) -> str:
+    """As ``CLUSTER_CA`` and ``certificate-authority-data`` have it."""
+    return base64.b64encode(pem.encode()).decode()
+
+
+def kubeconfig(server: str, ca_pem: str, token: str) -> str:
+    """A kubeconfig's content."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "c",
+                    "cluster": {"server": server, "certificate-authority-data": encode_ca(ca_pem)},
+                }
+            ],
+            "users": [{"name": "u", "user": {"token": token}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+    )

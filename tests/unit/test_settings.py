@@ -1,0 +1,226 @@
+"""The functions' settings: what is wrong is named, all of it at once, with what would be right."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from local.kube import CertificateAuthority
+from shared.settings import (
+    GOOGLES_CERTIFICATES,
+    GoogleToken,
+    Kubeconfig,
+    Pusher,
+    Settings,
+    SettingsError,
+    TokenKind,
+    from_environment,
+)
+
+CA = CertificateAuthority.create(datetime(2026, 1, 1, tzinfo=UTC))
+PEM = CA.certificate_pem
+ENCODED = base64.b64encode(PEM.encode()).decode()
+LEAST = {"PUBSUB_PROJECT": "my-project", "KUBECONFIG": "/secrets/kubeconfig"}
+OF_LEAST = Settings(
+    pubsub_project="my-project",
+    topic_prefix="tpu-functions-",
+    projects=frozenset({"my-project"}),
+    access=Kubeconfig("/secrets/kubeconfig"),
+    compute_endpoint="",
+    join_timeout=timedelta(minutes=15),
+)
+SERVER = "https://10.128.0.2:6443"
+BY_TOKEN = {
+    "PUBSUB_PROJECT": "my-project",
+    "CLUSTER_SERVER": SERVER,
+    "CLUSTER_CA": ENCODED,
+    "CLUSTER_TOKEN": "google-id-token",
+}
+PUSHER = "pusher@my-project.iam.gserviceaccount.com"
+PUSHED = {"PUSH_SERVICE_ACCOUNT": PUSHER, "PUSH_AUDIENCE": "https://label-node.example"}
+
+RIGHT: dict[str, tuple[dict[str, str], Settings]] = {
+    "the least": (LEAST, OF_LEAST),
+    "empty is not set": (
+        dict.fromkeys(
+            [
+                *("TOPIC_PREFIX", "PROJECTS", "COMPUTE_ENDPOINT", "NODE_JOIN_TIMEOUT_SECONDS"),
+                *("CLUSTER_SERVER", "CLUSTER_CA", "CLUSTER_TOKEN", "CLUSTER_AUDIENCE"),
+                *("PUSH_SERVICE_ACCOUNT", "PUSH_AUDIENCE", "PUSH_CERTIFICATES_URL"),
+            ],
+            "",
+        )
+        | LEAST,
+        OF_LEAST,
+    ),
+    "all of the rest": (
+        LEAST
+        | {
+            "TOPIC_PREFIX": "tpu-",
+            "PROJECTS": "one, two",
+            "COMPUTE_ENDPOINT": "http://127.0.0.1:8080",
+            "NODE_JOIN_TIMEOUT_SECONDS": "60",
+        },
+        replace(
+            OF_LEAST,
+            topic_prefix="tpu-",
+            projects=frozenset({"one", "two"}),
+            compute_endpoint="http://127.0.0.1:8080",
+            join_timeout=timedelta(minutes=1),
+        ),
+    ),
+    "an ID token is for the server": (
+        BY_TOKEN,
+        replace(OF_LEAST, access=GoogleToken(SERVER, PEM, TokenKind.ID, SERVER)),
+    ),
+    "an ID token is for the audience": (
+        BY_TOKEN | {"CLUSTER_AUDIENCE": "my-cluster", "CLUSTER_SERVER": f"{SERVER}/"},
+        replace(OF_LEAST, access=GoogleToken(SERVER, PEM, TokenKind.ID, "my-cluster")),
+    ),
+    "an access token is for nobody": (
+        BY_TOKEN | {"CLUSTER_TOKEN": "google-access-token"},
+        replace(OF_LEAST, access=GoogleToken(SERVER, PEM, TokenKind.ACCESS, "")),
+    ),
+    "base64 in lines": (
+        BY_TOKEN | {"CLUSTER_CA": base64.encodebytes(PEM.encode()).decode()},
+        replace(OF_LEAST, access=GoogleToken(SERVER, PEM, TokenKind.ID, SERVER)),
+    ),
+    "pushes are verified": (
+        LEAST | PUSHED,
+        replace(
+            OF_LEAST, pusher=Pusher(PUSHER, "https://label-node.example", GOOGLES_CERTIFICATES)
+        ),
+    ),
+    "keys from elsewhere": (
+        LEAST | PUSHED | {"PUSH_CERTIFICATES_URL": "http://localhost:8080/certs"},
+        replace(
+            OF_LEAST,
+            pusher=Pusher(PUSHER, "https://label-node.example", "http://localhost:8080/certs"),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_what_is_set_is_read(case: str) -> None:
+    environment, settings = RIGHT[case]
+    assert from_environment(environment) == settings
+
+
+NO_CA = (
+    "CLUSTER_CA is wrong: it must be the base64 of the CA's certificate in PEM form, as a kubeconfig "
+    "has it in certificate-authority-data"
+)
+NO_SERVER = "it must be an https URL such as https://10.128.0.2:6443"
+KINDS = "it must be google-id-token or google-access-token"
+NEAR = "it must be an https URL (http on this machine)"
+KEY = CA.keep().key_pem
+
+WRONG: dict[str, tuple[dict[str, str], str]] = {
+    "nothing": (
+        {},
+        "PUBSUB_PROJECT is not set: it must be the id of the project with the topics; "
+        "neither KUBECONFIG nor CLUSTER_SERVER is set: one of them must be, KUBECONFIG the path of a "
+        "kubeconfig file, or CLUSTER_SERVER the API server's https URL",
+    ),
+    "two ways": (
+        LEAST | BY_TOKEN,
+        "KUBECONFIG and CLUSTER_SERVER are both set: one of them must be, KUBECONFIG for access by a "
+        "kubeconfig file, CLUSTER_SERVER for access by a Google token",
+    ),
+    "one of the other way": (
+        LEAST | {"CLUSTER_AUDIENCE": "x"},
+        "CLUSTER_AUDIENCE is set without CLUSTER_SERVER: that must be the API server's https URL",
+    ),
+    "a way without its server": (
+        BY_TOKEN | {"CLUSTER_SERVER": ""},
+        "CLUSTER_CA and CLUSTER_TOKEN are set without CLUSTER_SERVER: that must be the API server's "
+        "https URL",
+    ),
+    "a server alone": (
+        {"PUBSUB_PROJECT": "p", "CLUSTER_SERVER": "10.0.0.2"},
+        f"CLUSTER_SERVER='10.0.0.2' is wrong: {NO_SERVER}; CLUSTER_TOKEN is not set: {KINDS}; "
+        + NO_CA.replace("is wrong", "is not set"),
+    ),
+    "plain HTTP": (
+        BY_TOKEN | {"CLUSTER_SERVER": "http://10.0.0.2"},
+        f"CLUSTER_SERVER='http://10.0.0.2' is wrong: {NO_SERVER}",
+    ),
+    "a port that is none": (
+        BY_TOKEN | {"CLUSTER_SERVER": "https://10.0.0.2:x"},
+        f"CLUSTER_SERVER='https://10.0.0.2:x' is wrong: {NO_SERVER}",
+    ),
+    "a query": (
+        BY_TOKEN | {"CLUSTER_SERVER": "https://10.0.0.2?a"},
+        f"CLUSTER_SERVER='https://10.0.0.2?a' is wrong: {NO_SERVER}",
+    ),
+    "a password is not repeated": (
+        BY_TOKEN | {"CLUSTER_SERVER": "https://me:secret@10.0.0.2"},
+        "CLUSTER_SERVER is wrong: there must be no user in the URL",
+    ),
+    "another token": (
+        BY_TOKEN | {"CLUSTER_TOKEN": "token"},
+        f"CLUSTER_TOKEN='token' is wrong: {KINDS}",
+    ),
+    "an audience for an access token": (
+        BY_TOKEN | {"CLUSTER_TOKEN": "google-access-token", "CLUSTER_AUDIENCE": "x"},
+        "CLUSTER_AUDIENCE is set, but a google-access-token has no audience: it must not be set",
+    ),
+    "a CA as it is": (BY_TOKEN | {"CLUSTER_CA": PEM}, NO_CA),
+    "a CA that is none": (BY_TOKEN | {"CLUSTER_CA": base64.b64encode(b"CA").decode()}, NO_CA),
+    "half a CA": (BY_TOKEN | {"CLUSTER_CA": ENCODED[: len(ENCODED) // 8 * 4]}, NO_CA),
+    "a CA's key is not repeated": (
+        BY_TOKEN | {"CLUSTER_CA": base64.b64encode((PEM + KEY).encode()).decode()},
+        "CLUSTER_CA holds a private key: it must be the certificate alone",
+    ),
+    "an account without audience": (
+        LEAST | {"PUSH_SERVICE_ACCOUNT": PUSHER},
+        "PUSH_AUDIENCE is not set: it must be the audience of the push subscriptions",
+    ),
+    "an audience without account": (
+        LEAST | {"PUSH_AUDIENCE": "x"},
+        "PUSH_SERVICE_ACCOUNT is not set: it must be the e-mail of the push subscriptions' service "
+        "account",
+    ),
+    "keys for nobody": (
+        LEAST | {"PUSH_CERTIFICATES_URL": "https://keys.example"},
+        "PUSH_SERVICE_ACCOUNT is not set: it must be the e-mail of the push subscriptions' service "
+        "account; PUSH_AUDIENCE is not set: it must be the audience of the push subscriptions",
+    ),
+    "an account that is no e-mail": (
+        LEAST | PUSHED | {"PUSH_SERVICE_ACCOUNT": "pusher"},
+        "PUSH_SERVICE_ACCOUNT='pusher' is wrong: it must be the e-mail of the push subscriptions' "
+        "service account",
+    ),
+    "keys in the clear": (
+        LEAST | PUSHED | {"PUSH_CERTIFICATES_URL": "http://keys.example"},
+        f"PUSH_CERTIFICATES_URL='http://keys.example' is wrong: {NEAR}",
+    ),
+    "Compute Engine in the clear": (
+        LEAST | {"COMPUTE_ENDPOINT": "http://compute.example"},
+        f"COMPUTE_ENDPOINT='http://compute.example' is wrong: {NEAR}",
+    ),
+    "no project": (
+        LEAST | {"PROJECTS": " , "},
+        "PROJECTS=',' is wrong: it must be the ids of the projects with the TPUs, with commas between",
+    ),
+    "no time": (
+        LEAST | {"NODE_JOIN_TIMEOUT_SECONDS": "0"},
+        "NODE_JOIN_TIMEOUT_SECONDS='0' is wrong: it must be a whole number of seconds above 0",
+    ),
+    "a time that is none": (
+        LEAST | {"NODE_JOIN_TIMEOUT_SECONDS": "15m"},
+        "NODE_JOIN_TIMEOUT_SECONDS='15m' is wrong: it must be a whole number of seconds above 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_named(case: str) -> None:
+    environment, message = WRONG[case]
+    with pytest.raises(SettingsError) as told:
+        from_environment(environment)
+    assert str(told.value) == message
