@@ -5,6 +5,8 @@ Each imports its own step only, at its first message, so that a cold start pays 
 
 from __future__ import annotations
 
+import json
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -40,6 +42,22 @@ def tear_down(request: flask.Request) -> tuple[str, int]:
 def sweep(request: flask.Request) -> tuple[str, int]:
     """Once a minute, a SYNC for each group that somebody must look at."""
     return _serve("sweep", request)
+
+
+def inject_env(request: flask.Request) -> tuple[str, int] | tuple[str, int, dict[str, str]]:
+    """An admission review of a workload comes back with its TPU variables."""
+    from functions.inject_env import MAX_BYTES, NoReviewError, read_injection, review
+
+    if (request.content_length or 0) > MAX_BYTES:
+        return f"a review has at most {MAX_BYTES} bytes\n", 413
+    try:
+        answer = review(request.get_data(), read_injection(os.environ))
+    except NoReviewError as error:
+        return f"{error}\n", 400
+    except SettingsError as error:
+        make_logger().error("inject_env: CannotStart", step="inject_env", note=str(error))
+        return f"CannotStart: {error}\n", 500
+    return json.dumps(answer), 200, {"Content-Type": "application/json"}
 
 
 def _serve(step: str, request: flask.Request) -> tuple[str, int]:

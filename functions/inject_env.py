@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.settings import SettingsError
 from shared.tpu_env import (
     LISTS,
     LOCALHOST,
@@ -238,3 +239,30 @@ def _find(workload: Workload, pointer: str) -> Object:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MAX_WARNING else f"{text[: _MAX_WARNING - 3]}..."
+
+
+def read_injection(environment: Mapping[str, str]) -> Injection:
+    """The step's settings from the environment. Raises `SettingsError`."""
+    return Injection(
+        ports=Ports(
+            process=_port(environment, "INJECT_PROCESS_PORT", Ports.process),
+            jax_coordinator=_port(
+                environment, "INJECT_JAX_COORDINATOR_PORT", Ports.jax_coordinator
+            ),
+        ),
+        is_strict=_flag(environment, "INJECT_STRICT"),
+    )
+
+
+def _port(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name) or str(default)
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise SettingsError(f"{name}={text!r} must be a port, 1 to 65535")
+    return int(text)
+
+
+def _flag(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name) or "false"
+    if text not in ("true", "false"):
+        raise SettingsError(f"{name}={text!r} must be true or false")
+    return text == "true"

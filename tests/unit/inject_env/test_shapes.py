@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The shape variables of every documented topology, as the device plugin announces them."""
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def shapes() -> Iterator[Any]:
                 )
 
 
-@pytest.mark.parametrize("label, row, vms, chips", shapes())
+@pytest.mark.parametrize("label, row, vms, chips", list(shapes()))
 def test_a_documented_shape_has_its_bounds_and_type(
     label: str, row: dict[str, Any], vms: dict[str, Any], chips: int
 ) -> None:

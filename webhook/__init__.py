@@ -1,0 +1,1 @@
+"""The admission webhook in the cluster: `functions.inject_env` behind TLS."""

@@ -1,0 +1,76 @@
+"""The webhook's settings: flags, or environment variables of the same meaning.
+
+The names and defaults of gke-tpu-env-injector work: its flags ``--tls-cert-file``,
+``--tls-key-file`` and ``--verbose``, and its variables ``GTEI_TLS_CERT_FILE``, ``GTEI_TLS_KEY_FILE``
+and ``GTEI_VERBOSE``. A flag beats a variable.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from functions.inject_env import Injection, read_injection
+
+TRUE_WORDS = ("1", "true", "yes")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where the certificate and its key are, where to listen, and how to inject."""
+
+    certificate: Path
+    key: Path
+    host: str
+    port: int
+    is_verbose: bool
+    injection: Injection
+
+
+def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Read flags and variables. Raises `shared.settings.SettingsError`; exits for unknown flags."""
+    parser = argparse.ArgumentParser(
+        prog="python -m webhook",
+        description="Serve the admission webhook that gives TPU Pods their variables.",
+    )
+    parser.add_argument(
+        "--tls-cert-file",
+        type=Path,
+        default=environment.get("GTEI_TLS_CERT_FILE") or "/etc/tls/tls.crt",
+        metavar="FILE",
+        help="serving certificate in PEM form, read again on change (GTEI_TLS_CERT_FILE; %(default)s)",
+    )
+    parser.add_argument(
+        "--tls-key-file",
+        type=Path,
+        default=environment.get("GTEI_TLS_KEY_FILE") or "/etc/tls/tls.key",
+        metavar="FILE",
+        help="its key (GTEI_TLS_KEY_FILE; %(default)s)",
+    )
+    parser.add_argument(
+        "--host", default=environment.get("HOST", ""), help="the address to listen at (HOST; all)"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=environment.get("PORT") or "8443",
+        help="the port to listen at, 0 for any free one (PORT; 8443)",
+    )
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        default=environment.get("GTEI_VERBOSE", "").lower() in TRUE_WORDS,
+        help="log each review, and not only those that were patched, warned of or refused "
+        "(GTEI_VERBOSE)",
+    )
+    options = parser.parse_args(arguments)
+    return Settings(
+        certificate=options.tls_cert_file,
+        key=options.tls_key_file,
+        host=options.host,
+        port=options.port,
+        is_verbose=options.verbose,
+        injection=read_injection(environment),
+    )
