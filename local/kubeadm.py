@@ -328,10 +328,15 @@ def _base64url(raw: bytes) -> str:
 
 
 def _is_signed(jws: str, payload: str, token: str) -> bool:
-    """Whether a detached JWS (RFC 7515, appendix F) is the token's HMAC over ``payload``."""
+    """Whether a detached JWS (RFC 7515, appendix F) is an HMAC over ``payload`` by the token.
+
+    The key is the token's secret part alone, as kube-controller-manager 1.36 signs; the documentation
+    of bootstrap tokens says the whole token.
+    """
     header, _, signature = jws.partition("..")
     signed = f"{header}.{_base64url(payload.encode())}"
-    expected = hmac.new(token.encode(), signed.encode(), hashlib.sha256).digest()
+    secret = token.partition(".")[2]
+    expected = hmac.new(secret.encode(), signed.encode(), hashlib.sha256).digest()
     return hmac.compare_digest(_base64url(expected), signature)
 
 
@@ -418,7 +423,7 @@ def _check_labels(labels: Iterable[str]) -> None:
 def _get_certificate(api: _Api, node: str, now: Now) -> Conversation[Certificate]:
     """The kubelet's TLS bootstrap: a key, a signing request, and the wait for its certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
-    body = _signing_request(key, node)
+    body = signing_request(key, node)
     deadline = now() + timedelta(seconds=_TLS_BOOTSTRAP_TIMEOUT_S)
     reply = yield from _retry(lambda: api.post(_CSRS, body), (201, 409), deadline, now)
     path = f"{_CSRS}/{body['metadata']['name']}"
@@ -450,7 +455,8 @@ def _kubelet_timeout(why: str) -> JoinFailed:
     )
 
 
-def _signing_request(key: ec.EllipticCurvePrivateKey, node: str) -> dict[str, Any]:
+def signing_request(key: ec.EllipticCurvePrivateKey, node: str) -> dict[str, Any]:
+    """A CertificateSigningRequest for a kubelet's client certificate."""
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),

@@ -210,4 +210,5 @@ def sign_detached(payload: str, token: str) -> str:
 
     header = encode(f'{{"alg":"HS256","kid":"{token[:6]}"}}'.encode())
     signed = f"{header}.{encode(payload.encode())}"
-    return f"{header}..{encode(hmac.digest(token.encode(), signed.encode(), hashlib.sha256))}"
+    secret = token.partition(".")[2]
+    return f"{header}..{encode(hmac.digest(secret.encode(), signed.encode(), hashlib.sha256))}"

@@ -99,13 +99,12 @@ def signed_data(data: Mapping[str, str], tokens: list[dict[str, str]]) -> dict[s
 
 
 def detached_jws(content: str, token_id: str, token_secret: str) -> str:
-    """A JWS by HMAC with the whole token as key, without its content (RFC 7515, appendix F)."""
+    """A JWS by HMAC, the token's secret part as key, without its content (RFC 7515, appendix F)."""
     header = _base64url(
         json.dumps({"alg": "HS256", "kid": token_id}, separators=(",", ":")).encode()
     )
     signed = f"{header}.{_base64url(content.encode())}".encode()
-    key = f"{token_id}.{token_secret}".encode()
-    return f"{header}..{_base64url(hmac.new(key, signed, hashlib.sha256).digest())}"
+    return f"{header}..{_base64url(hmac.digest(token_secret.encode(), signed, hashlib.sha256))}"
 
 
 def _base64url(raw: bytes) -> str:
