@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from shared.logs import make_logger
+from shared.push import Gate
 from shared.runtime import get_runtime
-from shared.settings import SettingsError
+from shared.settings import Pusher, SettingsError
 from shared.step import ACKNOWLEDGED, TRY_AGAIN, handle
 
 if TYPE_CHECKING:
@@ -61,13 +63,25 @@ def inject_env(request: flask.Request) -> tuple[str, int] | tuple[str, int, dict
 
 
 def _serve(step: str, request: flask.Request) -> tuple[str, int]:
-    run = import_module(f"functions.{step}").run
     try:
         runtime = get_runtime()
     except SettingsError as error:
         make_logger().error(f"{step}: CannotStart", step=step, note=str(error))
         return f"CannotStart: {error}\n", TRY_AGAIN
+    pusher = runtime.settings.pusher
+    refusal = _gate(pusher).refuse(request.headers.get("Authorization", "")) if pusher else None
+    if refusal is not None:
+        runtime.log.warning(
+            f"{step}: PushRefused", step=step, decision="PushRefused", note=refusal.note
+        )
+        return "PushRefused\n", refusal.http
+    run = import_module(f"functions.{step}").run
     answer = handle(step, run, request.get_data(), runtime)
     return (
         "" if answer.http == ACKNOWLEDGED else f"{answer.outcome}: {answer.note}\n"
     ), answer.http
+
+
+@lru_cache(maxsize=1)
+def _gate(pusher: Pusher) -> Gate:
+    return Gate(pusher)

@@ -1,0 +1,378 @@
+"""Who may push: what does not fit is refused, said in the log without the token, and nothing is done."""
+
+from __future__ import annotations
+
+import base64
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import functions_framework
+import pytest
+from flask.testing import FlaskClient
+from google.auth import crypt, jwt
+
+import main
+from local.http import Request, Response
+from local.ports import LOOPBACK, find_free_ports
+from local.pubsub.model import PushIdentity
+from local.pubsub.tokens import PushTokens
+from shared.push import Gate, KeysError, Refusal, fetch_certificates
+from shared.runtime import get_runtime
+from shared.settings import Pusher
+from tests.loopback import Loopback, open_loopback
+
+EMAIL = "pusher@my-project.iam.gserviceaccount.com"
+AUDIENCE = "https://label-node-abc.a.run.app"
+URL = "https://keys.example/certs"
+PUSHER = Pusher(EMAIL, AUDIENCE, URL)
+GOOGLE, STRANGER = PushTokens(), PushTokens()
+HOUR = 3600.0
+
+
+def mint(
+    email: str = EMAIL,
+    audience: str = AUDIENCE,
+    age: timedelta = timedelta(),
+    keys: PushTokens = GOOGLE,
+) -> str:
+    """The header of a push as Pub/Sub sends it."""
+    token = keys.render(PushIdentity(email, audience), "", datetime.now(UTC) - age)
+    return f"Bearer {token}"
+
+
+def forge(
+    changes: Mapping[str, Any], header: Mapping[str, Any] | None = None, *, named: bool = True
+) -> str:
+    """A push's header with other claims, signed by Google."""
+    claims = jwt.decode(mint().partition(" ")[2], verify=False) | changes
+    (key_id,) = GOOGLE.certificates()
+    signer = crypt.RSASigner(GOOGLE._key, key_id=key_id if named else None)
+    token = jwt.encode(signer, {k: v for k, v in claims.items() if v is not None}, header)
+    return f"Bearer {token.decode()}"
+
+
+@dataclass
+class Keys:
+    """What stands at the URL, and how often it was asked for."""
+
+    found: Mapping[str, str] | str = field(default_factory=GOOGLE.certificates)
+    good_s: float = HOUR
+    asked: int = 0
+
+    def fetch(self, url: str) -> tuple[Mapping[str, str], float]:
+        """As `fetch_certificates` does."""
+        assert url == URL
+        self.asked += 1
+        if isinstance(self.found, str):
+            raise KeysError(self.found)
+        return self.found, self.good_s
+
+
+@dataclass
+class Time:
+    """A clock that stands."""
+
+    s: float = 0.0
+
+    def now(self) -> float:
+        """Seconds."""
+        return self.s
+
+
+def gate(keys: Keys | None = None, clock: Time | None = None) -> Gate:
+    """The gate of a function."""
+    return Gate(PUSHER, fetch=(keys or Keys()).fetch, monotonic=(clock or Time()).now)
+
+
+def test_pushes_of_the_pusher_are_let_in_and_the_keys_are_fetched_once() -> None:
+    keys = Keys()
+    let_in = gate(keys)
+    assert [let_in.refuse(mint()) for _ in range(3)] == [None, None, None]
+    assert keys.asked == 1
+
+
+def test_both_names_of_the_issuer_are_googles() -> None:
+    assert gate().refuse(forge({"iss": "accounts.google.com"})) is None
+
+
+NO_TOKEN = "there is no bearer token"
+NO_JWT = "the token is no JWT that RS256 signs with a named key"
+WRONG_SIGNATURE = "the token's signature or its times are wrong"
+NOT_THERE = f"the token's key is none of those at {URL}"
+NOT_THEIRS = f", not of PUSH_SERVICE_ACCOUNT={EMAIL!r}"
+OTHER = "other@my-project.iam.gserviceaccount.com"
+
+
+def tampered() -> str:
+    """The claims of one token with the signature of another."""
+    head, _, _ = mint().rpartition(".")
+    _, _, signature = mint(email=OTHER).rpartition(".")
+    return f"{head}.{signature}"
+
+
+def unsigned() -> str:
+    """As an attacker would write it by hand."""
+    parts = ({"alg": "none", "typ": "JWT"}, {"aud": AUDIENCE, "email": EMAIL})
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts]
+    return f"Bearer {'.'.join(encoded)}."
+
+
+REFUSED: dict[str, tuple[Callable[[], str], int, str]] = {
+    "nothing": (lambda: "", 401, NO_TOKEN),
+    "a password": (lambda: "Basic bWU6c2VjcmV0", 401, NO_TOKEN),
+    "no token behind the word": (lambda: "Bearer ", 401, NO_TOKEN),
+    "no JWT": (lambda: "Bearer secret", 401, NO_JWT),
+    "a JWT of rubbish": (lambda: "Bearer a.b.c", 401, NO_JWT),
+    "a JWT of lists": (lambda: "Bearer W10.W10.W10", 401, NO_JWT),
+    "no signature": (unsigned, 401, NO_JWT),
+    "another algorithm": (lambda: forge({}, {"alg": "ES256"}), 401, NO_JWT),
+    "no key's name": (lambda: forge({}, named=False), 401, NO_JWT),
+    "somebody else's key": (lambda: mint(keys=STRANGER), 401, NOT_THERE),
+    "claims that were not signed": (tampered, 401, WRONG_SIGNATURE),
+    "no end": (lambda: forge({"exp": None}), 401, WRONG_SIGNATURE),
+    "an end that is none": (lambda: forge({"exp": "soon"}), 401, WRONG_SIGNATURE),
+    "another issuer": (
+        lambda: forge({"iss": "https://issuer.example"}),
+        401,
+        "the token is by 'https://issuer.example', not by https://accounts.google.com",
+    ),
+    "another audience": (
+        lambda: mint(audience="https://sweep-abc.a.run.app"),
+        401,
+        f"the token is for 'https://sweep-abc.a.run.app', not for PUSH_AUDIENCE={AUDIENCE!r}",
+    ),
+    "several audiences": (
+        lambda: forge({"aud": [AUDIENCE]}),
+        401,
+        f"the token is for [{AUDIENCE!r}], not for PUSH_AUDIENCE={AUDIENCE!r}",
+    ),
+    "another account": (lambda: mint(OTHER), 403, f"the token is of {OTHER!r}{NOT_THEIRS}"),
+    "no account": (lambda: forge({"email": None}), 403, f"the token is of None{NOT_THEIRS}"),
+    "an account that is not verified": (
+        lambda: forge({"email_verified": False}),
+        403,
+        f"the token is of {EMAIL!r}, whose e-mail is not verified{NOT_THEIRS}",
+    ),
+    "a word for true": (
+        lambda: forge({"email_verified": "true"}),
+        403,
+        f"the token is of {EMAIL!r}, whose e-mail is not verified{NOT_THEIRS}",
+    ),
+    "what Cloud Run has left of a token": (
+        lambda: mint().rpartition(".")[0] + ".SIGNATURE_REMOVED_BY_GOOGLE",
+        401,
+        "Cloud Run has verified the token itself and removed its signature, so that it cannot be "
+        "verified again: unset PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE, and let Cloud Run alone verify",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_and_named(case: str) -> None:
+    header, http, note = REFUSED[case]
+    assert gate().refuse(header()) == Refusal(http, note)
+
+
+@pytest.mark.parametrize(
+    "age, words",
+    [
+        (timedelta(hours=1, seconds=30), "Token expired, "),
+        (timedelta(seconds=-30), "used too early"),
+    ],
+    ids=["ended", "not begun"],
+)
+def test_a_token_has_its_time(age: timedelta, words: str) -> None:
+    refusal = gate().refuse(mint(age=age))
+    assert refusal is not None
+    assert refusal.http == 401
+    assert words in refusal.note
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_no_note_has_the_token_in_it(case: str) -> None:
+    header = REFUSED[case][0]().removeprefix("Bearer ")
+    refusal = gate().refuse(f"Bearer {header}")
+    assert refusal is not None
+    parts = [part for part in header.split(".") if len(part) > 5 and part.isascii()]
+    assert not [part for part in parts if part in refusal.note.replace("REMOVED_BY_GOOGLE", "")]
+
+
+# the keys
+
+
+def test_keys_are_fetched_again_when_they_are_no_longer_good() -> None:
+    keys, clock = Keys(), Time()
+    let_in = gate(keys, clock)
+    for now, asked in ((0, 1), (HOUR - 1, 1), (HOUR, 2), (2 * HOUR - 1, 2)):
+        clock.s = now
+        assert let_in.refuse(mint()) is None
+        assert keys.asked == asked
+
+
+def test_a_new_key_is_taken_before_the_old_ones_end() -> None:
+    keys, clock = Keys(STRANGER.certificates()), Time()
+    let_in = gate(keys, clock)
+    assert let_in.refuse(mint()) == Refusal(401, NOT_THERE)
+    keys.found = GOOGLE.certificates()
+    clock.s = 60
+    assert let_in.refuse(mint()) is None
+
+
+def test_made_up_keys_are_asked_for_once_a_minute() -> None:
+    keys, clock = Keys(), Time()
+    let_in = gate(keys, clock)
+    for second in range(120):
+        clock.s = second
+        assert let_in.refuse(mint(keys=STRANGER)) == Refusal(401, NOT_THERE)
+    assert keys.asked == 2
+
+
+def test_without_keys_the_message_is_tried_again() -> None:
+    keys, clock = Keys("the keys cannot be fetched"), Time()
+    let_in = gate(keys, clock)
+    for now, asked in ((0, 1), (4, 1), (5, 2)):
+        clock.s = now
+        assert let_in.refuse(mint()) == Refusal(503, "the keys cannot be fetched")
+        assert keys.asked == asked
+    keys.found, clock.s = GOOGLE.certificates(), 10
+    assert let_in.refuse(mint()) is None
+
+
+def test_keys_that_are_good_outlive_a_source_that_is_away() -> None:
+    keys, clock = Keys(), Time()
+    let_in = gate(keys, clock)
+    assert let_in.refuse(mint()) is None
+    keys.found, clock.s = "away", HOUR - 1
+    assert let_in.refuse(mint(keys=STRANGER)) == Refusal(503, "away")
+    assert let_in.refuse(mint()) is None
+    clock.s = HOUR + 5
+    assert let_in.refuse(mint()) == Refusal(503, "away")
+
+
+@dataclass
+class KeyServer:
+    """Serves one answer."""
+
+    answer: Response
+
+    def handle(self, _: Request) -> Response:
+        """It."""
+        return self.answer
+
+
+@pytest.fixture(scope="module")
+def loopback() -> Iterator[Loopback]:
+    with open_loopback() as opened:
+        yield opened
+
+
+MAX_AGES = {
+    "as Google says": (
+        {"Cache-Control": "public, max-age=19826, must-revalidate", "Age": "26"},
+        19800,
+    ),
+    "nothing said": ({}, 300),
+    "hardly any time": ({"Cache-Control": "max-age=1"}, 60),
+    "for ever": ({"Cache-Control": "max-age=999999999"}, 86_400),
+}
+
+
+@pytest.mark.parametrize("case", MAX_AGES)
+def test_the_answer_says_how_long_keys_are_good(loopback: Loopback, case: str) -> None:
+    headers, good_s = MAX_AGES[case]
+    answer = Response.of_json(GOOGLE.certificates(), headers=headers)
+    url = f"http://{LOOPBACK}:{loopback.serve(KeyServer(answer))}/certs"
+    assert fetch_certificates(url) == (GOOGLE.certificates(), good_s)
+
+
+NO_KEYS = {
+    "an error": (Response(500, {}, b"oops"), "the keys at {url} cannot be fetched: 500"),
+    "no JSON": (
+        Response(200, {}, b"<html>"),
+        "what stands at {url} is not certificates in PEM form by key id",
+    ),
+    "a JWK set": (
+        Response.of_json({"keys": []}),
+        "what stands at {url} is not certificates in PEM form by key id",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_KEYS)
+def test_what_is_no_keys_is_told_of(loopback: Loopback, case: str) -> None:
+    answer, message = NO_KEYS[case]
+    url = f"http://{LOOPBACK}:{loopback.serve(KeyServer(answer))}/certs"
+    with pytest.raises(KeysError) as told:
+        fetch_certificates(url)
+    assert str(told.value) == message.format(url=url)
+
+
+def test_a_source_of_keys_that_is_away_is_named() -> None:
+    url = f"http://{LOOPBACK}:{find_free_ports(1)[0]}/certs"
+    with pytest.raises(KeysError) as told:
+        fetch_certificates(url)
+    assert str(told.value) == f"the keys at {url} cannot be fetched: Connection refused"
+
+
+# the function
+
+
+POISON = b"poison"
+
+
+@pytest.fixture
+def function(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> Iterator[FlaskClient]:
+    """The step as functions-framework serves it, verifying by keys on loopback."""
+    port = loopback.serve(KeyServer(Response.of_json(GOOGLE.certificates())))
+    for name, value in {
+        "PUBSUB_PROJECT": "p",
+        "KUBECONFIG": str(tmp_path / "none"),
+        "PUSH_SERVICE_ACCOUNT": EMAIL,
+        "PUSH_AUDIENCE": AUDIENCE,
+        "PUSH_CERTIFICATES_URL": f"http://{LOOPBACK}:{port}/certs",
+    }.items():
+        monkeypatch.setenv(name, value)
+    get_runtime.cache_clear()
+    app = functions_framework.create_app("label_node", main.__file__, "http")
+    yield app.test_client()
+    get_runtime.cache_clear()
+
+
+def test_only_what_is_let_in_comes_to_the_step(
+    function: FlaskClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = function.post("/", data=POISON, headers={"Authorization": mint()})
+    assert answer.status_code == 400
+    assert answer.text.startswith("Poison: ")
+    capsys.readouterr()
+
+    answer = function.post("/", data=POISON, headers={"Authorization": mint(OTHER)})
+    assert (answer.status_code, answer.text) == (403, "PushRefused\n")
+    line = json.loads(capsys.readouterr().out)
+    assert line == {
+        "severity": "WARNING",
+        "message": "label_node: PushRefused",
+        "step": "label_node",
+        "decision": "PushRefused",
+        "note": f"the token is of {OTHER!r}{NOT_THEIRS}",
+    }
+
+    assert function.post("/", data=POISON).status_code == 401
+
+
+def test_verifying_costs_under_a_millisecond(say: Callable[[str], None]) -> None:
+    let_in, header, took = gate(), mint(), []
+    for _ in range(200):
+        begun = time.perf_counter()
+        assert let_in.refuse(header) is None
+        took.append(time.perf_counter() - begun)
+    median_ms = statistics.median(took) * 1000
+    say(f"verifying a push, warm: {median_ms:.2f} ms")
+    assert median_ms < 1
