@@ -1,23 +1,30 @@
 """The identity token of a push: a JWT as Google signs it for a push service account.
 
 Signed by a key of this process, so a receiver that verifies (Cloud Run does it before a function is
-called) is given `PushTokens.certificates` in place of Google's.
+called) is given `PushTokens.certificates` in place of Google's. Behind a port (`local.web`) they
+stand there as Google's do at ``https://www.googleapis.com/oauth2/v1/certs``.
 """
 
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 from google.auth import crypt, jwt
 
+from local.http import Request, Response
 from local.pubsub.model import PushIdentity
 
 ISSUER = "https://accounts.google.com"
 LIFETIME_S = 3600
+_KEPT = {"Cache-Control": "public, max-age=3600, must-revalidate"}
+_KEYS_LIFE = timedelta(days=30)
 
 
 class PushTokens:
@@ -40,11 +47,28 @@ class PushTokens:
         return encoded.decode()
 
     def certificates(self) -> dict[str, str]:
-        """Public keys in PEM by key id, as ``google.auth.jwt.decode`` takes them."""
-        public = self._key.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        """X.509 certificates in PEM by key id, as ``google.auth.jwt.decode`` takes them."""
+        return {self._key_id: self._certificate}
+
+    def handle(self, _: Request) -> Response:
+        """The certificates, and how long they may be kept."""
+        return Response.of_json(self.certificates(), headers=_KEPT)
+
+    @cached_property
+    def _certificate(self) -> str:
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "federated-signon")])
+        now = datetime.now(UTC)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(self._key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _KEYS_LIFE)
+            .not_valid_after(now + _KEYS_LIFE)
+            .sign(self._key, hashes.SHA256())
         )
-        return {self._key_id: public.decode()}
+        return certificate.public_bytes(Encoding.PEM).decode()
 
     @cached_property
     def _key(self) -> rsa.RSAPrivateKey:

@@ -330,7 +330,7 @@ def function(
     loopback: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> Iterator[FlaskClient]:
     """The step as functions-framework serves it, verifying by keys on loopback."""
-    port = loopback.serve(KeyServer(Response.of_json(GOOGLE.certificates())))
+    port = loopback.serve(GOOGLE)
     for name, value in {
         "PUBSUB_PROJECT": "p",
         "KUBECONFIG": str(tmp_path / "none"),
