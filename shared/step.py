@@ -298,7 +298,12 @@ def _is_for(step: str, occasion: Occasion) -> bool:
 
 
 def _is_ours(error: CallError) -> bool:
-    return error.http in STALE_ANSWERS or verdict_of(error).kind is Kind.OURS
+    """A refusal that comes this far stands in no condition. Of rights that means that not even the
+    group could be read or written: an API server that has just started refuses so what it allows a
+    second later.
+    """
+    is_untold = error.http in STALE_ANSWERS or error.http in (401, 403)
+    return is_untold or verdict_of(error).kind is Kind.OURS
 
 
 def _try_again_or_not(

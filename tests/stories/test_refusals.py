@@ -806,6 +806,17 @@ def test_rights_that_a_step_lacks_are_named_and_used_when_they_come(step: str, r
     life.goes_without_trace(harness)
 
 
+def test_what_is_told_while_an_api_server_starts_and_refuses_everybody_is_not_missed() -> None:
+    """Its first answers are 403, to rights that stand: it has not read the roles yet."""
+    harness = Harness()
+    life.ready_slice(harness, manifest(instanceConfig=life.SPOT))
+    binding = _take_away(harness, f"{RBAC}/clusterrolebindings/tpu-functions-label-node")
+    harness.world.gce.faults.preempt(life.vms(harness)[0])
+    life.until(harness, lambda: "cannot list resource" in notes(harness, "label_node"))
+    harness.world.admin("POST", f"{RBAC}/clusterrolebindings", binding)
+    life.until_reason(harness, "Preempted", timeout=MINUTE)
+
+
 def test_nodes_that_may_not_be_read_are_told_in_the_condition() -> None:
     harness = Harness()
     right = _drop_rule(harness, "tpu-functions-label-node", "nodes")
