@@ -131,10 +131,13 @@ class ControlPlane:
 class OwnControlPlane(ControlPlane):
     """One that was started here, whose parts can be stopped and started. Made by `start`."""
 
-    def __init__(self, binaries: Binaries, directory: Path) -> None:
+    def __init__(
+        self, binaries: Binaries, directory: Path, api_server_flags: Sequence[str] = ()
+    ) -> None:
         self.directory = directory
         """Data, keys, and a log a part (``kube-apiserver.log``...)."""
         self._binaries = binaries
+        self._api_server_flags = api_server_flags
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._etcd_port, self._peer_port, port = find_free_ports(3)
         self._api_port = port
@@ -196,6 +199,7 @@ class OwnControlPlane(ControlPlane):
             # An API server that is advertised on loopback may not make Endpoints of itself.
             "--endpoint-reconciler-type=none",
             "--profiling=false",
+            *self._api_server_flags,
         )
         self._until_ready()
 
@@ -390,10 +394,13 @@ def named(path: str) -> Iterator[ControlPlane]:
 
 
 @contextmanager
-def start(binaries: Binaries) -> Iterator[OwnControlPlane]:
-    """A control plane of one's own until the block is left. Raises `ControlPlaneError`."""
+def start(binaries: Binaries, api_server_flags: Sequence[str] = ()) -> Iterator[OwnControlPlane]:
+    """A control plane of one's own until the block is left. Raises `ControlPlaneError`.
+
+    ``api_server_flags`` are more flags of the kube-apiserver.
+    """
     directory = Path(tempfile.mkdtemp(prefix="tpu-functions-control-plane-"))
-    plane = OwnControlPlane(binaries, directory)
+    plane = OwnControlPlane(binaries, directory, api_server_flags)
     try:
         plane.start_all()
         yield plane
