@@ -4,6 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 
+# Only from the command line: an exported KUBECONFIG names somebody's cluster, and nobody has asked.
+ifeq ($(origin KUBECONFIG),command line)
+CLUSTER := --kubeconfig "$(KUBECONFIG)"
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo local test test-real test-all control-plane check format bench lock
 
@@ -19,11 +24,11 @@ $(STAMP): requirements-dev.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
-demo: $(STAMP) ## Show a slice's whole life, from apply to gone
-	@$(BIN)/python -m local.demo
+demo: $(STAMP) ## Show a slice's whole life, from apply to gone; KUBECONFIG=PATH: on that cluster
+	@$(BIN)/python -m local.demo $(CLUSTER) $(ARGS)
 
 local: $(STAMP) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR" keeps its state
-	@$(BIN)/python -m local $(ARGS)
+	@$(BIN)/python -m local $(CLUSTER) $(ARGS)
 
 test: $(STAMP) ## Run the tests (under ten minutes on two cores)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real"

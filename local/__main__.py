@@ -17,14 +17,15 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from local.credentials import Credentials
-from local.happenings import ChildEnded, ChildLine, Happening
+from local.happenings import ChildEnded, ChildLine, Happening, Housekeeping
 from local.narrator import Narrator
-from local.ports import PortTaken
-from local.processes import Interrupted, ProcessError
+from local.parts import FAILURES, add_options, run_clean_up
+from local.processes import Interrupted
 from local.station import IDENTITIES, Ports, Setup, Station, open_station
 from local.timeline import Timeline
 from local.world import PROJECT
@@ -51,7 +52,8 @@ class CalmLog:
         if line is None:
             return
         is_decision = isinstance(happening, ChildLine) and line.actor not in ("relay", "sweep")
-        if is_decision or isinstance(happening, ChildEnded) or line.is_bad:
+        is_rare = isinstance(happening, ChildEnded | Housekeeping)
+        if is_decision or is_rare or line.is_bad:
             self._timeline.print(line)
 
 
@@ -59,12 +61,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal; the exit code."""
     options = _parse(arguments)
     timeline = Timeline()
+    if options.clean:
+        return run_clean_up("make local", options, timeline)
     try:
         with _directory(options.dir) as directory:
             setup = Setup(
                 directory,
                 credentials=_credentials(directory),
-                ports=Ports(options.port, options.compute_port, options.pubsub_port),
+                kubeconfig=options.kubeconfig,
+                pubsub=options.pubsub,
+                ports=_ports(options),
                 for_examples=True,
             )
             asyncio.run(_serve(setup, timeline))
@@ -72,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         timeline.say(f"{interrupted}; nothing runs any more")
     except KeyboardInterrupt:  # before `Processes` has taken over what Ctrl-C means
         timeline.say("interrupted before anything had been started")
-    except (DirectoryUnusable, PortTaken, ProcessError) as error:
+    except (DirectoryUnusable, *FAILURES) as error:
         timeline.say(f"make local: {error}", style="bold red")
         return 1
     return 0
@@ -114,6 +120,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog='Give options to make as ARGS="--dir DIR".',
     )
+    add_options(parser)
     parser.add_argument(
         "--dir", type=Path, help="keep kubeconfig, CA, tokens and log here (objects are not kept)"
     )
@@ -124,8 +131,24 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         ("--pubsub-port", ports.pubsub, "Pub/Sub"),
     ):
         meaning = f"where {what} listens; 0: any free port (default: {default})"
-        parser.add_argument(name, type=int, default=default, metavar="N", help=meaning)
-    return parser.parse_args(arguments)
+        parser.add_argument(name, type=int, metavar="N", help=meaning)
+    options = parser.parse_args(arguments)
+    if options.kubeconfig and options.port is not None:
+        parser.error("--port is the embedded Kubernetes API's; --kubeconfig names another")
+    if options.pubsub and options.pubsub_port is not None:
+        parser.error("--pubsub-port is the embedded Pub/Sub's; --pubsub names another")
+    return options
+
+
+def _ports(options: argparse.Namespace) -> Ports:
+    asked = {
+        "kubernetes": options.port,
+        "compute": options.compute_port,
+        "pubsub": options.pubsub_port,
+    }
+    return replace(
+        DEFAULT_PORTS, **{name: port for name, port in asked.items() if port is not None}
+    )
 
 
 @contextmanager

@@ -50,10 +50,12 @@ class Credentials:
 
 
 def write_private(path: Path, document: Mapping[str, Any]) -> None:
-    """Write JSON that only the owner can read."""
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(document))
+    """Write JSON that only the owner can read; who reads meanwhile gets all of the old or the new."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    new.touch(mode=0o600)
+    new.write_text(json.dumps(document))
+    new.replace(path)
 
 
 def _user(name: str) -> kube.User:

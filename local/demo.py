@@ -1,7 +1,7 @@
 """A slice's whole life on this machine, live: applied, Ready, deleted, gone (``make demo``).
 
 Exits 0 only after a look that finds nothing left: no resource on Compute Engine, no Node, no token,
-no TPUNodeGroup, no process.
+no TPUNodeGroup, no process; and nothing of ours in a cluster that has been named.
 """
 
 from __future__ import annotations
@@ -22,19 +22,17 @@ import psutil
 import yaml
 
 from local.cluster_client import ClusterClient
-from local.happenings import ChildLine, Happening
+from local.happenings import ChildLine, Happening, Housekeeping
 from local.narrator import Narrator, tell_group, tell_node, tell_secret
-from local.ports import PortTaken
-from local.processes import Interrupted, ProcessError
-from local.station import ROOT, Setup, Station, open_station
+from local.parts import FAILURES, add_options, run_clean_up
+from local.processes import Interrupted
+from local.station import LOG, ROOT, Setup, Station, open_station
 from local.timeline import Line, Timeline
+from local.traces import GROUPS, NODES, TOKENS, find_traces
 
 EXAMPLE = ROOT / "examples" / "tpu7x-2x2x2.yaml"
 READY_WITHIN_S = 120.0
 GONE_WITHIN_S = 90.0
-_GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
-_NODES = "/api/v1/nodes"
-_SECRETS = "/api/v1/namespaces/kube-system/secrets"
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _MIB = 1024 * 1024
 
@@ -56,7 +54,7 @@ class Demo:
 
     def observe(self, happening: Happening) -> None:
         """Print what happens, as long as the demo goes on."""
-        if self._is_over:
+        if self._is_over and not isinstance(happening, Housekeeping):
             return
         if isinstance(happening, ChildLine):
             self.last_lines[happening.child] = happening.line
@@ -64,22 +62,26 @@ class Demo:
         if line is not None:
             self.timeline.print(line)
 
-    async def run(self, directory: Path) -> None:
+    async def run(self, setup: Setup) -> None:
         """Show it all. Raises `DemoFailed`, and what `open_station` raises."""
         self.timeline.head("Setting up")
-        async with open_station(Setup(directory), self.observe) as station:
+        async with open_station(setup, self.observe) as station:
             async with station.client() as client:
                 await self._show(station, client)
             self._is_over = True
             self.timeline.head("Stopping")
         self._check_processes()
+        if setup.kubeconfig is not None:
+            async with station.client() as client:
+                await self._check_cluster(client)
 
     async def _show(self, station: Station, client: ClusterClient) -> None:
         self._introduce(station)
-        before = set(station.gce.leftovers())
+        before = await _list_all(station, client)
         manifest = yaml.safe_load(EXAMPLE.read_text())
         name = manifest["metadata"]["name"]
-        async with self._watching(client) as seen:
+        known = frozenset[str]().union(*before.values())
+        async with self._watching(client, known) as seen:
             await self._apply(client, manifest)
             await self._until(lambda: _is_ready(seen.group(name)), READY_WITHIN_S, "Ready")
             self._measure(station)
@@ -118,18 +120,16 @@ class Demo:
         await _expect(200, *await client.request("DELETE", path))
 
     async def _show_tables(self, client: ClusterClient) -> None:
-        for command, path in (("kubectl get tng", _GROUPS), ("kubectl get nodes", _NODES)):
+        for command, path in (("kubectl get tng", GROUPS), ("kubectl get nodes", NODES)):
             self.timeline.head(command)
             _, table = await client.request("GET", path, accept=_TABLE)
             for row in _render_table(table):
                 self.timeline.say(row)
 
     @asynccontextmanager
-    async def _watching(self, client: ClusterClient) -> AsyncIterator[_Seen]:
-        seen = _Seen(self.timeline)
-        tasks = [
-            asyncio.create_task(seen.follow(client, path)) for path in (_GROUPS, _NODES, _SECRETS)
-        ]
+    async def _watching(self, client: ClusterClient, known: frozenset[str]) -> AsyncIterator[_Seen]:
+        seen = _Seen(self.timeline, known)
+        tasks = [asyncio.create_task(seen.follow(client, path)) for path in (GROUPS, NODES, TOKENS)]
         try:
             yield seen
         finally:
@@ -145,22 +145,25 @@ class Demo:
         except TimeoutError as error:
             raise DemoFailed(f"the slice is not {word} after {within_s:g} seconds") from error
 
-    async def _check(self, station: Station, client: ClusterClient, before: set[str]) -> None:
+    async def _check(
+        self, station: Station, client: ClusterClient, before: dict[str, set[str]]
+    ) -> None:
         self.timeline.head("What is left")
-        left = {
-            "resources on Compute Engine": sorted(set(station.gce.leftovers()) - before),
-            "Nodes": await _names(client, _NODES),
-            "bootstrap tokens": [
-                name
-                for name in await _names(client, _SECRETS)
-                if name.startswith("bootstrap-token")
-            ],
-            "TPUNodeGroups, and so finalizers": await _names(client, _GROUPS),
-        }
+        after = await _list_all(station, client)
+        left = {what: sorted(found - before[what]) for what, found in after.items()}
         for what, found in left.items():
-            self.timeline.say(f"  {', '.join(found) or 'none':<6}  {what}")
+            self._say_left(found, what)
         if any(left.values()):
             raise DemoFailed("something is left")
+
+    async def _check_cluster(self, client: ClusterClient) -> None:
+        traces = await find_traces(client)
+        self._say_left(traces.earlier_run, "objects that this demo has put into the cluster")
+        if traces.earlier_run:
+            raise DemoFailed("something is left in the cluster")
+
+    def _say_left(self, found: Sequence[str], what: str) -> None:
+        self.timeline.say(f"  {', '.join(found) or 'none':<6}  {what}")
 
     def _measure(self, station: Station) -> None:
         self.memory_bytes = max(self.memory_bytes, station.memory_bytes())
@@ -168,8 +171,7 @@ class Demo:
 
     def _check_processes(self) -> None:
         left = [process for process in self.processes if process.is_running()]
-        names = ", ".join(str(process.pid) for process in left)
-        self.timeline.say(f"  {names or 'none':<6}  processes, of {len(self.processes)}")
+        self._say_left([str(one.pid) for one in left], f"processes, of {len(self.processes)}")
         if left:
             raise DemoFailed("processes are left")
 
@@ -186,15 +188,16 @@ class Demo:
 
 
 class _Seen:
-    """What the watches have shown; says what is new."""
+    """What the watches have shown; says what is new, but for things that were ``known`` before."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, known: frozenset[str]) -> None:
         self._timeline = timeline
+        self._known = known
         self._objects: dict[tuple[str, str], dict[str, Any]] = {}
 
     def group(self, name: str) -> dict[str, Any]:
         """The TPUNodeGroup, empty while there is none."""
-        return self._objects.get((_GROUPS, name), {})
+        return self._objects.get((GROUPS, name), {})
 
     async def follow(self, client: ClusterClient, path: str) -> None:
         """Watch one kind."""
@@ -203,13 +206,15 @@ class _Seen:
 
     def _tell(self, path: str, kind: str, found: dict[str, Any]) -> None:
         key = (path, found["metadata"]["name"])
+        if key[1] in self._known:
+            return
         before = self._objects.pop(key, {})
         if kind != "DELETED":
             self._objects[key] = found
         tell = {
-            _GROUPS: lambda: tell_group(before, found),
-            _NODES: lambda: tell_node(kind, before, found),
-            _SECRETS: lambda: tell_secret(kind, found),
+            GROUPS: lambda: tell_group(before, found),
+            NODES: lambda: tell_node(kind, before, found),
+            TOKENS: lambda: tell_secret(kind, found),
         }
         line = tell[path]()
         if line is not None:
@@ -226,9 +231,19 @@ def _collection(manifest: dict[str, Any]) -> str:
     return f"/apis/tpu.google.com/v1alpha1/namespaces/{namespace}/tpunodegroups"
 
 
-async def _names(client: ClusterClient, path: str) -> list[str]:
-    _, listed = await client.request("GET", path)
-    return [item["metadata"]["name"] for item in listed["items"]]
+async def _list_all(station: Station, client: ClusterClient) -> dict[str, set[str]]:
+    """All that a slice consists of, by name."""
+    tokens = {name for name in await _names(client, TOKENS) if name.startswith("bootstrap-token")}
+    return {
+        "resources on Compute Engine": set(station.gce.leftovers()),
+        "Nodes": await _names(client, NODES),
+        "bootstrap tokens": tokens,
+        "TPUNodeGroups, and so finalizers": await _names(client, GROUPS),
+    }
+
+
+async def _names(client: ClusterClient, path: str) -> set[str]:
+    return {item["metadata"]["name"] for item in await client.list(path)}
 
 
 async def _expect(code: int, got: int, answer: dict[str, Any]) -> None:
@@ -255,37 +270,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--keep-logs", action="store_true", help="leave the logs of all processes, and say where"
     )
+    add_options(parser)
     options = parser.parse_args(arguments)
-    directory = Path(tempfile.mkdtemp(prefix="tpu-functions-demo-"))
     timeline = Timeline()
+    if options.clean:
+        return run_clean_up("make demo", options, timeline)
+    directory = Path(tempfile.mkdtemp(prefix="tpu-functions-demo-"))
     demo = Demo(timeline)
-    began = time.monotonic()
-    try:
-        asyncio.run(demo.run(directory))
-    except Interrupted as interrupted:
-        timeline.say(f"{interrupted}; nothing runs any more")
-        code = interrupted.exit_code
-    except KeyboardInterrupt:  # before `Processes` has taken over what Ctrl-C means
-        timeline.say("interrupted before anything had been started")
-        code = 128 + signal.SIGINT
-    except (DemoFailed, ProcessError, PortTaken) as error:
-        _explain(timeline, demo, error, directory)
-        return 1
-    else:
-        timeline.say(f"Done in {time.monotonic() - began:.0f} seconds.", style="bold green")
-        code = 0
-    if options.keep_logs:
-        timeline.say(f"The logs are in {directory}.")
+    code = _run(demo, Setup(directory, kubeconfig=options.kubeconfig, pubsub=options.pubsub))
+    if options.keep_logs or (code == 1 and demo.last_lines):
+        timeline.say(f"All that the processes wrote is in {directory / LOG}.")
     else:
         shutil.rmtree(directory)
     return code
 
 
-def _explain(timeline: Timeline, demo: Demo, error: Exception, directory: Path) -> None:
-    timeline.say(f"\nFAILED: {error}", style="bold red")
+def _run(demo: Demo, setup: Setup) -> int:
+    timeline = demo.timeline
+    began = time.monotonic()
+    try:
+        asyncio.run(demo.run(setup))
+    except Interrupted as interrupted:
+        timeline.say(f"{interrupted}; nothing runs any more")
+        return interrupted.exit_code
+    except KeyboardInterrupt:  # before `Processes` has taken over what Ctrl-C means
+        timeline.say("interrupted before anything had been started")
+        return 128 + signal.SIGINT
+    except (DemoFailed, *FAILURES) as error:
+        _explain(demo, error)
+        return 1
+    timeline.say(f"Done in {time.monotonic() - began:.0f} seconds.", style="bold green")
+    return 0
+
+
+def _explain(demo: Demo, error: Exception) -> None:
+    demo.timeline.say(f"\nFAILED: {error}", style="bold red")
     for child, line in demo.last_lines.items():
-        timeline.say(f"  the last line of {child}: {line}")
-    timeline.say(f"All that the processes wrote is in {directory / 'log'}.")
+        demo.timeline.say(f"  the last line of {child}: {line}")
 
 
 if __name__ == "__main__":

@@ -45,5 +45,14 @@ class Ticked:
     """The Scheduler woke the sweep."""
 
 
-Happening = ChildLine | ChildEnded | AuditEntry | SerialText | Ticked
+@dataclass(frozen=True)
+class Housekeeping:
+    """The station does something to a cluster that is not its own."""
+
+    what: str
+    why: str = ""
+    is_bad: bool = False
+
+
+Happening = ChildLine | ChildEnded | AuditEntry | SerialText | Ticked | Housekeeping
 Observe = Callable[[Happening], None]

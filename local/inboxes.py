@@ -7,12 +7,13 @@ tried again ever more rarely, and after ten attempts it is a dead letter.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import grpc
-from google.api_core.exceptions import GoogleAPICallError
+from google.api_core.exceptions import GoogleAPICallError, NotFound, ServiceUnavailable
 from google.pubsub_v1 import types
 from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
@@ -31,6 +32,11 @@ from local.world import (
 _TIMEOUT_S = 10.0
 _MINIMUM_BACKOFF = timedelta(seconds=10)
 _MAXIMUM_BACKOFF = timedelta(seconds=600)
+_DEAD = f"projects/{PROJECT}/topics/{DEAD_LETTERS}"
+
+
+class PubSubUnusable(Exception):
+    """A Pub/Sub that somebody named cannot be used; the message says what to do."""
 
 
 class Inboxes:
@@ -38,6 +44,7 @@ class Inboxes:
 
     def __init__(self, address: str) -> None:
         """``address`` is host and port of a Pub/Sub without TLS."""
+        self._address = address
         self._channel = grpc.aio.insecure_channel(address)
         self._publisher = PublisherAsyncClient(
             transport=PublisherGrpcAsyncIOTransport(channel=self._channel)
@@ -48,15 +55,47 @@ class Inboxes:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
+    async def check(self, steps: Iterable[str]) -> None:
+        """Raise `PubSubUnusable` unless somebody answers, who has no inboxes yet."""
+        found = await self.find(steps)
+        if found:
+            names = ", ".join(name.rpartition("/")[2] for name in found)
+            raise PubSubUnusable(
+                f"the Pub/Sub at {self._address} has inboxes already, of another run that goes on or "
+                f"was killed: {names}\nRemove them: make demo ARGS='--pubsub {self._address} --clean'"
+            )
+
+    async def find(self, steps: Iterable[str]) -> list[str]:
+        """The topics of inboxes that are there. Raises `PubSubUnusable` when nobody answers."""
+        try:
+            listed = await self._publisher.list_topics(
+                project=f"projects/{PROJECT}", timeout=_TIMEOUT_S, retry=None
+            )
+            there = {one.name async for one in listed}
+        except GoogleAPICallError as error:
+            raise PubSubUnusable(f"no Pub/Sub answers at {self._address}: {error}") from error
+        return [name for name in (_DEAD, *map(topic, steps)) if name in there]
+
+    async def remove(self, steps: Iterable[str]) -> None:
+        """Take away what `create` makes; a Pub/Sub that has ended has taken it along."""
+        limits: dict[str, Any] = {"timeout": _TIMEOUT_S, "retry": None}
+        with suppress(ServiceUnavailable):
+            for step in steps:
+                with suppress(NotFound):
+                    name = _subscription(step)
+                    await self._subscriber.delete_subscription(subscription=name, **limits)
+            for name in (*map(topic, steps), _DEAD):
+                with suppress(NotFound):
+                    await self._publisher.delete_topic(topic=name, **limits)
+
     async def create(self, endpoints: Mapping[str, str]) -> None:
         """Make each step's topic, and the subscription that pushes to the step's endpoint."""
-        dead = f"projects/{PROJECT}/topics/{DEAD_LETTERS}"
-        await self._publisher.create_topic(name=dead, timeout=_TIMEOUT_S)
+        await self._publisher.create_topic(name=_DEAD, timeout=_TIMEOUT_S)
         for step, endpoint in endpoints.items():
             await self._publisher.create_topic(name=topic(step), timeout=_TIMEOUT_S)
             await self._subscriber.create_subscription(
                 types.Subscription(
-                    name=topic(step).replace("/topics/", "/subscriptions/"),
+                    name=_subscription(step),
                     topic=topic(step),
                     push_config=types.PushConfig(push_endpoint=endpoint),
                     ack_deadline_seconds=ACK_DEADLINE_S,
@@ -64,7 +103,7 @@ class Inboxes:
                         minimum_backoff=_MINIMUM_BACKOFF, maximum_backoff=_MAXIMUM_BACKOFF
                     ),
                     dead_letter_policy=types.DeadLetterPolicy(
-                        dead_letter_topic=dead, max_delivery_attempts=MAX_DELIVERY_ATTEMPTS
+                        dead_letter_topic=_DEAD, max_delivery_attempts=MAX_DELIVERY_ATTEMPTS
                     ),
                 ),
                 timeout=_TIMEOUT_S,
@@ -102,3 +141,7 @@ class Inboxes:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _subscription(step: str) -> str:
+    return topic(step).replace("/topics/", "/subscriptions/")

@@ -12,6 +12,7 @@ from local.happenings import (
     ChildEnded,
     ChildLine,
     Happening,
+    Housekeeping,
     SerialText,
     Ticked,
 )
@@ -91,6 +92,8 @@ class Narrator:
                 return _tell_serial(vm, text)
             case Ticked():
                 return Line("scheduler", "wakes the sweep", "a full minute")
+            case Housekeeping(what, why, is_bad):
+                return Line("setup", what, why, is_bad)
             case ChildEnded(child, how, again_in_s):
                 return Line("supervisor", how, f"{child} again in {again_in_s:g} s", is_bad=True)
 

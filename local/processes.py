@@ -158,6 +158,8 @@ class Processes:
         self._log_path = log
         self._log: IO[str] | None = None
         self._running: list[Process] = []
+        self.hurry = asyncio.Event()
+        """Set when somebody who has ended this process by a signal does so once more."""
         self._signal: int | None = None
         self._leaving = False
         self._owner: asyncio.Task[object] | None = None
@@ -259,6 +261,7 @@ class Processes:
         again = self._leaving or self._signal is not None
         self._signal = self._signal or number
         if again:
+            self.hurry.set()
             self.kill()
             return
         self._write(

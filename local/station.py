@@ -1,7 +1,7 @@
 """Everything on this machine, wired: the product in processes of its own, the cloud in this one.
 
-This process holds the embedded Kubernetes API (TLS), the simulated Compute Engine (HTTP), the
-embedded Pub/Sub (gRPC, pushes by HTTP), log sinks, Scheduler and VMs, all on one event loop. Its
+This process holds the simulated Compute Engine (HTTP), log sinks, Scheduler and VMs, all on one event
+loop; and, unless somebody names another, a cluster (TLS) and a Pub/Sub (gRPC, pushes by HTTP). Its
 children are one functions-framework process a step, started as in the cloud, and the relay. They
 know of this process what they know of a cloud: addresses, a kubeconfig with an identity of their
 own, and topics.
@@ -22,18 +22,18 @@ from random import Random
 from typing import Any
 
 import psutil
-import yaml
 
-from local import gce, guests, kube, pubsub
+from local import gce, guests, pubsub
 from local.children import Child, Children
 from local.clock import LoopClock
+from local.cluster import Cluster, EmbeddedCluster
 from local.cluster_client import ClusterClient
-from local.credentials import ADMIN, Credentials, write_private
+from local.credentials import ADMIN, Credentials
 from local.happenings import AuditEntry, ChildLine, Observe, Ticked
 from local.http import Application
 from local.inboxes import Inboxes
-from local.kubeadm import Certificate, Habits, Identity
-from local.machine import Machine
+from local.kubeadm import Habits
+from local.named_cluster import NamedCluster
 from local.ports import LOOPBACK, check_port, find_free_ports
 from local.processes import Processes
 from local.pubsub.server import serve as serve_pubsub
@@ -48,9 +48,7 @@ IDENTITIES = (*(step.replace("_", "-") for step in STEPS), "relay")
 ROOT = Path(__file__).resolve().parent.parent
 LOG = "log"
 """The file with all that the children have written."""
-KUBECONFIG = "kubeconfig"
 
-_MANIFESTS = ROOT / "infra" / "kubernetes" / "base"
 _FILTERS = ROOT / "infra" / "terraform" / "filters"
 _THREADS = "8"
 _MAX_CALLS_KEPT = 100_000
@@ -127,15 +125,19 @@ class Ports:
 class Setup:
     """How a station is set up.
 
-    ``directory`` is its own, readable by the owner only. ``scripts`` is how many VMs at a time
-    really run their startup script. ``for_examples``: there are the reservation and the template
-    that the manifests in ``examples/`` name. ``in_front`` wraps the simulated Compute Engine.
+    ``directory`` is its own, readable by the owner only. ``kubeconfig`` names somebody's cluster,
+    ``pubsub`` (``host:port``) somebody's Pub/Sub emulator: without them both are embedded.
+    ``scripts`` is how many VMs at a time really run their startup script. ``for_examples``: there
+    are the reservation and the template that the manifests in ``examples/`` name. ``in_front``
+    wraps the simulated Compute Engine.
     """
 
     directory: Path
     credentials: Credentials = field(
         default_factory=lambda: Credentials.create(IDENTITIES, datetime.now(UTC))
     )
+    kubeconfig: Path | None = None
+    pubsub: str = ""
     ports: Ports = Ports()
     gce: gce.Dials = LIVELY_GCE
     guests: guests.Dials = LIVELY_GUESTS
@@ -151,26 +153,20 @@ class Station:
         self.setup = setup
         self.processes = processes
         self.children = Children(processes, ROOT, observe)
-        self.kubernetes_url = ""
         self.compute_url = ""
-        self.pubsub_address = ""
+        self.pubsub_address = setup.pubsub
         self._observe = observe
         self._clock = LoopClock(asyncio.get_running_loop())
-        self.kube = kube.KubeApi(
-            self._clock,
-            random=Random(secrets.randbits(64)),
-            ca=setup.credentials.ca,
-            tokens=setup.credentials.users(),
-        )
+        self.cluster = self._choose_cluster()
         self._vms = Vms(
             self._clock,
-            guests.InProcess(self.kube),
+            self.cluster.network,
             dials=setup.guests,
             habits=LIVELY_HABITS,
             random=Random(secrets.randbits(64)),
             scratch=setup.directory / "vms",
-            api_server=lambda: self.kubernetes_url,
-            identify=self._identify,
+            api_server=lambda: self.cluster.url,
+            identify=self.cluster.identify,
             exists=lambda name: any(path.endswith(f"/{name}") for path in self.gce.leftovers()),
             observe=observe,
             scripts=setup.scripts,
@@ -189,7 +185,12 @@ class Station:
     @property
     def kubeconfig(self) -> Path:
         """A kubeconfig of the cluster's administrator."""
-        return self.setup.directory / KUBECONFIG
+        return self.cluster.kubeconfig_of(ADMIN)
+
+    @property
+    def kubernetes_url(self) -> str:
+        """Where the cluster's API listens."""
+        return self.cluster.url
 
     @property
     def log(self) -> Path:
@@ -198,7 +199,7 @@ class Station:
 
     def client(self) -> ClusterClient:
         """The cluster as its administrator sees it; to be entered and left."""
-        return ClusterClient(self.setup.credentials.kubeconfig(self.kubernetes_url, ADMIN))
+        return self.cluster.client()
 
     def memory_bytes(self) -> int:
         """What this process and all that it started hold (PSS; USS where there is no such figure)."""
@@ -207,7 +208,8 @@ class Station:
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Start every part; ``stack`` ends them, the last first."""
-        await self._start_cluster(stack)
+        await self._check(stack)
+        await self.cluster.start(stack)
         await self._start_compute_engine(stack)
         endpoints = dict(zip(STEPS, find_free_ports(len(STEPS)), strict=True))
         await self._start_pubsub(stack, endpoints)
@@ -222,44 +224,60 @@ class Station:
         )
         scheduler = asyncio.create_task(self._tick())
         stack.callback(scheduler.cancel)
+        stack.push_async_callback(self.cluster.drain)
 
-    async def _start_cluster(self, stack: AsyncExitStack) -> None:
-        self.kube.apply_manifests(_manifests())
-        tls = self.setup.credentials.ca.server_context(("localhost", LOOPBACK), self._clock.now())
-        port = self.setup.ports.kubernetes
-        if port:
-            check_port(port)
-        runner, port = await serve(self.kube, host=LOOPBACK, port=port, tls=tls)
-        stack.push_async_callback(runner.cleanup)
-        self.kubernetes_url = f"https://{LOOPBACK}:{port}"
-        self.kube.advertise(self.kubernetes_url)
-        for name in (ADMIN, *IDENTITIES):
-            kubeconfig = self.setup.credentials.kubeconfig(self.kubernetes_url, name)
-            write_private(self._kubeconfig_of(name), kubeconfig)
+    async def _check(self, stack: AsyncExitStack) -> None:
+        """All that can be wrong with the parts, before anything is changed."""
+        ports = self.setup.ports
+        for port in (ports.compute, 0 if self.setup.pubsub else ports.pubsub):
+            if port:
+                check_port(port)
+        if self.setup.pubsub:
+            self._inboxes = Inboxes(self.setup.pubsub)
+            stack.push_async_callback(self._inboxes.close)
+            await self._inboxes.check(STEPS)
+        await self.cluster.check()
+
+    def _choose_cluster(self) -> Cluster:
+        setup = self.setup
+        if setup.kubeconfig is None:
+            return EmbeddedCluster(
+                self._clock,
+                setup.credentials,
+                IDENTITIES,
+                setup.directory,
+                setup.ports.kubernetes,
+            )
+        return NamedCluster(
+            setup.kubeconfig, IDENTITIES, setup.directory, self._observe, self.processes.hurry
+        )
 
     async def _start_compute_engine(self, stack: AsyncExitStack) -> None:
         if self.setup.for_examples:
             self.gce.faults.set_reservation(_RESERVATION, "tpu7x-standard-4t", 4096)
             self.gce.faults.act_by_hand("POST", _TEMPLATES, _OWN_TEMPLATE)
-        port = self.setup.ports.compute
-        if port:
-            check_port(port)
-        runner, port = await serve(self.setup.in_front(self.gce), host=LOOPBACK, port=port)
+        runner, port = await serve(
+            self.setup.in_front(self.gce), host=LOOPBACK, port=self.setup.ports.compute
+        )
         stack.push_async_callback(runner.cleanup)
         self.compute_url = f"http://{LOOPBACK}:{port}"
 
     async def _start_pubsub(self, stack: AsyncExitStack, ports: dict[str, int]) -> None:
+        if not self.setup.pubsub:
+            await self._embed_pubsub(stack)
+        assert self._inboxes is not None
+        stack.push_async_callback(self._inboxes.remove, STEPS)
+        await self._inboxes.create(
+            {step: f"http://{LOOPBACK}:{port}/" for step, port in ports.items()}
+        )
+
+    async def _embed_pubsub(self, stack: AsyncExitStack) -> None:
         port = self.setup.ports.pubsub
-        if port:
-            check_port(port)
         server = await serve_pubsub(host=LOOPBACK, port=port, dials=pubsub.Dials())
         stack.push_async_callback(server.stop)
         self.pubsub_address = server.address
         self._inboxes = Inboxes(server.address)
         stack.push_async_callback(self._inboxes.close)
-        await self._inboxes.create(
-            {step: f"http://{LOOPBACK}:{port}/" for step, port in ports.items()}
-        )
 
     def _function(self, step: str, port: int) -> Child:
         command = ["functions-framework", "--target", step, "--source", "main.py"]
@@ -285,18 +303,8 @@ class Station:
             "PYTHONUNBUFFERED": "1",
             "PUBSUB_PROJECT": PROJECT,
             "PUBSUB_EMULATOR_HOST": self.pubsub_address,
-            "KUBECONFIG": str(self._kubeconfig_of(name)),
+            "KUBECONFIG": str(self.cluster.kubeconfig_of(name)),
         }
-
-    def _kubeconfig_of(self, name: str) -> Path:
-        return self.kubeconfig if name == ADMIN else self.setup.directory / f"{name}.kubeconfig"
-
-    def _identify(self, machine: Machine) -> Identity:
-        """How a VM of somebody's own image joins: its owner gave it a kubelet's certificate."""
-        user = kube.User(f"system:node:{machine.name}", ("system:nodes",))
-        pair = self.kube.ca.issue_client(user, self._clock.now())
-        certificate = Certificate(pair.certificate_pem, pair.key_pem)
-        return Identity(self.kubernetes_url, self.kube.ca.certificate_pem, certificate)
 
     def _on_log_entry(self, entry: dict[str, Any]) -> None:
         self._observe(AuditEntry(entry, tuple(self._sinks.find_steps(entry))))
@@ -327,8 +335,9 @@ class Station:
 async def open_station(setup: Setup, observe: Observe) -> AsyncIterator[Station]:
     """A station that works until the block is left.
 
-    Raises `local.ports.PortTaken`, `local.processes.ProcessError` when a child does not start, and
-    `local.processes.Interrupted` when a signal ended it.
+    Raises `local.ports.PortTaken`, `local.cluster.ClusterUnusable`, `local.inboxes.PubSubUnusable`,
+    `local.processes.ProcessError` when a child does not start, and `local.processes.Interrupted` when
+    a signal ended it.
     """
 
     def on_line(text: str) -> None:
@@ -349,16 +358,6 @@ def _memory_bytes(process: psutil.Process) -> int:
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return 0
     return int(getattr(info, "pss", info.uss))
-
-
-def _manifests() -> list[dict[str, Any]]:
-    names = yaml.safe_load((_MANIFESTS / "kustomization.yaml").read_text())["resources"]
-    return [
-        document
-        for name in names
-        for document in yaml.safe_load_all((_MANIFESTS / name).read_text())
-        if document
-    ]
 
 
 def _filters() -> dict[str, str]:

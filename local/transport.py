@@ -71,6 +71,10 @@ class Https:
         """Let what is under way end, and take no more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    async def closed(self) -> None:
+        """Close it, and return when nothing is under way any more."""
+        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+
 
 def send_https(step: Send, resolve: Resolve) -> Reply:
     """Send one request and wait for its answer, ten seconds at most."""

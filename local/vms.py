@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from weakref import WeakSet
 
 from local import guests
 from local.clock import Clock
 from local.happenings import Observe, SerialText
 from local.kubeadm import Habits, Identity
 from local.machine import Guest, Machine
+from local.node_certificates import NotSigned
 from local.script_guest import ScriptGuest
 
+Identify = Callable[[str], Awaitable[Identity]]
 _SCRIPT = "startup-script"
 
 
@@ -24,8 +28,8 @@ class Vms:
 
     ``api_server`` gives the URL at which VMs that run their script reach the cluster; at most
     ``scripts`` of them run at a time, with ``habits``. A VM without startup script has an image of
-    its owner's, which joins by itself with what ``identify`` gives. ``exists`` says whether there
-    still is a VM of that name.
+    its owner's, which joins by itself with what ``identify`` gives for its name. ``exists`` says
+    whether there still is a VM of that name.
     """
 
     def __init__(
@@ -38,7 +42,7 @@ class Vms:
         random: Random,
         scratch: Path,
         api_server: Callable[[], str],
-        identify: Callable[[Machine], Identity],
+        identify: Identify,
         exists: Callable[[str], bool],
         observe: Observe,
         scripts: int,
@@ -55,22 +59,26 @@ class Vms:
         self._observe = observe
         self._room = scripts if shutil.which("bash") else 0
         self._scripted: set[_Scripted] = set()
+        self._others: WeakSet[Guest] = WeakSet()
 
     def boot(self, machine: Machine) -> Guest:
         """The guest of a new VM: a `local.machine.GuestFactory`."""
         overheard = _Overheard(machine, self._observe)
         if _SCRIPT not in machine.attributes():
-            dials = replace(self._dials, identity=self._identify)
-            return self._python_guest(overheard, dials)
+            return self._keep(_OwnImage(overheard, self._identify, self._python_guest, self._dials))
         if sum(guest.is_on for guest in self._scripted) < self._room:
             return self._script_guest(overheard)
-        return self._python_guest(overheard, self._dials)
+        return self._keep(self._python_guest(overheard, self._dials))
 
     async def close(self) -> None:
-        """Take the power from those that are processes, and wait for their end."""
-        for guest in self._scripted:
+        """Take the power from all, and wait for the end of those that are processes."""
+        for guest in (*self._scripted, *self._others):
             guest.power_off()
         await asyncio.gather(*(guest.closed() for guest in self._scripted))
+
+    def _keep(self, guest: Guest) -> Guest:
+        self._others.add(guest)
+        return guest
 
     def _python_guest(self, machine: Machine, dials: guests.Dials) -> Guest:
         seed = self._random.random()
@@ -113,6 +121,48 @@ class _Scripted:
 
     async def closed(self) -> None:
         await self._guest.closed()
+
+
+class _OwnImage:
+    """A guest that has its kubelet's certificate from elsewhere, in time for its first boot."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        identify: Identify,
+        make: Callable[[Machine, guests.Dials], Guest],
+        dials: guests.Dials,
+    ) -> None:
+        self._machine = machine
+        self._identify = identify
+        self._make = make
+        self._dials = dials
+        self._guest: Guest | None = None
+        self._provision: asyncio.Task[None] | None = None
+
+    def power_on(self) -> None:
+        if self._guest is not None:
+            self._guest.power_on()
+        else:
+            self._provision = asyncio.get_running_loop().create_task(self._boot_first())
+
+    def power_off(self) -> None:
+        if self._provision is not None:
+            self._provision.cancel()
+        if self._guest is not None:
+            self._guest.power_off()
+
+    def metadata_changed(self) -> None:
+        if self._guest is not None:
+            self._guest.metadata_changed()
+
+    async def _boot_first(self) -> None:
+        with suppress(NotSigned):  # told by who has been asked; such a VM stays outside
+            identity = await self._identify(self._machine.name)
+            self._guest = self._make(
+                self._machine, replace(self._dials, identity=lambda _: identity)
+            )
+            self._guest.power_on()
 
 
 class _Overheard:

@@ -1,0 +1,116 @@
+"""The cluster that a station works on: the embedded one, or (`local.named_cluster`) somebody's own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from local import guests, kube
+from local.access import Access
+from local.clock import Clock
+from local.cluster_client import ClusterClient
+from local.credentials import ADMIN, Credentials, write_private
+from local.kubeadm import Certificate, Identity
+from local.manifests import read_manifests
+from local.ports import LOOPBACK, check_port
+from local.web import serve
+
+KUBECONFIG = "kubeconfig"
+
+
+class ClusterUnusable(Exception):
+    """A cluster cannot be used, or could not be left as it was; the message says what to do."""
+
+
+class Cluster(Protocol):
+    """What a station asks of its cluster, in this order."""
+
+    network: guests.Network
+    """By which VMs reach it."""
+
+    async def check(self) -> None:
+        """Change nothing yet. Raises `ClusterUnusable` with all that is in the way."""
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Have the manifests in it, and identities; ``stack`` leaves it as it was found."""
+
+    async def drain(self) -> None:
+        """Delete the groups that are left, as long as there are functions that see to it."""
+
+    async def identify(self, node: str) -> Identity:
+        """How a VM of somebody's own image joins: its owner gave it a kubelet's certificate."""
+
+    @property
+    def url(self) -> str:
+        """Where its API listens."""
+
+    def client(self) -> ClusterClient:
+        """The cluster as its administrator sees it; to be entered and left."""
+
+    def kubeconfig_of(self, name: str) -> Path:
+        """The kubeconfig of an identity: the administrator's, a step's (with dashes), the relay's."""
+
+
+class EmbeddedCluster:
+    """The embedded API in this process, behind TLS; nothing of it outlives the process."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        credentials: Credentials,
+        identities: Iterable[str],
+        directory: Path,
+        port: int,
+    ) -> None:
+        """``port`` is where it listens; 0 is any free one."""
+        self._clock = clock
+        self._credentials = credentials
+        self._identities = identities
+        self._directory = directory
+        self._port = port
+        self._url = ""
+        self._api = kube.KubeApi(
+            clock,
+            random=Random(secrets.randbits(64)),
+            ca=credentials.ca,
+            tokens=credentials.users(),
+        )
+        self.network: guests.Network = guests.InProcess(self._api)
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    async def check(self) -> None:
+        if self._port:
+            check_port(self._port)
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        self._api.apply_manifests(read_manifests())
+        tls = self._credentials.ca.server_context(("localhost", LOOPBACK), self._clock.now())
+        runner, port = await serve(self._api, host=LOOPBACK, port=self._port, tls=tls)
+        stack.push_async_callback(runner.cleanup)
+        self._url = f"https://{LOOPBACK}:{port}"
+        self._api.advertise(self._url)
+        for name in (ADMIN, *self._identities):
+            write_private(self.kubeconfig_of(name), self._credentials.kubeconfig(self._url, name))
+
+    async def drain(self) -> None:
+        """The cluster ends, and so do its groups."""
+
+    async def identify(self, node: str) -> Identity:
+        user = kube.User(f"system:node:{node}", ("system:nodes",))
+        pair = self._credentials.ca.issue_client(user, self._clock.now())
+        certificate = Certificate(pair.certificate_pem, pair.key_pem)
+        return Identity(self._url, self._credentials.ca.certificate_pem, certificate)
+
+    def client(self) -> ClusterClient:
+        ca, token = self._credentials.ca, self._credentials.tokens[ADMIN]
+        return ClusterClient(Access(self._url, ca.certificate_pem, lambda: f"Bearer {token}"))
+
+    def kubeconfig_of(self, name: str) -> Path:
+        return self._directory / (KUBECONFIG if name == ADMIN else f"{name}.{KUBECONFIG}")

@@ -1,0 +1,49 @@
+"""What an installation puts into a cluster, and where each object is found there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Manifest = dict[str, Any]
+
+FOLDER = Path(__file__).resolve().parent.parent / "infra" / "kubernetes" / "base"
+FOR_PODS = frozenset({"device-plugin.yaml", "relay.yaml"})
+"""What only Pods need: on this machine the relay is a process, and VMs bring their chips along."""
+
+
+def read_manifests(without: Collection[str] = ()) -> list[Manifest]:
+    """The documents of ``infra/kubernetes/base`` but for some files, in the order of applying."""
+    names = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
+    return [
+        document
+        for name in names
+        if name not in without
+        for document in yaml.safe_load_all((FOLDER / name).read_text())
+        if document
+    ]
+
+
+def collection_path(manifest: Manifest) -> str:
+    """The URL path of all objects of this kind (and namespace)."""
+    version = manifest["apiVersion"]
+    prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    namespace = manifest["metadata"].get("namespace")
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return f"{prefix}{scope}/{re.sub('y$', 'ie', manifest['kind'].lower())}s"
+
+
+def object_path(manifest: Manifest) -> str:
+    """The URL path of the object."""
+    return f"{collection_path(manifest)}/{manifest['metadata']['name']}"
+
+
+def describe(manifest: Manifest) -> str:
+    """The object in words: its kind and name."""
+    metadata = manifest["metadata"]
+    namespace = f"{metadata['namespace']}/" if "namespace" in metadata else ""
+    return f"{manifest['kind']} {namespace}{metadata['name']}"

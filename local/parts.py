@@ -1,0 +1,78 @@
+"""The parts that somebody may bring along, a cluster and a Pub/Sub, as options of a command."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from local.cluster import ClusterUnusable
+from local.inboxes import Inboxes, PubSubUnusable
+from local.named_cluster import clean
+from local.ports import PortTaken
+from local.processes import ProcessError
+from local.station import STEPS
+from local.timeline import Timeline
+
+FAILURES = (ClusterUnusable, PubSubUnusable, PortTaken, ProcessError)
+"""What may be wrong with the parts of a station; each message says what to do."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """``--kubeconfig``, ``--pubsub`` and ``--clean``."""
+    parser.add_argument(
+        "--kubeconfig",
+        type=_existing,
+        metavar="PATH",
+        help="a cluster for tests instead of the embedded API, as its administrator "
+        "(with make: KUBECONFIG=PATH)",
+    )
+    parser.add_argument(
+        "--pubsub",
+        default="",
+        metavar="HOST:PORT",
+        help="Google's Pub/Sub emulator, on this machine, instead of the embedded one",
+    )
+    parser.add_argument(
+        "--clean",
+        action="store_true",
+        help="only remove what a killed run has left in that cluster and that Pub/Sub",
+    )
+
+
+def run_clean_up(program: str, options: argparse.Namespace, timeline: Timeline) -> int:
+    """Do what ``--clean`` asks for, and say it; the exit code."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="tpu-functions-clean-") as scratch:
+            removed = asyncio.run(_clean_up(options, Path(scratch)))
+    except FAILURES as error:
+        timeline.say(f"{program}: {error}", style="bold red")
+        return 1
+    for one in removed:
+        timeline.say(f"removed {one}")
+    if not removed:
+        timeline.say("No run has left anything there.")
+    return 0
+
+
+async def _clean_up(options: argparse.Namespace, scratch: Path) -> Sequence[str]:
+    removed: list[str] = []
+    if options.kubeconfig is not None:
+        removed += await clean(options.kubeconfig, scratch)
+    if options.pubsub:
+        inboxes = Inboxes(options.pubsub)
+        try:
+            removed += await inboxes.find(STEPS)
+            await inboxes.remove(STEPS)
+        finally:
+            await inboxes.close()
+    return removed
+
+
+def _existing(text: str) -> Path:
+    path = Path(text).expanduser().resolve()
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {path}")
+    return path
