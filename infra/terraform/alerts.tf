@@ -1,0 +1,77 @@
+# Two things that nobody sees in the cluster. Made only where somebody is to be told.
+
+locals {
+  alerts = length(var.notification_channels) > 0
+}
+
+resource "google_monitoring_alert_policy" "dead_letters" {
+  count = local.alerts ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "${var.name_prefix}: dead letters"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "A message is in the dead letters"
+
+    condition_threshold {
+      filter = join(" AND ", [
+        "resource.type = \"pubsub_subscription\"",
+        "resource.labels.subscription_id = \"${google_pubsub_subscription.dead_letters.name}\"",
+        "metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\"",
+      ])
+      comparison      = "COMPARISON_GT"
+      threshold_value = 0
+      duration        = "0s"
+
+      aggregations {
+        alignment_period   = "60s"
+        per_series_aligner = "ALIGN_MAX"
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "A message was refused ten times: nobody could read it. Look at it with `gcloud pubsub subscriptions pull ${google_pubsub_subscription.dead_letters.name} --project=${var.project_id}`; the attribute `CloudPubSubDeadLetterSourceSubscription` names the step, whose log says why."
+  }
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_monitoring_alert_policy" "inbox" {
+  count = local.alerts ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "${var.name_prefix}: messages are waiting"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "A step has not taken a message for 15 minutes"
+
+    condition_threshold {
+      filter = join(" AND ", [
+        "resource.type = \"pubsub_subscription\"",
+        "resource.labels.subscription_id = one_of(${join(", ", [for inbox in google_pubsub_subscription.inbox : jsonencode(inbox.name)])})",
+        "metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\"",
+      ])
+      comparison      = "COMPARISON_GT"
+      threshold_value = 900
+      duration        = "0s"
+
+      aggregations {
+        alignment_period   = "60s"
+        per_series_aligner = "ALIGN_MAX"
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "The function answers with errors, or not at all: usually it cannot reach the API server, or its settings are wrong. The subscription has the function's name; its log has the reason."
+  }
+
+  depends_on = [google_project_service.this]
+}

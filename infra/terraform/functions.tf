@@ -1,0 +1,149 @@
+# The functions: one a step, all from one archive, each with an identity of its own.
+
+locals {
+  repository = "${path.module}/../.."
+
+  # All that is deployed, and nothing else.
+  source_files = setunion(
+    ["main.py", "requirements.txt"],
+    fileset(local.repository, "{functions,shared}/*.{py,sh}"),
+  )
+
+  function_names = { for step, slug in local.slugs : step => "${var.name_prefix}-${slug}" }
+
+  # The address that Cloud Run computes from names alone. It can be told to the function itself, which
+  # its own uri cannot.
+  push_audiences = {
+    for step, name in local.function_names :
+    step => "https://${name}-${data.google_project.this.number}.${var.region}.run.app"
+  }
+}
+
+data "archive_file" "source" {
+  type             = "zip"
+  output_path      = "${path.root}/.terraform/${var.name_prefix}-source.zip"
+  output_file_mode = "0644"
+
+  dynamic "source" {
+    for_each = local.source_files
+
+    content {
+      filename = source.value
+      content  = file("${local.repository}/${source.value}")
+    }
+  }
+}
+
+resource "google_storage_bucket" "source" {
+  project  = var.project_id
+  name     = "${var.project_id}-${var.name_prefix}-source"
+  location = var.region
+  labels   = var.labels
+
+  uniform_bucket_level_access = true
+  public_access_prevention    = "enforced"
+
+  # It holds nothing that is not in the repository.
+  force_destroy = true
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_storage_bucket_object" "source" {
+  bucket = google_storage_bucket.source.name
+  # Another content is another name, by which the functions notice it.
+  name   = "source-${data.archive_file.source.output_md5}.zip"
+  source = data.archive_file.source.output_path
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+resource "google_cloudfunctions2_function" "step" {
+  for_each = local.slugs
+
+  project     = var.project_id
+  location    = var.region
+  name        = local.function_names[each.key]
+  description = "${each.key} of tpu-functions"
+  labels      = var.labels
+
+  build_config {
+    runtime         = var.runtime
+    entry_point     = each.key
+    service_account = google_service_account.builder.id
+
+    source {
+      storage_source {
+        bucket = google_storage_bucket.source.name
+        object = google_storage_bucket_object.source.name
+      }
+    }
+  }
+
+  service_config {
+    service_account_email          = google_service_account.step[each.key].email
+    ingress_settings               = var.ingress_settings
+    all_traffic_on_latest_revision = true
+
+    # More than one request at a time needs a whole CPU.
+    available_cpu                    = "1"
+    available_memory                 = var.available_memory
+    max_instance_request_concurrency = var.concurrency
+    min_instance_count               = var.min_instances
+    max_instance_count               = var.max_instances
+
+    # A step looks three times at most and makes calls for 30 seconds after each look; what takes longer
+    # than the inbox waits would be delivered a second time meanwhile.
+    timeout_seconds = 100
+
+    environment_variables = merge(local.cluster_environment, {
+      PUBSUB_PROJECT            = var.project_id
+      TOPIC_PREFIX              = local.topic_prefix
+      PROJECTS                  = join(",", local.served_projects)
+      NODE_JOIN_TIMEOUT_SECONDS = tostring(var.node_join_timeout_seconds)
+      PUSH_AUDIENCE             = local.push_audiences[each.key]
+      PUSH_SERVICE_ACCOUNT      = google_service_account.pusher.email
+      # Requests beyond the threads would wait inside the instance while their deadline runs.
+      THREADS = tostring(var.concurrency)
+    })
+
+    dynamic "secret_volumes" {
+      for_each = local.kubeconfig_secrets == null ? [] : [local.kubeconfig_secrets[each.key]]
+
+      content {
+        mount_path = local.kubeconfig_folder
+        project_id = var.project_id
+        secret     = secret_volumes.value
+
+        versions {
+          version = "latest"
+          path    = "kubeconfig"
+        }
+      }
+    }
+
+    vpc_connector                 = local.connector
+    vpc_connector_egress_settings = local.connector == null ? null : "PRIVATE_RANGES_ONLY"
+
+    direct_vpc_egress = local.direct_egress == null ? null : "VPC_EGRESS_PRIVATE_RANGES_ONLY"
+
+    dynamic "direct_vpc_network_interface" {
+      for_each = local.direct_egress[*]
+
+      content {
+        network    = direct_vpc_network_interface.value.network
+        subnetwork = direct_vpc_network_interface.value.subnetwork
+        tags       = direct_vpc_network_interface.value.tags
+      }
+    }
+  }
+
+  # A build or a start that comes before these rights fails.
+  depends_on = [
+    google_project_iam_member.builder,
+    google_project_service.this,
+    google_secret_manager_secret_iam_member.kubeconfig,
+  ]
+}

@@ -1,0 +1,135 @@
+# Who may do what. Rights of the steps are those of permissions.yaml, which says why.
+
+resource "google_service_account" "step" {
+  for_each = local.slugs
+
+  project      = var.project_id
+  account_id   = local.function_names[each.key]
+  display_name = "${each.key} of tpu-functions"
+
+  depends_on = [google_project_service.this]
+}
+
+# Compute Engine: a role a step, in each served project.
+
+locals {
+  step_permissions = {
+    for step in local.steps : step => setunion(
+      keys(local.permissions[step].project),
+      lookup(var.extra_permissions, step, []),
+    )
+  }
+  step_roles = {
+    for pair in setproduct(local.served_projects, local.steps) :
+    join("/", pair) => { project = pair[0], step = pair[1] }
+    if length(local.step_permissions[pair[1]]) > 0
+  }
+}
+
+resource "google_project_iam_custom_role" "step" {
+  for_each = local.step_roles
+
+  project     = each.value.project
+  role_id     = replace("${var.name_prefix}_${each.value.step}", "-", "_")
+  title       = "${var.name_prefix} ${local.slugs[each.value.step]}"
+  description = "What ${each.value.step} of tpu-functions does on Compute Engine"
+  permissions = local.step_permissions[each.value.step]
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_project_iam_member" "step" {
+  for_each = local.step_roles
+
+  project = each.value.project
+  role    = google_project_iam_custom_role.step[each.key].name
+  member  = google_service_account.step[each.value.step].member
+}
+
+# VMs that run as a service account: only who may act as it may make them or write their metadata.
+
+locals {
+  vm_service_account_users = {
+    for pair in setproduct(
+      toset(var.vm_service_accounts),
+      [for step in local.steps : step if length(local.permissions[step].vm_service_account) > 0],
+    ) : join("/", pair) => { account = pair[0], step = pair[1] }
+  }
+}
+
+resource "google_service_account_iam_member" "vm" {
+  for_each = local.vm_service_account_users
+
+  service_account_id = "projects/-/serviceAccounts/${each.value.account}"
+  role               = "roles/iam.serviceAccountUser"
+  member             = google_service_account.step[each.value.step].member
+}
+
+# Steps wake each other.
+
+locals {
+  step_publishers = merge([
+    for step in local.steps : {
+      for inbox in keys(local.permissions[step].inboxes) :
+      "${step}/${inbox}" => { step = step, inbox = inbox }
+    }
+  ]...)
+}
+
+resource "google_pubsub_topic_iam_member" "step" {
+  for_each = local.step_publishers
+
+  project = var.project_id
+  topic   = google_pubsub_topic.inbox[each.value.inbox].name
+  role    = "roles/pubsub.publisher"
+  member  = google_service_account.step[each.value.step].member
+}
+
+# Pub/Sub calls the functions as this account, and nobody else may call them.
+
+resource "google_service_account" "pusher" {
+  project      = var.project_id
+  account_id   = "${var.name_prefix}-pusher"
+  display_name = "Pub/Sub's pushes to tpu-functions"
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_cloud_run_service_iam_member" "pusher" {
+  for_each = local.slugs
+
+  project  = var.project_id
+  location = var.region
+  service  = google_cloudfunctions2_function.step[each.key].service_config[0].service
+  role     = "roles/run.invoker"
+  member   = google_service_account.pusher.member
+}
+
+resource "google_service_account_iam_member" "pusher" {
+  service_account_id = google_service_account.pusher.name
+  role               = "roles/iam.serviceAccountTokenCreator"
+  member             = local.pubsub_agent
+}
+
+# Cloud Build builds the functions as this account. Projects whose default accounts have no rights, as
+# newer organizations want it, build too.
+
+resource "google_service_account" "builder" {
+  project      = var.project_id
+  account_id   = "${var.name_prefix}-builder"
+  display_name = "Builds of tpu-functions"
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_project_iam_member" "builder" {
+  for_each = toset([
+    "roles/artifactregistry.writer",
+    "roles/logging.logWriter",
+    "roles/storage.objectViewer",
+  ])
+
+  project = var.project_id
+  role    = each.value
+  member  = google_service_account.builder.member
+}

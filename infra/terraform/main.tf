@@ -1,0 +1,58 @@
+# What all files share: the steps and their names, who may do what, and the APIs.
+
+locals {
+  # A function, an inbox and an identity each.
+  slugs = {
+    for step in ["create_resources", "inject_token", "label_node", "tear_down", "sweep"] :
+    step => replace(step, "_", "-")
+  }
+  steps = toset(keys(local.slugs))
+
+  topic_prefix = "${var.name_prefix}-"
+
+  # Which right each step (and the relay) needs, where, and why.
+  permissions = yamldecode(file("${path.module}/permissions.yaml"))
+
+  served_projects = toset(length(var.projects) == 0 ? [var.project_id] : var.projects)
+}
+
+data "google_project" "this" {
+  project_id = var.project_id
+}
+
+locals {
+  apis_here = concat(
+    [
+      "artifactregistry.googleapis.com",
+      "cloudbuild.googleapis.com",
+      "cloudfunctions.googleapis.com",
+      "cloudscheduler.googleapis.com",
+      "iam.googleapis.com",
+      "pubsub.googleapis.com",
+      "run.googleapis.com",
+      "storage.googleapis.com",
+    ],
+    local.kubeconfig_secrets == null ? [] : ["secretmanager.googleapis.com"],
+    local.federation == null ? [] : ["iamcredentials.googleapis.com", "sts.googleapis.com"],
+    local.connector == null ? [] : ["vpcaccess.googleapis.com"],
+    local.alerts ? ["monitoring.googleapis.com"] : [],
+  )
+  apis_served = ["compute.googleapis.com", "iam.googleapis.com", "logging.googleapis.com"]
+
+  apis = {
+    for pair in setunion(
+      setproduct([var.project_id], local.apis_here),
+      setproduct(local.served_projects, local.apis_served),
+    ) : join("/", pair) => { project = pair[0], service = pair[1] }
+  }
+}
+
+resource "google_project_service" "this" {
+  for_each = local.apis
+
+  project = each.value.project
+  service = each.value.service
+
+  # Others may use it by now.
+  disable_on_destroy = false
+}

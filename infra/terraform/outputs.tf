@@ -1,0 +1,68 @@
+output "service_accounts" {
+  description = "For each step, as whom it comes to Google's APIs and to the API server: e-mail and unique id."
+  value = {
+    for step, account in google_service_account.step :
+    step => { email = account.email, unique_id = account.unique_id }
+  }
+}
+
+output "installation" {
+  description = "What the overlay's ConfigMap `installation` holds: the users to whom RBAC gives the steps' rights, and the relay's Google identity. Steps that come with a kubeconfig are ServiceAccounts of the cluster and not in it."
+  value = merge(
+    local.users,
+    { for account in local.gke_pool == null ? [] : google_service_account.relay : "relay" => account.email },
+    {
+      for provider in google_iam_workload_identity_pool_provider.relay :
+      "relay-audience" => "//iam.googleapis.com/${provider.name}"
+    },
+  )
+}
+
+output "relay_settings" {
+  description = "What the overlay's ConfigMap `relay` holds; also the replay tool's environment."
+  value = {
+    PUBSUB_PROJECT = var.project_id
+    TOPIC_PREFIX   = local.topic_prefix
+  }
+}
+
+output "relay_member" {
+  description = "As whom the relay publishes, as IAM writes it."
+  value       = one(local.relay_members)
+}
+
+output "relay_key_command" {
+  description = "With `key_file`: makes the relay's key, to be put into a Secret. Null otherwise."
+  value = one([
+    for account in var.relay_identity.key_file ? google_service_account.relay : [] :
+    "gcloud iam service-accounts keys create key.json --iam-account=${account.email} --project=${var.project_id}"
+  ])
+}
+
+output "authentication_configuration" {
+  description = "With `google_id_token`: the file that the API server's --authentication-config names (Kubernetes 1.34 on; from 1.30 with apiVersion apiserver.config.k8s.io/v1beta1). It lets in the steps' accounts and nobody else of Google's. Null otherwise."
+  value       = local.authentication_configuration
+}
+
+output "kubeconfig_commands" {
+  description = "With `kubeconfig_secrets`: for each step, what gives it another kubeconfig. It is read at once, without a deployment."
+  value = {
+    for step, secret in local.kubeconfig_secrets == null ? {} : local.kubeconfig_secrets :
+    step => "gcloud secrets versions add ${secret} --project=${var.project_id} --data-file=kubeconfig-${local.slugs[step]}"
+  }
+}
+
+output "topics" {
+  description = "The inboxes: for each step the id of its topic."
+  value       = { for step, topic in google_pubsub_topic.inbox : step => topic.id }
+}
+
+output "functions" {
+  description = "For each step the name of its function."
+  value       = { for step, function in google_cloudfunctions2_function.step : step => function.name }
+}
+
+output "dead_letters_command" {
+  description = "Shows what nobody could read."
+  value       = "gcloud pubsub subscriptions pull ${google_pubsub_subscription.dead_letters.name} --project=${var.project_id} --limit=10"
+}

@@ -1,0 +1,81 @@
+# As whom the relay in the cluster publishes, in one of four ways, and to which inboxes it may.
+
+locals {
+  relay_namespace = "tpu-functions"
+  relay_account   = "relay"
+  relay_subject   = "system:serviceaccount:${local.relay_namespace}:${local.relay_account}"
+
+  federation = var.relay_identity.workload_identity_federation
+  gke_pool   = try("${var.relay_identity.gke_workload_identity.project_id}.svc.id.goog", null)
+
+  # The relay publishes as itself, as the VM it runs on, or as an account of its own.
+  relay_has_account = local.gke_pool != null || var.relay_identity.key_file
+  relay_members = concat(
+    [
+      for pool in google_iam_workload_identity_pool.relay :
+      "principal://iam.googleapis.com/${pool.name}/subject/${local.relay_subject}"
+    ],
+    [for email in var.relay_identity.vm_service_account[*] : "serviceAccount:${email}"],
+    google_service_account.relay[*].member,
+  )
+}
+
+resource "google_pubsub_topic_iam_member" "relay" {
+  for_each = local.permissions.relay.inboxes
+
+  project = var.project_id
+  topic   = google_pubsub_topic.inbox[each.key].name
+  role    = "roles/pubsub.publisher"
+  member  = one(local.relay_members)
+}
+
+# A cluster's own tokens, exchanged for Google's: no key anywhere.
+
+resource "google_iam_workload_identity_pool" "relay" {
+  count = local.federation == null ? 0 : 1
+
+  project                   = var.project_id
+  workload_identity_pool_id = coalesce(local.federation.pool_id, var.name_prefix)
+  display_name              = var.name_prefix
+  description               = "The cluster whose relay publishes to ${var.name_prefix}"
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_iam_workload_identity_pool_provider" "relay" {
+  count = local.federation == null ? 0 : 1
+
+  project                            = var.project_id
+  workload_identity_pool_id          = google_iam_workload_identity_pool.relay[0].workload_identity_pool_id
+  workload_identity_pool_provider_id = "cluster"
+  description                        = "ServiceAccount tokens of the cluster"
+
+  attribute_mapping   = { "google.subject" = "assertion.sub" }
+  attribute_condition = "assertion.sub == '${local.relay_subject}'"
+
+  oidc {
+    issuer_uri = local.federation.issuer
+    # Without it Google fetches the keys from the issuer, which must then be reachable for Google.
+    jwks_json = local.federation.jwks
+  }
+}
+
+# An account of its own: for a key that is made outside, or for GKE's workload identity.
+
+resource "google_service_account" "relay" {
+  count = local.relay_has_account ? 1 : 0
+
+  project      = var.project_id
+  account_id   = "${var.name_prefix}-relay"
+  display_name = "relay of tpu-functions"
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_service_account_iam_member" "relay" {
+  for_each = toset(local.gke_pool[*])
+
+  service_account_id = google_service_account.relay[0].name
+  role               = "roles/iam.workloadIdentityUser"
+  member             = "serviceAccount:${each.value}[${local.relay_namespace}/${local.relay_account}]"
+}

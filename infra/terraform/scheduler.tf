@@ -1,0 +1,18 @@
+# The sweep: once a minute somebody looks which groups wait for something that no log entry tells.
+
+resource "google_cloud_scheduler_job" "sweep" {
+  project     = var.project_id
+  region      = coalesce(var.scheduler_region, var.region)
+  name        = "${var.name_prefix}-sweep"
+  description = "Wakes the sweep of ${var.name_prefix}"
+  schedule    = "* * * * *"
+  time_zone   = "Etc/UTC"
+
+  # Cloud Scheduler publishes as its own service agent. What it cannot publish comes again in a minute.
+  pubsub_target {
+    topic_name = google_pubsub_topic.inbox["sweep"].id
+    data       = base64encode(jsonencode({ version = 1, kind = "Sweep" }))
+  }
+
+  depends_on = [google_project_service.this]
+}

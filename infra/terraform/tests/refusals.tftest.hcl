@@ -1,0 +1,187 @@
+# What is refused before anything is made, with a message that says what would be right.
+
+mock_provider "google" {}
+mock_provider "archive" {}
+
+variables {
+  project_id = "my-project"
+  region     = "us-central1"
+  cluster_access = {
+    google_id_token = { server = "https://10.128.0.2:6443", ca_certificate = "-----BEGIN CERTIFICATE-----" }
+  }
+  relay_identity = { key_file = true }
+}
+
+run "a_project_number" {
+  command = plan
+
+  variables {
+    project_id = "123456789012"
+  }
+
+  expect_failures = [var.project_id]
+}
+
+run "a_zone_for_a_region" {
+  command = plan
+
+  variables {
+    region = "us-central1-c"
+  }
+
+  expect_failures = [var.region]
+}
+
+run "a_long_prefix" {
+  command = plan
+
+  variables {
+    name_prefix = "a-longer-prefix"
+  }
+
+  expect_failures = [var.name_prefix]
+}
+
+run "the_prefix_of_google" {
+  command = plan
+
+  variables {
+    name_prefix = "gcp-research"
+  }
+
+  expect_failures = [var.name_prefix]
+}
+
+run "two_ways_into_the_cluster" {
+  command = plan
+
+  variables {
+    cluster_access = {
+      google_id_token     = { server = "https://10.0.0.1", ca_certificate = "-----BEGIN CERTIFICATE-----" }
+      google_access_token = { server = "https://10.0.0.1", ca_certificate = "-----BEGIN CERTIFICATE-----", project_id = "p" }
+    }
+  }
+
+  expect_failures = [var.cluster_access]
+}
+
+run "no_way_into_the_cluster" {
+  command = plan
+
+  variables {
+    cluster_access = {}
+  }
+
+  expect_failures = [var.cluster_access]
+}
+
+run "secrets_for_some_steps" {
+  command = plan
+
+  variables {
+    cluster_access = { kubeconfig_secrets = { sweep = "a" } }
+  }
+
+  expect_failures = [var.cluster_access]
+}
+
+run "a_ca_in_base64" {
+  command = plan
+
+  variables {
+    cluster_access = { google_id_token = { server = "https://10.0.0.1", ca_certificate = "LS0tLS1CRUdJTg==" } }
+  }
+
+  expect_failures = [var.cluster_access]
+}
+
+run "a_server_without_scheme" {
+  command = plan
+
+  variables {
+    cluster_access = { google_id_token = { server = "10.0.0.1:6443", ca_certificate = "-----BEGIN CERTIFICATE-----" } }
+  }
+
+  expect_failures = [var.cluster_access]
+}
+
+run "no_identity_of_the_relay" {
+  command = plan
+
+  variables {
+    relay_identity = {}
+  }
+
+  expect_failures = [var.relay_identity]
+}
+
+run "two_identities_of_the_relay" {
+  command = plan
+
+  variables {
+    relay_identity = { key_file = true, vm_service_account = "vm@my-project.iam.gserviceaccount.com" }
+  }
+
+  expect_failures = [var.relay_identity]
+}
+
+run "keys_that_are_no_json" {
+  command = plan
+
+  variables {
+    relay_identity = { workload_identity_federation = { issuer = "https://kubernetes.default.svc", jwks = "jwks.json" } }
+  }
+
+  expect_failures = [var.relay_identity]
+}
+
+run "two_ways_to_the_vpc" {
+  command = plan
+
+  variables {
+    vpc_egress = { direct = { subnetwork = "a" }, connector = "projects/p/locations/us-central1/connectors/c" }
+  }
+
+  expect_failures = [var.vpc_egress]
+}
+
+run "permissions_of_no_step" {
+  command = plan
+
+  variables {
+    extra_permissions = { relay = ["compute.images.useReadOnly"] }
+  }
+
+  expect_failures = [var.extra_permissions]
+}
+
+run "a_role_for_a_permission" {
+  command = plan
+
+  variables {
+    extra_permissions = { tear_down = ["roles/compute.admin"] }
+  }
+
+  expect_failures = [var.extra_permissions]
+}
+
+run "fewer_at_most_than_at_least" {
+  command = plan
+
+  variables {
+    min_instances = 3
+    max_instances = 2
+  }
+
+  expect_failures = [var.max_instances]
+}
+
+run "an_old_python" {
+  command = plan
+
+  variables {
+    runtime = "python310"
+  }
+
+  expect_failures = [var.runtime]
+}

@@ -1,0 +1,229 @@
+# The module as a whole, with providers that only pretend: what each way into the cluster and of the
+# relay makes, and what is refused.
+
+mock_provider "google" {
+  mock_data "google_project" {
+    defaults = { number = "123456789012" }
+  }
+  mock_resource "google_logging_project_sink" {
+    defaults = { writer_identity = "serviceAccount:service-123456789012@gcp-sa-logging.iam.gserviceaccount.com" }
+  }
+  mock_resource "google_iam_workload_identity_pool" {
+    defaults = { name = "projects/123456789012/locations/global/workloadIdentityPools/tpu-functions" }
+  }
+  mock_resource "google_iam_workload_identity_pool_provider" {
+    defaults = { name = "projects/123456789012/locations/global/workloadIdentityPools/tpu-functions/providers/cluster" }
+  }
+  mock_resource "google_service_account" {
+    defaults = { email = "it@my-project.iam.gserviceaccount.com", member = "serviceAccount:it@my-project.iam.gserviceaccount.com", unique_id = "117" }
+  }
+}
+
+mock_provider "archive" {}
+
+variables {
+  project_id = "my-project"
+  region     = "us-central1"
+  cluster_access = {
+    google_id_token = { server = "https://10.128.0.2:6443", ca_certificate = "-----BEGIN CERTIFICATE-----\n" }
+  }
+  relay_identity = { vm_service_account = "vm@my-project.iam.gserviceaccount.com" }
+}
+
+run "id_token" {
+  assert {
+    condition = google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables == tomap({
+      CLUSTER_SERVER            = "https://10.128.0.2:6443"
+      CLUSTER_CA                = base64encode("-----BEGIN CERTIFICATE-----\n")
+      CLUSTER_TOKEN             = "google-id-token"
+      CLUSTER_AUDIENCE          = "https://10.128.0.2:6443"
+      PUBSUB_PROJECT            = "my-project"
+      TOPIC_PREFIX              = "tpu-functions-"
+      PROJECTS                  = "my-project"
+      NODE_JOIN_TIMEOUT_SECONDS = "900"
+      PUSH_AUDIENCE             = "https://tpu-functions-sweep-123456789012.us-central1.run.app"
+      PUSH_SERVICE_ACCOUNT      = "it@my-project.iam.gserviceaccount.com"
+      THREADS                   = "8"
+    })
+    error_message = "The environment is not what the functions read."
+  }
+
+  assert {
+    condition     = output.installation["create-resources"] == "google:117"
+    error_message = "RBAC is to bind the unique id, as the AuthenticationConfiguration names users."
+  }
+
+  assert {
+    condition     = yamldecode(output.authentication_configuration).jwt[0].issuer.audiences == ["https://10.128.0.2:6443"]
+    error_message = "The audience is to be the one of the functions' tokens."
+  }
+
+  assert {
+    condition     = yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[0].expression == "claims.sub in [\"117\",\"117\",\"117\",\"117\",\"117\"]"
+    error_message = "Only the steps' own accounts are to be let in."
+  }
+
+  assert {
+    condition = keys(google_logging_project_sink.step) == [
+      "my-project/create_resources", "my-project/inject_token", "my-project/label_node", "my-project/tear_down",
+    ]
+    error_message = "A sink for each step that has a filter."
+  }
+
+  assert {
+    condition = keys(google_project_iam_custom_role.step) == [
+      "my-project/create_resources", "my-project/inject_token", "my-project/label_node", "my-project/tear_down",
+    ]
+    error_message = "A role for each step that calls Compute Engine."
+  }
+
+  assert {
+    condition     = length(google_project_service.this) == 10 && length(google_monitoring_alert_policy.inbox) == 0
+    error_message = "Only what this way needs is enabled."
+  }
+
+  assert {
+    condition     = length(google_service_account.relay) == 0 && output.relay_member == "serviceAccount:vm@my-project.iam.gserviceaccount.com"
+    error_message = "The relay publishes as its VM."
+  }
+}
+
+run "kubeconfig_and_federation" {
+  variables {
+    projects = ["tpu-one", "tpu-two"]
+    cluster_access = {
+      kubeconfig_secrets = {
+        create_resources = "a"
+        inject_token     = "b"
+        label_node       = "c"
+        tear_down        = "d"
+        sweep            = "e"
+      }
+    }
+    relay_identity = {
+      workload_identity_federation = { issuer = "https://kubernetes.default.svc", jwks = "{\"keys\": []}" }
+    }
+    shared_vpc_subnets    = [{ project_id = "net-host", region = "us-central1", name = "tpu" }]
+    vm_service_accounts   = ["vm@tpu-one.iam.gserviceaccount.com"]
+    extra_permissions     = { create_resources = ["compute.images.useReadOnly"] }
+    notification_channels = ["projects/my-project/notificationChannels/1"]
+    vpc_egress            = { connector = "projects/my-project/locations/us-central1/connectors/c" }
+  }
+
+  assert {
+    condition     = google_cloudfunctions2_function.step["label_node"].service_config[0].environment_variables["KUBECONFIG"] == "/secrets/kubeconfig/kubeconfig"
+    error_message = "KUBECONFIG is to name the file in the secret's volume."
+  }
+
+  assert {
+    condition     = google_cloudfunctions2_function.step["label_node"].service_config[0].secret_volumes[0].secret == "c"
+    error_message = "Each step mounts its own secret."
+  }
+
+  assert {
+    condition     = alltrue([for name in ["CLUSTER_SERVER", "CLUSTER_CA", "CLUSTER_TOKEN"] : !contains(keys(google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables), name)])
+    error_message = "One way into the cluster only."
+  }
+
+  assert {
+    condition     = length(google_logging_project_sink.step) == 8 && google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables["PROJECTS"] == "tpu-one,tpu-two"
+    error_message = "Each served project has its sinks."
+  }
+
+  assert {
+    condition     = contains(google_project_iam_custom_role.step["tpu-two/create_resources"].permissions, "compute.images.useReadOnly") && !contains(google_project_iam_custom_role.step["tpu-two/tear_down"].permissions, "compute.images.useReadOnly")
+    error_message = "Extra permissions go to the step that they are meant for."
+  }
+
+  assert {
+    condition     = keys(google_service_account_iam_member.vm) == ["vm@tpu-one.iam.gserviceaccount.com/create_resources", "vm@tpu-one.iam.gserviceaccount.com/inject_token"]
+    error_message = "Only who makes VMs or writes their metadata may act as their account."
+  }
+
+  assert {
+    condition     = keys(google_compute_subnetwork_iam_member.user) == ["net-host/us-central1/tpu/agent-of-tpu-one", "net-host/us-central1/tpu/agent-of-tpu-two", "net-host/us-central1/tpu/create_resources"]
+    error_message = "Who makes VMs on a shared subnet may use it."
+  }
+
+  assert {
+    condition     = output.relay_member == "principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/tpu-functions/subject/system:serviceaccount:tpu-functions:relay"
+    error_message = "The relay publishes as the cluster's own ServiceAccount."
+  }
+
+  assert {
+    condition     = output.installation == { relay-audience = "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/tpu-functions/providers/cluster" }
+    error_message = "The overlay needs the audience, and no users."
+  }
+
+  assert {
+    condition     = output.kubeconfig_commands["sweep"] == "gcloud secrets versions add e --project=my-project --data-file=kubeconfig-sweep"
+    error_message = "Each secret's command."
+  }
+
+  assert {
+    condition     = length(google_monitoring_alert_policy.dead_letters) == 1 && length(google_monitoring_alert_policy.inbox) == 1
+    error_message = "Somebody is to be told."
+  }
+
+  assert {
+    condition     = google_cloudfunctions2_function.step["sweep"].service_config[0].vpc_connector_egress_settings == "PRIVATE_RANGES_ONLY" && google_cloudfunctions2_function.step["sweep"].service_config[0].direct_vpc_egress == null
+    error_message = "Private ranges only, by the connector."
+  }
+}
+
+run "gke" {
+  variables {
+    name_prefix = "research"
+    cluster_access = {
+      google_access_token = { server = "https://34.1.2.3", ca_certificate = "-----BEGIN CERTIFICATE-----\n", project_id = "gke-home" }
+    }
+    relay_identity = { gke_workload_identity = { project_id = "gke-home" } }
+    vpc_egress     = { direct = { subnetwork = "default" } }
+  }
+
+  assert {
+    condition     = google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables["CLUSTER_TOKEN"] == "google-access-token" && !contains(keys(google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables), "CLUSTER_AUDIENCE")
+    error_message = "An access token has no audience."
+  }
+
+  assert {
+    condition     = output.installation["relay"] == "it@my-project.iam.gserviceaccount.com" && output.installation["tear-down"] == "it@my-project.iam.gserviceaccount.com"
+    error_message = "GKE knows accounts by their e-mails."
+  }
+
+  assert {
+    condition     = google_service_account_iam_member.relay["gke-home.svc.id.goog"].member == "serviceAccount:gke-home.svc.id.goog[tpu-functions/relay]"
+    error_message = "The ServiceAccount relay acts for the account."
+  }
+
+  assert {
+    condition     = length(google_project_iam_member.gke) == 5 && google_project_iam_custom_role.gke[0].project == "gke-home"
+    error_message = "All steps connect to the cluster."
+  }
+
+  assert {
+    condition     = google_cloudfunctions2_function.step["sweep"].service_config[0].direct_vpc_network_interface[0].subnetwork == "default" && google_cloudfunctions2_function.step["sweep"].service_config[0].direct_vpc_egress == "VPC_EGRESS_PRIVATE_RANGES_ONLY"
+    error_message = "Private ranges only, directly."
+  }
+
+  assert {
+    condition     = google_pubsub_topic.inbox["label_node"].name == "research-label-node" && google_project_iam_custom_role.step["my-project/label_node"].role_id == "research_label_node" && google_storage_bucket.source.name == "my-project-research-source"
+    error_message = "All names begin with the prefix."
+  }
+}
+
+run "key_file" {
+  variables {
+    relay_identity = { key_file = true }
+  }
+
+  assert {
+    condition     = output.relay_key_command == "gcloud iam service-accounts keys create key.json --iam-account=it@my-project.iam.gserviceaccount.com --project=my-project"
+    error_message = "The key is made outside."
+  }
+
+  assert {
+    condition     = length(google_service_account_iam_member.relay) == 0
+    error_message = "Nobody else acts for the account."
+  }
+}

@@ -1,0 +1,303 @@
+variable "project_id" {
+  description = "Project in which functions, topics and service accounts are made."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9-]{4,28}[a-z0-9]$", var.project_id))
+    error_message = "project_id must be the id of a project (not its number or name): 6 to 30 lower-case letters, digits and hyphens."
+  }
+}
+
+variable "region" {
+  description = "Region of the functions, best the one of the cluster's API server."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]+-[a-z]+[0-9]+$", var.region))
+    error_message = "region must be a region such as us-central1, not a zone."
+  }
+}
+
+variable "name_prefix" {
+  description = "What all names begin with. Give each cluster its own; no two installations that serve the same project may share one."
+  type        = string
+  default     = "tpu-functions"
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9-]{1,11}[a-z0-9]$", var.name_prefix))
+    error_message = "name_prefix must be 3 to 13 lower-case letters, digits and hyphens, the first a letter and the last no hyphen: the ids of service accounts end after 30 characters."
+  }
+
+  validation {
+    condition     = !startswith(var.name_prefix, "gcp-")
+    error_message = "name_prefix must not begin with gcp-: Google keeps that for itself."
+  }
+}
+
+variable "projects" {
+  description = "Projects in which groups may ask for TPUs. Empty: project_id alone."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for project in var.projects : can(regex("^[a-z][a-z0-9-]{4,28}[a-z0-9]$", project))])
+    error_message = "projects must hold ids of projects (not numbers or names): 6 to 30 lower-case letters, digits and hyphens each."
+  }
+}
+
+variable "cluster_access" {
+  description = "How the functions get into the cluster; one of the three. `kubeconfig_secrets`: for each step the name of a secret in project_id that holds a kubeconfig; it must have a version before the first apply. `google_id_token`: an API server that trusts Google's ID tokens (output authentication_configuration), with its address, its CA (PEM) and the audience that it accepts (by default the address). `google_access_token`: GKE, with the address of the endpoint, its CA (PEM) and the cluster's project."
+  type = object({
+    kubeconfig_secrets = optional(map(string))
+    google_id_token = optional(object({
+      server         = string
+      ca_certificate = string
+      audience       = optional(string)
+    }))
+    google_access_token = optional(object({
+      server         = string
+      ca_certificate = string
+      project_id     = string
+    }))
+  })
+
+  validation {
+    condition     = length([for way in values(var.cluster_access) : way if way != null]) == 1
+    error_message = "cluster_access must have exactly one of kubeconfig_secrets, google_id_token and google_access_token."
+  }
+
+  validation {
+    condition = var.cluster_access.kubeconfig_secrets == null ? true : (
+      sort(keys(var.cluster_access.kubeconfig_secrets)) == sort(["create_resources", "inject_token", "label_node", "sweep", "tear_down"])
+    )
+    error_message = "cluster_access.kubeconfig_secrets must name a secret for each of create_resources, inject_token, label_node, tear_down and sweep."
+  }
+
+  validation {
+    condition     = var.cluster_access.kubeconfig_secrets == null ? true : alltrue([for name in values(var.cluster_access.kubeconfig_secrets) : can(regex("^[A-Za-z0-9_-]{1,255}$", name))])
+    error_message = "cluster_access.kubeconfig_secrets must hold the secrets' short names: letters, digits, hyphens and underscores, without projects/.../secrets/."
+  }
+
+  validation {
+    condition = alltrue([
+      for cluster in concat(var.cluster_access.google_id_token[*], var.cluster_access.google_access_token[*]) :
+      can(regex("^https://[^/?#@]+$", cluster.server))
+    ])
+    error_message = "cluster_access: server must be an address such as https://10.128.0.2:6443, without a path."
+  }
+
+  validation {
+    condition = alltrue([
+      for cluster in concat(var.cluster_access.google_id_token[*], var.cluster_access.google_access_token[*]) :
+      startswith(trimspace(cluster.ca_certificate), "-----BEGIN CERTIFICATE-----")
+    ])
+    error_message = "cluster_access: ca_certificate must be the cluster's CA in PEM form, as in file(\"ca.crt\"). A kubeconfig has it in base64: base64decode it."
+  }
+}
+
+variable "relay_identity" {
+  description = "As whom the relay in the cluster publishes; one of the four. `workload_identity_federation`: a self-managed cluster's own tokens, with the issuer that stands in them, the cluster's public keys (`kubectl get --raw /openid/v1/jwks`; without them Google fetches them from the issuer) and, if name_prefix is taken, the pool's id. `vm_service_account`: the e-mail of the account that the relay's VM runs as. `key_file`: an account of its own, whose key is made outside. `gke_workload_identity`: GKE, with the cluster's project."
+  type = object({
+    workload_identity_federation = optional(object({
+      issuer  = string
+      jwks    = optional(string)
+      pool_id = optional(string)
+    }))
+    vm_service_account    = optional(string)
+    key_file              = optional(bool, false)
+    gke_workload_identity = optional(object({ project_id = string }))
+  })
+
+  validation {
+    condition = length([
+      for is_set in [
+        var.relay_identity.workload_identity_federation != null,
+        var.relay_identity.vm_service_account != null,
+        var.relay_identity.key_file,
+        var.relay_identity.gke_workload_identity != null,
+      ] : is_set if is_set
+    ]) == 1
+    error_message = "relay_identity must have exactly one of workload_identity_federation, vm_service_account, key_file = true and gke_workload_identity."
+  }
+
+  validation {
+    condition     = alltrue([for cluster in var.relay_identity.workload_identity_federation[*] : startswith(cluster.issuer, "https://")])
+    error_message = "relay_identity: issuer must be the https:// address that the API server's --service-account-issuer names, to the letter."
+  }
+
+  validation {
+    condition     = alltrue([for cluster in var.relay_identity.workload_identity_federation[*] : cluster.jwks == null ? true : can(jsondecode(cluster.jwks).keys)])
+    error_message = "relay_identity: jwks must be the JSON that `kubectl get --raw /openid/v1/jwks` prints."
+  }
+
+  validation {
+    condition     = alltrue([for cluster in var.relay_identity.workload_identity_federation[*] : cluster.pool_id == null ? true : can(regex("^[a-z0-9-]{4,32}$", cluster.pool_id))])
+    error_message = "relay_identity: pool_id must be 4 to 32 lower-case letters, digits and hyphens."
+  }
+
+  validation {
+    condition     = alltrue([for email in var.relay_identity.vm_service_account[*] : can(regex("^[a-z0-9-]+@[a-z0-9.-]+[.]gserviceaccount[.]com$", email))])
+    error_message = "relay_identity.vm_service_account must be a service account's e-mail, as `gcloud compute instances describe` shows it."
+  }
+}
+
+variable "vpc_egress" {
+  description = "The functions' way to an API server that has a private address only; nothing: they reach it over the internet. `direct`: addresses in a subnet (a /26 or larger; for a Shared VPC, the project's Cloud Run service agent must have roles/compute.networkUser on it). `connector`: the id of a Serverless VPC Access connector. Private ranges take this way, Google's APIs do not. The first connection of a new instance may take some seconds or fail; it is tried once more at once, then Pub/Sub delivers again."
+  type = object({
+    direct = optional(object({
+      network    = optional(string)
+      subnetwork = string
+      tags       = optional(list(string))
+    }))
+    connector = optional(string)
+  })
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = var.vpc_egress.direct == null || var.vpc_egress.connector == null
+    error_message = "vpc_egress must have at most one of direct and connector."
+  }
+
+  validation {
+    condition     = alltrue([for connector in var.vpc_egress.connector[*] : can(regex("^projects/[^/]+/locations/[^/]+/connectors/[^/]+$", connector))])
+    error_message = "vpc_egress.connector must be projects/PROJECT/locations/REGION/connectors/NAME."
+  }
+}
+
+variable "shared_vpc_subnets" {
+  description = "Subnets of a Shared VPC's host project on which groups may put their VMs. create_resources and Google's agent that makes the VMs get roles/compute.networkUser on each."
+  type = list(object({
+    project_id = string
+    region     = string
+    name       = string
+  }))
+  default = []
+}
+
+variable "vm_service_accounts" {
+  description = "E-mails of the service accounts that TPU VMs may run as, by `instanceConfig.serviceAccount` or by a template of the user's own. A group that names another is refused by Compute Engine. Empty: VMs run without one."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for email in var.vm_service_accounts : can(regex("^[a-z0-9-]+@[a-z0-9.-]+[.]gserviceaccount[.]com$", email))])
+    error_message = "vm_service_accounts must hold e-mails of service accounts, such as tpu-vm@my-project.iam.gserviceaccount.com."
+  }
+}
+
+variable "extra_permissions" {
+  description = "More permissions in the served projects, by step: for what Compute Engine asks of you beyond its documentation, or of templates of your own (such as `compute.images.useReadOnly`)."
+  type        = map(list(string))
+  default     = {}
+
+  validation {
+    condition     = length(setsubtract(keys(var.extra_permissions), ["create_resources", "inject_token", "label_node", "sweep", "tear_down"])) == 0
+    error_message = "The keys of extra_permissions must be steps: create_resources, inject_token, label_node, tear_down, sweep."
+  }
+
+  validation {
+    condition     = alltrue([for permission in flatten(values(var.extra_permissions)) : can(regex("^[a-z]+[.][A-Za-z]+[.][A-Za-z]+$", permission))])
+    error_message = "extra_permissions must hold permissions such as compute.images.useReadOnly, not roles."
+  }
+}
+
+variable "node_join_timeout_seconds" {
+  description = "How long a started VM may take to join before its group says NodeJoinTimeout."
+  type        = number
+  default     = 900
+
+  validation {
+    condition     = var.node_join_timeout_seconds >= 1 && floor(var.node_join_timeout_seconds) == var.node_join_timeout_seconds
+    error_message = "node_join_timeout_seconds must be a whole number of seconds above 0."
+  }
+}
+
+variable "runtime" {
+  description = "Python of the functions, 3.11 or newer."
+  type        = string
+  default     = "python312"
+
+  validation {
+    condition     = can(regex("^python3(1[1-9]|[2-9][0-9])$", var.runtime))
+    error_message = "runtime must be python311 or newer, such as python312."
+  }
+}
+
+variable "concurrency" {
+  description = "Messages that one instance works on at the same time, a thread each."
+  type        = number
+  default     = 8
+
+  validation {
+    condition     = var.concurrency >= 1 && var.concurrency <= 80 && floor(var.concurrency) == var.concurrency
+    error_message = "concurrency must be a whole number from 1 to 80: a thread each in one process with one CPU."
+  }
+}
+
+variable "min_instances" {
+  description = "Instances of each function that are kept warm, which cost while nothing happens. 0: the first message after a pause waits for a cold start, some seconds."
+  type        = number
+  default     = 0
+
+  validation {
+    condition     = var.min_instances >= 0 && floor(var.min_instances) == var.min_instances
+    error_message = "min_instances must be a whole number, 0 or more."
+  }
+}
+
+variable "max_instances" {
+  description = "Instances of each function at most: with concurrency, how much of a burst is worked on at a time. More calls at a time mean more of Compute Engine's rate quota."
+  type        = number
+  default     = 10
+
+  validation {
+    condition     = var.max_instances >= max(1, var.min_instances) && floor(var.max_instances) == var.max_instances
+    error_message = "max_instances must be a whole number, at least 1 and at least min_instances."
+  }
+}
+
+variable "available_memory" {
+  description = "Memory of an instance."
+  type        = string
+  default     = "512Mi"
+
+  validation {
+    condition     = can(regex("^[1-9][0-9]*(M|G|Mi|Gi)$", var.available_memory))
+    error_message = "available_memory must be a quantity such as 512Mi or 1Gi."
+  }
+}
+
+variable "ingress_settings" {
+  description = "From where the functions can be called. ALLOW_INTERNAL_ONLY lets Pub/Sub's pushes of the same project in. Whatever is set here, only the account that Pub/Sub pushes as is let through."
+  type        = string
+  default     = "ALLOW_INTERNAL_ONLY"
+
+  validation {
+    condition     = contains(["ALLOW_INTERNAL_ONLY", "ALLOW_INTERNAL_AND_GCLB", "ALLOW_ALL"], var.ingress_settings)
+    error_message = "ingress_settings must be ALLOW_INTERNAL_ONLY, ALLOW_INTERNAL_AND_GCLB or ALLOW_ALL."
+  }
+}
+
+variable "scheduler_region" {
+  description = "Region of the Cloud Scheduler job, where the one of the functions has no Cloud Scheduler."
+  type        = string
+  default     = null
+}
+
+variable "notification_channels" {
+  description = "Ids of Cloud Monitoring channels that are told when messages are left over or wait too long. Empty: no alerts."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for channel in var.notification_channels : can(regex("^projects/[^/]+/notificationChannels/[0-9]+$", channel))])
+    error_message = "notification_channels must hold ids such as projects/my-project/notificationChannels/123, as `gcloud beta monitoring channels list` shows them."
+  }
+}
+
+variable "labels" {
+  description = "Labels of functions, topics, subscriptions and the bucket."
+  type        = map(string)
+  default     = {}
+}
