@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from cel_expr_python import cel
-from cel_expr_python.ext import ext_strings
 
 from relay.settings import VARIABLES, InvalidSettings, read_settings
 from shared.bootstrap import TOKEN_GROUP, Token, token_secret
 from shared.names import ACCELERATOR_LABEL, RESOURCE_NAME_LABEL, STEPS
+from tests.admission import refusal
 
 Manifest = dict[str, Any]
 Right = tuple[str, str, str, str]
@@ -32,10 +28,6 @@ DOCUMENTS: list[Manifest] = [
 ]
 LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/part-of")
 IDENTITIES = [*(step.replace("_", "-") for step in STEPS), "relay"]
-
-needs_kubectl = pytest.mark.skipif(
-    shutil.which("kubectl") is None, reason="kubectl, which renders the base, is not installed"
-)
 
 
 def of_kind(*kinds: str) -> list[Manifest]:
@@ -54,73 +46,6 @@ def named(kind: str, name: str, namespace: str = "") -> Manifest:
 
 def identify(document: Manifest) -> str:
     return f"{document['kind']}-{document['metadata']['name']}"
-
-
-# Rendering
-
-
-def kustomize(folder: Path) -> list[Manifest]:
-    run = subprocess.run(
-        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    return list(yaml.safe_load_all(run.stdout))
-
-
-@needs_kubectl
-def test_kubectl_renders_all_documents_and_the_relays_settings() -> None:
-    rendered = kustomize(BASE)
-    assert len(rendered) == len(DOCUMENTS) + 1
-    (settings,) = (document for document in rendered if document["kind"] == "ConfigMap")
-    (relay,) = (document for document in rendered if document["kind"] == "Deployment")
-    (container,) = relay["spec"]["template"]["spec"]["containers"]
-    assert container["envFrom"] == [{"configMapRef": {"name": settings["metadata"]["name"]}}]
-    assert settings["metadata"]["name"].startswith("relay-")
-    assert set(LABELS) <= settings["metadata"]["labels"].keys()
-
-
-@needs_kubectl
-def test_an_overlay_sets_image_and_project_and_binds_google_identities(tmp_path: Path) -> None:
-    patch = {
-        "target": {
-            "kind": "(Cluster)?RoleBinding",
-            "labelSelector": "app.kubernetes.io/component=inject-token",
-        },
-        "patch": """
-- op: replace
-  path: /subjects/0
-  value:
-    apiGroup: rbac.authorization.k8s.io
-    kind: User
-    name: inject-token@my-gcp-project.iam.gserviceaccount.com
-""",
-    }
-    overlay = {
-        "resources": [os.path.relpath(BASE, tmp_path)],
-        "images": [{"name": "tpu-functions-relay", "newName": "example.com/relay", "newTag": "1"}],
-        "configMapGenerator": [
-            {
-                "name": "relay",
-                "namespace": "tpu-functions",
-                "behavior": "merge",
-                "literals": ["PUBSUB_PROJECT=my-gcp-project"],
-            }
-        ],
-        "patches": [patch],
-    }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    rendered = kustomize(tmp_path)
-    (relay,) = (document for document in rendered if document["kind"] == "Deployment")
-    (settings,) = (document for document in rendered if document["kind"] == "ConfigMap")
-    users = [
-        document["kind"]
-        for document in rendered
-        for subject in document.get("subjects", ())
-        if subject["kind"] == "User"
-    ]
-    assert relay["spec"]["template"]["spec"]["containers"][0]["image"] == "example.com/relay:1"
-    assert settings["data"]["PUBSUB_PROJECT"] == "my-gcp-project"
-    assert sorted(users) == ["ClusterRoleBinding", "RoleBinding"]
 
 
 def test_every_manifest_of_the_folder_is_part_of_the_base() -> None:
@@ -223,10 +148,6 @@ def test_a_binding_binds_one_account_that_exists(binding: Manifest) -> None:
 
 # Admission policies
 
-CEL = cel.NewEnv(
-    variables=dict.fromkeys(("object", "oldObject", "request", "variables"), cel.Type.DYN),
-    extensions=[ext_strings.ExtStrings()],
-)
 US = {
     "username": "system:serviceaccount:tpu-functions:inject-token",
     "groups": ["system:serviceaccounts", "system:serviceaccounts:tpu-functions"],
@@ -234,34 +155,9 @@ US = {
 OTHERS = {"username": "jane", "groups": ["system:masters"]}
 
 
-def evaluate(expression: str, data: Mapping[str, Any]) -> Any:
-    value = CEL.compile(expression).eval(data=data)
-    assert value.type() != cel.Type.ERROR, f"{expression}: {value.value()}"
-    return value.plain_value()
-
-
-def refusal(policy: str, operation: str, item: Manifest, *, user: Manifest = US) -> str:
-    """The message with which a policy denies an operation; empty when it allows it."""
-    spec = named("ValidatingAdmissionPolicy", policy)["spec"]
-    data: dict[str, Any] = {
-        "object": None if operation == "DELETE" else item,
-        "oldObject": None if operation == "CREATE" else item,
-        "request": {
-            "operation": operation,
-            "userInfo": user,
-            "namespace": item["metadata"].get("namespace", ""),
-        },
-        "variables": {},
-    }
-    if not all(evaluate(entry["expression"], data) for entry in spec["matchConditions"]):
-        return ""
-    data["variables"] = {
-        entry["name"]: evaluate(entry["expression"], data) for entry in spec.get("variables", ())
-    }
-    denials = (
-        entry["message"] for entry in spec["validations"] if not evaluate(entry["expression"], data)
-    )
-    return next(denials, "")
+def refused(policy: str, operation: str, item: Manifest, user: Manifest = US) -> str:
+    document = named("ValidatingAdmissionPolicy", policy)
+    return refusal(document, operation, item, user=user)
 
 
 def merged(target: Any, change: Any) -> Any:
@@ -319,7 +215,7 @@ ONLY_JOINING = f"bootstrap tokens of tpu-functions must expire, and be of the gr
 def test_of_secrets_only_bootstrap_tokens_of_ones_own_pass(
     operation: str, change: Manifest, message: str
 ) -> None:
-    assert refusal("tpu-functions-bootstrap-tokens", operation, merged(SECRET, change)) == message
+    assert refused("tpu-functions-bootstrap-tokens", operation, merged(SECRET, change)) == message
 
 
 NODE: Manifest = {"metadata": {"name": "tng-training-1a2b3c4d-x1y2", "labels": {}}}
@@ -350,15 +246,15 @@ ONLY_OUR_NODES = (
 def test_of_nodes_only_those_of_our_vms_may_be_touched(
     operation: str, change: Manifest, message: str
 ) -> None:
-    assert refusal("tpu-functions-nodes", operation, merged(NODE, change)) == message
+    assert refused("tpu-functions-nodes", operation, merged(NODE, change)) == message
 
 
 @pytest.mark.parametrize("policy", of_kind("ValidatingAdmissionPolicy"), ids=identify)
 def test_policies_bind_us_and_nobody_else(policy: Manifest) -> None:
     name = policy["metadata"]["name"]
     admin_secret = merged(SECRET, {"metadata": {"name": "admin", "namespace": "kube-system"}})
-    assert refusal(name, "UPDATE", admin_secret, user=OTHERS) == ""
-    assert refusal(name, "UPDATE", admin_secret) != ""
+    assert refused(name, "UPDATE", admin_secret, OTHERS) == ""
+    assert refused(name, "UPDATE", admin_secret) != ""
     binding = named("ValidatingAdmissionPolicyBinding", name)["spec"]
     assert binding == {"policyName": name, "validationActions": ["Deny"]}
 
@@ -436,3 +332,9 @@ def test_the_base_sets_what_the_relay_knows_and_leaves_the_project_to_the_overla
     with pytest.raises(InvalidSettings, match=r"^PUBSUB_PROJECT is not set: it must be"):
         read_settings(settings)
     assert read_settings({**settings, "PUBSUB_PROJECT": "my-gcp-project"}).port == 8080
+
+
+def test_no_pod_runs_as_a_step() -> None:
+    for step in STEPS:
+        account = named("ServiceAccount", step.replace("_", "-"), "tpu-functions")
+        assert account["automountServiceAccountToken"] is False

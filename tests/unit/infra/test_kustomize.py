@@ -1,0 +1,319 @@
+"""What `kubectl kustomize` makes of the base, of each component and of the example overlay."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+from google.auth import identity_pool
+
+from local.clock import VirtualClock
+from local.kube import KubeApi
+from relay.settings import read_settings
+from shared.names import STEPS
+from tests.admission import evaluate
+from tests.control_plane.binaries import find
+from tests.unit.test_manifests import DOCUMENTS, LABELS
+
+Manifest = dict[str, Any]
+
+ROOT = Path(__file__).parents[3]
+KUBERNETES = ROOT / "infra" / "kubernetes"
+COMPONENTS = sorted(path.name for path in (KUBERNETES / "components").iterdir())
+EXAMPLE = KUBERNETES / "overlays" / "example"
+"""Its installation.yaml is what components are tried with."""
+NAMES: dict[str, str] = yaml.safe_load((EXAMPLE / "installation.yaml").read_text())["data"]
+USERS = [step.replace("_", "-") for step in STEPS]
+CREDENTIALS = "/var/run/secrets/google"
+
+
+def find_kubectl() -> str | None:
+    """The control plane's own, or else the one on PATH."""
+    binaries = find(os.environ)
+    return binaries.path("kubectl") if binaries is not None else shutil.which("kubectl")
+
+
+KUBECTL = find_kubectl()
+pytestmark = pytest.mark.skipif(
+    KUBECTL is None, reason="kubectl, which renders the manifests, is not installed"
+)
+
+
+def kustomize(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(KUBECTL), "kustomize", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def render(folder: Path) -> list[Manifest]:
+    run = kustomize(folder)
+    assert (run.returncode, run.stderr) == (0, "")
+    return [document for document in yaml.safe_load_all(run.stdout) if document]
+
+
+def overlay(folder: Path, *components: str, names: dict[str, str] | None = None) -> Path:
+    """An overlay of the base with components; ``names`` are those of the example if left out."""
+    installation = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "installation",
+            "annotations": {"config.kubernetes.io/local-config": "true"},
+        },
+        "data": NAMES | {"relay": "relay@my-gcp-project.iam.gserviceaccount.com"}
+        if names is None
+        else names,
+    }
+    kustomization = {
+        "resources": [os.path.relpath(KUBERNETES / "base", folder), "installation.yaml"],
+        "components": [
+            os.path.relpath(KUBERNETES / "components" / name, folder) for name in components
+        ],
+    }
+    (folder / "installation.yaml").write_text(yaml.safe_dump(installation))
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return folder
+
+
+def key(document: Manifest) -> str:
+    metadata = document["metadata"]
+    return f"{document['kind']} {metadata.get('namespace', '')}/{metadata['name']}"
+
+
+@functools.cache
+def render_base() -> tuple[Manifest, ...]:
+    return tuple(render(KUBERNETES))
+
+
+def changed(rendered: list[Manifest]) -> dict[str, tuple[Manifest | None, Manifest | None]]:
+    """What a rendering has otherwise than the base: before and after, by kind and name."""
+    before = {key(document): document for document in render_base()}
+    after = {key(document): document for document in rendered}
+    return {
+        name: (before.get(name), after.get(name))
+        for name in sorted(before | after)
+        if before.get(name) != after.get(name)
+    }
+
+
+def only(rendered: list[Manifest], kind: str, name: str = "") -> Manifest:
+    (found,) = (
+        document
+        for document in rendered
+        if document["kind"] == kind and document["metadata"]["name"].startswith(name)
+    )
+    return found
+
+
+def relay_pod(rendered: list[Manifest]) -> Manifest:
+    pod: Manifest = only(rendered, "Deployment", "relay")["spec"]["template"]["spec"]
+    return pod
+
+
+# The base
+
+
+def test_the_folder_renders_the_base_and_the_relays_settings() -> None:
+    rendered = list(render_base())
+    assert len(rendered) == len(DOCUMENTS) + 1
+    settings = only(rendered, "ConfigMap", "relay-")
+    (container,) = relay_pod(rendered)["containers"]
+    assert container["envFrom"] == [{"configMapRef": {"name": settings["metadata"]["name"]}}]
+    assert set(LABELS) <= settings["metadata"]["labels"].keys()
+
+
+# The example
+
+
+def test_the_example_is_a_whole_installation() -> None:
+    rendered = render(EXAMPLE)
+    (container,) = relay_pod(rendered)["containers"]
+    assert container["image"] == "us-docker.pkg.dev/my-gcp-project/tpu-functions/relay:0.1.0"
+    (reference,) = container["envFrom"]
+    settings = read_settings(only(rendered, "ConfigMap", reference["configMapRef"]["name"])["data"])
+    assert (settings.project, settings.topic_prefix) == ("my-gcp-project", "tpu-functions-")
+
+
+def test_the_example_names_what_its_components_ask_for_and_nothing_else() -> None:
+    assert set(NAMES) == {*USERS, "relay-audience"}
+    text = kustomize(EXAMPLE).stdout
+    assert "from the ConfigMap installation" not in text
+    for name in NAMES.values():
+        assert name in text
+
+
+@pytest.mark.parametrize("folder", [KUBERNETES, EXAMPLE], ids=["base", "example"])
+def test_the_embedded_kubernetes_takes_what_is_rendered(folder: Path) -> None:
+    KubeApi(VirtualClock(), random=Random(1)).apply_manifests(render(folder))
+
+
+# Components
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_every_document_of_a_component_says_what_it_belongs_to(
+    component: str, tmp_path: Path
+) -> None:
+    for document in render(overlay(tmp_path, component)):
+        assert set(LABELS) <= document["metadata"]["labels"].keys(), key(document)
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_component_is_described(component: str) -> None:
+    assert f"| `{component}` |" in (ROOT / "docs" / "kubernetes-manifests.md").read_text()
+
+
+def test_control_plane_taint_puts_the_relay_there(tmp_path: Path) -> None:
+    rendered = render(overlay(tmp_path, "control-plane-taint"))
+    assert list(changed(rendered)) == ["Deployment tpu-functions/relay"]
+    pod = relay_pod(rendered)
+    control_plane = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
+    assert pod["tolerations"] == [{**control_plane, "effect": "NoSchedule"}]
+    affinity = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    no_tpu = {"key": "cloud.google.com/gke-tpu-accelerator", "operator": "DoesNotExist"}
+    assert affinity == {"nodeSelectorTerms": [{"matchExpressions": [no_tpu, control_plane]}]}
+
+
+def test_without_device_plugin_leaves_out_all_of_it_and_nothing_else(tmp_path: Path) -> None:
+    gone = changed(render(overlay(tmp_path, "without-device-plugin")))
+    assert list(gone) == [
+        "ClusterRole /tpu-device-plugin",
+        "ClusterRoleBinding /tpu-device-plugin",
+        "DaemonSet kube-system/tpu-device-plugin",
+        "ServiceAccount kube-system/tpu-device-plugin-sa",
+    ]
+    assert all(after is None for _, after in gone.values())
+
+
+# Google identities
+
+
+def test_google_identities_bind_each_step_to_its_user_and_no_service_account(
+    tmp_path: Path,
+) -> None:
+    rendered = {
+        key(document): document for document in render(overlay(tmp_path, "google-identities"))
+    }
+    for binding in render_base():
+        for subject in binding.get("subjects", ()):
+            if subject["name"] in USERS:
+                (user,) = rendered.pop(key(binding))["subjects"]
+                assert user == {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "User",
+                    "name": NAMES[subject["name"]],
+                }
+    assert not [name for name in rendered if name.partition("/")[2] in USERS]
+    assert "ServiceAccount tpu-functions/relay" in rendered
+
+
+@pytest.mark.parametrize("policy", ["tpu-functions-bootstrap-tokens", "tpu-functions-nodes"])
+def test_google_identities_are_under_the_admission_policies(policy: str, tmp_path: Path) -> None:
+    rendered = render(overlay(tmp_path, "google-identities"))
+    document = only(rendered, "ValidatingAdmissionPolicy", policy)
+    (condition,) = document["spec"]["matchConditions"]
+
+    def concerns(name: str, *groups: str) -> bool:
+        user = {"username": name, "groups": list(groups)}
+        return bool(evaluate(condition["expression"], {"request": {"userInfo": user}}))
+
+    assert [concerns(NAMES[user]) for user in USERS] == [True] * len(USERS)
+    accounts = "system:serviceaccounts:tpu-functions"
+    assert concerns("system:serviceaccount:tpu-functions:relay", accounts)
+    assert not concerns("jane@example.com", "system:masters")
+    assert not concerns("sweep")
+
+
+def test_user_names_may_have_a_prefix(tmp_path: Path) -> None:
+    names = {name: f"gcp:{value}" for name, value in NAMES.items()}
+    rendered = render(overlay(tmp_path, "google-identities", names=names))
+    (user,) = only(rendered, "ClusterRoleBinding", "tpu-functions-sweep")["subjects"]
+    assert user["name"] == "gcp:sweep@my-gcp-project.iam.gserviceaccount.com"
+
+
+def test_a_name_that_is_missing_is_said(tmp_path: Path) -> None:
+    names = {name: value for name, value in NAMES.items() if name != "tear-down"}
+    run = kustomize(overlay(tmp_path, "google-identities", names=names))
+    assert run.returncode == 1
+    assert "fieldPath `data.tear-down` is missing for replacement source ConfigMap" in run.stderr
+
+
+# The relay's credentials
+
+
+@pytest.mark.parametrize("component", ["relay-key-secret", "relay-workload-identity"])
+def test_the_relay_finds_its_credentials_where_they_are_mounted(
+    component: str, tmp_path: Path
+) -> None:
+    pod = relay_pod(render(overlay(tmp_path, component)))
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (variable,), (mount,) = container["env"], container["volumeMounts"]
+    assert variable["name"] == "GOOGLE_APPLICATION_CREDENTIALS"
+    assert mount == {"name": volume["name"], "mountPath": CREDENTIALS, "readOnly": True}
+    assert Path(variable["value"]).parent == Path(CREDENTIALS)
+
+
+def test_workload_identity_shows_a_token_of_the_pods_to_one_provider(tmp_path: Path) -> None:
+    rendered = render(overlay(tmp_path, "relay-workload-identity"))
+    settings = only(rendered, "ConfigMap", "relay-google-credentials-")
+    (volume,) = relay_pod(rendered)["volumes"]
+    token, configuration = volume["projected"]["sources"]
+    assert token["serviceAccountToken"] == {
+        "path": "token",
+        "audience": NAMES["relay-audience"],
+        "expirationSeconds": 3600,
+    }
+    assert configuration["configMap"]["name"] == settings["metadata"]["name"]
+    (content,) = settings["data"].values()
+    info = json.loads(content)
+    assert (
+        info["credential_source"]["file"] == f"{CREDENTIALS}/{token['serviceAccountToken']['path']}"
+    )
+    credentials = identity_pool.Credentials.from_info(info)
+    assert credentials.info["audience"] == NAMES["relay-audience"]
+
+
+def test_another_provider_restarts_the_relay(tmp_path: Path) -> None:
+    def name_of_settings(audience: str) -> str:
+        names = {"relay-audience": audience}
+        rendered = render(overlay(tmp_path, "relay-workload-identity", names=names))
+        return str(only(rendered, "ConfigMap", "relay-google-")["metadata"]["name"])
+
+    one, other = (name_of_settings(f"//iam.googleapis.com/{name}") for name in ("one", "other"))
+    assert one != other
+
+
+def test_gke_is_told_the_service_account_by_an_annotation(tmp_path: Path) -> None:
+    rendered = render(overlay(tmp_path, "relay-gke-workload-identity"))
+    assert list(changed(rendered)) == ["ServiceAccount tpu-functions/relay"]
+    annotations = only(rendered, "ServiceAccount", "relay")["metadata"]["annotations"]
+    email = "relay@my-gcp-project.iam.gserviceaccount.com"
+    assert annotations == {"iam.gke.io/gcp-service-account": email}
+
+
+# Monitoring
+
+
+@pytest.mark.parametrize(
+    "component, kind, endpoints",
+    [
+        ("monitoring-google", "PodMonitoring", "endpoints"),
+        ("monitoring-prometheus", "PodMonitor", "podMetricsEndpoints"),
+    ],
+)
+def test_monitoring_scrapes_the_relays_port(
+    component: str, kind: str, endpoints: str, tmp_path: Path
+) -> None:
+    rendered = render(overlay(tmp_path, component))
+    template = only(rendered, "Deployment", "relay")["spec"]["template"]
+    spec = only(rendered, kind)["spec"]
+    assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    (port,) = template["spec"]["containers"][0]["ports"]
+    assert spec[endpoints] == [{"port": port["name"], "interval": "30s"}]
