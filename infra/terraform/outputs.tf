@@ -6,9 +6,8 @@ output "service_accounts" {
   }
 }
 
-output "installation" {
-  description = "What the overlay's ConfigMap `installation` holds: the users to whom RBAC gives the steps' rights, and the relay's Google identity. Steps that come with a kubeconfig are ServiceAccounts of the cluster and not in it."
-  value = merge(
+locals {
+  installation = merge(
     local.users,
     { for account in local.gke_pool == null ? [] : google_service_account.relay : "relay" => account.email },
     {
@@ -16,14 +15,65 @@ output "installation" {
       "relay-audience" => "//iam.googleapis.com/${provider.name}"
     },
   )
+  relay_settings = {
+    PUBSUB_PROJECT = var.project_id
+    TOPIC_PREFIX   = local.topic_prefix
+  }
+}
+
+output "installation" {
+  description = "What the overlay's ConfigMap `installation` holds: the users to whom RBAC gives the steps' rights, and the relay's Google identity. Steps that come with a kubeconfig are ServiceAccounts of the cluster and not in it."
+  value       = local.installation
+}
+
+output "component" {
+  description = "A kustomize component with what the overlay needs of all this: `installation` and `relay_settings`. deploy.sh writes it."
+  value = yamlencode({
+    apiVersion = "kustomize.config.k8s.io/v1alpha1"
+    kind       = "Component"
+    configMapGenerator = [
+      {
+        name     = "installation"
+        literals = [for name, value in local.installation : "${name}=${value}"]
+        options = {
+          disableNameSuffixHash = true
+          annotations           = { "config.kubernetes.io/local-config" = "true" }
+        }
+      },
+      {
+        name      = "relay"
+        namespace = "tpu-functions"
+        behavior  = "merge"
+        literals  = [for name, value in local.relay_settings : "${name}=${value}"]
+      },
+    ]
+  })
+}
+
+output "overlay" {
+  description = "A kustomize overlay to begin with, for a folder of infra/kubernetes/overlays, with `component` in its folder `deployed`."
+  value = yamlencode({
+    apiVersion = "kustomize.config.k8s.io/v1beta1"
+    kind       = "Kustomization"
+    resources  = ["../../base"]
+    components = concat(
+      ["deployed"],
+      length(local.users) == 0 ? [] : ["../../components/google-identities"],
+      var.relay_identity.workload_identity_federation == null ? [] : ["../../components/relay-workload-identity"],
+      var.relay_identity.key_file ? ["../../components/relay-key-secret"] : [],
+      local.gke_pool == null ? [] : ["../../components/relay-gke-workload-identity"],
+    )
+  })
+}
+
+output "inject_token_user" {
+  description = "As whom inject_token comes to the API server."
+  value       = lookup(local.users, "inject-token", "system:serviceaccount:tpu-functions:inject-token")
 }
 
 output "relay_settings" {
   description = "What the overlay's ConfigMap `relay` holds; also the replay tool's environment."
-  value = {
-    PUBSUB_PROJECT = var.project_id
-    TOPIC_PREFIX   = local.topic_prefix
-  }
+  value       = local.relay_settings
 }
 
 output "relay_member" {
