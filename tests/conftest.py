@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -53,12 +53,14 @@ def control_plane() -> Iterator[plane.ControlPlane]:
 
 
 @contextmanager
-def open_own_control_plane() -> Iterator[plane.OwnControlPlane]:
+def open_own_control_plane(
+    api_server_flags: Sequence[str] = (),
+) -> Iterator[plane.OwnControlPlane]:
     """A fresh control plane, whose parts may be stopped. Never somebody's cluster."""
     binaries = find(os.environ)
     if binaries is None:
         miss("there is no real control plane here; `make control-plane` makes one")
-    with plane.start(binaries) as own:
+    with plane.start(binaries, api_server_flags) as own:
         yield own
 
 

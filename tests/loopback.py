@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from aiohttp import web
-from google.auth import jwt
+from google.auth import crypt, jwt
 
 from local.http import Application, Request, Response
 from local.pubsub.model import PushIdentity
@@ -75,19 +75,26 @@ class Google:
     """Google as the issuer of ID tokens, for one service account.
 
     ``ages_s`` are the ages of the tokens that are minted next, in seconds, of the 3,600 that they
-    live; after them, tokens are new.
+    live; after them, tokens are new. ``claims`` are what is other than in Google's tokens.
     """
 
     email: str
     keys: PushTokens = field(default_factory=PushTokens)
     ages_s: list[int] = field(default_factory=list)
+    claims: dict[str, Any] = field(default_factory=dict)
 
     def mint(self, audience: str) -> str:
         """An ID token."""
         age_s = self.ages_s.pop(0) if self.ages_s else 0
-        return self.keys.render(
+        token = self.keys.render(
             PushIdentity(self.email, audience), "", datetime.now(UTC) - timedelta(seconds=age_s)
         )
+        if not self.claims:
+            return token
+        (key_id,) = self.keys.certificates()
+        signer = crypt.RSASigner(self.keys.key, key_id=key_id)
+        claims = jwt.decode(token, verify=False) | self.claims
+        return str(jwt.encode(signer, claims).decode())
 
 
 @dataclass

@@ -62,26 +62,27 @@ class PushTokens:
             x509.CertificateBuilder()
             .subject_name(name)
             .issuer_name(name)
-            .public_key(self._key.public_key())
+            .public_key(self.key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - _KEYS_LIFE)
             .not_valid_after(now + _KEYS_LIFE)
-            .sign(self._key, hashes.SHA256())
+            .sign(self.key, hashes.SHA256())
         )
         return certificate.public_bytes(Encoding.PEM).decode()
 
     @cached_property
-    def _key(self) -> rsa.RSAPrivateKey:
+    def key(self) -> rsa.RSAPrivateKey:
+        """What signs."""
         return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
     @cached_property
     def _key_id(self) -> str:
-        number = self._key.public_key().public_numbers().n
+        number = self.key.public_key().public_numbers().n
         return hashlib.sha1(number.to_bytes(256), usedforsecurity=False).hexdigest()
 
     @cached_property
     def _signer(self) -> crypt.RSASigner:
-        return crypt.RSASigner(self._key, key_id=self._key_id)
+        return crypt.RSASigner(self.key, key_id=self._key_id)
 
 
 def _account_id(email: str) -> str:

@@ -51,7 +51,7 @@ def forge(
     """A push's header with other claims, signed by Google."""
     claims = jwt.decode(mint().partition(" ")[2], verify=False) | changes
     (key_id,) = GOOGLE.certificates()
-    signer = crypt.RSASigner(GOOGLE._key, key_id=key_id if named else None)
+    signer = crypt.RSASigner(GOOGLE.key, key_id=key_id if named else None)
     token = jwt.encode(signer, {k: v for k, v in claims.items() if v is not None}, header)
     return f"Bearer {token.decode()}"
 
