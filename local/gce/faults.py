@@ -8,7 +8,7 @@ Resources are named by their path, ``projects/P/zones/Z/instances/N``.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -68,6 +68,9 @@ class Faults:
         self._rate_limited_calls = 0
         self._rate_limited_until = datetime.min
         self._rate_limit_http = 403
+        self._rate_quota: int | None = None
+        self._minute = datetime.min
+        self._calls_of_minute: Counter[tuple[str, bool]] = Counter()
         self._denied: defaultdict[str, set[str]] = defaultdict(set)
         self._disabled: set[str] = set()
         self._wiring: dict[str, str] = {}
@@ -163,6 +166,14 @@ class Faults:
         self._rate_limited_until = self._world.clock.now() + timedelta(seconds=seconds)
         self._rate_limit_http = http
 
+    def set_rate_quota(self, requests: int | None = None) -> None:
+        """A project may make so many calls a minute of each quota group; without it, any number.
+
+        Groups are reads and queries (what changes something, and what asks a group about its VMs),
+        of regions and of the project each. They are filled up at every full minute.
+        """
+        self._rate_quota = requests
+
     def remove_permission(self, email: str, permission: str, removed: bool = True) -> None:
         """A principal has lost an IAM permission, or has it again.
 
@@ -240,12 +251,23 @@ class Faults:
         if window or self._rate_limited_calls > 0:
             self._rate_limited_calls -= 0 if window else 1
             raise self._rate_limit_refusal(route, number)
+        if self._rate_quota is not None and self._count(route, now) > self._rate_quota:
+            raise self._rate_limit_refusal(route, number)
+
+    def _count(self, route: Route, now: datetime) -> int:
+        """How many calls of this one's quota group the present minute has seen."""
+        minute = now.replace(second=0, microsecond=0)
+        if minute != self._minute:
+            self._minute = minute
+            self._calls_of_minute.clear()
+        group = _metric(route), " global " in route.pattern
+        self._calls_of_minute[group] += 1
+        return self._calls_of_minute[group]
 
     def _rate_limit_refusal(self, route: Route, number: str) -> Refused:
         if self._rate_limit_http == 429:
             return RATE_LIMITED_429.refused()
-        metric = "Queries" if route.writes else "Read requests"
-        return RATE_LIMITED.refused(metric=metric, number=number)
+        return RATE_LIMITED.refused(metric=_metric(route), number=number)
 
     def take_refusal(self, verb: str, *, carried_out: bool) -> Refused | None:
         """The refusal that is planned for a call of this verb, used up by asking."""
@@ -288,6 +310,12 @@ class Faults:
         if instance.status != "RUNNING":
             raise UnknownFault(f"{path} is {instance.status}")
         return instance
+
+
+def _metric(route: Route) -> str:
+    """The rate quota that a call counts against, as Compute Engine's page on rate quotas has it."""
+    asks_group = route.verb.endswith((".listManagedInstances", ".listErrors"))
+    return "Queries" if route.writes or asks_group else "Read requests"
 
 
 def _switch(items: set[str], item: str, on: bool) -> None:

@@ -133,6 +133,20 @@ def test_a_rate_limit_ends(cloud: Cloud) -> None:
     assert [cloud.send("GET", POLICY)[0] for _ in range(2)] == [403, 404]
 
 
+def test_a_rate_quota_is_of_each_group_and_filled_up_at_the_full_minute(cloud: Cloud) -> None:
+    cloud.clock.run_for(30)
+    cloud.faults.set_rate_quota(2)
+    reads = [cloud.send("GET", POLICY)[0] for _ in range(3)]
+    assert reads == [404, 404, 403]
+    assert cloud.send("GET", TEMPLATE)[0] == 404, "global calls are another group"
+    asked = [cloud.send("POST", f"{GROUP}/listManagedInstances")[0] for _ in range(3)]
+    assert asked == [404, 404, 403], "so are queries"
+    cloud.clock.run_for(29)
+    assert cloud.send("GET", POLICY)[0] == 403
+    cloud.clock.run_for(1)
+    assert cloud.send("GET", POLICY)[0] == 404
+
+
 @pytest.mark.parametrize("outcome, state", [("NEVER", "ACTIVATING"), ("FAILED", "FAILED")])
 def test_wiring_can_fail_or_never_end(slice_cloud: Cloud, outcome: str, state: str) -> None:
     slice_cloud.faults.break_wiring(GROUP, outcome)
