@@ -67,29 +67,35 @@ resource "google_project_iam_member" "gke" {
   member  = google_service_account.step[each.key].member
 }
 
-# Whom the API server sees, by the names that RBAC binds. By its unique id where it can be: an e-mail can
-# be given to another account later.
+# Whom the API server sees: the names that RBAC binds.
 
 locals {
-  oidc_prefix = "google:"
+  oidc_prefix = "gcp:"
 
   users = {
-    for step, account in google_service_account.step : local.slugs[step] => (
-      local.id_token != null ? "${local.oidc_prefix}${account.unique_id}" : account.email
-    ) if local.kubeconfig_secrets == null
+    for step, account in google_service_account.step :
+    local.slugs[step] => "${local.id_token == null ? "" : local.oidc_prefix}${account.email}"
+    if local.kubeconfig_secrets == null
   }
 
-  # Anybody can have Google make a token for this audience: only these accounts are let in.
+  # Anybody can have Google make a token for this audience: only these accounts are let in, by their
+  # unique ids, because an e-mail can be given to another account later.
   authentication_configuration = local.id_token == null ? null : yamlencode({
     apiVersion = "apiserver.config.k8s.io/v1"
     kind       = "AuthenticationConfiguration"
     jwt = [{
       issuer        = { url = "https://accounts.google.com", audiences = [local.audience] }
-      claimMappings = { username = { claim = "sub", prefix = local.oidc_prefix } }
-      claimValidationRules = [{
-        expression = "claims.sub in ${jsonencode(sort([for account in google_service_account.step : account.unique_id]))}"
-        message    = "not an account of ${var.name_prefix}"
-      }]
+      claimMappings = { username = { claim = "email", prefix = local.oidc_prefix } }
+      claimValidationRules = [
+        {
+          expression = "claims.email_verified == true"
+          message    = "the e-mail must be verified"
+        },
+        {
+          expression = "claims.sub in ${jsonencode(sort([for account in google_service_account.step : account.unique_id]))}"
+          message    = "not an account of ${var.name_prefix}"
+        },
+      ]
     }]
   })
 }

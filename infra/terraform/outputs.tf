@@ -42,7 +42,7 @@ output "component" {
       },
       {
         name      = "relay"
-        namespace = "tpu-functions"
+        namespace = local.namespace
         behavior  = "merge"
         literals  = [for name, value in local.relay_settings : "${name}=${value}"]
       },
@@ -67,8 +67,8 @@ output "overlay" {
 }
 
 output "inject_token_user" {
-  description = "As whom inject_token comes to the API server."
-  value       = lookup(local.users, "inject-token", "system:serviceaccount:tpu-functions:inject-token")
+  description = "Whom the API server takes inject_token for: what it may do is tried with `kubectl --as`."
+  value       = lookup(local.users, "inject-token", "system:serviceaccount:${local.namespace}:inject-token")
 }
 
 output "relay_settings" {

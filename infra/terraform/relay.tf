@@ -1,9 +1,9 @@
 # As whom the relay in the cluster publishes, in one of four ways, and to which inboxes it may.
 
 locals {
-  relay_namespace = "tpu-functions"
-  relay_account   = "relay"
-  relay_subject   = "system:serviceaccount:${local.relay_namespace}:${local.relay_account}"
+  namespace     = "tpu-functions"
+  relay_account = "relay"
+  relay_subject = "system:serviceaccount:${local.namespace}:${local.relay_account}"
 
   federation = var.relay_identity.workload_identity_federation
   gke_pool   = try("${var.relay_identity.gke_workload_identity.project_id}.svc.id.goog", null)
@@ -77,5 +77,5 @@ resource "google_service_account_iam_member" "relay" {
 
   service_account_id = google_service_account.relay[0].name
   role               = "roles/iam.workloadIdentityUser"
-  member             = "serviceAccount:${each.value}[${local.relay_namespace}/${local.relay_account}]"
+  member             = "serviceAccount:${each.value}[${local.namespace}/${local.relay_account}]"
 }

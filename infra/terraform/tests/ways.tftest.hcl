@@ -49,8 +49,8 @@ run "id_token" {
   }
 
   assert {
-    condition     = output.installation["create-resources"] == "google:117"
-    error_message = "RBAC is to bind the unique id, as the AuthenticationConfiguration names users."
+    condition     = output.inject_token_user == "gcp:it@my-project.iam.gserviceaccount.com"
+    error_message = "The API server names users as its AuthenticationConfiguration says."
   }
 
   assert {
@@ -59,7 +59,7 @@ run "id_token" {
   }
 
   assert {
-    condition     = yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[0].expression == "claims.sub in [\"117\",\"117\",\"117\",\"117\",\"117\"]"
+    condition     = yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[1].expression == "claims.sub in [\"117\",\"117\",\"117\",\"117\",\"117\"]"
     error_message = "Only the steps' own accounts are to be let in."
   }
 
@@ -151,7 +151,7 @@ run "kubeconfig_and_federation" {
   }
 
   assert {
-    condition     = output.installation == { relay-audience = "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/tpu-functions/providers/cluster" }
+    condition     = yamldecode(output.component).configMapGenerator[0].literals == ["relay-audience=//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/tpu-functions/providers/cluster"] && output.inject_token_user == "system:serviceaccount:tpu-functions:inject-token"
     error_message = "The overlay needs the audience, and no users."
   }
 
@@ -187,13 +187,18 @@ run "gke" {
   }
 
   assert {
-    condition     = output.installation["relay"] == "it@my-project.iam.gserviceaccount.com" && output.installation["tear-down"] == "it@my-project.iam.gserviceaccount.com"
+    condition     = contains(yamldecode(output.component).configMapGenerator[0].literals, "relay=it@my-project.iam.gserviceaccount.com") && contains(yamldecode(output.component).configMapGenerator[0].literals, "tear-down=it@my-project.iam.gserviceaccount.com")
     error_message = "GKE knows accounts by their e-mails."
   }
 
   assert {
     condition     = google_service_account_iam_member.relay["gke-home.svc.id.goog"].member == "serviceAccount:gke-home.svc.id.goog[tpu-functions/relay]"
     error_message = "The ServiceAccount relay acts for the account."
+  }
+
+  assert {
+    condition     = yamldecode(output.overlay).components == ["deployed", "../../components/google-identities", "../../components/relay-gke-workload-identity"]
+    error_message = "The overlay has the components of these ways."
   }
 
   assert {

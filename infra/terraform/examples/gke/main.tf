@@ -38,12 +38,12 @@ module "tpu_functions" {
   }
 }
 
-output "installation" {
-  description = "Data of the overlay's ConfigMap installation."
-  value       = module.tpu_functions.installation
+output "overlay" {
+  description = "kustomization.yaml of the cluster's overlay."
+  value       = module.tpu_functions.overlay
 }
 
-output "relay_settings" {
-  description = "Data of the overlay's ConfigMap relay."
-  value       = module.tpu_functions.relay_settings
+output "component" {
+  description = "kustomization.yaml of the overlay's folder deployed."
+  value       = module.tpu_functions.component
 }

@@ -1,7 +1,6 @@
 # A cluster of one's own whose API server trusts Google's ID tokens, and whose relay runs on a VM that has
-# a service account. No secret anywhere.
+# a service account. No secret anywhere. After the apply:
 #
-#   terraform apply -var-file=research.tfvars
 #   terraform output -raw authentication_configuration   # for the API server's --authentication-config
 
 terraform {
@@ -10,51 +9,32 @@ terraform {
 
 provider "google" {}
 
-variable "project_id" {
-  description = "Project of the functions and of the TPUs."
-  type        = string
-}
-
-variable "name_prefix" {
-  description = "What all names begin with, one for each cluster."
-  type        = string
-}
-
-variable "api_server" {
-  description = "Address of the API server."
-  type        = string
-}
-
 variable "ca_certificate_file" {
   description = "File with the cluster's CA: /etc/kubernetes/pki/ca.crt of a kubeadm control plane."
   type        = string
-}
-
-variable "control_plane_service_account" {
-  description = "E-mail of the service account of the VM that the relay runs on."
-  type        = string
+  default     = "ca.crt"
 }
 
 module "tpu_functions" {
   source = "../.."
 
-  project_id  = var.project_id
+  project_id  = "my-gcp-project"
   region      = "us-central1"
-  name_prefix = var.name_prefix
+  name_prefix = "research"
 
   cluster_access = {
     google_id_token = {
-      server         = var.api_server
+      server         = "https://10.128.0.2:6443"
       ca_certificate = file(var.ca_certificate_file)
     }
   }
   relay_identity = {
-    vm_service_account = var.control_plane_service_account
+    vm_service_account = "research-cluster@my-gcp-project.iam.gserviceaccount.com"
   }
   vpc_egress = {
     direct = { network = "default", subnetwork = "default" }
   }
-  vm_service_accounts = ["tpu-vm@${var.project_id}.iam.gserviceaccount.com"]
+  vm_service_accounts = ["tpu-vm@my-gcp-project.iam.gserviceaccount.com"]
 }
 
 output "authentication_configuration" {
@@ -62,12 +42,12 @@ output "authentication_configuration" {
   value       = module.tpu_functions.authentication_configuration
 }
 
-output "installation" {
-  description = "Data of the overlay's ConfigMap installation."
-  value       = module.tpu_functions.installation
+output "overlay" {
+  description = "kustomization.yaml of the cluster's overlay."
+  value       = module.tpu_functions.overlay
 }
 
-output "relay_settings" {
-  description = "Data of the overlay's ConfigMap relay."
-  value       = module.tpu_functions.relay_settings
+output "component" {
+  description = "kustomization.yaml of the overlay's folder deployed."
+  value       = module.tpu_functions.component
 }

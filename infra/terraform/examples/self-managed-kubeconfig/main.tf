@@ -55,9 +55,14 @@ module "tpu_functions" {
   notification_channels = ["projects/my-gcp-project/notificationChannels/1234567890"]
 }
 
-output "installation" {
-  description = "Data of the overlay's ConfigMap installation."
-  value       = module.tpu_functions.installation
+output "overlay" {
+  description = "kustomization.yaml of the cluster's overlay."
+  value       = module.tpu_functions.overlay
+}
+
+output "component" {
+  description = "kustomization.yaml of the overlay's folder deployed."
+  value       = module.tpu_functions.component
 }
 
 output "kubeconfig_commands" {

@@ -1,0 +1,22 @@
+# The same for deploy.sh: a copy of this as infra/terraform/gke.tfvars, then ./deploy.sh gke
+
+project_id = "my-gcp-project"
+region     = "us-central1"
+
+cluster_access = {
+  google_access_token = {
+    server         = "https://10.128.0.2"
+    ca_certificate = <<-PEM
+      -----BEGIN CERTIFICATE-----
+      masterAuth.clusterCaCertificate of the cluster, decoded
+      -----END CERTIFICATE-----
+    PEM
+    project_id     = "my-gcp-project"
+  }
+}
+relay_identity = {
+  gke_workload_identity = { project_id = "my-gcp-project" }
+}
+vpc_egress = {
+  direct = { network = "default", subnetwork = "default" }
+}

@@ -1,5 +1,0 @@
-project_id                    = "my-gcp-project"
-name_prefix                   = "research"
-api_server                    = "https://10.128.0.2:6443"
-ca_certificate_file           = "research-ca.crt"
-control_plane_service_account = "research-cluster@my-gcp-project.iam.gserviceaccount.com"
