@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from local import gce, guests, kube, pubsub
 from local.clock import Clock, Timer
-from local.http import Request
+from local.http import Application, Request
 from local.machine import Guest, Machine
 from local.pubsub.model import DeadLetterPolicy, PushConfig, RetryPolicy, SubscriptionConfig
 from local.sinks import Sinks
@@ -68,6 +68,20 @@ class Outbox(Protocol):
         """Publishing failed."""
 
 
+class Cluster(Application, Protocol):
+    """A Kubernetes API, the embedded one or another, as a world needs it.
+
+    It takes the bearer tokens ``admin``, ``relay`` and the steps' names, with dashes.
+    """
+
+    @property
+    def calls(self) -> kube.CallLog:
+        """A record of the calls that arrived."""
+
+    def apply_manifests(self, documents: Iterable[Mapping[str, Any]]) -> None:
+        """Create or replace objects as the cluster's administrator."""
+
+
 @dataclass(frozen=True)
 class Dials:
     """How the parts of the world behave."""
@@ -97,7 +111,10 @@ def topic(step: str) -> str:
 
 
 class World:
-    """Everything but the product, wired; `start` sets it going."""
+    """Everything but the product, wired; `start` sets it going.
+
+    ``cluster`` is another cluster than the embedded one, and the VMs' way to it.
+    """
 
     def __init__(
         self,
@@ -107,6 +124,7 @@ class World:
         outbox: Outbox,
         manifests: Iterable[Mapping[str, Any]],
         filters: Mapping[str, str],
+        cluster: tuple[Cluster, guests.Network] | None = None,
         dials: Dials | None = None,
         seed: int = 0,
         observe: Callable[[dict[str, Any]], None] = lambda _: None,
@@ -117,10 +135,7 @@ class World:
         self._steps = steps
         self._outbox = outbox
         self._timer: Timer | None = None
-        names = [step.replace("_", "-") for step in steps]
-        tokens = {name: identity(name) for name in (*names, "relay")}
-        tokens["admin"] = kube.User("admin", ("system:masters", "system:authenticated"))
-        self.kube = kube.KubeApi(clock, random=Random(seed), tokens=tokens, dials=self.dials.kube)
+        self.kube, self._network = cluster or self._embedded_cluster(seed)
         self.kube.apply_manifests([dict(manifest) for manifest in manifests])
         self.pubsub = pubsub.PubSub(
             clock, random=Random(seed + 1), push=self._push, dials=self.dials.pubsub
@@ -139,8 +154,15 @@ class World:
             on_log_entry=on_log_entry,
             dials=self.dials.gce,
         )
-        self._network = guests.InProcess(self.kube)
         self._guests_random = Random(seed + 3)
+
+    def _embedded_cluster(self, seed: int) -> tuple[Cluster, guests.Network]:
+        names = [step.replace("_", "-") for step in self._steps]
+        tokens = {name: identity(name) for name in (*names, "relay")}
+        tokens["admin"] = kube.User("admin", ("system:masters", "system:authenticated"))
+        random = Random(seed)
+        api = kube.KubeApi(self.clock, random=random, tokens=tokens, dials=self.dials.kube)
+        return api, guests.InProcess(api)
 
     def start(self) -> None:
         """Make the topics and subscriptions, connect the relay, let the Scheduler tick."""

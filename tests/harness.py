@@ -10,19 +10,21 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
 from local.clock import VirtualClock
 from local.gce.inprocess import mount
+from local.guests import Network
 from local.http import Application, Request, Response
-from local.world import PROJECT, Dials, World
+from local.world import PROJECT, Cluster, Dials, World
 from relay.outbox import Outbox
 from shared.cluster import Connection
 from shared.errors import CallError
@@ -130,6 +132,32 @@ def filters() -> dict[str, str]:
     return {path.stem: path.read_text() for path in sorted(FILTERS.glob("*.txt"))}
 
 
+class Ground(Protocol):
+    """What harnesses stand on."""
+
+    def lay(self, dials: Dials) -> tuple[VirtualClock, tuple[Cluster, Network] | None]:
+        """A clock, and a cluster with the VMs' way to it; ``None`` for the embedded one."""
+
+
+class _Embedded:
+    def lay(self, _dials: Dials) -> tuple[VirtualClock, None]:
+        return VirtualClock(), None
+
+
+_ground: Ground = _Embedded()
+
+
+@contextmanager
+def standing_on(ground: Ground) -> Iterator[None]:
+    """Within this block harnesses stand on another ground than the embedded cluster."""
+    global _ground
+    before, _ground = _ground, ground
+    try:
+        yield
+    finally:
+        _ground = before
+
+
 class Harness:
     """A world with the product in it, on a virtual clock that stands at ``clock``."""
 
@@ -140,7 +168,8 @@ class Harness:
         seed: int = 0,
         projects: frozenset[str] = frozenset({PROJECT}),
     ) -> None:
-        self.clock = VirtualClock()
+        dials = dials or Dials()
+        self.clock, cluster = _ground.lay(dials)
         self.hooks = Hooks()
         self.may_crash = False
         """Whether a fault of the product's own is what the test is about."""
@@ -158,6 +187,7 @@ class Harness:
             outbox=Outbox(),
             manifests=manifests(),
             filters=filters(),
+            cluster=cluster,
             dials=dials,
             seed=seed,
             observe=self._observe,
