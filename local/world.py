@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from local import gce, guests, kube, pubsub
@@ -128,8 +129,12 @@ class World:
         dials: Dials | None = None,
         seed: int = 0,
         observe: Callable[[dict[str, Any]], None] = lambda _: None,
+        callers: Mapping[str, gce.Principal] = MappingProxyType({}),
     ) -> None:
-        """``observe`` sees every entry of the audit log, whatever the sinks make of it."""
+        """``observe`` sees every entry of the audit log, whatever the sinks make of it.
+
+        ``callers`` are known to Compute Engine by bearer token; who has none may do everything.
+        """
         self.clock = clock
         self.dials = dials or Dials()
         self._steps = steps
@@ -153,6 +158,7 @@ class World:
             guests=self._guest,
             on_log_entry=on_log_entry,
             dials=self.dials.gce,
+            principals=callers,
         )
         self._guests_random = Random(seed + 3)
 

@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any, Protocol
 
 import yaml
 
+from local import gce
 from local.clock import VirtualClock
 from local.gce.inprocess import mount
 from local.guests import Network
@@ -61,15 +63,21 @@ def _let_pass(_step: str, _call: str) -> None:
 
 
 class _Hooked:
-    """An application whose requests a test can interrupt."""
+    """An application whose requests a test can interrupt; ``token`` shows it who asks."""
 
-    def __init__(self, application: Application, step: str, hooks: Hooks) -> None:
+    def __init__(
+        self, application: Application, step: str, hooks: Hooks, token: str | None = None
+    ) -> None:
         self._application = application
         self._step = step
         self._hooks = hooks
+        self._token = token
 
     def handle(self, request: Request) -> Response:
         call = f"{request.method} {request.path}"
+        if self._token is not None:
+            headers = {**request.headers, "authorization": f"Bearer {self._token}"}
+            request = replace(request, headers=headers)
         self._hooks.before(self._step, call)
         response = self._application.handle(request)
         self._hooks.after(self._step, call)
@@ -167,7 +175,10 @@ class Harness:
         *,
         seed: int = 0,
         projects: frozenset[str] = frozenset({PROJECT}),
+        callers: Mapping[str, gce.Principal] | None = None,
     ) -> None:
+        """``callers``: as whom each step comes to Compute Engine, where it may not do everything."""
+        self.callers = callers or {}
         dials = dials or Dials()
         self.clock, cluster = _ground.lay(dials)
         self.hooks = Hooks()
@@ -191,6 +202,7 @@ class Harness:
             dials=dials,
             seed=seed,
             observe=self._observe,
+            callers=self.callers,
         )
         self.world.gce.faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 4096)
         self.world.start()
@@ -294,7 +306,8 @@ class Harness:
 
     def _make_runtime(self, step: str) -> Runtime:
         kube = _Hooked(self.world.kube, step, self.hooks)
-        gce = _Hooked(self.world.gce, step, self.hooks)
+        token = step if step in self.callers else None
+        compute = _Hooked(self.world.gce, step, self.hooks, token)
 
         def connect(client: Any) -> None:
             client.rest_client.pool_manager = _Pool(kube)
@@ -302,7 +315,7 @@ class Harness:
         return Runtime(
             settings=self.settings[step],
             connection=Connection(self.settings[step].access, prepare=connect),
-            clients=Clients("http://compute.local", prepare=lambda it: mount(it, gce)),
+            clients=Clients("http://compute.local", prepare=lambda it: mount(it, compute)),
             publish=lambda inbox, messages: self._publish(step, inbox, messages),
             now=self.clock.now,
             monotonic=lambda: self.clock.now().timestamp(),
