@@ -1,0 +1,206 @@
+"""The functions as they are deployed: these files, these packages, nothing else."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.kube import CertificateAuthority
+from local.ports import LOOPBACK, find_free_ports
+from local.pubsub.model import PushIdentity
+from local.pubsub.tokens import PushTokens
+from local.web import serve
+from local.world import PROJECT
+from shared.names import STEPS
+from tests.bench import Bench, make_group
+from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, run
+from tests.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token
+from tests.real.relay.patience import until
+
+AUDIENCE = "my-cluster"
+PUSHER = f"pusher@{PROJECT}.iam.gserviceaccount.com"
+
+
+def list_entry_points() -> list[str]:
+    """The functions of main.py that a deployment names."""
+    tree = ast.parse((ROOT / "main.py").read_text())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return [function.name for function in functions if not function.name.startswith("_")]
+
+
+def test_what_is_uploaded_is_the_functions_and_nothing_else() -> None:
+    expected = ["main.py", "requirements.txt"]
+    for folder in ("functions", "shared"):
+        expected += [
+            path.relative_to(ROOT).as_posix()
+            for path in (ROOT / folder).rglob("*")
+            if path.is_file() and path.suffix != ".pyc"
+        ]
+    assert list_uploaded() == sorted(expected)
+
+
+@pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
+def test_gcloud_reads_the_list_as_we_do(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["gcloud", "meta", "list-files-for-upload", str(ROOT)],
+        env={**os.environ, "CLOUDSDK_CONFIG": str(tmp_path), "CLOUDSDK_CORE_DISABLE_PROMPTS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert sorted(done.stdout.split()) == list_uploaded()
+
+
+# As deployed: each entry point in a process, in an environment with requirements.txt alone.
+
+
+@dataclass
+class Deployment:
+    """The files, their environment, and a cloud for them on loopback."""
+
+    folder: Path
+    programs: Path
+    bench: Bench
+    ca: CertificateAuthority
+    pubsub: PushTokens
+
+    def serve(self, application: Any, *, is_tls: bool = False) -> int:
+        """Serve at a port of the cloud's."""
+        tls = self.ca.server_context((LOOPBACK,), datetime.now(UTC)) if is_tls else None
+        made = asyncio.run_coroutine_threadsafe(serve(application, tls=tls), self.bench.loop)
+        return made.result(60)[1]
+
+    def environment(self, step: str) -> dict[str, str]:
+        """What a deployment sets: the cluster by an ID token, and pushes that are verified."""
+        google = Google(f"{step.replace('_', '-')}@{PROJECT}.iam.gserviceaccount.com")
+        user = "admin" if step not in STEPS else step.replace("_", "-")
+        cluster = TrustsGoogle(self.bench.kube, is_id_token(google, AUDIENCE), user)
+        return {
+            "PATH": f"{self.programs}{os.pathsep}{os.defpath}",
+            "PUBSUB_PROJECT": PROJECT,
+            "CLUSTER_SERVER": f"https://{LOOPBACK}:{self.serve(cluster, is_tls=True)}",
+            "CLUSTER_CA": encode_ca(self.ca.certificate_pem),
+            "CLUSTER_TOKEN": "google-id-token",
+            "CLUSTER_AUDIENCE": AUDIENCE,
+            "GCE_METADATA_HOST": f"{LOOPBACK}:{self.serve(MetadataServer(google))}",
+            "PUSH_SERVICE_ACCOUNT": PUSHER,
+            "PUSH_AUDIENCE": f"https://{step}.example",
+            "PUSH_CERTIFICATES_URL": f"http://{LOOPBACK}:{self.serve(self.pubsub)}/certs",
+            "COMPUTE_ENDPOINT": f"http://{LOOPBACK}:{self.bench.ports['gce']}",
+            "PUBSUB_EMULATOR_HOST": self.bench.emulator,
+        }
+
+    def push_token(self, step: str) -> str:
+        """What Pub/Sub sends with a push."""
+        identity = PushIdentity(PUSHER, f"https://{step}.example")
+        return self.pubsub.render(identity, "", datetime.now(UTC))
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    folder = tmp_path_factory.mktemp("bundle")
+    copy_uploaded(folder / "source")
+    programs = make_environment(folder / "environment")
+    run([str(programs / "pip"), "install", "-q", "-r", "requirements.txt"], folder / "source")
+    ca = CertificateAuthority.create(datetime.now(UTC))
+    return Deployment(folder / "source", programs, Bench(), ca, PushTokens())
+
+
+@contextmanager
+def function(deployment: Deployment, step: str, log: Path) -> Iterator[str]:
+    """An entry point's process; yields its URL when it listens."""
+    (port,) = find_free_ports(1)
+    url = f"http://{LOOPBACK}:{port}/"
+    command = [str(deployment.programs / "functions-framework"), f"--target={step}"]
+    command += [f"--port={port}", f"--host={LOOPBACK}", "--signature-type=http"]
+    environment = deployment.environment(step)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=deployment.folder, env=environment, stdout=output, stderr=output
+        )
+    try:
+        # The framework answers 404 here without waking the function.
+        until(lambda: post(f"{url}robots.txt", b"")[0] == 404, log.read_text())
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def post(url: str, body: bytes, token: str = "") -> tuple[int, str]:
+    """The status, 0 when nobody listens, and the answer."""
+    headers = {"Content-Type": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(url, data=body, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.xdist_group("bundle")
+@pytest.mark.parametrize("step", STEPS)
+def test_each_step_works_with_what_is_deployed(
+    deployment: Deployment, step: str, tmp_path: Path
+) -> None:
+    token = deployment.push_token(step)
+    message = make_group(deployment.bench, step.replace("_", "-"), step)
+    log = tmp_path / "log"
+    with function(deployment, step, log) as url:
+        assert post(url, message, token) == (204, "")
+        assert post(url, b"poison", token)[0] == 400
+        assert post(url, message) == (401, "PushRefused\n")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["severity"] for line in lines] == ["INFO", "WARNING", "WARNING"]
+    assert lines[0]["calls"]["kubernetes"] > 0
+    assert token not in log.read_text()
+
+
+REVIEW = {
+    "apiVersion": "admission.k8s.io/v1",
+    "kind": "AdmissionReview",
+    "request": {
+        "uid": "u-1",
+        "operation": "CREATE",
+        "object": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        },
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.xdist_group("bundle")
+def test_the_webhook_works_with_what_is_deployed(deployment: Deployment, tmp_path: Path) -> None:
+    with function(deployment, "inject_env", tmp_path / "log") as url:
+        code, answer = post(url, json.dumps(REVIEW).encode())
+    assert code == 200
+    assert json.loads(answer)["response"] == {"uid": "u-1", "allowed": True}
+
+
+def test_all_entry_points_are_tried() -> None:
+    assert set(list_entry_points()) == {*STEPS, "inject_env"}
