@@ -21,7 +21,7 @@ from pathlib import Path
 from local import guard
 from local.ports import LOOPBACK, find_free_ports
 
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 120.0
 _STOP_WITHIN_S = 10.0
 _POLL_S = 0.05
 _PROGRAM = Path("platform", "pubsub-emulator", "bin", "cloud-pubsub-emulator")
