@@ -12,7 +12,7 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--root", type=Path, required=True, help="the root of the VM's files")
     parser.add_argument("--connect", help="the API server to reach, whatever it is called")
     parser.add_argument("--chips", type=int, default=0, help="TPU chips of the machine")
+    parser.add_argument("--kubelet-version", default="v1.31.4", help="what the kubelet says it is")
     parser.add_argument("--habits", type=json.loads, default={}, help="Habits as JSON")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("join").add_argument("--config", type=Path, required=True)
@@ -66,7 +67,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _join(parsed: argparse.Namespace) -> None:
-    configuration = parse_join_configuration(parsed.config.read_text(), chips=parsed.chips)
+    read = parse_join_configuration(parsed.config.read_text(), chips=parsed.chips)
+    node = replace(read.node, kubelet_version=parsed.kubelet_version)
+    configuration = replace(read, node=node)
     identity = _carry(join(configuration, _now), parsed.connect)
     _write(parsed.root / CA_FILE, identity.ca_pem)
     _write(parsed.root / NODE_FILE, json.dumps(asdict(configuration.node)))

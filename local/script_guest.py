@@ -148,7 +148,8 @@ class ScriptGuest:
         (self._root / "boot").write_text(_BOOT)
         (self._root / "startup-script").write_text(script)
         minor = re.search(r"^readonly KUBERNETES_MINOR=(\S+)$", script, re.MULTILINE)
-        words = {"@MINOR@": minor[1] if minor else "", "@CLI@": self._cli()}
+        version = minor[1] if minor else ""
+        words = {"@MINOR@": version, "@CLI@": self._cli(version)}
         for name, body in _STAND_INS.items():
             for word, text in words.items():
                 body = body.replace(word, text)
@@ -156,8 +157,9 @@ class ScriptGuest:
             file.write_text(f"{_RECORD}{body}\n")
             file.chmod(0o755)
 
-    def _cli(self) -> str:
+    def _cli(self, minor: str) -> str:
         command = [sys.executable, "-m", "local.kubeadm_cli"]
         command += ["--root", str(self._root), "--connect", self._api_server()]
         command += ["--chips", str(chips_of(self._machine.machine_type))]
+        command += ["--kubelet-version", f"v{minor}.4"]
         return shlex.join([*command, "--habits", json.dumps(asdict(self._habits))])
