@@ -23,15 +23,18 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncI
 from local.world import (
     ACK_DEADLINE_S,
     DEAD_LETTERS,
+    MAX_BACKOFF_S,
     MAX_DELIVERY_ATTEMPTS,
+    MIN_BACKOFF_S,
     PROJECT,
     TRY_AGAIN_S,
     topic,
 )
 
+PUSHER = f"pusher@{PROJECT}.iam.gserviceaccount.com"
+"""Whose tokens come with pushes, each for its endpoint; Google's emulator sends none."""
+
 _TIMEOUT_S = 10.0
-_MINIMUM_BACKOFF = timedelta(seconds=10)
-_MAXIMUM_BACKOFF = timedelta(seconds=600)
 _DEAD = f"projects/{PROJECT}/topics/{DEAD_LETTERS}"
 
 
@@ -97,10 +100,16 @@ class Inboxes:
                 types.Subscription(
                     name=_subscription(step),
                     topic=topic(step),
-                    push_config=types.PushConfig(push_endpoint=endpoint),
+                    push_config=types.PushConfig(
+                        push_endpoint=endpoint,
+                        oidc_token=types.PushConfig.OidcToken(
+                            service_account_email=PUSHER, audience=endpoint
+                        ),
+                    ),
                     ack_deadline_seconds=ACK_DEADLINE_S,
                     retry_policy=types.RetryPolicy(
-                        minimum_backoff=_MINIMUM_BACKOFF, maximum_backoff=_MAXIMUM_BACKOFF
+                        minimum_backoff=timedelta(seconds=MIN_BACKOFF_S),
+                        maximum_backoff=timedelta(seconds=MAX_BACKOFF_S),
                     ),
                     dead_letter_policy=types.DeadLetterPolicy(
                         dead_letter_topic=_DEAD, max_delivery_attempts=MAX_DELIVERY_ATTEMPTS
