@@ -1,0 +1,249 @@
+#!/usr/bin/env bash
+# Installs tpu-functions for one cluster, upgrades it, shows what would change, or takes it away.
+#
+#   ./deploy.sh CLUSTER              install or upgrade; asks before it changes anything
+#   ./deploy.sh --dry-run CLUSTER    check everything and show the plan; change nothing
+#   ./deploy.sh --destroy CLUSTER    take it away; refuses while there are TPUNodeGroups
+#
+# CLUSTER is a name of yours. Its settings are infra/terraform/CLUSTER.tfvars; the cluster is the
+# current context of kubectl. Its overlay, infra/kubernetes/overlays/CLUSTER, is made when it is missing
+# and then yours, but for the folder `deployed` in it, which each run writes. Terraform's state is in a
+# workspace of that name; put a backend of yours into infra/terraform/backend.tf.
+#
+#   --image IMAGE   the relay's image; without it, it is built by Cloud Build and pushed
+#   --docker        build and push with docker instead
+#   --yes           do not ask
+#
+set -euo pipefail
+
+main() {
+  read_arguments "$@"
+  cd "$(dirname "$0")"
+  temporary=$(mktemp -d) && trap 'rm -rf "$temporary"' EXIT
+  check_tools
+  read_settings
+  check_cloud
+  check_cluster
+  stop_if_missing
+  "$mode"
+}
+
+read_arguments() {
+  mode=install image='' builder=cloud-build assumes_yes=false cluster=''
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --dry-run) mode=show_plan ;;
+      --destroy) mode=destroy ;;
+      --image) image=${2:?--image needs the name of an image}; shift ;;
+      --docker) builder=docker ;;
+      --yes) assumes_yes=true ;;
+      -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p;}' "$0"; exit ;;
+      -*) fail "unknown option $1; see ./deploy.sh --help" ;;
+      *) [ -z "$cluster" ] || fail "one cluster at a time, not $cluster and $1"; cluster=$1 ;;
+    esac
+    shift
+  done
+  [ -n "$cluster" ] || fail "name the cluster: ./deploy.sh CLUSTER, with settings in infra/terraform/CLUSTER.tfvars"
+  [[ $cluster =~ ^[a-z][a-z0-9-]*$ ]] || fail "CLUSTER must be lower-case letters, digits and hyphens, not $cluster"
+}
+
+say() { printf '\n== %s\n' "$*"; }
+fail() { printf 'deploy.sh: %s\n' "$*" >&2 && exit 1; }
+tf() { terraform -chdir=infra/terraform "$@"; }
+setting() { tf console -var-file="$cluster.tfvars" <<<"$1" | sed 's/^"\(.*\)"$/\1/'; }
+
+missing=() # said at once, with what mends it
+miss() { missing+=("$1"$'\n'"      $2"); }
+
+stop_if_missing() {
+  if [ ${#missing[@]} -eq 0 ]; then return; fi
+  printf 'deploy.sh: %d thing(s) missing; nothing was changed\n' "${#missing[@]}" >&2
+  printf '\n  - %s\n' "${missing[@]}" >&2
+  exit 1
+}
+
+check_tools() {
+  local tool
+  for tool in gcloud terraform kubectl curl; do
+    command -v "$tool" >/dev/null || miss "$tool is not installed" "install $tool, and put it on PATH"
+  done
+  [ "$builder" != docker ] || docker info >/dev/null 2>&1 || miss "docker does not answer" "start it, or leave --docker out"
+  [ -f "infra/terraform/$cluster.tfvars" ] ||
+    miss "there is no infra/terraform/$cluster.tfvars" "begin with one of infra/terraform/examples"
+  stop_if_missing
+}
+
+read_settings() {
+  say "Settings of $cluster"
+  tf init -input=false >"$temporary/init" || fail "terraform init failed: $(tail -n 20 "$temporary/init")"
+  if [ "$(tf workspace show)" != "$cluster" ]; then tf workspace select -or-create "$cluster" >/dev/null; fi
+  project=$(setting var.project_id)
+  region=$(setting var.region)
+  prefix=$(setting var.name_prefix)
+  read -ra projects <<<"$(setting 'join(" ", distinct(concat([var.project_id], var.projects)))')"
+  read -ra secrets <<<"$(setting 'join(" ", values(coalesce(var.cluster_access.kubeconfig_secrets, {})))')"
+  overlay=infra/kubernetes/overlays/$cluster
+  echo "project $project, region $region, TPUs in ${projects[*]}, context $(kubectl config current-context)"
+}
+
+check_cloud() {
+  local one apis secret
+  # By a file that only its owner reads: what stands on a command line, everybody on the machine sees.
+  (umask 077; gcloud auth print-access-token 2>/dev/null | sed 's/^/Authorization: Bearer /' >"$temporary/header") ||
+    miss "gcloud has no account" "gcloud auth login"
+  gcloud auth application-default print-access-token >/dev/null 2>&1 ||
+    miss "Terraform has no credentials" "gcloud auth application-default login"
+  stop_if_missing
+  for one in "${projects[@]}"; do
+    gcloud projects describe "$one" >/dev/null 2>&1 ||
+      { miss "project $one is not there, or not for you to see" "gcloud projects describe $one"; continue; }
+    apis=$(gcloud services list --enabled --project="$one" --format='value(config.name)')
+    check_api "$one" compute "$apis"
+    check_permissions "$one" resourcemanager.projects.setIamPolicy iam.roles.create logging.sinks.create
+  done
+  apis=$(gcloud services list --enabled --project="$project" --format='value(config.name)' 2>/dev/null || true)
+  for one in serviceusage cloudresourcemanager iam; do check_api "$project" "$one" "$apis"; done
+  [ -n "$image" ] || check_api "$project" artifactregistry "$apis"
+  [ -n "$image" ] || [ "$builder" = docker ] || check_api "$project" cloudbuild "$apis"
+  check_permissions "$project" cloudfunctions.functions.create pubsub.topics.create iam.serviceAccounts.create \
+    storage.buckets.create cloudscheduler.jobs.create serviceusage.services.enable
+  for secret in "${secrets[@]}"; do
+    [ -n "$(gcloud secrets versions list "$secret" --project="$project" --filter=state=ENABLED --limit=1 --format='value(name)' 2>/dev/null)" ] ||
+      miss "secret $secret has no kubeconfig in it" "see docs/cluster-access.md; then gcloud secrets versions add $secret --project=$project --data-file=KUBECONFIG"
+  done
+}
+
+check_api() { # PROJECT API ENABLED
+  grep -qx "$2.googleapis.com" <<<"$3" ||
+    miss "project $1: the API $2.googleapis.com is off" "gcloud services enable $2.googleapis.com --project=$1"
+}
+
+check_permissions() { # PROJECT PERMISSION...
+  local at=$1 one asked granted base=${CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER:-https://cloudresourcemanager.googleapis.com/}
+  shift
+  asked=$(printf '"%s",' "$@")
+  granted=$(curl --silent --show-error --fail --header "@$temporary/header" --header 'Content-Type: application/json' \
+    --data "{\"permissions\": [${asked%,}]}" "${base}v1/projects/$at:testIamPermissions") ||
+    { miss "project $at: your rights cannot be asked for" "gcloud projects get-iam-policy $at"; return; }
+  for one in "$@"; do
+    grep -q "\"$one\"" <<<"$granted" ||
+      miss "project $at: you lack $one" "gcloud projects add-iam-policy-binding $at --member=user:YOU --role=ROLE"
+  done
+}
+
+check_cluster() {
+  local version
+  version=$(kubectl get --raw /version 2>"$temporary/kubectl") ||
+    { miss "the cluster does not answer: $(head -n 1 "$temporary/kubectl")" "kubectl config use-context CONTEXT"; return; }
+  minor=$(sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p' <<<"$version")
+  if [ "$mode" = destroy ]; then check_no_groups; fi
+  [ "$minor" -ge 30 ] || echo "Kubernetes 1.$minor has no ValidatingAdmissionPolicies: rights on Secrets stay wide (SECURITY.md)"
+  kubectl auth can-i '*' '*' --all-namespaces >/dev/null 2>&1 ||
+    miss "you are no administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
+  kubectl get customresourcedefinitions workloadpolicies.tpu.google.com >/dev/null 2>&1 &&
+    echo "tpu-operator is in this cluster: its groups are left alone (docs/migrate-from-tpu-operator.md)"
+  return 0
+}
+
+check_no_groups() {
+  local groups
+  kubectl get customresourcedefinitions tpunodegroups.tpu.google.com >/dev/null 2>&1 || return 0
+  groups=$(kubectl get tpunodegroups --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
+  [ -z "$groups" ] || miss "there are TPUNodeGroups, whose slices nobody would delete: $(awk '{printf "%s/%s ", $1, $2}' <<<"$groups")" \
+    "kubectl delete tpunodegroups --all --all-namespaces"
+}
+
+confirm() {
+  $assumes_yes && return
+  local answer=''
+  read -rp "$1 [y/N] " answer || true
+  [[ $answer == [yY]* ]] || fail "not confirmed; nothing was changed"
+}
+
+show_plan() {
+  say "Google Cloud"
+  tf plan -input=false -var-file="$cluster.tfvars"
+  say "Cluster"
+  if [ -d "$overlay/deployed" ]; then
+    kubectl diff --kustomize "$overlay" && echo "no change" || [ $? -eq 1 ] || fail "kubectl diff failed"
+  else echo "$overlay would be made of Terraform's outputs, and applied"; fi
+  say "Nothing was changed"
+}
+
+install() {
+  say "Google Cloud"
+  tf plan -input=false -var-file="$cluster.tfvars" -out="$temporary/plan"
+  confirm "Apply this to $project, and the manifests to $(kubectl config current-context)?"
+  if [ -z "$image" ]; then build_image; fi
+  tf apply -input=false "$temporary/plan"
+  say "Cluster"
+  write_overlay
+  kubectl apply --kustomize "$overlay"
+  kubectl --namespace=tpu-functions rollout status deployment/relay --timeout=180s
+  check_policy
+  check_path
+  say "Installed. What to do next:"
+  tf output
+}
+
+build_image() {
+  local repository=$region-docker.pkg.dev/$project/tpu-functions
+  say "The relay's image"
+  image=$repository/relay:$(git describe --always --dirty 2>/dev/null || date +%Y%m%d%H%M%S)
+  gcloud artifacts repositories describe tpu-functions --location="$region" --project="$project" >/dev/null 2>&1 ||
+    gcloud artifacts repositories create tpu-functions --repository-format=docker --location="$region" --project="$project"
+  if [ "$builder" = docker ]; then
+    docker build --file relay/Dockerfile --tag "$image" .
+    docker push "$image"
+  else
+    gcloud builds submit --project="$project" --region="$region" --config=relay/cloudbuild.yaml \
+      --ignore-file=relay/.gcloudignore --substitutions="_IMAGE=$image" .
+  fi
+}
+
+# The overlay is the user's; the component in it is written anew each time, of Terraform's outputs.
+write_overlay() {
+  local to=$overlay/deployed
+  mkdir -p "$to"
+  tf output -raw component >"$to/kustomization.yaml"
+  printf 'images:\n  - {name: tpu-functions-relay, newName: "%s", newTag: "%s"}\n' "${image%:*}" "${image##*:}" >>"$to/kustomization.yaml"
+  [ -f "$overlay/kustomization.yaml" ] && return
+  tf output -raw overlay >"$overlay/kustomization.yaml"
+  echo "$overlay is made; it is yours to change and to keep"
+}
+
+# A Secret of another type than a bootstrap token's must be refused, also to those who may create Secrets.
+check_policy() {
+  [ "$minor" -ge 30 ] || return 0
+  local tries answer as
+  as=$(tf output -raw inject_token_user)
+  for tries in {1..30}; do
+    answer=$(kubectl --namespace=kube-system create secret generic tpu-functions-check --dry-run=server \
+      --as="$as" --as-group=system:serviceaccounts:tpu-functions 2>&1) && answer="it was let through"
+    if grep -q 'ValidatingAdmissionPolicy' <<<"$answer"; then echo "the policy on Secrets is in force"; return; fi
+    sleep 1
+  done
+  fail "the policy on Secrets is not in force after $tries tries: $answer"
+}
+
+# A message to label_node about a group that is not there: it must say so in the log.
+check_path() {
+  local id found tries message
+  message='{"version": 1, "kind": "TPUNodeGroup", "namespace": "default", "name": "smoke-check", "uid": "00000000-0000-0000-0000-000000000000", "cause": "Sync", "at": "'$(date -u +%Y-%m-%dT%H:%M:%SZ)'"}'
+  id=$(gcloud pubsub topics publish "$prefix-label-node" --project="$project" --message="$message" --format='value(messageIds[0])')
+  for tries in {1..30}; do
+    found=$(gcloud logging read "jsonPayload.message_id=\"$id\"" --project="$project" --freshness=1h --limit=1 --format='value(jsonPayload.message)')
+    if [ -n "$found" ]; then echo "a message was handled: $found"; return; fi
+    sleep 4
+  done
+  fail "message $id was not handled after $tries looks; see: gcloud logging read 'resource.labels.service_name:label-node' --project=$project --limit=20"
+}
+
+destroy() {
+  confirm "Take tpu-functions away from $(kubectl config current-context) and from ${projects[*]}?"
+  if [ -d "$overlay" ]; then kubectl delete --ignore-not-found --kustomize "$overlay"; fi
+  tf destroy -input=false -auto-approve -var-file="$cluster.tfvars"
+  say "Gone. $overlay, infra/terraform/$cluster.tfvars and the relay's images are left."
+}
+
+main "$@"

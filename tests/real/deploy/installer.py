@@ -1,0 +1,200 @@
+"""deploy.sh in a copy of the tree, with stand-ins for the cloud and a real kubectl."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from tests.control_plane.plane import ControlPlane
+
+ROOT = Path(__file__).parents[3]
+PROJECT = "my-gcp-project"
+TOKEN = "ya29.a-secret-access-token"
+APIS = ("artifactregistry", "cloudbuild", "cloudresourcemanager", "compute", "iam", "serviceusage")
+COMPONENT = """\
+apiVersion: kustomize.config.k8s.io/v1alpha1
+kind: Component
+configMapGenerator:
+  - name: installation
+    literals: []
+    options:
+      disableNameSuffixHash: true
+      annotations: {config.kubernetes.io/local-config: "true"}
+  - name: relay
+    namespace: tpu-functions
+    behavior: merge
+    literals: [PUBSUB_PROJECT=my-gcp-project, TOPIC_PREFIX=tpu-functions-]
+"""
+OVERLAY = """\
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../../base]
+components: [deployed]
+"""
+Rule = tuple[str, str, int]
+GCLOUD: tuple[Rule, ...] = (
+    ("auth print-access-token", TOKEN, 0),
+    ("services list", "\n".join(f"{name}.googleapis.com" for name in APIS), 0),
+    ("artifacts repositories describe", "", 1),
+    ("topics publish", "1234567890", 0),
+    ("logging read", "label_node: GroupGone", 0),
+)
+TERRAFORM: tuple[Rule, ...] = (
+    ("workspace show", "default", 0),
+    (r"console .* var\.project_id$", f'"{PROJECT}"', 0),
+    (r"console .* var\.region$", '"us-central1"', 0),
+    (r"console .* var\.name_prefix$", '"tpu-functions"', 0),
+    (r"console .* join.*distinct", f'"{PROJECT}"', 0),
+    (r"console .* join.*kubeconfig_secrets", '""', 0),
+    ("output -raw component", COMPONENT, 0),
+    ("output -raw overlay", OVERLAY, 0),
+    ("output -raw inject_token_user", "system:serviceaccount:tpu-functions:inject-token", 0),
+)
+
+
+@dataclass
+class Ran:
+    """What a run printed, and which programs it called with what."""
+
+    code: int
+    output: str
+    calls: list[str]
+
+    def changing_calls(self) -> list[str]:
+        """Those that change something in the cloud."""
+        words = re.compile(
+            r" (create|submit|publish|apply|destroy|enable|delete|add|set-iam-policy)\b"
+        )
+        return [call for call in self.calls if words.search(call)]
+
+
+@dataclass
+class Installer:
+    """A checkout of its own, for one cluster."""
+
+    tree: Path
+    plane: ControlPlane
+    permissions_url: str
+    lacking: set[str] = field(default_factory=set)
+    """Permissions that the caller has not."""
+    gcloud: list[Rule] = field(default_factory=list)
+    """Answers that come before the usual ones."""
+    terraform: list[Rule] = field(default_factory=list)
+
+    def run(self, *arguments: str, answer: str = "", path: str | None = None) -> Ran:
+        """Run deploy.sh; ``answer`` is typed in."""
+        calls = self.tree / "calls"
+        calls.write_text("")
+        answers = {"gcloud": [*self.gcloud, *GCLOUD], "terraform": [*self.terraform, *TERRAFORM]}
+        (self.tree / "answers").write_text(json.dumps(answers))
+        beside = f"{self.tree / 'bin'}{os.pathsep}{os.defpath}"
+        done = subprocess.run(
+            ["./deploy.sh", *arguments],
+            cwd=self.tree,
+            env={
+                "PATH": beside if path is None else path,
+                "HOME": str(self.tree),
+                "KUBECONFIG": str(self.plane.kubeconfig),
+                "CALLS": str(calls),
+                "ANSWERS": str(self.tree / "answers"),
+                "CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER": self.permissions_url,
+            },
+            input=answer,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        assert TOKEN not in done.stdout
+        return Ran(done.returncode, done.stdout, calls.read_text().splitlines())
+
+
+@contextmanager
+def installer(directory: Path, plane: ControlPlane) -> Iterator[Installer]:
+    """deploy.sh for the cluster ``prod``; its settings and the stand-ins are there."""
+    tree = directory / "tree"
+    for part in ("infra", "relay", "shared"):
+        shutil.copytree(ROOT / part, tree / part)
+    shutil.copy(ROOT / "deploy.sh", tree)
+    (tree / "infra" / "terraform" / "prod.tfvars").write_text(f'project_id = "{PROJECT}"\n')
+    (tree / "bin").mkdir()
+    script = (Path(__file__).parent / "stand_in.py").read_text()
+    script = script.replace("#!/usr/bin/env python3", f"#!{sys.executable}", 1)
+    for name in ("gcloud", "terraform"):
+        (tree / "bin" / name).write_text(script)
+        (tree / "bin" / name).chmod(0o755)
+    (tree / "bin" / "kubectl").symlink_to(plane.kubectl)
+    made = Installer(tree, plane, "")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["permissions"]
+            assert self.headers["Authorization"] == f"Bearer {TOKEN}"
+            granted = [one for one in asked if one not in made.lacking]
+            body = json.dumps({"permissions": granted}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing is logged."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    made.permissions_url = f"http://127.0.0.1:{server.server_address[1]}/"
+    try:
+        yield made
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def playing_kubelet(plane: ControlPlane) -> Iterator[None]:
+    """A Node, on which every Pod is Ready as soon as it is bound: what a kubelet would make of it."""
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "control-plane"},
+        "spec": {},
+    }
+    plane.request("POST", "/api/v1/nodes", node)
+    room = {"cpu": "8", "memory": "32Gi", "pods": "100"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+    status = {"status": {"capacity": room, "allocatable": room, "conditions": [ready]}}
+    merge = "application/merge-patch+json"
+    plane.request("PATCH", "/api/v1/nodes/control-plane/status", status, merge)
+    over = threading.Event()
+
+    def play() -> None:
+        while not over.wait(0.3):
+            # The Node's controller lets nobody stay on a Node that has been silent.
+            plane.request("PATCH", "/api/v1/nodes/control-plane", {"spec": {"taints": []}}, merge)
+            _, listed = plane.request("GET", "/api/v1/namespaces/tpu-functions/pods")
+            for pod in listed["items"]:
+                if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
+                    running = {"status": {"phase": "Running", "conditions": [ready]}}
+                    path = f"/api/v1/namespaces/tpu-functions/pods/{pod['metadata']['name']}/status"
+                    plane.request("PATCH", path, running, merge)
+
+    player = threading.Thread(target=play)
+    player.start()
+    try:
+        yield
+    finally:
+        over.set()
+        player.join()
+        plane.request("DELETE", "/api/v1/nodes/control-plane")

@@ -1,0 +1,180 @@
+"""deploy.sh as a platform engineer meets it: a real cluster, and a cloud that answers from a table."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import open_own_control_plane
+from tests.control_plane.plane import OwnControlPlane
+from tests.manifests import manifest
+from tests.real.deploy.installer import PROJECT, Installer, installer, playing_kubelet
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy")]
+
+
+@pytest.fixture
+def deploy(tmp_path: Path, own_control_plane: OwnControlPlane) -> Iterator[Installer]:
+    """For a cluster of the test's own."""
+    with installer(tmp_path, own_control_plane) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def untouched() -> Iterator[OwnControlPlane]:
+    with open_own_control_plane() as plane:
+        yield plane
+
+
+@pytest.fixture
+def look(tmp_path: Path, untouched: OwnControlPlane) -> Iterator[Installer]:
+    """For a cluster that several tests share, because none of them changes anything."""
+    with installer(tmp_path, untouched) as made:
+        yield made
+    assert untouched.request("GET", "/api/v1/namespaces/tpu-functions")[0] == 404
+
+
+def test_it_installs_and_a_second_time_changes_nothing(deploy: Installer) -> None:
+    with playing_kubelet(deploy.plane):
+        first = deploy.run("--yes", "prod")
+        assert first.code == 0, first.output
+        assert "namespace/tpu-functions created" in first.output
+        assert "the policy on Secrets is in force" in first.output
+        assert "a message was handled: label_node: GroupGone" in first.output
+        built = [call for call in first.calls if "builds submit" in call]
+        assert len(built) == 1
+        assert "--config=relay/cloudbuild.yaml" in built[0]
+        second = deploy.run("--yes", "--image", "example.test/relay:1", "prod")
+        assert second.code == 0, second.output
+        changed = [
+            line
+            for line in second.output.splitlines()
+            if line.endswith((" created", " configured")) and "deployment.apps/relay" not in line
+        ]
+        assert changed == []
+        assert not any("builds submit" in call for call in second.calls)
+    _, relay = deploy.plane.request(
+        "GET", "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
+    )
+    assert relay["spec"]["template"]["spec"]["containers"][0]["image"] == "example.test/relay:1"
+
+
+def test_what_is_not_confirmed_is_not_done(look: Installer) -> None:
+    ran = look.run("prod", answer="n\n")
+    assert ran.code == 1
+    assert ran.output.endswith("deploy.sh: not confirmed; nothing was changed\n")
+    assert ran.changing_calls() == []
+
+
+def test_a_dry_run_changes_nothing(look: Installer) -> None:
+    ran = look.run("--dry-run", "prod")
+    assert ran.code == 0, ran.output
+    assert ran.changing_calls() == []
+    assert any("plan -input=false" in call for call in ran.calls)
+    assert "infra/kubernetes/overlays/prod would be made" in ran.output
+    assert not (look.tree / "infra/kubernetes/overlays/prod").exists()
+
+
+def test_all_that_is_missing_is_said_at_once_with_what_mends_it(look: Installer) -> None:
+    look.lacking = {"iam.roles.create", "pubsub.topics.create"}
+    look.gcloud = [
+        (
+            "services list",
+            "compute.googleapis.com\niam.googleapis.com\nserviceusage.googleapis.com",
+            0,
+        ),
+        ("secrets versions list kubeconfig-sweep", "", 0),
+    ]
+    look.terraform = [(r"console .* join.*kubeconfig_secrets", '"kubeconfig-sweep"', 0)]
+    ran = look.run("prod")
+    assert ran.code == 1
+    assert ran.output.partition("deploy.sh: ")[2] == (
+        "6 thing(s) missing; nothing was changed\n"
+        "\n  - project my-gcp-project: you lack iam.roles.create\n"
+        "      gcloud projects add-iam-policy-binding my-gcp-project --member=user:YOU --role=ROLE\n"
+        "\n  - project my-gcp-project: the API cloudresourcemanager.googleapis.com is off\n"
+        "      gcloud services enable cloudresourcemanager.googleapis.com --project=my-gcp-project\n"
+        "\n  - project my-gcp-project: the API artifactregistry.googleapis.com is off\n"
+        "      gcloud services enable artifactregistry.googleapis.com --project=my-gcp-project\n"
+        "\n  - project my-gcp-project: the API cloudbuild.googleapis.com is off\n"
+        "      gcloud services enable cloudbuild.googleapis.com --project=my-gcp-project\n"
+        "\n  - project my-gcp-project: you lack pubsub.topics.create\n"
+        "      gcloud projects add-iam-policy-binding my-gcp-project --member=user:YOU --role=ROLE\n"
+        "\n  - secret kubeconfig-sweep has no kubeconfig in it\n"
+        "      see docs/cluster-access.md; then gcloud secrets versions add kubeconfig-sweep "
+        "--project=my-gcp-project --data-file=KUBECONFIG\n"
+    )  # fmt: skip
+    assert ran.changing_calls() == []
+
+
+def test_a_cluster_that_is_away_is_named(deploy: Installer) -> None:
+    assert isinstance(deploy.plane, OwnControlPlane)
+    deploy.plane.stop_api_server()
+    ran = deploy.run("--dry-run", "prod")
+    assert ran.code == 1
+    assert "- the cluster does not answer: " in ran.output
+    assert "kubectl config use-context CONTEXT" in ran.output
+
+
+def test_tools_that_are_missing_are_named_together(look: Installer) -> None:
+    bare = look.tree / "bare"
+    bare.mkdir()
+    for tool in ("bash", "env", "dirname", "mktemp", "rm", "curl"):
+        (bare / tool).symlink_to(str(shutil.which(tool)))
+    ran = look.run("prod", path=os.fspath(bare))
+    assert ran.code == 1
+    assert ran.output == (
+        "deploy.sh: 3 thing(s) missing; nothing was changed\n"
+        "\n  - gcloud is not installed\n      install gcloud, and put it on PATH\n"
+        "\n  - terraform is not installed\n      install terraform, and put it on PATH\n"
+        "\n  - kubectl is not installed\n      install kubectl, and put it on PATH\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "name the cluster: ./deploy.sh CLUSTER, with settings in infra/terraform/CLUSTER.tfvars"),
+        (["--force", "prod"], "unknown option --force; see ./deploy.sh --help"),
+        (["prod", "test"], "one cluster at a time, not prod and test"),
+        (["../prod"], "CLUSTER must be lower-case letters, digits and hyphens, not ../prod"),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_line_is_refused(
+    arguments: list[str], message: str, look: Installer
+) -> None:
+    ran = look.run(*arguments)
+    assert (ran.code, ran.output) == (1, f"deploy.sh: {message}\n")
+
+
+def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
+    with playing_kubelet(deploy.plane):
+        assert deploy.run("--yes", "--image", "example.test/relay:1", "prod").code == 0
+    groups = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
+    group = manifest()
+    code, _ = deploy.plane.request("POST", groups, group)
+    assert code == 201
+    name = group["metadata"]["name"]
+    refused = deploy.run("--destroy", "--yes", "prod")
+    assert refused.code == 1
+    assert (
+        f"  - there are TPUNodeGroups, whose slices nobody would delete: default/{name} \n"
+        "      kubectl delete tpunodegroups --all --all-namespaces\n"
+    ) in refused.output
+    assert refused.changing_calls() == []
+    deploy.plane.request("DELETE", f"{groups}/{name}")
+    gone = deploy.run("--destroy", "--yes", "prod")
+    assert gone.code == 0, gone.output
+    assert any("terraform -chdir=infra/terraform destroy" in call for call in gone.calls)
+    left = deploy.plane.run_kubectl(
+        *("get", "all,clusterroles,clusterrolebindings,crd,validatingadmissionpolicies"),
+        *("-A", "-l", "app.kubernetes.io/part-of=tpu-functions", "-o", "name"),
+    )
+    assert left.stdout == ""
+    again = deploy.run("--destroy", "--yes", "prod")
+    assert again.code == 0, again.output
+    assert PROJECT in again.output
