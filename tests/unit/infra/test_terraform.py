@@ -1,0 +1,404 @@
+"""The Terraform module against the product that it deploys and the providers that carry it out."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from local import world
+from local.kube.certificates import CertificateAuthority
+from relay.outbox import INBOXES
+from relay.settings import VARIABLES as RELAY_VARIABLES
+from shared import occasions, settings
+from shared.names import STEPS, topic_id
+from shared.step import MAX_LOOKS, SECONDS_FOR_CALLS
+from tests.unit.infra.terraform_module import (
+    MODULE,
+    ROOT,
+    problems,
+    read,
+    read_permissions,
+    read_schemas,
+    read_settings,
+)
+
+module = read()
+SCHEMAS = read_schemas()
+PERMISSIONS = read_permissions()
+EXAMPLES = sorted(path.name for path in (MODULE / "examples").iterdir())
+A_PREFIX = "tpu-functions-"
+FUNCTION = "google_cloudfunctions2_function.step"
+INBOX = "google_pubsub_subscription.inbox"
+
+
+# the providers
+
+
+@pytest.mark.parametrize("address", module.blocks)
+def test_a_provider_knows_every_argument_and_misses_none(address: str) -> None:
+    block = module.blocks[address]
+    assert list(problems(block.body, SCHEMAS[block.mode, block.type])) == []
+
+
+def test_the_table_of_the_providers_holds_nothing_that_is_not_used() -> None:
+    assert set(SCHEMAS) == {(block.mode, block.type) for block in module.blocks.values()}
+
+
+def test_all_that_is_referred_to_is_there() -> None:
+    declared = {f"var.{name}" for name in module.variables}
+    declared |= {f"local.{name}" for name in module.locals}
+    declared |= module.blocks.keys()
+    referred = {address for address, _ in module.references()}
+    assert referred - declared == set()
+    unused = declared - referred - {f"{block.address}" for block in module.blocks.values()}
+    assert unused == set()
+
+
+def test_only_attributes_that_a_provider_gives_are_asked_for() -> None:
+    asked = {(address, attribute) for address, attribute in module.references() if attribute}
+    assert len(asked) > 20
+    for address, attribute in asked:
+        block = module.blocks[address]
+        schema = SCHEMAS[block.mode, block.type]
+        assert attribute in {**schema["attributes"], **schema.get("block_types", {})}, address
+
+
+# steps and inboxes
+
+
+def test_the_module_has_the_steps_of_the_product() -> None:
+    found = re.search(r"for step in \[(.*?)]", module.locals["slugs"])
+    assert found is not None
+    assert tuple(json.loads(f"[{found[1]}]")) == STEPS
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        FUNCTION,
+        INBOX,
+        "google_pubsub_topic.inbox",
+        "google_service_account.step",
+        "google_cloud_run_service_iam_member.pusher",
+        "google_pubsub_subscription_iam_member.inbox",
+    ],
+)
+def test_each_step_has_one(address: str) -> None:
+    assert module[address]["for_each"] == "${local.slugs}"
+
+
+def test_topics_have_the_names_that_the_product_publishes_to() -> None:
+    slug = {step: step.replace("_", "-") for step in STEPS}
+    assert module["google_pubsub_topic.inbox"]["name"] == "${local.topic_prefix}${each.value}"
+    assert module.locals["topic_prefix"] == "${var.name_prefix}-"
+    assert {step: A_PREFIX + slug[step] for step in STEPS} == {
+        step: topic_id(A_PREFIX, step) for step in STEPS
+    }
+
+
+def test_the_default_prefix_is_the_one_that_all_parts_take_by_default() -> None:
+    default = module.variables["name_prefix"]["default"] + "-"
+    assert default == RELAY_VARIABLES["topic_prefix"].default
+    assert settings.from_environment(an_environment()).topic_prefix == default
+
+
+def test_the_function_of_a_step_has_its_entry_point() -> None:
+    (build,) = module[FUNCTION]["build_config"]
+    assert build["entry_point"] == "${each.key}"
+    main = (ROOT / "main.py").read_text()
+    assert all(f"\ndef {step}(request" in main for step in STEPS)
+
+
+def test_sinks_have_the_filters_as_they_stand_in_the_files() -> None:
+    (sink,) = (block.body for block in module.of_type("google_logging_project_sink"))
+    assert sink["filter"] == "${local.filters[each.value.step]}"
+    assert sink["unique_writer_identity"] is True
+    assert 'file("${path.module}/filters/${name}")' in module.locals["filters"]
+    assert {path.stem for path in (MODULE / "filters").iterdir()} < set(STEPS)
+
+
+# delivery
+
+
+def test_deliveries_are_those_of_the_local_world() -> None:
+    inbox = module[INBOX]
+    (retry,), (dead,) = inbox["retry_policy"], inbox["dead_letter_policy"]
+    assert inbox["ack_deadline_seconds"] == "${local.ack_deadline_seconds}"
+    assert dead["max_delivery_attempts"] == "${local.max_delivery_attempts}"
+    assert module.locals["ack_deadline_seconds"] == world.ACK_DEADLINE_S
+    assert module.locals["max_delivery_attempts"] == world.MAX_DELIVERY_ATTEMPTS
+    backoff = (retry["minimum_backoff"], retry["maximum_backoff"])
+    assert backoff == (f"{world.MIN_BACKOFF_S:.0f}s", f"{world.MAX_BACKOFF_S:.0f}s")
+    name = module["google_pubsub_topic.dead_letters"]["name"]
+    assert name.replace("${local.topic_prefix}", A_PREFIX) == world.DEAD_LETTERS
+
+
+def test_no_subscription_ends_for_want_of_messages() -> None:
+    subscriptions = module.of_type("google_pubsub_subscription")
+    assert len(subscriptions) == 2
+    assert all(one.body["expiration_policy"][0]["ttl"] == "" for one in subscriptions)
+
+
+def test_pub_sub_may_forward_dead_letters_and_make_tokens() -> None:
+    rights = {
+        (block.type, block.body["role"])
+        for block in module.blocks.values()
+        if block.body.get("member") == "${local.pubsub_agent}"
+    }
+    assert rights == {
+        ("google_pubsub_topic_iam_member", "roles/pubsub.publisher"),
+        ("google_pubsub_subscription_iam_member", "roles/pubsub.subscriber"),
+        ("google_service_account_iam_member", "roles/iam.serviceAccountTokenCreator"),
+    }
+
+
+def test_a_function_ends_before_its_message_is_delivered_again() -> None:
+    (service,) = module[FUNCTION]["service_config"]
+    timeout = service["timeout_seconds"]
+    assert MAX_LOOKS * SECONDS_FOR_CALLS < timeout < module.locals["ack_deadline_seconds"]
+
+
+def test_no_request_waits_for_a_thread() -> None:
+    (service,) = module[FUNCTION]["service_config"]
+    assert service["max_instance_request_concurrency"] == "${var.concurrency}"
+    assert "THREADS = tostring(var.concurrency)" in service["environment_variables"]
+
+
+def test_the_scheduler_wakes_the_sweep_every_minute() -> None:
+    job = module["google_cloud_scheduler_job.sweep"]
+    (target,) = job["pubsub_target"]
+    said = re.fullmatch(
+        r"\$\{base64encode\(jsonencode\(\{version = (\d+), kind = \"(\w+)\"}\)\)}", target["data"]
+    )
+    assert said is not None
+    data = json.dumps({"version": int(said[1]), "kind": said[2]}).encode()
+    push = {"message": {"data": base64.b64encode(data).decode(), "messageId": "1"}}
+    decoded = occasions.decode(json.dumps(push).encode()).occasion
+    assert decoded is not None
+    assert decoded.cause == occasions.SWEEP_KIND
+    assert target["topic_name"] == '${google_pubsub_topic.inbox["sweep"].id}'
+    assert (job["schedule"], world.SWEEP_EVERY_S) == ("* * * * *", 60.0)
+
+
+# who may call, and in whose name
+
+
+def test_nobody_but_pub_sub_calls_a_function() -> None:
+    (invoker,) = module.of_type("google_cloud_run_service_iam_member")
+    assert invoker.body["member"] == "${google_service_account.pusher.member}"
+    (push,) = module[INBOX]["push_config"]
+    (token,) = push["oidc_token"]
+    assert token["service_account_email"] == "${google_service_account.pusher.email}"
+    assert token["audience"] == "${local.push_audiences[each.key]}"
+    text = "".join(path.read_text() for path in MODULE.glob("*.tf"))
+    assert "allUsers" not in text
+    assert "allAuthenticatedUsers" not in text
+    assert "event_trigger" not in text
+
+
+def test_ids_of_service_accounts_fit_with_the_longest_prefix() -> None:
+    (rule, _) = module.variables["name_prefix"]["validation"]
+    longest = re.search(r"\[a-z0-9-\]\{1,(\d+)}", rule["condition"])
+    assert longest is not None
+    prefix = int(longest[1]) + 2
+    slugs = [*(step.replace("_", "-") for step in STEPS), "pusher", "builder", "relay"]
+    assert prefix + 1 + max(map(len, slugs)) == 30
+
+
+def test_what_is_destroyed_leaves_nothing_and_takes_nothing_of_others() -> None:
+    assert module["google_storage_bucket.source"]["force_destroy"] is True
+    assert module["google_project_service.this"]["disable_on_destroy"] is False
+
+
+# what is deployed
+
+
+def an_environment() -> dict[str, str]:
+    return {"PUBSUB_PROJECT": "my-gcp-project", "KUBECONFIG": "/secrets/kubeconfig/kubeconfig"}
+
+
+class Asked(dict[str, str]):
+    """An environment that remembers which variables somebody asked for."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+
+def variables_in(text: str) -> set[str]:
+    return set(re.findall(r"\b([A-Z][A-Z_]+) = ", text))
+
+
+def test_every_variable_that_is_set_is_one_that_the_functions_read() -> None:
+    (service,) = module[FUNCTION]["service_config"]
+    always = variables_in(service["environment_variables"])
+    ways = variables_in(module.locals["cluster_environment"])
+    ca = CertificateAuthority.create(datetime.now(UTC)).certificate_pem
+    asked = Asked(
+        dict.fromkeys(always, "1")
+        | {
+            "CLUSTER_SERVER": "https://10.128.0.2:6443",
+            "CLUSTER_CA": base64.b64encode(ca.encode()).decode(),
+            "CLUSTER_TOKEN": "google-id-token",
+            "PUSH_SERVICE_ACCOUNT": "pusher@my-gcp-project.iam.gserviceaccount.com",
+        }
+    )
+    settings.from_environment(asked)
+    assert ways == {
+        "KUBECONFIG",
+        "CLUSTER_SERVER",
+        "CLUSTER_CA",
+        "CLUSTER_TOKEN",
+        "CLUSTER_AUDIENCE",
+    }
+    assert (always | ways) - asked.names == {"THREADS"}
+    assert asked.names - always - ways == {"COMPUTE_ENDPOINT", "PUSH_CERTIFICATES_URL"}
+
+
+def test_the_archive_holds_what_the_functions_need_and_nothing_else() -> None:
+    found = re.search(
+        r'fileset\(local.repository, "\{(.*)}/\*\.\{(.*)}"\)', module.locals["source_files"]
+    )
+    assert found is not None
+    folders, endings = found[1].split(","), found[2].split(",")
+    assert (folders, endings) == (["functions", "shared"], ["py", "sh"])
+    assert '["main.py", "requirements.txt"]' in module.locals["source_files"]
+    tracked = subprocess.run(
+        ["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    taken = {
+        f"{folder}/{path.name}"
+        for folder in folders
+        for ending in endings
+        for path in (ROOT / folder).glob(f"*.{ending}")
+    }
+    assert set(tracked) <= taken
+
+
+# rights
+
+
+def test_rights_are_of_the_steps_and_of_the_relay() -> None:
+    assert PERMISSIONS.keys() == {*STEPS, "relay", "cluster_project"}
+    for step in STEPS:
+        assert PERMISSIONS[step].keys() == {
+            "project",
+            "vm_service_account",
+            "subnetwork",
+            "inboxes",
+        }
+
+
+def test_the_relay_may_publish_to_the_inboxes_that_it_writes_to() -> None:
+    assert PERMISSIONS["relay"].keys() == {"inboxes"}
+    assert PERMISSIONS["relay"]["inboxes"].keys() == set(INBOXES)
+
+
+def test_each_right_says_why() -> None:
+    for owner, places in PERMISSIONS.items():
+        rows = {"": places} if owner == "cluster_project" else places
+        for reasons in rows.values():
+            for right, why in reasons.items():
+                assert re.fullmatch(r"[A-Z].{10,}\.", why), right
+
+
+def test_roles_grant_what_stands_in_the_table_and_what_the_user_adds() -> None:
+    assert module.locals["permissions"] == '${yamldecode(file("${path.module}/permissions.yaml"))}'
+    role = module["google_project_iam_custom_role.step"]
+    assert role["permissions"] == "${local.step_permissions[each.value.step]}"
+    granted = module.locals["step_permissions"]
+    assert "keys(local.permissions[step].project)" in granted
+    assert "var.extra_permissions" in granted
+    assert "compute." not in "".join(
+        line.partition("#")[0]
+        for name in ("iam.tf", "network.tf")
+        for line in (MODULE / name).read_text().splitlines()
+        if "roles/compute.networkUser" not in line and "_compute_" not in line
+    )
+
+
+def test_predefined_roles_are_these_and_no_others() -> None:
+    text = "".join(path.read_text() for path in MODULE.glob("*.tf") if path.name != "variables.tf")
+    assert set(re.findall(r'"(roles/[\w.]+)"', text)) == {
+        "roles/artifactregistry.writer",
+        "roles/compute.networkUser",
+        "roles/iam.serviceAccountTokenCreator",
+        "roles/iam.serviceAccountUser",
+        "roles/iam.workloadIdentityUser",
+        "roles/logging.logWriter",
+        "roles/pubsub.publisher",
+        "roles/pubsub.subscriber",
+        "roles/run.invoker",
+        "roles/secretmanager.secretAccessor",
+        "roles/storage.objectViewer",
+    }
+
+
+# variables, outputs, examples
+
+
+@pytest.mark.parametrize("name", module.variables)
+def test_a_variable_is_typed_and_described(name: str) -> None:
+    variable = module.variables[name]
+    assert variable["type"]
+    assert re.fullmatch(r"(?s)[A-Z].*\.", variable["description"])
+
+
+@pytest.mark.parametrize("name", module.variables)
+def test_a_refusal_of_a_variable_says_what_it_must_be(name: str) -> None:
+    for rule in module.variables[name].get("validation", ()):
+        assert name in rule["error_message"]
+        assert " must " in rule["error_message"]
+
+
+@pytest.mark.parametrize("name", module.outputs)
+def test_an_output_is_described(name: str) -> None:
+    assert re.fullmatch(r"(?s)[A-Z].*\.", module.outputs[name]["description"])
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_gives_the_module_what_it_asks_for(name: str) -> None:
+    example = read(MODULE / "examples" / name)
+    call = {
+        key: value for key, value in example.calls["tpu_functions"].items() if key != "__is_block__"
+    }
+    assert call.pop("source") == "../.."
+    assert call.keys() <= module.variables.keys()
+    required = {key for key, variable in module.variables.items() if "default" not in variable}
+    assert required <= call.keys()
+    outputs = "".join(output["value"] for output in example.outputs.values())
+    assert set(re.findall(r"module\.tpu_functions\.(\w+)", outputs)) <= module.outputs.keys()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_settings_for_deploy_are_those_of_the_example(name: str) -> None:
+    folder = MODULE / "examples" / name
+    call = read(folder).calls["tpu_functions"]
+    given = {key: value for key, value in call.items() if key not in ("source", "__is_block__")}
+    assert without_files(read_settings(folder / "cluster.tfvars")) == without_files(given)
+
+
+def without_files(value: Any) -> Any:
+    """Settings cannot read files: what an example reads stands in them as it is."""
+    if isinstance(value, dict):
+        return {key: without_files(inner) for key, inner in value.items()}
+    if isinstance(value, str) and (value.startswith("<<") or "file(" in value):
+        return "what stands in a file"
+    return value
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_refers_to_what_it_has(name: str) -> None:
+    example = read(MODULE / "examples" / name)
+    declared = {f"var.{variable}" for variable in example.variables} | example.blocks.keys()
+    assert {address for address, _ in example.references()} <= declared

@@ -1,0 +1,131 @@
+"""The table of rights against what the steps ask for in whole lives of a group.
+
+Compute Engine is the simulated one, which refuses a call whose caller lacks the permission that
+Google documents for it; each step comes with the permissions of the table, and what it was asked
+for is remembered. So the table lacks nothing, and holds nothing that no life needs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from local import gce, guests
+from local.world import Dials
+from shared.names import STEPS
+from tests.harness import Harness
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import HOUR, MINUTE, NAME
+from tests.unit.infra.terraform_module import ROOT, read_permissions
+
+pytestmark = pytest.mark.xdist_group("lives with the rights of the table")
+PERMISSIONS = read_permissions()
+AS_A_SERVICE_ACCOUNT: dict[str, Any] = {
+    "instanceConfig": {
+        "serviceAccounts": [
+            {
+                "email": "vm@my-gcp-project.iam.gserviceaccount.com",
+                "scopes": ["https://www.googleapis.com/auth/cloud-platform"],
+            }
+        ]
+    }
+}
+
+
+class Rights(frozenset[str]):
+    """Permissions that remember which of them, and which others, were asked for."""
+
+    def __init__(self, _permissions: object) -> None:
+        self.asked: set[str] = set()
+
+    def __contains__(self, permission: object) -> bool:
+        self.asked.add(str(permission))
+        return super().__contains__(permission)
+
+
+def rights_of(step: str) -> set[str]:
+    """What a step may do where its VMs, templates and groups are."""
+    return {
+        *PERMISSIONS[step]["project"],
+        *PERMISSIONS[step]["vm_service_account"],
+    }
+
+
+def harness_with(dials: Dials | None, rights: dict[str, Rights]) -> Harness:
+    callers = {
+        step: gce.Principal(f"{step}@my-gcp-project.iam.gserviceaccount.com", rights[step])
+        for step in STEPS
+    }
+    return Harness(dials, callers=callers)
+
+
+def live_by_events(rights: dict[str, Rights]) -> None:
+    """From apply to gone, each step woken by what happens."""
+    harness = harness_with(None, rights)
+    life.ready_slice(harness, manifest(**AS_A_SERVICE_ACCOUNT))
+    life.goes_without_trace(harness)
+
+
+def live_by_the_sweep(rights: dict[str, Rights]) -> None:
+    """Nobody tells anything, and operations are still under way at each look."""
+    harness = harness_with(Dials(relays=False, sinks=False), rights)
+    harness.world.gce.faults.slow_operations("*.insert", 100)
+    harness.world.gce.faults.slow_operations("*.delete", 100)
+    harness.apply(manifest(**AS_A_SERVICE_ACCOUNT))
+    life.until_ready(harness, timeout=3 * HOUR)
+    harness.delete(NAME)
+    life.until_gone(harness, timeout=3 * HOUR)
+
+
+def give_up_early(rights: dict[str, Rights]) -> None:
+    """Deleted when its VMs are there and none has joined."""
+    harness = harness_with(Dials(guests=guests.Dials(joins=False)), rights)
+    harness.apply(manifest(**AS_A_SERVICE_ACCOUNT))
+    life.until(harness, lambda: len(life.vms(harness)) == 2)
+    harness.run_for(5 * MINUTE)
+    harness.delete(NAME)
+    life.until_gone(harness)
+
+
+LIVES: list[Callable[[dict[str, Rights]], None]] = [
+    live_by_events,
+    live_by_the_sweep,
+    give_up_early,
+]
+
+
+@pytest.fixture(scope="module")
+def asked() -> dict[str, set[str]]:
+    """What each step was asked for, in all lives together; a refusal would have ended them."""
+    rights = {step: Rights(rights_of(step)) for step in STEPS}
+    for live in LIVES:
+        live(rights)
+    return {step: rights[step].asked for step in STEPS}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_may_do_what_it_is_asked_for_and_no_more(
+    step: str, asked: dict[str, set[str]]
+) -> None:
+    assert asked[step] == rights_of(step)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_may_publish_to_the_inboxes_that_it_wakes_and_no_others(step: str) -> None:
+    assert set(inboxes_of(step)) == set(PERMISSIONS[step]["inboxes"])
+
+
+def inboxes_of(step: str) -> Iterator[str]:
+    """The steps that a module names as those it wakes."""
+    tree = ast.parse((ROOT / "functions" / f"{step}.py").read_text())
+    for node in ast.walk(tree):
+        is_send = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Send"
+        value = node.args[0] if is_send and isinstance(node, ast.Call) else None
+        if step == "sweep" and isinstance(node, ast.Yield):
+            value = node.value
+        if isinstance(value, ast.Constant) and value.value in STEPS:
+            yield str(value.value)
