@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 import aiohttp
 import psutil
@@ -160,6 +160,7 @@ class Processes:
         self._running: list[Process] = []
         self.hurry = asyncio.Event()
         """Set when somebody who has ended this process by a signal does so once more."""
+        self._waiting: set[asyncio.Task[int]] = set()
         self._signal: int | None = None
         self._leaving = False
         self._owner: asyncio.Task[object] | None = None
@@ -215,22 +216,24 @@ class Processes:
             lambda line: self._write(f"{name:<{PREFIX_WIDTH}} | {line}")
         )
         try:
-            child = await asyncio.create_subprocess_exec(
-                *_guard_command("exec", str(self._guard_pipe)),
-                *argv,
-                env=environment,
-                cwd=directory,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=writing,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=(self._guard_pipe,),
-            )
+            child = await self._spawn(*argv, env=environment, cwd=directory, stdout=writing)
         finally:
             os.close(writing)
         process = Process(name, child, output, self._forget)
         self._running.append(process)
         return process
+
+    async def spawn(self, *argv: str, **options: Any) -> asyncio.subprocess.Process:
+        """Start a process that its starter ends, and the guard if this process cannot any more.
+
+        ``options`` are those of `asyncio.create_subprocess_exec`. It leads a session of its own.
+        """
+        child = await self._spawn(*argv, **options)
+        waiting = asyncio.create_task(child.wait())
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        waiting.add_done_callback(lambda _: self._forget(child.pid))
+        return child
 
     async def stop(self, process: Process, grace_s: float = GRACE_S) -> int:
         """End one child; returns its exit code."""
@@ -256,6 +259,17 @@ class Processes:
     def memory_bytes(self) -> dict[str, int]:
         """What each child holds, by name: `Process.memory_bytes`."""
         return {process.name: process.memory_bytes() for process in self._running}
+
+    async def _spawn(self, *argv: str, **options: Any) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *_guard_command("exec", str(self._guard_pipe)),
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=(self._guard_pipe,),
+            **options,
+        )
 
     def _on_signal(self, number: int) -> None:
         again = self._leaving or self._signal is not None

@@ -14,10 +14,11 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from local.kubeadm import Habits, chips_of
 from local.machine import Machine
@@ -66,6 +67,16 @@ esac""",
 }
 
 
+Spawn = Callable[..., Awaitable[asyncio.subprocess.Process]]
+"""As `asyncio.create_subprocess_exec`: starts the leader of a session, stderr joined to stdout."""
+
+
+async def _spawn(*argv: str, **options: Any) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *argv, stderr=asyncio.subprocess.STDOUT, start_new_session=True, **options
+    )
+
+
 class ScriptGuest:
     """A `local.machine.Guest` whose boots are processes. ``scratch`` is its disk.
 
@@ -79,11 +90,13 @@ class ScriptGuest:
         api_server: Callable[[], str],
         scratch: Path,
         habits: Habits | None = None,
+        spawn: Spawn | None = None,
     ) -> None:
         self._machine = machine
         self._api_server = api_server
         self._root = scratch
         self._habits = habits or Habits()
+        self._spawn = spawn or _spawn
         self._server: MetadataServer | None = None
         self._boot: asyncio.Task[None] | None = None
 
@@ -116,13 +129,11 @@ class ScriptGuest:
 
     async def _run_processes(self, metadata_host: str) -> None:
         self._write_files()
-        process = await asyncio.create_subprocess_exec(
+        process = await self._spawn(
             "bash",
             str(self._root / "boot"),
             env=self._environment(metadata_host),
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
         )
         assert process.stdout is not None
         try:

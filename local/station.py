@@ -31,7 +31,7 @@ from local.cluster_client import ClusterClient
 from local.credentials import ADMIN, Credentials
 from local.happenings import AuditEntry, ChildLine, Observe, Ticked
 from local.http import Application
-from local.inboxes import Inboxes
+from local.inboxes import PUSHER, Inboxes
 from local.kubeadm import Habits
 from local.named_cluster import NamedCluster
 from local.ports import LOOPBACK, check_port, find_free_ports
@@ -155,6 +155,7 @@ class Station:
         self.children = Children(processes, ROOT, observe)
         self.compute_url = ""
         self.pubsub_address = setup.pubsub
+        self._push_certificates = ""
         self._observe = observe
         self._clock = LoopClock(asyncio.get_running_loop())
         self.cluster = self._choose_cluster()
@@ -170,6 +171,7 @@ class Station:
             exists=lambda name: any(path.endswith(f"/{name}") for path in self.gce.leftovers()),
             observe=observe,
             scripts=setup.scripts,
+            spawn=processes.spawn,
         )
         self.gce = gce.Simulator(
             self._clock,
@@ -267,9 +269,7 @@ class Station:
             await self._embed_pubsub(stack)
         assert self._inboxes is not None
         stack.push_async_callback(self._inboxes.remove, STEPS)
-        await self._inboxes.create(
-            {step: f"http://{LOOPBACK}:{port}/" for step, port in ports.items()}
-        )
+        await self._inboxes.create({step: _endpoint(port) for step, port in ports.items()})
 
     async def _embed_pubsub(self, stack: AsyncExitStack) -> None:
         port = self.setup.ports.pubsub
@@ -278,6 +278,9 @@ class Station:
         self.pubsub_address = server.address
         self._inboxes = Inboxes(server.address)
         stack.push_async_callback(self._inboxes.close)
+        runner, port = await serve(server.tokens, host=LOOPBACK)
+        stack.push_async_callback(runner.cleanup)
+        self._push_certificates = f"http://{LOOPBACK}:{port}/certs"
 
     def _function(self, step: str, port: int) -> Child:
         command = ["functions-framework", "--target", step, "--source", "main.py"]
@@ -287,8 +290,14 @@ class Station:
             "PROJECTS": PROJECT,
             "THREADS": _THREADS,
         }
+        if self._push_certificates:
+            environment |= {
+                "PUSH_SERVICE_ACCOUNT": PUSHER,
+                "PUSH_AUDIENCE": _endpoint(port),
+                "PUSH_CERTIFICATES_URL": self._push_certificates,
+            }
         # The framework answers 404 here without waking the function.
-        return Child(step, command, environment, f"http://{LOOPBACK}:{port}/robots.txt")
+        return Child(step, command, environment, f"{_endpoint(port)}robots.txt")
 
     def _relay(self, port: int) -> Child:
         environment = self._environment("relay") | {"PORT": str(port)}
@@ -350,6 +359,10 @@ async def open_station(setup: Setup, observe: Observe) -> AsyncIterator[Station]
         station = Station(setup, observe, processes)
         await station.start(stack)
         yield station
+
+
+def _endpoint(port: int) -> str:
+    return f"http://{LOOPBACK}:{port}/"
 
 
 def _memory_bytes(process: psutil.Process) -> int:

@@ -17,7 +17,7 @@ from local.happenings import Observe, SerialText
 from local.kubeadm import Habits, Identity
 from local.machine import Guest, Machine
 from local.node_certificates import NotSigned
-from local.script_guest import ScriptGuest
+from local.script_guest import ScriptGuest, Spawn
 
 Identify = Callable[[str], Awaitable[Identity]]
 _SCRIPT = "startup-script"
@@ -27,9 +27,9 @@ class Vms:
     """Makes the guest of each VM, and overhears its serial port.
 
     ``api_server`` gives the URL at which VMs that run their script reach the cluster; at most
-    ``scripts`` of them run at a time, with ``habits``. A VM without startup script has an image of
-    its owner's, which joins by itself with what ``identify`` gives for its name. ``exists`` says
-    whether there still is a VM of that name.
+    ``scripts`` of them run at a time, with ``habits``, as processes that ``spawn`` starts. A VM
+    without startup script has an image of its owner's, which joins by itself with what
+    ``identify`` gives for its name. ``exists`` says whether there still is a VM of that name.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Vms:
         exists: Callable[[str], bool],
         observe: Observe,
         scripts: int,
+        spawn: Spawn,
     ) -> None:
         self._clock = clock
         self._network = network
@@ -57,6 +58,7 @@ class Vms:
         self._identify = identify
         self._exists = exists
         self._observe = observe
+        self._spawn = spawn
         self._room = scripts if shutil.which("bash") else 0
         self._scripted: set[_Scripted] = set()
         self._others: WeakSet[Guest] = WeakSet()
@@ -87,7 +89,7 @@ class Vms:
     def _script_guest(self, machine: Machine) -> Guest:
         self._scrap_disks()
         disk = self._scratch / f"{machine.name}-{machine.id}"
-        guest = ScriptGuest(machine, self._api_server, disk, self._habits)
+        guest = ScriptGuest(machine, self._api_server, disk, self._habits, self._spawn)
         scripted = _Scripted(machine.name, disk, guest)
         self._scripted.add(scripted)
         return scripted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -50,10 +51,10 @@ class Program:
         """Wait for a text in its output."""
         self.until(lambda: text in self.output, within_s)
 
-    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+    def stop(self, number: signal.Signals = signal.SIGINT, within_s: float = 30.0) -> int:
         """End it as a terminal or an init system does; its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=within_s)
 
     def children(self) -> list[psutil.Process]:
         """All processes that carry its mark, itself apart."""
@@ -62,6 +63,13 @@ class Program:
             for process in psutil.process_iter()
             if process.pid != self.process.pid and self._bears_mark(process)
         ]
+
+    def until_alone(self, within_s: float = 10.0) -> None:
+        """Wait until nothing is left of its children, itself being dead."""
+        deadline = time.monotonic() + within_s
+        while self.children():
+            assert time.monotonic() < deadline, self.children()
+            time.sleep(0.05)
 
     def files(self) -> list[Path]:
         """What is left of its temporary files."""
@@ -83,3 +91,38 @@ def running(folder: Path, module: str, *arguments: str, root: Path = ROOT) -> It
     finally:
         if program.process.poll() is None:
             program.stop()
+
+
+class Local:
+    """A ``make local`` that is up, as somebody with kubectl uses it."""
+
+    def __init__(self, program: Program, kubectl: str = "kubectl") -> None:
+        program.until_it_says(STARTED)
+        self.program = program
+        self.kubeconfig = Path(_find(r"^export KUBECONFIG=(\S+)$", program))
+        self.compute_url = _find(r"^Compute Engine +(\S+)", program)
+        self._kubectl = kubectl
+
+    def kubectl(self, *arguments: str, standard_input: str = "", code: int = 0) -> str:
+        """What kubectl says."""
+        done = subprocess.run(
+            [self._kubectl, *arguments],
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+            cwd=ROOT,
+            input=standard_input,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+STARTED = "Ctrl-C stops it."
+"""The end of what ``make local`` says when it is up."""
+
+
+def _find(pattern: str, program: Program) -> str:
+    found = re.search(pattern, program.output, re.MULTILINE)
+    assert found, program.output
+    return found[1]

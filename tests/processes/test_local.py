@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,24 +18,20 @@ import yaml
 
 from local.ports import find_free_ports
 from tests.harness import ROOT
-from tests.processes.program import Program, running
+from tests.processes.program import STARTED, Local, Program, running
 
 EXAMPLES = ROOT / "examples"
 ANY_PORTS = ("--port", "0", "--compute-port", "0", "--pubsub-port", "0")
 READY_WITHIN_S = 60.0
-STARTED = "Ctrl-C stops it."
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("make local")]
 
 
-class Local:
-    """A ``make local`` that is up."""
+class WithoutKubectl(Local):
+    """What can be done by the kubernetes client, where there is no kubectl."""
 
     def __init__(self, program: Program) -> None:
-        program.until_it_says(STARTED)
-        self.program = program
-        self.kubeconfig = Path(_find(r"^export KUBECONFIG=(\S+)$", program))
-        self.compute_url = _find(r"^Compute Engine +(\S+)", program)
+        super().__init__(program)
         client = kubernetes.config.new_client_from_config(str(self.kubeconfig))
         self._groups = kubernetes.client.CustomObjectsApi(client)
 
@@ -53,28 +48,8 @@ class Local:
         listed = self._groups.list_cluster_custom_object(*_GROUPS, "tpunodegroups")
         return {group["metadata"]["name"]: _reason(group) for group in listed["items"]}
 
-    def kubectl(self, *arguments: str, standard_input: str = "", code: int = 0) -> str:
-        """What kubectl says."""
-        done = subprocess.run(
-            ["kubectl", *arguments],
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
-            cwd=ROOT,
-            input=standard_input,
-            capture_output=True,
-            text=True,
-            timeout=90,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
 
 _GROUPS = ("tpu.google.com", "v1alpha1")
-
-
-def _find(pattern: str, program: Program) -> str:
-    found = re.search(pattern, program.output, re.MULTILINE)
-    assert found, program.output
-    return found[1]
 
 
 def _reason(group: dict[str, Any]) -> str:
@@ -83,10 +58,10 @@ def _reason(group: dict[str, Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithoutKubectl]:
     """One that all tests of this file share."""
     with running(tmp_path_factory.mktemp("local"), "local", *ANY_PORTS) as program:
-        yield Local(program)
+        yield WithoutKubectl(program)
 
 
 needs_kubectl = pytest.mark.skipif(
@@ -162,7 +137,7 @@ def test_a_refused_manifest_says_what_is_wrong(
     assert said in local.kubectl("apply", "-f", "-", standard_input=text, code=1)
 
 
-def test_the_examples_become_ready_and_go(local: Local) -> None:
+def test_the_examples_become_ready_and_go(local: WithoutKubectl) -> None:
     manifests = [yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text()) for name in _EXAMPLES]
     for manifest in manifests:
         local.create(manifest)
@@ -208,7 +183,7 @@ def test_a_kept_directory_keeps_the_kubeconfig_good(tmp_path: Path) -> None:
         assert f"{kept} is in use by another `make local`" in other.output
         assert program.stop() == 0
     with running(tmp_path / "second", "local", *arguments) as program:
-        again = Local(program)
+        again = WithoutKubectl(program)
         assert again.kubeconfig.read_text() == before
         assert again.reasons() == {}
     assert program.children() == []
@@ -228,9 +203,9 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> No
 def test_its_own_sudden_death_takes_its_processes_with_it(tmp_path: Path) -> None:
     with running(tmp_path, "local", *ANY_PORTS) as program:
         program.until_it_says(STARTED)
+        local = WithoutKubectl(program)
+        local.create(yaml.safe_load((EXAMPLES / "v6e-single-host.yaml").read_text()))
+        program.until(lambda: set(local.reasons().values()) == {"Ready"}, READY_WITHIN_S)
         assert len(program.children()) > 6
         program.stop(signal.SIGKILL)
-        deadline = time.monotonic() + 10
-        while program.children():
-            assert time.monotonic() < deadline, program.children()
-            time.sleep(0.05)
+        program.until_alone()

@@ -1,0 +1,44 @@
+"""All that there is in a cluster, of every kind that can be listed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from tests.control_plane.plane import ControlPlane
+
+_SERVED_WITHIN_S = 10.0
+_COMES_AND_GOES = frozenset({"events"})
+"""The cluster's own records of what has happened to Nodes; they end with their hour."""
+
+
+def list_everything(plane: ControlPlane) -> set[str]:
+    """Each object as ``resource namespace/name``; and the keys of cluster-info, signed by tokens."""
+    _, info = plane.request("GET", "/api/v1/namespaces/kube-public/configmaps/cluster-info")
+    found = {f"cluster-info {key}" for key in info.get("data", {})}
+    for prefix in _versions(plane):
+        for resource in plane.request("GET", prefix)[1]["resources"]:
+            name = resource["name"]
+            if "list" in resource["verbs"] and name not in _COMES_AND_GOES and "/" not in name:
+                found |= _names(plane, f"{prefix}/{name}", name)
+    return found
+
+
+def _versions(plane: ControlPlane) -> Iterator[str]:
+    yield "/api/v1"
+    for group in plane.request("GET", "/apis")[1]["groups"]:
+        yield f"/apis/{group['preferredVersion']['groupVersion']}"
+
+
+def _names(plane: ControlPlane, path: str, resource: str) -> set[str]:
+    code, listed = plane.request("GET", path)
+    deadline = time.monotonic() + _SERVED_WITHIN_S
+    while code == 429:  # a definition that has just come; a 404 is one that has just gone
+        assert time.monotonic() < deadline, listed
+        time.sleep(0.1)
+        code, listed = plane.request("GET", path)
+    assert code in (200, 404), listed
+    return {
+        f"{resource} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}"
+        for item in listed.get("items", [])
+    }

@@ -1,0 +1,314 @@
+"""``make demo`` and ``make local`` on a real control plane and Google's Pub/Sub emulator.
+
+The cluster and the emulator are as they were afterwards, however the run ends; and a cluster that
+will not do is left alone, with a word on what would be right.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from local.world import PROJECT
+from tests.conftest import miss, open_own_control_plane
+from tests.control_plane import binaries, plane
+from tests.control_plane.plane import ControlPlane, OwnControlPlane
+from tests.harness import MANIFESTS, ROOT
+from tests.processes.program import Local, Program, running
+from tests.real.inventory import list_everything
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.processes,
+    pytest.mark.xdist_group("demo on real parts"),
+]
+
+LIFE_WITHIN_S = 240.0
+CLEAN_WITHIN_S = 120.0
+ANY_PORTS = ("--compute-port", "0")
+CRD = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[OwnControlPlane]:
+    """One that only the tests of this file use: what they apply is of the whole cluster."""
+    with open_own_control_plane() as own:
+        yield own
+
+
+@pytest.fixture
+def untouched(cluster: OwnControlPlane) -> Iterator[None]:
+    """Fails unless the cluster is after the test what it was before, object by object."""
+    before = list_everything(cluster)
+    yield
+    assert list_everything(cluster) ^ before == set()
+
+
+def run_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Program:
+    """A demo on a cluster, run to its end."""
+    with running(folder, "local.demo", "--kubeconfig", str(cluster.kubeconfig), *arguments) as demo:
+        demo.process.wait(timeout=LIFE_WITHIN_S)
+    return demo
+
+
+def run_local(
+    folder: Path, cluster: ControlPlane, *arguments: str
+) -> AbstractContextManager[Program]:
+    """A ``make local`` on a cluster."""
+    kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
+    return running(folder, "local", *kubeconfig, *ANY_PORTS, *arguments)
+
+
+@pytest.mark.usefixtures("untouched")
+def test_the_demo_shows_a_life_on_a_real_cluster_and_the_emulator(
+    tmp_path: Path,
+    cluster: OwnControlPlane,
+    pubsub_emulator: str,
+    say: Callable[[str], None],
+) -> None:
+    demo = run_demo(tmp_path, cluster, "--pubsub", pubsub_emulator)
+    assert demo.process.returncode == 0, demo.output
+    for line in (
+        f"Kubernetes API at {cluster.server}",
+        f"Pub/Sub at {pubsub_emulator}",
+        "TPUNodeGroup training: Ready=True Ready, Nodes 2/2",
+    ):
+        assert line in demo.output
+    assert len(set(re.findall(r"VM (\w+) +joined: ", demo.output))) == 2
+    assert demo.output.count("  none  ") == 6
+    assert demo.children() == []
+    assert demo.files() == []
+    assert topics(pubsub_emulator) == []
+    (took,) = re.findall(r"Done in (.*)\.", demo.output)
+    say(f"make demo on real parts: {took}")
+
+
+def topics(address: str) -> list[str]:
+    """The topics and subscriptions of ours at an emulator."""
+    found: list[str] = []
+    for kind in ("topics", "subscriptions"):
+        with urllib.request.urlopen(f"http://{address}/v1/projects/{PROJECT}/{kind}") as answer:
+            found += [one["name"] for one in json.load(answer).get(kind, [])]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("untouched")
+def test_the_demo_shows_a_life_on_a_real_cluster_alone(
+    tmp_path: Path, cluster: OwnControlPlane
+) -> None:
+    demo = run_demo(tmp_path, cluster)
+    assert demo.process.returncode == 0, demo.output
+    assert demo.output.count("  none  ") == 6
+
+
+@pytest.mark.slow
+def test_the_demo_shows_a_life_on_the_emulator_alone(tmp_path: Path, pubsub_emulator: str) -> None:
+    with running(tmp_path, "local.demo", "--pubsub", pubsub_emulator) as demo:
+        assert demo.process.wait(timeout=LIFE_WITHIN_S) == 0, demo.output
+    assert topics(pubsub_emulator) == []
+
+
+@pytest.mark.usefixtures("untouched")
+def test_ctrl_c_takes_along_the_groups_that_are_left(
+    tmp_path: Path, cluster: OwnControlPlane, pubsub_emulator: str
+) -> None:
+    with run_local(tmp_path, cluster, "--pubsub", pubsub_emulator) as program:
+        local = Local(program, cluster.kubectl)
+        assert local.kubeconfig == cluster.kubeconfig
+        for name in ("own-template", "v6e-single-host"):
+            local.kubectl("apply", "-f", f"examples/{name}.yaml")
+        local.kubectl("wait", "--for=condition=Ready", "tng", "--all", "--timeout=100s")
+        assert program.stop(signal.SIGINT, CLEAN_WITHIN_S) == 0, program.output
+    assert "deletes the TPUNodeGroups that are left: " in program.output
+    assert "by force" not in program.output
+    assert "Traceback" not in program.output
+    assert program.children() == []
+    assert topics(pubsub_emulator) == []
+
+
+@pytest.mark.usefixtures("untouched")
+def test_ctrl_c_twice_waits_for_no_function(tmp_path: Path, cluster: OwnControlPlane) -> None:
+    with run_local(tmp_path, cluster, "--pubsub-port", "0") as program:
+        local = Local(program, cluster.kubectl)
+        local.kubectl("apply", "-f", "examples/tpu7x-2x2x2.yaml")
+        local.kubectl(
+            *("wait", "--for=jsonpath={.status.resources.managedInstanceGroup.state}=Creating"),
+            *("tng/training", "--timeout=60s"),
+        )
+        program.process.send_signal(signal.SIGINT)
+        program.until_it_says("deletes the TPUNodeGroups that are left: training")
+        assert program.stop(signal.SIGINT, CLEAN_WITHIN_S) == 0, program.output
+    assert "removes them by force" in program.output
+    assert program.children() == []
+
+
+@pytest.mark.usefixtures("untouched")
+def test_what_a_killed_run_leaves_is_named_and_cleaned(
+    tmp_path: Path, cluster: OwnControlPlane, pubsub_emulator: str
+) -> None:
+    parts = ("--pubsub", pubsub_emulator)
+    with run_local(tmp_path / "killed", cluster, *parts) as program:
+        local = Local(program, cluster.kubectl)
+        local.kubectl("apply", "-f", "examples/v6e-single-host.yaml")
+        local.kubectl("wait", "--for=condition=Ready", "tng", "--all", "--timeout=100s")
+        meanwhile = run_demo(tmp_path / "meanwhile", cluster, "--clean")
+        assert meanwhile.process.returncode == 1
+        running_on = f"it is process {program.process.pid} of "
+        assert running_on in meanwhile.output
+        program.stop(signal.SIGKILL)
+        program.until_alone()
+    refused = run_demo(tmp_path / "refused", cluster)
+    assert refused.process.returncode == 1
+    for line in (
+        f"FAILED: {cluster.server} has been left as it is, because",
+        "  an earlier run has left things there:",
+        "    Namespace tpu-functions",
+        f"  Remove them: make demo KUBECONFIG={cluster.kubeconfig} ARGS=--clean",
+    ):
+        assert f"{line}\n" in refused.output
+    with running(tmp_path / "no inboxes", "local.demo", *parts) as other:
+        assert other.process.wait(timeout=60) == 1
+    assert f"the Pub/Sub at {pubsub_emulator} has inboxes already" in other.output
+    cleaned = run_demo(tmp_path / "cleaned", cluster, *parts, "--clean")
+    assert cleaned.process.returncode == 0, cleaned.output
+    assert "removed Namespace tpu-functions\n" in cleaned.output
+    assert topics(pubsub_emulator) == []
+    again = run_demo(tmp_path / "again", cluster, *parts, "--clean")
+    assert again.output == "No run has left anything there.\n"
+
+
+@pytest.mark.parametrize(
+    "manifests, said",
+    [
+        pytest.param(
+            [f"{MANIFESTS / 'namespace.yaml'}", f"{MANIFESTS / 'crd.yaml'}", "GROUP"],
+            [
+                "  tpu-functions is installed there:",
+                "    Namespace tpu-functions",
+                "    CustomResourceDefinition tpunodegroups.tpu.google.com",
+                "    1 TPUNodeGroups (default/training)",
+                "  Two installations would work on the same groups. Name a cluster without one, or "
+                "remove",
+            ],
+            id="tpu-functions",
+        ),
+        pytest.param(
+            ["OPERATOR"],
+            [
+                "  tpu-operator is installed there:",
+                "    CustomResourceDefinition tpunodegroups.tpu.google.com",
+                "    CustomResourceDefinition workloadpolicies.tpu.google.com",
+                "  Both would work on the same groups. Name a cluster without tpu-operator.",
+            ],
+            id="tpu-operator",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("untouched")
+def test_a_cluster_with_another_installation_is_left_alone(
+    tmp_path: Path, cluster: OwnControlPlane, manifests: list[str], said: list[str]
+) -> None:
+    for name in manifests:
+        _kubectl(cluster, "create", name)
+        if name.endswith("crd.yaml"):
+            _kubectl(cluster, "wait", name)
+    before = list_everything(cluster)
+    refused = run_demo(tmp_path, cluster)
+    assert list_everything(cluster) ^ before == set()
+    for name in reversed(manifests):
+        _kubectl(cluster, "delete", name)
+    assert refused.process.returncode == 1
+    for line in said:
+        assert f"{line}\n" in refused.output
+    assert refused.files() == []
+
+
+def _kubectl(cluster: OwnControlPlane, verb: str, name: str) -> None:
+    if verb == "wait":
+        done = cluster.run_kubectl("wait", "--for=condition=Established", "-f", name)
+    else:
+        texts = {
+            "GROUP": (ROOT / "examples" / "tpu7x-2x2x2.yaml").read_text,
+            "OPERATOR": lambda: "---\n".join(map(_crd, ("TPUNodeGroup", "WorkloadPolicy"))),
+        }
+        text = texts[name]() if name in texts else Path(name).read_text()
+        done = cluster.run_kubectl(verb, "-f", "-", stdin=text)
+    assert done.returncode == 0, done.stderr
+
+
+def _crd(kind: str) -> str:
+    """A definition as another's, by name."""
+    plural = {"TPUNodeGroup": "tpunodegroups", "WorkloadPolicy": "workloadpolicies"}[kind]
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema}
+    spec = {
+        "group": "tpu.google.com",
+        "scope": "Namespaced",
+        "names": {"kind": kind, "plural": plural},
+        "versions": [version],
+    }
+    metadata = {"name": f"{plural}.tpu.google.com"}
+    return f"{CRD}metadata: {json.dumps(metadata)}\nspec: {json.dumps(spec)}\n"
+
+
+def test_all_that_a_cluster_lacks_is_said_at_once(tmp_path: Path) -> None:
+    found = binaries.find(os.environ)
+    if found is None:
+        miss("there is no real control plane here; `make control-plane` makes one")
+    with plane.start(found, ["--enable-bootstrap-token-auth=false"]) as bare:
+        for path in (
+            "/api/v1/namespaces/kube-public/configmaps/cluster-info",
+            "/api/v1/namespaces/kube-system/configmaps/kubelet-config",
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/kubeadm:node-autoapprove-bootstrap",
+        ):
+            assert bare.request("DELETE", path)[0] == 200
+        before = list_everything(bare)
+        refused = run_demo(tmp_path, bare)
+        assert list_everything(bare) ^ before == set()
+        assert refused.process.returncode == 1
+        assert refused.output.partition("FAILED: ")[2] == (
+            f"{bare.server} lacks what it takes:\n"
+            "  - there is no ConfigMap cluster-info in kube-public, by which VMs find the cluster\n"
+            "    right: kubeadm init phase bootstrap-token (it is made along with it)\n"
+            "  - there is no ConfigMap kubelet-config in kube-system, which kubeadm join reads\n"
+            "    right: kubeadm init phase upload-config all\n"
+            "  - bootstrap tokens may not create certificatesigningrequests/nodeclient\n"
+            "    right: kubeadm init phase bootstrap-token\n"
+            "  - bootstrap tokens are not honoured\n"
+            "    right: kube-apiserver --enable-bootstrap-token-auth\n"
+        )
+
+
+def test_somebody_without_rights_is_told_so(tmp_path: Path, cluster: OwnControlPlane) -> None:
+    token = cluster.run_kubectl("create", "token", "default").stdout.strip()
+    view = json.loads(cluster.kubeconfig.read_text())
+    view["users"][0]["user"] = {"token": token}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(view))
+    with running(tmp_path / "run", "local.demo", "--kubeconfig", str(kubeconfig)) as demo:
+        assert demo.process.wait(timeout=60) == 1
+    assert "the kubeconfig's user is not the cluster's administrator" in demo.output
+    assert "right: a user that is bound to cluster-admin" in demo.output
+
+
+def test_nobody_who_answers_is_named(tmp_path: Path, cluster: OwnControlPlane) -> None:
+    view = json.loads(cluster.kubeconfig.read_text())
+    view["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(view))
+    with running(tmp_path / "run", "local.demo", "--kubeconfig", str(kubeconfig)) as demo:
+        assert demo.process.wait(timeout=60) == 1
+    assert f"https://127.0.0.1:9, which {kubeconfig} names, cannot be used: " in demo.output
+    with running(tmp_path / "pubsub", "local.demo", "--pubsub", "127.0.0.1:9") as demo:
+        assert demo.process.wait(timeout=60) == 1
+    assert "FAILED: no Pub/Sub answers at 127.0.0.1:9: " in demo.output
+    assert "Traceback" not in demo.output
