@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from random import Random
@@ -126,13 +127,22 @@ class _Log:
 
 def manifests() -> list[dict[str, Any]]:
     """The documents of ``infra/kubernetes``, in an order in which they can be applied."""
+    documents: list[dict[str, Any]] = json.loads(_manifests_as_json())
+    return documents
+
+
+@cache
+def _manifests_as_json() -> str:
+    """Read once: parsing YAML takes longer than many a story."""
     names = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
-    return [
-        document
-        for name in names
-        for document in yaml.safe_load_all((MANIFESTS / name).read_text())
-        if document
-    ]
+    return json.dumps(
+        [
+            document
+            for name in names
+            for document in yaml.safe_load_all((MANIFESTS / name).read_text())
+            if document
+        ]
+    )
 
 
 def filters() -> dict[str, str]:
