@@ -22,7 +22,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 WITHIN_S = 60.0
 """How long anything may take that is waited for; the longest, a push time-out, is 10 seconds."""
 _PULL_S = 10.0
-_PATIENCE_S = 1.0
+_PATIENCE_S = 2.0
 _ANY_SIZE = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 
 
@@ -51,7 +51,7 @@ class Inbox:
     """A part of the endpoint: takes pushes, and gives each the next of ``answers``.
 
     The last answer is given again and again; `None` is no answer for as long as the case runs. With
-    ``gathers`` each push waits until so many are under way together, or a second.
+    ``gathers`` each push waits until so many are under way together, or two seconds.
     """
 
     url: str

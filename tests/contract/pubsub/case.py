@@ -90,10 +90,11 @@ def refused(
 def lacks(what: str, why: str = "") -> Differs:
     """What comes of asking the embedded one for a field that it has not."""
     refusal = f"UNIMPLEMENTED The embedded Pub/Sub has no {what}."
-    return Differs(refusal, "is refused: UNIMPLEMENTED", why or UNUSED)
+    return Differs(refusal, REFUSES, why or UNUSED)
 
 
 TAKEN = "taken"
 """The outcome of a request that was not refused."""
 WORDS = "refuses in other words"
+REFUSES = "refuses with UNIMPLEMENTED"
 UNUSED = "nothing here uses it"

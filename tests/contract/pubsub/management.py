@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
+import urllib.request
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from tests.contract.pubsub.bench import Bench
-from tests.contract.pubsub.case import UNUSED, Differs, case, lacks
+from tests.contract.pubsub.bench import WITHIN_S, Bench
+from tests.contract.pubsub.case import REFUSES, UNUSED, Differs, case, lacks
 
 WEEK = "604800s"
 _OF_THEIR_OWN = ("name", "topic", "state", "expiration_policy")
@@ -52,12 +54,12 @@ def a_project_without_topics_has_an_empty_list(bench: Bench) -> Any:
 
 @case(
     {"labels": {"c": "d"}},
-    embedded=Differs("UNIMPLEMENTED Method not found!", "is refused: UNIMPLEMENTED", UNUSED),
+    embedded=Differs("UNIMPLEMENTED Method not found!", REFUSES, UNUSED),
     emulator=Differs(
         "INVALID_ARGUMENT Invalid update_mask provided in the UpdateTopicRequest: labels is not a "
         "known Topic field. Note that field paths must be of the form 'schema_settings' rather than "
         "'schemaSetings'.",
-        "refuses the path",
+        "cannot change labels",
     ),
 )
 def the_labels_of_a_topic_can_be_changed(bench: Bench) -> Any:
@@ -142,10 +144,8 @@ def a_subscription_is_shown_to_be_active(bench: Bench) -> Any:
 
 @case(
     "2678400s",
-    embedded=Differs(
-        None, "takes a policy and keeps none: nothing expires", "no run lasts a month"
-    ),
-    emulator=Differs(None, "has no policy unless one is asked for"),
+    embedded=Differs(None, "lets nothing expire, and keeps no policy", "no run lasts a month"),
+    emulator=Differs(None, "lets nothing expire unless asked to"),
 )
 def a_subscription_that_nobody_uses_expires_after_31_days(bench: Bench) -> Any:
     bench.topic()
@@ -157,7 +157,7 @@ def a_subscription_that_nobody_uses_expires_after_31_days(bench: Bench) -> Any:
 @case(
     31,
     emulator=Differs(
-        "INVALID_ARGUMENT message_retention_duration out of bounds", "refuses more than seven"
+        "INVALID_ARGUMENT message_retention_duration out of bounds", "takes seven days at most"
     ),
 )
 def a_subscription_can_retain_messages_for_31_days(bench: Bench) -> Any:
@@ -168,7 +168,9 @@ def a_subscription_can_retain_messages_for_31_days(bench: Bench) -> Any:
 
 @case(
     {"x-goog-version": "v1"},
-    embedded=Differs({}, "keeps none", "there is one version of the envelope"),
+    embedded=Differs(
+        {}, "keeps no attributes of a push config", "there is one version of the envelope"
+    ),
 )
 def a_push_config_has_attributes(bench: Bench) -> Any:
     bench.topic()
@@ -235,7 +237,7 @@ def an_update_to_nothing_takes_a_policy_away(bench: Bench) -> Any:
         "INVALID_ARGUMENT Invalid update_mask provided in the UpdateSubscriptionRequest: labels is "
         "not a known Subscription field. Note that field paths must be of the form 'push_config' "
         "rather than 'pushConfig'.",
-        "refuses the path",
+        "cannot change labels",
     ),
 )
 def the_labels_of_a_subscription_can_be_changed(bench: Bench) -> Any:
@@ -257,10 +259,10 @@ def a_subscription_that_is_deleted_and_made_again_holds_nothing(bench: Bench) ->
 
 @case(
     True,
-    embedded=Differs("UNIMPLEMENTED Method not found!", "is refused: UNIMPLEMENTED", UNUSED),
+    embedded=Differs("UNIMPLEMENTED Method not found!", REFUSES, UNUSED),
     emulator=Differs(
         "UNIMPLEMENTED Method google.pubsub.v1.Publisher/DetachSubscription is unimplemented",
-        "refuses: UNIMPLEMENTED",
+        REFUSES,
     ),
 )
 def a_subscription_can_be_detached(bench: Bench) -> Any:
@@ -271,6 +273,20 @@ def a_subscription_can_be_detached(bench: Bench) -> Any:
 
 
 # What the embedded one has not
+
+
+@case(
+    200,
+    embedded=Differs("no answer", "speaks gRPC only", "the client libraries speak gRPC"),
+)
+def all_can_be_asked_in_REST_too(bench: Bench) -> Any:
+    bench.topic()
+    url = f"http://{bench.address}/v1/{bench.topic_name()}"
+    try:
+        with urllib.request.urlopen(url, timeout=WITHIN_S) as answer:
+            return answer.status
+    except (OSError, http.client.HTTPException):
+        return "no answer"
 
 
 @case(True, embedded=lacks("enable_exactly_once_delivery"))
@@ -292,7 +308,7 @@ def a_subscription_that_retains_can_be_set_back_to_a_time(bench: Bench) -> Any:
 
 @case(
     b"x",
-    embedded=Differs("UNIMPLEMENTED Method not found!", "is refused: UNIMPLEMENTED", UNUSED),
+    embedded=Differs("UNIMPLEMENTED Method not found!", REFUSES, UNUSED),
 )
 def a_subscription_can_be_set_back_to_a_snapshot(bench: Bench) -> Any:
     bench.topic()

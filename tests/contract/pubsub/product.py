@@ -152,7 +152,7 @@ def entries_of_the_audit_log_come_whole_and_are_read(bench: Bench) -> Any:
     }
 
 
-@case([1, 2], emulator=Differs([0, 0], "has no delivery attempt in the body of a push"))
+@case([1, 2], emulator=Differs([0, 0], "pushes no delivery attempt"))
 def a_step_reads_which_attempt_it_is(bench: Bench) -> Any:
     bench.topic("dead")
     inbox = _open_inbox(

@@ -11,7 +11,7 @@ from typing import Any
 from google.auth import jwt
 
 from tests.contract.pubsub.bench import Bench, Push
-from tests.contract.pubsub.case import Differs, case
+from tests.contract.pubsub.case import REFUSES, Differs, case
 
 _ACCOUNT = "pusher@example.com"
 _EVERY = ("data", "messageId", "message_id", "publishTime", "publish_time")
@@ -62,25 +62,25 @@ def a_push_tells_the_time_of_publishing_to_the_millisecond(bench: Bench) -> Any:
     return model if digits == [one.isdigit() for one in model] else message["publishTime"]
 
 
-@case({*_EVERY}, emulator=Differs({*_EVERY, "attributes"}, "has empty attributes"))
+@case({*_EVERY}, emulator=Differs({*_EVERY, "attributes"}, "pushes empty attributes"))
 def a_message_without_attributes_is_pushed_without_them(bench: Bench) -> Any:
     return set(_first_push(bench).message)
 
 
 @case(
     None,
-    emulator=Differs("", "has empty data"),
+    emulator=Differs("", "pushes empty data"),
 )
 def a_message_of_attributes_only_is_pushed_without_data(bench: Bench) -> Any:
     return _first_push(bench, b"", attributes={"k": "v"}).message.get("data")
 
 
-@case("k", emulator=Differs(None, "leaves it out"))
+@case("k", emulator=Differs(None, "pushes no ordering key"))
 def a_push_has_the_ordering_key(bench: Bench) -> Any:
     return _first_push(bench, ordering_key="k").message.get("orderingKey")
 
 
-@case("CloudPubSub-Google", emulator=Differs("Java", "is Java"))
+@case("CloudPubSub-Google", emulator=Differs("Java", "names Java in `User-Agent`"))
 def a_push_says_who_it_is(bench: Bench) -> Any:
     return _first_push(bench).headers["user-agent"].partition("/")[0]
 
@@ -90,7 +90,7 @@ def a_large_message_is_pushed(bench: Bench) -> Any:
     return len(base64.b64decode(_first_push(bench, b"x" * 9_900_000).message["data"]))
 
 
-_WITHOUT_TOKEN = Differs(None, "sends no token")
+_WITHOUT_TOKEN = Differs(None, "pushes without a token")
 
 
 @case(
@@ -119,7 +119,7 @@ def a_push_without_an_identity_bears_no_token(bench: Bench) -> Any:
     b"hello",
     embedded=Differs(
         "UNIMPLEMENTED The embedded Pub/Sub has no no_wrapper.",
-        "is refused: UNIMPLEMENTED",
+        REFUSES,
         "steps take wrapped messages only",
     ),
 )
@@ -140,17 +140,17 @@ def a_push_can_be_the_message_alone(bench: Bench) -> Any:
         dict.fromkeys(_ACKNOWLEDGING, "acknowledged")
         | dict.fromkeys(_REFUSING, "refused")
         | {"102": "refused"},
-        "102 refuses, since no other answer follows",
+        "takes 102 as a refusal when nothing follows it",
         "an HTTP client takes it for what it is, an interim answer; no step answers so",
     ),
     emulator=Differs(
         dict.fromkeys(_ACKNOWLEDGING, "acknowledged")
         | dict.fromkeys(_REFUSING, "refused")
         | {"202": "refused", "203": "acknowledged"},
-        "202 refuses, 203 acknowledges",
+        "takes 202 as a refusal and 203 as an acknowledgement",
     ),
 )
-def statuses_acknowledge_or_refuse(bench: Bench) -> Any:
+def statuses_102_200_201_202_and_204_acknowledge_and_others_refuse(bench: Bench) -> Any:
     bench.topic()
     asked = {status: bench.inbox(int(status), 204) for status in (*_ACKNOWLEDGING, *_REFUSING)}
     for status, inbox in asked.items():
@@ -213,7 +213,7 @@ def a_refused_push_comes_again_as_the_same_message(bench: Bench) -> Any:
     {"the first gap": "the minimum", "the second gap": "longer"},
     emulator=Differs(
         {"the first gap": "less than the minimum", "the second gap": "longer"},
-        "tries the first time again after a second",
+        "tries again after a second the first time",
     ),
 )
 def the_retry_policy_makes_the_gaps_grow_from_the_minimum(bench: Bench) -> Any:
@@ -249,9 +249,7 @@ _DEAD = {
 
 @case(
     {**_DEAD, "attempts": [1, 2, 3, 4, 5]},
-    emulator=Differs(
-        {**_DEAD, "attempts": [None] * 5}, "has no delivery attempt in the body of a push"
-    ),
+    emulator=Differs({**_DEAD, "attempts": [None] * 5}, "pushes no delivery attempt"),
 )
 def what_is_refused_five_times_is_pushed_no_more_and_becomes_a_dead_letter(bench: Bench) -> Any:
     bench.topic()
@@ -276,7 +274,7 @@ def attempts_are_not_told_without_a_dead_letter_policy(bench: Bench) -> Any:
 
 @case(
     8,
-    emulator=Differs(2, "pushes two at once, whatever the subscriptions"),
+    emulator=Differs(2, "pushes two at once, of all subscriptions together"),
 )
 def pushes_that_succeed_let_more_be_under_way_at_once(bench: Bench) -> Any:
     bench.topic()

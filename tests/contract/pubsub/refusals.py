@@ -207,7 +207,7 @@ refused(
 # A subscription's settings
 
 for what, seconds, emulator in (
-    ("shorter than ten seconds", 9, _takes("takes any from one second")),
+    ("shorter than ten seconds", 9, _takes("takes any deadline from a second on")),
     ("longer than ten minutes", 601, "ack_deadline_secs out of bounds"),
 ):
     refused(
@@ -268,14 +268,14 @@ refused(
     _subscribe(filter="bogus("),
     "INVALID_ARGUMENT",
     "Invalid filter: expected attributes, hasPrefix, NOT or ( at 1, found 'bogus'",
-    emulator=_takes("takes any text"),
+    emulator=_takes("takes any text for a filter"),
 )
 refused(
     "a filter is refused that is longer than 256 bytes",
     _subscribe(filter="attributes:" + "k" * 246),
     "INVALID_ARGUMENT",
     "The filter is longer than 256 bytes.",
-    emulator=_takes("takes any text"),
+    emulator=_takes("takes any text for a filter"),
 )
 
 # An update of a subscription
@@ -349,7 +349,7 @@ refused(
     "INVALID_ARGUMENT",
     "The value for request_size is too large. You passed 10000048 in the request, but the maximum "
     "value is 10000000.",
-    emulator=_takes("takes a little more; of far more it says nothing until the client gives up"),
+    emulator=_takes("takes a little more; to far more it gives no answer"),
 )
 for what, attributes, words in (
     (
@@ -393,7 +393,7 @@ refused(
     lambda bench: bench.push(bench.inbox(), "other") and bench.pull_now("other"),
     "FAILED_PRECONDITION",
     "This method is not supported for this subscription type.",
-    emulator=_takes("lets pull"),
+    emulator=_takes("lets pull all the same"),
 )
 refused(
     "an acknowledgement needs an id",
@@ -411,7 +411,7 @@ refused(
 )
 for what, seconds, emulator in (
     ("less than nothing", -1, "Ack deadline cannot be negative"),
-    ("more than ten minutes", 601, _takes("takes any")),
+    ("more than ten minutes", 601, _takes("takes any lease")),
 ):
     refused(
         f"a lease is refused for {what}",

@@ -1,4 +1,4 @@
-"""Each case on Google's emulator, and how the emulator is run."""
+"""Each case on Google's emulator."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tests.contract.pubsub.cases import CASES, Case
 
 pytestmark = [
     pytest.mark.real,
+    pytest.mark.xdist_group("pubsub_emulator"),
     pytest.mark.filterwarnings("ignore:The return_immediately flag is deprecated"),
 ]
 
