@@ -21,17 +21,13 @@ from relay.settings import read_settings
 from shared.names import STEPS
 from tests.admission import evaluate
 from tests.control_plane.binaries import find
+from tests.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay
 from tests.unit.test_manifests import DOCUMENTS, LABELS
 
 Manifest = dict[str, Any]
 
-ROOT = Path(__file__).parents[3]
-KUBERNETES = ROOT / "infra" / "kubernetes"
-COMPONENTS = sorted(path.name for path in (KUBERNETES / "components").iterdir())
-EXAMPLE = KUBERNETES / "overlays" / "example"
-"""Its installation.yaml is what components are tried with."""
-NAMES: dict[str, str] = yaml.safe_load((EXAMPLE / "installation.yaml").read_text())["data"]
 USERS = [step.replace("_", "-") for step in STEPS]
+PAGE = KUBERNETES.parents[1] / "docs" / "kubernetes-manifests.md"
 CREDENTIALS = "/var/run/secrets/google"
 
 
@@ -56,30 +52,6 @@ def render(folder: Path) -> list[Manifest]:
     run = kustomize(folder)
     assert (run.returncode, run.stderr) == (0, "")
     return [document for document in yaml.safe_load_all(run.stdout) if document]
-
-
-def overlay(folder: Path, *components: str, names: dict[str, str] | None = None) -> Path:
-    """An overlay of the base with components; ``names`` are those of the example if left out."""
-    installation = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": "installation",
-            "annotations": {"config.kubernetes.io/local-config": "true"},
-        },
-        "data": NAMES | {"relay": "relay@my-gcp-project.iam.gserviceaccount.com"}
-        if names is None
-        else names,
-    }
-    kustomization = {
-        "resources": [os.path.relpath(KUBERNETES / "base", folder), "installation.yaml"],
-        "components": [
-            os.path.relpath(KUBERNETES / "components" / name, folder) for name in components
-        ],
-    }
-    (folder / "installation.yaml").write_text(yaml.safe_dump(installation))
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    return folder
 
 
 def key(document: Manifest) -> str:
@@ -142,10 +114,11 @@ def test_the_example_is_a_whole_installation() -> None:
 
 
 def test_the_example_names_what_its_components_ask_for_and_nothing_else() -> None:
-    assert set(NAMES) == {*USERS, "relay-audience"}
+    names = yaml.safe_load((EXAMPLE / "installation.yaml").read_text())["data"]
+    assert set(names) == {*USERS, "relay-audience"}
     text = kustomize(EXAMPLE).stdout
     assert "from the ConfigMap installation" not in text
-    for name in NAMES.values():
+    for name in names.values():
         assert name in text
 
 
@@ -161,17 +134,17 @@ def test_the_embedded_kubernetes_takes_what_is_rendered(folder: Path) -> None:
 def test_every_document_of_a_component_says_what_it_belongs_to(
     component: str, tmp_path: Path
 ) -> None:
-    for document in render(overlay(tmp_path, component)):
+    for document in render(write_overlay(tmp_path, component)):
         assert set(LABELS) <= document["metadata"]["labels"].keys(), key(document)
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_a_component_is_described(component: str) -> None:
-    assert f"| `{component}` |" in (ROOT / "docs" / "kubernetes-manifests.md").read_text()
+    assert f"| `{component}` |" in PAGE.read_text()
 
 
 def test_control_plane_taint_puts_the_relay_there(tmp_path: Path) -> None:
-    rendered = render(overlay(tmp_path, "control-plane-taint"))
+    rendered = render(write_overlay(tmp_path, "control-plane-taint"))
     assert list(changed(rendered)) == ["Deployment tpu-functions/relay"]
     pod = relay_pod(rendered)
     control_plane = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
@@ -182,7 +155,7 @@ def test_control_plane_taint_puts_the_relay_there(tmp_path: Path) -> None:
 
 
 def test_without_device_plugin_leaves_out_all_of_it_and_nothing_else(tmp_path: Path) -> None:
-    gone = changed(render(overlay(tmp_path, "without-device-plugin")))
+    gone = changed(render(write_overlay(tmp_path, "without-device-plugin")))
     assert list(gone) == [
         "ClusterRole /tpu-device-plugin",
         "ClusterRoleBinding /tpu-device-plugin",
@@ -199,7 +172,7 @@ def test_google_identities_bind_each_step_to_its_user_and_no_service_account(
     tmp_path: Path,
 ) -> None:
     rendered = {
-        key(document): document for document in render(overlay(tmp_path, "google-identities"))
+        key(document): document for document in render(write_overlay(tmp_path, "google-identities"))
     }
     for binding in render_base():
         for subject in binding.get("subjects", ()):
@@ -216,7 +189,7 @@ def test_google_identities_bind_each_step_to_its_user_and_no_service_account(
 
 @pytest.mark.parametrize("policy", ["tpu-functions-bootstrap-tokens", "tpu-functions-nodes"])
 def test_google_identities_are_under_the_admission_policies(policy: str, tmp_path: Path) -> None:
-    rendered = render(overlay(tmp_path, "google-identities"))
+    rendered = render(write_overlay(tmp_path, "google-identities"))
     document = only(rendered, "ValidatingAdmissionPolicy", policy)
     (condition,) = document["spec"]["matchConditions"]
 
@@ -233,14 +206,14 @@ def test_google_identities_are_under_the_admission_policies(policy: str, tmp_pat
 
 def test_user_names_may_have_a_prefix(tmp_path: Path) -> None:
     names = {name: f"gcp:{value}" for name, value in NAMES.items()}
-    rendered = render(overlay(tmp_path, "google-identities", names=names))
+    rendered = render(write_overlay(tmp_path, "google-identities", names=names))
     (user,) = only(rendered, "ClusterRoleBinding", "tpu-functions-sweep")["subjects"]
     assert user["name"] == "gcp:sweep@my-gcp-project.iam.gserviceaccount.com"
 
 
 def test_a_name_that_is_missing_is_said(tmp_path: Path) -> None:
     names = {name: value for name, value in NAMES.items() if name != "tear-down"}
-    run = kustomize(overlay(tmp_path, "google-identities", names=names))
+    run = kustomize(write_overlay(tmp_path, "google-identities", names=names))
     assert run.returncode == 1
     assert "fieldPath `data.tear-down` is missing for replacement source ConfigMap" in run.stderr
 
@@ -252,7 +225,7 @@ def test_a_name_that_is_missing_is_said(tmp_path: Path) -> None:
 def test_the_relay_finds_its_credentials_where_they_are_mounted(
     component: str, tmp_path: Path
 ) -> None:
-    pod = relay_pod(render(overlay(tmp_path, component)))
+    pod = relay_pod(render(write_overlay(tmp_path, component)))
     (container,), (volume,) = pod["containers"], pod["volumes"]
     (variable,), (mount,) = container["env"], container["volumeMounts"]
     assert variable["name"] == "GOOGLE_APPLICATION_CREDENTIALS"
@@ -261,7 +234,7 @@ def test_the_relay_finds_its_credentials_where_they_are_mounted(
 
 
 def test_workload_identity_shows_a_token_of_the_pods_to_one_provider(tmp_path: Path) -> None:
-    rendered = render(overlay(tmp_path, "relay-workload-identity"))
+    rendered = render(write_overlay(tmp_path, "relay-workload-identity"))
     settings = only(rendered, "ConfigMap", "relay-google-credentials-")
     (volume,) = relay_pod(rendered)["volumes"]
     token, configuration = volume["projected"]["sources"]
@@ -283,7 +256,7 @@ def test_workload_identity_shows_a_token_of_the_pods_to_one_provider(tmp_path: P
 def test_another_provider_restarts_the_relay(tmp_path: Path) -> None:
     def name_of_settings(audience: str) -> str:
         names = {"relay-audience": audience}
-        rendered = render(overlay(tmp_path, "relay-workload-identity", names=names))
+        rendered = render(write_overlay(tmp_path, "relay-workload-identity", names=names))
         return str(only(rendered, "ConfigMap", "relay-google-")["metadata"]["name"])
 
     one, other = (name_of_settings(f"//iam.googleapis.com/{name}") for name in ("one", "other"))
@@ -291,7 +264,7 @@ def test_another_provider_restarts_the_relay(tmp_path: Path) -> None:
 
 
 def test_gke_is_told_the_service_account_by_an_annotation(tmp_path: Path) -> None:
-    rendered = render(overlay(tmp_path, "relay-gke-workload-identity"))
+    rendered = render(write_overlay(tmp_path, "relay-gke-workload-identity"))
     assert list(changed(rendered)) == ["ServiceAccount tpu-functions/relay"]
     annotations = only(rendered, "ServiceAccount", "relay")["metadata"]["annotations"]
     email = "relay@my-gcp-project.iam.gserviceaccount.com"
@@ -311,7 +284,7 @@ def test_gke_is_told_the_service_account_by_an_annotation(tmp_path: Path) -> Non
 def test_monitoring_scrapes_the_relays_port(
     component: str, kind: str, endpoints: str, tmp_path: Path
 ) -> None:
-    rendered = render(overlay(tmp_path, component))
+    rendered = render(write_overlay(tmp_path, component))
     template = only(rendered, "Deployment", "relay")["spec"]["template"]
     spec = only(rendered, kind)["spec"]
     assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
