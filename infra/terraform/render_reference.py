@@ -1,0 +1,105 @@
+"""Write docs/reference/permissions.md from permissions.yaml and the Roles of the base.
+
+python infra/terraform/render_reference.py           # write the page
+python infra/terraform/render_reference.py --check   # exit 1 if the page is out of date
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "permissions.md"
+PERMISSIONS = ROOT / "infra" / "terraform" / "permissions.yaml"
+ROLES = ROOT / "infra" / "kubernetes" / "base" / "rbac.yaml"
+STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep")
+
+_HEAD = """\
+# Rights
+
+<!-- Written by infra/terraform/render_reference.py from permissions.yaml and rbac.yaml: change those. -->
+
+What each part may do, and why: nothing else is granted. The permissions on Google Cloud are those that
+Google documents for the methods that a step calls, and tests hold them against the calls that the steps
+make in the simulated Compute Engine. That they suffice on the real service is not proven: where one is
+missing, the group says `PermissionDenied` with its name, and `extra_permissions` of the Terraform
+module adds it.
+
+## On Google Cloud
+"""
+_WHERE = {
+    "project": "each served project",
+    "vm_service_account": "the service accounts of the VMs",
+    "subnetwork": "subnets of a Shared VPC",
+}
+
+
+def render() -> str:
+    """The page."""
+    permissions = yaml.safe_load(PERMISSIONS.read_text())
+    parts = [_HEAD, *_cloud(permissions), "\n## In the cluster\n"]
+    for name in (*(step.replace("_", "-") for step in STEPS), "relay"):
+        parts.append(_roles(name))
+    return "\n".join(parts)
+
+
+def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
+    for part in (*STEPS, "relay"):
+        rows = [
+            (f"`{permission}`", where, reason)
+            for scope, where in _WHERE.items()
+            for permission, reason in (permissions[part].get(scope) or {}).items()
+        ]
+        rows += [
+            ("`pubsub.topics.publish`", f"inbox of `{step}`", reason)
+            for step, reason in (permissions[part].get("inboxes") or {}).items()
+        ]
+        yield f"### {part}\n\n{_table(('Permission', 'On', 'Why'), rows)}"
+    rows = [
+        (f"`{permission}`", "the cluster's project", reason)
+        for permission, reason in permissions["cluster_project"].items()
+    ]
+    yield f"### All steps, with a cluster on GKE\n\n{_table(('Permission', 'On', 'Why'), rows)}"
+
+
+def _roles(name: str) -> str:
+    documents = [one for one in yaml.safe_load_all(ROLES.read_text()) if one]
+    rows = [
+        (
+            ", ".join(f"`{verb}`" for verb in rule["verbs"]),
+            _resources(rule),
+            _scope(document),
+        )
+        for document in documents
+        if document["kind"] in ("ClusterRole", "Role")
+        and document["metadata"]["name"] == f"tpu-functions-{name}"
+        for rule in document["rules"]
+    ]
+    return f"### {name}\n\n{_table(('Verbs', 'Resources', 'Where'), rows)}"
+
+
+def _resources(rule: dict[str, Any]) -> str:
+    named = rule.get("resourceNames")
+    only = f" ({', '.join(named)})" if named else ""
+    return ", ".join(f"`{resource}`" for resource in rule["resources"]) + only
+
+
+def _scope(document: dict[str, Any]) -> str:
+    namespace = document["metadata"].get("namespace")
+    return f"namespace {namespace}" if namespace else "the cluster"
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit(PAGE.read_text() != render())
+    PAGE.write_text(render())
