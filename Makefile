@@ -10,10 +10,10 @@ CLUSTER := --kubeconfig "$(KUBECONFIG)"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo local test test-real test-all control-plane check format bench lock
+.PHONY: help setup demo local test test-real test-all control-plane terraform-validate check format bench lock
 
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
 
 setup: $(STAMP) ## Make the virtual environment in .venv
 
@@ -41,6 +41,10 @@ test-all: $(STAMP) ## Run all tests, the long ones too
 
 control-plane: $(STAMP) ## Get a real control plane for the tests; ARGS=--run runs it until Ctrl-C
 	@$(BIN)/python -m tests.control_plane $(ARGS)
+
+terraform-validate: $(STAMP) ## Let Terraform validate the module, with its providers or a stand-in
+	@$(BIN)/python -m tests.terraform
+	@$(BIN)/python -m pytest -q -m real tests/unit/infra/test_terraform_cli.py
 
 check: $(STAMP) ## Lint, format, types, import contracts
 	@$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import runpy
 import subprocess
 from datetime import UTC, datetime
 from typing import Any
@@ -402,3 +403,23 @@ def test_an_example_refers_to_what_it_has(name: str) -> None:
     example = read(MODULE / "examples" / name)
     declared = {f"var.{variable}" for variable in example.variables} | example.blocks.keys()
     assert {address for address, _ in example.references()} <= declared
+
+
+# the page
+
+
+def test_the_page_has_the_inputs_and_outputs_as_they_are() -> None:
+    script = runpy.run_path(str(MODULE / "render_readme.py"))
+    page = (MODULE / "README.md").read_text()
+    assert script["render"](page) == page
+    assert all(f"| `{name}` |" in page for name in (*module.variables, *module.outputs))
+
+
+def test_the_page_names_each_example() -> None:
+    page = (MODULE / "README.md").read_text()
+    assert re.findall(r"\(examples/([\w-]+)\)", page) == [
+        "self-managed-id-token",
+        "self-managed-kubeconfig",
+        "gke",
+    ]
+    assert set(EXAMPLES) == {"self-managed-id-token", "self-managed-kubeconfig", "gke"}

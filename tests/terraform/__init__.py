@@ -1,0 +1,1 @@
+"""Terraform itself at work on the module of ``infra/terraform``, without a cloud."""

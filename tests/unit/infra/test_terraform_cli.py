@@ -1,0 +1,75 @@
+"""Terraform itself reads the module: its expressions, types and refusals, and each example.
+
+Without a cloud: ``validate`` looks at schemas only, and ``test`` pretends to make what is planned
+(``infra/terraform/tests``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import miss
+from tests.terraform import workspace
+from tests.terraform.workspace import Workspace
+from tests.unit.infra.terraform_module import MODULE
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("terraform")]
+EXAMPLES = sorted(path.name for path in (MODULE / "examples").iterdir())
+A_PLAN = """\
+mock_provider "google" {}
+mock_provider "archive" {}
+
+run "plan" {
+  command = plan
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def terraform(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    if workspace.find_terraform() is None:
+        pytest.skip("there is no terraform here")
+    try:
+        return workspace.make(tmp_path_factory.mktemp("terraform"))
+    except workspace.Unavailable as error:
+        miss(str(error))
+
+
+def test_files_are_folded_as_terraform_folds_them(terraform: Workspace) -> None:
+    done = terraform.run(terraform.module, "fmt", "-check", "-diff", "-recursive")
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+def test_the_module_is_valid(terraform: Workspace, say: Callable[[str], None]) -> None:
+    say(f"terraform: the module is held against {terraform.providers}")
+    done = terraform.run(terraform.module, "validate")
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_valid(terraform: Workspace, name: str) -> None:
+    folder = terraform.module / "examples" / name
+    for file in ("ca.crt", "gke-ca.crt", "jwks.json"):
+        (folder / file).write_text("")
+    terraform.init(folder)
+    done = terraform.run(folder, "validate")
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_settings_of_an_example_make_a_plan(terraform: Workspace, name: str) -> None:
+    folder = terraform.module / "plans"
+    folder.mkdir(exist_ok=True)
+    (folder / "plan.tftest.hcl").write_text(A_PLAN)
+    settings = Path("examples", name, "cluster.tfvars")
+    done = terraform.run(terraform.module, "test", "-test-directory=plans", f"-var-file={settings}")
+    assert "1 passed, 0 failed" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_the_module_makes_and_refuses(terraform: Workspace) -> None:
+    done = terraform.run(terraform.module, "test")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 failed" in done.stdout
