@@ -9,9 +9,12 @@ from typing import NoReturn
 
 import pytest
 
+from shared.names import STEPS
 from tests import pubsub_emulator as emulator
 from tests.control_plane import plane
 from tests.control_plane.binaries import find
+from tests.harness import manifests
+from tests.real.bridge.installation import Installation
 
 REAL_PARTS = "REAL_PARTS"
 """With this variable set to ``required``, a test that needs a real part fails where there is none."""
@@ -62,6 +65,19 @@ def open_own_control_plane(
         miss("there is no real control plane here; `make control-plane` makes one")
     with plane.start(binaries, api_server_flags) as own:
         yield own
+
+
+@pytest.fixture(scope="session")
+def installation() -> Iterator[Installation]:
+    """The product's manifests on a control plane of their own, for tests that need a whole cluster.
+
+    Each test finds nothing of another's in it and begins with `Installation.clean`.
+    """
+    accounts = [*(step.replace("_", "-") for step in STEPS), "relay"]
+    with open_own_control_plane() as own:
+        installed = Installation(own, manifests(), accounts)
+        yield installed
+        installed.close()
 
 
 @pytest.fixture

@@ -1,0 +1,368 @@
+"""The real API server as an `Application` of a story; see the package for what is bridged."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from local.clock import Clock
+from local.http import Request, Response
+from local.kube import Call, CallLog, Dials
+from local.kube.requests import RequestInfo, parse_request
+from local.kubeadm import Bearer, Certificate, Send
+from local.transport import OnReply
+from tests.real.bridge.connections import Caller, Lines, showing, trusting, trusting_anybody
+from tests.real.bridge.hearts import Hearts, lease_of
+from tests.real.bridge.installation import MIRRORED, Document, Installation
+from tests.real.bridge.mirror import Mirror
+from tests.real.bridge.rest import condition, name_of, token_of
+from tests.real.bridge.times import Times
+
+_READS = ("get", "list", "watch")
+_ROLES = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+_SILENCE_S = 150.0
+"""How long the real node-lifecycle-controller may take to call a silent Node unknown."""
+
+
+class RealCluster:
+    """One story's way to the installation. Not for more than one thread; `close` it at its end."""
+
+    def __init__(self, installation: Installation, clock: Clock, dials: Dials) -> None:
+        self.calls = CallLog()
+        self._installation = installation
+        self._clock = clock
+        self._times = Times(clock.now)
+        self._hearts = Hearts(clock, dials.node_grace_s, self._renew, self._await_unknown)
+        self._streams: list[_Stream] = []
+        self._guests: dict[tuple[object, str | None], Caller] = {}
+        self._tokens: set[str] = set()
+        self._is_delivering = False
+        self._read: dict[tuple[str, str, str], Response] = {}
+        self._read_at = 0
+        installation.clean()
+
+    def close(self) -> None:
+        """End the watches and the guests' connections."""
+        for stream in self._streams:
+            stream.cancel()
+        for caller in self._guests.values():
+            self._installation.connections.forget(caller)
+
+    def apply_manifests(self, _: Iterable[Mapping[str, Any]]) -> None:
+        """They are applied already, once for all stories."""
+
+    def handle(self, request: Request) -> Response:
+        """Answer as the real server does, to steps, relay and administrator."""
+        return self._exchange(self._caller(request), request)
+
+    def send(self, step: Send, on_reply: OnReply) -> None:
+        """Carry a VM's request: the cluster is its `local.transport.Network`, too."""
+        on_reply(self._exchange(self._guest(step), step.request))
+
+    # -- callers ----------------------------------------------------------------------------------
+
+    def _caller(self, request: Request) -> Caller:
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if token == "admin":
+            return self._installation.admin
+        return self._installation.accounts[token]
+
+    def _guest(self, step: Send) -> Caller:
+        if step.credential == Bearer("admin"):
+            return self._installation.admin
+        key = (step.credential, step.verify_ca)
+        if key not in self._guests:
+            tls = trusting_anybody() if step.verify_ca is None else trusting(step.verify_ca)
+            self._guests[key] = _guest(step, tls)
+        return self._guests[key]
+
+    # -- one request ------------------------------------------------------------------------------
+
+    def _exchange(self, caller: Caller, request: Request) -> Response:
+        self._hearts.carry()
+        info = parse_request(request)
+        if info.verb == "watch":
+            response = self._watch(caller, request, info)
+        elif caller is self._installation.admin and info.verb in _READS:
+            response = self._read_again(caller, request)
+        else:
+            response = self._ask(caller, request, info)
+        self._record(caller, info, response.status)
+        return response
+
+    def _ask(self, caller: Caller, request: Request, info: RequestInfo) -> Response:
+        response = self._installation.connections.send(caller, self._outgoing(request))
+        is_done = response.status < 300 and not request.argument("dryRun")
+        if info.verb not in _READS and is_done:
+            self._read.clear()
+            self._follow_up(info, response.json())
+        response = self._incoming(response)
+        self._deliver()
+        return response
+
+    def _read_again(self, caller: Caller, request: Request) -> Response:
+        """Stories ask the same at every turn of the clock: while nothing changes, so do answers."""
+        changes = self._installation.changes()
+        if changes != self._read_at:
+            self._read.clear()
+            self._read_at = changes
+        key = (request.path, str(request.query), request.headers.get("accept", ""))
+        if key not in self._read:
+            self._read[key] = self._ask(caller, request, parse_request(request))
+        return self._read[key]
+
+    def _record(self, caller: Caller, info: RequestInfo, status: int) -> None:
+        resource = info.resource or info.path
+        self.calls.add(
+            Call(
+                caller.user,
+                info.verb,
+                resource,
+                info.subresource,
+                info.namespace,
+                info.name,
+                status,
+            )
+        )
+
+    def _outgoing(self, request: Request) -> Request:
+        document = _document(request.body)
+        if document is None:
+            return request
+        self._times.to_real(document)
+        return replace(request, body=json.dumps(document).encode())
+
+    def _incoming(self, response: Response) -> Response:
+        document = _document(response.body)
+        if document is None:
+            return response
+        self._times.to_virtual(document)
+        return Response.of_json(document, response.status, response.headers)
+
+    def _follow_up(self, info: RequestInfo, document: Document) -> None:
+        """Wait until all that follows from a write has happened."""
+        if info.verb == "create" and not info.subresource:
+            self._times.created(document)
+        if info.resource in _ROLES:
+            self._installation.is_altered = True
+            self._installation.await_roles()
+        if info.resource == "customresourcedefinitions":
+            self._installation.is_altered = True
+            self._installation.await_definitions()
+        mirror = self._mirror(info)
+        if mirror is not None:
+            self._installation.await_news(lambda: _unseen(mirror, document), self._hearts.carry)
+        self._follow_hearts(info)
+        self._settle()
+        if info.resource == "secrets" and info.verb == "create":
+            self._follow_token(document)
+
+    def _mirror(self, info: RequestInfo) -> Mirror | None:
+        """The mirror that will see a write."""
+        mirror = self._installation.mirrors.get(info.resource)
+        if mirror is None:
+            return None
+        parts = MIRRORED[info.resource].split("/")
+        is_elsewhere = info.resource != "namespaces" and "namespaces" in parts
+        return None if is_elsewhere and info.namespace not in parts else mirror
+
+    def _settle(self) -> None:
+        """Wait for the controllers, the authenticator and the watches; hand out what they say."""
+        self._installation.await_news(self._installation.unrest, self._hearts.carry)
+        with self._installation.news:
+            secrets = list(self._installation.mirrors["secrets"].objects.values())
+        known = {secret["metadata"]["uid"]: token_of(secret) for secret in secrets}
+        for uid, token in known.items():
+            if token and uid not in self._tokens:
+                self._installation.await_token(token)
+                self._tokens.add(uid)
+        self._installation.await_news(self._behind, self._hearts.carry)
+        self._deliver()
+
+    # -- watches ----------------------------------------------------------------------------------
+
+    def _watch(self, caller: Caller, request: Request, info: RequestInfo) -> Response:
+        lines, response = self._installation.connections.watch(caller, request)
+        if response.status != 200:
+            return response
+        mirror = self._installation.mirrors[info.resource]
+        since = int(request.argument("resourceVersion", "0"))
+        stream = _Stream(lines, mirror, since, self._installation.news)
+        self._streams.append(stream)
+        return Response(200, response.headers, stream=stream)
+
+    def _behind(self) -> list[str]:
+        """The watches that have not yet said all that has happened."""
+        return [
+            f"a watch of {stream.mirror.path} at {stream.version}, not {stream.mirror.version}"
+            for stream in self._streams
+            if stream.is_open and stream.version < stream.mirror.version
+        ]
+
+    def _deliver(self) -> None:
+        """Hand what the watches have brought to those who listen."""
+        if self._is_delivering:
+            return
+        self._is_delivering = True
+        try:
+            for stream in list(self._streams):
+                stream.deliver(self._virtual_line)
+                if stream.has_ended:
+                    self._streams.remove(stream)
+        finally:
+            self._is_delivering = False
+
+    def _virtual_line(self, line: bytes) -> bytes:
+        event = json.loads(line)
+        self._times.to_virtual(event["object"])
+        return json.dumps(event).encode() + b"\n"
+
+    # -- expiry -----------------------------------------------------------------------------------
+
+    def _follow_token(self, secret: Document) -> None:
+        expiration = (secret.get("data") or {}).get("expiration")
+        if token_of(secret) and expiration:
+            expires = datetime.fromisoformat(base64.b64decode(expiration).decode())
+            delay_s = (expires - self._clock.now()).total_seconds()
+            self._clock.call_later(delay_s, lambda: self._expire(secret))
+
+    def _expire(self, secret: Document) -> None:
+        """The virtual clock has passed a token's expiration: so has, by this, the real one."""
+        mirror = self._installation.mirrors["secrets"]
+        with self._installation.news:
+            if secret["metadata"]["uid"] not in mirror.objects:
+                return
+        now = base64.b64encode(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}".encode())
+        path = f"{mirror.path}/{name_of(secret)}"
+        change = {"data": {"expiration": now.decode()}}
+        self._installation.demand("PATCH", path, change, "application/merge-patch+json")
+        self._installation.await_news(
+            lambda: [f"the end of {path}"] * (secret["metadata"]["uid"] in mirror.objects)
+        )
+        self._settle()
+
+    # -- silence ----------------------------------------------------------------------------------
+
+    def _follow_hearts(self, info: RequestInfo) -> None:
+        is_status = info.resource == "nodes" and info.subresource == "status"
+        if is_status or (info.resource == "leases" and info.verb in ("create", "update")):
+            self._hearts.beat(info.name)
+        if info.resource == "nodes" and info.verb == "delete":
+            self._hearts.forget(info.name)
+
+    def _renew(self, node: str) -> None:
+        lease = lease_of(node)
+        change = {"spec": lease["spec"]}
+        path = f"{_LEASES}/{node}"
+        answer = self._installation.ask("PATCH", path, change, "application/merge-patch+json")
+        if answer.status == 404:
+            self._installation.demand("POST", _LEASES, lease)
+
+    def _await_unknown(self, node: str) -> None:
+        mirror = self._installation.mirrors["nodes"]
+
+        def missing() -> list[str]:
+            found = mirror.find(node)
+            is_known = found is not None and condition(found, "Ready") not in ("", "Unknown")
+            return [f"Node {node}: that its kubelet is silent"] * is_known
+
+        self._installation.await_news(missing, self._hearts.carry, _SILENCE_S)
+        self._settle()
+
+
+class _Stream:
+    """A watch: a thread reads it, the story's thread hands out what has come."""
+
+    def __init__(self, lines: Lines, mirror: Mirror, since: int, news: threading.Condition) -> None:
+        self.mirror = mirror
+        self.version = since
+        self.has_ended = False
+        """Whether the server has ended it and everybody has been told."""
+        self._lines = lines
+        self._news = news
+        self._came: deque[bytes] = deque()
+        self._is_cut = False
+        self._is_over = False
+        self._on_chunk: Callable[[bytes], None] | None = None
+        self._on_end: Callable[[], None] = lambda: None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more can come."""
+        return self._on_chunk is not None and not self._is_over
+
+    def subscribe(self, on_chunk: Callable[[bytes], None], on_end: Callable[[], None]) -> _Stream:
+        """Begin to read; the callbacks run in `deliver`."""
+        self._on_chunk, self._on_end = on_chunk, on_end
+        threading.Thread(target=self._read, daemon=True, name=f"watch {self.mirror.path}").start()
+        return self
+
+    def cancel(self) -> None:
+        """The client has gone."""
+        self._is_cut = True
+        self._lines.cut()
+
+    def deliver(self, render: Callable[[bytes], bytes]) -> None:
+        """Hand out all that has come."""
+        while self._came and self._on_chunk is not None:
+            self._on_chunk(render(self._came.popleft()))
+        if self._is_over and not self.has_ended and not self._is_cut:
+            self.has_ended = True
+            self._on_end()
+
+    def _read(self) -> None:
+        for line in self._lines:
+            event = json.loads(line)
+            version = event["object"].get("metadata", {}).get("resourceVersion")
+            with self._news:
+                self._came.append(line)
+                self.version = max(self.version, int(version or 0))
+                self._news.notify_all()
+        with self._news:
+            self._is_over = True
+            self._news.notify_all()
+
+
+def _document(body: bytes) -> Document | None:
+    """A JSON object, if it is one."""
+    if not body.startswith(b"{"):
+        return None
+    document: Document = json.loads(body)
+    return document
+
+
+def _unseen(mirror: Mirror, document: Document) -> list[str]:
+    """What a mirror has not seen of a write, by its answer."""
+    metadata = document.get("metadata") or {}
+    if document.get("kind") == "Status":
+        gone = (document.get("details") or {}).get("uid", "")
+        return [f"{mirror.path}: the end of {gone}"] * (gone in mirror.objects)
+    uid, version = metadata["uid"], int(metadata["resourceVersion"])
+    if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
+        is_kept = bool(document.get("spec", {}).get("finalizers"))  # as a namespace is
+        if not is_kept:
+            return [f"{mirror.path}: the end of {uid}"] * (uid in mirror.objects)
+    return [f"{mirror.path}: version {version}"] * (mirror.version < version)
+
+
+def _guest(step: Send, tls: ssl.SSLContext) -> Caller:
+    credential = step.credential
+    if isinstance(credential, Bearer):
+        user = f"system:bootstrap:{credential.token.partition('.')[0]}"
+        return Caller(user, tls, credential.token)
+    if isinstance(credential, Certificate):
+        subject = x509.load_pem_x509_certificate(credential.cert_pem.encode()).subject
+        name = subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+        return Caller(str(name), showing(tls, credential))
+    return Caller("system:anonymous", tls)

@@ -1,0 +1,81 @@
+"""Which kubelets are alive by the virtual clock, so that the real controller hears the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from local.clock import Clock
+
+RENEWED_AFTER_S = 20.0
+"""Real seconds; the real grace period is 50."""
+
+
+class Hearts:
+    """When each Node was last heard of, in both times.
+
+    ``renew`` renews a Node's Lease for real; ``fall_silent`` is called when a Node has been silent
+    for ``grace_s`` by the virtual clock.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        grace_s: float,
+        renew: Callable[[str], None],
+        fall_silent: Callable[[str], None],
+    ) -> None:
+        self._clock = clock
+        self._grace = timedelta(seconds=grace_s)
+        self._renew = renew
+        self._fall_silent = fall_silent
+        self._heard: dict[str, tuple[datetime, float]] = {}
+        self._watched: set[str] = set()
+
+    def beat(self, node: str) -> None:
+        """A kubelet has sent something to the API server."""
+        self._heard[node] = (self._clock.now(), time.monotonic())
+        if node not in self._watched:
+            self._watched.add(node)
+            self._clock.call_later(self._grace.total_seconds(), lambda: self._check(node))
+
+    def forget(self, node: str) -> None:
+        """The Node is no more."""
+        self._heard.pop(node, None)
+
+    def carry(self) -> None:
+        """Renew, for real, the Leases of those that are not half as silent as they may be."""
+        now, real = self._clock.now(), time.monotonic()
+        for node, (heard, renewed) in list(self._heard.items()):
+            if real - renewed > RENEWED_AFTER_S and now - heard < self._grace / 2:
+                self._renew(node)
+                self._heard[node] = (heard, real)
+
+    def _check(self, node: str) -> None:
+        self._watched.discard(node)
+        if node not in self._heard:
+            return
+        heard, _ = self._heard[node]
+        left = heard + self._grace - self._clock.now()
+        if left > timedelta(0):
+            self._watched.add(node)
+            self._clock.call_later(left.total_seconds(), lambda: self._check(node))
+        else:
+            del self._heard[node]
+            self._fall_silent(node)
+
+
+def lease_of(node: str) -> dict[str, Any]:
+    """A Lease that is renewed now."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": node, "namespace": "kube-node-lease"},
+        "spec": {
+            "holderIdentity": node,
+            "leaseDurationSeconds": 40,
+            "renewTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
+        },
+    }

@@ -1,0 +1,105 @@
+"""Whether the controllers have done all that the state of the cluster asks of them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+Document = Mapping[str, Any]
+Objects = Mapping[str, Iterable[Document]]
+"""By the plural of their kind."""
+
+BOOTSTRAP_TOKEN = "bootstrap.kubernetes.io/token"
+_KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
+_TTL = "node.alpha.kubernetes.io/ttl"
+_LIFECYCLE = "node.kubernetes.io/"
+_TAINTS = {
+    ("Ready", "False"): "not-ready",
+    ("Ready", "Unknown"): "unreachable",
+    ("MemoryPressure", "True"): "memory-pressure",
+    ("DiskPressure", "True"): "disk-pressure",
+    ("PIDPressure", "True"): "pid-pressure",
+    ("NetworkUnavailable", "True"): "network-unavailable",
+}
+
+
+def unrest(objects: Objects) -> Iterator[str]:
+    """What is still to come, in words; nothing when the cluster is at rest."""
+    for node in objects["nodes"]:
+        yield from _node(node)
+    for request in objects["certificatesigningrequests"]:
+        yield from _signing_request(request)
+    yield from _signatures(objects["secrets"], objects["configmaps"])
+    for namespace in objects["namespaces"]:
+        yield from _namespace(namespace, objects["tpunodegroups"])
+
+
+def name_of(document: Document) -> str:
+    """An object's name."""
+    return str(document["metadata"]["name"])
+
+
+def condition(document: Document, kind: str) -> str:
+    """The status of a condition, or the empty string."""
+    conditions = document.get("status", {}).get("conditions") or ()
+    return next((str(each["status"]) for each in conditions if each["type"] == kind), "")
+
+
+def token_of(secret: Document) -> str:
+    """The bootstrap token that a Secret makes valid, or the empty string."""
+    data = secret.get("data") or {}
+    if secret.get("type") != BOOTSTRAP_TOKEN or not {"token-id", "token-secret"} <= data.keys():
+        return ""
+    return f"{_text(data['token-id'])}.{_text(data['token-secret'])}"
+
+
+def _text(encoded: str) -> str:
+    return base64.b64decode(encoded).decode()
+
+
+def _node(node: Document) -> Iterator[str]:
+    """A Node without a Ready condition has never been heard of: nothing is due to it yet."""
+    if _TTL not in (node["metadata"].get("annotations") or {}):
+        yield f"Node {name_of(node)}: the annotation {_TTL}"
+    ready = condition(node, "Ready")
+    if not ready:
+        return
+    taints = {(each["key"], each["effect"]) for each in node["spec"].get("taints") or ()}
+    wanted = {word for (kind, status), word in _TAINTS.items() if condition(node, kind) == status}
+    if node["spec"].get("unschedulable"):
+        wanted.add("unschedulable")
+    for word in (*_TAINTS.values(), "unschedulable"):
+        if ((f"{_LIFECYCLE}{word}", "NoSchedule") in taints) is not (word in wanted):
+            yield f"Node {name_of(node)}: the taint {word}"
+    for word in ("not-ready", "unreachable"):  # put on within five seconds; gone at once
+        if ready == "True" and (f"{_LIFECYCLE}{word}", "NoExecute") in taints:
+            yield f"Node {name_of(node)}: the evicting taint {word} is still there"
+
+
+def _signing_request(request: Document) -> Iterator[str]:
+    is_ours = request["spec"]["signerName"] == _KUBELET_CLIENT
+    is_answered = any(condition(request, kind) == "True" for kind in ("Denied", "Failed"))
+    if is_ours and not is_answered and not request.get("status", {}).get("certificate"):
+        yield f"CertificateSigningRequest {name_of(request)}: its certificate"
+
+
+def _signatures(secrets: Iterable[Document], config_maps: Iterable[Document]) -> Iterator[str]:
+    tokens = {token_of(secret).partition(".")[0] for secret in secrets} - {""}
+    for info in config_maps:
+        if name_of(info) == "cluster-info":
+            keys = [key for key in info.get("data") or {} if key.startswith("jws-kubeconfig-")]
+            signed = {key.removeprefix("jws-kubeconfig-") for key in keys}
+            yield from (f"cluster-info: the signature of {it}" for it in sorted(tokens - signed))
+            yield from (f"cluster-info: {it} is still there" for it in sorted(signed - tokens))
+
+
+def _namespace(namespace: Document, groups: Iterable[Document]) -> Iterator[str]:
+    if not namespace["metadata"].get("deletionTimestamp"):
+        return
+    name = name_of(namespace)
+    held = [group for group in groups if group["metadata"]["namespace"] == name]
+    alive = [group for group in held if not group["metadata"].get("deletionTimestamp")]
+    yield from (f"Namespace {name}: the deletion of {name_of(group)}" for group in alive)
+    if not held:
+        yield f"Namespace {name} is still there"
