@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from shared.names import STEPS
 from tests import pubsub_emulator as emulator
 from tests.control_plane import plane
 from tests.control_plane.binaries import find
-from tests.harness import manifests
-from tests.real.bridge.installation import Installation
+
+if TYPE_CHECKING:
+    from tests.real.bridge.installation import Installation
 
 REAL_PARTS = "REAL_PARTS"
 """With this variable set to ``required``, a test that needs a real part fails where there is none."""
@@ -73,6 +73,10 @@ def installation() -> Iterator[Installation]:
 
     Each test finds nothing of another's in it and begins with `Installation.clean`.
     """
+    from shared.names import STEPS
+    from tests.harness import manifests
+    from tests.real.bridge.installation import Installation
+
     accounts = [*(step.replace("_", "-") for step in STEPS), "relay"]
     with open_own_control_plane() as own:
         installed = Installation(own, manifests(), accounts)
