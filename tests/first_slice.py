@@ -1,0 +1,195 @@
+"""The commands of docs/first-slice.md, run as its reader runs them, and what they say.
+
+The page is the script: each ``console`` block holds commands after ``$``, and their output below.
+``python -m tests.first_slice`` runs them on a ``make local`` (on a real control plane, where there is
+one) and writes down what they say now. A test runs them again and compares.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from local.__main__ import DEFAULT_PORTS
+from tests.control_plane import plane
+from tests.control_plane.binaries import find
+from tests.harness import ROOT
+from tests.processes.program import Local, running
+
+PAGE = ROOT / "docs" / "first-slice.md"
+COMMAND_WITHIN_S = 310.0
+SETTLED_WITHIN_S = 30.0
+_QUIET_S = 5.0
+_POLL_S = 0.5
+
+Run = Callable[[str], str]
+"""What a command says, in a terminal of the page's reader."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of the page, and what it says there."""
+
+    command: str
+    output: str = ""
+
+    @property
+    def only_looks(self) -> bool:
+        """Whether it may be run again until what it shows has settled."""
+        return (
+            re.match(r"kubectl (get|describe|events)|curl -s \S+/state", self.command) is not None
+        )
+
+
+_BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
+
+
+def parse_page(text: str) -> list[Step]:
+    """The commands of all ``console`` blocks, in order."""
+    return [step for block in _BLOCK.findall(text) for step in _parse_block(block)]
+
+
+def _parse_block(block: str) -> Iterator[Step]:
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command = re.match(r"(.*\\\n)*.*", part)
+        assert command is not None, part
+        yield Step(command[0], part[command.end() + 1 :])
+
+
+def render_page(text: str, steps: Sequence[Step]) -> str:
+    """The page with other outputs, for the same commands."""
+    left = iter(steps)
+
+    def render_block(match: re.Match[str]) -> str:
+        shown = [next(left) for _ in _parse_block(match[0])]
+        return "".join(f"$ {step.command}\n{step.output}" for step in shown)
+
+    return _BLOCK.sub(render_block, text)
+
+
+_CHANGING = (
+    (r"\b(tng-[a-z0-9-]+?)-[0-9a-f]{8}(-[a-z0-9]{4})?(?![a-z0-9-])", r"\1-HASH"),
+    (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
+    (r"\b(\d+[hms])+\b", "AGE"),
+    (r"AGE \(x\d+ over AGE\)", "AGE"),
+    (r"-{3,}", "---"),
+    (r" {2,}", "  "),
+)
+
+
+def mask(step: Step) -> list[str]:
+    """What must be the same at each run: without ids, times and the widths of columns.
+
+    Two events may come in either order, and that one VM has joined before the other is not always
+    seen.
+    """
+    text = step.output
+    for pattern, word in _CHANGING:
+        text = re.sub(pattern, word, text)
+    lines = [line.rstrip() for line in text.splitlines() if "NodesJoining" not in line]
+    is_event = re.compile(r"^( +)?(AGE|Normal|Warning)  ")
+    return [line for line in lines if not is_event.match(line)] + sorted(
+        line for line in lines if is_event.match(line)
+    )
+
+
+def play(step: Step, run: Run) -> Step:
+    """Run a command again and compare: one that only looks has some time to show the same."""
+    deadline = time.monotonic() + SETTLED_WITHIN_S
+    played = replace(step, output=run(step.command))
+    while step.only_looks and mask(played) != mask(step) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        played = replace(step, output=run(step.command))
+    return played
+
+
+def record(step: Step, run: Run) -> Step:
+    """Run a command, and what only looks until it shows the same for a while."""
+    recorded = replace(step, output=run(step.command))
+    since = time.monotonic()
+    while step.only_looks and time.monotonic() - since < _QUIET_S:
+        time.sleep(_POLL_S)
+        again = replace(step, output=run(step.command))
+        if mask(again) != mask(recorded):
+            since = time.monotonic()
+        recorded = again
+    return recorded
+
+
+@contextmanager
+def open_terminal(folder: Path, kubectl: str, *arguments: str) -> Iterator[Run]:
+    """A ``make local`` with these arguments and any ports, and a terminal beside it.
+
+    The terminal remembers variables, and reaches the simulated Compute Engine at its default port.
+    """
+    ports = ("--compute-port", "0", "--pubsub-port", "0")
+    with running(folder / "local", "local", *ports, *arguments) as program:
+        local = Local(program)
+        bin_ = folder / "bin"
+        bin_.mkdir()
+        (bin_ / "kubectl").symlink_to(kubectl)
+        environment = {
+            "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(folder),
+            "KUBECONFIG": str(local.kubeconfig),
+        }
+        port = local.compute_url.rpartition(":")[2]
+
+        def run(command: str) -> str:
+            variable = re.match(r"(\w+)=", command)
+            after = f'; printf %s "${variable[1]}"' if variable else ""
+            said = _run(
+                command.replace(f":{DEFAULT_PORTS.compute}/", f":{port}/") + after, environment
+            )
+            if variable:
+                environment[variable[1]] = said
+                return ""
+            return said if not said or said.endswith("\n") else f"{said}\n"
+
+        yield run
+
+
+def _run(command: str, environment: Mapping[str, str]) -> str:
+    return subprocess.run(
+        ["bash", "-c", command],
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=COMMAND_WITHIN_S,
+        check=False,
+    ).stdout
+
+
+def main() -> int:
+    """Write the page anew; the exit code."""
+    binaries = find(os.environ)
+    if binaries is None:
+        print("There is no real control plane here; `make control-plane` makes one.")
+        return 1
+    text = PAGE.read_text()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        cluster = stack.enter_context(plane.start(binaries))
+        arguments = ("--kubeconfig", str(cluster.kubeconfig))
+        run = stack.enter_context(open_terminal(folder, cluster.kubectl, *arguments))
+        steps = []
+        for step in parse_page(text):
+            print(f"$ {step.command}", flush=True)
+            steps.append(record(step, run))
+            print(steps[-1].output, end="", flush=True)
+    PAGE.write_text(render_page(text, steps))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
