@@ -100,7 +100,7 @@ resource "google_cloud_run_service_iam_member" "pusher" {
 
   project  = var.project_id
   location = var.region
-  service  = google_cloudfunctions2_function.step[each.key].service_config[0].service
+  service  = google_cloudfunctions2_function.step[each.key].name
   role     = "roles/run.invoker"
   member   = google_service_account.pusher.member
 }

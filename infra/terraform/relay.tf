@@ -35,7 +35,7 @@ resource "google_iam_workload_identity_pool" "relay" {
   count = local.federation == null ? 0 : 1
 
   project                   = var.project_id
-  workload_identity_pool_id = coalesce(local.federation.pool_id, var.name_prefix)
+  workload_identity_pool_id = coalesce(local.federation.pool_id, "${var.name_prefix}-cluster")
   display_name              = var.name_prefix
   description               = "The cluster whose relay publishes to ${var.name_prefix}"
 

@@ -96,7 +96,7 @@ variable "cluster_access" {
 }
 
 variable "relay_identity" {
-  description = "As whom the relay in the cluster publishes; one of the four. `workload_identity_federation`: a self-managed cluster's own tokens, with the issuer that stands in them, the cluster's public keys (`kubectl get --raw /openid/v1/jwks`; without them Google fetches them from the issuer) and, if name_prefix is taken, the pool's id. `vm_service_account`: the e-mail of the account that the relay's VM runs as. `key_file`: an account of its own, whose key is made outside. `gke_workload_identity`: GKE, with the cluster's project."
+  description = "As whom the relay in the cluster publishes; one of the four. `workload_identity_federation`: a self-managed cluster's own tokens, with the issuer that stands in them, the cluster's public keys (`kubectl get --raw /openid/v1/jwks`; without them Google fetches them from the issuer) and, if `<name_prefix>-cluster` is taken, the pool's id. `vm_service_account`: the e-mail of the account that the relay's VM runs as. `key_file`: an account of its own, whose key is made outside. `gke_workload_identity`: GKE, with the cluster's project."
   type = object({
     workload_identity_federation = optional(object({
       issuer  = string
