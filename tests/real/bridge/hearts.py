@@ -26,17 +26,19 @@ class Hearts:
         grace_s: float,
         renew: Callable[[str], None],
         fall_silent: Callable[[str], None],
+        real_now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
         self._grace = timedelta(seconds=grace_s)
         self._renew = renew
         self._fall_silent = fall_silent
+        self._real_now_s = real_now_s
         self._heard: dict[str, tuple[datetime, float]] = {}
         self._watched: set[str] = set()
 
     def beat(self, node: str) -> None:
         """A kubelet has sent something to the API server."""
-        self._heard[node] = (self._clock.now(), time.monotonic())
+        self._heard[node] = (self._clock.now(), self._real_now_s())
         if node not in self._watched:
             self._watched.add(node)
             self._clock.call_later(self._grace.total_seconds(), lambda: self._check(node))
@@ -47,7 +49,7 @@ class Hearts:
 
     def carry(self) -> None:
         """Renew, for real, the Leases of those that are not half as silent as they may be."""
-        now, real = self._clock.now(), time.monotonic()
+        now, real = self._clock.now(), self._real_now_s()
         for node, (heard, renewed) in list(self._heard.items()):
             if real - renewed > RENEWED_AFTER_S and now - heard < self._grace / 2:
                 self._renew(node)

@@ -91,7 +91,8 @@ def _signatures(secrets: Iterable[Document], config_maps: Iterable[Document]) ->
             keys = [key for key in info.get("data") or {} if key.startswith("jws-kubeconfig-")]
             signed = {key.removeprefix("jws-kubeconfig-") for key in keys}
             yield from (f"cluster-info: the signature of {it}" for it in sorted(tokens - signed))
-            yield from (f"cluster-info: {it} is still there" for it in sorted(signed - tokens))
+            for it in sorted(signed - tokens):
+                yield f"cluster-info: the signature of {it} is still there"
 
 
 def _namespace(namespace: Document, groups: Iterable[Document]) -> Iterator[str]:
