@@ -107,7 +107,7 @@ kubectl get tng -w
 
 To let something go wrong (all that can: curl -s {url}/_simulator/faults):
 
-curl -X POST {url}/_simulator/preempt -d '{{"instance": "{_VM}"}}'
+curl -X POST {url}/_simulator/host_error -d '{{"instance": "{_VM}"}}'
 
 Ctrl-C stops it.
 """

@@ -48,27 +48,9 @@ class Access:
             context.load_cert_chain(*self.client_certificate)
         return context
 
-    def kubeconfig_with_token(self, token: str) -> dict[str, Any]:
-        """A kubeconfig for the same server, with a bearer token that stays good."""
+    def kubeconfig(self, token: str) -> dict[str, Any]:
+        """A kubeconfig for the same server, as the owner of a bearer token."""
         return kube.kubeconfig(self.server, self.ca_pem, token)
-
-    def kubeconfig_with_command(self, command: str, *arguments: str) -> dict[str, Any]:
-        """A kubeconfig for the same server whose user is what a command prints, an ExecCredential.
-
-        Clients run it again when that has expired.
-        """
-        content = kube.kubeconfig(self.server, self.ca_pem, "")
-        credential = {
-            "apiVersion": EXEC_CREDENTIAL,
-            "command": command,
-            "args": list(arguments),
-            "interactiveMode": "Never",
-        }
-        content["users"][0]["user"] = {"exec": credential}
-        return content
-
-
-EXEC_CREDENTIAL = "client.authentication.k8s.io/v1"
 
 
 def read_kubeconfig(path: Path, scratch: Path) -> Access:

@@ -17,9 +17,9 @@ from typing import Any
 import aiohttp
 
 from local import guests
-from local.access import EXEC_CREDENTIAL, Access, KubeconfigUnusable, read_kubeconfig
+from local.access import Access, KubeconfigUnusable, read_kubeconfig
 from local.cluster import KUBECONFIG, ClusterUnusable
-from local.cluster_client import ClusterClient, Refused
+from local.cluster_client import ClusterClient, Document, Refused
 from local.cluster_needs import Lack, find_lacks, find_lacks_of_user
 from local.credentials import ADMIN, write_private
 from local.happenings import Housekeeping, Observe
@@ -38,6 +38,8 @@ from local.traces import (
 
 TOKEN_LIFE_S = 24 * 3600
 """Asked for; the cluster may give less."""
+RENEW_AT = 0.5
+"""The part of its life after which a token is renewed."""
 DRAIN_S = 60.0
 _ESTABLISHED_S = 30.0
 _SIGNED_S = 60.0
@@ -160,22 +162,18 @@ class NamedCluster:
             for name in self._identities:
                 status = await _request_token(client, name)
                 expires.append(datetime.fromisoformat(status["expirationTimestamp"]))
-                token = self._directory / f"{name}.token"
-                credential = {"apiVersion": EXEC_CREDENTIAL, "kind": "ExecCredential"}
-                write_private(token, {**credential, "status": status})
-                content = self._access.kubeconfig_with_command("cat", str(token))
-                write_private(self.kubeconfig_of(name), content)
+                write_private(self.kubeconfig_of(name), self._access.kubeconfig(status["token"]))
         return (min(expires) - datetime.now(UTC)).total_seconds()
 
     async def _renew(self, good_for_s: float) -> None:
-        """Renew the tokens half-way, for ever. Clients read the file anew when theirs run out."""
+        """Renew the tokens half-way, for ever. The product reads a kubeconfig that changes again."""
         while True:
-            await asyncio.sleep(good_for_s / 2)
+            await asyncio.sleep(good_for_s * RENEW_AT)
             try:
                 good_for_s = await self._write_identities()
             except _FAILURES as error:
                 self._say("could not renew the tokens", _words(error), is_bad=True)
-                good_for_s = 2 * _RENEW_AGAIN_S
+                good_for_s = _RENEW_AGAIN_S / RENEW_AT
 
     def _say(self, what: str, why: str = "", *, is_bad: bool = False) -> None:
         self._observe(Housekeeping(what, why, is_bad))
@@ -267,15 +265,15 @@ def _read(kubeconfig: Path, scratch: Path) -> Access:
         raise ClusterUnusable(str(error)) from error
 
 
-async def _request_token(client: ClusterClient, account: str) -> dict[str, Any]:
+async def _request_token(client: ClusterClient, account: str) -> Document:
     path = f"/api/v1/namespaces/tpu-functions/serviceaccounts/{account}/token"
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
         "spec": {"expirationSeconds": TOKEN_LIFE_S},
     }
-    status = (await client.create(path, request))["status"]
-    return {"token": status["token"], "expirationTimestamp": status["expirationTimestamp"]}
+    status: Document = (await client.create(path, request))["status"]
+    return status
 
 
 async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:

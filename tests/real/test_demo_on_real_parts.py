@@ -6,17 +6,23 @@ will not do is left alone, with a word on what would be right.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import signal
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from local import named_cluster
+from local.access import Access, read_kubeconfig
+from local.cluster_client import ClusterClient
+from local.named_cluster import NamedCluster
+from local.traces import GROUPS
 from local.world import PROJECT
 from tests.conftest import miss, open_own_control_plane
 from tests.control_plane import binaries, plane
@@ -312,3 +318,31 @@ def test_nobody_who_answers_is_named(tmp_path: Path, cluster: OwnControlPlane) -
         assert demo.process.wait(timeout=60) == 1
     assert "FAILED: no Pub/Sub answers at 127.0.0.1:9: " in demo.output
     assert "Traceback" not in demo.output
+
+
+@pytest.mark.usefixtures("untouched")
+def test_tokens_are_renewed_before_they_expire(
+    tmp_path: Path, cluster: OwnControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(named_cluster, "TOKEN_LIFE_S", 600)
+    monkeypatch.setattr(named_cluster, "RENEW_AT", 0.005)
+
+    async def story() -> None:
+        named = NamedCluster(
+            cluster.kubeconfig, ["relay"], tmp_path, lambda _: None, asyncio.Event()
+        )
+        async with AsyncExitStack() as stack:
+            await named.check()
+            await named.start(stack)
+            first = read_kubeconfig(named.kubeconfig_of("relay"), tmp_path)
+            async with asyncio.timeout(30):
+                while (second := _read(named)).authorization() == first.authorization():
+                    await asyncio.sleep(0.1)
+            for access in (first, second):
+                async with ClusterClient(access) as client:
+                    assert await client.list(GROUPS) == []
+
+    def _read(named: NamedCluster) -> Access:
+        return read_kubeconfig(named.kubeconfig_of("relay"), tmp_path)
+
+    asyncio.run(story())
