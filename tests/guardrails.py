@@ -130,6 +130,12 @@ CASES = [
         _instance(serviceAccounts=[{"email": "default", "scopes": _SCOPES}]),
         f"spec.instanceConfig.serviceAccounts[0].email: default is not allowed; allowed: {_ROBOT}",
     ),
+    Case(
+        "a-service-account-is-no-subnetwork",
+        {"serviceAccounts": "vms"},
+        _instance(serviceAccounts=[{"email": f"{NETWORK}/vms", "scopes": _SCOPES}]),
+        f"spec.instanceConfig.serviceAccounts[0].email: {NETWORK}/vms is not allowed; allowed: vms",
+    ),
     # Subnetworks, however they are written
     *(
         Case(f"a-subnetwork-{how}", {"subnetworks": listed}, _instance(subnetwork=asked))
@@ -223,13 +229,13 @@ CASES = [
         "slices-of-one-vm-each-and-too-many",
         {"maxChips": "32"},
         _slices("ct6e-standard-8t", "2x4", 5),
-        "spec.nodeCount: 5 times 2x4 has 40 chips; allowed: 32",
+        "spec.nodeCount: 5 slices of 2x4 have 40 chips; allowed: 32",
     ),
     Case(
         "slices-of-one-chip",
         {"maxChips": "2"},
         _slices("ct6e-standard-1t", "1x1", 3),
-        "spec.nodeCount: 3 times 1x1 has 3 chips; allowed: 2",
+        "spec.nodeCount: 3 slices of 1x1 have 3 chips; allowed: 2",
     ),
     # All at once
     Case(

@@ -451,9 +451,11 @@ def test_were_node_counts_mutable_limits_would_hold_for_changes_too(
         return code, answer.get("message", "")
 
     until(lambda: resize(2)[0] == 200, "the loosened definition is served")
-    why = "spec.nodeCount: 3 times 2x2 has 12 chips; allowed: 8 (ConfigMap tpu-functions/tpu-guardrails)"
+    why = "spec.nodeCount: 3 slices of 2x2 have 12 chips; allowed: 8"
+    source = "(ConfigMap tpu-functions/tpu-guardrails)"
+    refused = denial("my-slice", "tpu-guardrails-cluster-update", f"{why} {source}")
     code, message = resize(3)
-    assert f"{code} {message}" == denial("my-slice", "tpu-guardrails-cluster-update", why)
+    assert f"{code} {message}" == refused
 
 
 # Who keeps the guardrails

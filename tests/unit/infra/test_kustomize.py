@@ -140,7 +140,7 @@ def test_every_document_of_a_component_says_what_it_belongs_to(
 
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_a_component_is_described(component: str) -> None:
-    assert f"| `{component}` |" in PAGE.read_text()
+    assert f"| `{component}` |" in PAGE.read_text(), f"{PAGE.name} has no row for it"
 
 
 def test_control_plane_taint_puts_the_relay_there(tmp_path: Path) -> None:
