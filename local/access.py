@@ -73,7 +73,7 @@ def read_kubeconfig(path: Path, scratch: Path) -> Access:
             persist_config=False,
             temp_file_path=str(scratch),
         )
-    except (ConfigException, OSError, ValueError, YAMLError) as error:
+    except (ConfigException, OSError, TypeError, ValueError, YAMLError) as error:
         raise KubeconfigUnusable(f"{path} cannot be used: {error}") from error
     problem = _find_problem(configuration)
     if problem:

@@ -1,0 +1,186 @@
+"""Somebody's own cluster: which kubeconfigs will do, and the words about what is in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from local.access import KubeconfigUnusable, read_kubeconfig
+from local.kube import CertificateAuthority
+from local.named_cluster import describe_traces
+from local.traces import Run, Traces
+from tests.harness import ROOT
+
+KUBECONFIG = Path("/home/me/config")
+HERE = Run.this()
+ENDED = Run(HERE.pid, HERE.started - 1, HERE.host)
+
+
+def write_kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
+    """A kubeconfig of one context."""
+    path = folder / "config"
+    content = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443"} | cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_ca_and_token_may_be_files_beside_the_kubeconfig(tmp_path: Path) -> None:
+    ca = CertificateAuthority.create(datetime.now(UTC)).certificate_pem
+    (tmp_path / "ca.crt").write_text(ca)
+    (tmp_path / "token").write_text("secret")
+    path = write_kubeconfig(tmp_path, {"certificate-authority": "ca.crt"}, {"tokenFile": "token"})
+    access = read_kubeconfig(path, tmp_path)
+    assert (access.server, access.ca_pem) == ("https://10.0.0.1:6443", ca)
+    assert access.authorization() == "Bearer secret"
+    assert "secret" not in repr(access)
+
+
+def test_a_token_may_come_from_a_program(tmp_path: Path) -> None:
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "fresh"},
+    }
+    program = {"apiVersion": credential["apiVersion"], "command": "echo"}
+    path = write_kubeconfig(tmp_path, {}, {"exec": program | {"args": [json.dumps(credential)]}})
+    access = read_kubeconfig(path, tmp_path)
+    assert access.authorization() == "Bearer fresh"
+    assert access.ca_pem is None
+
+
+@pytest.mark.parametrize(
+    "cluster, said",
+    [
+        pytest.param(
+            {"insecure-skip-tls-verify": True},
+            "it says insecure-skip-tls-verify; give it the cluster's certificate-authority-data",
+            id="no CA",
+        ),
+        pytest.param(
+            {"tls-server-name": "kubernetes"},
+            "it says tls-server-name, which VMs that join do not know; name the server as it is",
+            id="another name",
+        ),
+        pytest.param(
+            {"proxy-url": "http://10.0.0.2:3128"},
+            "it says proxy-url, and the VMs here know no proxy; name a server that needs none",
+            id="a proxy",
+        ),
+        pytest.param(
+            {"server": "http://10.0.0.1"},
+            "its server is http://10.0.0.1, and a cluster is reached by https",
+            id="no TLS",
+        ),
+    ],
+)
+def test_a_kubeconfig_that_vms_cannot_follow_is_refused(
+    tmp_path: Path, cluster: dict[str, Any], said: str
+) -> None:
+    path = write_kubeconfig(tmp_path, cluster, {"token": "t"})
+    with pytest.raises(KubeconfigUnusable) as refused:
+        read_kubeconfig(path, tmp_path)
+    assert str(refused.value) == f"{path} cannot be used here: {said}"
+
+
+@pytest.mark.parametrize("text", ["", "clusters: []", "{", "just words"])
+def test_what_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(KubeconfigUnusable, match=f"{path} cannot be used: "):
+        read_kubeconfig(path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "traces, lines",
+    [
+        pytest.param(Traces(), [], id="nothing"),
+        pytest.param(
+            Traces(installation=[f"ClusterRole {n}" for n in range(8)]),
+            [
+                "  tpu-functions is installed there:",
+                *(f"    ClusterRole {n}" for n in range(6)),
+                "    and 2 more",
+                "  Two installations would work on the same groups. Name a cluster without one, or "
+                "remove",
+                "  it as it was installed, its TPUNodeGroups first.",
+            ],
+            id="an installation",
+        ),
+        pytest.param(
+            Traces(earlier_run=["Namespace tpu-functions"], run=ENDED),
+            [
+                "  an earlier run has left things there:",
+                "    Namespace tpu-functions",
+                "  Remove them: make demo KUBECONFIG=/home/me/config ARGS=--clean",
+            ],
+            id="a run that was killed",
+        ),
+        pytest.param(
+            Traces(earlier_run=["Namespace tpu-functions"], run=HERE),
+            [
+                "  an earlier run has left things there:",
+                "    Namespace tpu-functions",
+                f"  it is process {HERE.pid} of {HERE.host}; end it by Ctrl-C",
+            ],
+            id="a run that goes on",
+        ),
+    ],
+)
+def test_what_is_in_the_way_is_said_with_what_would_be_right(
+    traces: Traces, lines: list[str]
+) -> None:
+    assert describe_traces(traces, KUBECONFIG).splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    "run, goes_on",
+    [
+        pytest.param(HERE, True, id="this process"),
+        pytest.param(ENDED, False, id="another process had this number"),
+        pytest.param(Run(HERE.pid, HERE.started, "elsewhere"), False, id="another machine"),
+        pytest.param(Run(max(psutil.pids()) + 999, 0, HERE.host), False, id="nobody"),
+    ],
+)
+def test_a_run_goes_on_as_long_as_its_process(run: Run, goes_on: bool) -> None:
+    assert run.goes_on() is goes_on
+    assert Run.parse(run.render()) == run
+
+
+def test_an_annotation_that_is_no_run_is_none() -> None:
+    assert Run.parse("") is None
+    assert Run.parse("one two three") is None
+
+
+@pytest.mark.parametrize("target", ["demo", "local"])
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        pytest.param([], False, id="exported"),
+        pytest.param(["KUBECONFIG=/home/me/config"], True, id="on the command line"),
+    ],
+)
+def test_make_takes_the_cluster_of_its_command_line_only(
+    target: str, arguments: list[str], named: bool
+) -> None:
+    said = subprocess.run(
+        ["make", "--dry-run", target, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "KUBECONFIG": "/somebody/elses"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert ('--kubeconfig "/home/me/config"' in said) is named
+    assert "/somebody/elses" not in said
