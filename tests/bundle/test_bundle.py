@@ -134,7 +134,9 @@ def function(deployment: Deployment, step: str, log: Path) -> Iterator[str]:
         )
     try:
         # The framework answers 404 here without waking the function.
-        until(lambda: post(f"{url}robots.txt", b"")[0] == 404, log.read_text())
+        until(
+            lambda: post(f"{url}robots.txt", b"")[0] == 404, f"{step} listens, whose log is {log}"
+        )
         yield url
     finally:
         process.terminate()
