@@ -22,7 +22,7 @@ STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep")
 _HEAD = """\
 # Rights
 
-<!-- Written by infra/terraform/render_reference.py from permissions.yaml and rbac.yaml: change those. -->
+<!-- Written by infra/terraform/render_reference.py from permissions.yaml and rbac.yaml: edit those. -->
 
 What each part may do, and why: nothing else is granted. The permissions on Google Cloud are those that
 Google documents for the methods that a step calls, and tests hold them against the calls that the steps
