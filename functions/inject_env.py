@@ -157,7 +157,7 @@ def _patch_container(
     for name, value in variables.items():
         entry = render(name, value)
         if name in places:
-            old = existing[places[name]]
+            old = _as_written(existing[places[name]])
             if old != entry and _may_replace(container, old, value, ours):
                 path = f"{pointer}/env/{places[name]}"
                 yield {"op": "replace", "path": path, "value": entry}
@@ -172,7 +172,7 @@ def _applied(
     container: Object, variables: Mapping[str, Value], ours: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """The container's entries as they are after the patch."""
-    entries = [dict(entry) for entry in container.get("env") or []]
+    entries = [_as_written(entry) for entry in container.get("env") or []]
     names = {entry.get("name") for entry in entries}
     for place, old in enumerate(entries):
         value = variables.get(str(old.get("name")))
@@ -224,6 +224,15 @@ def _read_ours(workload: Workload) -> Mapping[str, str]:
     except ValueError:
         return {}
     return known if isinstance(known, dict) else {}
+
+
+def _as_written(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what the API server fills in by itself."""
+    field = (entry.get("valueFrom") or {}).get("fieldRef")
+    if not field or field.get("apiVersion") != "v1":
+        return dict(entry)
+    path = {name: value for name, value in field.items() if name != "apiVersion"}
+    return {**entry, "valueFrom": {"fieldRef": path}}
 
 
 def _digest(entry: Mapping[str, Any]) -> str:

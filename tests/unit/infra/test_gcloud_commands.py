@@ -88,6 +88,7 @@ def test_gcloud_reads_every_command(tmp_path: Path) -> None:
         text=True,
         check=True,
         env={"PATH": "/usr/bin:/bin", "CLOUDSDK_CONFIG": str(tmp_path), "HOME": str(tmp_path)},
+        cwd=tmp_path,
         timeout=240,
     )
     wrong = {

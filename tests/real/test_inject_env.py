@@ -1,0 +1,267 @@
+"""The webhook before a real API server: what kubectl and controllers make comes out with its variables.
+
+The configuration is the one of ``infra/kubernetes/components/inject-env``, only that it names the
+server here by URL and CA instead of by a Service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from functions.inject_env import Injection
+from local.kube import CertificateAuthority
+from tests.control_plane.plane import ControlPlane
+from tests.unit.inject_env.workloads import (
+    Manifest,
+    container,
+    job,
+    pod,
+    selector,
+    stateful_set,
+)
+from webhook.certificate import Certificate
+from webhook.server import Webhook, serve
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("inject-env")]
+
+COMPONENT = Path(__file__).parents[2] / "infra" / "kubernetes" / "components" / "inject-env"
+OURS = "tpu-functions.dev/inject"
+THEIRS = "gke-tpu-env-injector.aaronbatilo.dev/inject"
+TPU7X = {"nodeSelector": selector("tpu7x", "2x2x2")}
+
+
+@pytest.fixture(scope="module")
+def webhook_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The server, in a thread: its URL and its CA's certificate."""
+    directory = tmp_path_factory.mktemp("tls")
+    ca = CertificateAuthority.create(datetime.now(UTC))
+    pair = ca.issue_server(("localhost", "127.0.0.1"), datetime.now(UTC))
+    (directory / "tls.crt").write_text(pair.certificate_pem)
+    (directory / "tls.key").write_text(pair.key_pem)
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+
+    def do(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+    certificate = Certificate(directory / "tls.crt", directory / "tls.key")
+    runner, port = do(serve(Webhook(Injection()), "127.0.0.1", 0, certificate.context))
+    yield f"https://127.0.0.1:{port}/mutate", ca.certificate_pem
+    do(runner.cleanup())
+    loop.call_soon_threadsafe(loop.stop)
+
+
+Apply = Callable[..., Manifest]
+
+
+@pytest.fixture(scope="module")
+def cluster(control_plane: ControlPlane, webhook_url: tuple[str, str]) -> Iterator[ControlPlane]:
+    """With the webhook and the policy in force, and namespaces for the tests."""
+    url, ca = webhook_url
+    configuration = yaml.safe_load((COMPONENT / "webhook.yaml").read_text())
+    for one in configuration["webhooks"]:
+        one["clientConfig"] = {"url": url, "caBundle": base64.b64encode(ca.encode()).decode()}
+    policies = (COMPONENT / "policy.yaml").read_text()
+    everything = "\n---\n".join([yaml.safe_dump(configuration), policies])
+    _kubectl(control_plane, "apply", "-f", "-", stdin=everything)
+    for name, labels in (("ml", []), ("all-tpu", [f"{OURS}=enabled"])):
+        control_plane.run_kubectl("create", "namespace", name)
+        for label in labels:
+            _kubectl(control_plane, "label", "--overwrite", "namespace", name, label)
+    _wait_until_in_force(control_plane)
+    yield control_plane
+    _kubectl(control_plane, "delete", "-f", "-", stdin=everything)
+    _kubectl(control_plane, "delete", "namespace", "ml", "all-tpu", "--wait=false")
+
+
+def _wait_until_in_force(plane: ControlPlane) -> None:
+    """The API server takes a moment to see a webhook and a policy."""
+    probe = complete(marked(stateful_set(name="probe")))
+    for _ in range(100):
+        seen = plane.run_kubectl(
+            "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(probe)
+        )
+        lonely = pod(
+            name="lonely", owner="Job", labels={OURS: "enabled"}, nodeSelector=TPU7X["nodeSelector"]
+        )
+        lonely["metadata"]["ownerReferences"] = [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "u", "controller": True}
+        ]
+        refused = plane.run_kubectl(
+            "create", "--dry-run=server", "-f", "-", stdin=json.dumps(lonely)
+        )
+        if "TPU_WORKER_HOSTNAMES" in seen.stdout and "TPU_WORKER_ID" in refused.stderr:
+            return
+    raise AssertionError(f"not in force: {seen.stderr} {refused.stderr}")
+
+
+def _kubectl(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> str:
+    done = plane.run_kubectl(*arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def marked(manifest: Manifest, key: str = OURS, kind: str = "labels") -> Manifest:
+    """The manifest, opted in."""
+    manifest["metadata"].setdefault(kind, {})[key] = "enabled"
+    return manifest
+
+
+def env_of(plane: ControlPlane, kind: str, name: str, namespace: str = "ml") -> dict[str, str]:
+    """The variables of the first container, as they are stored."""
+    found = json.loads(_kubectl(plane, "-n", namespace, "get", kind, name, "-o", "json"))
+    spec = found["spec"] if kind == "pod" else found["spec"]["template"]["spec"]
+    entries = spec["containers"][0].get("env", [])
+    names = [entry["name"] for entry in entries]
+    assert len(names) == len(set(names))
+    return {
+        entry["name"]: entry.get("value") or f"<{entry['valueFrom']['fieldRef']['fieldPath']}>"
+        for entry in entries
+    }
+
+
+def complete(manifest: Manifest) -> Manifest:
+    """What a real API server wants besides: selectors, restart policies."""
+    spec = manifest["spec"]
+    if manifest["kind"] == "StatefulSet":
+        spec["selector"] = {"matchLabels": spec["template"]["metadata"]["labels"]}
+    if manifest["kind"] == "Job":
+        spec["template"]["spec"]["restartPolicy"] = "Never"
+    return manifest
+
+
+def apply(plane: ControlPlane, manifest: Manifest, *flags: str) -> str:
+    return _kubectl(plane, "apply", *flags, "-f", "-", stdin=json.dumps(complete(manifest)))
+
+
+@pytest.mark.parametrize("flags", [(), ("--server-side",)], ids=["client-side", "server-side"])
+def test_a_stateful_set_is_applied_changed_and_applied_again(
+    flags: tuple[str, ...], cluster: ControlPlane
+) -> None:
+    name = "web" + "-ssa" * len(flags)
+    manifest = marked(stateful_set(name=name, service="nginx", replicas=2, pod=TPU7X))
+    apply(cluster, manifest, *flags)
+    hosts = f"{name}-0.nginx,{name}-1.nginx"
+    seen = env_of(cluster, "statefulset", name)
+    assert seen["TPU_WORKER_HOSTNAMES"] == hosts
+    assert seen["TPU_WORKER_ID"] == "<metadata.labels['apps.kubernetes.io/pod-index']>"
+    version = ("-n", "ml", "get", "statefulset", name, "-o", "jsonpath={.metadata.generation}")
+    before = _kubectl(cluster, *version)
+    apply(cluster, manifest, *flags)
+    assert _kubectl(cluster, *version) == before
+    manifest["spec"]["template"]["spec"]["containers"][0]["image"] = "train:2"
+    said = apply(cluster, manifest, *flags)
+    assert "Warning" not in said
+    assert env_of(cluster, "statefulset", name) == seen
+    _kubectl(cluster, "-n", "ml", "delete", "statefulset", name)
+
+
+def test_a_list_follows_the_number_of_replicas(cluster: ControlPlane) -> None:
+    manifest = marked(stateful_set(name="grow", service="nginx", replicas=2))
+    apply(cluster, manifest)
+    manifest["spec"]["replicas"] = 3
+    apply(cluster, manifest)
+    seen = env_of(cluster, "statefulset", "grow")
+    assert seen["TPU_WORKER_HOSTNAMES"] == "grow-0.nginx,grow-1.nginx,grow-2.nginx"
+    assert seen["JAX_PROCESS_COUNT"] == "3"
+    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "grow")
+
+
+@pytest.mark.parametrize(
+    "key, kind",
+    [(OURS, "labels"), (OURS, "annotations"), (THEIRS, "labels"), (THEIRS, "annotations")],
+)
+def test_a_workload_is_marked_by_label_or_annotation(
+    key: str, kind: str, cluster: ControlPlane
+) -> None:
+    """elig-inj-both-labels, elig-inj-annotation"""
+    manifest = marked(stateful_set(name="marked", replicas=2), key, kind)
+    apply(cluster, manifest)
+    assert "TPU_WORKER_HOSTNAMES" in env_of(cluster, "statefulset", "marked")
+    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "marked")
+
+
+def test_one_that_is_not_marked_stays_as_it_is(cluster: ControlPlane) -> None:
+    apply(cluster, stateful_set(name="plain", replicas=2))
+    assert env_of(cluster, "statefulset", "plain") == {}
+    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "plain")
+
+
+def test_a_whole_namespace_can_be_marked(cluster: ControlPlane) -> None:
+    manifest = stateful_set(name="here", replicas=2)
+    manifest["metadata"]["namespace"] = "all-tpu"
+    apply(cluster, manifest)
+    assert "TPU_WORKER_HOSTNAMES" in env_of(cluster, "statefulset", "here", "all-tpu")
+    _kubectl(cluster, "-n", "all-tpu", "delete", "statefulset", "here")
+
+
+def test_the_systems_own_namespaces_are_left_alone(cluster: ControlPlane) -> None:
+    """elig-kr-namespaces"""
+    manifest = complete(marked(stateful_set(name="own", replicas=2)))
+    manifest["metadata"]["namespace"] = "kube-system"
+    made = _kubectl(
+        cluster, "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(manifest)
+    )
+    assert "TPU_WORKER_HOSTNAMES" not in made
+
+
+def test_the_pods_of_a_job_come_with_their_variables(cluster: ControlPlane) -> None:
+    apply(cluster, marked(job(name="train", count=2, subdomain="train", pod=TPU7X)))
+    _kubectl(
+        cluster, "-n", "ml", "wait", "--for=create", "pod",
+        "-l", "batch.kubernetes.io/job-name=train", "--timeout=30s",
+    )  # fmt: skip
+    seen = env_of(cluster, "job", "train")
+    assert seen["TPU_WORKER_HOSTNAMES"] == "train-0.train,train-1.train"
+    assert seen["TPU_WORKER_ID"] == (
+        "<metadata.annotations['batch.kubernetes.io/job-completion-index']>"
+    )
+    _kubectl(cluster, "-n", "ml", "delete", "job", "train")
+
+
+def test_the_pods_of_a_set_that_begins_elsewhere_get_their_place(cluster: ControlPlane) -> None:
+    manifest = marked(stateful_set(name="late", service="late", replicas=2, start=5, pod=TPU7X))
+    manifest["spec"]["podManagementPolicy"] = "Parallel"
+    apply(cluster, manifest)
+    for number in (5, 6):
+        _kubectl(cluster, "-n", "ml", "wait", "--for=create", f"pod/late-{number}", "--timeout=30s")
+        seen = env_of(cluster, "pod", f"late-{number}")
+        assert seen["TPU_WORKER_ID"] == seen["JAX_PROCESS_ID"] == str(number - 5)
+        assert seen["TPU_WORKER_HOSTNAMES"] == "late-5.late,late-6.late"
+    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "late")
+
+
+def test_kubectl_shows_the_warning(cluster: ControlPlane) -> None:
+    manifest = marked(stateful_set(name="odd", replicas=3, pod=TPU7X))
+    assert (
+        "Warning: tpu-functions: topology 2x2x2 needs 2 Pods, and there are 3; set their number to 2"
+        in apply(cluster, manifest, "--dry-run=server")
+    )
+
+
+def test_a_pod_that_the_webhook_has_not_seen_is_refused(cluster: ControlPlane) -> None:
+    lonely = pod(
+        container(env=[{"name": "A", "value": "b"}]),
+        name="lonely",
+        labels={OURS: "enabled"},
+        **TPU7X,
+    )
+    lonely["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "u", "controller": True}
+    ]
+    done = cluster.run_kubectl("create", "-f", "-", stdin=json.dumps(lonely))
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith(
+        "denied request: a container that wants google.com/tpu has no TPU_WORKER_ID: inject-env in "
+        "tpu-functions could not be asked, or warned of what it could not know"
+    )
