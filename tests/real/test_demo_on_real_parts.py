@@ -34,6 +34,7 @@ from tests.real.inventory import list_everything
 pytestmark = [
     pytest.mark.real,
     pytest.mark.processes,
+    pytest.mark.timeout(900),
     pytest.mark.xdist_group("demo on real parts"),
 ]
 
@@ -139,6 +140,28 @@ def test_ctrl_c_takes_along_the_groups_that_are_left(
     assert "Traceback" not in program.output
     assert program.children() == []
     assert topics(pubsub_emulator) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("looks whether the cluster has what it takes", id="while it looks"),
+        pytest.param("has applied 30 manifests", id="when it has applied the manifests"),
+        pytest.param("applies TPUNodeGroup", id="when a group is there"),
+    ],
+)
+@pytest.mark.usefixtures("untouched")
+def test_ctrl_c_leaves_nothing_whenever_it_comes(
+    tmp_path: Path, cluster: OwnControlPlane, text: str
+) -> None:
+    kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
+    with running(tmp_path, "local.demo", *kubeconfig) as demo:
+        demo.until_it_says(text)
+        assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
+    assert demo.output.endswith("interrupted by SIGINT; nothing runs any more\n")
+    assert "Traceback" not in demo.output
+    assert demo.children() == []
+    assert demo.files() == []
 
 
 @pytest.mark.usefixtures("untouched")
