@@ -40,19 +40,24 @@ def copy_uploaded(folder: Path) -> None:
         shutil.copy(ROOT / name, target)
 
 
-def make_environment(folder: Path, *, with_pip: bool = True) -> Path:
-    """A new virtual environment; returns its folder of programs."""
-    options = [] if with_pip else ["--without-pip"]
-    run([sys.executable, "-m", "venv", *options, str(folder)])
+def make_environment(folder: Path) -> Path:
+    """A new virtual environment with nothing in it; returns its folder of programs."""
+    run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
     return folder / "bin"
+
+
+def pip(programs: Path) -> list[str]:
+    """How pip is run for that environment: by the one of this, which need not be installed there."""
+    return [sys.executable, "-m", "pip", "--python", str(programs / "python")]
 
 
 def run(command: list[str], cwd: Path | None = None) -> None:
     """Run a program to its end; its output is shown when it fails."""
     kept = ("HOME", "PATH", "LANG")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
-    # How packages are reached from here.
+    # How packages are reached from here; most of them are never imported, and need not be compiled.
     environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    environment["PIP_NO_COMPILE"] = "1"
     done = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )

@@ -27,7 +27,7 @@ from local.web import serve
 from local.world import PROJECT
 from shared.names import STEPS
 from tests.bench import Bench, make_group
-from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, run
+from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, pip, run
 from tests.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token
 from tests.real.relay.patience import until
 
@@ -115,7 +115,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     folder = tmp_path_factory.mktemp("bundle")
     copy_uploaded(folder / "source")
     programs = make_environment(folder / "environment")
-    run([str(programs / "pip"), "install", "-q", "-r", "requirements.txt"], folder / "source")
+    run([*pip(programs), "install", "-q", "-r", "requirements.txt"], folder / "source")
     ca = CertificateAuthority.create(datetime.now(UTC))
     return Deployment(folder / "source", programs, Bench(), ca, PushTokens())
 
@@ -159,7 +159,7 @@ def post(url: str, body: bytes, token: str = "") -> tuple[int, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("bundle")
 @pytest.mark.parametrize("step", STEPS)
 def test_each_step_works_with_what_is_deployed(
@@ -195,7 +195,7 @@ REVIEW = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("bundle")
 def test_the_webhook_works_with_what_is_deployed(deployment: Deployment, tmp_path: Path) -> None:
     with function(deployment, "inject_env", tmp_path / "log") as url:

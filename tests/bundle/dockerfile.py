@@ -1,0 +1,102 @@
+"""A Dockerfile's steps without Docker: each stage is a folder, its Python a virtual environment there.
+
+Knows what the project's Dockerfiles use and refuses the rest. The base image is taken to be what its
+name says: this Python.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.bundle.bundle import ROOT, make_environment, pip, run
+
+_IGNORED = frozenset({"USER", "EXPOSE"})
+
+
+@dataclass
+class Image:
+    """A stage after its steps: the folder that stands for ``/``, and how a container would start."""
+
+    root: Path
+    folder: str = "/"
+    environment: dict[str, str] = field(default_factory=dict)
+    entry_point: list[str] = field(default_factory=list)
+
+    def inside(self, path: str) -> Path:
+        """Where a path of the image is here."""
+        return self.root / os.path.join(self.folder, path).lstrip("/")
+
+    def command(self, words: list[str]) -> list[str]:
+        """A command of the image, as it is run here: with programs and absolute paths of the folder."""
+        programs = self.root / "usr" / "local" / "bin"
+        program = pip(programs) if words[0] == "pip" else [str(programs / words[0])]
+        return [*program, *(self._move(word) for word in words[1:])]
+
+    def _move(self, word: str) -> str:
+        name, sign, value = word.partition("=")
+        if not sign:
+            name, value = "", word
+        moved = f"{self.root}{value}" if value.startswith("/") else value
+        return f"{name}{sign}{moved}"
+
+
+def read_steps(text: str) -> list[tuple[str, str]]:
+    """The instructions and what follows each."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    joined = "\n".join(lines).replace("\\\n", " ")
+    return [
+        (line.split(maxsplit=1)[0], line.split(maxsplit=1)[1].strip())
+        for line in joined.splitlines()
+        if line.strip()
+    ]
+
+
+def build(dockerfile: Path, folder: Path) -> Image:
+    """Carry out the steps; returns the last stage."""
+    stages: dict[str, Image] = {}
+    image = Image(folder)
+    for instruction, rest in read_steps(dockerfile.read_text()):
+        if instruction == "FROM":
+            words = rest.split()
+            assert re.fullmatch(r"python:3\.\d+(-slim)?", words[0]), (
+                f"{words[0]} is not this Python"
+            )
+            name = words[2] if len(words) == 3 else str(len(stages))
+            image = stages[name] = Image(folder / name)
+            make_environment(image.root / "usr" / "local")
+        elif instruction == "COPY":
+            _copy(image, rest.split(), stages)
+        elif instruction == "RUN":
+            run(image.command(shlex.split(rest)), image.inside("."))
+        elif instruction == "WORKDIR":
+            image.folder = rest
+            image.inside(".").mkdir(parents=True, exist_ok=True)
+        elif instruction == "ENV":
+            image.environment |= dict(word.split("=", 1) for word in shlex.split(rest))
+        elif instruction == "ENTRYPOINT":
+            image.entry_point = json.loads(rest)
+        else:
+            assert instruction in _IGNORED, f"{instruction} is not known here"
+    return image
+
+
+def _copy(image: Image, words: list[str], stages: dict[str, Image]) -> None:
+    *sources, target = words
+    destination = image.inside(target)
+    if sources[0].startswith("--from="):
+        other = stages[sources.pop(0).removeprefix("--from=")]
+        for source in sources:
+            shutil.copytree(other.inside(source), destination, dirs_exist_ok=True)
+        return
+    destination.mkdir(parents=True, exist_ok=True)
+    for pattern in sources:
+        found = sorted(ROOT.glob(pattern))
+        assert found, f"COPY {pattern}: there is no such file"
+        for path in found:
+            shutil.copy(path, destination)
