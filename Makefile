@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
+READERS := $(VENV)/.readers
 
 # Only from the command line: an exported KUBECONFIG names somebody's cluster, and nobody has asked.
 ifeq ($(origin KUBECONFIG),command line)
@@ -24,6 +25,10 @@ $(STAMP): requirements-dev.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
+$(READERS): tests/readers/requirements.txt $(STAMP)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -r tests/readers/requirements.txt
+	@touch $@
+
 demo: $(STAMP) ## Show a slice's whole life, from apply to gone; KUBECONFIG=PATH: on that cluster
 	@$(BIN)/python -m local.demo $(CLUSTER) $(ARGS)
 
@@ -33,7 +38,7 @@ local: $(STAMP) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR"
 test: $(STAMP) ## Run the tests (under ten minutes on two cores)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real"
 
-test-real: $(STAMP) ## Run the tests on a real control plane and a real Pub/Sub, where there are any
+test-real: $(STAMP) $(READERS) ## Run the tests on a real control plane and a real Pub/Sub, where there are any
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "real and not slow"
 
 test-all: $(STAMP) ## Run all tests, the long ones too
@@ -60,6 +65,6 @@ bench: $(STAMP) ## Measure cold start, reaction and calls, as ratios of one run
 	@$(BIN)/python -m tests.bench
 
 lock: $(STAMP) ## Pin the requirements anew
-	@for name in requirements relay/requirements requirements-dev; do \
+	@for name in requirements relay/requirements webhook/requirements requirements-dev; do \
 	  $(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links \
 	    --no-emit-trusted-host --output-file $$name.txt $$name.in || exit 1; done
