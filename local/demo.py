@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ READY_WITHIN_S = 120.0
 GONE_WITHIN_S = 90.0
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _MIB = 1024 * 1024
+_ENDED_WITHIN_S = 5.0
 
 
 class DemoFailed(Exception):
@@ -170,7 +171,8 @@ class Demo:
         self.processes.update(psutil.Process().children(recursive=True))
 
     def _check_processes(self) -> None:
-        left = [process for process in self.processes if process.is_running()]
+        _, alive = psutil.wait_procs(list(self.processes), timeout=_ENDED_WITHIN_S)
+        left = [process for process in alive if _is_more_than_a_zombie(process)]
         self._say_left([str(one.pid) for one in left], f"processes, of {len(self.processes)}")
         if left:
             raise DemoFailed("processes are left")
@@ -219,6 +221,12 @@ class _Seen:
         line = tell[path]()
         if line is not None:
             self._timeline.print(line)
+
+
+def _is_more_than_a_zombie(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def _is_ready(group: dict[str, Any]) -> bool:
