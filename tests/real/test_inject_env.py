@@ -254,7 +254,7 @@ def test_a_pod_that_the_webhook_has_not_seen_is_refused(cluster: ControlPlane) -
         container(env=[{"name": "A", "value": "b"}]),
         name="lonely",
         labels={OURS: "enabled"},
-        **TPU7X,
+        nodeSelector=TPU7X["nodeSelector"],
     )
     lonely["metadata"]["ownerReferences"] = [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "u", "controller": True}
