@@ -6,6 +6,7 @@
 - Warm reaction: from the push to its answer, in a process that has answered before.
 - Calls of whole lives, against the budget and against a polling operator's schedule.
 - The sweep over 1, 100 and 1,000 groups of which none is due.
+- Reviews of the webhook: latency over a kept connection, and how many a second one process answers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import base64
 import json
 import os
+import ssl
 import statistics
 import subprocess
 import sys
@@ -28,9 +30,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import aiohttp
+
 from local import gce, kube
 from local.clock import LoopClock
 from local.http import Request
+from local.kube import CertificateAuthority
 from local.ports import find_free_ports
 from local.pubsub.server import serve as serve_pubsub
 from local.web import serve
@@ -39,9 +44,12 @@ from shared.names import FINALIZER, RESOURCE_NAME_LABEL, STEPS
 from shared.node_group import resource_name
 from tests.harness import Harness, manifests
 from tests.manifests import manifest
+from tests.unit.inject_env.workloads import as_review, stateful_set
 
 ROUNDS = 5
 WARM_PUSHES = 30
+REVIEWS = 300
+CONNECTIONS = 8
 ROOT = Path(__file__).parent.parent
 OBVIOUS = Path(__file__).with_name("obvious_main.py")
 PYTHON = Path(sys.executable)
@@ -295,12 +303,58 @@ def bench_sweep() -> None:
         print(f"{count:6} groups: {took * 1000:8.1f} ms, {took / base:6.1f} times that of one")
 
 
+async def _review_s(url: str, ca: CertificateAuthority, bodies: list[bytes]) -> list[float]:
+    """Seconds for each review, one after the other over one connection."""
+    trust = ssl.create_default_context(cadata=ca.certificate_pem)
+    took = []
+    async with aiohttp.ClientSession() as session:
+        for body in bodies:
+            begun = time.perf_counter()
+            async with session.post(url, data=body, ssl=trust) as answer:
+                assert answer.status == 200
+                await answer.read()
+            took.append(time.perf_counter() - begun)
+    return took
+
+
+async def _reviews_a_second(url: str, ca: CertificateAuthority, body: bytes) -> float:
+    begun = time.perf_counter()
+    await asyncio.gather(*(_review_s(url, ca, [body] * REVIEWS) for _ in range(CONNECTIONS)))
+    return REVIEWS * CONNECTIONS / (time.perf_counter() - begun)
+
+
+def bench_webhook(folder: Path) -> None:
+    """The webhook in a process of its own, over TLS."""
+    ca = CertificateAuthority.create(datetime.now(UTC))
+    pair = ca.issue_server(("127.0.0.1",), datetime.now(UTC))
+    (folder / "tls.crt").write_text(pair.certificate_pem)
+    (folder / "tls.key").write_text(pair.key_pem)
+    (port,) = find_free_ports(1)
+    command = [sys.executable, "-m", "webhook", "--host=127.0.0.1", f"--port={port}"]
+    command += [f"--tls-cert-file={folder}/tls.crt", f"--tls-key-file={folder}/tls.key"]
+    body = json.dumps(as_review(stateful_set(replicas=64))).encode()
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert '"started"' in process.stdout.readline()
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+        url = f"https://127.0.0.1:{port}/mutate"
+        asyncio.run(_review_s(url, ca, [body] * 20))
+        took = sorted(asyncio.run(_review_s(url, ca, [body] * REVIEWS)))
+        rate = asyncio.run(_reviews_a_second(url, ca, body))
+        process.terminate()
+    p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
+    print("\nreviews of a StatefulSet of 64 workers, warm, over TLS")
+    print(f"p50 {p50 * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms: {p99 / 0.05:.2f} of 50 ms")
+    print(f"{rate:.0f} a second in one process, {CONNECTIONS} at a time")
+
+
 def main() -> None:
     """Print all figures."""
     with tempfile.TemporaryDirectory() as name:
         bench = Bench()
         bench_cold_start(bench, Path(name))
         bench_reaction(bench, Path(name))
+        bench_webhook(Path(name))
     bench_calls()
     bench_sweep()
 
