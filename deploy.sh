@@ -10,10 +10,9 @@
 # and then yours, but for the folder `deployed` in it, which each run writes. Terraform's state is in a
 # workspace of that name; put a backend of yours into infra/terraform/backend.tf.
 #
-#   --image IMAGE   the relay's image; without it, it is built by Cloud Build and pushed
-#   --docker        build and push with docker instead
-#   --yes           do not ask
-#
+#   --images REPOSITORY:TAG  where the images relay and inject-env are; without it, Cloud Build makes them
+#   --docker                 build and push them with docker instead
+#   --yes                    do not ask
 set -euo pipefail
 
 main() {
@@ -29,12 +28,12 @@ main() {
 }
 
 read_arguments() {
-  mode=install image='' builder=cloud-build assumes_yes=false cluster=''
+  mode=install images='' builder=cloud-build assumes_yes=false cluster=''
   while [ $# -gt 0 ]; do
     case $1 in
       --dry-run) mode=show_plan ;;
       --destroy) mode=destroy ;;
-      --image) image=${2:?--image needs the name of an image}; shift ;;
+      --images) images=${2:?--images needs REPOSITORY:TAG}; shift ;;
       --docker) builder=docker ;;
       --yes) assumes_yes=true ;;
       -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p;}' "$0"; exit ;;
@@ -103,8 +102,8 @@ check_cloud() {
   done
   apis=$(gcloud services list --enabled --project="$project" --format='value(config.name)' 2>/dev/null || true)
   for one in serviceusage cloudresourcemanager iam; do check_api "$project" "$one" "$apis"; done
-  [ -n "$image" ] || check_api "$project" artifactregistry "$apis"
-  [ -n "$image" ] || [ "$builder" = docker ] || check_api "$project" cloudbuild "$apis"
+  [ -n "$images" ] || check_api "$project" artifactregistry "$apis"
+  [ -n "$images" ] || [ "$builder" = docker ] || check_api "$project" cloudbuild "$apis"
   check_permissions "$project" cloudfunctions.functions.create pubsub.topics.create iam.serviceAccounts.create \
     storage.buckets.create cloudscheduler.jobs.create serviceusage.services.enable
   for secret in "${secrets[@]}"; do
@@ -174,7 +173,7 @@ install() {
   say "Google Cloud"
   tf plan -input=false -var-file="$cluster.tfvars" -out="$temporary/plan"
   confirm "Apply this to $project, and the manifests to $(kubectl config current-context)?"
-  if [ -z "$image" ]; then build_image; fi
+  if [ -z "$images" ]; then build_images; fi
   tf apply -input=false "$temporary/plan"
   say "Cluster"
   write_overlay
@@ -186,30 +185,31 @@ install() {
   tf output
 }
 
-build_image() {
-  local repository=$region-docker.pkg.dev/$project/tpu-functions
-  say "The relay's image"
-  image=$repository/relay:$(git describe --always --dirty 2>/dev/null || date +%Y%m%d%H%M%S)
+build_images() {
+  local name tag repository=$region-docker.pkg.dev/$project/tpu-functions
+  say "Images"
+  tag=$(git describe --always --dirty 2>/dev/null || date +%Y%m%d%H%M%S) && images=$repository:$tag
   gcloud artifacts repositories describe tpu-functions --location="$region" --project="$project" >/dev/null 2>&1 ||
     gcloud artifacts repositories create tpu-functions --repository-format=docker --location="$region" --project="$project"
-  if [ "$builder" = docker ]; then
-    docker build --file relay/Dockerfile --tag "$image" .
-    docker push "$image"
-  else
-    gcloud builds submit --project="$project" --region="$region" --config=relay/cloudbuild.yaml \
-      --ignore-file=relay/.gcloudignore --substitutions="_IMAGE=$image" .
+  if [ "$builder" = cloud-build ]; then
+    gcloud builds submit --project="$project" --region="$region" --config=infra/cloudbuild.yaml \
+      --ignore-file=infra/cloudbuild.gcloudignore --substitutions="_REPOSITORY=$repository,_TAG=$tag" .
+    return
   fi
+  for name in relay inject-env; do
+    docker build --file "${name/inject-env/webhook}/Dockerfile" --tag "$repository/$name:$tag" . && docker push "$repository/$name:$tag"
+  done
 }
 
 # The overlay is the user's; the component in it is written anew each time, of Terraform's outputs.
 write_overlay() {
-  local to=$overlay/deployed
-  mkdir -p "$to"
-  tf output -raw component >"$to/kustomization.yaml"
-  printf 'images:\n  - {name: tpu-functions-relay, newName: "%s", newTag: "%s"}\n' "${image%:*}" "${image##*:}" >>"$to/kustomization.yaml"
+  local name to=$overlay/deployed && mkdir -p "$to"
+  { tf output -raw component && echo images:; } >"$to/kustomization.yaml"
+  for name in relay inject-env; do
+    printf '  - {name: tpu-functions-%s, newName: "%s/%s", newTag: "%s"}\n' $name "${images%:*}" $name "${images##*:}" >>"$to/kustomization.yaml"
+  done
   [ -f "$overlay/kustomization.yaml" ] && return
-  tf output -raw overlay >"$overlay/kustomization.yaml"
-  echo "$overlay is made; it is yours to change and to keep"
+  tf output -raw overlay >"$overlay/kustomization.yaml" && echo "$overlay is made; it is yours to change and to keep"
 }
 
 # A Secret of another type than a bootstrap token's must be refused, also to those who may create Secrets.

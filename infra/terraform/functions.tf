@@ -103,11 +103,12 @@ resource "google_cloudfunctions2_function" "step" {
       TOPIC_PREFIX              = local.topic_prefix
       PROJECTS                  = join(",", local.served_projects)
       NODE_JOIN_TIMEOUT_SECONDS = tostring(var.node_join_timeout_seconds)
-      PUSH_AUDIENCE             = local.push_audiences[each.key]
-      PUSH_SERVICE_ACCOUNT      = google_service_account.pusher.email
       # Requests beyond the threads would wait inside the instance while their deadline runs.
       THREADS = tostring(var.concurrency)
-    })
+      }, var.verify_pushes ? {
+      PUSH_AUDIENCE        = local.push_audiences[each.key]
+      PUSH_SERVICE_ACCOUNT = google_service_account.pusher.email
+    } : {})
 
     dynamic "secret_volumes" {
       for_each = local.kubeconfig_secrets == null ? [] : [local.kubeconfig_secrets[each.key]]

@@ -279,6 +279,13 @@ variable "ingress_settings" {
   }
 }
 
+variable "verify_pushes" {
+  description = "Whether the functions verify the token of each push themselves, as well as Cloud Run. Should every push end in 401 after a deployment, the log says what did not fit; false leaves it to Cloud Run."
+  type        = bool
+  default     = true
+  nullable    = false
+}
+
 variable "scheduler_region" {
   description = "Region of the Cloud Scheduler job, where the one of the functions has no Cloud Scheduler."
   type        = string

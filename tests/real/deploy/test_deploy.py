@@ -47,8 +47,8 @@ def test_it_installs_and_a_second_time_changes_nothing(deploy: Installer) -> Non
         assert "a message was handled: label_node: GroupGone" in first.output
         built = [call for call in first.calls if "builds submit" in call]
         assert len(built) == 1
-        assert "--config=relay/cloudbuild.yaml" in built[0]
-        second = deploy.run("--yes", "--image", "example.test/relay:1", "prod")
+        assert "--config=infra/cloudbuild.yaml" in built[0]
+        second = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
         assert second.code == 0, second.output
         changed = [
             line
@@ -60,7 +60,7 @@ def test_it_installs_and_a_second_time_changes_nothing(deploy: Installer) -> Non
     _, relay = deploy.plane.request(
         "GET", "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
     )
-    assert relay["spec"]["template"]["spec"]["containers"][0]["image"] == "example.test/relay:1"
+    assert relay["spec"]["template"]["spec"]["containers"][0]["image"] == "example.test/tpu/relay:1"
 
 
 def test_what_is_not_confirmed_is_not_done(look: Installer) -> None:
@@ -153,7 +153,7 @@ def test_a_wrong_command_line_is_refused(
 
 def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
     with playing_kubelet(deploy.plane):
-        assert deploy.run("--yes", "--image", "example.test/relay:1", "prod").code == 0
+        assert deploy.run("--yes", "--images", "example.test/tpu:1", "prod").code == 0
     groups = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
     group = manifest()
     code, _ = deploy.plane.request("POST", groups, group)

@@ -19,7 +19,7 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("infra/**/*.
 SCRIPTS = [
     ROOT / "deploy.sh",
     ROOT / "infra" / "terraform" / "outputs.tf",
-    *ROOT.glob("relay/*.yaml"),
+    *ROOT.glob("infra/*.yaml"),
 ]
 
 _VARIABLE = re.compile(r"\$\{[^}]*\}|\$\((?:date|git)[^)]*\)|\$\w+")
