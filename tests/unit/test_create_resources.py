@@ -16,7 +16,7 @@ from shared.node_group import NodeGroup
 from shared.occasions import Cause, Message, Occasion
 from shared.plan import Action, Insert, Plan, Send, TakeOwnership, WriteStatus
 from shared.resources import Found
-from shared.settings import Settings
+from shared.settings import Kubeconfig, Settings
 from shared.status import MIG, POLICY, TEMPLATE, Condition, Resource, State, Status, Type
 from tests.unit.builders import NOW, RESOURCE, group
 
@@ -24,7 +24,7 @@ URI = "projects/my-gcp-project/x/" + RESOURCE
 SYNC = Occasion("Sync", NOW, message=Message("default", "my-slice", "", Cause.SYNC, NOW))
 ADDED = Occasion("Added", NOW, message=Message("default", "my-slice", "", Cause.ADDED, NOW))
 SETTINGS = Settings(
-    "my-gcp-project", "t-", frozenset({"my-gcp-project"}), "", "", timedelta(minutes=15)
+    "my-gcp-project", "t-", frozenset({"my-gcp-project"}), Kubeconfig(""), "", timedelta(minutes=15)
 )
 EARLIER = NOW - timedelta(minutes=10)
 JUST_NOW = NOW - timedelta(seconds=2)
