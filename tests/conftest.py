@@ -57,13 +57,13 @@ def control_plane() -> Iterator[plane.ControlPlane]:
 
 @contextmanager
 def open_own_control_plane(
-    api_server_flags: Sequence[str] = (),
+    api_server_flags: Sequence[str] = (), controller_flags: Sequence[str] = ()
 ) -> Iterator[plane.OwnControlPlane]:
     """A fresh control plane, whose parts may be stopped. Never somebody's cluster."""
     binaries = find(os.environ)
     if binaries is None:
         miss("there is no real control plane here; `make control-plane` makes one")
-    with plane.start(binaries, api_server_flags) as own:
+    with plane.start(binaries, api_server_flags, controller_flags) as own:
         yield own
 
 
@@ -75,10 +75,11 @@ def installation() -> Iterator[Installation]:
     """
     from shared.names import STEPS
     from tests.harness import manifests
+    from tests.real.bridge.hearts import CONTROLLER_FLAGS
     from tests.real.bridge.installation import Installation
 
     accounts = [*(step.replace("_", "-") for step in STEPS), "relay"]
-    with open_own_control_plane() as own:
+    with open_own_control_plane(controller_flags=CONTROLLER_FLAGS) as own:
         installed = Installation(own, manifests(), accounts)
         yield installed
         installed.close()

@@ -132,12 +132,17 @@ class OwnControlPlane(ControlPlane):
     """One that was started here, whose parts can be stopped and started. Made by `start`."""
 
     def __init__(
-        self, binaries: Binaries, directory: Path, api_server_flags: Sequence[str] = ()
+        self,
+        binaries: Binaries,
+        directory: Path,
+        api_server_flags: Sequence[str] = (),
+        controller_flags: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         """Data, keys, and a log a part (``kube-apiserver.log``...)."""
         self._binaries = binaries
         self._api_server_flags = api_server_flags
+        self._controller_flags = controller_flags
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._etcd_port, self._peer_port, port = find_free_ports(3)
         self._api_port = port
@@ -259,6 +264,7 @@ class OwnControlPlane(ControlPlane):
             f"--cluster-signing-cert-file={d}/ca.crt",
             f"--cluster-signing-key-file={d}/ca.key",
             f"--controllers={_CONTROLLERS}",
+            *self._controller_flags,
         )
         self._start(
             "kube-scheduler",
@@ -394,13 +400,17 @@ def named(path: str) -> Iterator[ControlPlane]:
 
 
 @contextmanager
-def start(binaries: Binaries, api_server_flags: Sequence[str] = ()) -> Iterator[OwnControlPlane]:
+def start(
+    binaries: Binaries,
+    api_server_flags: Sequence[str] = (),
+    controller_flags: Sequence[str] = (),
+) -> Iterator[OwnControlPlane]:
     """A control plane of one's own until the block is left. Raises `ControlPlaneError`.
 
-    ``api_server_flags`` are more flags of the kube-apiserver.
+    More flags are the kube-apiserver's and the kube-controller-manager's.
     """
     directory = Path(tempfile.mkdtemp(prefix="tpu-functions-control-plane-"))
-    plane = OwnControlPlane(binaries, directory, api_server_flags)
+    plane = OwnControlPlane(binaries, directory, api_server_flags, controller_flags)
     try:
         plane.start_all()
         yield plane

@@ -117,11 +117,9 @@ def live_and_go(harness: Harness, wanted: dict[str, Any]) -> None:
     assert harness.leftovers() == []
 
 
-@pytest.mark.parametrize("change", SIZES.values(), ids=SIZES.keys())
-def test_a_whole_life_keeps_to_its_budget(
-    change: dict[str, Any], request: pytest.FixtureRequest, say: Say
-) -> None:
-    title = request.node.callspec.id
+@pytest.mark.parametrize("title", SIZES)
+def test_a_whole_life_keeps_to_its_budget(title: str, say: Say) -> None:
+    change = SIZES[title]
     wanted = manifest(**change)
     bootstraps = "bootstrapKubernetes" in wanted["spec"]
     harness = Harness() if bootstraps else Harness(life.JOINED_OTHERWISE)

@@ -25,8 +25,8 @@ Expiry (`cluster`)
     present into its Secret. The real token cleaner deletes it.
 
 Silence (`hearts`)
-    A Node whose kubelet is silent for the real grace period becomes Unknown. While a kubelet is
-    alive by the virtual clock, the bridge renews its Lease in real time; when it has been silent for
-    the grace period of the world's dials, virtual time stands still until the real
+    A Node whose kubelet is silent for the real grace period (20 s here) becomes Unknown. While a
+    kubelet is alive by the virtual clock, the bridge renews its Lease in real time; when it has been
+    silent for the grace period of the world's dials, virtual time stands still until the real
     node-lifecycle-controller has said so.
 """

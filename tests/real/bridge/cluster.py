@@ -160,6 +160,8 @@ class RealCluster:
         if info.resource == "customresourcedefinitions":
             self._installation.is_altered = True
             self._installation.await_definitions()
+            if info.verb in ("update", "patch"):
+                self._await_cut(document)
         mirror = self._mirror(info)
         if mirror is not None:
             self._installation.await_news(lambda: _unseen(mirror, document), self._hearts.carry)
@@ -201,6 +203,14 @@ class RealCluster:
         stream = _Stream(lines, mirror, since, self._installation.news)
         self._streams.append(stream)
         return Response(200, response.headers, stream=stream)
+
+    def _await_cut(self, definition: Document) -> None:
+        """A definition has changed: the server ends all watches of its objects, a second later."""
+        plural = definition["spec"]["names"]["plural"]
+        cut = [it for it in self._streams if it.is_open and it.mirror.path.endswith(f"/{plural}")]
+        self._installation.await_news(
+            lambda: [f"the end of a watch of {plural}" for stream in cut if stream.is_open]
+        )
 
     def _behind(self) -> list[str]:
         """The watches that have not yet said all that has happened."""

@@ -1,0 +1,40 @@
+"""Whether every story is told on a real control plane, too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.stories.conftest import SLOW_ON_REAL
+
+ROOT = Path(__file__).parents[2]
+
+
+@cache
+def collected(marks: str) -> frozenset[str]:
+    """What pytest would run of the stories."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marks, "tests/stories"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = (line.removeprefix("tests/stories/") for line in said.splitlines() if "::" in line)
+    return frozenset(names)
+
+
+def test_every_story_is_told_on_the_embedded_cluster_and_on_a_real_control_plane() -> None:
+    real, embedded = collected("real"), collected("not real")
+    assert len(real) > 250
+    assert {name.replace("[real", "[embedded") for name in real} == embedded
+
+
+def test_those_that_are_too_long_for_every_day_are_few() -> None:
+    listed = {name for name in collected("real") if {name, name.partition("[")[0]} & SLOW_ON_REAL}
+    assert listed <= collected("slow")
+    assert len(listed) < len(collected("real")) / 10
+
+
+@pytest.mark.parametrize("story", sorted(SLOW_ON_REAL))
+def test_those_that_are_too_long_for_every_day_exist(story: str) -> None:
+    assert any(story in (name, name.partition("[")[0]) for name in collected("real"))

@@ -1,0 +1,71 @@
+"""Each story is told twice: on the embedded Kubernetes API, and on a real control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from local.clock import VirtualClock
+from local.guests import Network
+from local.world import Cluster, Dials
+from tests.harness import standing_on
+from tests.real.bridge.cluster import RealCluster
+from tests.real.bridge.installation import Installation
+
+
+class _RealGround:
+    """Harnesses on the installation, from the real present on; one at a time."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._cluster: RealCluster | None = None
+
+    def lay(self, dials: Dials) -> tuple[VirtualClock, tuple[Cluster, Network]]:
+        self.close()
+        clock = VirtualClock(datetime.now(UTC).replace(microsecond=0))
+        self._cluster = RealCluster(self._installation, clock, dials.kube)
+        return clock, (self._cluster, self._cluster)
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+SLOW_ON_REAL = frozenset(
+    {
+        "test_budget.py::test_a_whole_life_keeps_to_its_budget[real-64 hosts]",
+        "test_budget.py::test_a_hundred_groups_at_once_reach_ready_and_go_each_within_its_budget",
+        "test_budget.py::test_a_settled_fleet_costs_one_list_a_minute_and_a_look_per_group_and_hour",
+        "test_losses.py::test_64_vms_preempted_at_once_are_few_writes_and_one_reason",
+        "test_mended.py::test_64_vms_preempted_at_once_are_all_called_lost",
+        "test_at_the_same_time.py::test_a_message_may_be_at_work_twice",
+    }
+)
+"""Stories of many VMs or of many lives, left to `make test-all` on a real control plane."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        story = item.nodeid.removeprefix("tests/stories/")
+        is_listed = {story, story.partition("[")[0]} & SLOW_ON_REAL
+        if is_listed and item.get_closest_marker("real"):
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    grounds = ["embedded", pytest.param("real", marks=pytest.mark.real)]
+    metafunc.parametrize("ground", grounds, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def ground(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the story's harnesses stand on."""
+    if request.param == "embedded":
+        yield
+        return
+    real = _RealGround(request.getfixturevalue("installation"))
+    with standing_on(real):
+        yield
+    real.close()
