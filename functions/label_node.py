@@ -49,7 +49,8 @@ from shared.status import (
 from shared.step import Step, message_about
 
 ALREADY_SAID = timedelta(seconds=10)
-"""A loss that the group's status tells since less than this is not written again."""
+"""While the group's status tells of a loss since less than this, the next VM that is lost is looked at
+alone: what hundreds of them lost at once read must not grow with the square of their number."""
 WIRES_UNKNOWN_AFTER = timedelta(minutes=5)
 PLUGIN_LATE_AFTER = timedelta(minutes=2)
 """A Node that is Ready this long and offers no TPU lacks its device plugin."""
@@ -89,6 +90,8 @@ class Seen:
     slice: Mig | None = None
     is_ours: bool = True
     """Owned, served and not being deleted: else there is nothing to count."""
+    is_one_of_many: bool = False
+    """Only the VM that the occasion tells of was looked at: the slice is not counted."""
 
     @property
     def chips(self) -> int:
@@ -134,6 +137,8 @@ def look(work: Work, settings: Settings) -> Seen:
     seen = Seen(group, work.status, work.occasion, settings.join_timeout)
     if group.deleting is not None or not group.is_owned or not settings.serves(group):
         return replace(seen, is_ours=False)
+    if is_told_already(work.occasion, work.status, work.now):
+        return _look_at_one(work, seen)
     nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
     instances = _instances(work, nodes)
     for name in _unlisted(work, nodes, instances):
@@ -156,8 +161,9 @@ def decide(seen: Seen, now: datetime) -> Plan:
     if not seen.is_ours:
         return Plan("Deleting" if group.deleting else "NotOurs")
     actions = list(_node_actions(seen, now))
-    if actions or not _is_said_already(seen, now):
-        actions.append(WriteStatus(_say(seen)))
+    if seen.is_one_of_many:
+        return Plan("ToldAlready", tuple(actions))
+    actions.append(WriteStatus(_say(seen)))
     actions += _wake_others(seen, now)
     actions += _complaints(seen)
     return Plan(_outcome(seen), tuple(actions))
@@ -177,6 +183,30 @@ def report(error: CallError, reason: Reason) -> Derive:
 
 STEP = Step("label_node", look, decide, report)
 run = STEP.run
+
+
+def is_told_already(occasion: Occasion, known: Status, now: datetime) -> bool:
+    """Hundreds of VMs can be lost in a second; one that says so speaks for all.
+
+    How many they are is counted by the next that comes later, by the changes of their Nodes, or by
+    the sweep.
+    """
+    if occasion.event is None or not occasion.event.concerns_vm:
+        return False
+    ready = known.conditions.get(Type.READY)
+    newest = max((entry.since for entry in known.pending), default=None)
+    is_loss_told = ready is not None and ready.reason in (Reason.PREEMPTED, Reason.NODE_LOST)
+    return is_loss_told and newest is not None and now - newest < ALREADY_SAID
+
+
+def _look_at_one(work: Work, seen: Seen) -> Seen:
+    """The VM that the occasion tells of, and the Node of its name."""
+    spec, (vm,) = work.group.spec, work.occasion.vms
+    assert spec is not None
+    instance = work.gce.find_instance(spec.project, spec.zone, vm)
+    raw = work.cluster.find_node(vm)
+    nodes = (parse_node(raw),) if raw is not None else ()
+    return replace(seen, nodes=nodes, instances={vm: instance}, is_one_of_many=True)
 
 
 def _list_nodes(work: Work) -> list[dict[str, object]]:
@@ -274,16 +304,6 @@ def _prove(seen: Seen, node: Node, now: datetime) -> Iterator[Action]:
     patch = proof_patch(seen.group, node, seen.status.machine_type, vm_id)
     if patch:
         yield PatchNode(node.name, node.uid, patch)
-
-
-def _is_said_already(seen: Seen, now: datetime) -> bool:
-    """Hundreds of VMs can be lost in a second; one that says so speaks for all."""
-    if seen.occasion.event is None:
-        return False
-    ready = seen.status.conditions.get(Type.READY)
-    newest = max((entry.since for entry in seen.status.pending), default=None)
-    is_loss_told = ready is not None and ready.reason in (Reason.PREEMPTED, Reason.NODE_LOST)
-    return is_loss_told and newest is not None and now - newest < ALREADY_SAID
 
 
 def _outcome(seen: Seen) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from local.guests import Mishap
 from local.kubeadm import ACCELERATOR_LABEL
-from local.world import PROJECT
+from local.world import PROJECT, identity
 from shared.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
@@ -31,6 +31,11 @@ def ready(harness: Harness, **change: Any) -> list[str]:
 
 def status_writes(harness: Harness) -> int:
     return harness.world.kube.calls.count(resource="tpunodegroups", subresource="status")
+
+
+def node_lists(harness: Harness) -> int:
+    user = identity("label-node").name
+    return harness.world.kube.calls.count(user=user, resource="nodes", verb="list")
 
 
 # VMs that Compute Engine takes back
@@ -54,9 +59,10 @@ def test_a_preempted_vm_of_a_slice_is_named_and_not_bought_again() -> None:
 
 
 def test_64_vms_preempted_at_once_are_few_writes_and_one_reason() -> None:
+    """And few lists of all their Nodes: what they read does not grow with the square of their number."""
     harness = Harness()
     lost = ready(harness, nodeCount=64, topology="4x8x8", instanceConfig=SPOT)
-    before = status_writes(harness)
+    before, lists = status_writes(harness), node_lists(harness)
     for vm in lost:
         harness.world.gce.faults.preempt(vm)
     harness.run_for(2 * MINUTE)
@@ -66,6 +72,7 @@ def test_64_vms_preempted_at_once_are_few_writes_and_one_reason() -> None:
     assert 1 <= len(told) <= 16
     assert life.said(harness)[2].startswith("64 of 64 nodes are not ready: ")
     assert status_writes(harness) - before <= 4
+    assert node_lists(harness) - lists <= 6
     life.goes_without_trace(harness)
 
 

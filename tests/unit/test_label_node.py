@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from functions.label_node import Seen, decide
+from functions.label_node import Seen, decide, is_told_already
 from shared.errors import Reason
 from shared.gce import Instance
 from shared.names import VM_ID_LABEL
@@ -290,21 +290,38 @@ def test_an_old_entry_about_a_vm_that_runs_again_says_nothing() -> None:
     assert reason(given) == ("True", "Ready")
 
 
-def test_of_hundreds_lost_at_once_one_speaks_for_all() -> None:
-    told = replace(
-        COMPLETE,
-        conditions={
-            **COMPLETE.conditions,
-            Type.READY: Condition("False", Reason.PREEMPTED, "", NOW, 1),
-        },
-        pending=(Pending(A, Reason.PREEMPTED, NOW),),
-    )
-    given = seen(
-        node(), node(B), known=told, occasion=preempted(B), instances={B: vm(B, "STOPPING")}
-    )
-    soon, later = NOW + timedelta(seconds=9), NOW + timedelta(seconds=10)
-    assert kinds(decide(given, soon)) == []
-    assert kinds(decide(given, later)) == [WriteStatus]
+TOLD = replace(
+    COMPLETE,
+    conditions={
+        **COMPLETE.conditions,
+        Type.READY: Condition("False", Reason.PREEMPTED, "", NOW, 1),
+    },
+    pending=(Pending(A, Reason.PREEMPTED, NOW),),
+)
+"""A group that says since now that a VM was preempted."""
+
+
+@pytest.mark.parametrize(
+    "occasion, known, after_s, is_told",
+    [
+        pytest.param(preempted(B), TOLD, 9, True, id="a loss nine seconds ago"),
+        pytest.param(preempted(B), TOLD, 10, False, id="ten seconds ago"),
+        pytest.param(preempted(B), COMPLETE, 0, False, id="nothing told yet"),
+        pytest.param(SYNC, TOLD, 0, False, id="a SYNC counts"),
+        pytest.param(NODES, TOLD, 0, False, id="so does a change of Nodes"),
+    ],
+)
+def test_of_hundreds_lost_at_once_one_speaks_for_all(
+    occasion: Occasion, known: Status, after_s: int, is_told: bool
+) -> None:
+    assert is_told_already(occasion, known, NOW + timedelta(seconds=after_s)) is is_told
+
+
+def test_the_next_one_lost_is_looked_at_alone_and_counts_nothing() -> None:
+    one = seen(node(B), known=TOLD, occasion=preempted(B), instances={B: vm(B, "STOPPING")})
+    gone = replace(one, instances={B: None})
+    assert kinds(decide(replace(one, is_one_of_many=True), NOW)) == []
+    assert kinds(decide(replace(gone, is_one_of_many=True), NOW)) == [DeleteNode]
 
 
 def test_when_compute_engine_says_nothing_of_the_links_nobody_waits_longer_than_five_minutes() -> (
