@@ -44,6 +44,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run_clean_up(program: str, options: argparse.Namespace, timeline: Timeline) -> int:
     """Do what ``--clean`` asks for, and say it; the exit code."""
+    if options.kubeconfig is None and not options.pubsub:
+        timeline.say(f"{program}: --clean needs a KUBECONFIG=PATH or a --pubsub HOST:PORT to clean")
+        return 2
     try:
         with tempfile.TemporaryDirectory(prefix="tpu-functions-clean-") as scratch:
             removed = asyncio.run(_clean_up(options, Path(scratch)))
