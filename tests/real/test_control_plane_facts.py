@@ -30,9 +30,10 @@ from local.transport import send_https
 from shared.bootstrap import TOKEN_GROUP, Token, token_secret
 from shared.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
 from tests.real.bridge.connections import Caller, showing, trusting
-from tests.real.bridge.installation import Installation, poll
+from tests.real.bridge.installation import Installation
+from tests.real.relay.patience import until
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("facts")]
+pytestmark = pytest.mark.real
 
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 NODES = "/api/v1/nodes"
@@ -63,7 +64,7 @@ def ask(cluster: Installation, who: str | Caller, method: str, path: str, body: 
     kind = MERGE_PATCH if method == "PATCH" else "application/json"
     headers = {"accept": "application/json", "content-type": kind}
     raw = None if body is None else json.dumps(body)
-    accounts = {**cluster.accounts, "admin": cluster.admin}
+    accounts = {**cluster.accounts, "admin": cluster.admin.caller}
     caller = accounts[who] if isinstance(who, str) else who
     answer = cluster.connections.send(caller, Request.of(method, path, headers=headers, body=raw))
     return Said(answer.status, answer.json()["message"] if answer.status >= 400 else "")
@@ -106,21 +107,21 @@ def test_a_token_that_expires_is_refused_unsigned_and_deleted(cluster: Installat
     assert ask(cluster, "inject-token", "POST", SECRETS, manifest) == Said(201)
     cluster.await_news(lambda: [] if _is_there(cluster, short) else ["the Secret"])
     cluster.await_news(cluster.unrest)  # signed
-    poll(lambda: is_accepted(cluster, short), "the token is accepted")
+    until(lambda: is_accepted(cluster, short), "the token is accepted")
     cluster.await_news(lambda: ["its end"] if _is_there(cluster, short) else [])
     assert datetime.now(UTC) >= short.expires
     cluster.await_news(cluster.unrest)  # signed no more
-    poll(lambda: not is_accepted(cluster, short), "the token is refused")
+    until(lambda: not is_accepted(cluster, short), "the token is refused")
 
 
 def test_a_token_that_is_revoked_is_refused_within_seconds(cluster: Installation) -> None:
     """An API server remembers for ten seconds whom it has let in."""
     manifest = token_secret(token(), resource_name=OURS, vm=VM)
     assert ask(cluster, "inject-token", "POST", SECRETS, manifest) == Said(201)
-    poll(lambda: is_accepted(cluster, token()), "the token is accepted")
+    until(lambda: is_accepted(cluster, token()), "the token is accepted")
     path = f"{SECRETS}/{token().secret_name}"
     assert ask(cluster, "label-node", "DELETE", path) == Said(200)
-    poll(lambda: not is_accepted(cluster, token()), "the token is refused", patience_s=15)
+    until(lambda: not is_accepted(cluster, token()), "the token is refused", patience_s=15)
 
 
 def _is_there(cluster: Installation, bearer: Token) -> bool:
@@ -201,11 +202,11 @@ def almighty(cluster: Installation) -> Iterator[None]:
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [accounts],
     }
-    cluster.demand("POST", BINDINGS, binding)
-    cluster.await_roles()
+    cluster.admin.demand("POST", BINDINGS, binding)
+    cluster.canaries.await_roles()
     yield
-    cluster.demand("DELETE", f"{BINDINGS}/almighty")
-    cluster.await_roles()
+    cluster.admin.demand("DELETE", f"{BINDINGS}/almighty")
+    cluster.canaries.await_roles()
 
 
 FOREIGN: dict[str, tuple[dict[str, Any], str]] = {

@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,11 +19,13 @@ from local.kube import Call, CallLog, Dials
 from local.kube.requests import RequestInfo, parse_request
 from local.kubeadm import Bearer, Certificate, Send
 from local.transport import OnReply
-from tests.real.bridge.connections import Caller, Lines, showing, trusting, trusting_anybody
+from tests.real.bridge.administrator import MERGE_PATCH, Document
+from tests.real.bridge.connections import Caller, showing, trusting, trusting_anybody
 from tests.real.bridge.hearts import Hearts, lease_of
-from tests.real.bridge.installation import MIRRORED, Document, Installation
+from tests.real.bridge.installation import MIRRORED, Installation
 from tests.real.bridge.mirror import Mirror
 from tests.real.bridge.rest import condition, name_of, token_of
+from tests.real.bridge.stream import RealStream
 from tests.real.bridge.times import Times
 
 _READS = ("get", "list", "watch")
@@ -44,7 +44,7 @@ class RealCluster:
         self._clock = clock
         self._times = Times(clock.now)
         self._hearts = Hearts(clock, dials.node_grace_s, self._renew, self._await_unknown)
-        self._streams: list[_Stream] = []
+        self._streams: list[RealStream] = []
         self._guests: dict[tuple[object, str | None], Caller] = {}
         self._tokens: set[str] = set()
         self._is_delivering = False
@@ -75,12 +75,12 @@ class RealCluster:
     def _caller(self, request: Request) -> Caller:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if token == "admin":
-            return self._installation.admin
+            return self._installation.admin.caller
         return self._installation.accounts[token]
 
     def _guest(self, step: Send) -> Caller:
         if step.credential == Bearer("admin"):
-            return self._installation.admin
+            return self._installation.admin.caller
         key = (step.credential, step.verify_ca)
         if key not in self._guests:
             tls = trusting_anybody() if step.verify_ca is None else trusting(step.verify_ca)
@@ -94,7 +94,7 @@ class RealCluster:
         info = parse_request(request)
         if info.verb == "watch":
             response = self._watch(caller, request, info)
-        elif caller is self._installation.admin and info.verb in _READS:
+        elif caller is self._installation.admin.caller and info.verb in _READS:
             response = self._read_again(caller, request)
         else:
             response = self._ask(caller, request, info)
@@ -156,16 +156,16 @@ class RealCluster:
             self._times.created(document)
         if info.resource in _ROLES:
             self._installation.is_altered = True
-            self._installation.await_roles()
+            self._installation.canaries.await_roles()
         if info.resource == "customresourcedefinitions":
             self._installation.is_altered = True
-            self._installation.await_definitions()
+            self._installation.canaries.await_definitions()
             if info.verb in ("update", "patch"):
                 self._await_cut(document)
         mirror = self._mirror(info)
         if mirror is not None:
             self._installation.await_news(lambda: _unseen(mirror, document), self._hearts.carry)
-        self._follow_hearts(info)
+        self._follow_hearts(info, document)
         self._settle()
         if info.resource == "secrets" and info.verb == "create":
             self._follow_token(document)
@@ -200,7 +200,7 @@ class RealCluster:
             return response
         mirror = self._installation.mirrors[info.resource]
         since = int(request.argument("resourceVersion", "0"))
-        stream = _Stream(lines, mirror, since, self._installation.news)
+        stream = RealStream(lines, mirror, since, self._installation.news)
         self._streams.append(stream)
         return Response(200, response.headers, stream=stream)
 
@@ -256,7 +256,7 @@ class RealCluster:
         now = base64.b64encode(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}".encode())
         path = f"{mirror.path}/{name_of(secret)}"
         change = {"data": {"expiration": now.decode()}}
-        self._installation.demand("PATCH", path, change, "application/merge-patch+json")
+        self._installation.admin.demand("PATCH", path, change, MERGE_PATCH)
         self._installation.await_news(
             lambda: [f"the end of {path}"] * (secret["metadata"]["uid"] in mirror.objects)
         )
@@ -264,10 +264,10 @@ class RealCluster:
 
     # -- silence ----------------------------------------------------------------------------------
 
-    def _follow_hearts(self, info: RequestInfo) -> None:
+    def _follow_hearts(self, info: RequestInfo, document: Document) -> None:
         is_status = info.resource == "nodes" and info.subresource == "status"
         if is_status or (info.resource == "leases" and info.verb in ("create", "update")):
-            self._hearts.beat(info.name)
+            self._hearts.beat(name_of(document))
         if info.resource == "nodes" and info.verb == "delete":
             self._hearts.forget(info.name)
 
@@ -275,9 +275,9 @@ class RealCluster:
         lease = lease_of(node)
         change = {"spec": lease["spec"]}
         path = f"{_LEASES}/{node}"
-        answer = self._installation.ask("PATCH", path, change, "application/merge-patch+json")
+        answer = self._installation.admin.ask("PATCH", path, change, MERGE_PATCH)
         if answer.status == 404:
-            self._installation.demand("POST", _LEASES, lease)
+            self._installation.admin.demand("POST", _LEASES, lease)
 
     def _await_unknown(self, node: str) -> None:
         mirror = self._installation.mirrors["nodes"]
@@ -289,59 +289,6 @@ class RealCluster:
 
         self._installation.await_news(missing, self._hearts.carry, _SILENCE_S)
         self._settle()
-
-
-class _Stream:
-    """A watch: a thread reads it, the story's thread hands out what has come."""
-
-    def __init__(self, lines: Lines, mirror: Mirror, since: int, news: threading.Condition) -> None:
-        self.mirror = mirror
-        self.version = since
-        self.has_ended = False
-        """Whether the server has ended it and everybody has been told."""
-        self._lines = lines
-        self._news = news
-        self._came: deque[bytes] = deque()
-        self._is_cut = False
-        self._is_over = False
-        self._on_chunk: Callable[[bytes], None] | None = None
-        self._on_end: Callable[[], None] = lambda: None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether more can come."""
-        return self._on_chunk is not None and not self._is_over
-
-    def subscribe(self, on_chunk: Callable[[bytes], None], on_end: Callable[[], None]) -> _Stream:
-        """Begin to read; the callbacks run in `deliver`."""
-        self._on_chunk, self._on_end = on_chunk, on_end
-        threading.Thread(target=self._read, daemon=True, name=f"watch {self.mirror.path}").start()
-        return self
-
-    def cancel(self) -> None:
-        """The client has gone."""
-        self._is_cut = True
-        self._lines.cut()
-
-    def deliver(self, render: Callable[[bytes], bytes]) -> None:
-        """Hand out all that has come."""
-        while self._came and self._on_chunk is not None:
-            self._on_chunk(render(self._came.popleft()))
-        if self._is_over and not self.has_ended and not self._is_cut:
-            self.has_ended = True
-            self._on_end()
-
-    def _read(self) -> None:
-        for line in self._lines:
-            event = json.loads(line)
-            version = event["object"].get("metadata", {}).get("resourceVersion")
-            with self._news:
-                self._came.append(line)
-                self.version = max(self.version, int(version or 0))
-                self._news.notify_all()
-        with self._news:
-            self._is_over = True
-            self._news.notify_all()
 
 
 def _document(body: bytes) -> Document | None:

@@ -117,7 +117,6 @@ def _target(request: Request) -> str:
 
 def _headers(caller: Caller, headers: Mapping[str, str]) -> dict[str, str]:
     sent = {name: value for name, value in headers.items() if name in _SENT_ON}
-    sent |= {name: value for name, value in headers.items() if name.startswith("impersonate-")}
     return {**sent, **caller.headers}
 
 

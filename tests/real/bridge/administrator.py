@@ -1,0 +1,75 @@
+"""Asking a control plane as its administrator, unrecorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from local.http import Request, Response
+from tests.control_plane.plane import ControlPlane
+from tests.real.bridge.connections import Caller, Connections
+
+Document = dict[str, Any]
+MERGE_PATCH = "application/merge-patch+json"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_PLURALS = {"ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
+
+
+def administrator(plane: ControlPlane) -> Caller:
+    """The administrator, with TLS for one thread."""
+    token = plane.headers().get("Authorization", "").removeprefix("Bearer ")
+    return Caller("admin", plane.administrator(), token)
+
+
+class Administrator:
+    """The administrator's hands."""
+
+    def __init__(self, connections: Connections, caller: Caller) -> None:
+        self.caller = caller
+        self._connections = connections
+
+    def ask(self, method: str, path: str, body: Any = None, content_type: str = "") -> Response:
+        """Ask; whatever the answer is."""
+        headers = {"accept": "application/json", "content-type": content_type or "application/json"}
+        raw = None if body is None else json.dumps(body)
+        request = Request.of(method, path, headers=headers, body=raw)
+        return self._connections.send(self.caller, request)
+
+    def demand(self, method: str, path: str, body: Any = None, content_type: str = "") -> Document:
+        """Ask for what must be granted."""
+        answer = self.ask(method, path, body, content_type)
+        assert answer.status < 300, f"{method} {path}: {answer.status} {answer.body[:500]!r}"
+        document: Document = answer.json()
+        return document
+
+    def items(self, path: str) -> list[Document]:
+        """The objects of a collection."""
+        items: list[Document] = self.demand("GET", path)["items"]
+        return items
+
+    def apply(self, manifests: Iterable[Mapping[str, Any]]) -> None:
+        """Server-side, so that it can be said again."""
+        for manifest in manifests:
+            path = f"{_collection(manifest)}/{manifest['metadata']['name']}"
+            query = "fieldManager=installation&force=true"
+            self.demand("PATCH", f"{path}?{query}", manifest, "application/apply-patch+yaml")
+
+    def request_token(self, namespace: str, account: str) -> str:
+        """A ServiceAccount's token, for six hours."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 6 * 3600},
+        }
+        token: str = self.demand("POST", path, request)["status"]["token"]
+        return token
+
+
+def _collection(manifest: Mapping[str, Any]) -> str:
+    version, kind = manifest["apiVersion"], manifest["kind"]
+    prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    namespace = manifest["metadata"].get("namespace")
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return f"{prefix}{scope}/{_PLURALS.get(kind, kind.lower() + 's')}"
