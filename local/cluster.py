@@ -42,7 +42,10 @@ class Cluster(Protocol):
         """Delete the groups that are left, as long as there are functions that see to it."""
 
     async def identify(self, node: str) -> Identity:
-        """How a VM of somebody's own image joins: its owner gave it a kubelet's certificate."""
+        """How a VM of somebody's own image joins: its owner gave it a kubelet's certificate.
+
+        Raises `local.node_certificates.NotSigned` when nobody gives it one, which has been told.
+        """
 
     @property
     def url(self) -> str:

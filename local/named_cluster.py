@@ -32,6 +32,7 @@ from local.traces import (
     Run,
     Traces,
     find_traces,
+    group_path,
     manifests_for_a_named_cluster,
     remove_everything,
 )
@@ -103,12 +104,12 @@ class NamedCluster:
             )
 
     async def identify(self, node: str) -> Identity:
-        async with self.client() as client:
-            try:
+        try:
+            async with self.client() as client:
                 certificate = await request_certificate(client, node, _SIGNED_S)
-            except NotSigned as error:
-                self._say(f"VM {node} got no certificate", str(error), is_bad=True)
-                raise
+        except (NotSigned, *_FAILURES) as error:
+            self._say(f"VM {node} got no certificate", _words(error), is_bad=True)
+            raise NotSigned(_words(error)) from error
         return Identity(self.url, self._access.ca_pem or "", certificate)
 
     async def _apply(self) -> None:
@@ -143,9 +144,7 @@ class NamedCluster:
         names = ", ".join(group["metadata"]["name"] for group in groups)
         self._say(f"deletes the TPUNodeGroups that are left: {names}", f"{DRAIN_S:g} s at most")
         for group in groups:
-            where = f"namespaces/{group['metadata']['namespace']}/tpunodegroups"
-            path = f"{GROUPS.replace('tpunodegroups', where)}/{group['metadata']['name']}"
-            await client.delete(path, group["metadata"]["uid"])
+            await client.delete(group_path(group), group["metadata"]["uid"])
         deadline = asyncio.get_running_loop().time() + DRAIN_S
         while await client.list(GROUPS):
             if self._hurry.is_set() or asyncio.get_running_loop().time() > deadline:

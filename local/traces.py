@@ -139,6 +139,13 @@ def manifests_for_a_named_cluster() -> list[Manifest]:
     ]
 
 
+def group_path(group: Document) -> str:
+    """The URL path of a TPUNodeGroup."""
+    metadata = group["metadata"]
+    where = f"namespaces/{metadata['namespace']}/tpunodegroups/{metadata['name']}"
+    return GROUPS.replace("tpunodegroups", where)
+
+
 def _labels(manifest: Manifest) -> dict[str, str]:
     labels: dict[str, str] = manifest["metadata"].get("labels", {})
     return labels
@@ -186,8 +193,7 @@ async def remove_everything(client: ClusterClient, run: Run | None = None) -> No
 async def _force_groups(client: ClusterClient) -> None:
     """Nobody is left who could take the finalizers off, and nothing behind the groups any more."""
     for group in await client.list(GROUPS):
-        namespace, name = group["metadata"]["namespace"], group["metadata"]["name"]
-        path = f"{GROUPS.replace('/tpunodegroups', '')}/namespaces/{namespace}/tpunodegroups/{name}"
+        path = group_path(group)
         await client.request("PATCH", path, {"metadata": {"finalizers": None}})
         await client.delete(path, group["metadata"]["uid"])
 
