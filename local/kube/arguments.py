@@ -5,18 +5,21 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from local.http import Request
 from local.kube import errors
-from local.kube.bodies import Body, read_object
+from local.kube.bodies import Body, read_options
 from local.kube.decoding import strict_decoding_error
+from local.kube.errors import FieldError
+from local.kube.field_selectors import parse_field_selector
+from local.kube.go_words import unmarshal_fault
 from local.kube.kinds import Document, Kind, Version, expand_schema
+from local.kube.label_selectors import parse_label_selector
 from local.kube.requests import RequestInfo, is_true
 from local.kube.schema import Schema
-from local.kube.selectors import parse_field_selector, parse_label_selector
 from local.kube.store import Key, Record
 from local.kube.users import User
 from local.kube.writing import Options, Write
@@ -49,7 +52,8 @@ def matcher_of(call: Call) -> Callable[[Record], bool]:
     if not labels and not fields:
         return lambda record: True  # noqa: ARG005
     by_labels = parse_label_selector(labels)
-    by_fields = parse_field_selector(fields, call.version.selectable)
+    own = call.kind.custom or bool(call.version.selectable)
+    by_fields = parse_field_selector(fields, call.version.selectable, own=own)
     return lambda record: (
         by_labels.matches(record.metadata.get("labels")) and by_fields.matches(record.document)
     )
@@ -57,34 +61,83 @@ def matcher_of(call: Call) -> Callable[[Record], bool]:
 
 def number_argument(request: Request, name: str) -> int:
     text = request.argument(name)
-    if text and not text.isdecimal():
+    if text and not text.removeprefix("-").isdecimal():
         raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text or 0)
+
+
+def version_argument(request: Request) -> int:
+    """The query's resourceVersion, 0 for none. Raises 500, as kube-apiserver does but in lists."""
+    text = request.argument("resourceVersion")
+    if text and not text.isdecimal():
+        raise errors.ApiError(500, "", _unreadable_version(text))
+    return int(text or 0)
+
+
+def _unreadable_version(text: str) -> str:
+    fault = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+    return str(errors.invalid_value("resourceVersion", text, fault))
 
 
 def bad_options(kind: str, field: str, why: str) -> errors.ApiError:
     return errors.invalid(f"{kind}.meta.k8s.io", "", [errors.forbidden_field(field, why)])
 
 
-def bad_list(field: str, why: str) -> errors.ApiError:
-    return bad_options("ListOptions", field, why)
+def check_watch_arguments(request: Request) -> None:
+    """Raises 422 for arguments that do not go together."""
+    _refuse_list_options(_watch_option_errors(request))
 
 
-def check_watch_arguments(request: Request, *, initial: bool) -> None:
+def _watch_option_errors(request: Request) -> Iterator[FieldError]:
     match = request.argument("resourceVersionMatch")
-    if match and not request.argument("sendInitialEvents"):
-        raise bad_list(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        )
-    if initial and match != "NotOlderThan":
-        raise bad_list(
-            "resourceVersionMatch",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        )
+    streams = bool(request.argument("sendInitialEvents"))
+    if streams and match != "NotOlderThan":
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        yield errors.forbidden_field("resourceVersionMatch", why)
+    elif match and not streams:
+        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        yield errors.forbidden_field("resourceVersionMatch", why)
+    if match and match != "NotOlderThan":
+        yield errors.not_supported("resourceVersionMatch", match, ["NotOlderThan"])
 
 
-_VALIDATIONS = ("Ignore", "Warn", "Strict")
+def check_list_arguments(request: Request) -> None:
+    """Raises 422 for arguments that do not go together, 400 for what is no version."""
+    _refuse_list_options(_list_option_errors(request))
+    version = request.argument("resourceVersion")
+    if version and not version.isdecimal():
+        raise errors.bad_request(f"invalid resource version: {_unreadable_version(version)}")
+
+
+def _list_option_errors(request: Request) -> Iterator[FieldError]:
+    match, version = request.argument("resourceVersionMatch"), request.argument("resourceVersion")
+    if request.argument("sendInitialEvents"):
+        why = "sendInitialEvents is forbidden for list"
+        yield errors.forbidden_field("sendInitialEvents", why)
+    if not match:
+        return
+    if not version:
+        why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        yield errors.forbidden_field("resourceVersionMatch", why)
+    if request.argument("continue"):
+        why = "resourceVersionMatch is forbidden when continue is provided"
+        yield errors.forbidden_field("resourceVersionMatch", why)
+    if match not in ("Exact", "NotOlderThan"):
+        yield errors.not_supported("resourceVersionMatch", match, ["Exact", "NotOlderThan", ""])
+    if match == "Exact" and version == "0":
+        why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        yield errors.forbidden_field("resourceVersionMatch", why)
+
+
+def _refuse_list_options(found: Iterator[FieldError]) -> None:
+    faults = list(found)
+    if faults:
+        raise errors.invalid("ListOptions.meta.k8s.io", "", faults)
+
+
+_VALIDATIONS = ("Ignore", "Strict", "Warn")
+_MAX_MANAGER_BYTES = 128
+_POLICIES = ("Foreground", "Background", "Orphan")
 
 
 def read_write(
@@ -93,15 +146,14 @@ def read_write(
     """The write that a request asks for, and what to warn of doubled fields. Raises 400, 422."""
     request = call.request
     validation = request.argument("fieldValidation") or "Warn"
-    if validation not in _VALIDATIONS:
-        wrong = errors.invalid_value(
-            "fieldValidation", validation, 'allowed values are "", Ignore, Warn, Strict'
-        )
-        raise errors.invalid(f"{options_kind}.meta.k8s.io", "", [wrong])
+    dry_run = request.query.get("dryRun", [])
+    manager = request.argument("fieldManager")
+    found = list(_option_errors(dry_run, manager, validation))
+    if found:
+        raise errors.invalid(f"{options_kind}.meta.k8s.io", "", found)
     options = Options(
-        request.argument("fieldManager")
-        or request.headers.get("user-agent", "unknown").partition("/")[0],
-        _read_dry_run(request.query.get("dryRun", []), options_kind),
+        manager or request.headers.get("user-agent", "unknown").partition("/")[0],
+        bool(dry_run),
         validation,
         is_true(request, "force"),
     )
@@ -112,30 +164,38 @@ def read_write(
     return write, () if validation == "Ignore" else doubled
 
 
-def _read_dry_run(values: list[str], options_kind: str) -> bool:
-    for value in values:
-        if value != "All":
-            wrong = errors.not_supported("dryRun", value, ["All"])
-            raise errors.invalid(f"{options_kind}.meta.k8s.io", "", [wrong])
-    return bool(values)
+def _option_errors(dry_run: list[str], manager: str, validation: str) -> Iterator[FieldError]:
+    if set(dry_run) - {"All"}:
+        yield errors.not_supported("dryRun", dry_run, ["All"])
+    if len(manager.encode()) > _MAX_MANAGER_BYTES:
+        yield errors.too_long("fieldManager", _MAX_MANAGER_BYTES)
+    if validation not in _VALIDATIONS:
+        yield errors.not_supported("fieldValidation", validation, ("", *_VALIDATIONS))
 
 
 def read_wishes(call: Call) -> dict[str, Any]:
     """DeleteOptions from the body or, where it says nothing, from the query."""
-    body = read_object(call.request).document if call.request.body else {}
+    body = read_options(call.request) if call.request.body else {}
     wishes = check_wishes(body)
-    for name in ("propagationPolicy", "gracePeriodSeconds"):
-        if call.request.argument(name):
-            wishes.setdefault(name, call.request.argument(name))
+    if call.request.argument("propagationPolicy"):
+        wishes.setdefault("propagationPolicy", call.request.argument("propagationPolicy"))
+    if call.request.argument("gracePeriodSeconds"):
+        wishes.setdefault("gracePeriodSeconds", number_argument(call.request, "gracePeriodSeconds"))
     dry_run = [*(wishes.get("dryRun") or ()), *call.request.query.get("dryRun", [])]
-    wishes["dryRun"] = _read_dry_run(dry_run, "DeleteOptions")
-    policy = wishes.get("propagationPolicy") or "Background"
-    if policy not in ("Background", "Foreground", "Orphan"):
-        wrong = errors.not_supported(
-            "propagationPolicy", policy, ["Foreground", "Background", "Orphan"]
-        )
-        raise errors.invalid("DeleteOptions.meta.k8s.io", "", [wrong])
+    found = [*_policy_errors(wishes), *_option_errors(dry_run, "", "Warn")]
+    if found:
+        raise errors.invalid("DeleteOptions.meta.k8s.io", "", found)
+    wishes["dryRun"] = bool(dry_run)
     return wishes
+
+
+def _policy_errors(wishes: Document) -> Iterator[FieldError]:
+    policy = wishes.get("propagationPolicy")
+    if policy and wishes.get("orphanDependents") is not None:
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        yield errors.invalid_value("propagationPolicy", policy, why)
+    elif policy and policy not in _POLICIES:
+        yield errors.not_supported("propagationPolicy", policy, (*_POLICIES, "nil"))
 
 
 _DELETE_OPTIONS = Schema(
@@ -153,14 +213,26 @@ _DELETE_OPTIONS = Schema(
 )
 
 
+_GO_OPTION_TYPES = {
+    "gracePeriodSeconds": "int64",
+    "orphanDependents": "bool",
+    "preconditions": "v1.Preconditions",
+    "dryRun": "[]string",
+    "propagationPolicy": "v1.DeletionPropagation",
+}
+
+
 def check_wishes(wishes: Any) -> Document:
     """DeleteOptions as they were sent. Raises 400 for what cannot be decoded."""
-    if isinstance(wishes, dict):
-        _DELETE_OPTIONS.fill(wishes)
-    faults = _DELETE_OPTIONS.validate(wishes, path="deleteOptions")
-    if faults:
-        raise errors.bad_request(f"the object provided is unrecognized: {faults[0]}")
-    return dict(wishes)
+    if not isinstance(wishes, dict):
+        raise errors.bad_request(unmarshal_fault(wishes, "v1.DeleteOptions"))
+    for name, value in wishes.items():
+        schema = _DELETE_OPTIONS.properties.get(name)
+        if value is not None and schema is not None and not schema.accepts(value):
+            wanted = _GO_OPTION_TYPES.get(name, "string")
+            fault = unmarshal_fault(value, wanted, f"DeleteOptions.{name}")
+            raise errors.bad_request(fault)
+    return {name: value for name, value in wishes.items() if value is not None}
 
 
 def write_token(revision: int, last: Key) -> str:
@@ -174,4 +246,6 @@ def read_token(token: str) -> tuple[int, Key]:
         namespace, _, name = read["start"].partition("/")
         return int(read["rv"]), (namespace, name)
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
-        raise errors.bad_request(f"continue key is not valid: {error}") from error
+        raise errors.bad_request(
+            f"invalid continue token: continue key is not valid: {error}"
+        ) from error

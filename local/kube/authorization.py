@@ -23,7 +23,7 @@ _RBAC_RESOURCES = tuple(
 
 @dataclass(frozen=True)
 class Decision:
-    """Yes, or no and why (if there is more to say than that nothing allows it)."""
+    """Yes or no, and why (if there is more to say than that nothing allows it)."""
 
     allowed: bool
     reason: str = ""
@@ -78,10 +78,11 @@ def _path_matches(rule: str, path: str) -> bool:
 
 @dataclass(frozen=True)
 class Grant:
-    """Rules that a binding gives in one namespace, or everywhere (``""``)."""
+    """Rules that a binding gives in one namespace, or everywhere (``""``). ``words`` say which."""
 
     namespace: str
     rules: tuple[Rule, ...]
+    words: str
 
     def covers(self, info: RequestInfo) -> bool:
         """Whether what is asked lies where this is bound; paths lie everywhere or nowhere."""
@@ -100,7 +101,7 @@ class Rbac:
         """Whether any rule that is bound to the user or a group of theirs allows this."""
         for grant in self.grants_of(user):
             if grant.covers(info) and any(rule.allows(info) for rule in grant.rules):
-                return Decision(True)
+                return Decision(True, f"RBAC: allowed by {grant.words}")
         return Decision(False)
 
     def grants_of(self, user: User) -> Iterator[Grant]:
@@ -128,9 +129,21 @@ class Rbac:
         role = self._store.find(f"{plural}.{RBAC}", (owner, ref["name"]))
         if role is None:
             return
-        grant = Grant(namespace, tuple(Rule.of(one) for one in role.document.get("rules") or ()))
+        rules = tuple(Rule.of(one) for one in role.document.get("rules") or ())
+        binding = f"{record.key[1]}/{namespace}" if namespace else record.key[1]
         for subject in record.document.get("subjects") or ():
+            words = (
+                f'{record.document["kind"]} "{binding}" of {ref["kind"]} "{ref["name"]}" to '
+                f"{_render_subject(subject, namespace)}"
+            )
+            grant = Grant(namespace, rules, words)
             self._grants.setdefault(_subject_key(subject, namespace), []).append(grant)
+
+
+def _render_subject(subject: Mapping[str, str], namespace: str) -> str:
+    if subject["kind"] != "ServiceAccount":
+        return f'{subject["kind"]} "{subject["name"]}"'
+    return f'ServiceAccount "{subject["name"]}/{subject.get("namespace", namespace)}"'
 
 
 def _subject_key(subject: Mapping[str, str], namespace: str) -> tuple[str, str]:

@@ -11,7 +11,8 @@ import yaml
 
 from local.http import Request
 from local.kube import errors, protobuf
-from local.kube.kinds import Document
+from local.kube.go_words import head_fault, json_fault, summarize, unmarshal_fault
+from local.kube.kinds import Document, Kind
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -37,32 +38,84 @@ def content_type(request: Request) -> str:
     return request.headers.get("content-type", JSON).partition(";")[0].strip().lower() or JSON
 
 
-def read_object(request: Request) -> Body:
+def read_object(request: Request, kind: Kind) -> Body:
     """The object in a body. Raises 400 for what cannot be read, 415 for other media types."""
+    body = request.body
+    try:
+        found = _decode(request)
+    except Unreadable as error:
+        raise _unrecognized(kind, f"couldn't get version/kind; {error}", body) from error
+    if kind.custom and not found.document.get("kind"):
+        text = body.decode(errors="replace")
+        raise _unrecognized(kind, f"Object 'Kind' is missing in '{text}'", body)
+    if kind.custom:
+        found.document.setdefault("apiVersion", "")
+    return found
+
+
+def read_options(request: Request) -> Document:
+    """The DeleteOptions in a body. Raises as `read_object` does."""
+    try:
+        return _decode(request).document
+    except Unreadable as error:
+        raise errors.bad_request(f"couldn't get version/kind; {error}") from error
+
+
+class Unreadable(ValueError):
+    """A body that is no object in its media type."""
+
+
+def _decode(request: Request) -> Body:
     decode = _DECODERS.get(content_type(request))
     if decode is None:
         raise errors.unsupported_media_type((JSON, YAML, PROTOBUF))
     try:
         document, doubled = decode(request.body)
     except (ValueError, yaml.YAMLError) as error:
-        raise errors.bad_request(
-            f"the object provided is unrecognized (must be of type Status): {error}"
-        ) from error
+        text = request.body.decode(errors="replace")
+        fault = json_fault(error, text) if isinstance(error, ValueError) else str(error)
+        raise Unreadable(f"json parse error: {fault}") from error
     if not isinstance(document, dict):
-        raise errors.bad_request("the object provided is unrecognized: expected an object")
+        raise Unreadable(f"json parse error: {head_fault(document)}")
     return Body(document, doubled)
 
 
+def _unrecognized(kind: Kind, why: str, body: bytes) -> errors.ApiError:
+    return errors.bad_request(
+        f"the object provided is unrecognized (must be of type {kind.kind}): {why} "
+        f"({summarize(body)})"
+    )
+
+
 def read_patch(body: bytes) -> Any:
-    """A patch, in JSON or YAML. Raises 400."""
+    """A patch in JSON. Raises 400."""
     try:
         return json.loads(body)
-    except ValueError:
-        pass  # an apply patch may be YAML, of which JSON is the usual case
+    except ValueError as error:
+        text = body.decode(errors="replace")
+        raise errors.bad_request(f"error decoding patch: {json_fault(error, text)}") from error
+
+
+def read_applied(body: bytes) -> Document:
+    """What is applied, in JSON or YAML. Raises 400."""
     try:
-        return yaml.safe_load(body)
+        return _as_object(json.loads(body))
+    except ValueError:
+        pass  # it may be YAML, of which JSON is the usual case
+    try:
+        return _as_object(yaml.safe_load(body))
     except yaml.YAMLError as error:
-        raise errors.bad_request(f"error decoding patch: {error}") from error
+        raise errors.bad_request(
+            f"error decoding YAML: error converting YAML to JSON: yaml: {error}"
+        ) from error
+
+
+def _as_object(value: Any) -> Document:
+    if not isinstance(value, dict):
+        raise errors.bad_request(
+            f"error decoding YAML: {unmarshal_fault(value, 'map[string]interface {}')}"
+        )
+    return value
 
 
 def _decode_json(body: bytes) -> tuple[Any, tuple[str, ...]]:

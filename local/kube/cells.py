@@ -58,20 +58,142 @@ def _data_count(document: Document, now: datetime) -> int:
     return len(document.get("data") or {}) + len(document.get("binaryData") or {})
 
 
-def _secret_count(document: Document, now: datetime) -> int:
-    del now
-    return len(document.get("secrets") or ())
-
-
 def _role_ref(document: Document, now: datetime) -> str:
     del now
     return f"{document['roleRef']['kind']}/{document['roleRef']['name']}"
 
 
+def _created_at(document: Document, now: datetime) -> str:
+    del now
+    return str(document["metadata"]["creationTimestamp"])
+
+
+def _bound(kind: str) -> Cell:
+    def cell(document: Document, now: datetime) -> str:
+        del now
+        subjects = [one for one in document.get("subjects") or () if one["kind"] == kind]
+        in_namespaces = kind == "ServiceAccount"
+        return ", ".join(
+            f"{one.get('namespace', '')}/{one['name']}" if in_namespaces else one["name"]
+            for one in subjects
+        )
+
+    return cell
+
+
+# -- services and workloads ------------------------------------------------------------------------
+
+
+def _spec(document: Document) -> Mapping[str, Any]:
+    spec: Mapping[str, Any] = document.get("spec") or {}
+    return spec
+
+
+def _labels(chosen: Mapping[str, str] | None) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted((chosen or {}).items())) or NONE
+
+
+def _service_external_ip(document: Document, now: datetime) -> str:
+    del now
+    spec, addresses = _spec(document), list(_spec(document).get("externalIPs") or ())
+    if spec.get("type") == "ExternalName":
+        return str(spec.get("externalName", ""))
+    balancer = _status(document).get("loadBalancer") or {}
+    if spec.get("type") == "LoadBalancer":
+        ingress = balancer.get("ingress") or ()
+        addresses = [str(one.get("ip") or one.get("hostname")) for one in ingress] + addresses
+        return ",".join(addresses) or "<pending>"
+    return ",".join(addresses) or NONE
+
+
+def _service_ports(document: Document, now: datetime) -> str:
+    del now
+    return (
+        ",".join(
+            f"{port['port']}{':' + str(port['nodePort']) if port.get('nodePort') else ''}"
+            f"/{port.get('protocol', 'TCP')}"
+            for port in _spec(document).get("ports") or ()
+        )
+        or NONE
+    )
+
+
+def _service_selector(document: Document, now: datetime) -> str:
+    del now
+    return _labels(_spec(document).get("selector"))
+
+
+def _pod_spec(document: Document) -> Mapping[str, Any]:
+    spec: Mapping[str, Any] = document["spec"]["template"].get("spec", {})
+    return spec
+
+
 def _node_selector(document: Document, now: datetime) -> str:
     del now
-    chosen = document["spec"]["template"].get("spec", {}).get("nodeSelector") or {}
-    return ",".join(f"{key}={value}" for key, value in sorted(chosen.items())) or NONE
+    return _labels(_pod_spec(document).get("nodeSelector"))
+
+
+def _containers(name: str) -> Cell:
+    def cell(document: Document, now: datetime) -> str:
+        del now
+        return ",".join(one.get(name, "") for one in _pod_spec(document).get("containers") or ())
+
+    return cell
+
+
+def _workload_selector(document: Document, now: datetime) -> str:
+    del now
+    selector = _spec(document).get("selector") or {}
+    plain = sorted((selector.get("matchLabels") or {}).items())
+    terms = [f"{key}={value}" for key, value in plain]
+    for one in selector.get("matchExpressions") or ():
+        values = f" ({','.join(one.get('values') or ())})"
+        terms.append(
+            {"Exists": one["key"], "DoesNotExist": f"!{one['key']}"}.get(
+                one["operator"], f"{one['key']} {one['operator'].lower()}{values}"
+            )
+        )
+    return ",".join(terms) or NONE
+
+
+def _deployment_count(name: str) -> Cell:
+    def cell(document: Document, now: datetime) -> int:
+        del now
+        return int(_status(document).get(name, 0))
+
+    return cell
+
+
+def _or_not_applicable(name: str) -> Cell:
+    def cell(document: Document, now: datetime) -> str:
+        del now
+        return str(_spec(document).get(name, "N/A"))
+
+    return cell
+
+
+# -- admission policies ----------------------------------------------------------------------------
+
+_UNSET = "<unset>"
+
+
+def _validation_count(document: Document, now: datetime) -> int:
+    del now
+    return len(_spec(document).get("validations") or ())
+
+
+def _param_kind(document: Document, now: datetime) -> str:
+    del now
+    kind = _spec(document).get("paramKind")
+    return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else _UNSET
+
+
+def _param_ref(document: Document, now: datetime) -> str:
+    del now
+    ref = _spec(document).get("paramRef")
+    if not ref:
+        return _UNSET
+    return "/".join(str(ref[name]) for name in ("namespace", "name") if ref.get(name)) or "*"
 
 
 # -- nodes -----------------------------------------------------------------------------------------
@@ -211,9 +333,25 @@ Cell = Callable[[Document, datetime], Any]
 CELLS: dict[str, Cell] = {
     "age": _age,
     "data_count": _data_count,
-    "secret_count": _secret_count,
+    "created_at": _created_at,
     "role_ref": _role_ref,
+    "bound_users": _bound("User"),
+    "bound_groups": _bound("Group"),
+    "bound_accounts": _bound("ServiceAccount"),
+    "service_external_ip": _service_external_ip,
+    "service_ports": _service_ports,
+    "service_selector": _service_selector,
     "node_selector": _node_selector,
+    "container_names": _containers("name"),
+    "container_images": _containers("image"),
+    "workload_selector": _workload_selector,
+    "deployment_updated": _deployment_count("updatedReplicas"),
+    "deployment_available": _deployment_count("availableReplicas"),
+    "min_available": _or_not_applicable("minAvailable"),
+    "max_unavailable": _or_not_applicable("maxUnavailable"),
+    "validation_count": _validation_count,
+    "param_kind": _param_kind,
+    "param_ref": _param_ref,
     "node_status": _node_status,
     "node_roles": _node_roles,
     "node_internal_ip": _node_address("InternalIP"),

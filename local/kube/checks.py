@@ -89,6 +89,14 @@ def _pattern(pattern: str) -> Check:
 
 def _format(name: str) -> Check:
     holds = FORMATS[name]
+    if name in ("int32", "int64"):
+        return lambda value, path: (
+            None
+            if holds(value)
+            else errors.invalid_somewhere(
+                f"Checked value must be of type integer with format {name} in {path}"
+            )
+        )
     return lambda value, path: (
         None
         if holds(value)

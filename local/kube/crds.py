@@ -74,51 +74,78 @@ def _columns_of(version: Mapping[str, Any]) -> Iterator[Column]:
             column["jsonPath"],
             column["type"],
             column.get("format", ""),
-            column.get("description", ""),
+            column.get("description") or _describe(column["jsonPath"]),
             column.get("priority", 0),
         )
 
 
-def prepare_crd(document: Document, now: str) -> None:
-    """Complete a CRD: the names that follow from others, and the status of one that is served.
+def _describe(path: str) -> str:
+    return f"Custom resource definition column (in JSONPath format): {path}"
 
-    Kubernetes does the latter in a controller, a second or so later.
-    """
+
+def complete_crd(document: Document) -> None:
+    """Complete a CRD by the names that follow from others."""
     spec = document["spec"] = {"conversion": {"strategy": "None"}, **document["spec"]}
     spec["versions"] = [_without_nulls(version) for version in spec["versions"]]
     kind = spec["names"]["kind"]
-    names = spec["names"] = {
-        "singular": kind.lower(),
-        "listKind": f"{kind}List",
-        **spec["names"],
+    spec["names"] = {"singular": kind.lower(), "listKind": f"{kind}List", **spec["names"]}
+
+
+def note_stored_versions(document: Document) -> None:
+    """Note in a CRD's status the version that its objects are stored in from now on."""
+    status = document.get("status") or {
+        "conditions": None,
+        "acceptedNames": {"plural": "", "kind": ""},
     }
-    meta = document["metadata"]
-    if "deletionTimestamp" not in meta and CLEANUP_FINALIZER not in meta.get("finalizers", ()):
-        meta["finalizers"] = [*meta.get("finalizers", ()), CLEANUP_FINALIZER]
-    status = document.get("status") or {}
-    stored = [one["name"] for one in spec["versions"] if one["storage"]]
-    earlier = [name for name in status.get("storedVersions", ()) if name not in stored]
+    earlier = status.get("storedVersions") or ()
+    stored = [one["name"] for one in document["spec"]["versions"] if one["storage"]]
     document["status"] = {
-        "conditions": status.get("conditions")
-        or [
-            {
-                "type": "NamesAccepted",
-                "status": "True",
-                "lastTransitionTime": now,
-                "reason": "NoConflicts",
-                "message": "no conflicts found",
-            },
-            {
-                "type": "Established",
-                "status": "True",
-                "lastTransitionTime": now,
-                "reason": "InitialNamesAccepted",
-                "message": "the initial names have been accepted",
-            },
-        ],
-        "acceptedNames": names,
-        "storedVersions": [*earlier, *stored],
+        **status,
+        "storedVersions": [*earlier, *(name for name in stored if name not in earlier)],
     }
+
+
+def is_established(crd: Mapping[str, Any]) -> bool:
+    """Whether the names of a CRD are accepted as they are."""
+    return bool(crd["status"]["acceptedNames"] == crd["spec"]["names"])
+
+
+def establish(crd: Document, now: str) -> None:
+    """Accept a CRD's names. Kubernetes does so in a controller, half a second or so later."""
+    settled = {"status": "True", "lastTransitionTime": now}
+    conditions = crd["status"]["conditions"] or [
+        {
+            "type": "NamesAccepted",
+            **settled,
+            "reason": "NoConflicts",
+            "message": "no conflicts found",
+        },
+        {
+            "type": "Established",
+            **settled,
+            "reason": "InitialNamesAccepted",
+            "message": "the initial names have been accepted",
+        },
+    ]
+    names = crd["spec"]["names"]
+    crd["status"] = {**crd["status"], "conditions": conditions, "acceptedNames": names}
+
+
+def mark_crd(crd: Document, now: str) -> None:
+    """Hold a CRD that is to be deleted until its objects are gone."""
+    meta = crd["metadata"]
+    held = [one for one in meta.get("finalizers", ()) if one != CLEANUP_FINALIZER]
+    meta["finalizers"] = [*held, CLEANUP_FINALIZER]
+    terminating = {
+        "type": "Terminating",
+        "status": "True",
+        "lastTransitionTime": now,
+        "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will "
+        "begin soon",
+    }
+    conditions = [*(crd["status"]["conditions"] or ()), terminating]
+    crd["status"] = {**crd["status"], "conditions": conditions}
 
 
 def _without_nulls(value: Any) -> Any:

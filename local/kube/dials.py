@@ -14,7 +14,7 @@ class Dials:
     """
 
     server: str = "https://127.0.0.1:6443"
-    git_version: str = "v1.32.4"
+    git_version: str = "v1.36.3"
     history: int = 1000
     bookmark_interval_s: float = 60.0
     node_grace_s: float = 50.0

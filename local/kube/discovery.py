@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 
 from local.kube.catalogue import Catalogue
@@ -57,7 +59,7 @@ def kinds_of(catalogue: Catalogue, group: str, version: str) -> Iterator[Kind]:
 def _describe(kind: Kind, version: Version) -> Document:
     described: Document = {
         "resource": kind.plural,
-        "responseKind": _gvk(kind.group, version.name, kind.kind),
+        "responseKind": _response_kind(kind, version),
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
         "verbs": list(kind.verbs),
@@ -68,15 +70,22 @@ def _describe(kind: Kind, version: Version) -> Document:
         "subresources": [
             {
                 "subresource": name,
-                "responseKind": _gvk(
-                    *_VIRTUAL_KINDS.get(name, (kind.group, version.name, kind.kind))
-                ),
+                "responseKind": _gvk(*_VIRTUAL_KINDS[name])
+                if name in _VIRTUAL_KINDS
+                else _response_kind(kind, version),
                 "verbs": list(verbs),
             }
-            for name, verbs in version.subresources.items()
+            for name, verbs in sorted(version.subresources.items())
         ],
     }
     return {**described, **{name: value for name, value in optional.items() if value}}
+
+
+def _response_kind(kind: Kind, version: Version) -> Document:
+    """A built-in kind's group and version are those of the list that it stands in, and left out."""
+    if kind.custom:
+        return _gvk(kind.group, version.name, kind.kind)
+    return _gvk("", "", kind.kind)
 
 
 def _gvk(group: str, version: str, kind: str) -> Document:
@@ -107,9 +116,9 @@ def find_resource_list(catalogue: Catalogue, group: str, version: str) -> Docume
     kinds = list(kinds_of(catalogue, group, version))
     if not kinds:
         return None
+    head = {"kind": "APIResourceList", **({"apiVersion": "v1"} if group else {})}
     return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
+        **head,
         "groupVersion": f"{group}/{version}" if group else version,
         "resources": list(_entries(kinds, version)),
     }
@@ -124,9 +133,13 @@ def _entries(kinds: Iterable[Kind], version: str) -> Iterator[Document]:
             "kind": kind.kind,
             "verbs": list(kind.verbs),
         }
-        names = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
-        yield {**entry, **{name: value for name, value in names.items() if value}}
-        for name, verbs in kind.versions[version].subresources.items():
+        optional: Document = {
+            "shortNames": list(kind.short_names),
+            "categories": list(kind.categories),
+            "storageVersionHash": "" if kind.virtual else _hash(kind),
+        }
+        yield {**entry, **{name: value for name, value in optional.items() if value}}
+        for name, verbs in sorted(kind.versions[version].subresources.items()):
             group, of_version, shown = _VIRTUAL_KINDS.get(name, ("", "", kind.kind))
             foreign = {"group": group, "version": of_version} if group else {}
             yield {
@@ -137,3 +150,9 @@ def _entries(kinds: Iterable[Kind], version: str) -> Iterator[Document]:
                 "kind": shown,
                 "verbs": list(verbs),
             }
+
+
+def _hash(kind: Kind) -> str:
+    """What tells clients that a kind is stored in another version than before."""
+    stored = f"{kind.group}/{kind.hashed_as or kind.storage}/{kind.kind}"
+    return b64encode(hashlib.sha256(stored.encode()).digest()[:8]).decode()

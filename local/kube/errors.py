@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,9 @@ class FieldError:
 class ApiError(Exception):
     """A refusal, as a client receives it.
 
-    ``details`` is the Status object's field of that name (name, group, kind, uid, causes,
-    retryAfterSeconds); ``headers`` go out with the answer.
+    ``reason`` is empty where Kubernetes gives none. ``details`` is the Status object's field of that
+    name (name, group, kind, uid, causes, retryAfterSeconds), which some refusals bear empty and
+    some not at all; ``headers`` go out with the answer.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class ApiError(Exception):
         self.code = code
         self.reason = reason
         self.message = message
-        self.details = dict(details or {})
+        self.details = None if details is None else dict(details)
         self.headers = dict(headers or {})
 
     def status(self) -> dict[str, Any]:
@@ -54,9 +55,10 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
-        if self.details:
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
             status["details"] = self.details
         status["code"] = self.code
         return status
@@ -105,7 +107,7 @@ def forbidden(
 
 def forbidden_path(why: str) -> ApiError:
     """403 for a URL that is no resource."""
-    return ApiError(403, "Forbidden", f"forbidden: {why}")
+    return ApiError(403, "Forbidden", f"forbidden: {why}", {})
 
 
 def not_found(qualified: str, name: str) -> ApiError:
@@ -114,12 +116,12 @@ def not_found(qualified: str, name: str) -> ApiError:
 
 
 class UnknownPath(ApiError):
-    """404 of a URL that nothing is served under; the Go server answers it in plain text."""
+    """404 of a URL that nothing is served under; many are answered in plain text."""
 
     TEXT = "404 page not found\n"
 
     def __init__(self) -> None:
-        super().__init__(404, "NotFound", "the server could not find the requested resource")
+        super().__init__(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def method_not_allowed() -> ApiError:
@@ -128,6 +130,17 @@ def method_not_allowed() -> ApiError:
         405,
         "MethodNotAllowed",
         "the server does not allow this method on the requested resource",
+        {},
+    )
+
+
+def not_supported_verb(verb: str, qualified: str) -> ApiError:
+    """405 of a subresource of a custom resource."""
+    return ApiError(
+        405,
+        "MethodNotAllowed",
+        f'{verb} is not supported on resources of kind "{qualified}"',
+        _named(qualified, ""),
     )
 
 
@@ -148,6 +161,11 @@ def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
         "the body of the request was in an unknown format - accepted media types include: "
         + ", ".join(accepted),
     )
+
+
+def unknown_patch_type() -> ApiError:
+    """415: a patch of a built-in object in a form that is none of the four."""
+    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def unread_protobuf(kind: str) -> ApiError:
@@ -175,6 +193,22 @@ def conflict(qualified: str, name: str, why: str) -> ApiError:
         _named(qualified, name),
     )
 
+
+def uid_conflict(qualified: str, key: tuple[str, str], wanted: str, found: str) -> ApiError:
+    """409 of a PUT that is meant for an object of another uid."""
+    plural, group = split_resource(qualified)
+    path = "/".join(part for part in (group, _IN_STORAGE.get(plural, plural), *key) if part)
+    return conflict(
+        qualified,
+        key[1],
+        f"StorageError: invalid object, Code: 4, Key: /registry/{path}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object "
+        f"meta: {found}",
+    )
+
+
+_IN_STORAGE = {"nodes": "minions"}
+"""Names of old that etcd still keeps objects under."""
 
 MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
@@ -230,9 +264,11 @@ def invalid(qualified_kind: str, name: str, errors: Sequence[FieldError]) -> Api
     )
 
 
-def unprocessable(message: str) -> ApiError:
+def unprocessable() -> ApiError:
     """422 of a JSON patch that cannot be carried out."""
-    return ApiError(422, "Invalid", message)
+    return ApiError(
+        422, "Invalid", "the server rejected our request due to an error in our request", {}
+    )
 
 
 def too_large_resource_version(asked: int, current: int) -> ApiError:
@@ -268,9 +304,53 @@ def required(field: str, why: str = "") -> FieldError:
     return FieldError("FieldValueRequired", field, f"Required value: {why}".removesuffix(": "))
 
 
+def version_on_create() -> ApiError:
+    """500 without a reason: a new object that claims to have been stored already."""
+    return ApiError(500, "", "resourceVersion should not be set on objects to be created")
+
+
+def nameless(name: str) -> ApiError:
+    """400 of a body that does not say the name that the URL says."""
+    return bad_request(
+        f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    )
+
+
+def name_mismatch(found: str, wanted: str) -> ApiError:
+    """400 of a body that says another name than the URL."""
+    return bad_request(
+        f"the name of the object ({found}) does not match the name on the URL ({wanted})"
+    )
+
+
+def namespace_mismatch() -> ApiError:
+    """400 of a body that says another namespace than the URL."""
+    return bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request"
+    )
+
+
 def invalid_value(field: str, value: Any, why: str) -> FieldError:
     """A value that is wrong, and why."""
-    return FieldError("FieldValueInvalid", field, f"Invalid value: {render_value(value)}: {why}")
+    return FieldError("FieldValueInvalid", field, f"Invalid value: {_shown(value)}{why}")
+
+
+def invalid_somewhere(why: str) -> FieldError:
+    """A part that is wrong, when go-openapi does not say which, but in the message."""
+    return FieldError("FieldValueInvalid", NOWHERE, f'Invalid value: "": {why}')
+
+
+class _Omitted:
+    """A value that is not shown: an object or a list."""
+
+
+OMITTED: Final = _Omitted()
+NOWHERE = "<nil>"
+"""The field of a finding about the object as a whole."""
+
+
+def _shown(value: Any) -> str:
+    return "" if value is OMITTED else f"{render_value(value)}: "
 
 
 def wrong_type(field: str, found: str, why: str) -> FieldError:
@@ -280,7 +360,9 @@ def wrong_type(field: str, found: str, why: str) -> FieldError:
 
 def not_supported(field: str, value: Any, supported: Sequence[Any]) -> FieldError:
     """A value outside its enumeration."""
-    listed = ", ".join(render_value(one) for one in supported)
+    listed = ", ".join(
+        render_value(one if isinstance(one, str) else render_value(one)) for one in supported
+    )
     return FieldError(
         "FieldValueNotSupported",
         field,
@@ -290,7 +372,8 @@ def not_supported(field: str, value: Any, supported: Sequence[Any]) -> FieldErro
 
 def duplicate(field: str, value: Any) -> FieldError:
     """A value that may stand only once."""
-    return FieldError("FieldValueDuplicate", field, f"Duplicate value: {render_value(value)}")
+    shown = f"Duplicate value: {_shown(value)}".removesuffix(": ")
+    return FieldError("FieldValueDuplicate", field, shown)
 
 
 def forbidden_field(field: str, why: str) -> FieldError:
@@ -305,6 +388,6 @@ def too_long(field: str, limit: int) -> FieldError:
 
 def too_many(field: str, count: int, limit: int) -> FieldError:
     """A list or map beyond its size."""
-    return FieldError(
-        "FieldValueTooMany", field, f"Too many: {count}: must have at most {limit} items"
-    )
+    items = "item" if limit == 1 else "items"
+    why = f"Too many: {count}: must have at most {limit} {items}"
+    return FieldError("FieldValueTooMany", field, why)

@@ -12,8 +12,8 @@ from local.http import JSON, Request, Response
 from local.kube import errors
 from local.kube.arguments import (
     Call,
-    bad_list,
     bad_options,
+    check_list_arguments,
     check_watch_arguments,
     check_wishes,
     matcher_of,
@@ -21,13 +21,22 @@ from local.kube.arguments import (
     read_token,
     read_wishes,
     read_write,
+    version_argument,
     write_token,
 )
-from local.kube.bodies import Body, content_type, read_object, read_patch
-from local.kube.decoding import own_metadata, read_review
+from local.kube.bodies import (
+    Body,
+    content_type,
+    read_applied,
+    read_object,
+    read_options,
+    read_patch,
+)
+from local.kube.decoding import Undecodable, own_metadata
 from local.kube.dials import Dials
+from local.kube.go_words import render_map
 from local.kube.kinds import Document, Kind, Version
-from local.kube.patches import json_patch, merge_patch, strategic_merge
+from local.kube.patches import check_object, json_patch, merge_patch, strategic_merge
 from local.kube.render import Page, View, negotiate
 from local.kube.requests import RequestInfo, is_true
 from local.kube.resources import Resources
@@ -35,7 +44,7 @@ from local.kube.reviews import Reviews
 from local.kube.store import Key, Record
 from local.kube.users import User
 from local.kube.watch import INITIAL_EVENTS_END, WatchHub, WatchRequest, WatchStream
-from local.kube.writing import Deletion, Outcome
+from local.kube.writing import Deletion, Outcome, Write
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
@@ -82,12 +91,11 @@ class Handlers:
         version = None if kind is None else kind.versions.get(info.version)
         if kind is None or version is None or not _is_in_scope(kind, info):
             raise errors.UnknownPath
-        if info.subresource:
-            if info.subresource not in version.subresources:
-                raise errors.UnknownPath
-            allowed = version.subresources[info.subresource]
-        else:
-            allowed = kind.verbs
+        if info.subresource and info.subresource not in version.subresources:
+            raise errors.not_found(kind.resource, info.name) if kind.custom else errors.UnknownPath
+        allowed = version.subresources.get(info.subresource, kind.verbs)
+        if info.subresource and kind.custom and info.verb not in allowed:
+            raise errors.not_supported_verb(info.verb, kind.resource)
         if info.verb not in allowed or not _fits(kind, info):
             raise errors.method_not_allowed()
         return self._verbs[info.verb](Call(request, info, user, kind, version))
@@ -105,7 +113,7 @@ class Handlers:
         return _respond(self._view(call).one(record))
 
     def _check_not_from_the_future(self, call: Call) -> int:
-        asked = number_argument(call.request, "resourceVersion")
+        asked = version_argument(call.request)
         current = self._resources.store.revision
         if asked > current:
             raise errors.too_large_resource_version(asked, current)
@@ -114,13 +122,7 @@ class Handlers:
     def _list(self, call: Call) -> Response:
         match = call.request.argument("resourceVersionMatch")
         token = call.request.argument("continue")
-        if call.request.argument("sendInitialEvents"):
-            raise bad_list("sendInitialEvents", "sendInitialEvents is forbidden for list")
-        if match and not call.request.argument("resourceVersion"):
-            raise bad_list(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            )
+        check_list_arguments(call.request)
         if token:
             if call.request.argument("resourceVersion") not in ("", "0"):
                 raise errors.bad_request(
@@ -149,7 +151,7 @@ class Handlers:
             if (start is None or record.key > start) and matches(record)
         ]
         from_cache = call.request.argument("resourceVersion") == "0"
-        limit = 0 if from_cache else number_argument(call.request, "limit")
+        limit = 0 if from_cache else max(0, number_argument(call.request, "limit"))
         view = self._view(call)
         if not limit or len(selected) <= limit:
             return _respond(view.page(Page(selected, revision)))
@@ -164,9 +166,10 @@ class Handlers:
 
     def _watch(self, call: Call) -> Response:
         request = call.request
-        initial = is_true(request, "sendInitialEvents")
-        check_watch_arguments(request, initial=initial)
-        asked = number_argument(call.request, "resourceVersion")
+        check_watch_arguments(request)
+        asked = version_argument(request)
+        streams = is_true(request, "sendInitialEvents")
+        bookmarks = is_true(request, "allowWatchBookmarks")
         view = self._view(call)
         store = self._resources.store
         now_only = request.argument("sendInitialEvents") == "false" and not asked
@@ -179,12 +182,13 @@ class Handlers:
         watch = WatchRequest(
             resource=call.kind.resource,
             namespace=call.namespace,
-            since=None if initial or not since else since,
+            since=None if streams or not since else since,
             matches=matcher_of(call),
             render=view.events(),
             bookmark=bookmark,
-            bookmarks=is_true(request, "allowWatchBookmarks"),
-            mark_initial_end=initial and is_true(request, "allowWatchBookmarks"),
+            revision=lambda: store.revision,
+            bookmarks=bookmarks,
+            mark_initial_end=bookmarks and (streams or not since),
             timeout_s=number_argument(request, "timeoutSeconds") or self._draw_timeout_s(),
             bookmark_interval_s=self._dials.bookmark_interval_s,
         )
@@ -197,12 +201,12 @@ class Handlers:
     # -- writing ----------------------------------------------------------------------------------
 
     def _create(self, call: Call) -> Response:
-        body = read_object(call.request)
         if call.info.subresource == "eviction":
-            return self._evict(call, body.document)
+            return self._evict(call, read_options(call.request))
+        body = read_object(call.request, call.kind)
         write, doubled = read_write(call, "CreateOptions", body)
         if call.kind.virtual:
-            review = read_review(write, body.document)
+            review = self._resources.read_review(write, body.document)
             return Response.of_json(self._reviews.answer(call.kind, call.user, review), 201)
         outcome = self._resources.create(write, call.namespace, body.document)
         return self._respond_outcome(call, outcome, doubled)
@@ -222,7 +226,7 @@ class Handlers:
         )
 
     def _update(self, call: Call) -> Response:
-        body = read_object(call.request)
+        body = read_object(call.request, call.kind)
         write, doubled = read_write(call, "UpdateOptions", body)
         outcome = self._resources.update(write, call.key, body.document)
         return self._respond_outcome(call, outcome, doubled)
@@ -231,29 +235,35 @@ class Handlers:
         media_type = content_type(call.request)
         if media_type == APPLY:
             return self._apply(call)
-        if media_type == STRATEGIC and call.kind.custom:
-            raise errors.unsupported_media_type(_PATCH_TYPES)
         patch = _PATCHES.get(media_type)
+        if call.kind.custom and (patch is None or media_type == STRATEGIC):
+            raise errors.unsupported_media_type(_PATCH_TYPES)
         if patch is None:
-            raise errors.unsupported_media_type((*_PATCH_TYPES, STRATEGIC))
+            raise errors.unknown_patch_type()
         write, doubled = read_write(call, "PatchOptions")
         if call.request.argument("force"):
             raise bad_options("PatchOptions", "force", "may not be specified for non-apply patch")
         record = self._resources.get(call.kind, call.key)
         present = json.loads(self._plain(call, record))
-        patched = patch(present, read_patch(call.request.body), call.version)
+        sent = read_patch(call.request.body)
+        if media_type != JSON_PATCH:
+            check_object(sent)
+        patched = patch(present, sent, call.version)
         if not isinstance(patched, dict):
-            raise errors.bad_request("error decoding patch: the result is not an object")
-        outcome = self._resources.replace(write, record, patched)
+            raise errors.unprocessable()
+        shown = render_map(sent) if media_type == STRATEGIC else _compact(patched)
+        try:
+            outcome = self._resources.replace(write, record, patched)
+        except Undecodable as error:
+            wrong = errors.invalid_value("patch", shown, error.why)
+            raise errors.invalid("", "", [wrong]) from error
         return self._respond_outcome(call, outcome, doubled)
 
     def _plain(self, call: Call, record: Record) -> bytes:
         return View(call.kind, call.version, "", "", self._clock).one(record)
 
     def _apply(self, call: Call) -> Response:
-        applied = read_patch(call.request.body)
-        if not isinstance(applied, dict):
-            raise errors.bad_request("error decoding patch: the body is not an object")
+        applied = read_applied(call.request.body)
         write, doubled = read_write(call, "PatchOptions", Body(applied))
         if not call.request.argument("fieldManager"):
             raise errors.invalid(
@@ -261,7 +271,7 @@ class Handlers:
                 "",
                 [errors.required("fieldManager", "is required for apply patch")],
             )
-        _check_applied(call, applied)
+        _check_applied(call, write, applied)
         outcome = self._resources.apply(write, call.key, applied)
         return self._respond_outcome(call, outcome, doubled)
 
@@ -300,7 +310,9 @@ def _respond(body: bytes, status: int = 200) -> Response:
 def _is_in_scope(kind: Kind, info: RequestInfo) -> bool:
     if not kind.namespaced:
         return not info.namespace or kind.resource == "namespaces"
-    return bool(info.namespace) or not info.name or info.verb in ("list", "watch")
+    if info.namespace or info.verb in ("list", "watch"):
+        return True
+    return not kind.custom and not info.name
 
 
 _NAMED = frozenset({"get", "update", "patch", "delete"})
@@ -330,18 +342,20 @@ def _success(kind: Kind, deletion: Deletion) -> Document:
     }
 
 
-def _check_applied(call: Call, applied: Document) -> None:
-    for name in ("apiVersion", "kind"):
-        if not applied.get(name):
-            raise errors.bad_request(f"{name} must be set in an apply patch")
-    meta = own_metadata(applied)
+def _check_applied(call: Call, write: Write, applied: Document) -> None:
+    version, kind = str(applied.get("apiVersion", "")), str(applied.get("kind", ""))
+    if (version, kind) != (call.kind.api_version(call.version.name), call.kind.kind):
+        group, _, name = version.rpartition("/")
+        raise errors.bad_request(f"invalid object type: {group}/{name}, Kind={kind}")
+    meta = own_metadata(write, applied)
     if meta.get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
     if (meta.get("name") or call.info.name) != call.info.name:
-        raise errors.bad_request(
-            f"the name of the object ({meta['name']}) does not match the name on the URL "
-            f"({call.info.name})"
-        )
+        raise errors.name_mismatch(meta["name"], call.info.name)
+
+
+def _compact(document: Document) -> str:
+    return json.dumps(document, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
 _PATCHES: dict[str, Callable[[Document, Any, Version], Any]] = {

@@ -6,6 +6,7 @@ and discovers objects knows no kind by name.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +21,9 @@ Document = dict[str, Any]
 """An object, or a part of one, in JSON form."""
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+"""The same in the order in which discovery gives them for custom resources."""
+
 _TYPES: dict[str, Document] = {
     "string": {"type": "string"},
     "integer": {"type": "integer"},
@@ -45,8 +49,22 @@ class Column:
     priority: int = 0
 
 
-NAME_COLUMN = Column("Name", ".metadata.name", format="name")
-AGE_COLUMN = Column("Age", "=age")
+_NAME_DESCRIPTION = (
+    "Name must be unique within a namespace. Is required when creating resources, although some "
+    "resources may allow a client to request the generation of an appropriate name automatically. "
+    "Name is primarily intended for creation idempotence and configuration definition. Cannot be "
+    "updated. More info: "
+    "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
+)
+_TIME_DESCRIPTION = (
+    "CreationTimestamp is a timestamp representing the server time when this object was created. "
+    "It is not guaranteed to be set in happens-before order across separate operations. Clients "
+    "may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the "
+    "system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/"
+    "sig-architecture/api-conventions.md#metadata"
+)
+NAME_COLUMN = Column("Name", ".metadata.name", format="name", description=_NAME_DESCRIPTION)
+AGE_COLUMN = Column("Age", "=age", type="date", description=_TIME_DESCRIPTION)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +95,8 @@ class Kind:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     custom: bool = False
+    builtin_verbs: tuple[str, ...] = VERBS
+    hashed_as: str = ""
     virtual: bool = False
     counts_generation: bool = True
     create_on_update: bool = False
@@ -99,7 +119,9 @@ class Kind:
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        return ("create",) if self.virtual else VERBS
+        if self.virtual:
+            return ("create",)
+        return CUSTOM_VERBS if self.custom else self.builtin_verbs
 
     def api_version(self, version: str) -> str:
         """``example.com/v1``, ``v1``."""
@@ -111,6 +133,12 @@ def qualify(name: str, group: str) -> str:
     return f"{name}.{group}" if group else name
 
 
+_WHEN_UNSET: Mapping[str, Document] = {
+    "~": {"default": {}},
+    "?": {"default": None, "nullable": True},
+}
+"""What the last letter of a name says in the short form of schemas."""
+
 # -- the short form of schemas ---------------------------------------------------------------------
 
 
@@ -121,29 +149,36 @@ def expand_schema(short: Any) -> Document:
     if isinstance(short, list):
         return _expand_list(*short)
     if "*" in short:
-        return {"type": "object", "additionalProperties": expand_schema(short["*"])}
+        return {"type": "object", "additionalProperties": _nullable(expand_schema(short["*"]))}
+    members = {name: child for name, child in short.items() if name != "."}
     schema: Document = {
         "type": "object",
         "properties": {
-            name.rstrip("!~"): {
-                **expand_schema(child),
-                **({"default": {}} if name.endswith("~") else {}),
-            }
-            for name, child in short.items()
+            name.rstrip("!~?"): {**expand_schema(child), **_WHEN_UNSET.get(name[-1], {})}
+            for name, child in members.items()
         },
     }
-    required = [name.rstrip("!") for name in short if name.endswith("!")]
+    if "." in short:
+        schema["x-kubernetes-map-type"] = short["."]
+    required = [name.rstrip("!") for name in members if name.endswith("!")]
     return {**schema, "required": required} if required else schema
 
 
 def _expand_scalar(short: str) -> Document:
-    type_, _, default = short.partition(" = ")
-    schema = dict(_TYPES[type_])
-    return {**schema, "default": yaml.safe_load(default)} if default else schema
+    type_, _, written = short.partition(" = ")
+    if not written:
+        return dict(_TYPES[type_])
+    return {**_TYPES[type_], "default": yaml.safe_load(written)}
+
+
+def _nullable(member: Document) -> Document:
+    """A member of a map or list: where Go reads null, there stands nothing of its type."""
+    nothing: Document = {"string": {"default": ""}, "object": {"default": {}}}
+    return {**nothing.get(member.get("type", ""), {}), **member}
 
 
 def _expand_list(item: Any, keys: str = "", merge_key: str = "") -> Document:
-    schema: Document = {"type": "array", "items": expand_schema(item)}
+    schema: Document = {"type": "array", "items": _nullable(expand_schema(item))}
     if keys == "set":
         return {**schema, "x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge"}
     if not keys:
@@ -209,6 +244,8 @@ def _read_row(name: str, row: Mapping[str, Any]) -> Kind:
         storage=version.name,
         short_names=tuple(row.get("short", ())),
         categories=tuple(row.get("categories", ())),
+        builtin_verbs=tuple(verb for verb in VERBS if verb not in row.get("lacks", ())),
+        hashed_as=row.get("hashedAs", ""),
         virtual=row.get("virtual", False),
         counts_generation=row.get("generation") != "none",
         create_on_update=row.get("createOnUpdate", False),
@@ -227,12 +264,13 @@ def _paths(dotted: Iterable[str]) -> tuple[tuple[str, ...], ...]:
 
 def _read_columns(row: Mapping[str, Any]) -> Iterator[Column]:
     wide = row.get("nameColumn", {}).get("wide", False)
-    name = Column("Name", ".metadata.name", format="name", priority=int(wide))
+    name = dataclasses.replace(NAME_COLUMN, priority=int(wide))
     columns = [
         Column(
             column["name"],
             column["cell"],
             column.get("type", "string"),
+            description=_TIME_DESCRIPTION if column["cell"] in ("=age", "=created_at") else "",
             priority=int(column.get("wide", False)),
         )
         for column in row.get("columns", ())

@@ -29,27 +29,20 @@ def blank(write: Write, key: Key) -> Document:
     return {"apiVersion": kind.api_version(version.name), "kind": kind.kind, "metadata": meta}
 
 
-def check_preconditions(kind: Kind, record: Record, meta: Document) -> None:
+def check_preconditions(write: Write, record: Record, meta: Document) -> None:
     """Is this the object that the URL names, as the client last saw it?"""
     namespace, name = record.key
-    if meta.setdefault("name", name) != name:
-        raise errors.bad_request(
-            f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
-        )
+    if not meta.get("name"):
+        raise errors.nameless(name)
+    if meta["name"] != name:
+        raise errors.name_mismatch(meta["name"], name)
     if namespace and (meta.get("namespace") or namespace) != namespace:
-        raise errors.bad_request(
-            f"the namespace of the object ({meta['namespace']}) does not match the namespace on "
-            f"the URL ({namespace})"
-        )
+        raise errors.namespace_mismatch()
     uid = record.metadata["uid"]
-    if (meta.get("uid") or uid) != uid:
-        raise errors.conflict(
-            kind.resource,
-            name,
-            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {uid}",
-        )
+    if write.whole and (meta.get("uid") or uid) != uid:
+        raise errors.uid_conflict(write.kind.resource, record.key, meta["uid"], uid)
     if (meta.get("resourceVersion") or str(record.revision)) != str(record.revision):
-        raise errors.conflict(kind.resource, name, errors.MODIFIED)
+        raise errors.conflict(write.kind.resource, name, errors.MODIFIED)
 
 
 def check_delete_preconditions(kind: Kind, record: Record, wanted: Mapping[str, Any]) -> None:
@@ -57,13 +50,14 @@ def check_delete_preconditions(kind: Kind, record: Record, wanted: Mapping[str, 
     uid, version = record.metadata["uid"], str(record.revision)
     if (wanted.get("uid") or uid) != uid:
         raise errors.conflict(
-            kind.resource,
+            kind.qualified_kind,
             record.key[1],
-            f"Precondition failed: UID in precondition: {wanted['uid']}, UID in object meta: {uid}",
+            f"the UID in the precondition ({wanted['uid']}) does not match the UID in record "
+            f"({uid}). The object might have been deleted and then recreated",
         )
     if (wanted.get("resourceVersion") or version) != version:
         raise errors.conflict(
-            kind.resource,
+            kind.qualified_kind,
             record.key[1],
             f"the ResourceVersion in the precondition ({wanted['resourceVersion']}) does not match "
             f"the ResourceVersion in record ({version}). The object might have been modified",
@@ -89,10 +83,10 @@ def isolate(write: Write, document: Document, old: Document) -> Document:
 
 def restore_system_fields(meta: Document, old: Mapping[str, Any], *, applied: bool) -> None:
     """Put back what no client may change; leave what is refused when it differs."""
-    for name in ("uid", "creationTimestamp", "namespace"):
+    for name in ("uid", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if not meta.get(name) and name in old:
             meta[name] = old[name]
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"):
+    for name in ("creationTimestamp", "generation", "selfLink"):
         meta.pop(name, None)
         meta.update({name: old[name]} if name in old else {})
     meta["resourceVersion"] = old["resourceVersion"]
@@ -105,7 +99,8 @@ def validate(write: Write, document: Document, old: Document | None) -> None:
     """Raises 422 with all that is wrong with a document."""
     kind, version = write.kind, write.version
     meta = document["metadata"]
-    found = find_errors(version.schema, document, ABSENT if old is None else old)
+    part = write.subresource if kind.custom else ""
+    found = find_errors(version.schema, document, ABSENT if old is None else old, part)
     found = [
         *metadata.find_errors(meta, kind.name_style, None if old is None else old["metadata"]),
         *found,

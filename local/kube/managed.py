@@ -1,27 +1,33 @@
 """Who owns which field: ``managedFields``, and server-side apply, which lives by it.
 
-A set of fields is a tree in the form that ``fieldsV1`` has on the wire: ``f:name`` for a member,
-``k:{"type":"Ready"}`` for an item of a list with keys, ``v:"x"`` for a value of a set, ``.`` for the
-item itself, and an empty tree for a leaf. This is the part of structured-merge-diff that one
-version of each kind needs: sets are not converted between versions, and old Update entries are
-never folded together.
+This is the part of structured-merge-diff that one version of each kind needs: sets of fields
+(`field_sets`) are not converted between versions, and old Update entries are never folded together.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from local.clock import Clock
 from local.kube import errors
+from local.kube.field_sets import (
+    Tree,
+    compare,
+    fields_of,
+    intersect,
+    item_name,
+    member_schema,
+    render_paths,
+    subtract,
+    union,
+)
 from local.kube.formats import render_time
 from local.kube.kinds import Document
 from local.kube.schema import Schema
 
-Tree = dict[str, Any]
-_SELF = "."
+_BEFORE_FIRST_APPLY = "before-first-apply"
 _OWNED_METADATA = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
 
 
@@ -33,6 +39,16 @@ class Writer:
     operation: str
     api_version: str
     subresource: str
+    resets: tuple[str, ...] = ()
+    """Members that are not this writer's to change, whatever it sends."""
+
+    def owned_part(self, document: Document) -> Document:
+        """What of an object can have owners, as far as it concerns this writer."""
+        metadata = document.get("metadata", {})
+        owned = {name: metadata[name] for name in _OWNED_METADATA if name in metadata}
+        left_out = ("apiVersion", "kind", "metadata", *self.resets)
+        rest = {name: value for name, value in document.items() if name not in left_out}
+        return {"metadata": owned, **rest}
 
     def owns(self, entry: Mapping[str, Any]) -> bool:
         """Whether an entry is this writer's; an applier's holds for all versions."""
@@ -50,12 +66,25 @@ class Managers:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def record_update(
-        self, document: Document, old: Document | None, schema: Schema, writer: Writer
+    def record_create(
+        self, document: Document, blank: Document, schema: Schema, writer: Writer
     ) -> None:
-        """Note in ``document`` that the writer has made it what it is (any write but apply)."""
-        touched, gone = _diff(_owned_part(old or {}), _owned_part(document), schema)
-        entries: list[Document] = list((old or {}).get("metadata", {}).get("managedFields") or ())
+        """Note that the writer has made it what it is beyond ``blank``, its kind with nothing set."""
+        self._record(document, blank, schema, writer)
+
+    def record_update(
+        self, document: Document, old: Document, schema: Schema, writer: Writer
+    ) -> None:
+        """Note what the writer has changed (by anything but apply).
+
+        An object that nobody has owned any field of goes without such notes until it is applied.
+        """
+        if old["metadata"].get("managedFields"):
+            self._record(document, old, schema, writer)
+
+    def _record(self, document: Document, old: Document, schema: Schema, writer: Writer) -> None:
+        touched, gone = compare(writer.owned_part(old), writer.owned_part(document), schema)
+        entries: list[Document] = list(old.get("metadata", {}).get("managedFields") or ())
         lost = union(touched, gone)
         mine: Tree = next((entry["fieldsV1"] for entry in entries if writer.owns(entry)), {})
         others = [
@@ -63,71 +92,98 @@ class Managers:
             for entry in entries
             if not writer.owns(entry)
         ]
-        self._write(document, entries, others, union(subtract(mine, gone), touched), writer)
+        fields = union(subtract(mine, gone), touched)
+        self._write(document, others, self._entry(entries, fields, writer))
 
     def apply(
         self,
         live: Document,
         applied: Document,
+        blank: Document,
         schema: Schema,
         writer: Writer,
         *,
         force: bool,
     ) -> Document:
-        """What server-side apply makes of ``live``, ownership included.
+        """What server-side apply makes of ``live``, ownership included; ``blank`` as for a create.
 
         Raises 409 when somebody else owns a field that would change, unless ``force``.
         """
         entries: list[Document] = list(live["metadata"].get("managedFields") or ())
-        wanted = field_tree(_owned_part(applied), schema)
+        if not entries and "uid" in live["metadata"]:
+            entries = self._before_first_apply(live, blank, schema, writer)
+        wanted = fields_of(writer.owned_part(applied), schema)
+        if not wanted.get("f:metadata"):
+            wanted.pop("f:metadata", None)
         mine: Tree = next((entry["fieldsV1"] for entry in entries if writer.owns(entry)), {})
         others = [entry for entry in entries if not writer.owns(entry)]
-        changing = _diff(
-            _owned_part(live), merge(_owned_part(live), _owned_part(applied), schema), schema
-        )[0]
+        changing, _ = compare(
+            writer.owned_part(live),
+            merge(writer.owned_part(live), writer.owned_part(applied), schema),
+            schema,
+        )
         if not force:
-            _refuse_conflicts(others, intersect(wanted, changing))
-        others = [
-            {**entry, "fieldsV1": subtract(entry["fieldsV1"], intersect(wanted, changing))}
-            for entry in others
-        ]
-        dropped = subtract(mine, wanted)
-        for entry in others:
-            dropped = subtract(dropped, entry["fieldsV1"])
-        merged: Document = _remove(merge(live, applied, schema), dropped, schema)
-        self._write(merged, entries, others, wanted, writer)
+            _refuse_conflicts(others, changing)
+        others = [{**entry, "fieldsV1": subtract(entry["fieldsV1"], changing)} for entry in others]
+        kept = _union_of(entry["fieldsV1"] for entry in others)
+        said = {name: value for name, value in applied.items() if name not in writer.resets}
+        merged: Document = drop(merge(live, said, schema), mine, wanted, kept, schema)
+        settled = writer.owned_part(merged) == writer.owned_part(live)
+        entry = self._entry(entries, wanted, writer, settled=settled)
+        self._write(merged, others, entry)
         return merged
+
+    def _before_first_apply(
+        self, live: Document, blank: Document, schema: Schema, writer: Writer
+    ) -> list[Document]:
+        """All that an object has held so far belongs to nobody in particular."""
+        everybody = Writer(_BEFORE_FIRST_APPLY, "Update", writer.api_version, "", writer.resets)
+        fields, _ = compare(everybody.owned_part(blank), everybody.owned_part(live), schema)
+        return [self._entry([], fields, everybody)]
 
     def _write(
         self,
         document: Document,
-        before: list[Document],
         others: list[Document],
-        fields: Tree,
-        writer: Writer,
+        own: Document,
     ) -> None:
-        entries = [entry for entry in others if entry["fieldsV1"]]
-        if fields:
-            entries.append(self._entry(before, fields, writer))
+        entries = [entry for entry in (*others, own) if entry["fieldsV1"]]
         metadata = {**document["metadata"], "managedFields": entries}
         if not entries:
             del metadata["managedFields"]
-        entries.sort(key=lambda entry: (entry["operation"], entry["time"], entry["manager"]))
+        entries.sort(key=_rank)
         document["metadata"] = metadata
 
-    def _entry(self, before: list[Document], fields: Tree, writer: Writer) -> Document:
-        for entry in before:
-            if writer.owns(entry) and entry["fieldsV1"] == fields:
-                return entry
+    def _entry(
+        self, before: list[Document], fields: Tree, writer: Writer, *, settled: bool = False
+    ) -> Document:
+        """The writer's entry; its time is that of its last change to an object, if it made any."""
+        mine = next((entry for entry in before if writer.owns(entry)), {})
+        if mine.get("fieldsV1") == fields:
+            return mine
+        time = mine.get("time") if settled else render_time(self._clock.now())
         entry = {
             "manager": writer.manager,
             "operation": writer.operation,
             "apiVersion": writer.api_version,
-            "time": render_time(self._clock.now()),
+            "time": time,
             "fieldsType": "FieldsV1",
             "fieldsV1": fields,
+            "subresource": writer.subresource,
         }
-        return {**entry, "subresource": writer.subresource} if writer.subresource else entry
+        return {name: value for name, value in entry.items() if value or name == "fieldsV1"}
+
+
+def _rank(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    names = ("operation", "time", "manager", "apiVersion", "subresource")
+    return tuple(str(entry.get(name, "")) for name in names)
+
+
+def _union_of(trees: Iterable[Tree]) -> Tree:
+    whole: Tree = {}
+    for tree in trees:
+        whole = union(whole, tree)
+    return whole
 
 
 def _refuse_conflicts(others: list[Document], changing: Tree) -> None:
@@ -147,137 +203,6 @@ def _render_manager(entry: Mapping[str, Any]) -> str:
     return words if entry["operation"] == "Apply" else f"{words} using {entry['apiVersion']}"
 
 
-def _owned_part(document: Document) -> Document:
-    metadata = document.get("metadata", {})
-    owned = {name: metadata[name] for name in _OWNED_METADATA if name in metadata}
-    rest = {
-        name: value
-        for name, value in document.items()
-        if name not in ("apiVersion", "kind", "metadata")
-    }
-    return {"metadata": owned, **rest} if owned else rest
-
-
-# -- trees -----------------------------------------------------------------------------------------
-
-
-def field_tree(value: Any, schema: Schema | None) -> Tree:
-    """The fields of a value, down to its leaves."""
-    if isinstance(value, dict):
-        return {
-            f"f:{name}": field_tree(item, _member(schema, name)) for name, item in value.items()
-        }
-    if isinstance(value, list) and schema is not None and schema.list_type == "map":
-        return {
-            _item_name(item, schema): {_SELF: {}, **field_tree(item, schema.items)}
-            for item in value
-        }
-    if isinstance(value, list) and schema is not None and schema.list_type == "set":
-        return {_item_name(item, schema): {} for item in value}
-    return {}
-
-
-def _member(schema: Schema | None, name: str) -> Schema | None:
-    return None if schema is None else schema.properties.get(name, schema.additional)
-
-
-def _item_name(item: Any, schema: Schema) -> str:
-    prefix = "k" if schema.list_type == "map" else "v"
-    key = json.dumps(schema.item_key(item), separators=(",", ":"), sort_keys=True)
-    return f"{prefix}:{key}"
-
-
-def union(one: Tree, other: Tree) -> Tree:
-    """The fields of either."""
-    merged = dict(one)
-    for name, child in other.items():
-        merged[name] = union(merged[name], child) if name in merged else child
-    return merged
-
-
-def subtract(one: Tree, other: Tree) -> Tree:
-    """The fields of ``one`` that are not in ``other``; a leaf takes all beneath it along."""
-    left: Tree = {}
-    for name, child in one.items():
-        taken = other.get(name)
-        if taken is None:
-            left[name] = child
-        elif child and taken:
-            rest = subtract(child, taken)
-            left.update({name: rest} if rest else {})
-    return left
-
-
-def intersect(one: Tree, other: Tree) -> Tree:
-    """The fields in both."""
-    both: Tree = {}
-    for name, child in one.items():
-        if name not in other:
-            continue
-        common = intersect(child, other[name]) if child and other[name] else {}
-        if common or not (child and other[name]):
-            both[name] = common
-    return both
-
-
-def render_paths(tree: Tree, prefix: str = "") -> Iterator[str]:
-    """Each leaf as a path: ``.spec.ports[port=80].name``."""
-    for name, child in tree.items():
-        path = prefix if name == _SELF else prefix + _render_element(name)
-        if child:
-            yield from render_paths(child, path)
-        else:
-            yield path
-
-
-def _render_element(name: str) -> str:
-    kind, _, rest = name.partition(":")
-    if kind == "f":
-        return f".{rest}"
-    if kind == "v":
-        return f"[={rest}]"
-    keys = ",".join(f"{key}={json.dumps(value)}" for key, value in json.loads(rest).items())
-    return f"[{keys}]"
-
-
-def _diff(old: Any, new: Any, schema: Schema | None) -> tuple[Tree, Tree]:
-    """What was set or changed between two objects, and what went away."""
-    touched: Tree = {}
-    gone: Tree = {}
-    before, after = _parts(old, schema), _parts(new, schema)
-    for name, (item, child) in after.items():
-        if name not in before:
-            touched[name] = _whole(name, item, child)
-        elif before[name][0] != item:
-            changed, lost = _diff_part(before[name][0], item, child)
-            touched.update({name: changed} if changed is not None else {})
-            gone.update({name: lost} if lost else {})
-    for name, (item, child) in before.items():
-        if name not in after:
-            gone[name] = _whole(name, item, child)
-    return touched, gone
-
-
-def _diff_part(old: Any, new: Any, schema: Schema | None) -> tuple[Tree | None, Tree]:
-    if not _parts(old, schema) or not _parts(new, schema):
-        return field_tree(new, schema), field_tree(old, schema)
-    changed, lost = _diff(old, new, schema)
-    return changed or None, lost
-
-
-def _whole(name: str, item: Any, schema: Schema | None) -> Tree:
-    tree = field_tree(item, schema)
-    return {_SELF: {}, **tree} if name.startswith("k:") else tree
-
-
-def _parts(value: Any, schema: Schema | None) -> dict[str, tuple[Any, Schema | None]]:
-    if isinstance(value, dict):
-        return {f"f:{name}": (item, _member(schema, name)) for name, item in value.items()}
-    if isinstance(value, list) and schema is not None and schema.list_type in ("map", "set"):
-        return {_item_name(item, schema): (item, schema.items) for item in value}
-    return {}
-
-
 # -- merging ---------------------------------------------------------------------------------------
 
 
@@ -286,7 +211,7 @@ def merge(live: Any, applied: Any, schema: Schema | None) -> Any:
     if isinstance(applied, dict):
         merged = dict(live) if isinstance(live, dict) else {}
         for name, item in applied.items():
-            merged[name] = merge(merged.get(name), item, _member(schema, name))
+            merged[name] = merge(merged.get(name), item, member_schema(schema, name))
         return merged
     if isinstance(applied, list) and isinstance(live, list):
         return _merge_list(live, applied, schema)
@@ -296,31 +221,43 @@ def merge(live: Any, applied: Any, schema: Schema | None) -> Any:
 def _merge_list(live: list[Any], applied: list[Any], schema: Schema | None) -> list[Any]:
     if schema is None or schema.list_type == "atomic":
         return applied
-    items = {_item_name(item, schema): item for item in live}
+    items = {item_name(item, schema): item for item in live}
     for item in applied:
-        name = _item_name(item, schema)
+        name = item_name(item, schema)
         items[name] = merge(items[name], item, schema.items) if name in items else item
     return list(items.values())
 
 
-def _remove(value: Any, tree: Tree, schema: Schema | None) -> Any:
-    """``value`` without the leaves of ``tree``; parents that become empty stay."""
+def drop(value: Any, before: Tree, wanted: Tree, kept: Tree, schema: Schema | None) -> Any:
+    """``value`` without what an applier owned ``before``, wants no more and nobody has ``kept``.
+
+    A member goes with all that is in it, unless something in it is somebody else's.
+    """
     if isinstance(value, dict):
-        return {
-            name: _remove(item, tree[f"f:{name}"], _member(schema, name))
-            if tree.get(f"f:{name}")
-            else item
-            for name, item in value.items()
-            if tree.get(f"f:{name}") != {}
-        }
-    if isinstance(value, list) and schema is not None:
+        left = {}
+        for name, item in value.items():
+            field = f"f:{name}"
+            if not _is_dropped(field, before, wanted, kept):
+                left[name] = _drop_within(
+                    item, field, before, wanted, kept, member_schema(schema, name)
+                )
+        return left
+    if isinstance(value, list) and schema is not None and schema.list_type in ("map", "set"):
         return [
-            _remove(item, tree.get(_item_name(item, schema), {}), schema.items)
+            _drop_within(item, name, before, wanted, kept, schema.items)
             for item in value
-            if not _removes_item(tree.get(_item_name(item, schema)))
+            if not _is_dropped(name := item_name(item, schema), before, wanted, kept)
         ]
     return value
 
 
-def _removes_item(tree: Tree | None) -> bool:
-    return tree is not None and (not tree or _SELF in tree)
+def _is_dropped(name: str, before: Tree, wanted: Tree, kept: Tree) -> bool:
+    return name in before and name not in wanted and name not in kept
+
+
+def _drop_within(
+    item: Any, name: str, before: Tree, wanted: Tree, kept: Tree, schema: Schema | None
+) -> Any:
+    if name not in before:
+        return item
+    return drop(item, before[name], wanted.get(name, {}), kept.get(name, {}), schema)

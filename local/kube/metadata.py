@@ -32,12 +32,18 @@ _NAME_PART_WORDS = (
     "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
     f"validation is '{_NAME_PART}')"
 )
+_LABEL_KEY_WORDS = (
+    "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex "
+    f"used for validation is '{_NAME_PART}') with an optional DNS subdomain prefix and '/' (e.g. "
+    "'example.com/MyName')"
+)
 _LABEL_VALUE_WORDS = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
     "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  "
     f"or '12345', regex used for validation is '{_LABEL_VALUE}')"
 )
-_SERVER_OWNED = ("name", "namespace", "uid", "creationTimestamp")
+_SERVER_OWNED = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def name_faults(style: str, name: str) -> list[str]:
@@ -61,6 +67,8 @@ def _path_faults(name: str) -> list[str]:
 def key_faults(key: str) -> list[str]:
     """What is wrong with the key of a label, an annotation or a taint."""
     prefix, slash, name = key.rpartition("/")
+    if "/" in prefix:
+        return [_LABEL_KEY_WORDS]
     faults = []
     if slash and not re.fullmatch(_SUBDOMAIN, prefix):
         faults.append(

@@ -140,9 +140,7 @@ def _restrict_node(node: str, attributes: Attributes) -> None:
             )
         return
     if labels:
-        raise _deny(
-            attributes, f'node "{node}" is not allowed to modify labels: {", ".join(labels)}'
-        )
+        raise _deny(attributes, f"is not allowed to modify labels: {', '.join(labels)}")
     if _taints(attributes.document) != _taints(old):
         raise _deny(attributes, f'node "{node}" is not allowed to modify taints')
     owners = "ownerReferences"

@@ -13,6 +13,7 @@ from typing import Any
 import jsonpatch
 
 from local.kube import errors
+from local.kube.go_words import unmarshal_fault
 from local.kube.kinds import Document
 from local.kube.schema import Schema
 
@@ -27,8 +28,9 @@ _RETAIN = "$retainKeys"
 
 def json_patch(document: Document, operations: Any) -> Document:
     """RFC 6902. Raises 400 for what is no patch, 422 for one that fails, 413 for too many."""
-    if not isinstance(operations, list):
-        raise errors.bad_request("error decoding patch: expected a list of operations")
+    _check_type(operations, list, "[]handlers.jsonPatchOp")
+    for operation in operations:
+        _check_type(operation, dict, "handlers.jsonPatchOp")
     if len(operations) > MAX_OPERATIONS:
         raise errors.ApiError(
             413,
@@ -38,13 +40,19 @@ def json_patch(document: Document, operations: Any) -> Document:
         )
     try:
         patched: Document = jsonpatch.apply_patch(document, copy.deepcopy(operations))
-    except jsonpatch.InvalidJsonPatch as error:
-        raise errors.bad_request(f"error decoding patch: {error}") from error
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-        raise errors.unprocessable(
-            f"the server rejected our request due to an error in our request: {error}"
-        ) from error
+        raise errors.unprocessable() from error
     return patched
+
+
+def _check_type(value: Any, wanted: type, name: str) -> None:
+    if not isinstance(value, wanted):
+        raise errors.bad_request(f"error decoding patch: {unmarshal_fault(value, name)}")
+
+
+def check_object(patch: Any) -> None:
+    """Raises 400 for a merge patch of a whole object that is none itself."""
+    _check_type(patch, dict, "map[string]interface {}")
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
@@ -78,8 +86,7 @@ def strategic_merge(document: Any, patch: Any, schema: Schema | None) -> Any:
         merged[name] = [item for item in _list_at(merged, name) if item not in gone]
     for name, value in plain.items():
         _merge_member(merged, name, value, _child(schema, name))
-    for name, order in _directed(patch, _ORDER).items():
-        merged[name] = _reorder(_list_at(merged, name), order, _child(schema, name))
+    _order_lists(merged, document if isinstance(document, dict) else {}, patch, schema)
     return merged
 
 
@@ -154,16 +161,42 @@ def _merge_item(merged: list[Any], item: Any, key: str, schema: Schema | None) -
         merged[at] = strategic_merge(merged[at], item, schema)
 
 
-def _reorder(items: list[Any], order: list[Any], schema: Schema | None) -> list[Any]:
-    key = _merge_key(schema)
+# -- the order of merged lists ---------------------------------------------------------------------
+
+
+def _order_lists(
+    merged: Document, before: Document, patch: Document, schema: Schema | None
+) -> None:
+    """Put merged lists in order: as the patch says, or else as its items stand in it."""
+    orders = {
+        name: items
+        for name, items in patch.items()
+        if isinstance(items, list) and _merges(_child(schema, name))
+    }
+    orders.update(_directed(patch, _ORDER))
+    for name, order in orders.items():
+        if name in merged:
+            key = _merge_key(_child(schema, name))
+            merged[name] = _in_order(_list_at(merged, name), order, _list_at(before, name), key)
+
+
+def _in_order(items: list[Any], order: list[Any], before: list[Any], key: str) -> list[Any]:
+    """The items of ``order`` in that order; others as they stood ``before`` relatively to these,
+    and behind them if these are new."""
 
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
 
     wanted = [identity(one) for one in order]
-
-    def rank(item: Any) -> int:
-        own = identity(item)
-        return wanted.index(own) if own in wanted else len(wanted)
-
-    return sorted(items, key=rank)
+    stood = [identity(one) for one in before]
+    ordered = sorted(
+        (item for item in items if identity(item) in wanted),
+        key=lambda item: wanted.index(identity(item)),
+    )
+    others = [item for item in items if identity(item) not in wanted]
+    result = []
+    while ordered and others:
+        other, own = identity(others[0]), identity(ordered[0])
+        first = own in stood and other in stood and stood.index(other) < stood.index(own)
+        result.append(others.pop(0) if first else ordered.pop(0))
+    return result + others + ordered

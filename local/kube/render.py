@@ -52,10 +52,10 @@ class Page:
     token: str = ""
     remaining: int | None = None
 
-    def metadata(self) -> Document:
-        """The ListMeta."""
+    def metadata(self, *, custom: bool = False) -> Document:
+        """The ListMeta; of custom resources, with a token even if it is empty."""
         meta: Document = {"resourceVersion": str(self.revision)}
-        if self.token:
+        if self.token or custom:
             meta["continue"] = self.token
         if self.remaining is not None:
             meta["remainingItemCount"] = self.remaining
@@ -116,7 +116,7 @@ class View:
 
     def bookmark(self, revision: int, annotations: Mapping[str, str]) -> Document:
         """The object of a BOOKMARK event."""
-        meta: Document = {"resourceVersion": str(revision), "creationTimestamp": None}
+        meta: Document = {"resourceVersion": str(revision)}
         if annotations:
             meta["annotations"] = dict(annotations)
         if self.form == "Table":
@@ -125,7 +125,9 @@ class View:
         return {"kind": self.kind.kind, "apiVersion": version, "metadata": meta}
 
     def _list(self, kind: str, version: str, page: Page, items: Iterable[bytes]) -> bytes:
-        head = encode({"kind": kind, "apiVersion": version, "metadata": page.metadata()})
+        custom = self.kind.custom and not self.form
+        meta = page.metadata(custom=custom)
+        head = encode({"kind": kind, "apiVersion": version, "metadata": meta})
         return b'%s,"items":[%s]}' % (head[:-1], b",".join(items))
 
     def _head(self, version: str) -> bytes:

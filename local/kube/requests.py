@@ -37,8 +37,8 @@ class RequestInfo:
 
 
 def is_true(request: Request, name: str) -> bool:
-    """A flag of the query."""
-    return request.argument(name) in ("true", "1")
+    """A flag of the query: true if it is there and does not say the opposite."""
+    return bool(request.query.get(name)) and request.argument(name) not in ("false", "0")
 
 
 def parse_request(request: Request) -> RequestInfo:

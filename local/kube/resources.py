@@ -7,6 +7,7 @@ kinds differ in their rows (`kinds`) and in a few functions (`strategies`), not 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import uuid
 from collections.abc import Mapping
@@ -26,14 +27,12 @@ from local.kube.lifecycle import (
     check_preconditions,
     content_of,
     is_done,
-    is_namespace,
     isolate,
     key_of,
     restore_system_fields,
     validate,
 )
 from local.kube.managed import Managers
-from local.kube.schema import ABSENT
 from local.kube.store import Key, Record, Store
 from local.kube.strategies import strategy_of
 from local.kube.users import User
@@ -60,7 +59,7 @@ _SET_BY_SERVER = (
 _VERSION_MISSING = FieldError(
     "FieldValueInvalid",
     "metadata.resourceVersion",
-    "Invalid value: 0x0: must be specified for an update",
+    "Invalid value: 0: must be specified for an update",
 )
 _PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 
@@ -95,24 +94,35 @@ class Resources:
         ``applied``: it comes from server-side apply and brings its managedFields along.
         """
         check_type(write, document)
-        meta = own_metadata(document)
-        if meta.get("resourceVersion"):
-            raise errors.bad_request("resourceVersion should not be set on objects to be created")
+        meta = own_metadata(write, document)
+        warnings = decode(write, document)
+        strategy = strategy_of(write.kind)
+        strategy.default(document)
         _place(write.kind, meta, namespace)
         self._name(write.kind, meta)
         self._check_namespace(write.kind, meta)
+        if meta.get("resourceVersion"):
+            raise errors.version_on_create()
         self._fill_system_fields(write.kind, meta)
-        if "status" in write.version.subresources and not write.kind.status_on_create:
-            document.pop("status", None)
-        document.update(json.loads(json.dumps(write.kind.initial)))
-        warnings = decode(write, document, ABSENT)
-        strategy_of(write.kind).prepare_create(document, write.user)
-        self._admit(Attributes(write.user, write.kind, document, None, "CREATE"))
         if not applied:
             meta.pop("managedFields", None)
             self._record_managers(write, document, None)
+        self._admit(Attributes(write.user, write.kind, document, None, "CREATE"))
+        if "status" in write.version.subresources and not write.kind.status_on_create:
+            document.pop("status", None)
+        document.update(json.loads(json.dumps(write.kind.initial)))
+        write.version.schema.fill(document)
+        strategy.prepare_create(document, write.user)
         validate(write, document, None)
         return Outcome(self._store_new(write, document), True, warnings)
+
+    def read_review(self, write: Write, document: Document) -> Document:
+        """A review as it was sent, decoded; reviews are answered and never stored."""
+        check_type(write, document)
+        own_metadata(write, document)
+        decode(write, document)
+        self._record_managers(write, document, None)
+        return document
 
     def _name(self, kind: Kind, meta: Document) -> None:
         if meta.get("name"):
@@ -158,7 +168,7 @@ class Resources:
         if self.store.find(write.kind.resource, key) is not None:
             raise errors.already_exists(write.kind.resource, key[1])
         if write.options.dry_run:
-            return Record.of(document, 0)
+            return Record.unstored(document)
         return self.store.put(write.kind.resource, document)
 
     # -- update -----------------------------------------------------------------------------------
@@ -169,11 +179,16 @@ class Resources:
         found = self.store.find(kind.resource, key)
         if found is None and kind.create_on_update and not write.subresource:
             return self.create(write, key[0], document)
+        check_type(write, document)
+        meta = own_metadata(write, document)
+        if found is None:
+            decode(write, document)
+        if not meta.get("name"):
+            raise errors.nameless(key[1])
         record = self.get(kind, key)
-        versioned = bool(own_metadata(document).get("resourceVersion"))
-        if not versioned and (kind.custom or kind.require_version):
-            raise errors.invalid(kind.qualified_kind, key[1], [_VERSION_MISSING])
-        return self.replace(write, record, document)
+        if not meta.get("resourceVersion") and (kind.custom or kind.require_version):
+            raise errors.invalid(kind.resource, key[1], [_VERSION_MISSING])
+        return self.replace(dataclasses.replace(write, whole=True), record, document)
 
     def replace(
         self, write: Write, record: Record, document: Document, *, applied: bool = False
@@ -184,18 +199,20 @@ class Resources:
         Raises 409, 422 and what admission says.
         """
         check_type(write, document)
-        meta = own_metadata(document)
-        check_preconditions(write.kind, record, meta)
+        meta = own_metadata(write, document)
         old = record.document
+        warnings = decode(write, document, old)
+        strategy = strategy_of(write.kind)
+        strategy.default(document)
+        check_preconditions(write, record, meta)
         document = isolate(write, document, old)
         restore_system_fields(document["metadata"], record.metadata, applied=applied)
-        warnings = decode(write, document, old)
-        strategy_of(write.kind).prepare_update(document, old, write.user, write.subresource)
-        self._admit(Attributes(write.user, write.kind, document, old, "UPDATE"))
-        if write.kind.counts_generation and _is_new_generation(write, document, old):
-            document["metadata"]["generation"] = record.metadata.get("generation", 0) + 1
         if not applied:
             self._record_managers(write, document, old)
+        self._admit(Attributes(write.user, write.kind, document, old, "UPDATE"))
+        strategy.prepare_update(document, old, write.user, write.subresource)
+        if write.kind.counts_generation and _is_new_generation(write, document, old):
+            document["metadata"]["generation"] = record.metadata.get("generation", 0) + 1
         validate(write, document, old)
         return Outcome(self._store_changed(write, record, document), False, warnings)
 
@@ -204,7 +221,8 @@ class Resources:
         if document == record.document or write.options.dry_run:
             return Record.of(document, record.revision)
         if is_done(document):
-            return self.store.remove(write.kind.resource, record.key, document)
+            self.store.remove(write.kind.resource, record.key, record.copy())
+            return Record.of(document, record.revision)
         return self.store.put(write.kind.resource, document)
 
     def apply(self, write: Write, key: Key, applied: Document) -> Outcome:
@@ -216,6 +234,7 @@ class Resources:
         merged = self._managers.apply(
             live,
             applied,
+            _blank(write),
             write.version.schema,
             write.writer("Apply"),
             force=write.options.force,
@@ -242,29 +261,31 @@ class Resources:
         self._admit(Attributes(user, kind, record.copy(), record.document, "DELETE"))
         if "deletionTimestamp" in record.metadata:
             return Deletion(record, gone=False)
-        marked = self._mark(record, str(wishes.get("propagationPolicy") or "Background"))
+        marked = self._mark(kind, record, str(wishes.get("propagationPolicy") or "Background"))
         if wishes.get("dryRun"):
             return Deletion(Record.of(marked, record.revision), is_done(marked))
         if is_done(marked):
-            final = record.copy()
-            return Deletion(self.store.remove(kind.resource, key, final), gone=True)
+            return Deletion(self.store.remove(kind.resource, key, record.copy()), gone=True)
         return Deletion(self.store.put(kind.resource, marked), gone=False)
 
-    def _mark(self, record: Record, policy: str) -> Document:
+    def _mark(self, kind: Kind, record: Record, policy: str) -> Document:
         document = record.copy()
         meta = document["metadata"]
+        now = render_time(self._clock.now())
         finalizers = [name for name in meta.get("finalizers", []) if name not in _POLICIES]
         finalizers += [_POLICY_FINALIZERS[policy]] if policy in _POLICY_FINALIZERS else []
         if finalizers:
             meta["finalizers"] = finalizers
         else:
             meta.pop("finalizers", None)
-        meta["deletionTimestamp"] = render_time(self._clock.now())
+        meta["deletionTimestamp"] = now
+        mark = strategy_of(kind).mark
+        if mark is not None:
+            mark(document, now)
+            return document
         meta["deletionGracePeriodSeconds"] = 0
         if "generation" in meta:
             meta["generation"] += 1
-        if is_namespace(document):
-            document["status"] = {**document.get("status", {}), "phase": "Terminating"}
         return document
 
     # -- what writes share ------------------------------------------------------------------------
@@ -274,7 +295,16 @@ class Resources:
             admission(attributes)
 
     def _record_managers(self, write: Write, document: Document, old: Document | None) -> None:
-        self._managers.record_update(document, old, write.version.schema, write.writer("Update"))
+        schema, writer = write.version.schema, write.writer("Update")
+        if old is None:
+            self._managers.record_create(document, _blank(write), schema, writer)
+        else:
+            self._managers.record_update(document, old, schema, writer)
+
+
+def _blank(write: Write) -> Document:
+    """What an object of a kind is when nothing is set: of a built-in one, its Go struct."""
+    return {} if write.kind.custom else write.version.schema.zero()
 
 
 def _place(kind: Kind, meta: Document, namespace: str) -> None:
@@ -282,9 +312,7 @@ def _place(kind: Kind, meta: Document, namespace: str) -> None:
     if not kind.namespaced:
         meta.pop("namespace", None)
     elif (meta.get("namespace") or namespace) != namespace:
-        raise errors.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise errors.namespace_mismatch()
     else:
         meta["namespace"] = namespace
 

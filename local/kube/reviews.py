@@ -5,51 +5,65 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from local.clock import Clock
+from local.kube import errors
 from local.kube.authorization import Authorizer, Rule
+from local.kube.formats import render_time
 from local.kube.kinds import Document, Kind
 from local.kube.requests import RequestInfo
-from local.kube.users import MASTERS, User
+from local.kube.users import User
 
 
 class Reviews:
     """Answers the reviews of the groups authorization.k8s.io and authentication.k8s.io."""
 
-    def __init__(self, authorizer: Authorizer) -> None:
+    def __init__(self, authorizer: Authorizer, clock: Clock) -> None:
         self._authorizer = authorizer
-        self._answers: dict[str, Callable[[User, Mapping[str, Any]], Document]] = {
-            "selfsubjectaccessreviews": self._access,
-            "subjectaccessreviews": self._others_access,
-            "selfsubjectrulesreviews": self._rules,
-            "selfsubjectreviews": _who,
+        self._clock = clock
+        self._answers: dict[str, Callable[[User, Document], Document]] = {
+            "selfsubjectaccessreviews": self._review_access,
+            "subjectaccessreviews": self._review_others_access,
+            "selfsubjectrulesreviews": self._review_rules,
+            "selfsubjectreviews": self._review_self,
         }
 
     def answer(self, kind: Kind, user: User, document: Document) -> Document:
-        """The review with its status."""
-        spec = document.get("spec") or {}
-        return {**document, "status": self._answers[kind.plural](user, spec)}
+        """The review with its status. Raises 400 and 422 for one that asks for nothing."""
+        return self._answers[kind.plural](user, document)
+
+    def _review_access(self, user: User, document: Document) -> Document:
+        return {**document, "status": self._access(user, document["spec"])}
+
+    def _review_others_access(self, user: User, document: Document) -> Document:
+        del user
+        spec = document["spec"]
+        other = User(str(spec.get("user", "")), tuple(spec.get("groups") or ()))
+        return {**document, "status": self._access(other, spec)}
+
+    def _review_rules(self, user: User, document: Document) -> Document:
+        namespace = document["spec"].get("namespace")
+        if not namespace:
+            raise errors.bad_request("no namespace on request")
+        status = self._rules(user, namespace)
+        return {**document, "metadata": {}, "spec": {}, "status": status}
+
+    def _review_self(self, user: User, document: Document) -> Document:
+        meta = {"creationTimestamp": render_time(self._clock.now())}
+        return {**document, "metadata": meta, "status": _who(user)}
 
     def _access(self, user: User, spec: Mapping[str, Any]) -> Document:
         decision = self._authorizer.decide(user, _info_of(spec))
         status: Document = {"allowed": decision.allowed}
         return {**status, "reason": decision.reason} if decision.reason else status
 
-    def _others_access(self, user: User, spec: Mapping[str, Any]) -> Document:
-        del user
-        other = User(str(spec.get("user", "")), tuple(spec.get("groups") or ()))
-        return self._access(other, spec)
-
-    def _rules(self, user: User, spec: Mapping[str, Any]) -> Document:
-        namespace = spec.get("namespace") or "default"
+    def _rules(self, user: User, namespace: str) -> Document:
         rules = [
             rule
             for grant in self._authorizer.rbac.grants_of(user)
             if grant.namespace in ("", namespace)
             for rule in grant.rules
         ]
-        if MASTERS in user.groups:
-            rules.append(_EVERYTHING)
-            rules.append(_EVERY_PATH)
-        return {
+        status: Document = {
             "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
             "nonResourceRules": [
                 {"verbs": sorted(rule.verbs), "nonResourceURLs": list(rule.paths)}
@@ -58,10 +72,8 @@ class Reviews:
             ],
             "incomplete": bool(user.node_name),
         }
-
-
-_EVERYTHING = Rule.of({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
-_EVERY_PATH = Rule.of({"verbs": ["*"], "nonResourceURLs": ["*"]})
+        why = "node authorizer does not support user rule resolution"
+        return {**status, "evaluationError": why} if user.node_name else status
 
 
 def _resource_rule(rule: Rule) -> Document:
@@ -73,17 +85,25 @@ def _resource_rule(rule: Rule) -> Document:
     return {**described, "resourceNames": sorted(rule.names)} if rule.names else described
 
 
-def _who(user: User, spec: Mapping[str, Any]) -> Document:
-    del spec
+def _who(user: User) -> Document:
     info: Document = {"username": user.name, "groups": list(user.groups)}
     return {"userInfo": {**info, "uid": user.uid} if user.uid else info}
 
 
 def _info_of(spec: Mapping[str, Any]) -> RequestInfo:
-    wanted = spec.get("resourceAttributes")
-    if wanted is None:
-        path = spec.get("nonResourceAttributes") or {}
+    wanted: Mapping[str, str] | None = spec.get("resourceAttributes")
+    path: Mapping[str, str] | None = spec.get("nonResourceAttributes")
+    if wanted is not None and path is not None:
+        why = "cannot be specified in combination with resourceAttributes"
+        shown = {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
+        wrong = errors.invalid_value("spec.nonResourceAttributes", shown, why)
+        raise errors.invalid(".authorization.k8s.io", "", [wrong])
+    if path is not None:
         return RequestInfo(path.get("verb", ""), path.get("path", ""))
+    if wanted is None:
+        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        wrong = errors.invalid_value("spec.resourceAttributes", None, why)
+        raise errors.invalid(".authorization.k8s.io", "", [wrong])
     return RequestInfo(
         wanted.get("verb", ""),
         "",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from local.kube import errors
@@ -28,13 +28,19 @@ ABSENT: Final = _Absent()
 
 _INT_OR_STRING = frozenset({"integer", "string"})
 _BLOCKING = frozenset(
-    {"FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
 )
-_UNCHECKED_RULES = FieldError(
-    "FieldValueInvalid",
-    "<nil>",
-    'Invalid value: "null": some validation rules were not checked because the object was invalid; '
-    "correct the existing errors to complete validation",
+_UNCHECKED_RULES = errors.invalid_value(
+    errors.NOWHERE,
+    None,
+    "some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation",
 )
 
 _EMBEDDED: Mapping[str, Any] = {
@@ -55,18 +61,22 @@ class _Junctor:
     holds: Callable[[int, int], bool]
     words: str
 
-    def find_error(self, value: Any, path: str) -> FieldError | None:
-        held = sum(1 for schema in self.schemas if not schema.validate(value, path=path))
-        if self.holds(held, len(self.schemas)):
-            return None
+    def find_errors(self, value: Any, path: str) -> list[FieldError]:
+        faults = [schema.validate(value, path=path) for schema in self.schemas]
+        held = faults.count([])
+        if self.holds(held, len(faults)):
+            return []
         why = f'"{path}" {self.words}'
-        return FieldError("FieldValueInvalid", path, f'Invalid value: "": {why}')
+        if self.words == _ONE_OF:
+            why += f". Found {f'{held} valid alternatives' if held else 'none valid'}"
+        return [errors.invalid_somewhere(why), *next(filter(None, faults), [])]
 
 
+_ONE_OF = "must validate one and only one schema (oneOf)"
 _JUNCTORS: dict[str, tuple[Callable[[int, int], bool], str]] = {
     "allOf": (lambda held, members: held == members, "must validate all the schemas (allOf)"),
     "anyOf": (lambda held, _: held > 0, "must validate at least one schema (anyOf)"),
-    "oneOf": (lambda held, _: held == 1, "must validate one and only one schema (oneOf)"),
+    "oneOf": (lambda held, _: held == 1, _ONE_OF),
     "not": (lambda held, _: held == 0, "must not validate the schema (not)"),
 }
 
@@ -93,6 +103,7 @@ class Schema:
         self.nullable = bool(source.get("nullable", False))
         self.map_keys: tuple[str, ...] = tuple(source.get("x-kubernetes-list-map-keys", ()))
         self.list_type = str(source.get("x-kubernetes-list-type", "atomic"))
+        self.is_atomic = source.get("x-kubernetes-map-type") == "atomic"
         self.rules = tuple(Rule.of(rule) for rule in source.get("x-kubernetes-validations", ()))
         self._required: tuple[str, ...] = tuple(source.get("required", ()))
         self._keeps_unknown = additional is True or bool(
@@ -130,6 +141,17 @@ class Schema:
                 members = [found] if isinstance(found, Mapping) else found
                 yield _Junctor(tuple(Schema(member) for member in members), holds, words)
 
+    def zero(self) -> dict[str, Any]:
+        """What is there of a Go struct of this form when nothing is set."""
+        found: dict[str, Any] = {}
+        for name, child in self.properties.items():
+            default = child.source.get("default", ABSENT)
+            if child.properties and (name in self._required or default == {}):
+                found[name] = child.zero()
+            elif name in self._required or not default:
+                found[name] = None if default is ABSENT else default
+        return found
+
     # -- prune and default ------------------------------------------------------------------------
 
     def fill(self, value: Any, old: Any = ABSENT, path: str = "") -> list[str]:
@@ -139,30 +161,43 @@ class Schema:
         unknown: list[str] = []
         if isinstance(value, dict):
             self._fill_object(value, path, unknown)
+        elif isinstance(value, list) and None in value and self.items is not None:
+            self._fill_nulls(value, self.items)
         for child_value, child_path, child, child_old in self._pairs(value, old, path):
             unknown += child.fill(child_value, child_old, child_path)
         return unknown
 
     def _fill_object(self, value: dict[str, Any], path: str, unknown: list[str]) -> None:
         for name in list(value):
-            child = self.properties.get(name)
+            child = self.properties.get(name, self.additional)
             if child is None:
                 self._drop_unknown(value, name, path, unknown)
             elif value[name] is None and not child.nullable:
                 del value[name]  # documented: such a null is pruned, and then defaulted
+                if name not in self.properties and "default" in child.source:
+                    value[name] = child.source["default"]
         for name, default in self._defaults.items():
             if name not in value:
                 value[name] = json.loads(default)
 
+    def _fill_nulls(self, value: list[Any], items: Schema) -> None:
+        if "default" in items.source:
+            nothing = json.dumps(items.source["default"])
+            value[:] = [json.loads(nothing) if item is None else item for item in value]
+
     def _drop_unknown(
         self, value: dict[str, Any], name: str, path: str, unknown: list[str]
     ) -> None:
-        if self._keeps_unknown or self.additional is not None:
+        if self._keeps_unknown:
             return
         unknown.append(f"{path}.{name}" if path else name)
         del value[name]
 
     # -- validate ---------------------------------------------------------------------------------
+
+    def accepts(self, value: Any) -> bool:
+        """Whether a value is of a type that may stand here."""
+        return self._types is None or type_name(value) in self._types
 
     def validate(self, value: Any, old: Any = ABSENT, path: str = "") -> list[FieldError]:
         """What is wrong with a filled value, rules aside."""
@@ -171,19 +206,25 @@ class Schema:
         if value == old and type(value) is type(old):
             return []
         found = type_name(value)
-        if self._types is not None and found not in self._types:
-            wanted = self.source.get("type", "integer or string")
+        if not self.accepts(value):
+            wanted = self.source.get("type", "integer,string")
             why = f'{path} in body must be of type {wanted}: "{found}"'
-            return [errors.wrong_type(path, found, why)]
-        faults = [check(value, path) for types, check in self._checks if found in types]
-        faults += [junctor.find_error(value, path) for junctor in self._junctors]
-        result = [fault for fault in faults if fault is not None]
+            wrong = errors.wrong_type(path, found, why)
+            return [wrong, *self._break_limits(value, found, path)]
+        result = self._break_limits(value, found, path)
         if found == "object":
             result += self._missing(value, path)
         if found == "array" and self.list_type in ("map", "set"):
             result += self._duplicates(value, path)
         for child_value, child_path, child, child_old in self._pairs(value, old, path):
             result += child.validate(child_value, child_old, child_path)
+        return result
+
+    def _break_limits(self, value: Any, found: str, path: str) -> list[FieldError]:
+        faults = [check(value, path) for types, check in self._checks if found in types]
+        result = [fault for fault in faults if fault is not None]
+        for junctor in self._junctors:
+            result += junctor.find_errors(value, path)
         return result
 
     def _missing(self, value: dict[str, Any], path: str) -> Iterator[FieldError]:
@@ -299,17 +340,29 @@ class Schema:
             yield item, f"{path}[{index}]", items, before.get(key, ABSENT)
 
 
-def find_errors(schema: Schema, value: Any, old: Any = ABSENT) -> list[FieldError]:
-    """All that is wrong with a filled object: limits first, rules if the limits let them run."""
-    found = schema.validate(value, old)
+def find_errors(schema: Schema, value: Any, old: Any = ABSENT, part: str = "") -> list[FieldError]:
+    """All that is wrong with a filled object: limits first, rules if the limits let them run.
+
+    ``part`` names the one member that a write is about; in messages, paths begin there.
+    """
+    found = list(_part_errors(schema, value, old, part)) if part else schema.validate(value, old)
     if any(error.reason in _BLOCKING for error in found):
         return [*found, _UNCHECKED_RULES] if schema.has_rules else found
     return found + schema.check_rules(value, old)
 
 
+def _part_errors(schema: Schema, value: Any, old: Any, part: str) -> Iterator[FieldError]:
+    before = old.get(part, ABSENT) if isinstance(old, dict) else ABSENT
+    if part not in value or part not in schema.properties:
+        return
+    for error in schema.properties[part].validate(value[part], before):
+        within = error.field == errors.NOWHERE
+        yield error if within else replace(error, field=f"{part}.{error.field}".rstrip("."))
+
+
 def _rule_error(rule: Rule, path: str, value: Any, why: str) -> FieldError:
-    field = (path + rule.field_path).removeprefix(".") or "<nil>"
-    shown = type_name(value) if isinstance(value, dict | list) else value
+    field = (path + rule.field_path).removeprefix(".") or errors.NOWHERE
+    shown = errors.OMITTED if isinstance(value, dict | list) else value
     return {
         "FieldValueRequired": lambda: errors.required(field, why),
         "FieldValueForbidden": lambda: errors.forbidden_field(field, why),

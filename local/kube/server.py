@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -26,7 +27,7 @@ from local.kube.crds import CrdRegistrar
 from local.kube.dials import Dials
 from local.kube.errors import ApiError, UnknownPath
 from local.kube.handlers import Handlers
-from local.kube.kinds import Document
+from local.kube.kinds import Document, builtin_kinds
 from local.kube.kubeconfig import kubeconfig
 from local.kube.node_rights import restrict_nodes
 from local.kube.requests import RequestInfo, parse_request
@@ -38,8 +39,22 @@ from local.kube.watch import WatchHub
 from local.kube.writing import Options, Write
 
 _NO_TOKENS: Mapping[str, User] = MappingProxyType({})
+_TEXT = "text/plain; charset=utf-8"
 _OK_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 _MANIFESTS = Options(field_manager="kubectl-client-side-apply", field_validation="Strict")
+
+
+def _not_served(path: str, error: UnknownPath) -> Response:
+    """Beneath a built-in group a Status, elsewhere text, as the Go server's parts have it."""
+    root, _, rest = path.lstrip("/").partition("/")
+    groups = {kind.group for kind in builtin_kinds()}
+    if (root == "api" and rest) or (root == "apis" and "/" in rest and _first(rest) in groups):
+        return Response.of_json(error.status(), error.code)
+    return Response(404, {"Content-Type": _TEXT}, error.TEXT.encode())
+
+
+def _first(path: str) -> str:
+    return path.partition("/")[0]
 
 
 class KubeApi:
@@ -71,7 +86,7 @@ class KubeApi:
         self._authorizer = Authorizer(self._store)
         self._hub = WatchHub()
         self._handlers = Handlers(
-            self._resources, Reviews(self._authorizer), self._hub, clock, random, dials
+            self._resources, Reviews(self._authorizer, clock), self._hub, clock, random, dials
         )
         self._crds = CrdRegistrar(self._store, self._catalogue, self._hub)
         self._controllers = start_controllers(
@@ -92,7 +107,7 @@ class KubeApi:
             self._authorizer.check(user, info)
             response = self._answer(request, info, user)
         except UnknownPath as error:
-            response = Response(404, {"Content-Type": "text/plain"}, error.TEXT.encode())
+            response = _not_served(request.path, error)
         except ApiError as error:
             response = Response.of_json(error.status(), error.code, error.headers)
         self.calls.add(
@@ -112,7 +127,7 @@ class KubeApi:
         if info.resource:
             return self._handlers.handle(request, info, user)
         if request.path in _OK_PATHS:
-            return Response(200, {"Content-Type": "text/plain"}, b"ok")
+            return Response(200, {"Content-Type": _TEXT}, b"ok")
         document = self._find_document(request)
         if document is None:
             raise UnknownPath
@@ -125,7 +140,8 @@ class KubeApi:
             document = discovery.aggregated(self._catalogue, core=parts == ("api",))
             return Response.of_json(document, headers={"Content-Type": discovery.AGGREGATED})
         found = self._read_document(parts)
-        return None if found is None else Response.of_json(found)
+        headers = {"Content-Type": _TEXT} if parts == ("openapi", "v3") else None
+        return None if found is None else Response.of_json(found, headers=headers)
 
     def _read_document(self, parts: tuple[str, ...]) -> Document | None:
         make = self._documents().get(parts)
@@ -145,16 +161,25 @@ class KubeApi:
         return {
             (): lambda: {"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version"]},
             ("version",): self._version,
-            ("api",): lambda: {"kind": "APIVersions", "versions": ["v1"]},
+            ("api",): self._versions,
             ("apis",): lambda: discovery.group_list(self._catalogue),
             ("openapi", "v3"): lambda: openapi.index(self._catalogue),
         }
+
+    def _versions(self) -> Document:
+        address = urlsplit(self._dials.server).netloc
+        anywhere = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
+        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [anywhere]}
 
     def _version(self) -> Document:
         major, minor, _ = self._dials.git_version.removeprefix("v").split(".", 2)
         return {
             "major": major,
             "minor": minor,
+            "emulationMajor": major,
+            "emulationMinor": minor,
+            "minCompatibilityMajor": major,
+            "minCompatibilityMinor": str(int(minor) - 1),
             "gitVersion": self._dials.git_version,
             "gitCommit": "",
             "gitTreeState": "clean",

@@ -41,6 +41,14 @@ class Record:
         ordered = {**head, "metadata": metadata, **_without(document, _HEAD)}
         return cls(ordered, encode(ordered), revision)
 
+    @classmethod
+    def unstored(cls, document: Document) -> Record:
+        """A document that a dry run would have stored: it has no version."""
+        record = cls.of(document, 0)
+        metadata = _without(record.document["metadata"], frozenset({"resourceVersion"}))
+        shown = {**record.document, "metadata": metadata}
+        return cls(shown, encode(shown), 0)
+
     def copy(self) -> Document:
         """The document once more, shared with nobody."""
         document: Document = json.loads(self.raw)

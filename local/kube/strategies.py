@@ -7,14 +7,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from local.kube import errors
-from local.kube.crds import CRD_RESOURCE, prepare_crd
+from local.kube.crds import CRD_RESOURCE, complete_crd, mark_crd, note_stored_versions
 from local.kube.errors import FieldError
 from local.kube.kinds import Document, Kind
 from local.kube.structural import find_crd_errors
 from local.kube.users import User
 
 
-def _leave(document: Document, user: User) -> None:
+def _leave(document: Document) -> None:
+    del document
+
+
+def _leave_new(document: Document, user: User) -> None:
     del document, user
 
 
@@ -29,14 +33,18 @@ def _accept(document: Document, old: Document | None) -> Iterable[FieldError]:
 
 @dataclass(frozen=True)
 class Strategy:
-    """Two functions that may complete a document in place, and one that finds fault with it.
+    """Functions that may complete a document in place, and one that finds fault with it.
 
     A document's nested parts may be shared with the stored version: they are replaced, not changed.
+    What ``default`` sets belongs to whoever writes, what the others set belongs to nobody. ``mark``
+    is for kinds that a delete holds by itself, at a time that it is given.
     """
 
-    prepare_create: Callable[[Document, User], None] = _leave
+    default: Callable[[Document], None] = _leave
+    prepare_create: Callable[[Document, User], None] = _leave_new
     prepare_update: Callable[[Document, Document, User, str], None] = _leave_changed
     find_errors: Callable[[Document, Document | None], Iterable[FieldError]] = _accept
+    mark: Callable[[Document, str], None] | None = None
 
 
 _PLAIN = Strategy()
@@ -50,33 +58,43 @@ def strategy_of(kind: Kind) -> Strategy:
 # -- namespaces ------------------------------------------------------------------------------------
 
 
-def _label_namespace(document: Document, user: User) -> None:
-    del user
+def _label_namespace(document: Document) -> None:
     meta = document["metadata"]
+    if not meta.get("name"):
+        return
     meta["labels"] = {**meta.get("labels", {}), "kubernetes.io/metadata.name": meta["name"]}
+
+
+def _terminate_namespace(document: Document, now: str) -> None:
+    del now
+    document["status"] = {**document.get("status", {}), "phase": "Terminating"}
 
 
 def _keep_namespace(document: Document, old: Document, user: User, subresource: str) -> None:
     """What holds a Namespace is changed by its ``finalize`` subresource alone."""
-    _label_namespace(document, user)
+    del user
     if subresource != "finalize":
         document["spec"] = old["spec"]
+
+
+# -- nodes -----------------------------------------------------------------------------------------
+
+
+def _default_allocatable(document: Document) -> None:
+    """What a node has is what it can give, unless it says otherwise."""
+    status = document.get("status") or {}
+    if status.get("capacity") and not status.get("allocatable"):
+        document["status"] = {**status, "allocatable": status["capacity"]}
 
 
 # -- secrets and config maps -----------------------------------------------------------------------
 
 
-def _fold_string_data(document: Document, user: User) -> None:
-    del user
+def _fold_string_data(document: Document) -> None:
     plain = document.pop("stringData", {})
     if plain:
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
         document["data"] = {**document.get("data", {}), **encoded}
-
-
-def _fold_changed(document: Document, old: Document, user: User, subresource: str) -> None:
-    del old, subresource
-    _fold_string_data(document, user)
 
 
 def _find_frozen(document: Document, old: Document | None) -> Iterable[FieldError]:
@@ -127,16 +145,21 @@ def _find_csr_faults(document: Document, old: Document | None) -> Iterable[Field
 # -- custom resource definitions -------------------------------------------------------------------
 
 
-def _establish(document: Document, user: User) -> None:
+def _complete_crd(document: Document) -> None:
+    if _is_readable(document):
+        complete_crd(document)
+
+
+def _note_stored(document: Document, user: User) -> None:
     del user
     if _is_readable(document):
-        prepare_crd(document, document["metadata"]["creationTimestamp"])
+        note_stored_versions(document)
 
 
-def _establish_changed(document: Document, old: Document, user: User, subresource: str) -> None:
-    del old, user
-    if not subresource and _is_readable(document):
-        prepare_crd(document, document["metadata"]["creationTimestamp"])
+def _note_stored_changed(document: Document, old: Document, user: User, subresource: str) -> None:
+    del old
+    if not subresource:
+        _note_stored(document, user)
 
 
 def _is_readable(document: Document) -> bool:
@@ -154,8 +177,7 @@ def _is_readable(document: Document) -> bool:
 _RBAC_GROUP = "rbac.authorization.k8s.io"
 
 
-def _default_api_groups(document: Document, user: User) -> None:
-    del user
+def _default_api_groups(document: Document) -> None:
     document["roleRef"] = {"apiGroup": _RBAC_GROUP, **document.get("roleRef", {})}
     document["subjects"] = [
         subject if subject.get("kind") == "ServiceAccount" else {"apiGroup": _RBAC_GROUP, **subject}
@@ -164,13 +186,20 @@ def _default_api_groups(document: Document, user: User) -> None:
 
 
 _STRATEGIES: dict[str, Strategy] = {
-    "namespaces": Strategy(_label_namespace, _keep_namespace),
-    "secrets": Strategy(_fold_string_data, _fold_changed, _find_frozen),
+    "namespaces": Strategy(
+        _label_namespace, prepare_update=_keep_namespace, mark=_terminate_namespace
+    ),
+    "nodes": Strategy(_default_allocatable),
+    "secrets": Strategy(_fold_string_data, find_errors=_find_frozen),
     "configmaps": Strategy(find_errors=_find_frozen),
     "certificatesigningrequests.certificates.k8s.io": Strategy(
-        _sign_with_requestor, _keep_request, _find_csr_faults
+        prepare_create=_sign_with_requestor,
+        prepare_update=_keep_request,
+        find_errors=_find_csr_faults,
     ),
-    CRD_RESOURCE: Strategy(_establish, _establish_changed, find_crd_errors),
+    CRD_RESOURCE: Strategy(
+        _complete_crd, _note_stored, _note_stored_changed, find_crd_errors, mark_crd
+    ),
     "rolebindings.rbac.authorization.k8s.io": Strategy(_default_api_groups),
     "clusterrolebindings.rbac.authorization.k8s.io": Strategy(_default_api_groups),
 }

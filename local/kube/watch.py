@@ -13,6 +13,9 @@ from local.kube.store import Change, Record, Store, encode
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
+_LAST_BOOKMARK_S = 2.0
+"""A watch that ends by its time-out gives a last bookmark so many seconds before."""
+
 Render = Callable[[Record], bytes]
 
 
@@ -22,8 +25,8 @@ class WatchRequest:
 
     ``since`` is the revision after which changes are shown; ``None`` stands for "begin with all
     that is there". ``matches`` is the selectors', ``render`` makes the body of an event,
-    ``bookmark`` that of a
-    bookmark, which may be the one that ends the initial events. Times are in seconds.
+    ``bookmark`` that of a bookmark, which may be the one that ends the initial events, and
+    ``revision`` says how far the store is. Times are in seconds.
     """
 
     resource: str
@@ -32,6 +35,7 @@ class WatchRequest:
     matches: Callable[[Record], bool]
     render: Callable[[Record], bytes]
     bookmark: Callable[[bool], Document]
+    revision: Callable[[], int]
     bookmarks: bool
     mark_initial_end: bool
     timeout_s: float
@@ -89,6 +93,7 @@ class Watch:
     revision: int = 0
     closing: list[Callable[[], None]] = field(default_factory=list)
     ended: bool = False
+    _began_at: int = 0
 
     def show(self, change: Change) -> None:
         """Tell of a change, if it concerns this watch: as what it is to somebody who selects."""
@@ -116,22 +121,25 @@ class Watch:
 
     def start_timers(self) -> None:
         """See to the time-out and, when asked for, to bookmarks."""
-        self._later(self.request.timeout_s, self._time_out)
+        self._began_at = self.revision
+        self._later(self.request.timeout_s, self.end)
         if self.request.bookmarks:
-            self._later(self.request.bookmark_interval_s, self._mark)
+            self._later(self.request.bookmark_interval_s, self._mark_again)
+            if self.request.timeout_s > _LAST_BOOKMARK_S:
+                self._later(self.request.timeout_s - _LAST_BOOKMARK_S, self._mark)
 
     def _later(self, delay_s: float, callback: Callable[[], None]) -> None:
         timer: Timer = self.clock.call_later(delay_s, callback)
         self.closing.append(timer.cancel)
 
-    def _mark(self) -> None:
-        self.send_bookmark()
-        self._later(self.request.bookmark_interval_s, self._mark)
+    def _mark_again(self) -> None:
+        self._mark()
+        self._later(self.request.bookmark_interval_s, self._mark_again)
 
-    def _time_out(self) -> None:
-        if self.request.bookmarks:
+    def _mark(self) -> None:
+        """A bookmark, if it would say more than where the watch began."""
+        if self.request.revision() > self._began_at:
             self.send_bookmark()
-        self.end()
 
     def end(self) -> None:
         """The server closes the stream."""

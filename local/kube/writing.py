@@ -33,6 +33,8 @@ class Write:
     user: User
     options: Options = DEFAULTS
     subresource: str = ""
+    whole: bool = False
+    """A PUT, which names the object that it is meant for by its uid, if it names any."""
 
     def writer(self, operation: str) -> Writer:
         """Who stands in ``managedFields`` for this write."""
@@ -41,7 +43,13 @@ class Write:
             operation,
             self.kind.api_version(self.version.name),
             self.subresource,
+            self._resets(),
         )
+
+    def _resets(self) -> tuple[str, ...]:
+        if self.subresource:
+            return ("spec",) if self.subresource == "status" else ()
+        return ("status",) if "status" in self.version.subresources else ()
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 from local.clock import Clock
 from local.kube.controllers.queue import Cluster, WorkQueue
 from local.kube.kinds import Document
+from local.kube.label_selectors import matches_expressions
 from local.kube.resources import Resources
-from local.kube.selectors import matches_expressions
 from local.kube.store import Change, Key
 from local.kube.users import controller
 

@@ -12,6 +12,11 @@ from local.kube.users import controller
 
 _FINALIZER = "kubernetes"
 ROOT_CA_CONFIG_MAP = "kube-root-ca.crt"
+_ABOUT_ROOT_CA = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal "
+    "endpoints such as the internal service IP or kubernetes.default.svc. No other usage is "
+    "guaranteed across distributions of Kubernetes clusters."
+)
 
 
 class NamespaceController:
@@ -52,7 +57,9 @@ class NamespaceController:
     def _furnish(self, name: str) -> None:
         account = {"metadata": {"name": "default"}}
         self._cluster.create("serviceaccounts", name, account)
-        root = {"metadata": {"name": ROOT_CA_CONFIG_MAP}, "data": {"ca.crt": self._ca_pem()}}
+        about = {"kubernetes.io/description": _ABOUT_ROOT_CA}
+        meta = {"name": ROOT_CA_CONFIG_MAP, "annotations": about}
+        root = {"metadata": meta, "data": {"ca.crt": self._ca_pem()}}
         self._cluster.create("configmaps", name, root)
 
     def _ca_pem(self) -> str:

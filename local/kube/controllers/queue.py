@@ -13,7 +13,7 @@ from local.kube.store import Key, Record
 from local.kube.users import User
 from local.kube.writing import Options, Write
 
-_OPTIONS = Options(field_manager="kube-controller-manager")
+_MANAGER = "kube-controller-manager"
 
 T = TypeVar("T", bound=Hashable)
 
@@ -49,9 +49,10 @@ class WorkQueue(Generic[T]):
 class Cluster:
     """Objects, as one controller reads and writes them."""
 
-    def __init__(self, resources: Resources, user: User) -> None:
+    def __init__(self, resources: Resources, user: User, manager: str = _MANAGER) -> None:
         self._resources = resources
         self._user = user
+        self._options = Options(field_manager=manager)
         self.store = resources.store
         self.catalogue = resources.catalogue
 
@@ -84,7 +85,7 @@ class Cluster:
 
     def _write(self, resource: str, subresource: str = "") -> Write:
         kind = self.catalogue[resource]
-        return Write(kind, kind.versions[kind.storage], self._user, _OPTIONS, subresource)
+        return Write(kind, kind.versions[kind.storage], self._user, self._options, subresource)
 
     def delete(self, resource: str, key: Key, wishes: Mapping[str, Any] | None = None) -> None:
         """Delete an object; one that has gone, or is another by now, is let be."""

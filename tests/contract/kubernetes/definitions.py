@@ -26,7 +26,7 @@ _WIDGET_SPEC: dict[str, Any] = {
     "required": ["size"],
     "properties": {
         "size": {"type": "integer", "minimum": 1, "maximum": 1000},
-        "color": {"type": "string", "enum": ["red", "blue"], "default": "red"},
+        "color": {"type": "string", "maxLength": 10, "enum": ["red", "blue"], "default": "red"},
         "code": {"type": "string", "pattern": "^[a-z]+$", "minLength": 2, "maxLength": 5},
         "note": {"type": "string", "nullable": True, "default": "none"},
         "limit": {"x-kubernetes-int-or-string": True},
@@ -77,7 +77,7 @@ _WIDGET_SPEC: dict[str, Any] = {
     "x-kubernetes-validations": [
         {
             "rule": "self.size < 100 || self.color == 'blue'",
-            "messageExpression": "'a red widget of size ' + string(self.size) + ' is too big'",
+            "messageExpression": "'a ' + self.color + ' widget is at most 99 in size'",
             "fieldPath": ".size",
         },
         {

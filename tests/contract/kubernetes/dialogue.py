@@ -1,8 +1,8 @@
 """Requests and what must come back, written so that any API server can be asked.
 
 A `Case` is a list of steps against an empty namespace of its own. It needs a `Server`: something
-that sends a request as one of `USERS` and lets time pass. The embedded server is one
-(`tests.contract.kubernetes.embedded`); a real kube-apiserver with the same static tokens can be another.
+that sends a request as one of `USERS` and lets time pass. There are two: the embedded one
+(`tests.contract.kubernetes.embedded`) and a real one (`tests.contract.kubernetes.real`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 JSON = "application/json"
@@ -17,6 +18,8 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
+AGENT = "contract"
+"""The User-Agent of all requests: the field manager of writes that name none."""
 
 
 class _Marker:
@@ -39,6 +42,21 @@ USERS: Mapping[str, tuple[str, ...]] = {
     "system:node:node-{ns}": ("system:nodes",),
 }
 """Names and groups of the users that cases speak as, besides ``anonymous`` and ``token:<bearer>``."""
+
+
+def variables(identity: str, now: datetime) -> dict[str, str]:
+    """What steps can use as ``{name}``: a namespace of the case's own, a token of its own, times."""
+    return {
+        "ns": f"case-{identity}" if identity else "default",
+        "id": identity,
+        "hour_ahead": render_time(now + timedelta(hours=1)),
+        "hour_ago": render_time(now - timedelta(hours=1)),
+    }
+
+
+def render_time(moment: datetime) -> str:
+    """RFC 3339 in UTC, in whole seconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True)
@@ -66,8 +84,10 @@ class Server(Protocol):
     ) -> Answer:
         """Send one request and wait for all of the answer."""
 
-    def settle(self) -> None:
-        """Let its controllers do what they have to do."""
+    def await_answer(
+        self, ask: Callable[[], Answer], is_expected: Callable[[Answer], bool]
+    ) -> Answer:
+        """Ask until the answer is as expected, or the server's controllers have had their time."""
 
 
 @dataclass(frozen=True)
@@ -162,14 +182,32 @@ def delete(path: str, body: Any = None) -> Step:
 # -- running ---------------------------------------------------------------------------------------
 
 
-def run(asked: Case, server: Server, variables: Mapping[str, str]) -> None:
+@dataclass(frozen=True)
+class Exchange:
+    """One step as it was taken: what was asked (``where``, in words) and what came back."""
+
+    where: str
+    answer: Answer
+
+
+def run(asked: Case, server: Server, variables: Mapping[str, str]) -> list[Exchange]:
     """Go through a case; raises `AssertionError` that names the step."""
     known = dict(variables)
+    taken = []
     for number, step in enumerate(asked.steps, 1):
         where = f"step {number}: {step.method} {fill(step.path, known)}"
-        if step.settles:
-            server.settle()
-        answer = server.send(
+        answer = _take(step, server, known)
+        fault = find_fault(step, answer, known)
+        assert fault is None, f"{where}: {fault}\n{answer.body.decode()}"
+        for name, path in step.keep.items():
+            known[name] = str(find(answer.document, path))
+        taken.append(Exchange(where, answer))
+    return taken
+
+
+def _take(step: Step, server: Server, known: Mapping[str, str]) -> Answer:
+    def ask() -> Answer:
+        return server.send(
             step.method,
             fill(step.path, known),
             fill(step.body, known),
@@ -177,23 +215,31 @@ def run(asked: Case, server: Server, variables: Mapping[str, str]) -> None:
             fill(step.user, known),
             step.accept,
         )
-        assert answer.status == step.status, f"{where}: {answer.status} {answer.body.decode()}"
-        _check(step, answer, known, where)
+
+    if not step.settles:
+        return ask()
+    return server.await_answer(ask, lambda answer: find_fault(step, answer, known) is None)
 
 
-def _check(step: Step, answer: Answer, known: dict[str, str], where: str) -> None:
-    if step.warning is not None:
-        assert step.warning in answer.headers.get("warning", ""), f"{where}: {answer.headers}"
-        assert bool(step.warning) is ("warning" in answer.headers), f"{where}: {answer.headers}"
+def find_fault(step: Step, answer: Answer, known: Mapping[str, str]) -> str | None:
+    """What of an answer is not as the step expects it, or ``None``."""
+    if answer.status != step.status:
+        return f"{answer.status} and not {step.status}"
+    warned = answer.headers.get("warning", "")
+    if step.warning is not None and (
+        step.warning not in warned or bool(step.warning) is not bool(warned)
+    ):
+        return f"the warning is {warned!r}"
     if step.events is not None:
         seen = [(line["type"], _name(line["object"])) for line in answer.lines]
         wanted = [(type_, fill(name, known)) for type_, name in step.events]
-        assert seen == wanted, f"{where}: {seen}"
+        if seen != wanted:
+            return f"the events are {seen}"
     for path, value in step.expect.items():
         found = find(answer.document, path)
-        assert _meets(found, fill(value, known)), f"{where}: {path} is {found!r}, not {value!r}"
-    for name, path in step.keep.items():
-        known[name] = str(find(answer.document, path))
+        if not _meets(found, fill(value, known)):
+            return f"{path} is {found!r}, not {value!r}"
+    return None
 
 
 def _meets(found: Any, wanted: Any) -> bool:

@@ -10,7 +10,8 @@ from typing import Any
 from local.clock import VirtualClock
 from local.http import Request, Stream
 from local.kube import Dials, KubeApi, User
-from tests.contract.kubernetes.dialogue import JSON, USERS, Answer, fill
+from tests.contract.kubernetes.definitions import ALL
+from tests.contract.kubernetes.dialogue import AGENT, JSON, USERS, Answer, fill, variables
 
 
 class Listener:
@@ -42,16 +43,35 @@ class Listener:
 class Embedded:
     """A `Server` for cases, and what single tests need of one besides."""
 
-    def __init__(self, namespace: str = "default", **dials: Any) -> None:
+    def __init__(self, identity: str = "", **dials: Any) -> None:
+        """With an ``identity``, it has all that a case finds; see `variables`."""
         self.clock = VirtualClock()
-        self.known: Mapping[str, str] = {"ns": namespace}
+        self.known = variables(identity, self.clock.now())
         users = {fill(name, self.known): groups for name, groups in USERS.items()}
         tokens = {name: User(name, groups) for name, groups in users.items()}
         self.api = KubeApi(self.clock, random=Random(1), tokens=tokens, dials=Dials(**dials))
         self.settle()
+        if identity:
+            self._make_place()
+
+    def _make_place(self) -> None:
+        crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        for crd in ALL:
+            self.ask("POST", crds, crd)
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": self.known["ns"]}})
+        self.settle()
 
     def settle(self) -> None:
+        """Let its controllers do what they have to do."""
         self.clock.run_for(1)
+
+    def await_answer(
+        self, ask: Callable[[], Answer], is_expected: Callable[[Answer], bool]
+    ) -> Answer:
+        """See `Server`; controllers need no more than a second of virtual time."""
+        del is_expected
+        self.settle()
+        return ask()
 
     def send(
         self,
@@ -63,7 +83,8 @@ class Embedded:
         accept: str = JSON,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        sent = {"content-type": content_type, "accept": accept, **(headers or {})}
+        sent = {"content-type": content_type, "accept": accept, "user-agent": AGENT}
+        sent.update(headers or {})
         if user != "anonymous":
             sent["authorization"] = f"Bearer {user.removeprefix('token:')}"
         raw = None if body is None else body if isinstance(body, bytes) else json.dumps(body)

@@ -28,8 +28,18 @@ def serve(spec: dict[str, Any], **version: Any) -> Embedded:
     return server
 
 
+def thing(spec: Any, name: str = "t", version: str = "v1") -> dict[str, Any]:
+    """An object of that CRD."""
+    return {
+        "apiVersion": f"cases.example.com/{version}",
+        "kind": "Thing",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
 def make(server: Embedded, spec: Any, name: str = "t") -> Any:
-    return server.ask("POST", THINGS, {"metadata": {"name": name}, "spec": spec})
+    return server.ask("POST", THINGS, thing(spec, name))
 
 
 def refusal(server: Embedded, method: str, path: str, body: Any, **more: Any) -> str:
@@ -215,7 +225,7 @@ def test_one_object_is_seen_in_each_version_that_is_served() -> None:
     server = Embedded()
     server.api.apply_manifests([document])
     old = THINGS.replace("/v1/", "/v1beta1/")
-    made = server.ask("POST", old, {"metadata": {"name": "t"}, "spec": {"a": 1}})
+    made = server.ask("POST", old, thing({"a": 1}, version="v1beta1"))
     assert made["apiVersion"] == "cases.example.com/v1beta1"
     assert server.ask("GET", f"{THINGS}/t")["apiVersion"] == "cases.example.com/v1"
     assert server.ask("GET", old)["items"][0]["apiVersion"] == "cases.example.com/v1beta1"
@@ -254,14 +264,14 @@ STRING = {"type": "string"}
 
 def test_a_rule_without_a_message_shows_itself() -> None:
     server = serve(ruled({"rule": "self.a < 3"}, a=INTEGER))
-    assert 'spec: Invalid value: "object": failed rule: self.a < 3' in refusal(
-        server, "POST", THINGS, {"metadata": {"name": "t"}, "spec": {"a": 3}}
+    assert "spec: Invalid value: failed rule: self.a < 3" in refusal(
+        server, "POST", THINGS, thing({"a": 3})
     )
 
 
 def test_a_rule_that_fails_to_run_is_broken() -> None:
     server = serve(ruled({"rule": "self.a < 3"}, a=INTEGER))
-    message = refusal(server, "POST", THINGS, {"metadata": {"name": "t"}, "spec": {}})
+    message = refusal(server, "POST", THINGS, thing({}))
     assert "no such key: a" in message
     assert "evaluating rule: failed rule: self.a < 3" in message
 
@@ -274,8 +284,8 @@ def test_a_rule_that_fails_to_run_is_broken() -> None:
 def test_a_message_expression_that_gives_no_message_gives_way(expression: str) -> None:
     rule = {"rule": "self.a < 3", "message": "too big", "messageExpression": expression}
     server = serve(ruled(rule, a=INTEGER, b=INTEGER))
-    assert 'spec: Invalid value: "object": too big' in refusal(
-        server, "POST", THINGS, {"metadata": {"name": "t"}, "spec": {"a": 3, "b": 1}}
+    assert "spec: Invalid value: too big" in refusal(
+        server, "POST", THINGS, thing({"a": 3, "b": 1})
     )
 
 
@@ -293,7 +303,7 @@ def test_a_rule_names_its_reason(reason: str, words: str) -> None:
     server = serve(
         {"type": "object", "properties": {"a": {**INTEGER, "x-kubernetes-validations": [rule]}}}
     )
-    assert words in refusal(server, "POST", THINGS, {"metadata": {"name": "t"}, "spec": {"a": 3}})
+    assert words in refusal(server, "POST", THINGS, thing({"a": 3}))
 
 
 def test_a_rule_with_an_optional_oldSelf_runs_on_a_create_too() -> None:
@@ -303,9 +313,7 @@ def test_a_rule_with_an_optional_oldSelf_runs_on_a_create_too() -> None:
         "message": "begins at 1 and grows",
     }
     server = serve(ruled(rule, a=INTEGER))
-    assert "begins at 1 and grows" in refusal(
-        server, "POST", THINGS, {"metadata": {"name": "t"}, "spec": {"a": 2}}
-    )
+    assert "begins at 1 and grows" in refusal(server, "POST", THINGS, thing({"a": 2}))
     make(server, {"a": 1})
     change(server, {"a": 5})
     assert "begins at 1 and grows" in failure(server, {"a": 4})
@@ -328,7 +336,7 @@ def test_items_of_a_keyed_list_are_told_together_by_their_key() -> None:
     make(server, {"parts": [{"name": "a", "size": 5}, {"name": "b", "size": 1}]})
     change(server, {"parts": [{"name": "b", "size": 2}, {"name": "a", "size": 5}]})
     message = failure(server, {"parts": [{"name": "new", "size": 0}, {"name": "a", "size": 4}]})
-    assert 'spec.parts[1]: Invalid value: "object": shrinks' in message
+    assert "spec.parts[1]: Invalid value: shrinks" in message
 
 
 ESCAPED = {
@@ -380,9 +388,8 @@ def test_a_rule_at_the_root_sees_the_name() -> None:
     server = Embedded()
     server.api.apply_manifests([document])
     make(server, {})
-    assert (
-        'Thing.cases.example.com "x" is invalid: <nil>: Invalid value: "object": must begin with t'
-        in (refusal(server, "POST", THINGS, {"metadata": {"name": "x"}}))
+    assert 'Thing.cases.example.com "x" is invalid: <nil>: Invalid value: must begin with t' in (
+        refusal(server, "POST", THINGS, thing({}, "x"))
     )
 
 

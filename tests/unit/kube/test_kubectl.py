@@ -201,7 +201,7 @@ def test_discovery_and_explain_know_the_definition(kubectl: Kubectl) -> None:
     assert "cases.example.com/v1" in kubectl("api-versions")
     assert "Widget is what the cases are about." in kubectl("explain", "wd")
     assert "ENUM:\n    red\n    blue" in kubectl("explain", "wd.spec.color")
-    assert "Server Version: v1.32" in kubectl("version")
+    assert "Server Version: v1.36" in kubectl("version")
     assert kubectl("get", "--raw", "/healthz") == "ok"
 
 

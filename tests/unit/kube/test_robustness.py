@@ -72,6 +72,8 @@ JUNK: list[Any] = [
     {},
     {"x": 1},
 ]
+AS_KUBERNETES = ("resourceVersion should not be set", "failed to create typed patch object")
+"""What kube-apiserver itself answers with a 500, without a reason."""
 QUERIES = ("", "limit=x", "fieldSelector=%3D", "labelSelector=((", "continue=%20", "dryRun=All")
 
 
@@ -135,7 +137,7 @@ def test_no_request_makes_the_server_raise(
         method, f"{target}?fieldManager=f&{query}", json.dumps(body).encode(), media_type
     )
     SERVER.settle()
-    assert 200 <= answer.status < 500
+    assert 200 <= answer.status < 500 or answer.document["message"].startswith(AS_KUBERNETES)
 
 
 @settings(max_examples=200, deadline=None)

@@ -54,21 +54,27 @@ def test_what_a_watcher_does_in_answer_is_shown_to_all_in_order(server: Embedded
 
 
 def test_bookmarks_come_every_minute_and_before_the_end(server: Embedded) -> None:
-    watch = server.watch(WIDGETS, "allowWatchBookmarks=true&timeoutSeconds=150")
+    watch = server.watch(WIDGETS, "allowWatchBookmarks=true&timeoutSeconds=150&resourceVersion=1")
     server.ask("POST", MAPS, config_map())
-    server.clock.run_for(149)
+    server.clock.run_for(147)
     assert watch.seen() == [("BOOKMARK", ""), ("BOOKMARK", "")]
     server.clock.run_for(2)
-    assert (len(watch.seen()), watch.ended) == (3, True)
+    assert (len(watch.seen()), watch.ended) == (3, False)
     last = watch.events()[-1]["object"]
     assert last == {
         "kind": "Widget",
         "apiVersion": "cases.example.com/v1",
-        "metadata": {
-            "resourceVersion": server.ask("GET", MAPS)["metadata"]["resourceVersion"],
-            "creationTimestamp": None,
-        },
+        "metadata": {"resourceVersion": server.ask("GET", MAPS)["metadata"]["resourceVersion"]},
     }
+    server.clock.run_for(2)
+    assert (len(watch.seen()), watch.ended) == (3, True)
+
+
+def test_a_bookmark_that_would_say_nothing_new_is_not_sent(server: Embedded) -> None:
+    watch = server.watch(WIDGETS, "allowWatchBookmarks=true&timeoutSeconds=150")
+    server.clock.run_for(149)
+    assert watch.seen() == [("BOOKMARK", "")]
+    assert "k8s.io/initial-events-end" in watch.events()[0]["object"]["metadata"]["annotations"]
 
 
 def test_a_watch_without_a_timeout_ends_within_the_hour(server: Embedded) -> None:

@@ -1,0 +1,103 @@
+"""Where the embedded API and a real one are known to give different answers, and why.
+
+Each stands in ``docs/reference/embedded-kubernetes.md``, too. One that is not found any more fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.contract.kubernetes.dialogue import Exchange
+from tests.contract.kubernetes.masks import differences, read
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of the case of this name, what stands at ``path`` of an answer and below may differ.
+
+    ``always``: it does, and not only when a controller has been quick or slow.
+    """
+
+    case: str
+    path: str
+    always: bool = True
+
+    def covers(self, case: str, path: str) -> bool:
+        return case == self.case and f"{path}.".startswith(f"{self.path}.")
+
+
+def _sometimes(path: str, *cases: str) -> tuple[Difference, ...]:
+    return tuple(Difference(case, path, always=False) for case in cases)
+
+
+def _within(case: str, *paths: str) -> tuple[Difference, ...]:
+    return tuple(Difference(case, path) for path in paths)
+
+
+KNOWN: Mapping[str, tuple[Difference, ...]] = {
+    "controllers act when they get to it": (
+        *_sometimes(
+            "body.spec.taints",
+            "a node's status write may change its labels",
+            "a strategic merge merges conditions by type",
+            "a strategic merge replaces taints, which have no merge key",
+            "a kubelet registers its own node, which takes nothing before it is ready",
+            "a kubelet sets no label that others trust",
+            "a kubelet reports its status",
+        ),
+        *_sometimes(
+            "body.metadata",
+            "a deleted namespace takes nothing new, and what is there can change",
+            "how joining nodes find the cluster is for all to read",
+        ),
+    ),
+    "protobuf answers (JSON is given)": (
+        Difference("an answer in an unknown media type is refused", "body.message"),
+        Difference("an answer in an unknown media type is refused", "body.details"),
+    ),
+    "of Pods and workloads only some defaults are set": _within(
+        "a strategic merge deletes from a keyed list",
+        "body.spec",
+        "body.status",
+        "body.metadata.managedFields",
+    ),
+}
+"""By words of the page that tell of them."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What differs, and where; ``...`` stands for nothing."""
+
+    where: str
+    path: str
+    real: Any
+    embedded: Any
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where}: {self.path}\n  real      {self.real!r}\n  embedded  {self.embedded!r}"
+        )
+
+
+def compare(real: Iterable[Exchange], embedded: Iterable[Exchange]) -> Iterator[Finding]:
+    """All that differs between two runs of a case, masked."""
+    for one, other in zip(real, embedded, strict=True):
+        for path, theirs, ours in differences(read(one.answer), read(other.answer)):
+            yield Finding(one.where, path, theirs, ours)
+
+
+def check(case: str, found: Iterable[Finding]) -> None:
+    """Raises `AssertionError` for what is not known, and for what is known and not found."""
+    known = [one for group in KNOWN.values() for one in group if one.case == case]
+    findings = list(found)
+    new = [one for one in findings if not any(known_.covers(case, one.path) for known_ in known)]
+    gone = [
+        one.path
+        for one in known
+        if one.always and not any(one.covers(case, finding.path) for finding in findings)
+    ]
+    assert not new, "the answers differ:\n" + "\n".join(map(str, new))
+    assert not gone, f"known differences that are there no more: {gone}"
