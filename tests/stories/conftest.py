@@ -44,14 +44,19 @@ SLOW_ON_REAL = frozenset(
     }
 )
 """Stories of many VMs or of many lives, left to `make test-all` on a real control plane."""
+LONG_S = 1800
+"""How long one of those may take there."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         story = item.nodeid.removeprefix("tests/stories/")
-        is_listed = {story, story.partition("[")[0]} & SLOW_ON_REAL
-        if is_listed and item.get_closest_marker("real"):
+        if not item.get_closest_marker("real"):
+            continue
+        if {story, story.partition("[")[0]} & SLOW_ON_REAL:
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.timeout(LONG_S))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
