@@ -9,7 +9,7 @@ from random import Random
 from local.clock import VirtualClock
 from local.http import Request
 from local.kube import ADMIN, Call, KubeApi
-from tests.contract.kubernetes.cases import widget
+from tests.contract.kubernetes.cases.objects import widget
 from tests.contract.kubernetes.definitions import ALL, WIDGETS
 from tests.contract.kubernetes.embedded import Embedded
 from tests.unit.kube.test_identities import SECRETS, TOKEN, token_secret, who

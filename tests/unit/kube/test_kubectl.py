@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.contract.kubernetes.cases import widget
+from tests.contract.kubernetes.cases.objects import widget
 from tests.contract.kubernetes.definitions import WIDGETS
 from tests.unit.kube.serving import Served, served
 

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.contract.kubernetes.cases import widget
+from tests.contract.kubernetes.cases.objects import widget
 from tests.contract.kubernetes.definitions import ALL, WIDGETS
 from tests.contract.kubernetes.dialogue import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC
 from tests.contract.kubernetes.embedded import Embedded

@@ -9,7 +9,7 @@ import pytest
 
 from local.kube.cells import render_age
 from local.kube.jsonpath import compile_path, render_results
-from tests.contract.kubernetes.cases import TABLE
+from tests.contract.kubernetes.cases.objects import TABLE
 from tests.contract.kubernetes.embedded import Embedded
 
 NODES = "/api/v1/nodes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.kubernetes.cases import TABLE, config_map, widget
+from tests.contract.kubernetes.cases.objects import TABLE, config_map, widget
 from tests.contract.kubernetes.definitions import ALL
 from tests.contract.kubernetes.embedded import Embedded
 

@@ -1,0 +1,33 @@
+"""What an API server does, request by request: true of the embedded one and of a real one."""
+
+from __future__ import annotations
+
+from tests.contract.kubernetes.cases.discovery import DISCOVERY
+from tests.contract.kubernetes.cases.ending import DELETES, NAMESPACES, OWNERS
+from tests.contract.kubernetes.cases.fields import FIELDS, RULES, VALIDATION
+from tests.contract.kubernetes.cases.patching import PATCH, SERVER_SIDE_APPLY
+from tests.contract.kubernetes.cases.reading import LISTS, SELECTORS, WATCHES
+from tests.contract.kubernetes.cases.rights import NODE_RIGHTS, RIGHTS
+from tests.contract.kubernetes.cases.writing import CREATE, DRY_RUN, STATUS, UPDATE
+from tests.contract.kubernetes.dialogue import Case
+
+CASES: tuple[Case, ...] = (
+    *CREATE,
+    *UPDATE,
+    *STATUS,
+    *DRY_RUN,
+    *PATCH,
+    *SERVER_SIDE_APPLY,
+    *FIELDS,
+    *VALIDATION,
+    *RULES,
+    *SELECTORS,
+    *LISTS,
+    *WATCHES,
+    *DELETES,
+    *OWNERS,
+    *NAMESPACES,
+    *RIGHTS,
+    *NODE_RIGHTS,
+    *DISCOVERY,
+)
