@@ -1,0 +1,50 @@
+"""An API server and a Compute Engine that take a second for each call: no invocation gets all done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.names import STEPS
+from tests.harness import Harness
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import HOUR, MINUTE, NAME, SPOT
+from tests.stories.test_refusals import dead_letters
+
+A_CALL_S = 1.0
+"""64 Nodes, a call each, need more than two invocations of 30 seconds."""
+
+
+@dataclass
+class SlowCalls:
+    """Lets the steps' own clocks go on by a second at each of their calls."""
+
+    harness: Harness
+    passed_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.harness.hooks.before = self._before
+        for step in STEPS:
+            self.harness.runtime(step).monotonic = self._monotonic
+
+    def _before(self, _step: str, _call: str) -> None:
+        self.passed_s += A_CALL_S
+
+    def _monotonic(self) -> float:
+        return self.harness.clock.now().timestamp() + self.passed_s
+
+
+def test_what_one_invocation_leaves_undone_the_next_ones_do() -> None:
+    harness = Harness()
+    SlowCalls(harness)
+    harness.apply(manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
+    life.until_ready(harness, timeout=HOUR)
+    harness.run_for(10 * MINUTE)
+    assert life.secrets(harness) == []
+    harness.delete(NAME)
+    life.until_gone(harness, timeout=HOUR)
+    harness.run_for(10 * MINUTE)
+    assert harness.leftovers() == []
+    late = [line for line in harness.log.lines if "no answer within 30 s" in line.get("note", "")]
+    assert {line["step"] for line in late} >= {"label_node", "tear_down"}
+    assert dead_letters(harness) == []
