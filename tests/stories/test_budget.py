@@ -134,6 +134,7 @@ def test_a_whole_life_keeps_to_its_budget(title: str, say: Say) -> None:
     assert excess(ledger.cost(), allowed, ledger.lost_races()) == {}
 
 
+@pytest.mark.timeout(900)
 def test_a_hundred_groups_at_once_reach_ready_and_go_each_within_its_budget(say: Say) -> None:
     harness = Harness()
     ledger = Ledger(harness)
