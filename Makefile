@@ -11,7 +11,7 @@ CLUSTER := --kubeconfig "$(KUBECONFIG)"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo local test test-real test-all control-plane terraform-validate check format bench lock
+.PHONY: help setup demo local test test-real test-all control-plane terraform-validate check format bench scale lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -63,6 +63,10 @@ format: $(STAMP) ## Fold and sort the code
 
 bench: $(STAMP) ## Measure cold start, reaction and calls, as ratios of one run
 	@$(BIN)/python -m tests.bench
+
+scale: $(STAMP) ## Measure how much one installation carries, into docs/scale.md (hours)
+	@SCALE_KEEP=1 $(BIN)/python -m pytest -q tests/scale
+	@$(BIN)/python -m tests.scale.figures
 
 lock: $(STAMP) ## Pin the requirements anew
 	@for name in requirements relay/requirements webhook/requirements requirements-dev; do \

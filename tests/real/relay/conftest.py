@@ -54,11 +54,7 @@ class Scene:
 
     def add_group(self, name: str, *, is_ours: bool = False) -> dict[str, Any]:
         """A person applies a group; ``is_ours`` if ``create_resources`` has taken it already."""
-        wanted = manifest(name)
-        if is_ours:
-            wanted["metadata"]["finalizers"] = [FINALIZER]
-            wanted["metadata"]["labels"] = {RESOURCE_NAME_LABEL: resource_name(name)}
-        return self.ask("POST", GROUPS, wanted)
+        return self.ask("POST", GROUPS, group_of_ours(name) if is_ours else manifest(name))
 
     def delete_group(self, name: str) -> None:
         """A person deletes a group."""
@@ -87,6 +83,14 @@ class Scene:
 def resource_name(group: str) -> str:
     """What the resources of a group are called in these tests."""
     return f"tng-{group}-0123abcd"
+
+
+def group_of_ours(name: str) -> dict[str, Any]:
+    """A group that ``create_resources`` has taken."""
+    wanted = manifest(name)
+    wanted["metadata"]["finalizers"] = [FINALIZER]
+    wanted["metadata"]["labels"] = {RESOURCE_NAME_LABEL: resource_name(name)}
+    return wanted
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,1 @@
+"""How much one installation carries: long runs that write down figures for `docs/scale.md`."""

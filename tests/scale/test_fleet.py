@@ -1,0 +1,127 @@
+"""A thousand slices of one or two hosts: all at once, settled, and gone again.
+
+Compute Engine keeps to its rate quota meanwhile: what comes too often is refused and tried again.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from tests.scale import figures
+from tests.scale.fleet import NOTHING, RATE_QUOTA, Cost, Fleet
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(14_400), pytest.mark.xdist_group("fleet")]
+
+SIZE = int(os.environ.get("SCALE_FLEET", "1000"))
+PAGE_SIZE = 500
+LONGEST_MINUTES = 240
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a fleet's life has cost, phase by phase, a minute an entry."""
+
+    size: int
+    hosts: int
+    rising: list[Cost]
+    settled: list[Cost]
+    going: list[Cost]
+    list_bytes: int
+    ready: int
+    left: int
+    leftovers: list[str]
+    dead_letters: int
+
+
+@pytest.fixture(scope="module")
+def record() -> Record:
+    """Apply all, let them settle, watch an hour, delete all."""
+    fleet = Fleet(SIZE)
+    fleet.apply()
+    rising = _until(fleet, lambda: fleet.count_ready() == SIZE)
+    ready = fleet.count_ready()
+    fleet.minutes(30)
+    list_bytes = fleet.list_bytes()
+    settled = fleet.minutes(60)
+    fleet.delete()
+    going = _until(fleet, lambda: fleet.count_left() == 0)
+    left = fleet.count_left()
+    fleet.minutes(10)
+    return Record(
+        size=SIZE,
+        hosts=fleet.hosts,
+        rising=rising,
+        settled=settled,
+        going=going,
+        list_bytes=list_bytes,
+        ready=ready,
+        left=left,
+        leftovers=fleet.harness.leftovers(),
+        dead_letters=fleet.dead_letters(),
+    )
+
+
+def test_all_get_ready_within_the_rate_quota_and_none_is_leaked(
+    record: Record, say: Callable[[str], None]
+) -> None:
+    figures.tell("fleet", _figures(record), say)
+    assert record.ready == record.size
+    assert record.left == 0
+    assert record.leftovers == []
+    assert record.dead_letters == 0
+
+
+def test_settled_it_costs_one_list_a_minute_and_a_look_per_group_and_hour(record: Record) -> None:
+    spent = _sum(record.settled)
+    pages = math.ceil(record.size / PAGE_SIZE)
+    assert spent.sweep == len(record.settled) * pages
+    assert spent.invocations == len(record.settled) + record.size
+    assert spent.writes == 0
+    assert spent.reads <= 2 * record.size
+    assert spent.kubernetes == 2 * record.size
+    assert spent.nacks == 0
+
+
+def _figures(record: Record) -> dict[str, figures.Value]:
+    rising, settled, going = map(_sum, (record.rising, record.settled, record.going))
+    busiest = max((*record.rising, *record.going), key=lambda minute: minute.gce)
+    return {
+        "slices, half of one host and half of two": record.size,
+        "hosts": record.hosts,
+        "rate quota, calls a minute and group": RATE_QUOTA,
+        "applied at once, until all are Ready, minutes": len(record.rising),
+        "calls to Compute Engine meanwhile": rising.gce,
+        "of them refused by the quota": rising.refused,
+        "calls to the API server meanwhile": rising.kubernetes,
+        "invocations meanwhile": rising.invocations,
+        "deliveries that were made again": rising.nacks,
+        "deleted at once, until all are gone, minutes": len(record.going),
+        "calls to Compute Engine for that": going.gce,
+        "of those refused": going.refused,
+        "most calls to Compute Engine in a minute": busiest.gce,
+        "settled, in an hour: lists of the groups, pages": settled.sweep,
+        "settled: one such list, KB a group": round(record.list_bytes / record.size / 1000, 1),
+        "settled: looks at groups": settled.invocations - len(record.settled),
+        "settled: calls to Compute Engine": settled.gce,
+        "settled: other calls to the API server": settled.kubernetes,
+        "dead letters": record.dead_letters,
+        "left over": len(record.leftovers),
+    }
+
+
+def _sum(minutes: list[Cost]) -> Cost:
+    return functools.reduce(operator.add, minutes, NOTHING)
+
+
+def _until(fleet: Fleet, holds: Callable[[], bool]) -> list[Cost]:
+    minutes: list[Cost] = []
+    while not holds() and len(minutes) < LONGEST_MINUTES:
+        minutes.append(fleet.minute())
+    return minutes

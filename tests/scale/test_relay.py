@@ -1,0 +1,135 @@
+"""The relay in a real cluster of a thousand Nodes that are not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from tests.control_plane.plane import OwnControlPlane
+from tests.real.relay.conftest import (
+    GROUPS,
+    INSTALLATION,
+    NODES,
+    group_of_ours,
+    resource_name,
+)
+from tests.real.relay.mailbox import Mailbox, open_mailbox
+from tests.real.relay.patience import until
+from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
+from tests.scale import figures
+from tests.scale.crowd import STATUS_EVERY_S, open_crowd
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.real,
+    pytest.mark.timeout(3600),
+    pytest.mark.xdist_group("relay at scale"),
+]
+
+NODE_COUNT, POD_COUNT = 1_000, 5_000
+MINUTES = 5
+MOST_MEMORY_MB = 150
+MOST_CPU_PERCENT = 10
+"""Of one core, while kubelets are five times as busy as usual."""
+PATIENCE_S = 300.0
+GROUP = "train"
+OUR_NODE = f"{resource_name(GROUP)}-ab12"
+
+
+def test_among_a_thousand_foreign_nodes_it_is_small_and_silent(
+    own_control_plane: OwnControlPlane, tmp_path: Path, say: Callable[[str], None]
+) -> None:
+    own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
+    until(lambda: own_control_plane.request("GET", GROUPS)[0] == 200, "groups are served")
+    with open_mailbox() as mailbox:
+        found = asyncio.run(_measure(own_control_plane, mailbox, tmp_path))
+    figures.tell("relay", found, say)
+    assert found["messages published meanwhile"] == 0
+    assert float(found["highest memory, MB"]) < MOST_MEMORY_MB
+    assert float(found["CPU, % of a core"]) < MOST_CPU_PERCENT
+
+
+async def _measure(
+    plane: OwnControlPlane, mailbox: Mailbox, folder: Path
+) -> Mapping[str, figures.Value]:
+    port = urlsplit(plane.server).port
+    assert port is not None
+    kubeconfig = write_kubeconfig(plane, folder, port, request_token(plane))
+    async with open_crowd(plane, NODE_COUNT, POD_COUNT) as crowd:
+        await crowd.register()
+        living = asyncio.create_task(crowd.live())
+        await crowd.fill()
+        await crowd.until_ready()
+        began = time.monotonic()
+        with run_relay(kubeconfig, mailbox.address) as relay:
+            await asyncio.to_thread(relay.wait_until_listed)
+            listed_s = time.monotonic() - began
+            before = await asyncio.to_thread(_read, relay)
+            beaten = crowd.heartbeats
+            await asyncio.sleep(60 * MINUTES)
+            after = await asyncio.to_thread(_read, relay)
+            beaten = crowd.heartbeats - beaten
+            ready = await crowd.count_ready()
+            reaction_s = await asyncio.to_thread(_time_reaction, plane, relay, mailbox)
+            living.cancel()
+            await asyncio.gather(living, return_exceptions=True)
+            await asyncio.to_thread(_list_again, plane, relay)
+            highest_mb = _highest_mb(relay.process.pid)
+    assert after["events"] - before["events"] >= beaten > NODE_COUNT
+    cpu_s = after["cpu_s"] - before["cpu_s"]
+    return {
+        "Nodes that are not ours": NODE_COUNT,
+        "of them Ready at the end": ready,
+        "Pods": POD_COUNT,
+        "start to both lists read, s": round(listed_s, 1),
+        "minutes watched": MINUTES,
+        "status of a Node sent every, s": int(STATUS_EVERY_S),
+        "watch events a minute": round((after["events"] - before["events"]) / MINUTES),
+        "messages published meanwhile": int(after["published"] - before["published"]),
+        "CPU, % of a core": round(100 * cpu_s / (60 * MINUTES), 1),
+        "CPU a thousand events, s": round(1000 * cpu_s / (after["events"] - before["events"]), 2),
+        "memory after that, MB (PSS)": round(after["pss_mb"], 1),
+        "highest memory, MB": round(highest_mb, 1),
+        "a Node of ours changes, to message, s": round(reaction_s, 2),
+    }
+
+
+def _read(relay: RelayProcess) -> dict[str, float]:
+    process = psutil.Process(relay.process.pid)
+    times = process.cpu_times()
+    return {
+        "events": relay.metric("watch_events_total"),
+        "published": relay.metric("published_messages_total"),
+        "cpu_s": times.user + times.system,
+        "pss_mb": process.memory_full_info().pss / 1e6,
+    }
+
+
+def _time_reaction(plane: OwnControlPlane, relay: RelayProcess, mailbox: Mailbox) -> float:
+    """From the answer to a kubelet's write until the message has been read."""
+    assert plane.request("POST", GROUPS, group_of_ours(GROUP))[0] == 201
+    until(lambda: relay.metric("groups") == 1, "the relay knows the group")
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": OUR_NODE}}
+    began = time.monotonic()
+    assert plane.request("POST", NODES, node)[0] == 201
+    mailbox.wait_for_news("label_node", GROUP, "NodesChanged")
+    return time.monotonic() - began
+
+
+def _list_again(plane: OwnControlPlane, relay: RelayProcess) -> None:
+    """A restarted API server knows no old versions: all is listed while all is remembered."""
+    plane.restart_api_server()
+    relay.wait_until_listed(times=2)
+
+
+def _highest_mb(pid: int) -> float:
+    """The most memory that a process has held at a time (VmHWM)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024 / 1e6
