@@ -15,7 +15,7 @@ from local.kube.bodies import Body, read_options
 from local.kube.decoding import strict_decoding_error
 from local.kube.errors import FieldError
 from local.kube.field_selectors import parse_field_selector
-from local.kube.go_words import unmarshal_fault
+from local.kube.go_words import json_fault, unmarshal_fault
 from local.kube.kinds import Document, Kind, Version, expand_schema
 from local.kube.label_selectors import parse_label_selector
 from local.kube.requests import RequestInfo, is_true
@@ -242,10 +242,16 @@ def write_token(revision: int, last: Key) -> str:
 
 def read_token(token: str) -> tuple[int, Key]:
     try:
-        read = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        text = raw.decode(errors="replace")
+        read = json.loads(text)
         namespace, _, name = read["start"].partition("/")
         return int(read["rv"]), (namespace, name)
+    except json.JSONDecodeError as error:
+        raise _bad_token(json_fault(error, text)) from error
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
-        raise errors.bad_request(
-            f"invalid continue token: continue key is not valid: {error}"
-        ) from error
+        raise _bad_token(str(error)) from error
+
+
+def _bad_token(why: str) -> errors.ApiError:
+    return errors.bad_request(f"invalid continue token: continue key is not valid: {why}")

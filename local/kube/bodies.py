@@ -132,7 +132,7 @@ def _decode_json(body: bytes) -> tuple[Any, tuple[str, ...]]:
         return doubled
 
     document = json.loads(body, object_pairs_hook=collect)
-    return document, tuple(_find_doubled(document)) if found else ()
+    return (json.loads(body), tuple(_find_doubled(document))) if found else (document, ())
 
 
 def _find_doubled(value: Any, path: str = "") -> Iterator[str]:

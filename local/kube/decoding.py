@@ -94,9 +94,6 @@ def decode(write: Write, document: Document, old: Any = ABSENT) -> tuple[str, ..
     built-in kind, and the metadata of any.
     """
     unknown = write.version.schema.fill(document, old)
-    meta = document["metadata"]
-    for name in [name for name, value in meta.items() if value in ("", [], {})]:
-        del meta[name]  # Go leaves out what is empty
     fault = _find_fault(write, document, old)
     if fault is not None:
         raise Undecodable(write, fault)

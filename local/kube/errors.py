@@ -47,6 +47,11 @@ class ApiError(Exception):
         self.details = None if details is None else dict(details)
         self.headers = dict(headers or {})
 
+    def warn(self, warnings: Sequence[str]) -> None:
+        """Tell besides what was found before the refusal."""
+        if warnings:
+            self.headers.setdefault("Warning", render_warnings(warnings))
+
     def status(self) -> dict[str, Any]:
         """The Status object that is the answer's body."""
         status: dict[str, Any] = {
@@ -62,6 +67,11 @@ class ApiError(Exception):
             status["details"] = self.details
         status["code"] = self.code
         return status
+
+
+def render_warnings(warnings: Sequence[str]) -> str:
+    """The Warning header."""
+    return ", ".join(f"299 - {json.dumps(text)}" for text in warnings)
 
 
 def split_resource(qualified: str) -> tuple[str, str]:

@@ -93,6 +93,52 @@ def _render_element(name: str) -> str:
     return f"[{keys}]"
 
 
+# -- faults of form --------------------------------------------------------------------------------
+
+
+def find_faults(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
+    """Why a value that is applied has no fields that could be owned, in its library's words."""
+    if value is None:
+        return
+    if isinstance(value, dict):
+        yield from _member_faults(value, schema, path)
+    elif isinstance(value, list) and schema.items is not None:
+        yield from _item_faults(value, schema, path)
+        for index, item in enumerate(value):
+            yield from find_faults(item, schema.items, f"{path}[{index}]")
+    elif schema.source.get("type") == "string" and not isinstance(value, str):
+        shown = json.dumps(value)
+        yield f"{path}: expected string, got &value.valueUnstructured{{Value:{shown}}}"
+
+
+def _member_faults(value: dict[str, Any], schema: Schema, path: str) -> Iterator[str]:
+    for name, item in value.items():
+        child = member_schema(schema, name)
+        if child is not None:
+            yield from find_faults(item, child, f"{path}.{name}")
+        elif not schema.keeps_unknown and schema.properties:
+            yield f"{path}.{name}: field not declared in schema"
+
+
+def _item_faults(value: list[Any], schema: Schema, path: str) -> Iterator[str]:
+    if schema.list_type not in ("map", "set"):
+        return
+    seen = set()
+    for index, item in enumerate(value):
+        keys = schema.item_key(item)
+        if isinstance(keys, dict) and schema.list_type == "map" and not any(keys.values()):
+            names = " ".join(json.dumps(name) for name in schema.map_keys)
+            yield (
+                f"{path}: element {index}: associative list with keys has an element that omits all "
+                f"key fields [{names}] (and doesn't have default values for any key fields)"
+            )
+            continue
+        shown = _render_element(item_name(item, schema))
+        if shown in seen:
+            yield f"{path}: duplicate entries for key {shown}"
+        seen.add(shown)
+
+
 # -- from values -----------------------------------------------------------------------------------
 
 

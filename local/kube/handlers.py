@@ -279,9 +279,7 @@ class Handlers:
         response = _respond(self._view(call).one(outcome.record), 201 if outcome.created else 200)
         warnings = [*doubled, *outcome.warnings]
         if warnings:
-            response.headers["Warning"] = ", ".join(
-                f"299 - {json.dumps(text)}" for text in warnings
-            )
+            response.headers["Warning"] = errors.render_warnings(warnings)
         return response
 
     # -- deleting ---------------------------------------------------------------------------------
@@ -323,6 +321,8 @@ def _fits(kind: Kind, info: RequestInfo) -> bool:
     if info.verb == "create":
         placed = bool(info.namespace) or not kind.namespaced
         return placed and bool(info.name) is bool(info.subresource)
+    if info.verb == "deletecollection":
+        return bool(info.namespace) or not kind.namespaced
     return info.verb not in _NAMED or bool(info.name)
 
 

@@ -25,7 +25,9 @@ CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", 
 """The same in the order in which discovery gives them for custom resources."""
 
 _TYPES: dict[str, Document] = {
-    "string": {"type": "string"},
+    "string": {"type": "string", "x-go-omitempty": True},
+    "text": {"type": "string"},
+    "flag": {"type": "boolean", "x-go-omitempty": True},
     "integer": {"type": "integer"},
     "number": {"type": "number"},
     "boolean": {"type": "boolean"},
@@ -97,6 +99,7 @@ class Kind:
     custom: bool = False
     builtin_verbs: tuple[str, ...] = VERBS
     hashed_as: str = ""
+    ownerless: tuple[str, ...] = ()
     virtual: bool = False
     counts_generation: bool = True
     create_on_update: bool = False
@@ -135,7 +138,7 @@ def qualify(name: str, group: str) -> str:
 
 _WHEN_UNSET: Mapping[str, Document] = {
     "~": {"default": {}},
-    "?": {"default": None, "nullable": True},
+    "?": {"default": None, "nullable": True, "x-go-omitempty": False},
 }
 """What the last letter of a name says in the short form of schemas."""
 
@@ -149,7 +152,8 @@ def expand_schema(short: Any) -> Document:
     if isinstance(short, list):
         return _expand_list(*short)
     if "*" in short:
-        return {"type": "object", "additionalProperties": _nullable(expand_schema(short["*"]))}
+        member = _nullable(expand_schema(short["*"]))
+        return {"type": "object", "additionalProperties": member, "x-go-omitempty": True}
     members = {name: child for name, child in short.items() if name != "."}
     schema: Document = {
         "type": "object",
@@ -168,7 +172,7 @@ def _expand_scalar(short: str) -> Document:
     type_, _, written = short.partition(" = ")
     if not written:
         return dict(_TYPES[type_])
-    return {**_TYPES[type_], "default": yaml.safe_load(written)}
+    return {**_TYPES[type_], "default": yaml.safe_load(written), "x-go-omitempty": False}
 
 
 def _nullable(member: Document) -> Document:
@@ -178,7 +182,8 @@ def _nullable(member: Document) -> Document:
 
 
 def _expand_list(item: Any, keys: str = "", merge_key: str = "") -> Document:
-    schema: Document = {"type": "array", "items": _nullable(expand_schema(item))}
+    member = _nullable(expand_schema(item))
+    schema: Document = {"type": "array", "items": member, "x-go-omitempty": True}
     if keys == "set":
         return {**schema, "x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge"}
     if not keys:
@@ -246,6 +251,7 @@ def _read_row(name: str, row: Mapping[str, Any]) -> Kind:
         categories=tuple(row.get("categories", ())),
         builtin_verbs=tuple(verb for verb in VERBS if verb not in row.get("lacks", ())),
         hashed_as=row.get("hashedAs", ""),
+        ownerless=tuple(row.get("ownerless", ())),
         virtual=row.get("virtual", False),
         counts_generation=row.get("generation") != "none",
         create_on_update=row.get("createOnUpdate", False),

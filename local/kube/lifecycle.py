@@ -102,7 +102,9 @@ def validate(write: Write, document: Document, old: Document | None) -> None:
     part = write.subresource if kind.custom else ""
     found = find_errors(version.schema, document, ABSENT if old is None else old, part)
     found = [
-        *metadata.find_errors(meta, kind.name_style, None if old is None else old["metadata"]),
+        *metadata.find_errors(
+            meta, kind.name_style, None if old is None else old["metadata"], custom=kind.custom
+        ),
         *found,
         *(_immutable_errors(kind, document, old) if old is not None else ()),
     ]

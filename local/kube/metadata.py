@@ -43,6 +43,7 @@ _LABEL_VALUE_WORDS = (
     "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  "
     f"or '12345', regex used for validation is '{_LABEL_VALUE}')"
 )
+_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _SERVER_OWNED = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
@@ -82,7 +83,7 @@ def key_faults(key: str) -> list[str]:
 
 
 def find_errors(
-    metadata: Mapping[str, Any], name_style: str, old: Mapping[str, Any] | None
+    metadata: Mapping[str, Any], name_style: str, old: Mapping[str, Any] | None, *, custom: bool
 ) -> Iterator[FieldError]:
     """What is wrong with an object's metadata; on an update, what may not be so any more."""
     if old is None:
@@ -94,6 +95,31 @@ def find_errors(
     yield from _label_errors(metadata.get("labels") or {})
     yield from _annotation_errors(metadata.get("annotations") or {})
     yield from _owner_errors(metadata.get("ownerReferences") or ())
+    yield from _finalizer_errors(metadata.get("finalizers") or (), custom=custom)
+
+
+def _finalizer_errors(finalizers: Sequence[str], *, custom: bool) -> Iterator[FieldError]:
+    for index, name in enumerate(finalizers):
+        for why in key_faults(name):
+            yield errors.invalid_value("metadata.finalizers", name, why)
+        if not custom and is_bare_finalizer(name):
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            yield errors.invalid_value(f"metadata.finalizers[{index}]", name, why)
+
+
+def is_bare_finalizer(name: str) -> bool:
+    """Whether a finalizer has no domain, and is none of the few that need none."""
+    return "/" not in name and name not in _STANDARD_FINALIZERS
+
+
+def find_warnings(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """What is not well chosen in a custom resource's metadata."""
+    for name in metadata.get("finalizers") or ():
+        if is_bare_finalizer(name):
+            yield (
+                f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name to avoid '
+                "accidental conflicts with other finalizer writers"
+            )
 
 
 def _changed(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -140,6 +166,11 @@ def _annotation_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
 
 
 def _owner_errors(owners: Sequence[Document]) -> Iterator[FieldError]:
+    for owner in owners:
+        for name in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(name):
+                why = "version must not be empty" if name == "apiVersion" else "must not be empty"
+                yield errors.invalid_value(f"metadata.ownerReferences.{name}", "", why)
     controllers = [owner for owner in owners if owner.get("controller")]
     if len(controllers) > 1:
         names = ", ".join(f"{one['kind']}/{one['name']}" for one in controllers[:2])

@@ -105,7 +105,7 @@ def _without_extensions(node: Any) -> Any:
     plain = {
         name: _without_extensions(value)
         for name, value in node.items()
-        if name != "x-kubernetes-validations"
+        if name not in ("x-kubernetes-validations", "x-go-omitempty")
     }
     if node.get("x-kubernetes-int-or-string") is True:
         return {"type": "string", "format": "int-or-string", **plain}

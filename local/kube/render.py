@@ -161,6 +161,8 @@ class View:
     def _row(self, record: Record) -> Document:
         now = self.clock.now()
         cells = [cell_of(column, record.document, now) for column in self.version.columns]
+        if not self.kind.custom:
+            cells = ["" if cell is None else cell for cell in cells]
         if self.include == "None":
             return {"cells": cells}
         shown = record.document if self.include == "Object" else _partial(record)

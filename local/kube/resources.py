@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from local.kube import errors
 from local.kube.catalogue import Catalogue
 from local.kube.decoding import check_type, decode, own_metadata
 from local.kube.errors import FieldError
+from local.kube.field_sets import find_faults
 from local.kube.formats import render_time
 from local.kube.kinds import Document, Kind
 from local.kube.lifecycle import (
@@ -33,6 +35,7 @@ from local.kube.lifecycle import (
     validate,
 )
 from local.kube.managed import Managers
+from local.kube.metadata import find_warnings
 from local.kube.store import Key, Record, Store
 from local.kube.strategies import strategy_of
 from local.kube.users import User
@@ -94,8 +97,18 @@ class Resources:
         ``applied``: it comes from server-side apply and brings its managedFields along.
         """
         check_type(write, document)
-        meta = own_metadata(write, document)
+        own_metadata(write, document)
         warnings = decode(write, document)
+        with _warning_of(warnings):
+            self._prepare_new(write, namespace, document, applied=applied)
+            validate(write, document, None)
+            record = self._store_new(write, document)
+        return Outcome(record, True, (*warnings, *_advice(write, document, None)))
+
+    def _prepare_new(
+        self, write: Write, namespace: str, document: Document, *, applied: bool
+    ) -> None:
+        meta = document["metadata"]
         strategy = strategy_of(write.kind)
         strategy.default(document)
         _place(write.kind, meta, namespace)
@@ -113,8 +126,6 @@ class Resources:
         document.update(json.loads(json.dumps(write.kind.initial)))
         write.version.schema.fill(document)
         strategy.prepare_create(document, write.user)
-        validate(write, document, None)
-        return Outcome(self._store_new(write, document), True, warnings)
 
     def read_review(self, write: Write, document: Document) -> Document:
         """A review as it was sent, decoded; reviews are answered and never stored."""
@@ -199,22 +210,33 @@ class Resources:
         Raises 409, 422 and what admission says.
         """
         check_type(write, document)
-        meta = own_metadata(write, document)
+        own_metadata(write, document)
         old = record.document
         warnings = decode(write, document, old)
+        with _warning_of(warnings):
+            document = self._prepare_changed(write, record, document, applied=applied)
+            validate(write, document, old)
+            changed = self._store_changed(write, record, document)
+        return Outcome(changed, False, (*warnings, *_advice(write, document, old)))
+
+    def _prepare_changed(
+        self, write: Write, record: Record, document: Document, *, applied: bool
+    ) -> Document:
+        old = record.document
         strategy = strategy_of(write.kind)
         strategy.default(document)
-        check_preconditions(write, record, meta)
+        check_preconditions(write, record, document["metadata"])
         document = isolate(write, document, old)
         restore_system_fields(document["metadata"], record.metadata, applied=applied)
         if not applied:
             self._record_managers(write, document, old)
         self._admit(Attributes(write.user, write.kind, document, old, "UPDATE"))
         strategy.prepare_update(document, old, write.user, write.subresource)
+        if strategy.stamp is not None:
+            strategy.stamp(document, render_time(self._clock.now()))
         if write.kind.counts_generation and _is_new_generation(write, document, old):
             document["metadata"]["generation"] = record.metadata.get("generation", 0) + 1
-        validate(write, document, old)
-        return Outcome(self._store_changed(write, record, document), False, warnings)
+        return document
 
     def _store_changed(self, write: Write, record: Record, document: Document) -> Record:
         document["apiVersion"] = write.kind.api_version(write.kind.storage)
@@ -230,6 +252,7 @@ class Resources:
         record = self.store.find(write.kind.resource, key)
         if record is None and write.subresource:
             raise errors.not_found(write.kind.resource, key[1])
+        _check_form(write, applied)
         live = blank(write, key) if record is None else record.copy()
         merged = self._managers.apply(
             live,
@@ -302,9 +325,41 @@ class Resources:
             self._managers.record_update(document, old, schema, writer)
 
 
+@contextmanager
+def _warning_of(warnings: tuple[str, ...]) -> Iterator[None]:
+    """What was found before a refusal is told with it."""
+    try:
+        yield
+    except errors.ApiError as error:
+        error.warn(warnings)
+        raise
+
+
+def _advice(write: Write, document: Document, old: Document | None) -> Iterator[str]:
+    if write.kind.custom:
+        known = set(find_warnings(old["metadata"])) if old is not None else set()
+        yield from (one for one in find_warnings(document["metadata"]) if one not in known)
+
+
 def _blank(write: Write) -> Document:
     """What an object of a kind is when nothing is set: of a built-in one, its Go struct."""
     return {} if write.kind.custom else write.version.schema.zero()
+
+
+def _check_form(write: Write, applied: Document) -> None:
+    """Is what is applied of the schema's form? Kubernetes gives no reason with its 500."""
+    faults = sorted(find_faults(applied, write.version.schema))
+    if faults:
+        meta, version = applied["metadata"], applied["apiVersion"]
+        group, _, name = version.rpartition("/")
+        what = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+        why = faults[0] if len(faults) == 1 else "\n  ".join(["errors:", *faults])
+        raise errors.ApiError(
+            500,
+            "",
+            f"failed to create typed patch object ({what}; {group}/{name}, "
+            f"Kind={applied['kind']}): {why}",
+        )
 
 
 def _place(kind: Kind, meta: Document, namespace: str) -> None:

@@ -26,6 +26,9 @@ class _Absent:
 
 ABSENT: Final = _Absent()
 
+_EMPTY: tuple[Any, ...] = ("", False, [], {})
+"""What Go leaves out of a field with omitempty."""
+
 _INT_OR_STRING = frozenset({"integer", "string"})
 _BLOCKING = frozenset(
     {
@@ -100,13 +103,14 @@ class Schema:
         self.additional: Schema | None = (
             Schema(additional) if isinstance(additional, Mapping) else None
         )
+        self.omits_empty = bool(source.get("x-go-omitempty", False))
         self.nullable = bool(source.get("nullable", False))
         self.map_keys: tuple[str, ...] = tuple(source.get("x-kubernetes-list-map-keys", ()))
         self.list_type = str(source.get("x-kubernetes-list-type", "atomic"))
         self.is_atomic = source.get("x-kubernetes-map-type") == "atomic"
         self.rules = tuple(Rule.of(rule) for rule in source.get("x-kubernetes-validations", ()))
         self._required: tuple[str, ...] = tuple(source.get("required", ()))
-        self._keeps_unknown = additional is True or bool(
+        self.keeps_unknown = additional is True or bool(
             source.get("x-kubernetes-preserve-unknown-fields", False)
         )
         self._types = self._accepted_types()
@@ -172,6 +176,8 @@ class Schema:
             child = self.properties.get(name, self.additional)
             if child is None:
                 self._drop_unknown(value, name, path, unknown)
+            elif child.omits_empty and name in self.properties and value[name] in _EMPTY:
+                del value[name]
             elif value[name] is None and not child.nullable:
                 del value[name]  # documented: such a null is pruned, and then defaulted
                 if name not in self.properties and "default" in child.source:
@@ -188,7 +194,7 @@ class Schema:
     def _drop_unknown(
         self, value: dict[str, Any], name: str, path: str, unknown: list[str]
     ) -> None:
-        if self._keeps_unknown:
+        if self.keeps_unknown:
             return
         unknown.append(f"{path}.{name}" if path else name)
         del value[name]

@@ -25,7 +25,7 @@ from local.kube.controllers import start_controllers
 from local.kube.controllers.tokens import CLUSTER_INFO
 from local.kube.crds import CrdRegistrar
 from local.kube.dials import Dials
-from local.kube.errors import ApiError, UnknownPath
+from local.kube.errors import ApiError, UnknownPath, method_not_allowed
 from local.kube.handlers import Handlers
 from local.kube.kinds import Document, builtin_kinds
 from local.kube.kubeconfig import kubeconfig
@@ -131,6 +131,8 @@ class KubeApi:
         document = self._find_document(request)
         if document is None:
             raise UnknownPath
+        if request.method not in ("GET", "HEAD"):
+            raise method_not_allowed()
         return document
 
     def _find_document(self, request: Request) -> Response | None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from local.kube import errors
 from local.kube.crds import CRD_RESOURCE, complete_crd, mark_crd, note_stored_versions
 from local.kube.errors import FieldError
+from local.kube.events import find_event_faults
 from local.kube.kinds import Document, Kind
+from local.kube.signing_requests import (
+    find_csr_faults,
+    keep_request,
+    sign_with_requestor,
+    stamp_conditions,
+)
 from local.kube.structural import find_crd_errors
 from local.kube.users import User
 
@@ -37,7 +45,8 @@ class Strategy:
 
     A document's nested parts may be shared with the stored version: they are replaced, not changed.
     What ``default`` sets belongs to whoever writes, what the others set belongs to nobody. ``mark``
-    is for kinds that a delete holds by itself, at a time that it is given.
+    is for kinds that a delete holds by itself, and ``stamp`` for those whose changes bear the time,
+    which both are given.
     """
 
     default: Callable[[Document], None] = _leave
@@ -45,6 +54,7 @@ class Strategy:
     prepare_update: Callable[[Document, Document, User, str], None] = _leave_changed
     find_errors: Callable[[Document, Document | None], Iterable[FieldError]] = _accept
     mark: Callable[[Document, str], None] | None = None
+    stamp: Callable[[Document, str], None] | None = None
 
 
 _PLAIN = Strategy()
@@ -97,6 +107,21 @@ def _fold_string_data(document: Document) -> None:
         document["data"] = {**document.get("data", {}), **encoded}
 
 
+def _find_data_faults(document: Document, old: Document | None) -> Iterable[FieldError]:
+    for name in ("data", "binaryData"):
+        for key in document.get(name) or {}:
+            if not _CONFIG_KEY.fullmatch(key):
+                yield errors.invalid_value(f"{name}[{key}]", key, _CONFIG_KEY_WORDS)
+    yield from _find_frozen(document, old)
+
+
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_CONFIG_KEY_WORDS = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  "
+    "or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+
+
 def _find_frozen(document: Document, old: Document | None) -> Iterable[FieldError]:
     if old is None or not old.get("immutable"):
         return
@@ -104,42 +129,6 @@ def _find_frozen(document: Document, old: Document | None) -> Iterable[FieldErro
         if document.get(name) != old.get(name):
             why = "field is immutable when `immutable` is set"
             yield errors.forbidden_field(name, why)
-
-
-# -- certificate signing requests ------------------------------------------------------------------
-
-
-def _sign_with_requestor(document: Document, user: User) -> None:
-    spec = {**document.get("spec", {}), "username": user.name, "groups": list(user.groups)}
-    if user.uid:
-        spec["uid"] = user.uid
-    document["spec"] = spec
-
-
-def _keep_request(document: Document, old: Document, user: User, subresource: str) -> None:
-    """A request stays as it was sent; whatever else is put in its place is let fall."""
-    del user, subresource
-    document["spec"] = old["spec"]
-
-
-_MIN_EXPIRATION_S = 600
-
-
-def _find_csr_faults(document: Document, old: Document | None) -> Iterable[FieldError]:
-    if old is not None:
-        return
-    spec = document["spec"]
-    if not spec.get("usages"):
-        yield errors.required("spec.usages")
-    if b"BEGIN CERTIFICATE REQUEST" not in base64.b64decode(spec["request"]):
-        why = "PEM block type must be CERTIFICATE REQUEST"
-        yield errors.invalid_value("spec.request", spec["request"], why)
-    if spec.get("expirationSeconds", _MIN_EXPIRATION_S) < _MIN_EXPIRATION_S:
-        yield errors.invalid_value(
-            "spec.expirationSeconds",
-            spec["expirationSeconds"],
-            "may not specify a duration less than 600 seconds (10 minutes)",
-        )
 
 
 # -- custom resource definitions -------------------------------------------------------------------
@@ -190,13 +179,15 @@ _STRATEGIES: dict[str, Strategy] = {
         _label_namespace, prepare_update=_keep_namespace, mark=_terminate_namespace
     ),
     "nodes": Strategy(_default_allocatable),
-    "secrets": Strategy(_fold_string_data, find_errors=_find_frozen),
-    "configmaps": Strategy(find_errors=_find_frozen),
+    "secrets": Strategy(_fold_string_data, find_errors=_find_data_faults),
+    "configmaps": Strategy(find_errors=_find_data_faults),
     "certificatesigningrequests.certificates.k8s.io": Strategy(
-        prepare_create=_sign_with_requestor,
-        prepare_update=_keep_request,
-        find_errors=_find_csr_faults,
+        prepare_create=sign_with_requestor,
+        prepare_update=keep_request,
+        find_errors=find_csr_faults,
+        stamp=stamp_conditions,
     ),
+    "events": Strategy(find_errors=find_event_faults),
     CRD_RESOURCE: Strategy(
         _complete_crd, _note_stored, _note_stored_changed, find_crd_errors, mark_crd
     ),

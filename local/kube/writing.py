@@ -47,6 +47,8 @@ class Write:
         )
 
     def _resets(self) -> tuple[str, ...]:
+        if self.kind.ownerless:
+            return self.kind.ownerless
         if self.subresource:
             return ("spec",) if self.subresource == "status" else ()
         return ("status",) if "status" in self.version.subresources else ()

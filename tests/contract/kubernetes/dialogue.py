@@ -235,9 +235,9 @@ def find_fault(step: Step, answer: Answer, known: Mapping[str, str]) -> str | No
         wanted = [(type_, fill(name, known)) for type_, name in step.events]
         if seen != wanted:
             return f"the events are {seen}"
-    for path, value in step.expect.items():
+    for path, value in fill(dict(step.expect), known).items():
         found = find(answer.document, path)
-        if not _meets(found, fill(value, known)):
+        if not _meets(found, value):
             return f"{path} is {found!r}, not {value!r}"
     return None
 

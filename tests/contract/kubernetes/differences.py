@@ -5,6 +5,7 @@ Each stands in ``docs/reference/embedded-kubernetes.md``, too. One that is not f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,10 @@ class Difference:
 
     def covers(self, case: str, path: str) -> bool:
         return case == self.case and f"{path}.".startswith(f"{self.path}.")
+
+
+_DESCRIPTION = re.compile(r"body\.columnDefinitions\.\d+\.description")
+"""What a column of a built-in kind is about is not told here, and nobody prints it."""
 
 
 def _sometimes(path: str, *cases: str) -> tuple[Difference, ...]:
@@ -51,6 +56,16 @@ KNOWN: Mapping[str, tuple[Difference, ...]] = {
             "body.metadata",
             "a deleted namespace takes nothing new, and what is there can change",
             "how joining nodes find the cluster is for all to read",
+            "a bootstrap token that is not for authentication is nobody's",
+            "a bootstrap token signs how to find the cluster, as long as it lives",
+            "a bootstrap token can be for signing, or not",
+        ),
+        *_sometimes(
+            "body.data",
+            "how joining nodes find the cluster is for all to read",
+            "a bootstrap token that is not for authentication is nobody's",
+            "a bootstrap token signs how to find the cluster, as long as it lives",
+            "a bootstrap token can be for signing, or not",
         ),
     ),
     "protobuf answers (JSON is given)": (
@@ -86,7 +101,8 @@ def compare(real: Iterable[Exchange], embedded: Iterable[Exchange]) -> Iterator[
     """All that differs between two runs of a case, masked."""
     for one, other in zip(real, embedded, strict=True):
         for path, theirs, ours in differences(read(one.answer), read(other.answer)):
-            yield Finding(one.where, path, theirs, ours)
+            if not (_DESCRIPTION.fullmatch(path) and ours == ""):
+                yield Finding(one.where, path, theirs, ours)
 
 
 def check(case: str, found: Iterable[Finding]) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 from tests.contract.kubernetes.dialogue import Answer
 
 _TEXTS = (
-    (re.compile(r'(?<=patch: Invalid value: )"\{.*\}"(?=: )', re.DOTALL), "<object>"),
+    (re.compile(r'(?<=Invalid value: )"\{\\".*\}"(?=: )', re.DOTALL), "<object>"),
     (re.compile(r"-----BEGIN CERTIFICATE-----.*-----END CERTIFICATE-----\s", re.DOTALL), "<pem>"),
+    (re.compile(r"eyJ[\w-]+\.\.[\w-]+"), "<signature>"),
+    (re.compile(r"MjAyN[\w+/]{22}="), "<time in base64>"),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "<uid>"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
     (re.compile(r"(?<=made-)[a-z0-9]{5}"), "<generated>"),

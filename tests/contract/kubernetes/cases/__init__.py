@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from tests.contract.kubernetes.cases.discovery import DISCOVERY
 from tests.contract.kubernetes.cases.ending import DELETES, NAMESPACES, OWNERS
+from tests.contract.kubernetes.cases.events import EVENTS_TOLD
 from tests.contract.kubernetes.cases.fields import FIELDS, RULES, VALIDATION
+from tests.contract.kubernetes.cases.joining import BOOTSTRAP_TOKENS, SIGNING_REQUESTS
 from tests.contract.kubernetes.cases.patching import PATCH, SERVER_SIDE_APPLY
 from tests.contract.kubernetes.cases.reading import LISTS, SELECTORS, WATCHES
+from tests.contract.kubernetes.cases.refusals import BODIES, OPTIONS, PATCHES, SELECTIONS, URLS
 from tests.contract.kubernetes.cases.rights import NODE_RIGHTS, RIGHTS
 from tests.contract.kubernetes.cases.writing import CREATE, DRY_RUN, STATUS, UPDATE
 from tests.contract.kubernetes.dialogue import Case
@@ -30,4 +33,12 @@ CASES: tuple[Case, ...] = (
     *RIGHTS,
     *NODE_RIGHTS,
     *DISCOVERY,
+    *BODIES,
+    *PATCHES,
+    *OPTIONS,
+    *SELECTIONS,
+    *URLS,
+    *BOOTSTRAP_TOKENS,
+    *SIGNING_REQUESTS,
+    *EVENTS_TOLD,
 )

@@ -1,0 +1,104 @@
+"""What becomes of a CertificateSigningRequest when it is written."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Sequence
+
+from local.kube import errors
+from local.kube.errors import FieldError
+from local.kube.kinds import Document
+from local.kube.users import User
+
+_MIN_EXPIRATION_S = 600
+_SIGNER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+/[^/]+")
+_DECISIONS = ("Approved", "Denied")
+_LASTING = (*_DECISIONS, "Failed")
+_USAGES = (
+    *("any", "cert sign", "client auth", "code signing", "content commitment", "crl sign"),
+    *("data encipherment", "decipher only", "digital signature", "email protection"),
+    *("encipher only", "ipsec end system", "ipsec tunnel", "ipsec user", "key agreement"),
+    *("key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime", "server auth"),
+    *("signing", "timestamping"),
+)
+
+
+def sign_with_requestor(document: Document, user: User) -> None:
+    """Note who asks, whatever the request says."""
+    spec = {**document.get("spec", {}), "username": user.name, "groups": list(user.groups)}
+    if user.uid:
+        spec["uid"] = user.uid
+    document["spec"] = spec
+
+
+def keep_request(document: Document, old: Document, user: User, subresource: str) -> None:
+    """A request stays as it was sent; whatever else is put in its place is let fall."""
+    del user, subresource
+    document["spec"] = old["spec"]
+
+
+def stamp_conditions(document: Document, now: str) -> None:
+    """Conditions without a time are of now."""
+    status = document.get("status") or {}
+    if status.get("conditions"):
+        stamped = [
+            {**one, **{name: one.get(name) or now for name in ("lastUpdateTime", _TRANSITION)}}
+            for one in status["conditions"]
+        ]
+        document["status"] = {**status, "conditions": stamped}
+
+
+_TRANSITION = "lastTransitionTime"
+
+
+def find_csr_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+    """What is wrong with a request, or with what is decided about it."""
+    if old is None:
+        yield from _request_faults(document["spec"])
+        return
+    yield from _condition_faults(_conditions(document), _conditions(old))
+
+
+def _request_faults(spec: Document) -> Iterator[FieldError]:
+    usages = spec.get("usages") or ()
+    if not usages:
+        yield errors.required("spec.usages")
+    if b"BEGIN CERTIFICATE REQUEST" not in base64.b64decode(spec.get("request") or ""):
+        why = "PEM block type must be CERTIFICATE REQUEST"
+        yield errors.invalid_value("spec.request", spec.get("request"), why)
+    signer = spec.get("signerName")
+    if not signer:
+        yield errors.required("spec.signerName")
+    elif not _SIGNER.fullmatch(signer):
+        why = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+        yield errors.invalid_value("spec.signerName", signer, why)
+    if spec.get("expirationSeconds", _MIN_EXPIRATION_S) < _MIN_EXPIRATION_S:
+        why = "may not specify a duration less than 600 seconds (10 minutes)"
+        yield errors.invalid_value("spec.expirationSeconds", spec["expirationSeconds"], why)
+    for index, usage in enumerate(usages):
+        if usage not in _USAGES:
+            yield errors.not_supported(f"spec.usages[{index}]", usage, _USAGES)
+        if usage in usages[:index]:
+            yield errors.duplicate(f"spec.usages[{index}]", usage)
+
+
+def _condition_faults(now: Sequence[Document], before: Sequence[Document]) -> Iterator[FieldError]:
+    types = [one["type"] for one in now]
+    for index, one in enumerate(now):
+        if one["type"] in _LASTING and one["status"] != "True":
+            path = f"status.conditions[{index}].status"
+            yield errors.not_supported(path, one["status"], ["True"])
+    for one in before:
+        if one["type"] in _LASTING and one["type"] not in types:
+            why = f'updates may not remove a condition of type "{one["type"]}"'
+            yield errors.forbidden_field("status.conditions", why)
+    if set(_DECISIONS) <= set(types):
+        last = next(name for name in reversed(types) if name in _DECISIONS)
+        why = "Approved and Denied conditions are mutually exclusive"
+        yield errors.invalid_value("status.conditions", last, why)
+
+
+def _conditions(document: Document) -> Sequence[Document]:
+    conditions: Sequence[Document] = (document.get("status") or {}).get("conditions") or ()
+    return conditions
