@@ -235,6 +235,10 @@ def check_wishes(wishes: Any) -> Document:
     return {name: value for name, value in wishes.items() if value is not None}
 
 
+GO_ON = -1
+"""The revision of a token that shows what is there now, whatever was there before."""
+
+
 def write_token(revision: int, last: Key) -> str:
     token = {"v": "meta.k8s.io/v1", "rv": revision, "start": "/".join(last)}
     return base64.urlsafe_b64encode(json.dumps(token).encode()).decode().rstrip("=")

@@ -29,7 +29,7 @@ class ApiError(Exception):
 
     ``reason`` is empty where Kubernetes gives none. ``details`` is the Status object's field of that
     name (name, group, kind, uid, causes, retryAfterSeconds), which some refusals bear empty and
-    some not at all; ``headers`` go out with the answer.
+    some not at all; ``metadata`` is its field of that name; ``headers`` go out with the answer.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class ApiError(Exception):
         message: str,
         details: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -46,6 +47,7 @@ class ApiError(Exception):
         self.message = message
         self.details = None if details is None else dict(details)
         self.headers = dict(headers or {})
+        self.metadata = dict(metadata or {})
 
     def warn(self, warnings: Sequence[str]) -> None:
         """Tell besides what was found before the refusal."""
@@ -57,7 +59,7 @@ class ApiError(Exception):
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
         }
@@ -163,6 +165,11 @@ def not_acceptable(served: Sequence[str]) -> ApiError:
     )
 
 
+def not_acceptable_form(message: str) -> ApiError:
+    """406: a list in the form of an object, or the other way round."""
+    return ApiError(406, "NotAcceptable", message)
+
+
 def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
     """415: the body is in a form that is not read here."""
     return ApiError(
@@ -248,14 +255,33 @@ def _apply_conflict_message(fields: Sequence[tuple[str, str]]) -> str:
     return f"Apply failed with {len(fields)} conflicts: {listed}"
 
 
-def expired(message: str) -> ApiError:
+class Expired(ApiError):
     """410: the version asked for is no longer known."""
-    return ApiError(410, "Expired", message)
+
+    def __init__(self, message: str, metadata: Mapping[str, str] | None = None) -> None:
+        super().__init__(410, "Expired", message, metadata=metadata)
+
+
+def too_old_list() -> ApiError:
+    """410 of a list at a version that is forgotten."""
+    return Expired("The resourceVersion for the provided list is too old.")
+
+
+def too_old_token(token: str) -> ApiError:
+    """410 of a page of a list that is forgotten; ``token`` goes on with what is there now."""
+    return Expired(
+        "The provided continue parameter is too old to display a consistent list result. You can "
+        "start a new list without the continue parameter, or use the continue token in this "
+        "response to retrieve the remainder of the results. Continuing with the provided token "
+        "results in an inconsistent list - objects that were created, modified, or deleted between "
+        "the time the first chunk was returned and now may show up in the list.",
+        {"continue": token},
+    )
 
 
 def too_old(asked: int, oldest: int) -> ApiError:
     """410 of a watch that begins before what is remembered."""
-    return expired(f"too old resource version: {asked} ({oldest})")
+    return Expired(f"too old resource version: {asked} ({oldest})")
 
 
 def invalid(qualified_kind: str, name: str, errors: Sequence[FieldError]) -> ApiError:

@@ -125,6 +125,10 @@ def _item_faults(value: list[Any], schema: Schema, path: str) -> Iterator[str]:
         return
     seen = set()
     for index, item in enumerate(value):
+        if schema.list_type == "map" and not isinstance(item, dict):
+            why = "associative list with keys may not have non-map elements"
+            yield f"{path}: element {index}: {why}"
+            return
         keys = schema.item_key(item)
         if isinstance(keys, dict) and schema.list_type == "map" and not any(keys.values()):
             names = " ".join(json.dumps(name) for name in schema.map_keys)

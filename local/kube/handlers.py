@@ -11,6 +11,7 @@ from local.clock import Clock
 from local.http import JSON, Request, Response
 from local.kube import errors
 from local.kube.arguments import (
+    GO_ON,
     Call,
     bad_options,
     check_list_arguments,
@@ -128,14 +129,26 @@ class Handlers:
                 raise errors.bad_request(
                     "specifying resource version is not allowed when using continue"
                 )
-            revision, start = read_token(token)
-            return self._list_at(call, revision, start)
+            revision, (namespace, name) = read_token(token)
+            start = call.namespace or namespace, name
+            if revision == GO_ON:
+                return self._list_present(call, start)
+            try:
+                return self._list_at(call, revision, start)
+            except errors.Expired as error:
+                raise errors.too_old_token(write_token(GO_ON, start)) from error
         asked = self._check_not_from_the_future(call)
         exact = match == "Exact" or (bool(call.request.argument("limit")) and not match)
-        if asked and exact:
+        if not asked or not exact:
+            return self._list_present(call, None)
+        try:
             return self._list_at(call, asked, None)
+        except errors.Expired as error:
+            raise errors.too_old_list() from error
+
+    def _list_present(self, call: Call, start: Key | None) -> Response:
         records = self._resources.store.records(call.kind.resource, call.namespace)
-        return self._page(call, records, self._resources.store.revision, None)
+        return self._page(call, records, self._resources.store.revision, start)
 
     def _list_at(self, call: Call, revision: int, start: Key | None) -> Response:
         records = self._resources.store.records_at(call.kind.resource, revision, call.namespace)

@@ -127,7 +127,9 @@ class Managers:
         others = [{**entry, "fieldsV1": subtract(entry["fieldsV1"], changing)} for entry in others]
         kept = _union_of(entry["fieldsV1"] for entry in others)
         said = {name: value for name, value in applied.items() if name not in writer.resets}
-        merged: Document = drop(merge(live, said, schema), mine, wanted, kept, schema)
+        merged: Document = drop(
+            merge(live, said, schema), mine, {"f:metadata": {}, **wanted}, kept, schema
+        )
         settled = writer.owned_part(merged) == writer.owned_part(live)
         entry = self._entry(entries, wanted, writer, settled=settled)
         self._write(merged, others, entry)

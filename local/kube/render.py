@@ -80,14 +80,30 @@ class View:
         if self.form == "Table":
             meta = {"resourceVersion": record.metadata.get("resourceVersion", "")}
             return encode(self._table([record], meta))
+        if self.form == "PartialObjectMetadataList":
+            kind = "unstructured.Unstructured" if self.kind.custom else self._go_kind
+            raise errors.not_acceptable_form(
+                f"you requested PartialObjectMetadataList, but the requested object is not a list "
+                f"(*{kind})"
+            )
         if self.form:
             return encode(_partial(record))
         return self._plain(record)
+
+    @property
+    def _go_kind(self) -> str:
+        return f"{self.version.name}.{self.kind.kind}"
 
     def page(self, page: Page) -> bytes:
         """A list."""
         if self.form == "Table":
             return encode(self._table(page.records, page.metadata()))
+        if self.form == "PartialObjectMetadata":
+            listed = "unstructured.Unstructured" if self.kind.custom else self._go_kind
+            raise errors.not_acceptable_form(
+                f"you requested PartialObjectMetadata, but the requested object is a list "
+                f"(*{listed}List)"
+            )
         if self.form:
             return self._list(
                 "PartialObjectMetadataList",
@@ -119,8 +135,17 @@ class View:
         meta: Document = {"resourceVersion": str(revision)}
         if annotations:
             meta["annotations"] = dict(annotations)
+        partial = {"kind": "PartialObjectMetadata", "apiVersion": _META_VERSION, "metadata": meta}
         if self.form == "Table":
-            return {**_TABLE, "metadata": meta, "columnDefinitions": None, "rows": []}
+            cells = ["", *(None for _ in self.version.columns[1:])]
+            return {
+                **_TABLE,
+                "metadata": {"resourceVersion": str(revision)},
+                "columnDefinitions": None,
+                "rows": [{"cells": cells, "object": partial}],
+            }
+        if self.form:
+            return partial
         version = self.kind.api_version(self.version.name)
         return {"kind": self.kind.kind, "apiVersion": version, "metadata": meta}
 

@@ -241,10 +241,9 @@ class Schema:
     def _duplicates(self, value: list[Any], path: str) -> Iterator[FieldError]:
         seen: set[str] = set()
         for index, item in enumerate(value):
-            key = self.item_key(item)
-            rendered = json.dumps(key, sort_keys=True)
+            rendered = json.dumps(self.item_key(item), sort_keys=True)
             if rendered in seen:
-                yield errors.duplicate(f"{path}[{index}]", key)
+                yield errors.duplicate(f"{path}[{index}]", json.loads(rendered))
             seen.add(rendered)
 
     def item_key(self, item: Any) -> Any:

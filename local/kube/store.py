@@ -90,10 +90,10 @@ Listener = Callable[[Change], None]
 
 
 class _Collection:
-    def __init__(self) -> None:
+    def __init__(self, floor: int) -> None:
         self.records: dict[Key, Record] = {}
         self.history: deque[Change] = deque()
-        self.floor = 0
+        self.floor = floor
         self.changed_at = 0
         self._sorted: list[Key] | None = None
 
@@ -125,6 +125,7 @@ class Store:
     def __init__(self, history: int) -> None:
         self.revision = 0
         self._history = history
+        self._floor = 0
         self._collections: dict[str, _Collection] = {}
         self._listeners: dict[str, dict[int, Listener]] = {}
         self._tokens = 0
@@ -132,7 +133,9 @@ class Store:
         self._notifying = False
 
     def _collection(self, resource: str) -> _Collection:
-        return self._collections.setdefault(resource, _Collection())
+        if resource not in self._collections:
+            self._collections[resource] = _Collection(self._floor)
+        return self._collections[resource]
 
     def find(self, resource: str, key: Key) -> Record | None:
         """The object's present version."""
@@ -196,6 +199,7 @@ class Store:
 
     def compact(self) -> None:
         """Forget all that was, but not what is."""
+        self._floor = self.revision
         for collection in self._collections.values():
             collection.history.clear()
             collection.floor = self.revision

@@ -86,7 +86,10 @@ def test_a_behaviour_that_is_to_be_the_same_has_a_test_of_what_it_is_there_for()
 
 @pytest.fixture(scope="module")
 def collected() -> set[str]:
-    """The node ids of all tests in the modules that are named, below tests/."""
+    """The node ids of all tests in the modules that are named, below tests/.
+
+    A story goes by its name without the cluster that it is told on.
+    """
     named = {
         test.partition("::")[0]
         for answers, _ in TABLES.values()
@@ -101,7 +104,8 @@ def collected() -> set[str]:
         text=True,
         check=True,
     )
-    return {line.removeprefix("tests/") for line in found.stdout.splitlines() if "::" in line}
+    names = {line.removeprefix("tests/") for line in found.stdout.splitlines() if "::" in line}
+    return {name.replace("[embedded]", "").replace("[embedded-", "[") for name in names}
 
 
 @pytest.mark.parametrize("table", TABLES)

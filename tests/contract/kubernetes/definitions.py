@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 GROUP = "cases.example.com"
 
@@ -159,4 +162,8 @@ GADGETS = crd(
 )
 """Without a status subresource, and without printer columns."""
 
-ALL = (WIDGETS, GADGETS)
+BASE = Path(__file__).parents[3] / "infra" / "kubernetes" / "base"
+NODE_GROUPS: dict[str, Any] = yaml.safe_load((BASE / "crd.yaml").read_text(encoding="utf-8"))
+"""The product's own."""
+
+ALL = (WIDGETS, GADGETS, NODE_GROUPS)

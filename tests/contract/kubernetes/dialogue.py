@@ -89,6 +89,9 @@ class Server(Protocol):
     ) -> Answer:
         """Ask until the answer is as expected, or the server's controllers have had their time."""
 
+    def forget(self) -> None:
+        """Forget all history."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -111,6 +114,7 @@ class Step:
     warning: str | None = None
     events: list[tuple[str, str]] | None = None
     settles: bool = False
+    forgets: bool = False
 
     def by(self, user: str) -> Step:
         """The same as somebody else."""
@@ -139,6 +143,10 @@ class Step:
     def after_a_while(self) -> Step:
         """Let controllers finish first."""
         return replace(self, settles=True)
+
+    def after_forgetting(self) -> Step:
+        """Have the server forget its history first."""
+        return replace(self, forgets=True)
 
 
 @dataclass(frozen=True)
@@ -196,6 +204,8 @@ def run(asked: Case, server: Server, variables: Mapping[str, str]) -> list[Excha
     taken = []
     for number, step in enumerate(asked.steps, 1):
         where = f"step {number}: {step.method} {fill(step.path, known)}"
+        if step.forgets:
+            server.forget()
         answer = _take(step, server, known)
         fault = find_fault(step, answer, known)
         assert fault is None, f"{where}: {fault}\n{answer.body.decode()}"

@@ -60,6 +60,7 @@ class Embedded:
             self.ask("POST", crds, crd)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": self.known["ns"]}})
         self.settle()
+        self.forget()
 
     def settle(self) -> None:
         """Let its controllers do what they have to do."""
@@ -72,6 +73,10 @@ class Embedded:
         del is_expected
         self.settle()
         return ask()
+
+    def forget(self) -> None:
+        """See `Server`."""
+        self.api.compact()
 
     def send(
         self,

@@ -39,7 +39,8 @@ _OF_NODE_CONTROLLERS = "node.alpha.kubernetes.io/ttl"
 def mask(value: Any, name: str = "") -> Any:
     """A document, or what stands under ``name`` in one, without what chance and time put there."""
     if isinstance(value, Mapping):
-        reshape = _RESHAPE.get(value.get("kind", "" if set(value) == {"paths"} else None))
+        kind = value.get("kind", "" if set(value) == {"paths"} else None)
+        reshape = _RESHAPE.get(kind) if isinstance(kind, str) else None
         if reshape is not None:
             value = reshape(value)
         masked = {mask(key): mask(item, key) for key, item in _settled(value).items()}

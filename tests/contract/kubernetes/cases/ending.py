@@ -171,7 +171,7 @@ OWNERS = (
             {"metadata.finalizers": ["foregroundDeletion"]}
         ),
         get(f"{MAPS}/child").gives(404).after_a_while(),
-        get(f"{WIDGETS}/a").gives(404),
+        get(f"{WIDGETS}/a").gives(404).after_a_while(),
     ),
     case(
         "what is owned stays as an orphan, if asked for",

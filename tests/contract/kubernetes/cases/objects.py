@@ -26,6 +26,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+PARTIAL_LIST = PARTIAL.replace("Metadata;", "MetadataList;")
 
 
 def widget(name: str = "a", size: int = 3, **more: Any) -> dict[str, Any]:
@@ -67,3 +68,8 @@ def labelled(name: str, **labels: str) -> Step:
 
 
 THREE = (labelled("a", env="x"), labelled("b", env="y"), labelled("c"))
+
+
+def bad(step: Step, message: str) -> Step:
+    """Refused with 400."""
+    return step.gives(400, reason="BadRequest", message=message)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+
 from tests.contract.kubernetes.cases.objects import (
     EVENTS,
     GADGETS,
     MAKE,
     MAPS,
     PARTIAL,
+    PARTIAL_LIST,
     READY,
     SECRETS,
     TABLE,
     THREE,
     WATCH,
     WIDGETS,
+    bad,
     gadget,
     labelled,
     widget,
@@ -23,6 +27,7 @@ from tests.contract.kubernetes.dialogue import (
     ANYTHING,
     Case,
     case,
+    containing,
     delete,
     get,
     patch,
@@ -98,6 +103,13 @@ SELECTORS = (
         get(f"{WIDGETS}?fieldSelector=spec.size%3D3").gives(400),
     ),
 )
+
+FORGOTTEN = (
+    base64.urlsafe_b64encode(b'{"v":"meta.k8s.io/v1","rv":1,"start":"/a\\u0000"}')
+    .decode()
+    .rstrip("=")
+)
+"""A continue token of a list at version 1 that has shown ``a``."""
 
 LISTS = (
     case(
@@ -211,6 +223,74 @@ LISTS = (
         get(f"{WIDGETS}/a", accept=PARTIAL).has(
             {"kind": "PartialObjectMetadata", "metadata.name": "a", "spec": ABSENT}
         ),
+        get(WIDGETS, accept=PARTIAL_LIST).has(
+            {
+                "kind": "PartialObjectMetadataList",
+                "items.0.kind": "PartialObjectMetadata",
+                "items.0.spec": ABSENT,
+            }
+        ),
+        get(WIDGETS, accept=PARTIAL).gives(
+            406,
+            reason="NotAcceptable",
+            message="you requested PartialObjectMetadata, but the requested object is a list "
+            "(*unstructured.UnstructuredList)",
+        ),
+    ),
+    case(
+        "a list at a version that is forgotten is refused",
+        MAKE,
+        get(f"{WIDGETS}?resourceVersion=1&resourceVersionMatch=Exact")
+        .gives(
+            410,
+            reason="Expired",
+            message="The resourceVersion for the provided list is too old.",
+            details=ABSENT,
+        )
+        .after_forgetting(),
+        get(f"{WIDGETS}?resourceVersion=1&limit=1").gives(410, reason="Expired"),
+        get(f"{WIDGETS}?resourceVersion=1").has({"items.0.metadata.name": "a"}),
+    ),
+    case(
+        "a page of a list that is forgotten is refused, with a way to go on",
+        MAKE,
+        post(WIDGETS, widget("b")),
+        get(f"{WIDGETS}?limit=1&continue={FORGOTTEN}")
+        .gives(410, reason="Expired")
+        .has(
+            {
+                "message": containing(
+                    "The provided continue parameter is too old to display a consistent list "
+                    "result.",
+                    "now may show up in the list.",
+                )
+            }
+        )
+        .keeps(token="metadata.continue")
+        .after_forgetting(),
+        get(f"{WIDGETS}?continue={{token}}").has({"items.0.metadata.name": "b", "items.1": ABSENT}),
+    ),
+    case(
+        "a list from not before a version, page by page",
+        MAKE.keeps(rv="metadata.resourceVersion"),
+        post(WIDGETS, widget("b")),
+        get(f"{WIDGETS}?limit=1&resourceVersionMatch=NotOlderThan&resourceVersion={{rv}}").keeps(
+            token="metadata.continue"
+        ),
+        get(f"{WIDGETS}?limit=1&resourceVersion=0&continue={{token}}").has(
+            {"items.0.metadata.name": "b", "metadata.continue": ""}
+        ),
+        bad(
+            get(f"{WIDGETS}?limit=1&resourceVersion={{rv}}&continue={{token}}"),
+            "specifying resource version is not allowed when using continue",
+        ),
+    ),
+    case(
+        "a selected list does not say how much is left",
+        *THREE,
+        get(f"{MAPS}?limit=1&labelSelector=env").has(
+            {"metadata.continue": ANYTHING, "metadata.remainingItemCount": ABSENT}
+        ),
     ),
 )
 
@@ -273,6 +353,81 @@ WATCHES = (
     case(
         "a list takes no sendInitialEvents",
         get(f"{WIDGETS}?sendInitialEvents=true").gives(422, reason="Invalid"),
+    ),
+    case(
+        "a watch that begins with what is there says where that ends, if it may",
+        MAKE,
+        get(f"{WATCH}&allowWatchBookmarks=true").shows(("ADDED", "a"), ("BOOKMARK", "")),
+        get(f"{WATCH}&allowWatchBookmarks=true&resourceVersion=0").shows(
+            ("ADDED", "a"), ("BOOKMARK", "")
+        ),
+        get(f"{WATCH}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan").shows(
+            ("ADDED", "a")
+        ),
+        get(f"{WATCH}&sendInitialEvents=false&resourceVersionMatch=NotOlderThan").shows(),
+    ),
+    case(
+        "a watch gives no bookmark shortly before it ends if that says nothing new",
+        MAKE.keeps(rv="metadata.resourceVersion"),
+        post(WIDGETS, widget("b")),
+        get(
+            f"{WIDGETS}?watch=true&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={{rv}}"
+        ).shows(("ADDED", "b")),
+    ),
+    case(
+        "a watch from a version that is forgotten ends with an error",
+        MAKE,
+        get(f"{WATCH}&resourceVersion=1").shows(("ERROR", "Expired")),
+    ),
+    case(
+        "a watch from a version of the future waits",
+        MAKE,
+        get(f"{WATCH}&resourceVersion=99999999").shows(),
+    ),
+    case(
+        "a watch of tables says its columns once",
+        MAKE,
+        post(WIDGETS, widget("b")),
+        get(WATCH, accept=TABLE).shows(("ADDED", ""), ("ADDED", "")),
+        get(
+            f"{WATCH}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+            "&allowWatchBookmarks=true",
+            accept=TABLE,
+        ).shows(("ADDED", ""), ("ADDED", ""), ("BOOKMARK", "")),
+    ),
+    case(
+        "a watch can be of metadata alone",
+        MAKE,
+        get(f"{WATCH}&allowWatchBookmarks=true", accept=PARTIAL).shows(
+            ("ADDED", "a"), ("BOOKMARK", "")
+        ),
+    ),
+    case(
+        "a watch of all namespaces is by label as elsewhere",
+        post(WIDGETS, widget(metadata={"labels": {"case": "{ns}"}})),
+        get(
+            "/apis/cases.example.com/v1/widgets?watch=true&timeoutSeconds=1"
+            "&labelSelector=case%3D{ns}"
+        ).shows(("ADDED", "a")),
+    ),
+    case(
+        "a watch selects by the fields that the CRD names",
+        MAKE,
+        post(WIDGETS, widget("b", spec={"color": "blue"})),
+        get(f"{WATCH}&fieldSelector=spec.color%3Dblue").shows(("ADDED", "b")),
+    ),
+    case(
+        "an object by its name is not watched",
+        MAKE,
+        get(f"{WIDGETS}/a?watch=true&timeoutSeconds=1").has({"kind": "Widget"}),
+        get(f"{WIDGETS}/b?watch=true&timeoutSeconds=1").gives(404, reason="NotFound"),
+    ),
+    case(
+        "a flag is up unless it says that it is down",
+        MAKE,
+        get(f"{WIDGETS}?watch=yes&timeoutSeconds=1").shows(("ADDED", "a")),
+        get(f"{WIDGETS}?watch=0").has({"kind": "WidgetList"}),
+        get(f"{WIDGETS}?watch=false").has({"kind": "WidgetList"}),
     ),
     case(
         "a write that changes nothing is no event",

@@ -39,8 +39,23 @@ def rule(verbs: str, resources: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def review(**attributes: str) -> Step:
+    """The reader asks what they may do in the case's namespace."""
+    wanted = {"namespace": "{ns}", **attributes}
+    return post(REVIEWS, {"spec": {"resourceAttributes": wanted}}).by("reader")
+
+
 def allow(*rules: dict[str, Any]) -> tuple[Step, ...]:
-    """Give the reader rights in the case's namespace."""
+    """Give the reader rights in the case's namespace, and wait until they are in force."""
+    first = rules[0]
+    resource, _, subresource = first["resources"][0].partition("/")
+    attributes = {
+        "verb": first["verbs"][0],
+        "group": first["apiGroups"][0],
+        "resource": resource,
+        "subresource": subresource,
+        "name": first.get("resourceNames", [""])[0],
+    }
     return (
         post(ROLES, {"metadata": {"name": "r"}, "rules": list(rules)}),
         post(
@@ -61,6 +76,7 @@ def allow(*rules: dict[str, Any]) -> tuple[Step, ...]:
                 ],
             },
         ),
+        review(**attributes).has({"status.allowed": True}).after_a_while(),
     )
 
 
@@ -151,39 +167,13 @@ RIGHTS = (
         post(MAPS, config_map()),
         get(f"{MAPS}/a").by("reader"),
         delete(f"{BINDINGS}/r"),
-        get(f"{MAPS}/a").by("reader").gives(403),
+        get(f"{MAPS}/a").by("reader").gives(403).after_a_while(),
     ),
     case(
         "everybody may ask what they may do",
         *allow(rule("get", "configmaps")),
-        post(
-            REVIEWS,
-            {
-                "spec": {
-                    "resourceAttributes": {
-                        "namespace": "{ns}",
-                        "verb": "get",
-                        "resource": "configmaps",
-                    }
-                }
-            },
-        )
-        .by("reader")
-        .has({"status.allowed": True}),
-        post(
-            REVIEWS,
-            {
-                "spec": {
-                    "resourceAttributes": {
-                        "namespace": "{ns}",
-                        "verb": "delete",
-                        "resource": "configmaps",
-                    }
-                }
-            },
-        )
-        .by("reader")
-        .has({"status.allowed": False}),
+        review(verb="get", resource="configmaps").has({"status.allowed": True}),
+        review(verb="delete", resource="configmaps").has({"status.allowed": False}),
     ),
     case(
         "everybody may ask who they are",
