@@ -51,11 +51,12 @@ terraform-validate: $(STAMP) ## Let Terraform validate the module, with its prov
 	@$(BIN)/python -m tests.terraform
 	@$(BIN)/python -m pytest -q -m real tests/unit/infra/test_terraform_cli.py
 
-check: $(STAMP) ## Lint, format, types, import contracts
+check: $(STAMP) ## Lint, format, types, import contracts, shell scripts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@git grep --untracked -lE '^#!.*sh$$' -- ':!*.py' ':!*.md' | xargs $(BIN)/shellcheck
 
 format: $(STAMP) ## Fold and sort the code
 	@$(BIN)/ruff check --fix .

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-
 import pytest
 
-from shared.bootstrap import render_startup_script
 from tests.unit.startup.vm import Vm
 
 pytestmark = pytest.mark.processes
@@ -204,18 +200,3 @@ def test_a_failure_that_it_does_not_know_is_said_before_it_ends(vm: Vm) -> None:
     boot = vm.boot()
     assert boot.finish() == 1
     assert boot.lines[-1].startswith("tpu-functions: gave-up: line ")
-
-
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-def test_shellcheck_has_no_complaint_about_the_rendered_script() -> None:
-    script = render_startup_script(
-        version="1.31",
-        project="my-project",
-        zone="us-central1-c",
-        node_labels={"a": "b"},
-        node_taints=["google.com/tpu=present:NoSchedule"],
-    )
-    checked = subprocess.run(
-        ["shellcheck", "-"], input=script, capture_output=True, text=True, check=False
-    )
-    assert checked.stdout == ""
