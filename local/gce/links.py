@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from random import Random
 
 ROOT = "https://www.googleapis.com/compute/v1/"
@@ -110,6 +111,9 @@ EMPTY_TAGS = "42WmSpB8rSM="
 
 def metadata_fingerprint(items: dict[str, str]) -> str:
     """The fingerprint of metadata."""
-    if not items:
-        return EMPTY_METADATA
-    return fingerprint(part for pair in items.items() for part in pair)
+    return _fingerprint_of(tuple(items.items())) if items else EMPTY_METADATA
+
+
+@lru_cache(maxsize=4096)  # each list shows those of all VMs again, with their startup scripts
+def _fingerprint_of(items: tuple[tuple[str, str], ...]) -> str:
+    return fingerprint(part for pair in items for part in pair)

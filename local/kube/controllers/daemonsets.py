@@ -10,7 +10,7 @@ from local.kube.controllers.queue import Cluster, WorkQueue
 from local.kube.kinds import Document
 from local.kube.label_selectors import matches_expressions
 from local.kube.resources import Resources
-from local.kube.store import Change, Key
+from local.kube.store import Change, Key, Record
 from local.kube.users import controller
 
 DAEMON_SETS = "daemonsets.apps"
@@ -46,8 +46,8 @@ class DaemonSetController:
         self._queue.add(change.record.key)
 
     def _follow_node(self, change: Change) -> None:
-        del change
-        self.resync()
+        if change.type != "MODIFIED" or _asked_of(change.record) != _asked_of(change.previous):
+            self.resync()
 
     def _reconcile(self, key: Key) -> None:
         record = self._cluster.find(DAEMON_SETS, key)
@@ -60,6 +60,13 @@ class DaemonSetController:
         self._cluster.modify(
             DAEMON_SETS, key, lambda document: _count(document, count, generation), "status"
         )
+
+
+def _asked_of(node: Record | None) -> object:
+    """What `is_meant_for` looks at."""
+    if node is None:
+        return None
+    return node.metadata.get("labels"), node.document.get("spec", {}).get("taints")
 
 
 def _count(document: Document, desired: int, generation: int) -> None:

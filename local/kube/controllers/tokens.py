@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 
 from local.clock import Clock, Timer
 from local.kube.authentication import BOOTSTRAP_SECRET_TYPE, is_expired, read_token_secret
@@ -28,6 +29,7 @@ class TokenController:
         self._cluster = Cluster(resources, controller("token-cleaner"))
         self._clock = clock
         self._timers: dict[Key, Timer] = {}
+        self._known: dict[Key, dict[str, str]] = {}
         self._tokens: WorkQueue[Key] = WorkQueue(clock, delay_s, self._clean)
         self._signatures: WorkQueue[Key] = WorkQueue(clock, delay_s, self._sign)
         resources.store.listen(self._follow_secret, "secrets")
@@ -35,14 +37,19 @@ class TokenController:
 
     def resync(self) -> None:
         """Look at every token."""
-        for record in self._cluster.store.records("secrets", "kube-system"):
-            if _is_token(record):
-                self._tokens.add(record.key)
+        secrets = self._cluster.store.records("secrets", "kube-system")
+        self._known = {one.key: read_token_secret(one) for one in secrets if _is_token(one)}
+        for key in self._known:
+            self._tokens.add(key)
         self._signatures.add(CLUSTER_INFO)
 
     def _follow_secret(self, change: Change) -> None:
+        key = change.record.key
+        self._known.pop(key, None)
         if _is_token(change.record):
-            self._tokens.add(change.record.key)
+            if change.type != "DELETED":
+                self._known[key] = read_token_secret(change.record)
+            self._tokens.add(key)
             self._signatures.add(CLUSTER_INFO)
 
     def _follow_config_map(self, change: Change) -> None:
@@ -68,12 +75,7 @@ class TokenController:
         record = self._cluster.find("configmaps", key)
         if record is None or "kubeconfig" not in record.document.get("data", {}):
             return
-        tokens = [
-            read_token_secret(secret)
-            for secret in self._cluster.store.records("secrets", "kube-system")
-            if _is_token(secret)
-        ]
-        signing = [data for data in tokens if self._may_sign(data)]
+        signing = [data for _, data in sorted(self._known.items()) if self._may_sign(data)]
         wanted = signed_data(record.document["data"], signing)
         if wanted != record.document["data"]:
             self._cluster.modify("configmaps", key, lambda document: _set_data(document, wanted))
@@ -98,6 +100,7 @@ def signed_data(data: Mapping[str, str], tokens: list[dict[str, str]]) -> dict[s
     return {**kept, **signatures}
 
 
+@lru_cache(maxsize=8192)  # all of them are written anew whenever one comes or goes
 def detached_jws(content: str, token_id: str, token_secret: str) -> str:
     """A JWS by HMAC, the token's secret part as key, without its content (RFC 7515, appendix F)."""
     header = _base64url(
