@@ -76,11 +76,11 @@ def installation() -> Iterator[Installation]:
     from shared.names import STEPS
     from tests.harness import manifests
     from tests.real.bridge.hearts import CONTROLLER_FLAGS
-    from tests.real.bridge.installation import Installation
+    from tests.real.bridge.installation import install
 
     accounts = [*(step.replace("_", "-") for step in STEPS), "relay"]
     with open_own_control_plane(controller_flags=CONTROLLER_FLAGS) as own:
-        installed = Installation(own, manifests(), accounts)
+        installed = install(own, manifests(), accounts)
         yield installed
         installed.close()
 

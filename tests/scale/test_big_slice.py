@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 
 import pytest
 
-from local.clock import VirtualClock
-from local.world import Dials
 from shared.names import STEPS
-from tests.harness import Harness, standing_on
+from tests.harness import Harness
 from tests.manifests import manifest
-from tests.real.bridge.cluster import RealCluster
+from tests.real.bridge.ground import standing_on_real
 from tests.real.bridge.installation import Installation
 from tests.scale import figures
 from tests.scale.meter import Meter, Reading
@@ -34,20 +32,6 @@ pytestmark = [
 
 HOSTS = int(os.environ.get("SCALE_HOSTS", "512"))
 TOPOLOGIES = {2: "2x2x2", 16: "4x4x4", 64: "4x8x8", 512: "8x16x16"}
-
-
-class _Real:
-    """The ground of one harness, which stands on a real control plane until the block is left."""
-
-    def __init__(self, installation: Installation, stack: ExitStack) -> None:
-        self._installation = installation
-        self._stack = stack
-
-    def lay(self, dials: Dials) -> tuple[VirtualClock, tuple[RealCluster, RealCluster]]:
-        clock = VirtualClock(datetime.now(UTC).replace(microsecond=0))
-        cluster = RealCluster(self._installation, clock, dials.kube)
-        self._stack.callback(cluster.close)
-        return clock, (cluster, cluster)
 
 
 class Life:
@@ -112,7 +96,7 @@ class Life:
 def test_the_largest_slice_gets_ready_is_lost_at_once_and_leaves_nothing(
     installation: Installation, say: Callable[[str], None]
 ) -> None:
-    with ExitStack() as stack, standing_on(_Real(installation, stack)):
+    with standing_on_real(installation):
         story = Life(HOSTS)
         story.rise()
         lost = story.lose_all()

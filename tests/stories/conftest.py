@@ -3,35 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import pytest
 
-from local.clock import VirtualClock
-from local.guests import Network
-from local.world import Cluster, Dials
-from tests.harness import standing_on
-from tests.real.bridge.cluster import RealCluster
-from tests.real.bridge.installation import Installation
-
-
-class _RealGround:
-    """Harnesses on the installation, from the real present on; one at a time."""
-
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-        self._cluster: RealCluster | None = None
-
-    def lay(self, dials: Dials) -> tuple[VirtualClock, tuple[Cluster, Network]]:
-        self.close()
-        clock = VirtualClock(datetime.now(UTC).replace(microsecond=0))
-        self._cluster = RealCluster(self._installation, clock, dials.kube)
-        return clock, (self._cluster, self._cluster)
-
-    def close(self) -> None:
-        if self._cluster is not None:
-            self._cluster.close()
-
+from tests.real.bridge.ground import standing_on_real
 
 SLOW_ON_REAL = frozenset(
     {
@@ -70,7 +45,5 @@ def ground(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param == "embedded":
         yield
         return
-    real = _RealGround(request.getfixturevalue("installation"))
-    with standing_on(real):
+    with standing_on_real(request.getfixturevalue("installation")):
         yield
-    real.close()

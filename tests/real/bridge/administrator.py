@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from local.http import Request, Response
@@ -65,6 +66,16 @@ class Administrator:
         }
         token: str = self.demand("POST", path, request)["status"]["token"]
         return token
+
+
+@contextmanager
+def administrating(plane: ControlPlane) -> Iterator[Administrator]:
+    """The administrator's hands until the block is left."""
+    connections = Connections(plane.server)
+    try:
+        yield Administrator(connections, administrator(plane))
+    finally:
+        connections.close()
 
 
 def _collection(manifest: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A control plane of one's own with the product's manifests applied, shared by many stories."""
+"""A control plane with the product's manifests applied, shared by many stories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any
 
 from local.world import SYSTEM_NAMESPACE, identity
 from tests.control_plane.plane import ControlPlane
-from tests.real.bridge.administrator import CRDS, MERGE_PATCH, Administrator, administrator
+from tests.real.bridge.administrator import (
+    CRDS,
+    MERGE_PATCH,
+    Administrator,
+    administrating,
+    administrator,
+)
 from tests.real.bridge.canaries import Canaries
 from tests.real.bridge.connections import Caller, Connections, trusting
 from tests.real.bridge.mirror import Mirror
@@ -30,13 +36,39 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _RESTORED = ("CustomResourceDefinition", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 
 
+def install(
+    plane: ControlPlane, manifests: Sequence[Mapping[str, Any]], accounts: Iterable[str]
+) -> Installation:
+    """Apply the manifests, of which ``accounts`` are the ServiceAccounts of steps and relay."""
+    with administrating(plane) as admin:
+        admin.apply(manifests)
+    return Installation(plane, service_accounts(plane, accounts), manifests)
+
+
+def service_accounts(plane: ControlPlane, names: Iterable[str]) -> dict[str, Caller]:
+    """The ServiceAccounts of these names, each with a token."""
+    tls = trusting(plane.ca_pem)
+    with administrating(plane) as admin:
+        return {
+            name: Caller(identity(name).name, tls, admin.request_token(SYSTEM_NAMESPACE, name))
+            for name in names
+        }
+
+
 class Installation:
     """The cluster between stories: its callers, its mirrors, and how it is made clean again."""
 
     def __init__(
-        self, plane: ControlPlane, manifests: Sequence[Mapping[str, Any]], accounts: Iterable[str]
+        self,
+        plane: ControlPlane,
+        accounts: Mapping[str, Caller],
+        manifests: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """``accounts`` are the ServiceAccounts that steps and relay go by."""
+        """Use what is installed; `install` installs it first.
+
+        ``accounts`` are as whom the steps and the relay come, by name with dashes. ``manifests`` are
+        applied again after a story that has changed definitions or roles.
+        """
         self.plane = plane
         self.news = threading.Condition()
         self.connections = Connections(plane.server)
@@ -45,12 +77,7 @@ class Installation:
         self.is_altered = False
         """Whether a story has changed roles or definitions of the installation."""
         self._manifests = [dict(manifest) for manifest in manifests]
-        self.admin.apply(self._manifests)
-        tls = trusting(plane.ca_pem)
-        self.accounts = {
-            name: Caller(identity(name).name, tls, self.admin.request_token(SYSTEM_NAMESPACE, name))
-            for name in accounts
-        }
+        self.accounts = dict(accounts)
         self.canaries.lay()
         self._await_installed()
         self._namespaces = {name_of(it) for it in self.admin.items(MIRRORED["namespaces"])}

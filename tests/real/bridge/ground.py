@@ -1,0 +1,42 @@
+"""Stories on an installation: what their harnesses stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from local.clock import VirtualClock
+from local.world import Dials
+from tests.harness import standing_on
+from tests.real.bridge.cluster import RealCluster
+from tests.real.bridge.installation import Installation
+
+
+class _RealGround:
+    """Harnesses on an installation, from the real present on; one at a time."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._cluster: RealCluster | None = None
+
+    def lay(self, dials: Dials) -> tuple[VirtualClock, tuple[RealCluster, RealCluster]]:
+        self.close()
+        clock = VirtualClock(datetime.now(UTC).replace(microsecond=0))
+        self._cluster = RealCluster(self._installation, clock, dials.kube)
+        return clock, (self._cluster, self._cluster)
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+@contextmanager
+def standing_on_real(installation: Installation) -> Iterator[None]:
+    """Within this block harnesses stand on this installation instead of the embedded cluster."""
+    ground = _RealGround(installation)
+    try:
+        with standing_on(ground):
+            yield
+    finally:
+        ground.close()
