@@ -38,6 +38,8 @@ KUBE_LABELS_KEY = "kube-labels"
 STARTUP_SCRIPT_KEY = "startup-script"
 
 STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep")
+JOBSET_STEPS = ("provision_slice", "release_slice")
+"""The steps that give JobSets their slices, where that is switched on."""
 
 
 def topic_id(prefix: str, step: str) -> str:

@@ -25,6 +25,15 @@ BATCH = 20
 """VMs in one message to ``inject_token``: each costs a few calls, and an invocation has 30 seconds."""
 SWEEP_KIND = "Sweep"
 """What the Scheduler publishes every minute: ``{"version": 1, "kind": "Sweep"}``."""
+POD_KIND, JOBSET_KIND, SLICE_KIND = "Pod", "JobSet", "Slice"
+"""What the messages to the steps of JobSets are about; a slice goes by its JobSet's namespace."""
+_KINDS = (KIND, POD_KIND, JOBSET_KIND, SLICE_KIND)
+_KINDS_OF = {
+    "provision_slice": frozenset({POD_KIND, SWEEP_KIND}),
+    "release_slice": frozenset({JOBSET_KIND, SLICE_KIND, SWEEP_KIND}),
+    "sweep": frozenset({SWEEP_KIND}),
+}
+_OF_GROUPS = frozenset({KIND})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VERSION_PREFIX = re.compile(r"^(v1|beta|alpha)\.")
 _RESOURCE_NAME = re.compile(r"^tng-.*-[0-9a-f]{8}$")
@@ -40,6 +49,10 @@ class Cause(StrEnum):
     """Why somebody should look: a word for the log. Only ``Sync`` is treated apart."""
 
     ADDED = "Added"
+    UNSCHEDULABLE = "Unschedulable"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    GONE = "Gone"
     SPEC_CHANGED = "SpecChanged"
     METADATA_CHANGED = "MetadataChanged"
     DELETING = "Deleting"
@@ -51,7 +64,8 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Message:
-    """An occasion to look at one TPUNodeGroup, as this system publishes it.
+    """An occasion to look at one object, a TPUNodeGroup if nothing else is said, as this system
+    publishes it.
 
     ``nodes`` and ``vms`` are names (at most `MAX_NAMES` together), ``at`` is when the sender saw
     what it tells of.
@@ -64,12 +78,13 @@ class Message:
     at: datetime
     nodes: tuple[str, ...] = field(default=())
     vms: tuple[str, ...] = field(default=())
+    kind: str = KIND
 
     def encode(self) -> bytes:
         """The message's data, in JSON."""
         document: dict[str, Any] = {
             "version": MESSAGE_VERSION,
-            "kind": KIND,
+            "kind": self.kind,
             "namespace": self.namespace,
             "name": self.name,
             "uid": self.uid,
@@ -124,6 +139,19 @@ class Occasion:
     @property
     def is_sync(self) -> bool:
         return self.message is not None and self.message.cause is Cause.SYNC
+
+    @property
+    def kind(self) -> str:
+        """What a message is about; empty for an entry of the audit log."""
+        if self.message is not None:
+            return self.message.kind
+        return SWEEP_KIND if self.event is None else ""
+
+    def is_for(self, step: str) -> bool:
+        """Whether a step has anything to do with it."""
+        if self.event is not None:
+            return find_step(self.event) == step
+        return self.kind in _KINDS_OF.get(step, _OF_GROUPS)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -216,10 +244,9 @@ def _read_message(
     at = _find_time(document.get("at")) or published
     if kind == SWEEP_KIND:
         return Occasion(SWEEP_KIND, at or _EPOCH)
-    if kind != KIND:
-        raise PoisonError(
-            f"message {message_id}: kind {kind!r} is not known; it must be {KIND} or {SWEEP_KIND}"
-        )
+    if kind not in _KINDS:
+        known = f"{', '.join(_KINDS)} or {SWEEP_KIND}"
+        raise PoisonError(f"message {message_id}: kind {kind!r} is not known; it must be {known}")
     if at is None:
         raise PoisonError(f"message {message_id}: 'at' must be an RFC 3339 time")
     fields = {name: _text(document, name, message_id) for name in ("namespace", "name")}
@@ -232,6 +259,7 @@ def _read_message(
         at=at,
         nodes=_names(document, "nodes", message_id),
         vms=_names(document, "vms", message_id),
+        kind=kind,
     )
     return Occasion(cause, at, message=message)
 

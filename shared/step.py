@@ -28,14 +28,12 @@ from shared.events import changes
 from shared.gce import Clients, Gce
 from shared.node_group import NodeGroup
 from shared.occasions import (
-    SWEEP_KIND,
     Delivery,
     LogEvent,
     Message,
     Occasion,
     PoisonError,
     decode,
-    find_step,
 )
 from shared.plan import (
     BEST_EFFORT,
@@ -269,7 +267,7 @@ def _answer(
     if occasion is None:
         return Answer(ACKNOWLEDGED, "NobodysBusiness", delivery.note)
     facts["occasion"] = occasion.cause
-    if not _is_for(step, occasion):
+    if not occasion.is_for(step):
         return Answer(ACKNOWLEDGED, "NotForThisStep", f"{occasion.cause} wakes others")
     if occasion.is_sync and runtime.now() - occasion.at > MAX_SYNC_AGE:
         return Answer(ACKNOWLEDGED, "StaleSync", "a newer one is on its way")
@@ -289,12 +287,6 @@ def _answer(
             "gce": invocation.gce.calls,
             "kubernetes": invocation.cluster.calls,
         }
-
-
-def _is_for(step: str, occasion: Occasion) -> bool:
-    if occasion.cause == SWEEP_KIND or step == "sweep":
-        return occasion.cause == SWEEP_KIND and step == "sweep"
-    return occasion.event is None or find_step(occasion.event) == step
 
 
 def _is_ours(error: CallError) -> bool:

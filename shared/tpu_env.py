@@ -8,14 +8,15 @@ Host names are Pod and Service only, without port: readers add ports of their ow
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from shared.admission import Object
 from shared.topology import CHIP_BOUNDS, TOPOLOGY
 from shared.workloads import (
+    MAX_WORKERS,
     FieldPath,
-    Object,
     Workers,
     Workload,
     chips_of,
@@ -32,6 +33,9 @@ LONG_LIST_BYTES = 100_000
 """Linux takes no environment string above 131,072 bytes."""
 LISTS = ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES")
 """Variables with an entry for each worker."""
+_LONGEST_TOPOLOGY = len("1000x1000x1000")
+MAX_CONTAINERS = 32
+"""More containers with chips than any Pod has use for: the lists of all must fit into an object."""
 LWS_PROCESS_PORT = 8476
 """LeaderWorkerSet's own webhook uses it: a group whose Pods were seen by either must agree."""
 
@@ -106,14 +110,16 @@ def decide(workload: Workload, ports: Ports) -> Environment:
     caller, who writes."""
     slice_ = _read_slice(workload.spec)
     problems = [*workload.problems, *([slice_.problem] if slice_.problem else [])]
+    count = len(tpu_containers(workload.spec))
+    if count > MAX_CONTAINERS:
+        problems.append(f"{count} containers ask for google.com/tpu; {MAX_CONTAINERS} may")
+        return Environment({}, tuple(problems))
     if workload.workers is None:
         return Environment({}, tuple(problems))
     workers = _complete(workload.workers, slice_)
-    if workload.path and not workers.hosts:
+    problems += _find_count_problems(workers, slice_)
+    if not workers.hosts and (workload.path or workers.index is None):
         return Environment({}, tuple(problems))
-    problem = _find_count_problem(workers, slice_)
-    if problem:
-        problems.append(problem)
     has_addresses = _wants_addresses(workload, workers, slice_)
     variables: dict[str, Mapping[str, Value]] = {}
     base = LWS_PROCESS_PORT if workers.is_leader_worker_set else ports.process
@@ -136,7 +142,8 @@ def _decide_process(
 ) -> tuple[dict[str, Value], list[str]]:
     found: dict[str, Value] = dict(_shape(process, slice_))
     problems: list[str] = []
-    found["TPU_NAME"] = workers.name
+    if workers.name:
+        found["TPU_NAME"] = workers.name
     hosts = [host for host in workers.hosts for _ in range(process.count)]
     worker = _number(workers.index, process)
     if worker is not None:
@@ -180,7 +187,8 @@ def _jax(workers: Workers, count: int, worker: Value | None, ports: Ports) -> di
 def is_left_to_the_pod(workload: Workload, environment: Environment) -> bool:
     """Whether a template leaves something that only its Pods' own admission can know."""
     return bool(workload.path) and any(
-        {"TPU_WORKER_ID", "JAX_PROCESS_ID"} - set(variables) and "TPU_WORKER_HOSTNAMES" in variables
+        {"TPU_NAME", "TPU_WORKER_ID", "JAX_PROCESS_ID"} - set(variables)
+        and "TPU_WORKER_HOSTNAMES" in variables
         for variables in environment.variables.values()
     )
 
@@ -242,46 +250,51 @@ def _read_slice(spec: Object) -> _Slice:
     kind = KINDS.get(accelerator)
     if not topology:
         return _Slice("", kind, None)
-    if not TOPOLOGY.fullmatch(topology):
-        return _Slice(
-            "",
-            kind,
-            None,
-            f"the node selector {TOPOLOGY_KEY}={topology} is no topology, as 2x2x2 is",
-        )
+    if not TOPOLOGY.fullmatch(topology) or len(topology) > _LONGEST_TOPOLOGY:
+        problem = f"the node selector {TOPOLOGY_KEY}={topology} is no topology, as 2x2x2 is"
+        return _Slice("", kind, None, problem)
     chips, own = prod(_dimensions(topology)), sum(map(chips_of, _running_together(spec)))
     own = own or max(map(chips_of, tpu_containers(spec)), default=0)
+    problem = _find_chips_problem(topology, chips, own)
+    return _Slice(topology, kind, None if problem else chips // own, problem)
+
+
+def _find_chips_problem(topology: str, chips: int, own: int) -> str:
+    if chips > MAX_WORKERS:
+        return f"topology {topology} has {chips} chips, and no slice more than {MAX_WORKERS}"
     if chips % own:
-        return _Slice(
-            topology,
-            kind,
-            None,
+        return (
             f"topology {topology} has {chips} chips, which Pods of {own} cannot share evenly; ask for "
-            "as many google.com/tpu as a host has",
+            "as many google.com/tpu as a host has"
         )
-    return _Slice(topology, kind, chips // own)
+    if own not in CHIP_BOUNDS:
+        return (
+            f"no TPU VM has {own} chips; ask for as many google.com/tpu as a host has: 1, 2, 4 or 8"
+        )
+    return ""
 
 
 def _complete(workers: Workers, slice_: _Slice) -> Workers:
     """Where the slice is one host, each Pod is one; where only its size is known, the names follow."""
-    hosts, index = workers.hosts, workers.index
     if slice_.hosts == 1:
-        return Workers(workers.name, (LOCALHOST,), 0, "", None, workers.is_leader_worker_set)
+        return replace(workers, hosts=(LOCALHOST,), index=0, subdomain="", slices=None)
+    hosts, index = workers.hosts, workers.index
     if not hosts and slice_.hosts and workers.subdomain and isinstance(index, int):
         named = (f"{workers.name}-{number}.{workers.subdomain}" for number in range(slice_.hosts))
         hosts = tuple(named) if index < slice_.hosts else ()
-    return Workers(
-        workers.name, hosts, index, workers.subdomain, workers.slices, workers.is_leader_worker_set
-    )
+    return replace(workers, hosts=hosts)
 
 
-def _find_count_problem(workers: Workers, slice_: _Slice) -> str:
-    if slice_.hosts is None or not workers.hosts or len(workers.hosts) == slice_.hosts:
-        return ""
-    return (
-        f"topology {slice_.topology} needs {slice_.hosts} Pods, and there are {len(workers.hosts)}; "
-        f"set their number to {slice_.hosts}"
-    )
+def _find_count_problems(workers: Workers, slice_: _Slice) -> Iterator[str]:
+    if slice_.hosts is None:
+        return
+    if workers.hosts and len(workers.hosts) != slice_.hosts:
+        yield (
+            f"topology {slice_.topology} needs {slice_.hosts} Pods, and there are "
+            f"{len(workers.hosts)}; set their number to {slice_.hosts}"
+        )
+    if not workers.hosts and workers.nameless:
+        yield f"topology {slice_.topology} needs {slice_.hosts} Pods with names, and {workers.nameless}"
 
 
 def _find_long_lists(found: Mapping[str, Value]) -> Iterator[str]:
@@ -292,12 +305,13 @@ def _find_long_lists(found: Mapping[str, Value]) -> Iterator[str]:
 
 
 def _wants_addresses(workload: Workload, workers: Workers, slice_: _Slice) -> bool:
-    """TPU7x wants an address for each process; earlier ones would be misread by PyTorch/XLA's
-    several processes a host, so there it is done when asked for."""
+    """TPU7x wants an address for each process. PyTorch/XLA with a process a chip makes its own list and
+    would take an entry a host for all of it: so elsewhere only on request, and on request not even
+    there."""
     asked = (workload.metadata.get("annotations") or {}).get(PROCESS_ADDRESSES_ANNOTATION)
-    if workers.is_leader_worker_set or asked == "enabled":
-        return True
-    return slice_.kind is not None and slice_.kind.has_addresses
+    if asked in ("enabled", "disabled"):
+        return bool(asked == "enabled")
+    return workers.is_leader_worker_set or (slice_.kind is not None and slice_.kind.has_addresses)
 
 
 def _running_together(spec: Object) -> Iterator[Object]:

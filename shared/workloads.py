@@ -1,7 +1,7 @@
 """What the Pods of a workload say of the slice that they are: who its workers are, and which is this.
 
-A `Workload` is read from a StatefulSet, an Indexed Job (a JobSet's too) or a Pod that belongs to
-one of them or to a LeaderWorkerSet. Nothing is looked up: what an object does not say itself is not
+A `Workload` is read from a StatefulSet, a Job (a JobSet's too) or a Pod that belongs to one of them
+or to a LeaderWorkerSet. Nothing is looked up: what an object does not say itself is not
 known. How names come about: ``<name>-<ordinal>.<serviceName>`` of a StatefulSet, of an Indexed Job
 ``<job>-<index>.<subdomain>`` (Kubernetes documentation), of a LeaderWorkerSet
 ``<leader>-<index>.<subdomain>`` (its Pod webhook).
@@ -9,9 +9,11 @@ known. How names come about: ``<name>-<ordinal>.<serviceName>`` of a StatefulSet
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from shared.admission import Object
 
 RESOURCE = "google.com/tpu"
 POD_INDEX = "apps.kubernetes.io/pod-index"
@@ -19,13 +21,13 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 JOBSET = "jobset.sigs.k8s.io"
 LWS = "leaderworkerset.sigs.k8s.io"
 TEMPLATE = "/spec/template"
+MAX_WORKERS = 9216
+"""The largest slice has 9,216 chips of tpu7x, and no worker has less than one."""
 
 _POD_NAME = "statefulset.kubernetes.io/pod-name"
 _JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name")
 _MIRROR = "kubernetes.io/config.mirror"
 _HOSTNAMES = "TPU_WORKER_HOSTNAMES"
-
-Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Workers:
 
     ``hosts`` are their DNS names in the order of worker ids, empty where they are not known.
     ``index`` is the place of this Pod in them, ``None`` where only the Pod's own admission can tell.
-    ``subdomain`` is the headless Service that gives the names.
+    ``subdomain`` is the headless Service that gives the names. ``nameless`` says why ``hosts`` are not
+    known, where that is the user's to change: told if the slice has more hosts than one.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Workers:
     subdomain: str = ""
     slices: Slices | None = None
     is_leader_worker_set: bool = False
+    nameless: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,9 @@ def chips_of(container: Object) -> int:
     """How many chips a container asks for: its limit, else its request; 0 for what is no number."""
     resources = container.get("resources") or {}
     for part in ("limits", "requests"):
-        amount = str((resources.get(part) or {}).get(RESOURCE, ""))
-        if amount.isdecimal():
-            return int(amount)
+        amount = _count((resources.get(part) or {}).get(RESOURCE))
+        if amount is not None:
+            return amount
     return 0
 
 
@@ -118,8 +122,13 @@ def _read_stateful_set(document: Object) -> Workload | None:
     start = int((spec.get("ordinals") or {}).get("start") or 0)
     pod = template.get("spec") or {}
     metadata = template.get("metadata") or {}
-    if not replicas:
+    if replicas < 1:
         return Workload(TEMPLATE, metadata, pod, None)
+    if replicas > MAX_WORKERS:
+        problem = (
+            f"StatefulSet {name} has {replicas} replicas, and no slice more than {MAX_WORKERS}"
+        )
+        return Workload(TEMPLATE, metadata, pod, None, (problem,))
     if not service:
         problem = (
             f"StatefulSet {name} has no spec.serviceName, so its Pods have no stable names; "
@@ -136,43 +145,50 @@ def _read_job(document: Object) -> Workload | None:
     template = spec.get("template") or {}
     pod = template.get("spec") or {}
     metadata = template.get("metadata") or {}
-    completions = spec.get("completions")
-    if spec.get("completionMode") != "Indexed" or not completions:
-        return None
-    name = str(document["metadata"].get("name") or "")
-    subdomain = str(pod.get("subdomain") or "")
-    problem = _find_job_problem(document, int(completions), spec.get("parallelism"), subdomain)
-    if problem is not None:
-        return Workload(TEMPLATE, metadata, pod, None, (problem,) if problem else ())
-    if int(completions) == 1:
-        return Workload(TEMPLATE, metadata, pod, Workers(name, (), 0))
-    hosts = tuple(f"{name}-{number}.{subdomain}" for number in range(int(completions)))
-    index = FieldPath(f"metadata.annotations['{COMPLETION_INDEX}']")
-    slices = _slices(document["metadata"], subdomain)
-    return Workload(TEMPLATE, metadata, pod, Workers(name, hosts, index, subdomain, slices))
+    workers, problem = _job_workers(document["metadata"], spec, str(pod.get("subdomain") or ""))
+    return Workload(TEMPLATE, metadata, pod, workers, (problem,) if problem else ())
 
 
-def _find_job_problem(
-    document: Object, completions: int, parallelism: Any, subdomain: str
-) -> str | None:
-    """Why the Pods of a Job are no workers with names; empty when nobody needs to be told."""
-    metadata = document["metadata"]
-    name = metadata.get("name") or ""
-    if not name:
-        return f"Job {metadata.get('generateName', '')}* has no name yet: give it metadata.name"
-    together = 1 if parallelism is None else int(parallelism)
-    if together != completions:
+def _job_workers(metadata: Object, spec: Object, subdomain: str) -> tuple[Workers | None, str]:
+    """The workers of a Job, as far as they are known, or what does not fit."""
+    name = str(metadata.get("name") or "")
+    if spec.get("completionMode") != "Indexed":
+        nameless = f"Job {name} is not Indexed; set completionMode: Indexed"
+        return Workers(name, (), None, nameless=nameless), ""
+    completions = int(spec.get("completions") or 0)
+    if completions < 1:
+        return None, ""
+    if completions > MAX_WORKERS:
         return (
+            None,
+            f"Job {name} has {completions} completions, and no slice more than {MAX_WORKERS}",
+        )
+    together = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
+    if together != completions:
+        return None, (
             f"Job {name}: parallelism {together} differs from completions {completions}: the workers "
             "of one slice would not run together; set both to the number of hosts"
         )
-    if completions > 1 and not subdomain:
-        if f"{JOBSET}/jobset-name" in (metadata.get("labels") or {}):
-            return (
-                f"Job {name}: the JobSet's Pods have no DNS names; set network.enableDNSHostnames"
-            )
-        return ""
-    return None
+    if completions == 1:
+        nameless = f"Job {name} has one; set completions and parallelism to their number"
+        return Workers(name, (), 0, nameless=nameless), ""
+    if not name:
+        return (
+            None,
+            f"Job {metadata.get('generateName', '')}* has no name yet: give it metadata.name",
+        )
+    if not subdomain and f"{JOBSET}/jobset-name" in (metadata.get("labels") or {}):
+        return None, (
+            f"Job {name}: the JobSet's Pods have no DNS names; set network.enableDNSHostnames"
+        )
+    index = FieldPath(f"metadata.annotations['{COMPLETION_INDEX}']")
+    if not subdomain:
+        nameless = (
+            f"Job {name} has no subdomain; set spec.template.spec.subdomain to a headless Service"
+        )
+        return Workers(name, (), index, nameless=nameless), ""
+    hosts = tuple(f"{name}-{number}.{subdomain}" for number in range(completions))
+    return Workers(name, hosts, index, subdomain, _slices(metadata, subdomain)), ""
 
 
 def _read_pod(document: Object) -> Workload | None:
@@ -197,23 +213,26 @@ def _owned(metadata: Object, spec: Object) -> Workers | None:
     if owner == "StatefulSet":
         full = str(labels.get(_POD_NAME) or metadata.get("name") or "")
         name, _, ordinal = full.rpartition("-")
-        return _member(name, str(labels.get(POD_INDEX) or ordinal), subdomain, spec, None)
+        index = _count(labels.get(POD_INDEX) or ordinal)
+        return None if index is None else _member(name, index, subdomain, spec, None)
     if owner == "Job":
         name = next((str(labels[key]) for key in _JOB_NAMES if labels.get(key)), "")
-        index = str(annotations.get(COMPLETION_INDEX) or labels.get(COMPLETION_INDEX) or "")
+        index = _count(annotations.get(COMPLETION_INDEX) or labels.get(COMPLETION_INDEX))
+        if index is None:
+            return Workers(name, (), None, nameless="the Pods of this Job are not numbered")
         return _member(name, index, subdomain, spec, _slices(metadata, subdomain))
     return None
 
 
 def _member(
-    name: str, number: str, subdomain: str, spec: Object, slices: Slices | None
+    name: str, number: int, subdomain: str, spec: Object, slices: Slices | None
 ) -> Workers | None:
     """One Pod of a numbered row. Its workers are those that its template has been given."""
-    if not name or not number.isdecimal():
+    if not name:
         return None
-    own = f"{name}-{int(number)}.{subdomain}"
+    own = f"{name}-{number}.{subdomain}"
     hosts = _listed_hosts(spec)
-    index = hosts.index(own) if own in hosts else int(number)
+    index = hosts.index(own) if own in hosts else number
     return Workers(name, hosts if own in hosts else (), index, subdomain, slices)
 
 
@@ -222,7 +241,8 @@ def _listed_hosts(spec: Object) -> tuple[str, ...]:
     for container in tpu_containers(spec):
         listed = find_value(container, _HOSTNAMES)
         if listed:
-            return tuple(dict.fromkeys(listed.split(",")))
+            hosts = tuple(dict.fromkeys(listed.split(",")))
+            return hosts if len(hosts) <= MAX_WORKERS else ()
     return ()
 
 
@@ -231,34 +251,39 @@ def _slices(metadata: Object, subdomain: str) -> Slices | None:
     labels = metadata.get("labels") or {}
     jobset = labels.get(f"{JOBSET}/jobset-name")
     replicated = labels.get(f"{JOBSET}/replicatedjob-name")
-    count = str(labels.get(f"{JOBSET}/replicatedjob-replicas", ""))
-    index = str(labels.get(f"{JOBSET}/job-index", ""))
-    if not (jobset and replicated and count.isdecimal() and index.isdecimal()) or int(count) < 2:
+    count = _count(labels.get(f"{JOBSET}/replicatedjob-replicas"))
+    index = _count(labels.get(f"{JOBSET}/job-index"))
+    if not (jobset and replicated) or count is None or index is None or count < 2:
         return None
-    return Slices(int(count), int(index), f"{jobset}-{replicated}-0-0.{subdomain}")
+    return Slices(count, index, f"{jobset}-{replicated}-0-0.{subdomain}")
 
 
 def _leader_worker_set(metadata: Object, spec: Object) -> Workers | None:
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
-    number = str(labels.get(f"{LWS}/worker-index", ""))
-    size = str(annotations.get(f"{LWS}/size", ""))
+    place = _count(labels.get(f"{LWS}/worker-index"))
+    size = _count(annotations.get(f"{LWS}/size"))
     name = str(metadata.get("name") or "")
-    if not (number.isdecimal() and size.isdecimal() and name):
+    if place is None or size is None or size > MAX_WORKERS or not name:
         return None
-    place = int(number)
     leader = name if place == 0 else name.removesuffix(f"-{place}")
     is_leader_worker = place == 0 or annotations.get(f"{LWS}/leader-requests-tpus") == "true"
     first = 0 if is_leader_worker else 1
-    count = int(size) - first
-    group = str(annotations.get(f"{LWS}/subgroup-size", ""))
-    if group.isdecimal() and int(group):
-        first += (place - first) // int(group) * int(group)
-        count = int(group)
+    count = size - first
+    group = _count(annotations.get(f"{LWS}/subgroup-size"))
+    if group and group <= size:
+        first += (place - first) // group * group
+        count = group
     members = [leader if one == 0 else f"{leader}-{one}" for one in range(first, first + count)]
     subdomain = str(spec.get("subdomain") or "")
     hosts = tuple(f"{member}.{subdomain}" for member in members)
     return Workers(leader, hosts, place - first, subdomain, is_leader_worker_set=True)
+
+
+def _count(value: Any) -> int | None:
+    """A number in a label or annotation; ``None`` for what is none that can be meant."""
+    text = "" if value is None else str(value)
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def _controller(metadata: Object) -> str:

@@ -193,8 +193,9 @@ POISON: dict[str, tuple[bytes, str]] = {
     "no version": (said(version=None), "message 17: version None is not known; it must be 1"),
     "another version": (said(version=2), "message 17: version 2 is not known; it must be 1"),
     "another kind": (
-        said(kind="Pod"),
-        "message 17: kind 'Pod' is not known; it must be TPUNodeGroup or Sweep",
+        said(kind="Deployment"),
+        "message 17: kind 'Deployment' is not known; it must be TPUNodeGroup, Pod, JobSet, Slice or "
+        "Sweep",
     ),
     "no time at all": (said(at=None), "message 17: 'at' must be an RFC 3339 time"),
     "a time that is none": (said(at="now"), "message 17: 'at' must be an RFC 3339 time"),

@@ -196,8 +196,9 @@ WRONG: dict[str, tuple[bytes, str]] = {
         "message of line 1: version 2 is not known; it must be 1",
     ),
     "another kind": (
-        b'{"version": 1, "kind": "Pod", "at": "2026-11-20T10:00:00Z"}',
-        "message of line 1: kind 'Pod' is not known; it must be TPUNodeGroup or Sweep",
+        b'{"version": 1, "kind": "Deployment", "at": "2026-11-20T10:00:00Z"}',
+        "message of line 1: kind 'Deployment' is not known; it must be TPUNodeGroup, Pod, JobSet, "
+        "Slice or Sweep",
     ),
     "no name": (
         json.dumps(message(name="", step="label_node")).encode(),
