@@ -91,14 +91,14 @@ class Settings:
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
     """Read the settings; an empty variable counts as not set. Raises `SettingsError`."""
-    variables = _Variables(environment)
+    variables = Variables(environment)
     project = variables.require("PUBSUB_PROJECT", "the id of the project with the topics")
     settings = Settings(
         pubsub_project=project,
         topic_prefix=variables.get("TOPIC_PREFIX") or "tpu-functions-",
         projects=_projects(variables, project),
         access=_access(variables),
-        compute_endpoint=_url(variables, "COMPUTE_ENDPOINT"),
+        compute_endpoint=read_url(variables, "COMPUTE_ENDPOINT"),
         join_timeout=_seconds(variables, "NODE_JOIN_TIMEOUT_SECONDS", 900),
         pusher=_pusher(variables),
     )
@@ -107,17 +107,19 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     return settings
 
 
-class _Variables:
-    """The environment, and what has been found wrong with it."""
+class Variables:
+    """The environment, trimmed, and what has been found wrong with it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self.problems: list[str] = []
 
     def get(self, name: str) -> str:
+        """A variable's value; empty when it is not set."""
         return self._environment.get(name, "").strip()
 
     def require(self, name: str, meaning: str, pattern: re.Pattern[str] | None = None) -> str:
+        """One that must be set, and match ``pattern``; ``meaning`` says what would be right."""
         value = self.get(name)
         if not value:
             self.problems.append(f"{name} is not set: it must be {meaning}")
@@ -126,10 +128,11 @@ class _Variables:
         return value
 
     def reject(self, name: str, meaning: str) -> None:
+        """Note that a value is wrong."""
         self.problems.append(f"{name}={self.get(name)!r} is wrong: it must be {meaning}")
 
 
-def _projects(variables: _Variables, default: str) -> frozenset[str]:
+def _projects(variables: Variables, default: str) -> frozenset[str]:
     listed = variables.get("PROJECTS") or default
     projects = frozenset(name.strip() for name in listed.split(",") if name.strip())
     if not projects and listed:
@@ -137,7 +140,7 @@ def _projects(variables: _Variables, default: str) -> frozenset[str]:
     return projects
 
 
-def _access(variables: _Variables) -> Access:
+def _access(variables: Variables) -> Access:
     kubeconfig, server = variables.get("KUBECONFIG"), variables.get("CLUSTER_SERVER")
     stray = [name for name in _OF_CLUSTER_SERVER if variables.get(name)]
     if kubeconfig and server:
@@ -160,7 +163,7 @@ def _access(variables: _Variables) -> Access:
     return Kubeconfig(kubeconfig)
 
 
-def _google_token(variables: _Variables) -> GoogleToken:
+def _google_token(variables: Variables) -> GoogleToken:
     server = _server(variables)
     kinds = " or ".join(TokenKind)
     kind = variables.require("CLUSTER_TOKEN", kinds, re.compile("|".join(TokenKind)))
@@ -177,7 +180,7 @@ def _google_token(variables: _Variables) -> GoogleToken:
     )
 
 
-def _server(variables: _Variables) -> str:
+def _server(variables: Variables) -> str:
     value = variables.get("CLUSTER_SERVER")
     if "@" in value:
         variables.problems.append("CLUSTER_SERVER is wrong: there must be no user in the URL")
@@ -186,7 +189,7 @@ def _server(variables: _Variables) -> str:
     return value.rstrip("/")
 
 
-def _ca(variables: _Variables) -> str:
+def _ca(variables: Variables) -> str:
     """The value is never repeated: somebody may have put a key there."""
     meaning = "the base64 of the CA's certificate in PEM form, as a kubeconfig has it in "
     meaning += "certificate-authority-data"
@@ -206,7 +209,7 @@ def _ca(variables: _Variables) -> str:
     return pem
 
 
-def _pusher(variables: _Variables) -> Pusher | None:
+def _pusher(variables: Variables) -> Pusher | None:
     names = ("PUSH_SERVICE_ACCOUNT", "PUSH_AUDIENCE", "PUSH_CERTIFICATES_URL")
     if not any(variables.get(name) for name in names):
         return None
@@ -215,11 +218,11 @@ def _pusher(variables: _Variables) -> Pusher | None:
             "PUSH_SERVICE_ACCOUNT", "the e-mail of the push subscriptions' service account", _EMAIL
         ),
         audience=variables.require("PUSH_AUDIENCE", "the audience of the push subscriptions"),
-        certificates_url=_url(variables, "PUSH_CERTIFICATES_URL") or GOOGLES_CERTIFICATES,
+        certificates_url=read_url(variables, "PUSH_CERTIFICATES_URL") or GOOGLES_CERTIFICATES,
     )
 
 
-def _url(variables: _Variables, name: str) -> str:
+def read_url(variables: Variables, name: str) -> str:
     """An address of Google's in another place: plain HTTP on this machine only."""
     value = variables.get(name)
     if value and not _is_url(value, "https") and not (_is_url(value, "http") and _is_near(value)):
@@ -243,7 +246,7 @@ def _is_near(url: str) -> bool:
         return host == "localhost"
 
 
-def _seconds(variables: _Variables, name: str, default: int) -> timedelta:
+def _seconds(variables: Variables, name: str, default: int) -> timedelta:
     text = variables.get(name) or str(default)
     if not re.fullmatch("[0-9]{1,9}", text) or int(text) == 0:
         variables.reject(name, "a whole number of seconds above 0")
