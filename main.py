@@ -48,18 +48,20 @@ def sweep(request: flask.Request) -> tuple[str, int]:
 
 def inject_env(request: flask.Request) -> tuple[str, int] | tuple[str, int, dict[str, str]]:
     """An admission review of a workload comes back with its TPU variables."""
-    from functions.inject_env import MAX_BYTES, NoReviewError, read_injection, review
+    from functions.inject_env import inject, read_injection
+    from shared.admission import MAX_BYTES, NoReviewError, review
 
     if (request.content_length or 0) > MAX_BYTES:
         return f"a review has at most {MAX_BYTES} bytes\n", 413
     try:
-        answer = review(request.get_data(), read_injection(os.environ))
+        settings = read_injection(os.environ)
+        reviewed = review(request.get_data(), lambda asked: inject(asked, settings))
     except NoReviewError as error:
         return f"{error}\n", 400
     except SettingsError as error:
         make_logger().error("inject_env: CannotStart", step="inject_env", note=str(error))
         return f"CannotStart: {error}\n", 500
-    return json.dumps(answer), 200, {"Content-Type": "application/json"}
+    return json.dumps(reviewed.document), 200, {"Content-Type": "application/json"}
 
 
 def _serve(step: str, request: flask.Request) -> tuple[str, int]:

@@ -1,20 +1,19 @@
-"""``inject_env``: an admission review of a workload that wants TPUs comes back with its variables.
+"""``inject_env``: a workload that wants TPUs comes back from its admission with its variables.
 
-Pure: what a review says is all that is known, nothing is looked up or remembered, so a dry run is
-like any other and the answer to the same review is the same. What users have set stays: an empty
-value counts as not set, ``localhost`` where the slice has more hosts than one, too, and what this
-step has injected before, which an annotation on the Pod template tells by name and digest.
+What users have set stays: an empty value counts as not set, ``localhost`` where the slice has more
+hosts than one, too, and what this step has injected before, which an annotation on the Pod template
+tells by name and digest.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.admission import Answer, Object, Operation, Request, set_keys
 from shared.settings import SettingsError
 from shared.tpu_env import (
     LISTS,
@@ -26,22 +25,23 @@ from shared.tpu_env import (
     is_left_to_the_pod,
     render,
 )
-from shared.workloads import Object, Workload, read
+from shared.workloads import FieldPath, Workload, read
 
 INJECT = "tpu-functions.dev/inject"
 ENABLED, DISABLED = "enabled", "disabled"
 INJECTED = "tpu-functions.dev/injected"
 """On a Pod template: which variables are ours, with digests of their values, as a JSON object."""
-MAX_BYTES = 7 * 1024 * 1024
-"""An object and the one before it, each of at most 3 MiB, as the API server takes them."""
-API_VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 _NAMING_HOSTS = (*LISTS, "JAX_COORDINATOR_ADDRESS")
-_MAX_WARNING = 256
-"""The API server cuts longer warnings."""
-
-
-class NoReviewError(ValueError):
-    """The request is no admission review; the message says what would be one."""
+_FIXED = (
+    "TPU_WORKER_ID",
+    "TPU_TOPOLOGY",
+    "TPU_ACCELERATOR_TYPE",
+    "TPU_HOST_BOUNDS",
+    "TPU_CHIPS_PER_HOST_BOUNDS",
+    "MEGASCALE_NUM_SLICES",
+    "MEGASCALE_SLICE_ID",
+)
+"""Variables of which only one value can be right."""
 
 
 @dataclass(frozen=True)
@@ -52,42 +52,24 @@ class Injection:
     is_strict: bool = False
 
 
-def review(body: bytes, settings: Injection) -> dict[str, Any]:
-    """Answer an AdmissionReview with an AdmissionReview. Raises `NoReviewError`."""
-    document = _decode(body)
-    request = document["request"]
-    response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
-    target = request.get("object")
-    if _concerns_us(request, target):
-        response |= _answer(target, settings)
-    version = document.get("apiVersion")
-    return {"apiVersion": version, "kind": "AdmissionReview", "response": response}
+def inject(request: Request, settings: Injection) -> Answer:
+    """The variables that a workload lacks, as a patch, and what does not fit."""
+    workload = read(request.target) if _concerns_us(request) else None
+    if workload is None:
+        return Answer()
+    environment = decide(workload, settings.ports)
+    problems = (*environment.problems, *_find_contradictions(workload, environment))
+    if problems and settings.is_strict:
+        return Answer(refusal="; ".join(problems))
+    return Answer(patch=tuple(make_patch(workload, environment)), warnings=problems)
 
 
-def _decode(body: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(body)
-    except ValueError as error:
-        raise NoReviewError(f"the body is no JSON: {error}") from error
-    if not isinstance(document, dict) or document.get("kind") != "AdmissionReview":
-        raise NoReviewError("the body is no AdmissionReview")
-    if document.get("apiVersion") not in API_VERSIONS:
-        raise NoReviewError(
-            f"apiVersion is {document.get('apiVersion')!r}; it must be {' or '.join(API_VERSIONS)}"
-        )
-    request = document.get("request")
-    if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
-        raise NoReviewError("the AdmissionReview has no request with a uid")
-    return document
-
-
-def _concerns_us(request: Mapping[str, Any], target: Any) -> bool:
-    if not isinstance(target, dict) or request.get("subResource"):
+def _concerns_us(request: Request) -> bool:
+    if request.sub_resource:
         return False
-    is_pod = target.get("kind") == "Pod"
-    if is_pod and request.get("operation") != "CREATE":
+    if request.target.get("kind") == "Pod" and request.operation != "CREATE":
         return False
-    return not any(_says(part, DISABLED) for part in _parts(target))
+    return not any(_says(part, DISABLED) for part in _parts(request.target))
 
 
 def _parts(target: Object) -> Iterator[Object]:
@@ -101,39 +83,35 @@ def _says(part: Object, word: str) -> bool:
     return any((metadata.get(kind) or {}).get(INJECT) == word for kind in ("labels", "annotations"))
 
 
-def _answer(target: Object, settings: Injection) -> dict[str, Any]:
-    workload = read(target)
-    if workload is None:
-        return {}
-    environment = decide(workload, settings.ports)
-    problems = [*environment.problems, *_find_other_lists(workload, environment)]
-    if problems and settings.is_strict:
-        message = "; ".join(problems)
-        return {"allowed": False, "status": {"code": 422, "reason": "Invalid", "message": message}}
-    answer: dict[str, Any] = {}
-    if problems:
-        answer["warnings"] = [_cut(f"tpu-functions: {one}") for one in problems]
-    patch = list(make_patch(workload, environment))
-    if patch:
-        raw = json.dumps(patch, separators=(",", ":")).encode()
-        answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(raw).decode()}
-    return answer
-
-
-def _find_other_lists(workload: Workload, environment: Environment) -> Iterator[str]:
-    """Lists of the user's that have another length than there are workers."""
+def _find_contradictions(workload: Workload, environment: Environment) -> tuple[str, ...]:
+    """What the user's own values say otherwise than the slice, each once."""
     ours = _read_ours(workload)
-    for pointer, variables in environment.variables.items():
-        for entry in _applied(_find(workload, pointer), variables, ours):
-            wanted = variables.get(entry["name"])
-            if entry["name"] not in LISTS or not isinstance(wanted, str) or "value" not in entry:
-                continue
-            given, count = len(entry["value"].split(",")), len(wanted.split(","))
-            if given != count:
-                yield f"{entry['name']} has {given} entries for {count} workers"
+    found = (
+        problem
+        for pointer, variables in environment.variables.items()
+        for entry in _applied(_find(workload, pointer), variables, ours)
+        if entry["name"] in variables and "valueFrom" not in entry
+        for problem in _contradict(
+            entry["name"], str(entry.get("value") or ""), variables[entry["name"]]
+        )
+    )
+    return tuple(dict.fromkeys(found))
 
 
-def make_patch(workload: Workload, environment: Environment) -> Iterator[dict[str, Any]]:
+def _contradict(name: str, given: str, wanted: Value) -> Iterator[str]:
+    if isinstance(wanted, FieldPath):
+        yield f"{name} is {given} in all Pods, and each has its own; leave it out"
+    elif name in LISTS:
+        entries, count = len(given.split(",")), len(wanted.split(","))
+        if entries != count:
+            yield f"{name} has {entries} entries for {count} workers"
+        if name == "TPU_WORKER_HOSTNAMES" and ":" in given:
+            yield f"{name} has ports, and readers add their own; leave the ports out"
+    elif name in _FIXED and given != wanted:
+        yield f"{name} is {given} and should be {wanted}; leave it out"
+
+
+def make_patch(workload: Workload, environment: Environment) -> Iterator[Operation]:
     """The operations that write what is missing and what is ours and out of date."""
     ours = _read_ours(workload)
     written: dict[str, str] = {}
@@ -150,7 +128,7 @@ def make_patch(workload: Workload, environment: Environment) -> Iterator[dict[st
 
 def _patch_container(
     pointer: str, container: Object, variables: Mapping[str, Value], ours: Mapping[str, str]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Operation]:
     existing = list(container.get("env") or [])
     has_list = bool(existing)
     places = {entry.get("name"): place for place, entry in enumerate(existing)}
@@ -197,23 +175,14 @@ def _may_replace(
 
 def _patch_template(
     workload: Workload, environment: Environment, written: Mapping[str, str]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Operation]:
     base = f"{workload.path}/metadata"
     if not workload.metadata:
         yield {"op": "add", "path": base, "value": {}}
     note = json.dumps(written, separators=(",", ":"), sort_keys=True)
-    yield from _set(workload.metadata, base, "annotations", INJECTED, note)
+    yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
     if is_left_to_the_pod(workload, environment):
-        yield from _set(workload.metadata, base, "labels", INJECT, ENABLED)
-
-
-def _set(metadata: Object, base: str, kind: str, name: str, value: str) -> Iterator[dict[str, Any]]:
-    existing = metadata.get(kind)
-    if not existing:
-        yield {"op": "add", "path": f"{base}/{kind}", "value": {name: value}}
-    elif existing.get(name) != value:
-        key = name.replace("~", "~0").replace("/", "~1")
-        yield {"op": "add", "path": f"{base}/{kind}/{key}", "value": value}
+        yield from set_keys(workload.metadata, base, "labels", {INJECT: ENABLED})
 
 
 def _read_ours(workload: Workload) -> Mapping[str, str]:
@@ -221,7 +190,7 @@ def _read_ours(workload: Workload) -> Mapping[str, str]:
     note = (workload.metadata.get("annotations") or {}).get(INJECTED, "{}")
     try:
         known = json.loads(note)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}
 
@@ -244,10 +213,6 @@ def _find(workload: Workload, pointer: str) -> Object:
     part, _, place = pointer.removeprefix(f"{workload.path}/spec/").partition("/")
     found: Object = workload.spec[part][int(place)]
     return found
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_WARNING else f"{text[: _MAX_WARNING - 3]}..."
 
 
 def read_injection(environment: Mapping[str, str]) -> Injection:

@@ -20,7 +20,7 @@ from shared.workloads import (
     Workers,
     Workload,
     chips_of,
-    find_value,
+    name_hosts,
     tpu_containers,
 )
 
@@ -29,10 +29,11 @@ TOPOLOGY_KEY = "cloud.google.com/gke-tpu-topology"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 PROCESS_ADDRESSES_ANNOTATION = "tpu-functions.dev/process-addresses"
 LOCALHOST = "localhost"
-LONG_LIST_BYTES = 100_000
-"""Linux takes no environment string above 131,072 bytes."""
+LONG_LIST_BYTES, MAX_LIST_BYTES = 100_000, 131_000
+"""Linux takes no environment string above 131,072 bytes: from when to warn, and what cannot be."""
 LISTS = ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES")
 """Variables with an entry for each worker."""
+_SHORTER = "choose shorter names"
 _LONGEST_TOPOLOGY = len("1000x1000x1000")
 MAX_CONTAINERS = 32
 """More containers with chips than any Pod has use for: the lists of all must fit into an object."""
@@ -121,9 +122,15 @@ def decide(workload: Workload, ports: Ports) -> Environment:
     if not workers.hosts and (workload.path or workers.index is None):
         return Environment({}, tuple(problems))
     has_addresses = _wants_addresses(workload, workers, slice_)
+    processes = list(_processes(workload, splits=has_addresses))
+    extra = len(":65535,") if has_addresses else len(",")
+    size = sum(len(host.encode()) + extra for host in workers.hosts)
+    if size * max(process.count for process in processes) > MAX_LIST_BYTES:
+        problems.append(f"a list of all workers is longer than {MAX_LIST_BYTES} bytes; {_SHORTER}")
+        return Environment({}, tuple(problems))
     variables: dict[str, Mapping[str, Value]] = {}
     base = LWS_PROCESS_PORT if workers.is_leader_worker_set else ports.process
-    for process in _processes(workload, splits=has_addresses):
+    for process in processes:
         found, process_problems = _decide_process(
             process, workers, slice_, has_addresses, _Numbers(workload.spec, base), ports
         )
@@ -155,8 +162,8 @@ def _decide_process(
         addresses = numbers.addresses(process, workers.hosts)
         if addresses is None:
             problems.append(
-                "TPU_PROCESS_PORT comes from elsewhere (valueFrom), so no addresses can be made of it; "
-                "give it a value, or set TPU_PROCESS_ADDRESSES as well"
+                "TPU_PROCESS_PORT is no literal port, so no addresses can be made of it; give it one, "
+                "or set TPU_PROCESS_ADDRESSES as well"
             )
         else:
             found["TPU_PROCESS_ADDRESSES"] = ",".join(addresses)
@@ -218,12 +225,10 @@ class _Numbers:
         return [f"{host}:{port}" for host in hosts for port in ports]
 
     def _port(self, container: Object, number: int) -> str | None:
-        given = find_value(container, "TPU_PROCESS_PORT")
-        if given:
-            return given
-        if any(entry.get("name") == "TPU_PROCESS_PORT" for entry in container.get("env") or []):
-            return None if given is None else str(self._base + number)
-        return str(self._base + number)
+        entries = container.get("env") or []
+        given: Object = next((it for it in entries if it.get("name") == "TPU_PROCESS_PORT"), {})
+        port = "" if "valueFrom" in given else str(given.get("value") or self._base + number)
+        return port if port.isdecimal() and len(port) <= len("65535") else None
 
 
 def _shape(process: _Process, slice_: _Slice) -> dict[str, str]:
@@ -280,8 +285,8 @@ def _complete(workers: Workers, slice_: _Slice) -> Workers:
         return replace(workers, hosts=(LOCALHOST,), index=0, subdomain="", slices=None)
     hosts, index = workers.hosts, workers.index
     if not hosts and slice_.hosts and workers.subdomain and isinstance(index, int):
-        named = (f"{workers.name}-{number}.{workers.subdomain}" for number in range(slice_.hosts))
-        hosts = tuple(named) if index < slice_.hosts else ()
+        named = name_hosts(workers.name, range(slice_.hosts), workers.subdomain)
+        hosts = named if index < slice_.hosts else ()
     return replace(workers, hosts=hosts)
 
 
@@ -301,7 +306,7 @@ def _find_long_lists(found: Mapping[str, Value]) -> Iterator[str]:
     for name in LISTS:
         value = found.get(name, "")
         if isinstance(value, str) and len(value.encode()) > LONG_LIST_BYTES:
-            yield f"{name} is longer than {LONG_LIST_BYTES} bytes; choose shorter names"
+            yield f"{name} is longer than {LONG_LIST_BYTES} bytes; {_SHORTER}"
 
 
 def _wants_addresses(workload: Workload, workers: Workers, slice_: _Slice) -> bool:

@@ -23,6 +23,7 @@ LWS = "leaderworkerset.sigs.k8s.io"
 TEMPLATE = "/spec/template"
 MAX_WORKERS = 9216
 """The largest slice has 9,216 chips of tpu7x, and no worker has less than one."""
+_MAX_DNS_NAME = 253
 
 _POD_NAME = "statefulset.kubernetes.io/pod-name"
 _JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name")
@@ -86,7 +87,8 @@ def read(document: Object) -> Workload | None:
     found = reader(document) if reader is not None else None
     if found is None or not tpu_containers(found.spec):
         return None
-    return found
+    is_named = found.workers is None or len(found.workers.name) <= _MAX_DNS_NAME
+    return found if is_named else None
 
 
 def chips_of(container: Object) -> int:
@@ -103,6 +105,13 @@ def tpu_containers(spec: Object) -> list[Object]:
     """The containers of a Pod that ask for chips, init containers among them."""
     both = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
     return [container for container in both if chips_of(container)]
+
+
+def name_hosts(name: str, numbers: range, subdomain: str) -> tuple[str, ...]:
+    """The DNS names of a numbered row of Pods; empty where they would be too long to be any."""
+    if len(name) + len(subdomain) > _MAX_DNS_NAME:
+        return ()
+    return tuple(f"{name}-{number}.{subdomain}" for number in numbers)
 
 
 def find_value(container: Object, name: str) -> str | None:
@@ -135,7 +144,7 @@ def _read_stateful_set(document: Object) -> Workload | None:
             "name a headless Service"
         )
         return Workload(TEMPLATE, metadata, pod, None, (problem,))
-    hosts = tuple(f"{name}-{start + number}.{service}" for number in range(replicas))
+    hosts = name_hosts(name, range(start, start + replicas), service)
     index = None if start else FieldPath(f"metadata.labels['{POD_INDEX}']")
     return Workload(TEMPLATE, metadata, pod, Workers(name, hosts, index, service))
 
@@ -187,7 +196,7 @@ def _job_workers(metadata: Object, spec: Object, subdomain: str) -> tuple[Worker
             f"Job {name} has no subdomain; set spec.template.spec.subdomain to a headless Service"
         )
         return Workers(name, (), index, nameless=nameless), ""
-    hosts = tuple(f"{name}-{number}.{subdomain}" for number in range(completions))
+    hosts = name_hosts(name, range(completions), subdomain)
     return Workers(name, hosts, index, subdomain, _slices(metadata, subdomain)), ""
 
 
@@ -255,7 +264,8 @@ def _slices(metadata: Object, subdomain: str) -> Slices | None:
     index = _count(labels.get(f"{JOBSET}/job-index"))
     if not (jobset and replicated) or count is None or index is None or count < 2:
         return None
-    return Slices(count, index, f"{jobset}-{replicated}-0-0.{subdomain}")
+    hosts = name_hosts(f"{jobset}-{replicated}-0", range(1), subdomain)
+    return Slices(count, index, hosts[0]) if hosts else None
 
 
 def _leader_worker_set(metadata: Object, spec: Object) -> Workers | None:
@@ -274,9 +284,10 @@ def _leader_worker_set(metadata: Object, spec: Object) -> Workers | None:
     if group and group <= size:
         first += (place - first) // group * group
         count = group
-    members = [leader if one == 0 else f"{leader}-{one}" for one in range(first, first + count)]
     subdomain = str(spec.get("subdomain") or "")
-    hosts = tuple(f"{member}.{subdomain}" for member in members)
+    hosts = name_hosts(leader, range(first, first + count), subdomain)
+    if first == 0:
+        hosts = (f"{leader}.{subdomain}", *hosts[1:])
     return Workers(leader, hosts, place - first, subdomain, is_leader_worker_set=True)
 
 

@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 import sys
+from functools import partial
 
 import structlog
 
+from functions.inject_env import inject
 from shared import daemon_logs
 from shared.settings import SettingsError
 from webhook.certificate import Certificate, UnusableCertificate
@@ -35,7 +37,8 @@ async def _run(settings: Settings, certificate: Certificate) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    webhook = Webhook(settings.injection, is_verbose=settings.is_verbose)
+    mutations = {"/mutate": partial(inject, settings=settings.injection)}
+    webhook = Webhook(mutations, is_verbose=settings.is_verbose)
     runner, port = await serve(webhook, settings.host, settings.port, certificate.context)
     _LOG.info("started", port=port)
     following = asyncio.create_task(certificate.follow())

@@ -1,4 +1,4 @@
-"""HTTPS around `functions.inject_env`: ``/mutate``, ``/healthz``, ``/readyz`` and ``/metrics``.
+"""HTTPS around mutations of `functions`: a path for each, ``/healthz``, ``/readyz`` and ``/metrics``.
 
 A review is decided without any call, in about a millisecond, on the one event loop. What is too
 large, too slow or no review gets a 4xx, and the next one is served.
@@ -7,10 +7,11 @@ large, too slow or no review gets a 4xx, and the next one is served.
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import ssl
 import time
+from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 
 import structlog
@@ -23,14 +24,19 @@ from prometheus_client import (
     generate_latest,
 )
 
-from functions.inject_env import MAX_BYTES, Injection, NoReviewError, review
+from shared.admission import MAX_BYTES, OUTCOMES, Mutation, NoReviewError, Reviewed, review
 
 BODY_WITHIN_S = 10.0
 """The API server waits 30 seconds at most for all of an answer."""
-OUTCOMES = ("patched", "unchanged", "warned", "refused", "invalid")
+LARGE_BYTES = 128 * 1024
+MAX_LARGE_BYTES = 2 * MAX_BYTES
+"""Of all large bodies that are being read, so that they cannot fill the memory. An ordinary review has
+ten to twenty kilobytes, and never waits for a large one."""
 
 _REVIEWS = Counter(
-    "tpu_functions_webhook_reviews_total", "Admission reviews, by what came of them.", ["outcome"]
+    "tpu_functions_webhook_reviews_total",
+    "Admission reviews, by path and by what came of them.",
+    ["path", "outcome"],
 )
 _SECONDS = Histogram(
     "tpu_functions_webhook_review_duration_seconds",
@@ -41,20 +47,25 @@ _LOG = structlog.get_logger()
 
 
 class Webhook:
-    """The handlers."""
+    """The handlers: ``mutations`` by their paths."""
 
-    def __init__(self, injection: Injection, *, is_verbose: bool = False) -> None:
-        self._injection = injection
+    def __init__(self, mutations: Mapping[str, Mutation], *, is_verbose: bool = False) -> None:
+        self._mutations = mutations
         self._is_verbose = is_verbose
-        for outcome in OUTCOMES:
-            _REVIEWS.labels(outcome)
+        self._large_bytes = 0
+        for path in mutations:
+            for outcome in (*OUTCOMES, "invalid"):
+                _REVIEWS.labels(path, outcome)
 
     def application(self) -> web.Application:
         """What aiohttp serves."""
         app = web.Application(client_max_size=MAX_BYTES)
         app.add_routes(
             [
-                web.post("/mutate", self._mutate),
+                *(
+                    web.post(path, partial(self._answer, one))
+                    for path, one in self._mutations.items()
+                ),
                 web.get("/healthz", _ok),
                 web.get("/readyz", _ok),
                 web.get("/metrics", _metrics),
@@ -62,26 +73,43 @@ class Webhook:
         )
         return app
 
-    async def _mutate(self, request: web.Request) -> web.Response:
+    async def _answer(self, mutate: Mutation, request: web.Request) -> web.Response:
+        size = MAX_BYTES if request.content_length is None else request.content_length
+        if size > MAX_BYTES:
+            return _refuse(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a review has at most {MAX_BYTES} bytes"
+            )
+        large = size if size > LARGE_BYTES else 0
+        if self._large_bytes + large > MAX_LARGE_BYTES:
+            return _refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many large reviews at once")
+        self._large_bytes += large
         try:
             async with asyncio.timeout(BODY_WITHIN_S):
                 body = await request.read()
+            return self._decide(mutate, request.path, body)
         except TimeoutError:
             return _refuse(
                 HTTPStatus.REQUEST_TIMEOUT, f"no whole body in {BODY_WITHIN_S:g} seconds"
             )
+        except ConnectionError:
+            return _refuse(HTTPStatus.BAD_REQUEST, "the body ended early")
+        finally:
+            self._large_bytes -= large
+
+    def _decide(self, mutate: Mutation, path: str, body: bytes) -> web.Response:
         began = time.perf_counter()
         try:
-            answer = review(body, self._injection)
+            reviewed = review(body, mutate)
         except NoReviewError as error:
-            _REVIEWS.labels("invalid").inc()
+            _REVIEWS.labels(path, "invalid").inc()
+            _LOG.warning("invalid", path=path, reason=str(error), exc_info=error.__cause__)
             return _refuse(HTTPStatus.BAD_REQUEST, str(error))
         _SECONDS.observe(time.perf_counter() - began)
-        outcome = _outcome_of(answer["response"])
-        _REVIEWS.labels(outcome).inc()
+        outcome = reviewed.answer.outcome
+        _REVIEWS.labels(path, outcome).inc()
         if self._is_verbose or outcome != "unchanged":
-            _LOG.info(outcome, **_say(body, answer["response"]))
-        return web.json_response(answer)
+            _LOG.info(outcome, path=path, **_say(reviewed))
+        return web.json_response(reviewed.document)
 
 
 async def serve(
@@ -101,26 +129,18 @@ def _listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port))
 
 
-def _outcome_of(response: dict[str, object]) -> str:
-    if not response["allowed"]:
-        return "refused"
-    if "warnings" in response:
-        return "warned"
-    return "patched" if "patch" in response else "unchanged"
-
-
-def _say(body: bytes, response: dict[str, object]) -> dict[str, object]:
+def _say(reviewed: Reviewed) -> dict[str, object]:
     """Whose review it was and what came of it; of the object nothing but its name."""
-    request = json.loads(body)["request"]
-    metadata = (request.get("object") or {}).get("metadata") or {}
+    request, answer = reviewed.request, reviewed.answer
+    metadata = request.target.get("metadata") or {}
     said = {
-        "uid": request["uid"],
-        "operation": request.get("operation"),
-        "kind": (request.get("object") or {}).get("kind"),
-        "namespace": request.get("namespace"),
+        "uid": request.uid,
+        "operation": request.operation,
+        "kind": request.target.get("kind"),
+        "namespace": request.namespace,
         "name": metadata.get("name") or f"{metadata.get('generateName', '')}*",
-        "warnings": response.get("warnings"),
-        "refusal": (response.get("status") or {}).get("message"),  # type: ignore[attr-defined]
+        "warnings": answer.warnings,
+        "refusal": answer.refusal,
     }
     return {name: value for name, value in said.items() if value}
 

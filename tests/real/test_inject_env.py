@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 import yaml
 
-from functions.inject_env import Injection
 from local.kube import CertificateAuthority
 from tests.control_plane.plane import ControlPlane
 from tests.unit.inject_env.workloads import (
     Manifest,
     container,
+    injecting,
     job,
     pod,
     selector,
@@ -55,7 +55,7 @@ def webhook_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str,
         return asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
     certificate = Certificate(directory / "tls.crt", directory / "tls.key")
-    runner, port = do(serve(Webhook(Injection()), "127.0.0.1", 0, certificate.context))
+    runner, port = do(serve(Webhook({"/mutate": injecting()}), "127.0.0.1", 0, certificate.context))
     yield f"https://127.0.0.1:{port}/mutate", ca.certificate_pem
     do(runner.cleanup())
     loop.call_soon_threadsafe(loop.stop)

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
-from functions.inject_env import MAX_BYTES, Injection, NoReviewError, review
+from shared.admission import MAX_BYTES, NoReviewError, review
 from tests.unit.inject_env.workloads import (
     Answered,
     as_review,
     container,
     group_pod,
+    injecting,
     job,
     jobset_labels,
     pod,
@@ -215,10 +216,12 @@ WARNED: list[tuple[str, Any, str]] = [
      group_pod(container(env=[{"name": "TPU_PROCESS_PORT",
                                "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['p']"}}}]),
                name="a-0", index=0, size=1, subdomain="d"),
-     "TPU_PROCESS_PORT comes from elsewhere (valueFrom), so no addresses can be made of it; give it a "
-     "value, or set TPU_PROCESS_ADDRESSES as well"),
-    ("val-size", stateful_set(name="n" * 60, service="s" * 20, replicas=1728),
+     "TPU_PROCESS_PORT is no literal port, so no addresses can be made of it; give it one, or set "
+     "TPU_PROCESS_ADDRESSES as well"),
+    ("val-size", stateful_set(name="n" * 40, service="s" * 20, replicas=1728),
      "TPU_WORKER_HOSTNAMES is longer than 100000 bytes; choose shorter names"),
+    ("val-size", stateful_set(name="n" * 60, service="s" * 20, replicas=1728),
+     "a list of all workers is longer than 131000 bytes; choose shorter names"),
 ]  # fmt: skip
 
 
@@ -401,7 +404,7 @@ def test_an_answer_echoes_the_uid_and_nothing_else_of_the_request() -> None:
     """proto-uid, proto-echo, proto-dry-run, proto-error-as-http"""
     for version in ("admission.k8s.io/v1", "admission.k8s.io/v1beta1"):
         asked = {**as_review(stateful_set(service=""), dryRun=True), "apiVersion": version}
-        answer = review(json.dumps(asked).encode(), Injection())
+        answer = review(json.dumps(asked).encode(), injecting()).document
         assert answer["apiVersion"] == version
         assert answer["kind"] == "AdmissionReview"
         assert set(answer) == {"apiVersion", "kind", "response"}
@@ -423,7 +426,7 @@ def test_an_answer_echoes_the_uid_and_nothing_else_of_the_request() -> None:
 def test_what_is_no_review_is_refused(body: bytes, message: str) -> None:
     """proto-bad-json, proto-null-request"""
     with pytest.raises(NoReviewError) as raised:
-        review(body, Injection())
+        review(body, injecting())
     assert str(raised.value).startswith(message)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,15 +17,17 @@ import flask
 import pytest
 
 import main
-from functions.inject_env import MAX_BYTES, Injection, read_injection
+from functions.inject_env import read_injection
 from local.kube import CertificateAuthority
+from shared.admission import MAX_BYTES, Answer, Mutation
 from shared.settings import SettingsError
-from tests.unit.inject_env.workloads import as_review, stateful_set
+from tests.unit.inject_env.workloads import as_review, injecting, stateful_set
+from webhook import server
 from webhook.certificate import Certificate, UnusableCertificate
 from webhook.server import Webhook, serve
 from webhook.settings import read_settings
 
-Ask = Callable[..., Awaitable[tuple[int, str]]]
+MUTATIONS: Mapping[str, Mutation] = {"/mutate": injecting()}
 
 
 def write_pair(directory: Path, ca: CertificateAuthority) -> tuple[Path, Path]:
@@ -39,10 +41,12 @@ def write_pair(directory: Path, ca: CertificateAuthority) -> tuple[Path, Path]:
 
 
 @asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[tuple[str, Certificate, CertificateAuthority]]:
+async def serving(
+    directory: Path, mutations: Mapping[str, Mutation] = MUTATIONS
+) -> AsyncIterator[tuple[str, Certificate, CertificateAuthority]]:
     ca = CertificateAuthority.create(datetime.now(UTC))
     certificate = Certificate(*write_pair(directory, ca))
-    runner, port = await serve(Webhook(Injection()), "127.0.0.1", 0, certificate.context)
+    runner, port = await serve(Webhook(mutations), "127.0.0.1", 0, certificate.context)
     try:
         yield f"https://localhost:{port}", certificate, ca
     finally:
@@ -74,6 +78,70 @@ def test_a_review_is_answered_over_tls_and_the_next_one_too(tmp_path: Path) -> N
     asyncio.run(run())
 
 
+def test_each_mutation_has_a_path_and_its_own_count(tmp_path: Path) -> None:
+    mutations = {
+        **MUTATIONS,
+        "/refuse": lambda _: Answer(refusal="not here"),
+        "/warn": lambda _: Answer(warnings=("mind this",)),
+    }
+
+    async def run() -> tuple[list[Any], str]:
+        async with serving(tmp_path, mutations) as (url, _, ca):
+            body = json.dumps(as_review({"kind": "Node"})).encode()
+            texts = [(await ask(f"{url}{path}", ca, body))[1] for path in mutations]
+            _, metrics = await ask(f"{url}/metrics", ca)
+            return [json.loads(text)["response"] for text in texts], metrics
+
+    answers, metrics = asyncio.run(run())
+    status = {"code": 422, "reason": "Invalid", "message": "not here"}
+    assert answers == [
+        {"uid": "u-1", "allowed": True},
+        {"uid": "u-1", "allowed": False, "status": status},
+        {"uid": "u-1", "allowed": True, "warnings": ["tpu-functions: mind this"]},
+    ]
+    for outcome, path in (("refused", "/refuse"), ("warned", "/warn")):
+        name = "tpu_functions_webhook_reviews_total"
+        assert f'{name}{{outcome="{outcome}",path="{path}"}} 1.0' in metrics
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def begin(url: str, ca: CertificateAuthority, size: int) -> Streams:
+    """Send a review's beginning, and nothing more."""
+    trust = ssl.create_default_context(cadata=ca.certificate_pem)
+    port = int(url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("localhost", port, ssl=trust)
+    head = f"POST /mutate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n"
+    writer.write(f"{head}{{".encode())
+    await writer.drain()
+    return reader, writer
+
+
+async def status_of(streams: Streams) -> int:
+    return int((await streams[0].readline()).split()[1])
+
+
+def test_slow_and_large_reviews_do_not_keep_an_ordinary_one_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "BODY_WITHIN_S", 1.0)
+    ordinary = json.dumps(as_review(stateful_set())).encode()
+
+    async def run() -> None:
+        async with serving(tmp_path) as (url, _, ca):
+            slow = [await begin(url, ca, 20_000) for _ in range(50)]
+            large = [await begin(url, ca, MAX_BYTES) for _ in range(3)]
+            assert (await ask(f"{url}/mutate", ca, ordinary))[0] == 200
+            assert [await status_of(one) for one in large] == [408, 408, 503]
+            assert await status_of(slow[-1]) == 408
+            assert (await ask(f"{url}/mutate", ca, b"x" * MAX_BYTES))[0] == 400
+            for _, writer in (*slow, *large):
+                writer.close()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     "path, status, text",
     [("/healthz", 200, "ok\n"), ("/readyz", 200, "ok\n"), ("/", 404, "404: Not Found")],
@@ -99,13 +167,15 @@ def test_the_metrics_count_reviews_by_what_came_of_them(tmp_path: Path) -> None:
     counts = dict(
         line.rsplit(" ", 1)
         for line in text.splitlines()
-        if line.startswith("tpu_functions_webhook_reviews_total{")
+        if line.startswith("tpu_functions_webhook_reviews_total{") and "/mutate" in line
     )
     assert set(counts) == {
-        f'tpu_functions_webhook_reviews_total{{outcome="{outcome}"}}'
+        f'tpu_functions_webhook_reviews_total{{outcome="{outcome}",path="/mutate"}}'
         for outcome in ("patched", "unchanged", "warned", "refused", "invalid")
     }
-    assert float(counts['tpu_functions_webhook_reviews_total{outcome="warned"}']) >= 1
+    assert (
+        float(counts['tpu_functions_webhook_reviews_total{outcome="warned",path="/mutate"}']) >= 1
+    )
 
 
 def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> None:

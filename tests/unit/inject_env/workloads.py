@@ -6,11 +6,13 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import jsonpatch
 
-from functions.inject_env import Injection, review
+from functions.inject_env import Injection, inject
+from shared.admission import Mutation, review
 
 Manifest = dict[str, Any]
 
@@ -166,12 +168,17 @@ def as_review(target: Any, operation: str = "CREATE", **request: Any) -> Manifes
     }
 
 
+def injecting(*, is_strict: bool = False) -> Mutation:
+    """The mutation, set up."""
+    return partial(inject, settings=Injection(is_strict=is_strict))
+
+
 class Answered:
     """The answer to a review, and the object as it is stored then."""
 
     def __init__(self, target: Any, *, is_strict: bool = False, **request: Any) -> None:
         body = json.dumps(as_review(target, **request)).encode()
-        self.response = review(body, Injection(is_strict=is_strict))["response"]
+        self.response = review(body, injecting(is_strict=is_strict)).document["response"]
         raw = self.response.get("patch")
         self.patch: list[Manifest] = json.loads(base64.b64decode(raw)) if raw else []
         self.target: Manifest = jsonpatch.apply_patch(deepcopy(target), self.patch)

@@ -1,0 +1,150 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
+"""What a workload says against itself is told, with what would be right; what is meant so is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.inject_env.workloads import (
+    Answered,
+    Manifest,
+    container,
+    job,
+    pod,
+    selector,
+    stateful_set,
+)
+
+TWO_HOSTS = {"nodeSelector": selector("tpu7x", "2x2x2")}
+ONE_HOST = {"nodeSelector": selector("tpu7x", "2x2x1")}
+
+
+def given(**values: Any) -> Manifest:
+    """A container with variables of the user's."""
+    entries = [
+        {"name": name, "value": value} if isinstance(value, str) else {"name": name, **value}
+        for name, value in values.items()
+    ]
+    return container(env=entries)
+
+
+def plain_pod_of_a_job(**spec: Any) -> Manifest:
+    """A Pod of a Job that is not Indexed."""
+    return pod(name="j-x7abc", owner="Job", labels={"batch.kubernetes.io/job-name": "j"}, **spec)
+
+
+SAID: list[tuple[Manifest, str]] = [
+    (stateful_set(given(TPU_ACCELERATOR_TYPE="tpu7x-4"), replicas=2, pod=TWO_HOSTS),
+     "TPU_ACCELERATOR_TYPE is tpu7x-4 and should be tpu7x-16; leave it out"),
+    (stateful_set(given(TPU_TOPOLOGY="2x2x1"), replicas=2, pod=TWO_HOSTS),
+     "TPU_TOPOLOGY is 2x2x1 and should be 2x2x2; leave it out"),
+    (stateful_set(given(TPU_HOST_BOUNDS="2,1,1"), replicas=2, pod=TWO_HOSTS),
+     "TPU_HOST_BOUNDS is 2,1,1 and should be 1,1,2; leave it out"),
+    (stateful_set(given(TPU_WORKER_ID="0"), replicas=2),
+     "TPU_WORKER_ID is 0 in all Pods, and each has its own; leave it out"),
+    (pod(given(TPU_WORKER_ID="0"), name="web-1", owner="StatefulSet", subdomain="s"),
+     "TPU_WORKER_ID is 0 and should be 1; leave it out"),
+    (stateful_set(given(TPU_WORKER_HOSTNAMES="a:8471,b:8471"), replicas=2),
+     "TPU_WORKER_HOSTNAMES has ports, and readers add their own; leave the ports out"),
+    (stateful_set(given(TPU_WORKER_HOSTNAMES="a,b"), given(TPU_WORKER_HOSTNAMES="a,b"), replicas=3),
+     "TPU_WORKER_HOSTNAMES has 2 entries for 3 workers"),
+    (stateful_set(container(tpu=16), replicas=1, pod={"nodeSelector": selector("tpu-v6e-slice", "4x4")}),
+     "no TPU VM has 16 chips; ask for as many google.com/tpu as a host has: 1, 2, 4 or 8"),
+    (job(mode="NonIndexed", pod=TWO_HOSTS),
+     "topology 2x2x2 needs 2 Pods with names, and Job tpu-job is not Indexed; set completionMode: Indexed"),
+    (plain_pod_of_a_job(**TWO_HOSTS),
+     "topology 2x2x2 needs 2 Pods with names, and the Pods of this Job are not numbered"),
+    (job(count=1, pod=TWO_HOSTS),
+     "topology 2x2x2 needs 2 Pods with names, and Job tpu-job has one; set completions and parallelism "
+     "to their number"),
+    (job(count=2, subdomain="", pod=TWO_HOSTS),
+     "topology 2x2x2 needs 2 Pods with names, and Job tpu-job has no subdomain; set "
+     "spec.template.spec.subdomain to a headless Service"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target, warning", SAID, ids=[text for _, text in SAID])
+def test_a_contradiction_is_a_warning_and_in_strict_mode_a_refusal(
+    target: Manifest, warning: str
+) -> None:
+    answered = Answered(target)
+    assert answered.warnings == [warning]
+    assert Answered(target, is_strict=True).response["status"]["message"] == warning
+
+
+def test_the_users_value_stays_all_the_same() -> None:
+    target = stateful_set(given(TPU_TOPOLOGY="2x2x1"), replicas=2, pod=TWO_HOSTS)
+    assert Answered(target).env()["TPU_TOPOLOGY"] == "2x2x1"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        stateful_set(given(TPU_NAME="mine", JAX_COORDINATOR_ADDRESS="a:1", TPU_PROCESS_PORT="9000")),
+        stateful_set(given(JAX_PROCESS_COUNT="8")),
+        stateful_set(given(TPU_TOPOLOGY="2x2x2"), replicas=2, pod=TWO_HOSTS),
+        stateful_set(given(TPU_WORKER_ID={"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})),
+        stateful_set(replicas=3, pod=ONE_HOST),
+        job(count=2, subdomain="", pod=ONE_HOST),
+        job(mode="NonIndexed"),
+    ],
+)  # fmt: skip
+def test_what_may_be_meant_so_is_not_spoken_of(target: Manifest) -> None:
+    assert Answered(target).warnings == []
+
+
+ALONE = {
+    "TPU_WORKER_ID": "0",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_PROCESS_ADDRESSES": "localhost:8471",
+    "JAX_PROCESS_COUNT": "1",
+    "JAX_PROCESS_ID": "0",
+}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        stateful_set(replicas=3, pod=ONE_HOST),
+        job(mode="NonIndexed", subdomain="", pod=ONE_HOST),
+        job(count=1, subdomain="", pod=ONE_HOST),
+        job(count=3, subdomain="", pod=ONE_HOST),
+        job(name="", mode="NonIndexed", subdomain="", pod=ONE_HOST),
+        plain_pod_of_a_job(**ONE_HOST),
+    ],
+)
+def test_a_pod_that_is_a_slice_by_itself_needs_no_number(target: Manifest) -> None:
+    seen = Answered(target).env()
+    assert {name: seen.get(name) for name in ALONE} == ALONE
+
+
+def test_a_job_whose_name_is_still_to_come_leaves_it_to_its_pods() -> None:
+    target = job(name="", mode="NonIndexed", subdomain="", pod=ONE_HOST)
+    answered = Answered(target)
+    assert "TPU_NAME" not in answered.env()
+    labels = answered.target["spec"]["template"]["metadata"]["labels"]
+    assert labels == {"tpu-functions.dev/inject": "enabled"}
+    assert Answered(plain_pod_of_a_job(**ONE_HOST)).env()["TPU_NAME"] == "j"
+
+
+@pytest.mark.parametrize(
+    "asked, accelerator, topology, has_addresses",
+    [
+        (None, "tpu7x", "2x2x2", True),
+        ("disabled", "tpu7x", "2x2x2", False),
+        (None, "tpu-v6e-slice", "2x4", False),
+        ("enabled", "tpu-v6e-slice", "2x4", True),
+    ],
+)
+def test_addresses_are_for_tpu7x_or_as_the_template_asks(
+    asked: str | None, accelerator: str, topology: str, has_addresses: bool
+) -> None:
+    target = stateful_set(replicas=2, pod={"nodeSelector": selector(accelerator, topology)})
+    if asked:
+        target["spec"]["template"]["metadata"]["annotations"] = {
+            "tpu-functions.dev/process-addresses": asked
+        }
+    seen = Answered(target).env()
+    assert ("TPU_PROCESS_ADDRESSES" in seen, "TPU_PROCESS_PORT" in seen) == (has_addresses,) * 2
