@@ -26,7 +26,7 @@ $(STAMP): requirements-dev.txt
 	@touch $@
 
 $(READERS): tests/readers/requirements.txt $(STAMP)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -r tests/readers/requirements.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -r tests/readers/requirements.txt
 	@touch $@
 
 demo: $(STAMP) ## Show a slice's whole life, from apply to gone; KUBECONFIG=PATH: on that cluster

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from tests.conftest import miss
+from tests.readers.pods import of_set
 from tests.unit.inject_env.workloads import (
     Answered,
     container,
     jobset_labels,
     pod,
     selector,
-    stateful_set,
 )
 
 pytestmark = pytest.mark.real
@@ -32,10 +32,7 @@ def read(variables: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[
         from jax._src.clusters import cloud_tpu_cluster
     except ImportError:
         miss("JAX is not installed; `make test-real` installs it")
-    for name in [one for one in os.environ if one.startswith(("TPU_", "MEGASCALE_", "JAX_"))]:
-        monkeypatch.delenv(name)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "environ", dict(variables))
     monkeypatch.setattr(cloud_tpu_cluster, "get_tpu_env_value_from_metadata", lambda _: None)
     monkeypatch.setattr(socket, "gethostbyname", lambda name: name)
     cluster = cloud_tpu_cluster.GkeTpuCluster
@@ -72,21 +69,6 @@ def test_jax_reads_variables_as_it_is_known_to(
 ) -> None:
     assert row.startswith("val-jax")
     assert tuple(read(variables, monkeypatch).values()) == expected
-
-
-def of_set(number: int, hosts: int, *containers: Any, **spec: Any) -> Answered:
-    """A Pod of a StatefulSet ``web`` that has passed the webhook, in its template and by itself."""
-    template = Answered(stateful_set(*containers, replicas=hosts, pod=spec)).target["spec"][
-        "template"
-    ]
-    made = pod(
-        name=f"web-{number}",
-        owner="StatefulSet",
-        labels={"statefulset.kubernetes.io/pod-name": f"web-{number}"},
-        annotations=template["metadata"].get("annotations", {}),
-    )
-    made["spec"] = {**template["spec"], "subdomain": "nginx"}
-    return Answered(made)
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])

@@ -440,14 +440,13 @@ ELSEWHERE = {
     "val-jax-megascale": "what JAX reads: readers/test_jax.py",
     "val-jax-port-override": "what JAX reads: readers/test_jax.py",
     "val-jax-empty-list": "what JAX reads: readers/test_jax.py; an empty list is never injected",
+    "val-xla-reads": "what PyTorch/XLA reads: readers/test_torch_xla.py",
     "val-jax-ipv6": "what JAX reads: readers/test_jax.py; hosts are names, never addresses",
 }
 NOT_OURS = {
     "js-coordinator-label": "JobSet's own doing; the coordinator of slices is the first Pod of slice 0, "
     "which JAX's process 0 must be, whatever Pod the JobSet names",
     "val-kr-megascale": "a Ray worker group's; Ray's Pods are left to its own webhook (conf-ray)",
-    "val-xla-reads": "what PyTorch/XLA makes of variables on its machine; its package was not run here. "
-    "What it takes for granted holds: no ports in TPU_WORKER_HOSTNAMES, bounds of three numbers",
     "conf-gke-job": "another webhook's id and list stay as they are; what it does not set (TPU_NAME, JAX_*) "
     "is added, decided for each variable by itself",
 }

@@ -1,0 +1,29 @@
+"""Pods as they come from their admission, for readers of their variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.unit.inject_env.workloads import Answered, pod, stateful_set
+
+
+def of_set(
+    number: int,
+    hosts: int,
+    *containers: Any,
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Answered:
+    """A Pod of a StatefulSet ``web`` that has passed the webhook, in its template and by itself."""
+    made = stateful_set(*containers, replicas=hosts, pod=spec)
+    made["spec"]["template"]["metadata"]["annotations"] = dict(annotations or {})
+    template = Answered(made).target["spec"]["template"]
+    member = pod(
+        name=f"web-{number}",
+        owner="StatefulSet",
+        labels={"statefulset.kubernetes.io/pod-name": f"web-{number}"},
+        annotations=template["metadata"]["annotations"],
+    )
+    member["spec"] = {**template["spec"], "subdomain": "nginx"}
+    return Answered(member)
