@@ -17,6 +17,9 @@ from shared.jobsets import Leader
 
 RELEASE_AFTER = timedelta(seconds=30)
 """A slice outlives the end of its JobSet by this: one that is made again at once keeps it."""
+POOL_LABEL = "cloud.google.com/gke-nodepool"
+"""On every Node of a slice: the slice's name. GKE sets it on a node pool's Nodes, and JobSets ask for it
+in their exclusive topology as a rule."""
 _KEY_LENGTH = 16
 _MAX_NAME = 40
 """What a node pool's name may have (documented)."""
@@ -62,7 +65,8 @@ class Wanted:
 class Slice:
     """A slice that was made for a JobSet's Job.
 
-    ``words`` is what the cloud says of its trouble. ``has_ready_nodes`` matters of a troubled one.
+    ``words`` is what the cloud says of its trouble. Of a troubled one, ``has_ready_nodes`` and
+    ``mends_itself`` (its maker goes on trying) say whether it may be replaced.
     ``release_after`` is the stamp: from then on it may go, if nobody wants it then either.
     ``since`` is when it was made, as far as that is known.
     """
@@ -73,6 +77,7 @@ class Slice:
     state: SliceState
     words: str = ""
     has_ready_nodes: bool = False
+    mends_itself: bool = False
     release_after: datetime | None = None
     since: datetime | None = None
     raw: Any = field(default=None, repr=False, compare=False)
@@ -110,10 +115,10 @@ class Provider(Protocol):
         """All slices that were made for JobSets."""
 
     def create(self, wanted: Wanted) -> None:
-        """Begin to make it; one that is there already is no error."""
+        """Begin to make it. Of one that is there already a `CallError` of 409 makes the step look again."""
 
-    def delete(self, existing: Slice) -> None:
-        """Begin to delete it; one that is gone is no error."""
+    def delete(self, existing: Slice) -> bool:
+        """Begin to delete it, if it is still as it was read; ``False`` if it was gone."""
 
     def stamp(self, existing: Slice, release_after: datetime | None) -> None:
         """Write down from when on it may go, or that it may not."""
