@@ -138,5 +138,9 @@ def set_keys(
         return
     for key, value in values.items():
         if existing.get(key) != value:
-            escaped = key.replace("~", "~0").replace("/", "~1")
-            yield {"op": "add", "path": f"{path}/{name}/{escaped}", "value": value}
+            yield {"op": "add", "path": f"{path}/{name}/{escape(key)}", "value": value}
+
+
+def escape(key: str) -> str:
+    """A key as a part of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")

@@ -1,1 +1,1 @@
-"""The admission webhook in the cluster: `functions.inject_env` behind TLS."""
+"""The admission webhook in the cluster: `functions.inject_env` and `admit_job` behind TLS."""

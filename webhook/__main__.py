@@ -10,6 +10,7 @@ from functools import partial
 
 import structlog
 
+from functions.admit_job import admit
 from functions.inject_env import inject
 from shared import daemon_logs
 from shared.settings import SettingsError
@@ -37,7 +38,10 @@ async def _run(settings: Settings, certificate: Certificate) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    mutations = {"/mutate": partial(inject, settings=settings.injection)}
+    mutations = {
+        "/mutate": partial(inject, settings=settings.injection),
+        "/mutate-jobs": partial(admit, settings=settings.admission),
+    }
     webhook = Webhook(mutations, is_verbose=settings.is_verbose)
     runner, port = await serve(webhook, settings.host, settings.port, certificate.context)
     _LOG.info("started", port=port)

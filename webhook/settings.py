@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from functions.admit_job import Admission, read_admission
 from functions.inject_env import Injection, read_injection
 
 TRUE_WORDS = ("1", "true", "yes")
@@ -19,7 +20,7 @@ TRUE_WORDS = ("1", "true", "yes")
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the certificate and its key are, where to listen, and how to inject."""
+    """Where the certificate and its key are, where to listen, how to inject and to admit Jobs."""
 
     certificate: Path
     key: Path
@@ -27,6 +28,7 @@ class Settings:
     port: int
     is_verbose: bool
     injection: Injection
+    admission: Admission
 
 
 def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
@@ -73,4 +75,5 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         port=options.port,
         is_verbose=options.verbose,
         injection=read_injection(environment),
+        admission=read_admission(environment),
     )

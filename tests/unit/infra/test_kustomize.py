@@ -271,6 +271,20 @@ def test_gke_is_told_the_service_account_by_an_annotation(tmp_path: Path) -> Non
     assert annotations == {"iam.gke.io/gcp-service-account": email}
 
 
+# Webhooks
+
+
+def test_both_webhooks_trust_the_one_certificate_of_their_server(tmp_path: Path) -> None:
+    names = ("inject-env", "admit-jobs", "inject-env-cert-manager")
+    rendered = render(write_overlay(tmp_path, *names))
+    certificate = only(rendered, "Certificate")["metadata"]
+    wanted = f"{certificate['namespace']}/{certificate['name']}"
+    for name in ("inject-env", "admit-jobs"):
+        webhook = only(rendered, "MutatingWebhookConfiguration", name)["metadata"]
+        assert webhook["name"] == f"{name}.tpu-functions.dev"
+        assert webhook["annotations"] == {"cert-manager.io/inject-ca-from": wanted}
+
+
 # Monitoring
 
 

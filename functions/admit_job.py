@@ -1,0 +1,94 @@
+"""``admit_job``: a JobSet's Job that wants TPUs comes back from admission tied to its own slice.
+
+Its Pods get the node selector ``job-key``, which the slice made for them carries as a label, and no
+other: so Jobs that restart do not take each other's slices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from shared.admission import Answer, Object, Operation, Request, escape, set_keys
+from shared.jobsets import JOB_KEY, has_opted_out
+from shared.names import TOPOLOGY_LABEL
+from shared.settings import SettingsError
+from shared.workloads import TEMPLATE, chips_of
+
+JOB_KEY_SELECTOR = "job-key"
+LOCATION_HINT = "cloud.google.com/gke-location-hint"
+RESERVED_OR_SPOT = (
+    "cloud.google.com/reservation-name",
+    "cloud.google.com/reservation-project",
+    "cloud.google.com/gke-spot",
+)
+"""Selectors that ask for anything but on-demand capacity."""
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
+
+
+@dataclass(frozen=True)
+class Admission:
+    """How the step is set up, with the meaning of TPU Provisioner's variables of these names."""
+
+    is_on_demand_forced: bool = False
+    """Selectors of reservations and of Spot are taken away."""
+    location_hint: str = ""
+    """Where not empty, the node selector ``cloud.google.com/gke-location-hint`` of every such Job."""
+
+
+def admit(request: Request, settings: Admission) -> Answer:
+    """The node selectors that a Job's Pods lack or must not have, as a patch."""
+    job = request.target
+    if request.operation != "CREATE" or request.sub_resource or job.get("kind") != "Job":
+        return Answer()
+    labels = _part(job, "metadata", "labels")
+    pod = _part(job, "spec", "template", "spec")
+    if not labels.get(JOB_KEY) or _has_opted_out(job) or not _wants_slice(pod):
+        return Answer()
+    return Answer(patch=tuple(_make_patch(pod, str(labels[JOB_KEY]), settings)))
+
+
+def _has_opted_out(job: Object) -> bool:
+    return any(
+        has_opted_out(_part(part, "metadata", "labels"), _part(part, "metadata", "annotations"))
+        for part in (job, _part(job, "spec", "template"))
+    )
+
+
+def _wants_slice(pod: Object) -> bool:
+    # A slice is made for what containers ask for, init containers apart; see `find_leader`.
+    is_for_tpus = any(chips_of(container) for container in pod.get("containers") or ())
+    return is_for_tpus and TOPOLOGY_LABEL in _part(pod, "nodeSelector")
+
+
+def _make_patch(pod: Object, job_key: str, settings: Admission) -> Iterator[Operation]:
+    base = f"{TEMPLATE}/spec"
+    wanted = {JOB_KEY_SELECTOR: job_key}
+    if settings.location_hint:
+        wanted[LOCATION_HINT] = settings.location_hint
+    yield from set_keys(pod, base, "nodeSelector", wanted)
+    if settings.is_on_demand_forced:
+        for key in RESERVED_OR_SPOT:
+            if key in pod["nodeSelector"]:
+                yield {"op": "remove", "path": f"{base}/nodeSelector/{escape(key)}"}
+
+
+def _part(holder: Object, *path: str) -> Object:
+    for key in path:
+        holder = holder.get(key) or {}
+    return holder
+
+
+def read_admission(environment: Mapping[str, str]) -> Admission:
+    """The step's settings from the environment. Raises `SettingsError`."""
+    forced = environment.get("FORCE_ON_DEMAND") or "false"
+    if forced not in ("true", "false"):
+        raise SettingsError(f"FORCE_ON_DEMAND={forced!r} must be true or false")
+    hint = environment.get("RESERVATION_LOCATION_HINT", "").strip()
+    if not _LABEL_VALUE.fullmatch(hint):
+        raise SettingsError(
+            f"RESERVATION_LOCATION_HINT={hint!r} must be the value of a label: at most 63 letters, "
+            "digits, dashes, dots and underscores"
+        )
+    return Admission(is_on_demand_forced=forced == "true", location_hint=hint)

@@ -1,0 +1,262 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
+"""A JobSet's Job before it is stored: which node selectors its Pods get and lose."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+import yaml
+
+from functions.admit_job import Admission, admit, read_admission
+from shared.admission import review
+from shared.jobsets import job_key
+from shared.settings import SettingsError
+from tests.admission import evaluate
+from tests.unit.inject_env.workloads import Manifest, as_review, container, job, selector
+from webhook.settings import read_settings
+
+ROOT = Path(__file__).parents[2]
+ROWS: dict[str, dict[str, Any]] = {
+    row["id"]: row
+    for row in yaml.safe_load((ROOT / "tests/data/tpu_provisioner.yaml").read_text())["rows"]
+    if row["area"] == "admission"
+}
+NOT_OURS = {
+    "admission-no-selector": "a Job that selects no topology is never given a slice, so it stays as it is",
+}
+OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
+RESERVED = {
+    "cloud.google.com/reservation-name": "mine",
+    "cloud.google.com/reservation-project": "theirs",
+}
+SPOT = {"cloud.google.com/gke-spot": "true"}
+HINT = "cloud.google.com/gke-location-hint"
+PLAIN = Admission()
+V6E = selector("tpu-v6e-slice", "4x4")
+KEY = "410e1982e93873aec58e7f743e6ad7ca3e10f494"
+
+
+def child(
+    *containers: Manifest,
+    more: Mapping[str, str] | None = None,
+    pod: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """A JobSet's Job ``default/test-job``."""
+    made = job(
+        *containers,
+        name="test-job",
+        pod={"nodeSelector": {**V6E, **(more or {})}, **(pod or {})},
+        labels={"jobset.sigs.k8s.io/job-key": job_key("default", "test-job")},
+    )
+    made["metadata"]["namespace"] = "default"
+    return made
+
+
+def without(target: Manifest, *path: str) -> Manifest:
+    *parents, last = path
+    holder = target
+    for key in parents:
+        holder = holder[key]
+    del holder[last]
+    return target
+
+
+def marked(target: Manifest, where: str, value: str) -> Manifest:
+    target["metadata"].setdefault(where, {})[OPT_OUT] = value
+    return target
+
+
+def marked_template(target: Manifest, where: str, value: str) -> Manifest:
+    marked(target["spec"]["template"], where, value)
+    return target
+
+
+def patch_of(target: Manifest, settings: Admission = PLAIN, **request: Any) -> list[Manifest]:
+    body = json.dumps(as_review(target, **request)).encode()
+    response = review(body, partial(admit, settings=settings)).document["response"]
+    assert response["allowed"] is True
+    found: list[Manifest] = json.loads(base64.b64decode(response.get("patch", "W10=")))
+    return found
+
+
+def selector_of(target: Manifest, settings: Admission = PLAIN) -> dict[str, str]:
+    patched = jsonpatch.apply_patch(deepcopy(target), patch_of(target, settings))
+    found: dict[str, str] = patched["spec"]["template"]["spec"]["nodeSelector"]
+    return found
+
+
+PATCHED: list[tuple[str, Manifest, dict[str, str]]] = [
+    ("admission-existing-selector", child(), {}),
+    ("admission-location-hint", child(more={"cloud.google.com/reservation-name": "my-reservation"}),
+     {"RESERVATION_LOCATION_HINT": "cell"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row, target, environment", PATCHED, ids=[row[0] for row in PATCHED])
+def test_a_job_is_patched_as_there(row: str, target: Manifest, environment: dict[str, str]) -> None:
+    assert patch_of(target, read_admission(environment)) == ROWS[row]["expect"]["patch"]
+
+
+def test_a_key_has_forty_characters() -> None:
+    """admission-job-key-length"""
+    assert selector_of(child())["job-key"] == KEY
+    assert len(KEY) == 40
+
+
+SELECTORS: list[tuple[str, dict[str, str], Manifest, dict[str, str]]] = [
+    ("admission-location-hint-without-reservation", {"RESERVATION_LOCATION_HINT": "cell"}, child(), {HINT: "cell"}),
+    ("a hint that the Job has", {"RESERVATION_LOCATION_HINT": "cell"}, child(more={HINT: "other"}), {HINT: "cell"}),
+    ("no hint is set", {}, child(more={HINT: "other"}), {HINT: "other"}),
+    ("reserved", {}, child(more=RESERVED), RESERVED),
+    ("reserved, on demand", {"FORCE_ON_DEMAND": "true"}, child(more=RESERVED), {}),
+    ("Spot", {}, child(more=SPOT), SPOT),
+    ("Spot, on demand", {"FORCE_ON_DEMAND": "true"}, child(more=SPOT), {}),
+    ("others stay", {"FORCE_ON_DEMAND": "true"}, child(more={"team": "a"}), {"team": "a"}),
+    ("all at once", {"FORCE_ON_DEMAND": "true", "RESERVATION_LOCATION_HINT": "cell"},
+     child(more={**RESERVED, **SPOT}), {HINT: "cell"}),
+    ("somebody else's key", {}, child(more={"job-key": "other"}), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "environment, target, more", [row[1:] for row in SELECTORS], ids=[row[0] for row in SELECTORS]
+)
+def test_the_pods_select(
+    environment: dict[str, str], target: Manifest, more: dict[str, str]
+) -> None:
+    wanted = {**V6E, "job-key": KEY, **more}
+    assert selector_of(target, read_admission(environment)) == wanted
+
+
+def test_a_job_without_a_name_yet_gets_the_key_that_jobset_has_computed() -> None:
+    """admission-generate-name"""
+    target = without(child(), "metadata", "name")
+    target["metadata"]["generateName"] = "test-"
+    assert selector_of(target)["job-key"] == KEY
+
+
+UNTOUCHED: list[tuple[str, Manifest]] = [
+    ("admission-disabled", marked(child(), "labels", "true")),
+    ("opted out by annotation", marked(child(), "annotations", "true")),
+    ("opted out in another spelling", marked(child(), "labels", "True")),
+    ("opted out in the Pod template", marked_template(child(), "labels", "true")),
+    ("opted out in the template's annotations", marked_template(child(), "annotations", "yes")),
+    ("admission-not-jobset", without(child(), "metadata", "labels", "jobset.sigs.k8s.io/job-key")),
+    ("admission-every-jobset-job", child(container(tpu=None))),
+    ("no chips", child(container(tpu=0))),
+    ("chips for an init container only", child(container(tpu=None), pod={"initContainers": [container("i")]})),
+    ("no topology", without(child(), "spec", "template", "spec", "nodeSelector", "cloud.google.com/gke-tpu-topology")),
+    ("no selector", without(child(), "spec", "template", "spec", "nodeSelector")),
+    ("no Job", {**child(), "kind": "CronJob"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [row[1] for row in UNTOUCHED], ids=[row[0] for row in UNTOUCHED])
+def test_a_job_stays_as_it_is(target: Manifest) -> None:
+    everything = Admission(is_on_demand_forced=True, location_hint="cell")
+    assert patch_of(target, everything) == []
+
+
+@pytest.mark.parametrize("request_", [{"operation": "UPDATE"}, {"subResource": "status"}])
+def test_only_a_new_job_is_looked_at(request_: dict[str, str]) -> None:
+    assert patch_of(child(), PLAIN, **request_) == []
+
+
+@pytest.mark.parametrize("settings", [PLAIN, Admission(True, "cell")])
+def test_a_job_that_has_been_admitted_needs_nothing_more(settings: Admission) -> None:
+    target = child(more={**RESERVED, **SPOT})
+    once = jsonpatch.apply_patch(deepcopy(target), patch_of(target, settings))
+    assert once != target
+    assert patch_of(once, settings) == []
+
+
+@pytest.mark.parametrize(
+    "environment, message",
+    [
+        ({"FORCE_ON_DEMAND": "yes"}, "FORCE_ON_DEMAND='yes' must be true or false"),
+        (
+            {"RESERVATION_LOCATION_HINT": "a/b"},
+            "RESERVATION_LOCATION_HINT='a/b' must be the value of a label: at most 63 letters, "
+            "digits, dashes, dots and underscores",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        read_admission(environment)
+    assert str(raised.value) == message
+
+
+def test_the_webhook_has_the_settings_from_its_environment() -> None:
+    environment = {"FORCE_ON_DEMAND": "true", "RESERVATION_LOCATION_HINT": "cell"}
+    assert read_settings([], environment).admission == Admission(True, "cell")
+
+
+# The component
+
+
+def read_webhook() -> Manifest:
+    path = ROOT / "infra/kubernetes/components/admit-jobs/webhook.yaml"
+    (found,) = yaml.safe_load(path.read_text())["webhooks"]
+    webhook: Manifest = found
+    return webhook
+
+
+def test_the_webhook_is_asked_as_there() -> None:
+    """admission-webhook-settings; but within 10 seconds, and on its own path of the injection's server"""
+    webhook = read_webhook()
+    wanted = ROWS["admission-webhook-settings"]["expect"]
+    (rule,) = webhook["rules"]
+    assert rule["operations"] == wanted["operations"]
+    assert [
+        f"{group}/{version}" for group in rule["apiGroups"] for version in rule["apiVersions"]
+    ] + [*rule["resources"]] == wanted["resource"].split()
+    for name in ("scope", "failurePolicy", "sideEffects"):
+        assert {**webhook, **rule}[name] == str(wanted[name])
+    assert webhook["clientConfig"]["service"]["path"] == "/mutate-jobs"
+    assert webhook["timeoutSeconds"] == 10
+    assert webhook["objectSelector"] == {
+        "matchExpressions": [{"key": "jobset.sigs.k8s.io/job-key", "operator": "Exists"}]
+    }
+
+
+NOT_ASKED_ABOUT = [row for row in UNTOUCHED if row[0] != "no chips"]
+
+
+@pytest.mark.parametrize(
+    "target", [row[1] for row in NOT_ASKED_ABOUT], ids=[row[0] for row in NOT_ASKED_ABOUT]
+)
+def test_the_webhook_is_not_asked_about_what_stays_as_it_is(target: Manifest) -> None:
+    assert not is_asked_about(target)
+
+
+@pytest.mark.parametrize("target", [row[2] for row in SELECTORS], ids=[row[0] for row in SELECTORS])
+def test_the_webhook_is_asked_about_what_is_to_be_changed(target: Manifest) -> None:
+    assert is_asked_about(target)
+
+
+def is_asked_about(target: Manifest) -> bool:
+    """As an API server decides it."""
+    has_key = "jobset.sigs.k8s.io/job-key" in target["metadata"]["labels"]
+    return (has_key and target["kind"] == "Job") and all(
+        evaluate(condition["expression"], {"object": target})
+        for condition in read_webhook()["matchConditions"]
+    )
+
+
+def test_every_row_has_its_test_or_a_reason() -> None:
+    shown = {row for row, *_ in [*PATCHED, *SELECTORS, *UNTOUCHED] if row in ROWS}
+    docs = " ".join(
+        str(value.__doc__) for name, value in globals().items() if name.startswith("test_")
+    )
+    shown |= {row for row in ROWS if row in docs.replace(";", " ").split()}
+    assert shown | set(NOT_OURS) == set(ROWS)
+    assert not shown & set(NOT_OURS)
