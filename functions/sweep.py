@@ -3,23 +3,24 @@
 Compute Engine logs nothing while a BULK group waits for capacity, nor when its links are up, and
 messages can be lost. A group that is not settled gets a SYNC at gaps that grow from a minute to half
 an hour with the time since its last progress; a settled one once an hour, at its own minute.
+
+Where JobSets get slices, the steps that see to it hear of the minute too.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 
-from shared import node_group, status
+from shared import node_group, pace, status
 from shared.errors import CallError, Reason
+from shared.names import JOBSET_STEPS
 from shared.node_group import NodeGroup
-from shared.occasions import Cause, Message
+from shared.occasions import SWEEP_KIND, Cause, Message
 from shared.status import MIG, State, Status, Type
 from shared.step import ACKNOWLEDGED, Answer, Invocation, message_about
 
-TICK = timedelta(minutes=1)
-MAX_GAP = timedelta(minutes=30)
 SETTLED_EVERY_MINUTES = 60
 
 
@@ -27,6 +28,7 @@ def run(invocation: Invocation) -> Answer:
     """List the groups, and wake the steps that have to look at them."""
     cluster_id = invocation.cluster.get_cluster_id()
     now = invocation.runtime.now()
+    failures = _forward_the_minute(invocation, now)
     groups = [node_group.parse(raw, cluster_id) for raw in invocation.cluster.list_groups()]
     inboxes: dict[str, list[Message]] = {}
     for group in groups:
@@ -36,14 +38,22 @@ def run(invocation: Invocation) -> Answer:
         "groups": len(groups),
         "woken": {step: len(messages) for step, messages in inboxes.items()},
     }
-    failures = [
-        error
-        for step, messages in inboxes.items()
-        if (error := _find_failure(invocation, step, messages)) is not None
-    ]
+    failures += _publish_all(invocation, inboxes)
     if failures:
         raise failures[0]
     return Answer(ACKNOWLEDGED, "Swept")
+
+
+def _forward_the_minute(invocation: Invocation, now: datetime) -> list[CallError]:
+    if not invocation.runtime.settings.jobset_provider:
+        return []
+    minute = [Message("", "", "", Cause.SYNC, now, kind=SWEEP_KIND)]
+    return _publish_all(invocation, dict.fromkeys(JOBSET_STEPS, minute))
+
+
+def _publish_all(invocation: Invocation, inboxes: Mapping[str, list[Message]]) -> list[CallError]:
+    failures = [_find_failure(invocation, step, inboxes[step]) for step in inboxes]
+    return [error for error in failures if error is not None]
 
 
 def _find_failure(invocation: Invocation, step: str, messages: list[Message]) -> CallError | None:
@@ -70,8 +80,7 @@ def is_due(group: NodeGroup, known: Status, now: datetime) -> bool:
     minute = int(now.timestamp() // 60)
     if is_settled(group, known):
         return minute % SETTLED_EVERY_MINUTES == _own_minute(group)
-    waited = now - last_progress(group, known)
-    return any(waited - TICK < point <= waited for point in _points(waited))
+    return pace.is_due(now - last_progress(group, known))
 
 
 def is_settled(group: NodeGroup, known: Status) -> bool:
@@ -94,14 +103,6 @@ def last_progress(group: NodeGroup, known: Status) -> datetime:
     ]
     moments += [entry.since for entry in known.pending]
     return max(moment for moment in moments if moment is not None)
-
-
-def _points(until: timedelta) -> Iterator[timedelta]:
-    """After how long a wait somebody looks: each gap an eighth of the wait, within bounds."""
-    point = TICK
-    while point <= until:
-        yield point
-        point += min(MAX_GAP, max(TICK, point / 8))
 
 
 def _own_minute(group: NodeGroup) -> int:

@@ -25,6 +25,7 @@ from shared.errors import (
 )
 from shared.node_group import NodeGroup
 from shared.occasions import Cause, Message, Occasion
+from shared.pace import TICK
 from shared.plan import Work
 from shared.status import Condition, Status, Type
 from shared.step import Step, message_about
@@ -103,7 +104,7 @@ def explain(ways: Ways, namespace: str, name: str) -> Explanation:
 
 def _ask_sweep(group: NodeGroup, known: Status, now: datetime) -> Sweep:
     minute = now.replace(second=0, microsecond=0)
-    ticks = (minute + count * sweep.TICK for count in range(1, sweep.SETTLED_EVERY_MINUTES + 1))
+    ticks = (minute + count * TICK for count in range(1, sweep.SETTLED_EVERY_MINUTES + 1))
     return Sweep(
         is_settled=sweep.is_settled(group, known),
         is_due=sweep.is_due(group, known, now),

@@ -17,13 +17,24 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from shared import jobsets
 from shared.access import Session, explain, source_of
 from shared.errors import CallError
-from shared.names import GROUP, PLURAL, RESOURCE_NAME_LABEL, VERSION
+from shared.jobsets import JOB_KEY, JOB_NAME
+from shared.names import (
+    GROUP,
+    JOBSET_LABEL,
+    PLURAL,
+    POOL_LABEL,
+    RESOURCE_NAME_LABEL,
+    SYSTEM_NAMESPACE,
+    VERSION,
+)
 from shared.settings import Access
 from shared.when import render_time
 
 _GROUPS = f"/apis/{GROUP}/{VERSION}"
+_JOBSETS = f"/apis/{jobsets.GROUP}/{jobsets.VERSION}"
 _MERGE_PATCH = "application/merge-patch+json"
 _PAGE_SIZE = 500
 _NAMESPACE_OF_TOKENS = "kube-system"
@@ -50,6 +61,7 @@ class Cluster:
         self._connection = connection
         self._step = step
         self._remaining_s = remaining_s
+        self._jobset_options: Mapping[str, str] | None = None
         self.calls = 0
 
     def get_cluster_id(self) -> str:
@@ -125,13 +137,80 @@ class Cluster:
                 return True
         return False
 
+    def list_slice_groups(self, namespace: str = "", jobset: str = "") -> list[dict[str, Any]]:
+        """The groups that were made for JobSets: all, or those of one."""
+        path = f"{_GROUPS}/namespaces/{_quoted(namespace)}" if namespace else _GROUPS
+        term = f"{JOBSET_LABEL}={jobset}" if jobset else JOBSET_LABEL
+        return list(self._list(f"{path}/{PLURAL}", term))
+
+    def create_group(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a group (409 if its name is taken)."""
+        path = f"{_GROUPS}/namespaces/{_quoted(manifest['metadata']['namespace'])}/{PLURAL}"
+        return self._call("POST", path, manifest)
+
+    def annotate_group(
+        self, group: Mapping[str, Any], annotations: Mapping[str, str | None]
+    ) -> dict[str, Any]:
+        """Set annotations, or with ``None`` remove them, if the group is still as it was read."""
+        version = group["metadata"]["resourceVersion"]
+        change = {"metadata": {"resourceVersion": version, "annotations": dict(annotations)}}
+        return self._call("PATCH", _path(group), change, kind=_MERGE_PATCH)
+
+    def delete_group(self, group: Mapping[str, Any]) -> bool:
+        """Delete a group if it is still as it was read (409 if not); ``False`` if it is gone."""
+        metadata = group["metadata"]
+        still = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        try:
+            self._call("DELETE", _path(group), {"preconditions": still})
+        except CallError as error:
+            if error.http != 404:
+                raise
+            return False
+        return True
+
+    def find_pod(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """The Pod of that name, or ``None``."""
+        return self._find(f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(name)}")
+
+    def list_pending_pods(self) -> list[dict[str, Any]]:
+        """The Pods of JobSets that have not started: among them those that wait for a slice."""
+        return list(self._list("/api/v1/pods", JOB_KEY, "status.phase=Pending"))
+
+    def list_job_pods(self, namespace: str, job: str) -> list[dict[str, Any]]:
+        """The Pods of one Job."""
+        path = f"/api/v1/namespaces/{_quoted(namespace)}/pods"
+        return list(self._list(path, f"{JOB_NAME}={job}"))
+
+    def list_pods_on(self, node: str) -> list[dict[str, Any]]:
+        """The Pods of Jobs that are bound to a Node."""
+        return list(self._list("/api/v1/pods", JOB_NAME, f"spec.nodeName={node}"))
+
+    def list_nodes_of_slice(self, name: str) -> list[dict[str, Any]]:
+        """The Nodes of a slice that was made for a JobSet."""
+        return list(self._list("/api/v1/nodes", f"{POOL_LABEL}={name}"))
+
+    def find_jobset(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """The JobSet of that name, or ``None``."""
+        return self._find(f"{_JOBSETS}/namespaces/{_quoted(namespace)}/jobsets/{_quoted(name)}")
+
+    def list_jobsets(self) -> Iterator[dict[str, Any]]:
+        """All JobSets of the cluster, page by page."""
+        return self._list(f"{_JOBSETS}/jobsets")
+
+    def get_jobset_options(self) -> Mapping[str, str]:
+        """What the ConfigMap ``jobsets`` says, asked once an invocation; empty if there is none."""
+        if self._jobset_options is None:
+            found = self._find(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/jobsets") or {}
+            self._jobset_options = found.get("data") or {}
+        return self._jobset_options
+
     def list_nodes(self, resource_name: str) -> list[dict[str, Any]]:
         """The Nodes that bear this resource-name label."""
         return list(self._list("/api/v1/nodes", f"{RESOURCE_NAME_LABEL}={resource_name}"))
 
     def find_node(self, name: str) -> dict[str, Any] | None:
         """The Node of that name, or ``None``."""
-        return self._find(f"/api/v1/nodes/{quote(name, safe='')}")
+        return self._find(f"/api/v1/nodes/{_quoted(name)}")
 
     def patch_node(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """Change a Node by a merge patch; with a resourceVersion in it, if it is as it was read."""
@@ -157,6 +236,16 @@ class Cluster:
 
     def emit(self, about: Mapping[str, Any], event: Event, now: datetime) -> None:
         """Write an Event about an object, or count up the one that says the same already."""
+        path = self._tell(about, event, now)
+        if path is not None:
+            self._count_up(path, now)
+
+    def emit_once(self, about: Mapping[str, Any], event: Event, now: datetime) -> None:
+        """Write an Event about an object, unless it says the same already."""
+        self._tell(about, event, now)
+
+    def _tell(self, about: Mapping[str, Any], event: Event, now: datetime) -> str | None:
+        """Write an Event; the path of the one that says the same already."""
         manifest = _event_manifest(about, event, self._step, now)
         path = f"/api/v1/namespaces/{manifest['metadata']['namespace']}/events"
         try:
@@ -164,7 +253,8 @@ class Cluster:
         except CallError as error:
             if error.reason != "AlreadyExists":
                 raise
-            self._count_up(f"{path}/{manifest['metadata']['name']}", now)
+            return f"{path}/{manifest['metadata']['name']}"
+        return None
 
     def _count_up(self, path: str, now: datetime) -> None:
         found = self._find(path)
@@ -187,13 +277,15 @@ class Cluster:
             if error.http not in (404, 409):
                 raise
 
-    def _list(self, path: str, selector: str = "") -> Iterator[dict[str, Any]]:
+    def _list(self, path: str, selector: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
         """All objects, page by page; those with a label, a slice's at most, in one answer.
 
         An API server of 1.31 to 1.33 has a list in memory, unless a limit is asked for: then it reads
         every object of the kind from etcd.
         """
         query = {"labelSelector": selector} if selector else {"limit": str(_PAGE_SIZE)}
+        if fields:
+            query["fieldSelector"] = fields
         while True:
             page = self._call("GET", f"{path}?{urlencode(query)}")
             yield from page["items"]
@@ -298,7 +390,11 @@ def _path(group: Mapping[str, Any]) -> str:
 
 
 def _object_path(namespace: str, name: str) -> str:
-    return f"{_GROUPS}/namespaces/{quote(namespace, safe='')}/{PLURAL}/{quote(name, safe='')}"
+    return f"{_GROUPS}/namespaces/{_quoted(namespace)}/{PLURAL}/{_quoted(name)}"
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
 
 
 def _decode(raw: bytes | None) -> dict[str, Any]:

@@ -29,6 +29,14 @@ GROUP_LABEL = "cloud.google.com/tpu-node-group"
 GROUP_NAMESPACE_LABEL = "cloud.google.com/tpu-node-group-namespace"
 GROUP_NAME_LABEL = "cloud.google.com/tpu-node-group-name"
 TPU_RESOURCE = "google.com/tpu"
+POOL_LABEL = "cloud.google.com/gke-nodepool"
+"""On every Node of a slice that was made for a JobSet: the slice's name. GKE sets it on the Nodes of a
+node pool, and JobSets ask for it in their exclusive topology as a rule."""
+
+SYSTEM_NAMESPACE = "tpu-functions"
+"""Where this system's own objects are in the cluster."""
+JOBSET_LABEL = "tpu-functions.dev/jobset-name"
+"""On a group that was made for a JobSet: whose."""
 
 TOKEN_KEY = "kubeadm-join-token"
 TOKEN_EXPIRY_KEY = "kubeadm-join-token-expires"

@@ -245,8 +245,8 @@ def _read_message(
     if kind == SWEEP_KIND:
         return Occasion(SWEEP_KIND, at or _EPOCH)
     if kind not in _KINDS:
-        known = f"{', '.join(_KINDS)} or {SWEEP_KIND}"
-        raise PoisonError(f"message {message_id}: kind {kind!r} is not known; it must be {known}")
+        kinds = f"{', '.join(_KINDS)} or {SWEEP_KIND}"
+        raise PoisonError(f"message {message_id}: kind {kind!r} is not known; it must be {kinds}")
     if at is None:
         raise PoisonError(f"message {message_id}: 'at' must be an RFC 3339 time")
     fields = {name: _text(document, name, message_id) for name in ("namespace", "name")}

@@ -10,12 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from importlib import import_module
+from typing import Any
 from urllib.parse import urlsplit
 
 from shared.node_group import NodeGroup
 
 GOOGLES_CERTIFICATES = "https://www.googleapis.com/oauth2/v1/certs"
 """Where Google publishes the keys that sign its ID tokens, as X.509 by key id."""
+
+JOBSET_PROVIDERS = (GKE, TPU_NODE_GROUP) = ("gke", "tpu-node-group")
+"""What JobSets' slices can be: node pools of GKE, or TPUNodeGroups."""
 
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _OF_CLUSTER_SERVER = ("CLUSTER_CA", "CLUSTER_TOKEN", "CLUSTER_AUDIENCE")
@@ -83,6 +88,14 @@ class Settings:
     """How long a started VM may take to join before it is called late."""
     pusher: Pusher | None = None
     """Whose pushes alone are taken; without it, the platform has seen to that."""
+    jobset_provider: str = ""
+    """What makes slices for JobSets, of `JOBSET_PROVIDERS`; empty: nothing does."""
+    suspended_release: timedelta | None = None
+    """After how long the slice of a suspended JobSet is released; ``None``: never."""
+    lost_rebuild: timedelta | None = None
+    """After how long a JobSet's slice that has lost a host is replaced; ``None``: never."""
+    gke: Any = None
+    """What node pools are made of (`shared.node_pools`), where JobSets get node pools."""
 
     def serves(self, group: NodeGroup) -> bool:
         """Whether the group asks for TPUs in a project of this installation."""
@@ -101,6 +114,10 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         compute_endpoint=read_url(variables, "COMPUTE_ENDPOINT"),
         join_timeout=_seconds(variables, "NODE_JOIN_TIMEOUT_SECONDS", 900),
         pusher=_pusher(variables),
+        jobset_provider=_jobset_provider(variables),
+        suspended_release=_minutes(variables, "JOBSET_SUSPENDED_RELEASE_MINUTES"),
+        lost_rebuild=_minutes(variables, "JOBSET_LOST_REBUILD_MINUTES"),
+        gke=_gke(variables, environment),
     )
     if variables.problems:
         raise SettingsError("; ".join(variables.problems))
@@ -130,6 +147,26 @@ class Variables:
     def reject(self, name: str, meaning: str) -> None:
         """Note that a value is wrong."""
         self.problems.append(f"{name}={self.get(name)!r} is wrong: it must be {meaning}")
+
+
+def _jobset_provider(variables: Variables) -> str:
+    provider = variables.get("JOBSET_PROVIDER")
+    if provider and provider not in JOBSET_PROVIDERS:
+        choices = " or ".join(JOBSET_PROVIDERS)
+        variables.reject("JOBSET_PROVIDER", f"{choices}, or empty: JobSets get no slices then")
+    return provider
+
+
+def _gke(variables: Variables, environment: Mapping[str, str]) -> Any:
+    """The settings of node pools, which only an installation that makes some need have."""
+    if variables.get("JOBSET_PROVIDER") != GKE:
+        return None
+    node_pools = import_module("shared.node_pools")
+    try:
+        return node_pools.read_settings(environment)
+    except SettingsError as error:
+        variables.problems.append(str(error))
+        return None
 
 
 def _projects(variables: Variables, default: str) -> frozenset[str]:
@@ -252,3 +289,11 @@ def _seconds(variables: Variables, name: str, default: int) -> timedelta:
         variables.reject(name, "a whole number of seconds above 0")
         return timedelta()
     return timedelta(seconds=int(text))
+
+
+def _minutes(variables: Variables, name: str) -> timedelta | None:
+    text = variables.get(name) or "0"
+    if not re.fullmatch("[0-9]{1,6}", text):
+        variables.reject(name, "a whole number of minutes, or 0 for never")
+        return None
+    return timedelta(minutes=int(text)) or None

@@ -17,9 +17,6 @@ from shared.jobsets import Leader
 
 RELEASE_AFTER = timedelta(seconds=30)
 """A slice outlives the end of its JobSet by this: one that is made again at once keeps it."""
-POOL_LABEL = "cloud.google.com/gke-nodepool"
-"""On every Node of a slice: the slice's name. GKE sets it on a node pool's Nodes, and JobSets ask for it
-in their exclusive topology as a rule."""
 _KEY_LENGTH = 16
 _MAX_NAME = 40
 """What a node pool's name may have (documented)."""
@@ -115,7 +112,7 @@ class Provider(Protocol):
         """All slices that were made for JobSets."""
 
     def create(self, wanted: Wanted) -> None:
-        """Begin to make it. Of one that is there already a `CallError` of 409 makes the step look again."""
+        """Begin to make it. Raises `CallError` with 409 if it is there already: the step looks again."""
 
     def delete(self, existing: Slice) -> bool:
         """Begin to delete it, if it is still as it was read; ``False`` if it was gone."""

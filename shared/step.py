@@ -124,16 +124,11 @@ class Step:
 
     def run(self, invocation: Invocation) -> Answer:
         """Look, decide, do; three times at most, while the world moves."""
-        note = ""
-        for attempt in range(MAX_LOOKS):
-            try:
-                return self._once(invocation, is_first_look=attempt == 0)
-            except LookAgain as turn:
-                note = str(turn)
-        raise CallError(self.name, 409, "conditionNotMet", f"the world keeps moving: {note}")
+        return look_until_it_holds(
+            invocation, lambda is_first_look: self._once(invocation, is_first_look=is_first_look)
+        )
 
     def _once(self, invocation: Invocation, *, is_first_look: bool) -> Answer:
-        invocation.look_from_now()
         found, why_not = find_target(invocation)
         if found is None:
             return Answer(ACKNOWLEDGED, why_not)
@@ -156,6 +151,19 @@ class Step:
             WriteStatus(self.report(error, verdict.reason)).apply(work)
             _tell(before, work, invocation)
         return Answer(ACKNOWLEDGED, verdict.reason, str(error))
+
+
+def look_until_it_holds(invocation: Invocation, once: Callable[[bool], Answer]) -> Answer:
+    """Look, decide and do ``once``, which is told whether it is the first time; again when it raises
+    `LookAgain`, three times at most."""
+    note = ""
+    for attempt in range(MAX_LOOKS):
+        invocation.look_from_now()
+        try:
+            return once(attempt == 0)
+        except LookAgain as turn:
+            note = str(turn)
+    raise CallError(invocation.step, 409, "conditionNotMet", f"the world keeps moving: {note}")
 
 
 def _work(invocation: Invocation, group: NodeGroup, *, is_first_look: bool) -> Work:

@@ -94,6 +94,24 @@ RIGHT: dict[str, tuple[dict[str, str], Settings]] = {
             OF_LEAST, pusher=Pusher(PUSHER, "https://label-node.example", GOOGLES_CERTIFICATES)
         ),
     ),
+    "JobSets get TPUNodeGroups": (
+        LEAST
+        | {
+            "JOBSET_PROVIDER": "tpu-node-group",
+            "JOBSET_SUSPENDED_RELEASE_MINUTES": "90",
+            "JOBSET_LOST_REBUILD_MINUTES": "10",
+        },
+        replace(
+            OF_LEAST,
+            jobset_provider="tpu-node-group",
+            suspended_release=timedelta(minutes=90),
+            lost_rebuild=timedelta(minutes=10),
+        ),
+    ),
+    "a slice is kept for ever": (
+        LEAST | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "0", "JOBSET_LOST_REBUILD_MINUTES": "0"},
+        OF_LEAST,
+    ),
     "keys from elsewhere": (
         LEAST | PUSHED | {"PUSH_CERTIFICATES_URL": "http://localhost:8080/certs"},
         replace(
@@ -210,6 +228,16 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "no time": (
         LEAST | {"NODE_JOIN_TIMEOUT_SECONDS": "0"},
         "NODE_JOIN_TIMEOUT_SECONDS='0' is wrong: it must be a whole number of seconds above 0",
+    ),
+    "another maker of slices": (
+        LEAST | {"JOBSET_PROVIDER": "eks"},
+        "JOBSET_PROVIDER='eks' is wrong: it must be gke or tpu-node-group, or empty: JobSets get no "
+        "slices then",
+    ),
+    "half a minute": (
+        LEAST | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "0.5"},
+        "JOBSET_SUSPENDED_RELEASE_MINUTES='0.5' is wrong: it must be a whole number of minutes, or 0 "
+        "for never",
     ),
     "a time that is none": (
         LEAST | {"NODE_JOIN_TIMEOUT_SECONDS": "15m"},
