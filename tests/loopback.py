@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth import crypt, jwt
 
 from local.http import Application, Request, Response
@@ -95,6 +97,40 @@ class Google:
         signer = crypt.RSASigner(self.keys.key, key_id=key_id)
         claims = jwt.decode(token, verify=False) | self.claims
         return str(jwt.encode(signer, claims).decode())
+
+
+@dataclass
+class Issuer:
+    """Google's discovery document and keys, as of an issuer called ``name``, at ``url``."""
+
+    google: Google
+    name: str = ""
+    url: str = ""
+
+    def handle(self, request: Request) -> Response:
+        """As OpenID Connect Discovery has it."""
+        if request.path == "/keys":
+            ((key_id, pem),) = self.google.keys.certificates().items()
+            key = x509.load_pem_x509_certificate(pem.encode()).public_key()
+            assert isinstance(key, rsa.RSAPublicKey)
+            numbers = key.public_numbers()
+            parts = {"n": _encode(numbers.n), "e": _encode(numbers.e)}
+            about = {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": key_id}
+            return Response.of_json({"keys": [{**about, **parts}]})
+        return Response.of_json(
+            {
+                "issuer": self.name,
+                "jwks_uri": f"{self.url}/keys",
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["RS256"],
+            }
+        )
+
+
+def _encode(number: int) -> str:
+    raw = number.to_bytes((number.bit_length() + 7) // 8)
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 @dataclass

@@ -17,11 +17,8 @@ from typing import Any
 
 import pytest
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth.compute_engine import _metadata
 
-from local.http import Request, Response
 from local.kube import CertificateAuthority
 from local.ports import LOOPBACK
 from shared.cluster import Cluster, Connection
@@ -30,7 +27,7 @@ from shared.names import RESOURCE_NAME_LABEL, STEPS
 from shared.settings import Access, GoogleToken, Kubeconfig, TokenKind
 from tests.conftest import open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
-from tests.loopback import Google, MetadataServer, kubeconfig, open_loopback
+from tests.loopback import Google, Issuer, MetadataServer, kubeconfig, open_loopback
 from tests.real.relay.patience import until
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("access")]
@@ -58,40 +55,6 @@ USERS: dict[str, str] = yaml.safe_load(snippet("data:\n"))["data"]
 AUDIENCE = CONFIGURATION["jwt"][0]["issuer"]["audiences"][0]
 PREFIX = CONFIGURATION["jwt"][0]["claimMappings"]["username"]["prefix"]
 GOOGLES = CONFIGURATION["jwt"][0]["issuer"]["url"]
-
-
-@dataclass
-class Issuer:
-    """The discovery document and the keys of ``name``, at ``url``."""
-
-    google: Google
-    name: str = ""
-    url: str = ""
-
-    def handle(self, request: Request) -> Response:
-        """As OpenID Connect Discovery has it."""
-        if request.path == "/keys":
-            ((key_id, pem),) = self.google.keys.certificates().items()
-            key = x509.load_pem_x509_certificate(pem.encode()).public_key()
-            assert isinstance(key, rsa.RSAPublicKey)
-            numbers = key.public_numbers()
-            parts = {"n": _encode(numbers.n), "e": _encode(numbers.e)}
-            about = {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": key_id}
-            return Response.of_json({"keys": [{**about, **parts}]})
-        return Response.of_json(
-            {
-                "issuer": self.name,
-                "jwks_uri": f"{self.url}/keys",
-                "response_types_supported": ["id_token"],
-                "subject_types_supported": ["public"],
-                "id_token_signing_alg_values_supported": ["RS256"],
-            }
-        )
-
-
-def _encode(number: int) -> str:
-    raw = number.to_bytes((number.bit_length() + 7) // 8)
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 @dataclass

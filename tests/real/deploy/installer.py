@@ -11,44 +11,24 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from tests.control_plane.plane import ControlPlane
+from tests.real.deploy.outputs import KUBECONFIGS, PROJECT, Outputs
 
 ROOT = Path(__file__).parents[3]
-PROJECT = "my-gcp-project"
 TOKEN = "ya29.a-secret-access-token"
 APIS = ("artifactregistry", "cloudbuild", "cloudresourcemanager", "compute", "iam", "serviceusage")
-COMPONENT = """\
-apiVersion: kustomize.config.k8s.io/v1alpha1
-kind: Component
-configMapGenerator:
-  - name: installation
-    literals: []
-    options:
-      disableNameSuffixHash: true
-      annotations: {config.kubernetes.io/local-config: "true"}
-  - name: relay
-    namespace: tpu-functions
-    behavior: merge
-    literals: [PUBSUB_PROJECT=my-gcp-project, TOPIC_PREFIX=tpu-functions-]
-"""
-OVERLAY = """\
-apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources: [../../base]
-components: [deployed]
-"""
 Rule = tuple[str, str, int]
 GCLOUD: tuple[Rule, ...] = (
     ("auth print-access-token", TOKEN, 0),
     ("services list", "\n".join(f"{name}.googleapis.com" for name in APIS), 0),
     ("artifacts repositories describe", "", 1),
     ("topics publish", "1234567890", 0),
-    ("logging read", "label_node: GroupGone", 0),
+    ("logging read", "GroupGone", 0),
 )
 TERRAFORM: tuple[Rule, ...] = (
     ("workspace show", "default", 0),
@@ -57,9 +37,6 @@ TERRAFORM: tuple[Rule, ...] = (
     (r"console .* var\.name_prefix$", '"tpu-functions"', 0),
     (r"console .* join.*distinct", f'"{PROJECT}"', 0),
     (r"console .* join.*kubeconfig_secrets", '""', 0),
-    ("output -raw component", COMPONENT, 0),
-    ("output -raw overlay", OVERLAY, 0),
-    ("output -raw inject_token_user", "system:serviceaccount:tpu-functions:inject-token", 0),
 )
 
 
@@ -86,6 +63,7 @@ class Installer:
     tree: Path
     plane: ControlPlane
     permissions_url: str
+    outputs: Outputs
     lacking: set[str] = field(default_factory=set)
     """Permissions that the caller has not."""
     gcloud: list[Rule] = field(default_factory=list)
@@ -94,13 +72,28 @@ class Installer:
 
     def run(self, *arguments: str, answer: str = "", path: str | None = None) -> Ran:
         """Run deploy.sh; ``answer`` is typed in."""
+        return self._run(["./deploy.sh", *arguments], answer, path)
+
+    def run_shell(self, text: str) -> Ran:
+        """Run what a page says."""
+        return self._run(["bash", "-euo", "pipefail", "-c", text], "", None)
+
+    def secret(self, name: str) -> str:
+        """What was put into a secret of the cloud's by ``--data-file=-``."""
+        return (self.tree / "secrets" / name).read_text()
+
+    def _run(self, command: list[str], answer: str, path: str | None) -> Ran:
         calls = self.tree / "calls"
         calls.write_text("")
-        answers = {"gcloud": [*self.gcloud, *GCLOUD], "terraform": [*self.terraform, *TERRAFORM]}
+        outputs = [(f"output -raw {name}$", it, 0) for name, it in asdict(self.outputs).items()]
+        answers = {
+            "gcloud": [*self.gcloud, *GCLOUD],
+            "terraform": [*self.terraform, *TERRAFORM, *outputs],
+        }
         (self.tree / "answers").write_text(json.dumps(answers))
         beside = f"{self.tree / 'bin'}{os.pathsep}{os.defpath}"
         done = subprocess.run(
-            ["./deploy.sh", *arguments],
+            command,
             cwd=self.tree,
             env={
                 "PATH": beside if path is None else path,
@@ -108,6 +101,7 @@ class Installer:
                 "KUBECONFIG": str(self.plane.kubeconfig),
                 "CALLS": str(calls),
                 "ANSWERS": str(self.tree / "answers"),
+                "SECRETS": str(self.tree / "secrets"),
                 "CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER": self.permissions_url,
             },
             input=answer,
@@ -122,7 +116,9 @@ class Installer:
 
 
 @contextmanager
-def installer(directory: Path, plane: ControlPlane) -> Iterator[Installer]:
+def installer(
+    directory: Path, plane: ControlPlane, outputs: Outputs = KUBECONFIGS
+) -> Iterator[Installer]:
     """deploy.sh for the cluster ``prod``; its settings and the stand-ins are there."""
     tree = directory / "tree"
     for part in ("infra", "relay", "shared"):
@@ -130,13 +126,14 @@ def installer(directory: Path, plane: ControlPlane) -> Iterator[Installer]:
     shutil.copy(ROOT / "deploy.sh", tree)
     (tree / "infra" / "terraform" / "prod.tfvars").write_text(f'project_id = "{PROJECT}"\n')
     (tree / "bin").mkdir()
+    (tree / "secrets").mkdir()
     script = (Path(__file__).parent / "stand_in.py").read_text()
     script = script.replace("#!/usr/bin/env python3", f"#!{sys.executable}", 1)
     for name in ("gcloud", "terraform"):
         (tree / "bin" / name).write_text(script)
         (tree / "bin" / name).chmod(0o755)
     (tree / "bin" / "kubectl").symlink_to(plane.kubectl)
-    made = Installer(tree, plane, "")
+    made = Installer(tree, plane, "", outputs)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -164,7 +161,7 @@ def installer(directory: Path, plane: ControlPlane) -> Iterator[Installer]:
 
 @contextmanager
 def playing_kubelet(plane: ControlPlane) -> Iterator[None]:
-    """A Node, on which every Pod is Ready as soon as it is bound: what a kubelet would make of it."""
+    """A Node, on which every Pod is Ready as soon as it is bound, and gone as soon as it is deleted."""
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -185,10 +182,12 @@ def playing_kubelet(plane: ControlPlane) -> Iterator[None]:
             plane.request("PATCH", "/api/v1/nodes/control-plane", {"spec": {"taints": []}}, merge)
             _, listed = plane.request("GET", "/api/v1/namespaces/tpu-functions/pods")
             for pod in listed["items"]:
-                if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
+                path = f"/api/v1/namespaces/tpu-functions/pods/{pod['metadata']['name']}"
+                if pod["metadata"].get("deletionTimestamp"):
+                    plane.request("DELETE", f"{path}?gracePeriodSeconds=0")
+                elif pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
                     running = {"status": {"phase": "Running", "conditions": [ready]}}
-                    path = f"/api/v1/namespaces/tpu-functions/pods/{pod['metadata']['name']}/status"
-                    plane.request("PATCH", path, running, merge)
+                    plane.request("PATCH", f"{path}/status", running, merge)
 
     player = threading.Thread(target=play)
     player.start()

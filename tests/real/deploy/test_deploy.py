@@ -12,7 +12,8 @@ import pytest
 from tests.conftest import open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.manifests import manifest
-from tests.real.deploy.installer import PROJECT, Installer, installer, playing_kubelet
+from tests.real.deploy.installer import Installer, installer, playing_kubelet
+from tests.real.deploy.outputs import PROJECT
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy")]
 
@@ -44,7 +45,7 @@ def test_it_installs_and_a_second_time_changes_nothing(deploy: Installer) -> Non
         assert first.code == 0, first.output
         assert "namespace/tpu-functions created" in first.output
         assert "the policy on Secrets is in force" in first.output
-        assert "a message was handled: label_node: GroupGone" in first.output
+        assert "a message was handled, and the cluster asked" in first.output
         built = [call for call in first.calls if "builds submit" in call]
         assert len(built) == 1
         assert "--config=infra/cloudbuild.yaml" in built[0]
@@ -104,20 +105,44 @@ def test_all_that_is_missing_is_said_at_once_with_what_mends_it(look: Installer)
         "      gcloud services enable cloudbuild.googleapis.com --project=my-gcp-project\n"
         "\n  - project my-gcp-project: you lack pubsub.topics.create\n"
         "      gcloud projects add-iam-policy-binding my-gcp-project --member=user:YOU --role=ROLE\n"
-        "\n  - secret kubeconfig-sweep has no kubeconfig in it\n"
-        "      see docs/cluster-access.md; then gcloud secrets versions add kubeconfig-sweep "
-        "--project=my-gcp-project --data-file=KUBECONFIG\n"
+        "\n  - secret kubeconfig-sweep is not there, or has no kubeconfig in it\n"
+        "      docs/install.md, Kubeconfigs\n"
     )  # fmt: skip
     assert ran.changing_calls() == []
 
 
-def test_a_cluster_that_is_away_is_named(deploy: Installer) -> None:
+def test_a_cluster_that_is_away_is_named_with_credentials_that_are_missing(
+    deploy: Installer,
+) -> None:
     assert isinstance(deploy.plane, OwnControlPlane)
     deploy.plane.stop_api_server()
+    deploy.gcloud = [("print-access-token", "Reauthentication is needed.", 1)]
     ran = deploy.run("--dry-run", "prod")
     assert ran.code == 1
-    assert "- the cluster does not answer: " in ran.output
-    assert "kubectl config use-context CONTEXT" in ran.output
+    told = ran.output.partition("deploy.sh: ")[2].split("\n\n")
+    assert told[:3] == [
+        "3 thing(s) missing; nothing was changed",
+        "  - gcloud has no account\n      gcloud auth login",
+        "  - Terraform has no credentials\n      gcloud auth application-default login",
+    ]
+    assert told[3].startswith("  - the cluster does not answer: ")
+    assert told[3].endswith("\n      kubectl config use-context CONTEXT\n")
+    assert ran.changing_calls() == []
+
+
+def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(deploy: Installer) -> None:
+    why = "SyncDropped\tGET /api/v1/namespaces/kube-system: 401 Unauthorized: Unauthorized"
+    deploy.gcloud = [("logging read", why, 0)]
+    with playing_kubelet(deploy.plane):
+        ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+    assert ran.code == 1
+    assert len([call for call in ran.calls if "topics publish" in call]) == 3
+    assert ran.output.endswith(
+        f"deploy.sh: all is there, but label_node cannot do its work: {why}\n"
+        "mend that (docs/cluster-access.md, gcloud logging read "
+        "'resource.labels.service_name:label-node' --project=my-gcp-project --limit=20), "
+        "and run this again\n"
+    )
 
 
 def test_tools_that_are_missing_are_named_together(look: Installer) -> None:
@@ -167,7 +192,8 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
     ) in refused.output
     assert refused.changing_calls() == []
     deploy.plane.request("DELETE", f"{groups}/{name}")
-    gone = deploy.run("--destroy", "--yes", "prod")
+    with playing_kubelet(deploy.plane):
+        gone = deploy.run("--destroy", "--yes", "prod")
     assert gone.code == 0, gone.output
     assert any("terraform -chdir=infra/terraform destroy" in call for call in gone.calls)
     left = deploy.plane.run_kubectl(

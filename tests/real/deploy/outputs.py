@@ -1,0 +1,102 @@
+"""What the module's outputs are after an apply, for two of the functions' ways into the cluster.
+
+`test_outputs` holds them against Terraform.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from shared.names import STEPS
+
+PROJECT = "my-gcp-project"
+AUDIENCE = "my-cluster"
+ACCOUNTS = [step.replace("_", "-") for step in STEPS]
+EMAILS = {name: f"tpu-functions-{name}@{PROJECT}.iam.gserviceaccount.com" for name in ACCOUNTS}
+UNIQUE_IDS = {name: f"11700000000000000000{place}" for place, name in enumerate(ACCOUNTS)}
+USERS = {name: f"gcp:{email}" for name, email in sorted(EMAILS.items())}
+"""Whom the API server takes the bearers of Google's ID tokens for."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Each field is an output, as ``terraform output -raw`` prints it."""
+
+    component: str
+    overlay: str
+    inject_token_user: str
+    authentication_configuration: str = ""
+    """Empty where there is none."""
+
+
+def _component(installation: Mapping[str, str]) -> str:
+    """``infra/kubernetes/overlays/CLUSTER/deployed``, but for the images."""
+    settings = {
+        "name": "relay",
+        "namespace": "tpu-functions",
+        "behavior": "merge",
+        "literals": [f"PUBSUB_PROJECT={PROJECT}", "TOPIC_PREFIX=tpu-functions-"],
+    }
+    names = {
+        "name": "installation",
+        "literals": [f"{name}={value}" for name, value in installation.items()],
+        "options": {
+            "disableNameSuffixHash": True,
+            "annotations": {"config.kubernetes.io/local-config": "true"},
+        },
+    }
+    return _kustomization("Component", configMapGenerator=[names, settings])
+
+
+def _overlay(components: Sequence[str]) -> str:
+    return _kustomization("Kustomization", resources=["../../base"], components=list(components))
+
+
+def _kustomization(kind: str, **fields: Any) -> str:
+    version = "v1alpha1" if kind == "Component" else "v1beta1"
+    api_version = f"kustomize.config.k8s.io/{version}"
+    return yaml.safe_dump({"apiVersion": api_version, "kind": kind, **fields})
+
+
+_ALLOWED = json.dumps(sorted(UNIQUE_IDS.values()), separators=(",", ":"))
+
+KUBECONFIGS = Outputs(
+    component=_component({}),
+    overlay=_overlay(["deployed"]),
+    inject_token_user="system:serviceaccount:tpu-functions:inject-token",
+)
+"""Functions come with a kubeconfig each, as ServiceAccounts of the cluster."""
+
+ID_TOKENS = Outputs(
+    component=_component(USERS),
+    overlay=_overlay(["deployed", "../../components/google-identities"]),
+    inject_token_user=USERS["inject-token"],
+    authentication_configuration=yaml.safe_dump(
+        {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "AuthenticationConfiguration",
+            "jwt": [
+                {
+                    "issuer": {"url": "https://accounts.google.com", "audiences": [AUDIENCE]},
+                    "claimMappings": {"username": {"claim": "email", "prefix": "gcp:"}},
+                    "claimValidationRules": [
+                        {
+                            "expression": "claims.email_verified == true",
+                            "message": "the e-mail must be verified",
+                        },
+                        {
+                            "expression": f"claims.sub in {_ALLOWED}",
+                            "message": "not an account of tpu-functions",
+                        },
+                    ],
+                }
+            ],
+        }
+    ),
+)
+"""Functions come with Google's ID tokens, for which the API server trusts Google."""

@@ -1,0 +1,100 @@
+"""What the stand-in says when it is asked for outputs, held against Terraform and the module."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import miss
+from tests.real.deploy.outputs import (
+    ACCOUNTS,
+    AUDIENCE,
+    EMAILS,
+    ID_TOKENS,
+    KUBECONFIGS,
+    PROJECT,
+    UNIQUE_IDS,
+    Outputs,
+)
+from tests.terraform import workspace
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("terraform")]
+
+WAYS: dict[str, tuple[Outputs, dict[str, Any]]] = {
+    "kubeconfigs": (
+        KUBECONFIGS,
+        {"kubeconfig_secrets": {name.replace("-", "_"): name for name in ACCOUNTS}},
+    ),
+    "ID tokens": (
+        ID_TOKENS,
+        {
+            "google_id_token": {
+                "server": "https://10.128.0.2:6443",
+                "ca_certificate": "-----BEGIN CERTIFICATE-----\n",
+                "audience": AUDIENCE,
+            }
+        },
+    ),
+}
+ACCOUNT = """
+override_resource {{
+  target = google_service_account.step["{step}"]
+  values = {{ email = "{email}", member = "serviceAccount:{email}", unique_id = "{unique_id}" }}
+}}
+"""
+RUN = """
+mock_provider "google" {{
+  mock_data "google_project" {{
+    defaults = {{ number = "123456789012" }}
+  }}
+}}
+mock_provider "archive" {{}}
+
+run "outputs" {{
+  variables {{
+    project_id     = "{project}"
+    region         = "us-central1"
+    cluster_access = {access}
+    relay_identity = {{ vm_service_account = "vm@{project}.iam.gserviceaccount.com" }}
+  }}
+{assertions}
+}}
+"""
+ASSERTION = """
+  assert {{
+    condition     = yamldecode(output.{name}) == yamldecode(file("outputs/{name}"))
+    error_message = "The stand-in says otherwise."
+  }}
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_stand_in_says_what_terraform_says(way: str, tmp_path: Path) -> None:
+    if workspace.find_terraform() is None:
+        pytest.skip("there is no terraform here")
+    try:
+        terraform = workspace.make(tmp_path / "module")
+    except workspace.Unavailable as error:
+        miss(str(error))
+    outputs, access = WAYS[way]
+    folder = terraform.module / "outputs"
+    folder.mkdir()
+    told = {name: text for name, text in asdict(outputs).items() if text}
+    for name, text in told.items():
+        (folder / name).write_text(text)
+    accounts = "".join(
+        ACCOUNT.format(step=name.replace("-", "_"), email=EMAILS[name], unique_id=UNIQUE_IDS[name])
+        for name in ACCOUNTS
+    )
+    run = RUN.format(
+        project=PROJECT,
+        access=json.dumps(access),
+        assertions="".join(ASSERTION.format(name=name) for name in told),
+    )
+    (folder / "outputs.tftest.hcl").write_text(accounts + run)
+    done = terraform.run(terraform.module, "test", "-test-directory=outputs")
+    assert "1 passed, 0 failed" in done.stdout, done.stdout + done.stderr
