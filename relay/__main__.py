@@ -59,6 +59,7 @@ async def _run(settings: Settings, credentials: Credentials) -> None:
         monotonic=time.monotonic,
         rng=random.Random(),
         timing=Timing(),
+        with_jobsets=settings.jobsets,
     )
     try:
         runner, port = await serve(relay.health, settings.port)

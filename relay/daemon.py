@@ -1,4 +1,4 @@
-"""The wiring: two watches fill the outbox, one loop empties it into Pub/Sub, all in one thread."""
+"""The wiring: watches fill the outbox, one loop empties it into Pub/Sub, all in one thread."""
 
 from __future__ import annotations
 
@@ -15,19 +15,30 @@ import structlog
 from relay.api import API_FAILURES, KubernetesApi
 from relay.backoff import Backoff
 from relay.health import Health
-from relay.outbox import Event, Kind, Outbox, Publication
+from relay.outbox import Event, Kind, Outbox
 from relay.pacing import WIDEST_RETRY_GAP
 from relay.pulse import Monotonic, Pulse
+from relay.slots import Publication
 from relay.trimming import parse
 from relay.watch import Resource, Timing, Watch
+from shared import jobsets
 from shared.names import GROUP, PLURAL, VERSION
 
 RESOURCES = (
     Resource("TPUNodeGroup", f"/apis/{GROUP}/{VERSION}/{PLURAL}"),
     Resource("Node", "/api/v1/nodes"),
 )
+OF_JOBSETS = (
+    # Thousands of Pods may run: only those that have no Node yet are of use.
+    Resource(
+        "Pod",
+        "/api/v1/pods",
+        {"labelSelector": jobsets.JOB_KEY, "fieldSelector": "status.phase=Pending"},
+    ),
+    Resource("JobSet", f"/apis/{jobsets.GROUP}/{jobsets.VERSION}/{jobsets.PLURAL}"),
+)
 MOST_AT_ONCE = 100
-"""Groups and steps in one round of publishing; the next round follows at once."""
+"""Objects and steps in one round of publishing; the next round follows at once."""
 LAST_WORDS_S = 5.0
 """How long the end may take that a SIGTERM asks for."""
 
@@ -57,6 +68,7 @@ class Relay:
         monotonic: Monotonic,
         rng: random.Random,
         timing: Timing,
+        with_jobsets: bool = False,
     ) -> None:
         """``cluster_id`` may be empty: it is read from the cluster then."""
         self._api = api
@@ -67,10 +79,11 @@ class Relay:
         self._outbox = Outbox()
         self._news = asyncio.Event()
         self._backoff = Backoff(timing.first_backoff_s, timing.longest_backoff_s, rng)
-        pulses = {resource.kind: Pulse(monotonic) for resource in RESOURCES}
+        resources = (*RESOURCES, *OF_JOBSETS) if with_jobsets else RESOURCES
+        pulses = {resource.kind: Pulse(monotonic) for resource in resources}
         self._watches = [
             Watch(api, resource, self, pulses[resource.kind], timing=timing, backoff=self._backoff)
-            for resource in RESOURCES
+            for resource in resources
         ]
         self.health = Health(pulses, self._outbox, timing)
 

@@ -53,10 +53,12 @@ class Health:
             metrics.UNTOLD.labels(step).set(self._outbox.count_untold(step))
         metrics.GROUPS.set(self._outbox.group_count)
         metrics.NODES.set(self._outbox.node_count)
+        metrics.WAITING_PODS.set(self._outbox.waiting_pod_count)
+        metrics.JOBSETS.set(self._outbox.jobset_count)
 
     def _unready(self, kind: str, pulse: Pulse) -> str:
         if not pulse.listed:
-            return f"{kind}: not listed yet"
+            return f"{kind}: not listed yet" + (f": {pulse.missing}" if pulse.missing else "")
         if pulse.without_contact_s() > self._timing.silent_s:
             return f"{kind}: no contact with the API server for {pulse.without_contact_s():.0f} s"
         return ""

@@ -116,7 +116,7 @@ UNTOLD = _declare(
     Gauge,
     "tpu_functions_relay_untold_groups",
     ("step",),
-    "TPUNodeGroups of which the step has yet to be told.",
+    "TPUNodeGroups, Pods or JobSets of which the step has yet to be told.",
 )
 GROUPS = _declare(Gauge, "tpu_functions_relay_groups", (), "TPUNodeGroups known.")
 NODES = _declare(
@@ -124,6 +124,15 @@ NODES = _declare(
     "tpu_functions_relay_nodes",
     (),
     "Nodes remembered: those that may be a TPUNodeGroup's.",
+)
+WAITING_PODS = _declare(
+    Gauge, "tpu_functions_relay_waiting_pods", (), "Pods of JobSets that wait for a slice."
+)
+JOBSETS = _declare(
+    Gauge,
+    "tpu_functions_relay_jobsets",
+    (),
+    "JobSets remembered: those that ask for TPU chips.",
 )
 
 

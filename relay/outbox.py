@@ -15,6 +15,8 @@ while it is being deleted
 Node of a group appeared, went, became Ready or not,    label_node
 got or lost ``google.com/tpu``, its labels or its
 providerID changed; a group met Nodes that claim it
+Pod of a JobSet waits for a slice, or for another       provision_slice
+JobSet completed, failed or went                        release_slice
 ======================================================  ==================
 
 After a start the state decides instead, since nobody knows what was missed: a settled group is not
@@ -24,12 +26,11 @@ told about, so a restart of the relay wakes nobody in a settled fleet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from relay.fleet import Fleet
-from relay.pacing import Slot, Story
+from relay.jobs import PROVISION_SLICE, RELEASE_SLICE, Jobs
 from relay.sightings import (
     TRUE,
     GroupKey,
@@ -42,23 +43,18 @@ from relay.sightings import (
     sight_group,
     sight_node,
 )
-from shared.occasions import MAX_NAMES, Cause, Message
+from relay.slots import Publication, Slots, Subject
+from shared.names import KIND
+from shared.occasions import Cause
 
-Kind = Literal["TPUNodeGroup", "Node"]
+Kind = Literal["TPUNodeGroup", "Node", "Pod", "JobSet"]
 Event = Literal["ADDED", "MODIFIED", "DELETED"]
 
-KINDS: tuple[Kind, ...] = ("TPUNodeGroup", "Node")
+KINDS: tuple[Kind, ...] = ("TPUNodeGroup", "Node", "Pod", "JobSet")
 CREATE_RESOURCES, TEAR_DOWN, LABEL_NODE = "create_resources", "tear_down", "label_node"
-INBOXES = (CREATE_RESOURCES, TEAR_DOWN, LABEL_NODE)
+INBOXES = (CREATE_RESOURCES, TEAR_DOWN, LABEL_NODE, PROVISION_SLICE, RELEASE_SLICE)
 """The steps that the relay tells anything."""
-
-
-@dataclass(frozen=True)
-class Publication:
-    """A message and the step whose inbox it is for."""
-
-    step: str
-    message: Message
+_OF_GROUPS = frozenset[Kind]({"TPUNodeGroup", "Node"})
 
 
 class Outbox:
@@ -66,8 +62,8 @@ class Outbox:
 
     def __init__(self) -> None:
         self._fleet = Fleet()
-        self._slots: dict[tuple[GroupKey, str], Slot] = {}
-        self._untold: dict[tuple[GroupKey, str], Slot] = {}
+        self._slots = Slots()
+        self._jobs = Jobs(self._slots)
         self._listed: set[Kind] = set()
 
     @property
@@ -80,16 +76,35 @@ class Outbox:
         """How many Nodes are remembered: those that may be a group's."""
         return len(self._fleet.node_names)
 
+    @property
+    def waiting_pod_count(self) -> int:
+        """How many Pods wait for a slice."""
+        return self._jobs.waiting_count
+
+    @property
+    def jobset_count(self) -> int:
+        """How many JobSets are remembered: those that ask for TPU chips."""
+        return self._jobs.jobset_count
+
     def count_untold(self, step: str) -> int:
-        """How many groups wait for a message to this step, for whatever reason."""
-        return sum(1 for _, untold in self._untold if untold == step)
+        """How many objects wait for a message to this step, for whatever reason."""
+        return self._slots.count_untold(step)
 
     def changed(self, kind: Kind, event: Event, object: Mapping[str, Any], now: datetime) -> None:  # noqa: A002
         """A watch says that an object has appeared, changed or gone."""
-        if kind == "Node":
-            self._node_changed(event, sight_node(object), now)
-        else:
-            self._group_changed(event, sight_group(object), now)
+        match kind, event:
+            case "Node", _:
+                self._node_changed(event, sight_node(object), now)
+            case "TPUNodeGroup", _:
+                self._group_changed(event, sight_group(object), now)
+            case "Pod", "DELETED":
+                self._jobs.miss_pod(object)
+            case "Pod", _:
+                self._jobs.see_pod(object, now)
+            case "JobSet", "DELETED":
+                self._jobs.miss_jobset(object, now)
+            case "JobSet", _:
+                self._jobs.see_jobset(object, now)
 
     def relisted(self, kind: Kind, objects: Iterable[Mapping[str, Any]], now: datetime) -> None:
         """All objects of a kind, freshly listed: only what differs from before is news.
@@ -99,38 +114,32 @@ class Outbox:
         """
         first = kind not in self._listed
         self._listed.add(kind)
-        if kind == "Node":
-            self._relist_nodes([sight_node(raw) for raw in objects], first, now)
-        else:
-            self._relist_groups([sight_group(raw) for raw in objects], first, now)
-        if first and self._listed.issuperset(KINDS):
+        match kind:
+            case "Node":
+                self._relist_nodes([sight_node(raw) for raw in objects], first, now)
+            case "TPUNodeGroup":
+                self._relist_groups([sight_group(raw) for raw in objects], first, now)
+            case "Pod":
+                self._jobs.relist_pods(objects, now)
+            case "JobSet":
+                self._jobs.relist_jobsets(objects, now)
+        if first and kind in _OF_GROUPS and self._listed.issuperset(_OF_GROUPS):
             self._tell_missed_nodes(now)
 
     def next_due(self) -> datetime | None:
         """When `take_due` has something to give; ``None`` while there is nothing to tell."""
-        return min((slot.due for slot in self._untold.values() if slot.due), default=None)
+        return self._slots.next_due()
 
     def take_due(self, now: datetime, most: int | None = None) -> list[Publication]:
-        """The messages that are due, those of ``most`` groups and steps if given, longest first.
+        """The messages that are due, those of ``most`` objects and steps if given, longest first.
 
         Whoever takes them publishes them, or gives them back (`returned`).
         """
-        due = [key for key, slot in self._untold.items() if slot.is_due(now)]
-        return [
-            publication
-            for key, step in due[:most]
-            for publication in self._take(self._fleet.get_group(key), step, now)
-        ]
+        return self._slots.take_due(now, most)
 
     def returned(self, publications: Sequence[Publication], now: datetime) -> None:
         """These could not be published: they are due again, later. What is moot is dropped."""
-        parts: dict[tuple[GroupKey, str], list[Message]] = {}
-        for publication in publications:
-            message = publication.message
-            group_key = message.namespace, message.name
-            parts.setdefault((group_key, publication.step), []).append(message)
-        for (group_key, step), messages in parts.items():
-            self._put_back(group_key, step, messages, now)
+        self._slots.put_back(publications, now, self._is_moot)
 
     def _group_changed(self, event: Event, group: GroupSighting, now: datetime) -> None:
         if event == "DELETED":
@@ -178,9 +187,11 @@ class Outbox:
             self._tell_nodes(group, self._fleet.list_claiming_nodes(group.resource_name), now)
 
     def _forget_group(self, key: GroupKey) -> None:
-        self._fleet.drop_group(key)
-        for step in INBOXES:
-            self._drop_slot(key, step)
+        group = self._fleet.find_group(key)
+        if group is not None:
+            self._fleet.drop_group(key)
+            for step in (CREATE_RESOURCES, TEAR_DOWN, LABEL_NODE):
+                self._slots.drop(_subject(group), step)
 
     def _see_node(self, node: NodeSighting, now: datetime, *, live: bool) -> None:
         before = self._fleet.find_node(node.name)
@@ -227,7 +238,7 @@ class Outbox:
 
     def _tell_group(self, group: GroupSighting, cause: Cause | None, now: datetime) -> None:
         if cause is Cause.DELETING:
-            self._drop_slot(group.key, CREATE_RESOURCES)  # the step would only send it on
+            self._slots.drop(_subject(group), CREATE_RESOURCES)  # the step would only send it on
             self._tell(group, TEAR_DOWN, cause, now)
         elif cause is not None:
             self._tell(group, CREATE_RESOURCES, cause, now)
@@ -242,43 +253,17 @@ class Outbox:
         *,
         at_once: bool = False,
     ) -> None:
-        slot = self._slot(group.key, step)
-        slot.add(cause, tuple(node.name for node in nodes), now, at_once=at_once)
-        self._untold[group.key, step] = slot
+        names = [node.name for node in nodes]
+        self._slots.tell(_subject(group), step, cause, now, names, at_once=at_once)
 
-    def _drop_slot(self, key: GroupKey, step: str) -> None:
-        self._slots.pop((key, step), None)
-        self._untold.pop((key, step), None)
+    def _is_moot(self, subject: Subject, step: str) -> bool:
+        if subject.kind != KIND:
+            return self._jobs.is_moot(subject)
+        group = self._fleet.find_group(subject.key)
+        if group is None or group.uid != subject.uid:
+            return True
+        return group.deleting and step == CREATE_RESOURCES
 
-    def _slot(self, key: GroupKey, step: str) -> Slot:
-        return self._slots.setdefault((key, step), Slot())
 
-    def _take(self, group: GroupSighting, step: str, now: datetime) -> list[Publication]:
-        story = self._untold.pop((group.key, step)).take(now)
-        names = tuple(story.names)
-        return [
-            Publication(
-                step,
-                Message(
-                    namespace=group.namespace,
-                    name=group.name,
-                    uid=group.uid,
-                    cause=story.cause,
-                    at=story.at,
-                    nodes=names[start : start + MAX_NAMES],
-                ),
-            )
-            for start in range(0, len(names) or 1, MAX_NAMES)
-        ]
-
-    def _put_back(self, key: GroupKey, step: str, messages: list[Message], now: datetime) -> None:
-        group, first = self._fleet.find_group(key), messages[0]
-        if group is None or group.uid != first.uid:
-            return
-        if group.deleting and step == CREATE_RESOURCES:
-            return
-        story = Story(first.cause, first.at)
-        story.add_names(name for message in messages for name in message.nodes)
-        slot = self._slot(key, step)
-        slot.put_back(story, now)
-        self._untold[key, step] = slot
+def _subject(group: GroupSighting) -> Subject:
+    return Subject(group.namespace, group.name, group.uid)

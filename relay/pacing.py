@@ -1,4 +1,4 @@
-"""When one inbox hears of one group: at once, then at growing gaps while changes keep coming."""
+"""When one inbox hears of one object: at once, then at growing gaps while changes keep coming."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Story:
 
 
 class Slot:
-    """What one step has to be told of one group, and how soon it may be.
+    """What one step has to be told of one object, and how soon it may be.
 
     The first change goes out at once. Every publication widens the gap to the next one, and what
     comes in between is collected; a whole gap without a change after the last one closes it again.
@@ -57,6 +57,12 @@ class Slot:
     def is_due(self, now: datetime) -> bool:
         """Whether it may be told now. A clock that was set back holds nothing up."""
         return self._due is not None and not now < self._due <= now + WIDEST_RETRY_GAP
+
+    def is_spent(self, now: datetime) -> bool:
+        """Whether it is as good as a new one: nothing to tell, and the last telling long ago."""
+        return self._story is None and (
+            self._free_from is None or now >= self._free_from + self._gap
+        )
 
     def add(
         self, cause: Cause, names: Iterable[str], now: datetime, *, at_once: bool = False

@@ -21,12 +21,15 @@ from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.types import PubsubMessage
 
 from relay import metrics
-from relay.outbox import INBOXES, Publication
-from shared.names import topic_id
+from relay.outbox import INBOXES
+from relay.slots import Publication
+from shared.names import KIND, topic_id
+from shared.occasions import JOBSET_KIND, POD_KIND
 
 CALL_TIMEOUT_S = 10.0
 _SCOPES = ("https://www.googleapis.com/auth/pubsub",)
 _MOST_DETAIL = 500
+_LOGGED_AS = {KIND: "group", POD_KIND: "pod", JOBSET_KIND: "jobset"}
 _LOG = structlog.get_logger()
 
 
@@ -137,7 +140,7 @@ def _log_publication(publication: Publication) -> None:
     _LOG.info(
         "published",
         step=publication.step,
-        group=f"{message.namespace}/{message.name}",
+        **{_LOGGED_AS[message.kind]: f"{message.namespace}/{message.name}"},
         uid=message.uid,
         cause=message.cause,
         nodes=len(message.nodes),

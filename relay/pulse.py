@@ -24,6 +24,8 @@ class Pulse:
     clock: Monotonic
     listed: bool = False
     """Whether a whole list has come since the start."""
+    missing: str = ""
+    """What the API server lacked when it was last asked, in words."""
     _heard_at: float = field(init=False)
     _contact_at: float = field(init=False)
 
@@ -33,10 +35,12 @@ class Pulse:
     def contact(self) -> None:
         """The API server has answered the question: a list, an event, a bookmark, an end in order."""
         self._heard_at = self._contact_at = self.clock()
+        self.missing = ""
 
-    def refusal(self) -> None:
+    def refusal(self, missing: str = "") -> None:
         """Something has answered, if only that the API server is not there or says no."""
         self._heard_at = self.clock()
+        self.missing = missing
 
     def silence_s(self) -> float:
         """Seconds since the last sign of life of any kind."""

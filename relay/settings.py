@@ -20,6 +20,7 @@ class Settings:
     kubeconfig: str
     cluster_id: str
     port: int
+    jobsets: bool
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,13 @@ VARIABLES = {
         r"\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]",
         "a port number, 0 to 65535",
     ),
+    "jobsets": Variable(
+        "JOBSETS",
+        "false",
+        "Whether Pods of JobSets that wait for a slice, and JobSets that have ended, are told of.",
+        r"true|false",
+        "true or false",
+    ),
 }
 """The field of `Settings` that each variable fills."""
 
@@ -99,4 +107,5 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         kubeconfig=texts["kubeconfig"],
         cluster_id=texts["cluster_id"],
         port=int(texts["port"]),
+        jobsets=texts["jobsets"] == "true",
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, NoReturn, Protocol
 
@@ -84,10 +84,13 @@ class Timing:
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind and the path of its collection."""
+    """A kind, the path of its collection, and which of it is watched: all, if nothing else is said.
+
+    An object that leaves the selection counts as gone."""
 
     kind: Kind
     path: str
+    selection: Mapping[str, str] = field(default_factory=dict)
 
 
 class Watch:
@@ -131,9 +134,10 @@ class Watch:
                 await self._list()
             await self._follow()
         except Refused as refusal:
-            self._pulse.refusal()
+            missing = self._missing() if refusal.status == HTTPStatus.NOT_FOUND else ""
+            self._pulse.refusal(missing)
             expired = refusal.status == HTTPStatus.GONE
-            return End.EXPIRED if expired else End.REFUSED, str(refusal)
+            return End.EXPIRED if expired else End.REFUSED, missing or str(refusal)
         except API_FAILURES as error:
             end = next(end for kind, end in _ENDS if isinstance(error, kind))
             if end is not End.SILENT:
@@ -141,6 +145,12 @@ class Watch:
             return end, f"{type(error).__name__}: {error}"
         self._pulse.contact()
         return End.CLOSED, ""
+
+    def _missing(self) -> str:
+        return (
+            f"404: the API server does not know {self._resource.path}; "
+            "its CustomResourceDefinition must be applied"
+        )
 
     async def _list(self) -> None:
         objects: list[Mapping[str, Any]] = []
@@ -156,7 +166,11 @@ class Watch:
         _LOG.info("listed", kind=self._resource.kind, count=len(objects), version=version)
 
     async def _get_page(self, token: str) -> Any:
-        query = {"limit": str(PAGE_SIZE), **({"continue": token} if token else {})}
+        query = {
+            **self._resource.selection,
+            "limit": str(PAGE_SIZE),
+            **({"continue": token} if token else {}),
+        }
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=self._timing.connect_s, sock_read=self._timing.list_s
         )
@@ -167,6 +181,7 @@ class Watch:
 
     async def _follow(self) -> None:
         query = {
+            **self._resource.selection,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,

@@ -10,9 +10,11 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from shared.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from shared.when import find_time
 
 GROUP = "jobset.x-k8s.io"
 VERSION = "v1alpha2"
@@ -122,10 +124,27 @@ def has_opted_out(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
 
 def find_end(jobset: Mapping[str, Any]) -> str | None:
     """``Completed`` or ``Failed`` of a JobSet that has ended, else ``None``."""
-    for condition in _mappings(_mapping(jobset, "status"), "conditions"):
-        if condition.get("type") in FINISHED and condition.get("status") == "True":
-            return str(condition["type"])
-    return None
+    condition = _end(jobset)
+    return str(condition["type"]) if condition else None
+
+
+def find_end_time(jobset: Mapping[str, Any]) -> datetime | None:
+    """When a JobSet ended, as far as it says so."""
+    try:
+        return find_time(str(_end(jobset).get("lastTransitionTime") or ""))
+    except ValueError:
+        return None
+
+
+def asks_for_chips(jobset: Mapping[str, Any]) -> bool:
+    """Whether Pods of the JobSet are to have TPU chips."""
+    jobs = _mappings(_mapping(jobset, "spec"), "replicatedJobs")
+    return any(
+        TPU_RESOURCE in _mapping(_mapping(container, "resources"), part)
+        for job in jobs
+        for container in _mappings(_pod_spec(job), "containers")
+        for part in ("requests", "limits")
+    )
 
 
 def job_key(namespace: str, job: str) -> str:
@@ -143,6 +162,20 @@ def find_key_problem(leader: Leader) -> str | None:
             "digits, as JobSet computes it (40 hex digits)"
         )
     return None
+
+
+def _end(jobset: Mapping[str, Any]) -> Mapping[str, Any]:
+    for condition in _mappings(_mapping(jobset, "status"), "conditions"):
+        if condition.get("type") in FINISHED and condition.get("status") == "True":
+            return condition
+    return {}
+
+
+def _pod_spec(holder: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a replicated job: its template is a Job's, whose template is a Pod's."""
+    for key in ("template", "spec", "template", "spec"):
+        holder = _mapping(holder, key)
+    return holder
 
 
 def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:

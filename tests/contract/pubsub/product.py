@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from relay.outbox import Publication
 from relay.publisher import PubSubPublisher, find_credentials
+from relay.slots import Publication
 from shared.cluster import Connection
 from shared.errors import CallError
 from shared.names import topic_id

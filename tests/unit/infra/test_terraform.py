@@ -17,7 +17,7 @@ from local.kube.certificates import CertificateAuthority
 from relay.outbox import INBOXES
 from relay.settings import VARIABLES as RELAY_VARIABLES
 from shared import occasions, settings
-from shared.names import STEPS, topic_id
+from shared.names import JOBSET_STEPS, STEPS, topic_id
 from shared.step import MAX_LOOKS, SECONDS_FOR_CALLS
 from tests.unit.infra.terraform_module import (
     MODULE,
@@ -302,7 +302,7 @@ def test_rights_are_of_the_steps_and_of_the_relay() -> None:
 
 def test_the_relay_may_publish_to_the_inboxes_that_it_writes_to() -> None:
     assert PERMISSIONS["relay"].keys() == {"inboxes"}
-    assert PERMISSIONS["relay"]["inboxes"].keys() == set(INBOXES)
+    assert PERMISSIONS["relay"]["inboxes"].keys() == set(INBOXES) - set(JOBSET_STEPS)
 
 
 def test_each_right_says_why() -> None:

@@ -1,9 +1,10 @@
-"""TPUNodeGroups and Nodes as an API server shows them, for the relay's tests."""
+"""TPUNodeGroups, Nodes, Pods and JobSets as an API server shows them, for the relay's tests."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from shared.jobsets import COMPLETION_INDEX, JOB_KEY, JOBSET_NAME, job_key
 from shared.names import (
     ACCELERATOR_LABEL,
     FINALIZER,
@@ -130,3 +131,77 @@ def ready_condition(status: str) -> Raw:
 def versioned(raw: Raw, version: int) -> Raw:
     """The same object with a resourceVersion."""
     return {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(version)}}
+
+
+def pod(
+    name: str = "train-workers-0-0-abcde",
+    *,
+    uid: str = "pod-uid-1",
+    index: str = "0",
+    phase: str = "Pending",
+    scheduled: str = "False",
+    reason: str = "Unschedulable",
+    words: str = "0/3 nodes are available.",
+    chips: str = "4",
+    topology: str = "2x2x2",
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    tolerations: tuple[Raw, ...] = (),
+    deleting: bool = False,
+) -> Raw:
+    """The leader of a JobSet's first Job, which the scheduler finds no Node for."""
+    keys = {JOBSET_NAME: "train", JOB_KEY: job_key("default", "train-workers-0")}
+    owner = {"kind": "Job", "name": "train-workers-0", "uid": "job-uid-1", "controller": True}
+    metadata: Raw = {
+        "namespace": "default",
+        "name": name,
+        "uid": uid,
+        "labels": {**keys, **(labels or {})},
+        "annotations": {**keys, COMPLETION_INDEX: index, **(annotations or {})},
+        "ownerReferences": [owner],
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    container = {"name": "train", "image": "train:1", "env": [{"name": "A", "value": "1"}]}
+    requests = {"cpu": "8", **({TPU_RESOURCE: chips} if chips else {})}
+    selector = {ACCELERATOR_LABEL: "tpu7x", **({TOPOLOGY_LABEL: topology} if topology else {})}
+    condition = {"type": "PodScheduled", "status": scheduled, "reason": reason, "message": words}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "containers": [{**container, "resources": {"requests": requests, "limits": requests}}],
+            "nodeSelector": selector,
+            "tolerations": list(tolerations),
+            "volumes": [{"name": "token", "projected": {"sources": []}}],
+        },
+        "status": {"phase": phase, "conditions": [condition], "qosClass": "Burstable"},
+    }
+
+
+def jobset(
+    name: str = "train",
+    *,
+    uid: str = "jobset-uid-1",
+    end: str = "",
+    ended_at: str = "2026-01-01T00:00:00Z",
+    chips: str = "4",
+    restarts: int = 0,
+) -> Raw:
+    """A JobSet that runs, or has ended as asked for."""
+    limits = {TPU_RESOURCE: chips} if chips else {"cpu": "8"}
+    container = {"name": "train", "image": "train:1", "resources": {"limits": limits}}
+    pod_template = {"metadata": {"labels": {"app": "train"}}, "spec": {"containers": [container]}}
+    job = {"metadata": {}, "spec": {"parallelism": 2, "template": pod_template}}
+    conditions = [{"type": "Suspended", "status": "False", "reason": "ResumeJobs", "message": ""}]
+    if end:
+        ended = {"type": end, "status": "True", "reason": "R", "message": "m"}
+        conditions.append({**ended, "lastTransitionTime": ended_at})
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"namespace": "default", "name": name, "uid": uid},
+        "spec": {"replicatedJobs": [{"name": "workers", "replicas": 1, "template": job}]},
+        "status": {"conditions": conditions, "restarts": restarts},
+    }

@@ -1,4 +1,4 @@
-"""A Kubernetes API that lists and watches two kinds, and misbehaves when told to."""
+"""A Kubernetes API that lists and watches a few kinds, and misbehaves when told to."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from tests.unit.relay.objects import Raw, versioned
 
 GROUPS = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 CLUSTER_ID = "cluster-uid"
 
 
@@ -49,7 +51,10 @@ class ScriptedApi:
 
     version: int = 100
     compacted: int = 0
-    objects: dict[str, dict[str, Raw]] = field(default_factory=lambda: {GROUPS: {}, NODES: {}})
+    objects: dict[str, dict[str, Raw]] = field(
+        default_factory=lambda: {GROUPS: {}, NODES: {}, PODS: {}, JOBSETS: {}}
+    )
+    """By path; a path that is not there is not served."""
     history: list[tuple[int, str, bytes]] = field(default_factory=list)
     watches: list[OpenWatch] = field(default_factory=list)
     requests: asyncio.Queue[Request] = field(default_factory=asyncio.Queue)
@@ -68,6 +73,8 @@ class ScriptedApi:
             return refusal(401, "Unauthorized")
         if request.path == "/api/v1/namespaces/kube-system":
             return Response.of_json({"kind": "Namespace", "metadata": {"uid": CLUSTER_ID}})
+        if request.path not in self.objects:
+            return Response(404, body=b"404 page not found\n")
         if request.argument("watch"):
             return self.refusals.pop(0) if self.refusals else self._watch(request)
         return self.list_refusals.pop(0) if self.list_refusals else self._list(request)

@@ -18,13 +18,23 @@ from local.web import serve
 from relay import daemon
 from relay.api import KubernetesApi
 from relay.daemon import Relay
-from relay.outbox import Publication
+from relay.slots import Publication
 from relay.watch import Timing
-from tests.unit.relay.objects import RESOURCE_NAME, foreign_node, group, node, settled_group
+from tests.unit.relay.objects import (
+    RESOURCE_NAME,
+    foreign_node,
+    group,
+    jobset,
+    node,
+    pod,
+    settled_group,
+)
 from tests.unit.relay.scripted_api import (
     CLUSTER_ID,
     GROUPS,
+    JOBSETS,
     NODES,
+    PODS,
     ScriptedApi,
     refusal,
     write_kubeconfig,
@@ -101,13 +111,16 @@ async def playing(
     timing: Timing = FAST,
     token: str = "token",
     watched: bool = True,
+    with_jobsets: bool = False,
 ) -> AsyncIterator[Scene]:
-    """A relay that runs; ``watched``: wait until both kinds are being watched."""
+    """A relay that runs; ``watched``: wait until groups and Nodes are being watched."""
     runner, port = await serve(api)
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", port, token)
     recorder = recorder or Recorder()
     try:
-        async with relaying(kubeconfig, recorder, timing, cluster_id) as (relay, stop, ended):
+        async with relaying(
+            kubeconfig, recorder, timing, cluster_id, with_jobsets=with_jobsets
+        ) as (relay, stop, ended):
             scene = Scene(api, recorder, relay, stop, ended)
             if watched:
                 await until_watched(api)
@@ -117,9 +130,9 @@ async def playing(
         await runner.cleanup()
 
 
-async def until_watched(api: ScriptedApi) -> None:
-    """Both kinds have been asked for."""
-    missing = {GROUPS, NODES}
+async def until_watched(api: ScriptedApi, *more: str) -> None:
+    """Groups and Nodes have been asked for, and what stands under more paths."""
+    missing = {GROUPS, NODES, *more}
     while missing:
         request = await asyncio.wait_for(api.requests.get(), PATIENCE_S)
         missing -= {request.path} if request.argument("watch") else set()
@@ -132,6 +145,8 @@ async def relaying(
     timing: Timing = FAST,
     cluster_id: str = "c",
     rng: random.Random | None = None,
+    *,
+    with_jobsets: bool = False,
 ) -> AsyncIterator[tuple[Relay, asyncio.Event, asyncio.Task[None]]]:
     """A relay that runs, and ends in order if it still does."""
     api = await KubernetesApi.connect(str(kubeconfig))
@@ -143,6 +158,7 @@ async def relaying(
         monotonic=time.monotonic,
         rng=rng or random.Random(1),
         timing=timing,
+        with_jobsets=with_jobsets,
     )
     stop = asyncio.Event()
     ended = asyncio.create_task(relay.run(stop))
@@ -199,6 +215,75 @@ def test_a_restarted_relay_tells_only_what_it_missed(tmp_path: Path) -> None:
         async with playing(tmp_path, api) as scene:
             assert await scene.recorder.next() == ("tear_down", "train", "")
         assert scene.recorder.attempts.qsize() == 1
+
+    asyncio.run(story())
+
+
+def test_pods_that_wait_and_jobsets_that_end_are_told_when_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        api = ScriptedApi()
+        async with playing(tmp_path, api, watched=False, with_jobsets=True) as scene:
+            await scene.request(is_watch(JOBSETS))
+            api.change(JOBSETS, "ADDED", jobset())
+            api.change(PODS, "ADDED", pod(index="1"))
+            api.change(PODS, "ADDED", pod())
+            told = ("provision_slice", pod()["metadata"]["name"], "")
+            assert await scene.recorder.next() == told
+            api.change(JOBSETS, "MODIFIED", jobset(end="Completed"))
+            assert await scene.recorder.next() == ("release_slice", "train", "")
+            assert scene.recorder.attempts.qsize() == 2
+
+    asyncio.run(story())
+
+
+def test_of_pods_only_those_of_jobsets_that_are_pending_are_asked_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        api = ScriptedApi()
+        async with playing(tmp_path, api, watched=False, with_jobsets=True) as scene:
+            for matches in (is_list(PODS), is_watch(PODS)):
+                request = await scene.request(matches)
+                selected = [request.argument(key) for key in ("labelSelector", "fieldSelector")]
+                assert selected == ["jobset.sigs.k8s.io/job-key", "status.phase=Pending"]
+
+    asyncio.run(story())
+
+
+def test_neither_pods_nor_jobsets_are_asked_for_otherwise(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with playing(tmp_path, ScriptedApi(), watched=False) as scene:
+            paths = {(await scene.api.requests.get()).path for _ in range(4)}
+            assert paths == {GROUPS, NODES}
+            assert scene.relay.health.list_not_ready() == []
+
+    asyncio.run(story())
+
+
+def test_without_jobsets_definition_groups_are_told_of_and_jobsets_once_it_comes(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        api = ScriptedApi()
+        del api.objects[JOBSETS]
+        async with playing(tmp_path, api, watched=False, with_jobsets=True) as scene:
+            await until_watched(api, PODS)
+            for _ in range(2):
+                await scene.request(lambda request: request.path == JOBSETS)
+            api.change(GROUPS, "ADDED", group())
+            assert await scene.recorder.next() == ("create_resources", "train", "")
+            assert scene.relay.health.list_stuck() == []
+            assert scene.relay.health.list_not_ready() == [
+                "JobSet: not listed yet: 404: the API server does not know"
+                " /apis/jobset.x-k8s.io/v1alpha2/jobsets; its CustomResourceDefinition must be"
+                " applied"
+            ]
+            api.objects[JOBSETS] = {}
+            await scene.request(is_watch(JOBSETS))
+            assert scene.relay.health.list_not_ready() == []
+            api.change(JOBSETS, "ADDED", jobset())
+            api.change(JOBSETS, "DELETED", jobset())
+            assert await scene.recorder.next() == ("release_slice", "train", "")
 
     asyncio.run(story())
 

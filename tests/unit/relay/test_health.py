@@ -65,6 +65,17 @@ def test_a_sign_of_life_makes_it_well_again() -> None:
     assert (health.list_stuck(), health.list_not_ready()) == ([], [])
 
 
+def test_what_the_api_server_does_not_know_is_named_until_it_does() -> None:
+    pulse = Pulse(Hands())
+    health = Health({"JobSet": pulse}, Outbox(), TIMING)
+    pulse.refusal("404: the API server does not know jobsets")
+    assert health.list_not_ready() == [
+        "JobSet: not listed yet: 404: the API server does not know jobsets"
+    ]
+    pulse.refusal()
+    assert health.list_not_ready() == ["JobSet: not listed yet"]
+
+
 ANSWERS: dict[str, tuple[str, int, str]] = {
     "alive": ("/healthz", 200, "ok\n"),
     "not listed": ("/readyz", 503, "Node: not listed yet\n"),

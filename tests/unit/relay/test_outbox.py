@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from relay.fleet import MAX_STRAYS
-from relay.outbox import Kind, Outbox, Publication
+from relay.outbox import Kind, Outbox
+from relay.slots import Publication
 from shared.names import (
     FINALIZER,
     RESOURCE_NAME_LABEL,

@@ -11,8 +11,8 @@ from google.auth.credentials import AnonymousCredentials
 from prometheus_client import REGISTRY
 
 from relay import publisher
-from relay.outbox import Publication
 from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
+from relay.slots import Publication
 from shared.occasions import Cause, Message
 from tests.unit.relay.small_pubsub import SmallPubSub
 

@@ -9,7 +9,12 @@ from relay.settings import InvalidSettings, Settings, read_settings
 
 def test_one_variable_is_enough() -> None:
     assert read_settings({"PUBSUB_PROJECT": "proj-1"}) == Settings(
-        project="proj-1", topic_prefix="tpu-functions-", kubeconfig="", cluster_id="", port=8080
+        project="proj-1",
+        topic_prefix="tpu-functions-",
+        kubeconfig="",
+        cluster_id="",
+        port=8080,
+        jobsets=False,
     )
 
 
@@ -20,9 +25,10 @@ def test_every_variable_is_taken() -> None:
         "KUBECONFIG": "/etc/kubeconfig",
         "CLUSTER_ID": "east-1",
         "PORT": "0",
+        "JOBSETS": "true",
     }
     assert read_settings(environ) == Settings(
-        "example.com:proj-1", "tf.", "/etc/kubeconfig", "east-1", 0
+        "example.com:proj-1", "tf.", "/etc/kubeconfig", "east-1", 0, True
     )
 
 
@@ -51,6 +57,10 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "port": (
         {"PUBSUB_PROJECT": "proj-1", "PORT": "65536"},
         "PORT='65536' is wrong: it must be a port number, 0 to 65535",
+    ),
+    "jobsets": (
+        {"PUBSUB_PROJECT": "proj-1", "JOBSETS": "yes"},
+        "JOBSETS='yes' is wrong: it must be true or false",
     ),
     "several": (
         {"PORT": "http"},

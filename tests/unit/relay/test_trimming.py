@@ -8,7 +8,17 @@ import pytest
 
 from relay.sightings import sight_group, sight_node
 from relay.trimming import parse
-from tests.unit.relay.objects import Raw, foreign_node, group, node, settled_group, versioned
+from shared.jobsets import asks_for_chips, find_end, find_end_time, find_leader
+from tests.unit.relay.objects import (
+    Raw,
+    foreign_node,
+    group,
+    jobset,
+    node,
+    pod,
+    settled_group,
+    versioned,
+)
 from tests.unit.relay.scripted_api import status
 
 
@@ -34,9 +44,42 @@ def test_nothing_that_is_read_of_a_node_is_lost(raw: Raw) -> None:
     assert sight_node(trimmed(raw)) == sight_node(raw)
 
 
+@pytest.mark.parametrize("raw", [pod(), pod(index="1", phase="Running")], ids=["leader", "other"])
+def test_nothing_that_is_read_of_a_pod_is_lost(raw: Raw) -> None:
+    assert find_leader(trimmed(raw)) == find_leader(raw)
+
+
+JOBSETS = {
+    "running": jobset(),
+    "ended": jobset(end="Failed"),
+    "without chips": jobset(chips=""),
+    "of templates without metadata": json.loads(
+        json.dumps(jobset()).replace('"metadata": {}, ', "")
+    ),
+}
+
+
+@pytest.mark.parametrize("raw", JOBSETS.values(), ids=JOBSETS.keys())
+def test_nothing_that_is_read_of_a_jobset_is_lost(raw: Raw) -> None:
+    after = trimmed(raw)
+    assert after["metadata"]["uid"] == raw["metadata"]["uid"]
+    for read in (asks_for_chips, find_end, find_end_time):
+        assert read(after) == read(raw), read
+
+
 def test_most_of_a_node_is_dropped() -> None:
     raw = foreign_node("n")
     assert len(json.dumps(trimmed(raw))) < len(json.dumps(raw)) / 10
+
+
+def test_of_the_containers_of_pods_and_templates_only_the_chips_are_kept() -> None:
+    chips = {"google.com/tpu": "4"}
+    requests = {"resources": {"requests": chips, "limits": chips}}
+    assert trimmed(pod())["spec"].keys() == {"containers", "nodeSelector", "tolerations"}
+    assert trimmed(pod())["spec"]["containers"] == [requests]
+    [job] = trimmed(jobset())["spec"]["replicatedJobs"]
+    limits = {"resources": {"requests": {}, "limits": chips}}
+    assert job["template"]["spec"]["template"]["spec"] == {"containers": [limits]}
 
 
 def test_the_items_of_a_list_are_trimmed_and_its_version_stays() -> None:
@@ -67,6 +110,7 @@ ODD: dict[str, Raw] = {
     "nulls": {"metadata": None, "spec": None, "status": {}},
     "wrong shapes": {"metadata": [], "spec": {}, "status": {"conditions": {"a": 1}}},
     "odd conditions": {"metadata": {}, "status": {"conditions": [None, "Ready", {}]}},
+    "odd containers": {"metadata": {}, "spec": {"containers": [None, 1, {}]}, "status": {}},
 }
 
 

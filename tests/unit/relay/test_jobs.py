@@ -1,0 +1,338 @@
+"""Which Pods and JobSets are told of, once, and of which nothing is even kept."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+import pytest
+
+from relay.jobs import LATELY
+from relay.outbox import Event, Kind, Outbox
+from shared.jobsets import OPT_OUT
+from shared.names import TPU_RESOURCE
+from shared.when import render_time
+from tests.unit.relay.objects import Raw, jobset, pod
+from tests.unit.relay.test_outbox import START, seconds
+from tests.unit.relay.test_trimming import trimmed
+
+Told = tuple[str, str, str, str, str]
+"""Step, cause, kind, name and uid of a message."""
+
+LEADER = "train-workers-0-0-abcde"
+WAITS: Told = ("provision_slice", "Unschedulable", "Pod", LEADER, "pod-uid-1")
+ENDED: Told = ("release_slice", "Completed", "JobSet", "train", "jobset-uid-1")
+GONE: Told = ("release_slice", "Gone", "JobSet", "train", "jobset-uid-1")
+
+
+def told(outbox: Outbox, at_s: float = 0) -> list[Told]:
+    """What is due then."""
+    return [
+        (one.step, str(one.message.cause), one.message.kind, one.message.name, one.message.uid)
+        for one in outbox.take_due(seconds(at_s))
+    ]
+
+
+def settled_outbox(pods: Iterable[Raw] = (), jobsets: Iterable[Raw] = ()) -> Outbox:
+    """An outbox that has seen these since long and has nothing to tell."""
+    outbox = Outbox()
+    outbox.relisted("Pod", pods, START - timedelta(hours=1))
+    outbox.relisted("JobSet", jobsets, START - timedelta(hours=1))
+    outbox.take_due(START - timedelta(hours=1))
+    return outbox
+
+
+# Pods
+
+OTHER_PODS: dict[str, Raw] = {
+    "not looked at yet by the scheduler": pod(scheduled="", reason=""),
+    "held back by a scheduling gate": pod(reason="SchedulingGated"),
+    "scheduled": pod(scheduled="True", reason=""),
+    "running": pod(phase="Running"),
+    "no leader": pod(index="1"),
+    "without chips": pod(chips=""),
+    "without a topology": pod(topology=""),
+    "opted out by a label": pod(labels={OPT_OUT: "true"}),
+    "opted out by an annotation": pod(annotations={OPT_OUT: "Yes"}),
+    "being deleted": pod(deleting=True),
+    "of no shape at all": {"metadata": {"name": "x", "labels": []}, "spec": None, "status": []},
+}
+
+
+def test_a_leader_that_waits_is_told_of_with_its_uid() -> None:
+    outbox = settled_outbox()
+    outbox.changed("Pod", "ADDED", pod(), START)
+    assert told(outbox) == [WAITS]
+
+
+@pytest.mark.parametrize("raw", OTHER_PODS.values(), ids=OTHER_PODS.keys())
+def test_of_any_other_pod_nothing_is_told_or_kept(raw: Raw) -> None:
+    outbox = settled_outbox()
+    outbox.changed("Pod", "ADDED", raw, START)
+    outbox.changed("Pod", "MODIFIED", raw, START)
+    outbox.relisted("Pod", [raw], START)
+    assert (told(outbox), outbox.waiting_pod_count) == ([], 0)
+
+
+@pytest.mark.parametrize("raw", OTHER_PODS.values(), ids=OTHER_PODS.keys())
+def test_a_pod_is_told_of_when_it_becomes_a_leader_that_waits(raw: Raw) -> None:
+    outbox = settled_outbox([raw])
+    outbox.changed("Pod", "MODIFIED", pod(), START)
+    assert told(outbox) == [WAITS]
+
+
+NO_NEWS: dict[str, Raw] = {
+    "the same": pod(),
+    "the scheduler's newest words": pod(words="0/4 nodes are available."),
+    "an annotation of somebody else's": pod(annotations={"example.com/note": "1"}),
+}
+NEW_WISHES: dict[str, Raw] = {
+    "a label": pod(labels={"team": "a"}),
+    "a template": pod(annotations={"tpu-functions.dev/slice-template": "spot"}),
+    "a topology": pod(topology="2x2x4"),
+    "chips": pod(chips="1"),
+    "a toleration": pod(tolerations=({"key": "google.com/tpu", "operator": "Exists"},)),
+}
+
+
+@pytest.mark.parametrize("raw", NO_NEWS.values(), ids=NO_NEWS.keys())
+def test_one_that_goes_on_waiting_is_not_told_of_again(raw: Raw) -> None:
+    outbox = settled_outbox([trimmed(pod())])
+    outbox.changed("Pod", "MODIFIED", trimmed(raw), START)
+    outbox.relisted("Pod", [trimmed(raw)], START)
+    assert told(outbox) == []
+
+
+@pytest.mark.parametrize("raw", NEW_WISHES.values(), ids=NEW_WISHES.keys())
+def test_one_that_waits_for_something_else_is_told_of_again(raw: Raw) -> None:
+    outbox = settled_outbox([trimmed(pod())])
+    outbox.changed("Pod", "MODIFIED", trimmed(raw), START)
+    assert told(outbox) == [WAITS]
+
+
+def test_one_that_opts_in_again_is_told_of_again() -> None:
+    outbox = settled_outbox([pod()])
+    outbox.changed("Pod", "MODIFIED", pod(labels={OPT_OUT: "true"}), START)
+    assert told(outbox) == []
+    outbox.changed("Pod", "MODIFIED", pod(), seconds(1))
+    assert told(outbox, 1) == [WAITS]
+
+
+def test_a_successor_of_the_same_name_is_told_of() -> None:
+    outbox = settled_outbox([pod()])
+    outbox.relisted("Pod", [pod(uid="pod-uid-2")], START)
+    assert told(outbox) == [(*WAITS[:-1], "pod-uid-2")]
+    assert outbox.waiting_pod_count == 1
+
+
+def test_those_that_wait_are_told_of_after_a_start_and_each_list_adds_the_new_ones() -> None:
+    outbox = Outbox()
+    outbox.relisted("Pod", [pod()], START)
+    assert told(outbox) == [WAITS]
+    outbox.relisted("Pod", [pod(), pod("new", uid="pod-uid-2")], seconds(60))
+    assert told(outbox, 60) == [(*WAITS[:-2], "new", "pod-uid-2")]
+
+
+ENDS_OF_WAITING: dict[str, Callable[[Outbox], None]] = {
+    "deleted, or Pending no more": lambda outbox: outbox.changed("Pod", "DELETED", pod(), START),
+    "scheduled": lambda outbox: outbox.changed("Pod", "MODIFIED", pod(scheduled="True"), START),
+    "not in the list": lambda outbox: outbox.relisted("Pod", [], START),
+}
+
+
+@pytest.mark.parametrize("end", ENDS_OF_WAITING.values(), ids=ENDS_OF_WAITING.keys())
+def test_one_that_waits_no_more_is_not_told_of_any_more(end: Callable[[Outbox], None]) -> None:
+    outbox = settled_outbox()
+    outbox.changed("Pod", "ADDED", pod(), START)
+    end(outbox)
+    assert (told(outbox), outbox.waiting_pod_count) == ([], 0)
+
+
+@pytest.mark.parametrize("end", ENDS_OF_WAITING.values(), ids=ENDS_OF_WAITING.keys())
+def test_what_could_not_be_published_is_moot_when_it_waits_no_more(
+    end: Callable[[Outbox], None],
+) -> None:
+    outbox = settled_outbox()
+    outbox.changed("Pod", "ADDED", pod(), START)
+    taken = outbox.take_due(START)
+    end(outbox)
+    outbox.returned(taken, seconds(1))
+    assert outbox.next_due() is None
+
+
+def test_what_could_not_be_published_is_told_again() -> None:
+    outbox = settled_outbox()
+    outbox.changed("Pod", "ADDED", pod(), START)
+    outbox.returned(outbox.take_due(START), START)
+    assert (told(outbox, 5), told(outbox, 6)) == ([], [WAITS])
+
+
+def test_labels_that_somebody_writes_again_and_again_make_few_messages() -> None:
+    outbox = settled_outbox()
+    messages = 0
+    for second in range(60):
+        outbox.changed("Pod", "MODIFIED", pod(labels={"beat": str(second)}), seconds(second))
+        messages += len(told(outbox, second))
+    assert 5 <= messages <= 9
+
+
+# JobSets
+
+
+@pytest.mark.parametrize("end", ["Completed", "Failed"])
+def test_a_jobset_that_has_ended_is_told_of_once(end: str) -> None:
+    outbox = settled_outbox(jobsets=[jobset()])
+    outbox.changed("JobSet", "MODIFIED", jobset(end=end), START)
+    assert told(outbox) == [("release_slice", end, "JobSet", "train", "jobset-uid-1")]
+    outbox.changed("JobSet", "MODIFIED", jobset(end=end, restarts=1), seconds(60))
+    outbox.changed("JobSet", "DELETED", jobset(end=end), seconds(61))
+    assert told(outbox, 61) == []
+
+
+def test_a_jobset_that_goes_before_it_has_ended_is_told_of() -> None:
+    outbox = settled_outbox(jobsets=[jobset()])
+    outbox.changed("JobSet", "DELETED", jobset(), START)
+    assert (told(outbox), outbox.jobset_count) == ([GONE], 0)
+
+
+def test_a_jobset_that_goes_on_is_not_told_of() -> None:
+    outbox = settled_outbox()
+    outbox.changed("JobSet", "ADDED", jobset(), START)
+    outbox.changed("JobSet", "MODIFIED", jobset(restarts=1), START)
+    assert told(outbox) == []
+
+
+def test_what_a_list_shows_to_have_ended_or_gone_meanwhile_is_told_of() -> None:
+    outbox = settled_outbox(jobsets=[jobset(), jobset("eval", uid="jobset-uid-2")])
+    outbox.relisted("JobSet", [jobset(end="Completed")], START)
+    gone = (*GONE[:-2], "eval", "jobset-uid-2")
+    assert (told(outbox), outbox.jobset_count) == ([ENDED, gone], 1)
+
+
+def test_one_that_was_made_anew_unseen_is_told_of_as_gone() -> None:
+    outbox = settled_outbox(jobsets=[jobset()])
+    outbox.relisted("JobSet", [jobset(uid="jobset-uid-2")], START)
+    assert told(outbox) == [GONE]
+
+
+AGES = {"lately": (LATELY, [ENDED]), "long ago": (LATELY + timedelta(seconds=1), [])}
+
+
+@pytest.mark.parametrize("age, expected", AGES.values(), ids=AGES.keys())
+def test_after_a_start_only_those_that_have_ended_lately_are_told_of(
+    age: timedelta, expected: list[Told]
+) -> None:
+    outbox = Outbox()
+    outbox.relisted("JobSet", [jobset(end="Completed", ended_at=render_time(START - age))], START)
+    assert (told(outbox), outbox.jobset_count) == (expected, 1)
+
+
+@pytest.mark.parametrize("ended_at", ["", "yesterday"])
+def test_one_that_does_not_say_when_it_ended_is_told_of(ended_at: str) -> None:
+    outbox = Outbox()
+    outbox.relisted("JobSet", [jobset(end="Completed", ended_at=ended_at)], START)
+    assert told(outbox) == [ENDED]
+
+
+def test_a_jobset_that_asks_for_no_chips_is_neither_told_of_nor_kept() -> None:
+    outbox = settled_outbox()
+    outbox.changed("JobSet", "ADDED", jobset(chips=""), START)
+    outbox.changed("JobSet", "MODIFIED", jobset(chips="", end="Completed"), START)
+    assert (told(outbox), outbox.jobset_count) == ([], 0)
+    outbox.changed("JobSet", "DELETED", jobset(chips=""), START)
+    assert told(outbox) == []
+
+
+def test_that_one_has_gone_is_told_when_it_can_be() -> None:
+    outbox = settled_outbox(jobsets=[jobset()])
+    outbox.changed("JobSet", "DELETED", jobset(), START)
+    outbox.returned(outbox.take_due(START), START)
+    assert told(outbox, 6) == [GONE]
+
+
+# thousands
+
+THOUSANDS = 5_000
+EVENTS: tuple[Event, ...] = ("ADDED", "MODIFIED", "DELETED")
+
+
+def _pods_of_others(outbox: Outbox) -> None:
+    for index in range(THOUSANDS):
+        raw = pod(f"other-{index}", uid=f"u-{index}", index=str(1 + index % 8))
+        for event in EVENTS:
+            outbox.changed("Pod", event, raw, START)
+            assert told(outbox) == []
+
+
+def _jobsets_that_come_and_go(outbox: Outbox) -> None:
+    for index in range(THOUSANDS):
+        raw = jobset(f"short-{index}", uid=f"u-{index}")
+        now = seconds(index)
+        outbox.changed("JobSet", "ADDED", raw, now)
+        outbox.changed("JobSet", "DELETED", raw, now)
+        assert len(outbox.take_due(now)) == 1
+
+
+def _leaders_that_come_and_go(outbox: Outbox) -> None:
+    for index in range(THOUSANDS):
+        raw, now = pod(f"leader-{index}", uid=f"u-{index}"), seconds(index)
+        outbox.changed("Pod", "ADDED", raw, now)
+        assert len(outbox.take_due(now)) == 1
+        outbox.changed("Pod", "DELETED", raw, now)
+
+
+@pytest.mark.parametrize(
+    "live", [_pods_of_others, _jobsets_that_come_and_go, _leaders_that_come_and_go]
+)
+def test_thousands_that_come_and_go_leave_nothing_behind(live: Callable[[Outbox], None]) -> None:
+    outbox = settled_outbox()
+    tracemalloc.start()
+    try:
+        live(outbox)
+        gc.collect()
+        kept_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 100_000
+
+
+KINDS: dict[str, tuple[Kind, Callable[[int], Raw]]] = {
+    "Pods of other Jobs": ("Pod", lambda index: pod(f"p-{index}", index=str(1 + index % 8))),
+    "leaders that have a Node": ("Pod", lambda index: pod(f"p-{index}", scheduled="True")),
+    "JobSets that ended long ago": (
+        "JobSet",
+        lambda index: jobset(f"j-{index}", end="Completed", ended_at="2025-12-01T00:00:00Z"),
+    ),
+    "JobSets that run": ("JobSet", lambda index: jobset(f"j-{index}")),
+}
+
+
+@pytest.mark.parametrize("kind, make", KINDS.values(), ids=KINDS.keys())
+def test_a_start_among_thousands_that_need_nobody_publishes_nothing(
+    kind: Kind, make: Callable[[int], Raw]
+) -> None:
+    outbox = Outbox()
+    outbox.relisted(kind, [make(index) for index in range(THOUSANDS)], START)
+    assert told(outbox) == []
+
+
+def test_thousands_of_leaders_are_told_of_in_rounds_each_once() -> None:
+    outbox = Outbox()
+    raws = [pod(f"leader-{index}", uid=f"u-{index}") for index in range(THOUSANDS)]
+    outbox.relisted("Pod", raws, START)
+    names = []
+    while taken := outbox.take_due(START, most=100):
+        names += [one.message.name for one in taken]
+    assert names == [raw["metadata"]["name"] for raw in raws]
+
+
+def test_the_chips_of_a_jobset_may_be_requests_alone() -> None:
+    raw = jobset()
+    [job] = raw["spec"]["replicatedJobs"]
+    [container] = job["template"]["spec"]["template"]["spec"]["containers"]
+    container["resources"] = {"requests": {TPU_RESOURCE: "4"}}
+    outbox = settled_outbox()
+    outbox.changed("JobSet", "ADDED", raw, START)
+    assert outbox.jobset_count == 1
