@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +22,13 @@ from shared.tpu_env import (
     Ports,
     Value,
     decide,
-    is_left_to_the_pod,
     render,
 )
 from shared.workloads import FieldPath, Workload, read
 
 INJECT = "tpu-functions.dev/inject"
+MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")
+"""Labels or annotations that ask for injection."""
 ENABLED, DISABLED = "enabled", "disabled"
 INJECTED = "tpu-functions.dev/injected"
 """On a Pod template: which variables are ours, with digests of their values, as a JSON object."""
@@ -69,7 +70,10 @@ def _concerns_us(request: Request) -> bool:
         return False
     if request.target.get("kind") == "Pod" and request.operation != "CREATE":
         return False
-    return not any(_says(part, DISABLED) for part in _parts(request.target))
+    return not any(
+        _is_marked(part.get("metadata") or {}, (INJECT,), DISABLED)
+        for part in _parts(request.target)
+    )
 
 
 def _parts(target: Object) -> Iterator[Object]:
@@ -78,21 +82,20 @@ def _parts(target: Object) -> Iterator[Object]:
     yield ((target.get("spec") or {}).get("template")) or {}
 
 
-def _says(part: Object, word: str) -> bool:
-    metadata = part.get("metadata") or {}
-    return any((metadata.get(kind) or {}).get(INJECT) == word for kind in ("labels", "annotations"))
+def _is_marked(metadata: Object, marks: Sequence[str], word: str) -> bool:
+    texts = [metadata.get(kind) or {} for kind in ("labels", "annotations")]
+    return any(text.get(mark) == word for text in texts for mark in marks)
 
 
 def _find_contradictions(workload: Workload, environment: Environment) -> tuple[str, ...]:
     """What the user's own values say otherwise than the slice, each once."""
-    ours = _read_ours(workload)
     found = (
         problem
-        for pointer, variables in environment.variables.items()
-        for entry in _applied(_find(workload, pointer), variables, ours)
-        if entry["name"] in variables and "valueFrom" not in entry
+        for container in _containers(workload, environment)
+        for entry in container.entries()
+        if entry["name"] in container.wanted and "valueFrom" not in entry
         for problem in _contradict(
-            entry["name"], str(entry.get("value") or ""), variables[entry["name"]]
+            entry["name"], str(entry.get("value") or ""), container.wanted[entry["name"]]
         )
     )
     return tuple(dict.fromkeys(found))
@@ -113,76 +116,97 @@ def _contradict(name: str, given: str, wanted: Value) -> Iterator[str]:
 
 def make_patch(workload: Workload, environment: Environment) -> Iterator[Operation]:
     """The operations that write what is missing and what is ours and out of date."""
-    ours = _read_ours(workload)
-    written: dict[str, str] = {}
-    for pointer, variables in environment.variables.items():
-        container = _find(workload, pointer)
-        yield from _patch_container(pointer, container, variables, ours)
-        final = {entry["name"]: entry for entry in _applied(container, variables, ours)}
-        for name, value in variables.items():
-            if final.get(name) == render(name, value):
-                written[f"{container.get('name')}/{name}"] = _digest(render(name, value))
-    if workload.path and environment.variables:
-        yield from _patch_template(workload, environment, written)
-
-
-def _patch_container(
-    pointer: str, container: Object, variables: Mapping[str, Value], ours: Mapping[str, str]
-) -> Iterator[Operation]:
-    existing = list(container.get("env") or [])
-    has_list = bool(existing)
-    places = {entry.get("name"): place for place, entry in enumerate(existing)}
-    for name, value in variables.items():
-        entry = render(name, value)
-        if name in places:
-            old = _as_written(existing[places[name]])
-            if old != entry and _may_replace(container, old, value, ours):
-                path = f"{pointer}/env/{places[name]}"
-                yield {"op": "replace", "path": path, "value": entry}
-        elif has_list:
-            yield {"op": "add", "path": f"{pointer}/env/-", "value": entry}
-        else:
-            yield {"op": "add", "path": f"{pointer}/env", "value": [entry]}
-            has_list = True
-
-
-def _applied(
-    container: Object, variables: Mapping[str, Value], ours: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """The container's entries as they are after the patch."""
-    entries = [_as_written(entry) for entry in container.get("env") or []]
-    names = {entry.get("name") for entry in entries}
-    for place, old in enumerate(entries):
-        value = variables.get(str(old.get("name")))
-        if value is not None and _may_replace(container, old, value, ours):
-            entries[place] = render(str(old["name"]), value)
-    return entries + [render(name, value) for name, value in variables.items() if name not in names]
-
-
-def _may_replace(
-    container: Object, old: Mapping[str, Any], value: Value, ours: Mapping[str, str]
-) -> bool:
-    if ours.get(f"{container.get('name')}/{old.get('name')}") == _digest(old):
-        return True
-    if "valueFrom" in old:
-        return False
-    given = str(old.get("value") or "")
-    if not given:
-        return True
-    is_default = LOCALHOST in given and isinstance(value, str) and LOCALHOST not in value
-    return is_default and old.get("name") in _NAMING_HOSTS
-
-
-def _patch_template(
-    workload: Workload, environment: Environment, written: Mapping[str, str]
-) -> Iterator[Operation]:
+    containers = _containers(workload, environment)
+    for container in containers:
+        yield from container.patch()
+    if not workload.path:
+        return
     base = f"{workload.path}/metadata"
     if not workload.metadata:
         yield {"op": "add", "path": base, "value": {}}
-    note = json.dumps(written, separators=(",", ":"), sort_keys=True)
-    yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
-    if is_left_to_the_pod(workload, environment):
+    if containers:
+        written = {key: digest for one in containers for key, digest in one.written()}
+        note = json.dumps(written, separators=(",", ":"), sort_keys=True)
+        yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
+    # Its Pods are asked about, too; and a policy misses the mark on a template that was not.
+    if not _is_marked(workload.metadata, MARKS, ENABLED):
         yield from set_keys(workload.metadata, base, "labels", {INJECT: ENABLED})
+
+
+def _containers(workload: Workload, environment: Environment) -> list[_Container]:
+    ours = _read_ours(workload)
+    return [
+        _Container(pointer, _find(workload, pointer), wanted, ours, bool(workload.path))
+        for pointer, wanted in environment.variables.items()
+    ]
+
+
+@dataclass(frozen=True)
+class _Container:
+    """A container with what it is to have, and which of it was injected before."""
+
+    pointer: str
+    document: Object
+    wanted: Mapping[str, Value]
+    ours: Mapping[str, str]
+    is_template: bool
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Its variables as they are after the patch."""
+        return [new for _, new in self._changes() if new is not None]
+
+    def patch(self) -> Iterator[Operation]:
+        """From what is to what is wanted."""
+        changes, path = self._changes(), f"{self.pointer}/env"
+        has_list = bool(self.document.get("env"))
+        for place, (old, new) in enumerate(changes):
+            if old is not None and new is not None and old != new:
+                yield {"op": "replace", "path": f"{path}/{place}", "value": new}
+        for place, (_, new) in reversed(list(enumerate(changes))):
+            if new is None:
+                yield {"op": "remove", "path": f"{path}/{place}"}
+        for old, new in changes:
+            if old is not None:
+                continue
+            if has_list:
+                yield {"op": "add", "path": f"{path}/-", "value": new}
+            else:
+                yield {"op": "add", "path": path, "value": [new]}
+                has_list = True
+
+    def written(self) -> Iterator[tuple[str, str]]:
+        """What is ours after the patch, with its digest."""
+        for entry in self.entries():
+            value = self.wanted.get(entry["name"])
+            if value is not None and entry == render(entry["name"], value):
+                yield self._key(entry), _digest(entry)
+
+    def _changes(self) -> list[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
+        """Each variable before and after: first those that are there, then those that are new."""
+        existing = [_as_written(entry) for entry in self.document.get("env") or []]
+        names = {entry["name"] for entry in existing}
+        new = [render(name, value) for name, value in self.wanted.items() if name not in names]
+        return [*((old, self._after(old)) for old in existing), *((None, one) for one in new)]
+
+    def _after(self, old: dict[str, Any]) -> dict[str, Any] | None:
+        is_ours = self.ours.get(self._key(old)) == _digest(old)
+        value = self.wanted.get(old["name"])
+        if value is None:
+            # Of a Pod not all may be known that its template has got.
+            return None if is_ours and self.is_template else old
+        return render(old["name"], value) if is_ours or _is_default(old, value) else old
+
+    def _key(self, entry: Mapping[str, Any]) -> str:
+        return f"{self.document.get('name')}/{entry['name']}"
+
+
+def _is_default(old: Mapping[str, Any], value: Value) -> bool:
+    """Whether an entry says nothing: it is empty, or names this host alone where there are more."""
+    if "valueFrom" in old:
+        return False
+    given = str(old.get("value") or "")
+    names_more = isinstance(value, str) and LOCALHOST not in value
+    return not given or (LOCALHOST in given and names_more and old["name"] in _NAMING_HOSTS)
 
 
 def _read_ours(workload: Workload) -> Mapping[str, str]:

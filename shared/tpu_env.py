@@ -191,15 +191,6 @@ def _jax(workers: Workers, count: int, worker: Value | None, ports: Ports) -> di
     }
 
 
-def is_left_to_the_pod(workload: Workload, environment: Environment) -> bool:
-    """Whether a template leaves something that only its Pods' own admission can know."""
-    return bool(workload.path) and any(
-        {"TPU_NAME", "TPU_WORKER_ID", "JAX_PROCESS_ID"} - set(variables)
-        and "TPU_WORKER_HOSTNAMES" in variables
-        for variables in environment.variables.values()
-    )
-
-
 def _number(index: int | FieldPath | None, process: _Process) -> Value | None:
     """The worker id of a process; of several in a Pod only the Pod's own admission can tell it."""
     if isinstance(index, int):

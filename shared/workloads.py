@@ -131,6 +131,9 @@ def _read_stateful_set(document: Object) -> Workload | None:
     start = int((spec.get("ordinals") or {}).get("start") or 0)
     pod = template.get("spec") or {}
     metadata = template.get("metadata") or {}
+    if f"{LWS}/name" in (metadata.get("labels") or {}):
+        # A LeaderWorkerSet's own: its Pods are numbered otherwise, together with a leader elsewhere.
+        return None
     if replicas < 1:
         return Workload(TEMPLATE, metadata, pod, None)
     if replicas > MAX_WORKERS:

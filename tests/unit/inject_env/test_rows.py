@@ -170,19 +170,16 @@ NOTHING: list[tuple[str, Any, dict[str, Any]]] = [
     ("elig-kr-cpu-pod", pod(container(tpu=None)), {}),
     ("elig-zero-quantity", stateful_set(container(tpu=0)), {}),
     ("elig-inj-no-tpu", stateful_set(container(tpu=None)), {}),
-    ("elig-gke-nonindexed", job(mode="NonIndexed", subdomain="s"), {}),
-    ("elig-gke-parallelism-one", job(count=1, subdomain="s"), {}),
-    ("elig-gke-no-subdomain", job(subdomain=""), {}),
     ("elig-lws-not-member", pod(labels={}), {}),
     ("elig-mirror-pod", pod(name="web-0", owner="StatefulSet", annotations={"kubernetes.io/config.mirror": "x"}), {}),
     ("elig-opt-out", stateful_set(annotations={"tpu-functions.dev/inject": "disabled"}), {}),
     ("cont-ephemeral", of_set("web-0"), {"subResource": "ephemeralcontainers", "operation": "UPDATE"}),
-    ("sts-replicas-zero", stateful_set(replicas=0), {}),
     ("pod-owner-replicaset", pod(owner="ReplicaSet"), {}),
     ("pod-update", of_set("web-0"), {"operation": "UPDATE"}),
     ("proto-other-kind", {"kind": "Deployment", "metadata": {"name": "d"}, "spec": {}}, {}),
     ("proto-subresource", of_set("web-0"), {"subResource": "status"}),
     ("conf-lws-owned-by-sts", pod(name="x-0-1", owner="StatefulSet", labels={"leaderworkerset.sigs.k8s.io/name": "x"}), {}),
+    ("conf-lws-owned-by-sts", stateful_set(template_labels={"leaderworkerset.sigs.k8s.io/name": "x"}), {}),
     ("conf-ray", pod(name="c1-0", owner="StatefulSet", labels={"ray.io/cluster": "c1"}), {}),
     ("patch-inj-no-containers", stateful_set(pod={"containers": []}), {}),
 ]  # fmt: skip
@@ -195,6 +192,25 @@ def test_nothing_is_injected_into(row: str, target: Any, request_: dict[str, Any
     assert row in ROWS
     answered = Answered(target, **request_)
     assert answered.response == {"uid": "u-1", "allowed": True}
+
+
+WITHOUT: list[tuple[str, Any]] = [
+    ("elig-gke-nonindexed", job(mode="NonIndexed", subdomain="s")),
+    ("elig-gke-parallelism-one", job(count=1, subdomain="s")),
+    ("elig-gke-no-subdomain", job(subdomain="")),
+    ("sts-replicas-zero", stateful_set(replicas=0)),
+]
+
+
+@pytest.mark.parametrize("row, target", WITHOUT, ids=[row for row, _ in WITHOUT])
+def test_a_template_of_which_no_slice_is_known_is_only_marked(row: str, target: Any) -> None:
+    """So that its Pods are asked about: a set that begins with no replicas is scaled, too."""
+    assert row in ROWS
+    answered = Answered(target)
+    assert answered.warnings == []
+    before = target["spec"]["template"]
+    labels = {**before["metadata"].get("labels", {}), "tpu-functions.dev/inject": "enabled"}
+    assert answered.target["spec"]["template"] == {**before, "metadata": {"labels": labels}}
 
 
 WARNED: list[tuple[str, Any, str]] = [
@@ -393,11 +409,41 @@ def test_what_was_injected_follows_the_spec_and_what_was_changed_by_hand_stays()
     assert answered.warnings == []
 
 
-def test_a_template_whose_pods_must_be_seen_asks_for_it_itself() -> None:
-    labels = Answered(stateful_set(start=5)).target["spec"]["template"]["metadata"]["labels"]
-    assert labels["tpu-functions.dev/inject"] == "enabled"
-    labels = Answered(stateful_set()).target["spec"]["template"]["metadata"]["labels"]
-    assert "tpu-functions.dev/inject" not in labels
+def test_what_was_injected_and_is_no_longer_wanted_goes() -> None:
+    stored = Answered(stateful_set(replicas=2, pod={"nodeSelector": selector(V7X, "2x2x2")})).target
+    template = stored["spec"]["template"]
+    template["spec"]["containers"][0]["env"].insert(3, env("MINE", "1"))
+    template["spec"]["nodeSelector"] = selector(V6E, "2x4")
+    answered = Answered(stored, operation="UPDATE")
+    fresh = Answered(stateful_set(replicas=2, pod={"nodeSelector": selector(V6E, "2x4")}))
+    assert answered.env() == {"MINE": "1", **fresh.env()}
+    assert "TPU_PROCESS_ADDRESSES" not in answered.env()
+    assert Answered(answered.target, operation="UPDATE").patch == []
+
+
+def test_a_set_that_is_scaled_to_nothing_keeps_what_it_has_and_follows_again() -> None:
+    stored = Answered(stateful_set(replicas=2)).target
+    stored["spec"]["replicas"] = 0
+    assert Answered(stored, operation="UPDATE").response == {"uid": "u-1", "allowed": True}
+    stored["spec"]["replicas"] = 3
+    assert Answered(stored, operation="UPDATE").env()["TPU_WORKER_HOSTNAMES"] == WEB
+
+
+@pytest.mark.parametrize(
+    "mark", ["tpu-functions.dev/inject", "gke-tpu-env-injector.aaronbatilo.dev/inject"]
+)
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_a_template_that_is_marked_is_not_marked_again(mark: str, kind: str) -> None:
+    target = stateful_set()
+    target["spec"]["template"]["metadata"].setdefault(kind, {})[mark] = "enabled"
+    metadata = Answered(target).target["spec"]["template"]["metadata"]
+    assert [*metadata["labels"], *metadata["annotations"]].count(mark) == 1
+    assert (
+        sum(
+            "/inject" in key and "injected" not in key for part in metadata.values() for key in part
+        )
+        == 1
+    )
 
 
 def test_an_answer_echoes_the_uid_and_nothing_else_of_the_request() -> None:
@@ -408,7 +454,7 @@ def test_an_answer_echoes_the_uid_and_nothing_else_of_the_request() -> None:
         assert answer["apiVersion"] == version
         assert answer["kind"] == "AdmissionReview"
         assert set(answer) == {"apiVersion", "kind", "response"}
-        assert set(answer["response"]) == {"uid", "allowed", "warnings"}
+        assert set(answer["response"]) == {"uid", "allowed", "warnings", "patch", "patchType"}
         assert answer["response"]["uid"] == "u-1"
 
 
@@ -453,7 +499,7 @@ NOT_OURS = {
 
 
 def test_every_row_has_its_test_or_a_reason() -> None:
-    shown = {row for row, *_ in [*VALUES, *NOTHING, *WARNED]}
+    shown = {row for row, *_ in [*VALUES, *NOTHING, *WITHOUT, *WARNED]}
     docs = " ".join(
         str(value.__doc__) for name, value in globals().items() if name.startswith("test_")
     )

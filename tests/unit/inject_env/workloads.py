@@ -46,13 +46,14 @@ def stateful_set(
     replicas: int | None = 3,
     start: int | None = None,
     pod: Mapping[str, Any] | None = None,
+    template_labels: Mapping[str, str] | None = None,
     **metadata: Any,
 ) -> Manifest:
     """A StatefulSet."""
     spec: Manifest = {
         "serviceName": service,
         "template": {
-            "metadata": {"labels": {"app": name}},
+            "metadata": {"labels": {"app": name, **(template_labels or {})}},
             "spec": {**pod_spec(*containers), **(pod or {})},
         },
     }
