@@ -1,0 +1,689 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
+"""A node pool for a Job: what is asked of GKE, what is refused before it is asked, what a pool says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.jobsets import Leader, find_leader, job_key
+from shared.node_pools import (
+    COPY_LABELS,
+    NETWORKS,
+    RELEASE_LABEL,
+    SERVICE_ACCOUNT,
+    SPOT,
+    GkeSettings,
+    Network,
+    count_nodes,
+    is_managed,
+    machine_type,
+    make_hash,
+    read_found,
+    read_settings,
+    read_slice,
+    stamped_labels,
+    want,
+)
+from shared.settings import SettingsError
+from shared.slices import Clash, InputError, Owner, Slice, SliceState, slice_name
+from tests.unit.builders import DATA
+
+DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())
+ROWS: dict[str, dict[str, Any]] = {row["id"]: row for row in DOCUMENT["rows"]}
+POD: dict[str, Any] = DOCUMENT["fixtures"]["pod"]
+ENVIRONMENT = {
+    "GCP_PROJECT_ID": "my-project",
+    "GCP_CLUSTER_LOCATION": "us-east5",
+    "GCP_CLUSTER": "my-cluster",
+    "GCP_ZONE": "us-east5-a",
+}
+SETTINGS = read_settings(ENVIRONMENT)
+TOLERATION = {"key": SPOT, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+HASH = "google.com/tpu-provisioner-nodepool-hash"
+
+
+def pod(**change: Any) -> dict[str, Any]:
+    """The table's Pod, changed as a row of the table says."""
+    maps = {
+        name: {
+            key: value
+            for key, value in {**POD[name], **(change.get(name) or {})}.items()
+            if value is not None
+        }
+        for name in ("labels", "annotations", "node_selector")
+    }
+    containers = change.get("containers", [change.get("tpu", 4)])
+    return {
+        "metadata": {
+            "name": POD["name"],
+            "namespace": change.get("namespace", POD["namespace"]),
+            "uid": "pod-uid",
+            "labels": maps["labels"],
+            "annotations": maps["annotations"],
+            "ownerReferences": [change.get("owner", POD["owner"])],
+        },
+        "spec": {
+            "nodeSelector": maps["node_selector"],
+            "tolerations": change.get("tolerations", []),
+            "containers": [
+                {"name": f"c{number}", "resources": {"requests": {"google.com/tpu": str(chips)}}}
+                for number, chips in enumerate(containers)
+            ],
+        },
+        "status": {
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", **POD["pod_scheduled"]}],
+        },
+    }
+
+
+def leader(**change: Any) -> Leader:
+    found = find_leader(pod(**change))
+    assert found is not None
+    return found
+
+
+def body(settings: GkeSettings = SETTINGS, **change: Any) -> dict[str, Any]:
+    return dict(want(leader(**change), settings).body)
+
+
+def refusal(settings: GkeSettings = SETTINGS, **change: Any) -> str:
+    with pytest.raises(InputError) as told:
+        want(leader(**change), settings)
+    return str(told.value)
+
+
+# A pool as TPU Provisioner makes it
+
+DIFFERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "nodepool-simple": ("more of the key is in the name", {"name": "jobset-test-random-key"}),
+    "nodepool-spot": (
+        "a Pod that does not tolerate Spot gets no pool, so this one does",
+        {"given": {"tolerations": [TOLERATION]}},
+    ),
+    "nodepool-selector-system-label-copied": ("", {"config.labels_added": {}}),
+    "nodepool-service-account-annotation-empty": ("", {"config.serviceAccount": "default-sa"}),
+    "nodepool-tpu7x-single-host": ("", {"placementPolicy": {}}),
+    "nodepool-v6e-2x4-8-chips": ("", {"initialNodeCount": 1}),
+    "nodepool-v5e-2x4-8-chips": ("", {"initialNodeCount": 1, "placementPolicy": {}}),
+    "nodepool-v5e-2x2-4-chips": ("", {"placementPolicy": {}}),
+    "nodepool-v5p-2x2x1-4-chips": ("", {"placementPolicy": {}}),
+}
+"""What is otherwise than the row says; with a reason where it is not that the row is wrong."""
+
+_ON_DEMAND = (
+    "the Pod's nodeSelector has {}, which no on-demand Node has, and GCP_FORCE_ON_DEMAND is set: the "
+    "selector must be taken out, as the admission of Jobs does where FORCE_ON_DEMAND is set there too"
+)
+REFUSED: dict[str, str] = {
+    "nodepool-v6e-4x4-16-chips": "the Pod asks for 16 of google.com/tpu: a host of tpu-v6e-slice has 1, 4 or 8, all of which the Pod must ask for",
+    "nodepool-spot-forced-on-demand": _ON_DEMAND.format("cloud.google.com/gke-spot"),
+    "nodepool-force-on-demand-selector-stays": _ON_DEMAND.format("cloud.google.com/gke-spot"),
+    "nodepool-reservation-forced-on-demand": _ON_DEMAND.format("cloud.google.com/reservation-name"),
+    "nodepool-copy-labels-can-overwrite-own-labels": "the Pod's annotation tpu-provisioner.cloud.google.com/copy-labels names google.com/tpu-provisioner-jobset-name: labels under google.com say whose a Node is and are not copied; it must name others",
+    "nodepool-spot-and-reservation": "the Pod's nodeSelector has both cloud.google.com/gke-spot and cloud.google.com/reservation-name: VMs of a reservation are never Spot; it must have one of them",
+    "nodepool-spot-without-toleration": "the Pod's nodeSelector has cloud.google.com/gke-spot, and Spot Nodes have the taint cloud.google.com/gke-spot=true:NoSchedule: the Pod must tolerate it",
+}
+BASE_LABELS = ROWS["nodepool-simple"]["expect"]["node_pool"]["config.labels"]
+POOLS = [name for name, row in ROWS.items() if row["area"] == "nodepool"]
+
+
+def settings_of(row: Mapping[str, Any]) -> GkeSettings:
+    return read_settings({**ENVIRONMENT, **row["given"].get("config", {})})
+
+
+def without_empty(value: Any) -> Any:
+    """As the API has it: what is false, empty or 0 is not there."""
+    if isinstance(value, dict):
+        kept = {key: without_empty(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in kept.items() if inner} or None
+    return value or None
+
+
+def read_path(document: Mapping[str, Any], path: str) -> Any:
+    found: Any = document
+    for part in path.split("."):
+        found = (found or {}).get(part)
+    return found
+
+
+def find_value(document: Mapping[str, Any], path: str) -> Any:
+    """What a row's key stands for in a request's body."""
+    labels = {key: value for key, value in document["config"]["labels"].items() if key != HASH}
+    if path == "config.labels":
+        return labels
+    if path == "config.labels_added":
+        return {key: value for key, value in labels.items() if key not in BASE_LABELS}
+    return read_path(document, path)
+
+
+@pytest.mark.parametrize("name", [name for name in POOLS if name not in REFUSED])
+def test_a_pool_is_asked_for(name: str) -> None:
+    _, change = DIFFERS.get(name, ("", {}))
+    row, change = ROWS[name], dict(change)
+    given = {**row["given"].get("pod", {}), **change.pop("given", {})}
+    expected = {**row["expect"]["node_pool"], **change}
+    made = body(settings_of(row), **given)
+    assert made["config"]["labels"][HASH]
+    for path, value in expected.items():
+        if path.endswith(("_ignore", "_include")):
+            continue
+        wanted = [SETTINGS.zone] if value == ["<GCP_ZONE>"] else value
+        assert without_empty(find_value(made, path)) == without_empty(wanted), path
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_pool_that_would_help_nobody_is_refused(name: str) -> None:
+    row = ROWS[name]
+    assert refusal(settings_of(row), **row["given"].get("pod", {})) == REFUSED[name]
+
+
+def test_whatever_is_known_to_be_wrong_is_done_otherwise() -> None:
+    wrong = {name for name in POOLS if ROWS[name]["verdict"] == "known_wrong"}
+    assert wrong <= {*DIFFERS, *REFUSED}
+
+
+def test_a_whole_pool() -> None:
+    assert body() == {
+        "name": "jobset-test-random-key",
+        "initialNodeCount": 512,
+        "locations": ["us-east5-a"],
+        "config": {
+            "machineType": "ct5p-hightpu-4t",
+            "labels": {
+                "google.com/nodepool-manager": "tpu-provisioner",
+                "google.com/tpu-provisioner-parent-kind": "job",
+                "google.com/tpu-provisioner-parent-name": "jobset-test-job-1-0",
+                "google.com/tpu-provisioner-parent-namespace": "default",
+                "google.com/tpu-provisioner-jobset-name": "jobset-test",
+                "google.com/tpu-provisioner-jobset-namespace": "default",
+                "google.com/tpu-provisioner-nodepool-hash": "57ccb686c7",
+            },
+            "shieldedInstanceConfig": {"enableIntegrityMonitoring": True, "enableSecureBoot": True},
+        },
+        "placementPolicy": {"type": "COMPACT", "tpuTopology": "8x16x16"},
+        "management": {"autoRepair": True, "autoUpgrade": False},
+        "upgradeSettings": {"maxSurge": 1},
+        "maxPodsConstraint": {"maxPodsPerNode": 15},
+    }
+
+
+def test_a_wish_says_whose_and_how_large_it_is() -> None:
+    wanted = want(leader(), SETTINGS)
+    assert wanted.owner == Owner("default", "jobset-test", "jobset-test-job-1-0")
+    assert wanted.size == "512 hosts of ct5p-hightpu-4t (8x16x16)"
+    assert wanted.hash == wanted.body["config"]["labels"][HASH]
+    single = want(leader(node_selector=_selector("tpu-v6e-slice", "2x4"), tpu=8), SETTINGS)
+    assert single.size == "1 host of ct6e-standard-8t (2x4)"
+
+
+def _selector(accelerator: str, topology: str, **more: str) -> dict[str, str]:
+    return {
+        "cloud.google.com/gke-tpu-accelerator": accelerator,
+        "cloud.google.com/gke-tpu-topology": topology,
+        **more,
+    }
+
+
+def test_the_zone_that_a_pod_selects_comes_before_the_settings() -> None:
+    selected = {"topology.kubernetes.io/zone": "us-east5-b"}
+    assert body(node_selector=selected)["locations"] == ["us-east5-b"]
+    assert body(replace(SETTINGS, zone=""), node_selector=selected)["locations"] == ["us-east5-b"]
+
+
+def test_images_from_a_disk_are_streamed() -> None:
+    disk = "projects/my-project/global/images/cache"
+    config = body(replace(SETTINGS, secondary_disk=disk))["config"]
+    assert config["secondaryBootDisks"] == [{"diskImage": disk, "mode": "CONTAINER_IMAGE_CACHE"}]
+    assert config["gcfsConfig"] == {"enabled": True}
+
+
+def test_a_selector_of_other_peoples_is_a_label_of_the_nodes() -> None:
+    kept = {
+        "job-key": "abc",
+        "kueue.x-k8s.io/flavor": "spot",
+        "team": "a",
+        "cloud.google.com/gke-tpu-ici-resiliency": "false",
+    }
+    dropped = dict.fromkeys(
+        (
+            "node.kubernetes.io/x",
+            "sigs.k8s.io/x",
+            "iam.gke.io/x",
+            "storage.googleapis.com/x",
+            "a.google.com/x",
+        ),
+        "y",
+    )
+    labels = body(node_selector={**kept, **dropped})["config"]["labels"]
+    assert {key: value for key, value in labels.items() if key not in (*BASE_LABELS, HASH)} == kept
+
+
+def test_no_label_takes_the_place_of_one_that_says_whose_a_pool_is() -> None:
+    forged = dict.fromkeys((*BASE_LABELS, HASH), "forged")
+    labels = body(node_selector=forged, labels=forged)["config"]["labels"]
+    assert "forged" not in labels.values()
+
+
+@pytest.mark.parametrize(
+    "toleration, tolerates",
+    [
+        (TOLERATION, True),
+        ({"key": SPOT, "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": SPOT, "value": "true"}, True),
+        ({"key": SPOT, "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": SPOT, "value": "false", "effect": "NoSchedule"}, False),
+        ({"key": "google.com/tpu", "operator": "Exists"}, False),
+        ({"value": "true"}, False),
+    ],
+    ids=lambda value: json.dumps(value),
+)
+def test_a_pod_tolerates_spot(toleration: dict[str, str], tolerates: bool) -> None:
+    given: dict[str, Any] = {"node_selector": {SPOT: "true"}, "tolerations": [toleration]}
+    if tolerates:
+        assert body(**given)["config"]["spot"] is True
+    else:
+        assert refusal(**given) == REFUSED["nodepool-spot-without-toleration"]
+
+
+NO_KEY = "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs"
+INPUTS: list[Any] = [
+    pytest.param({"labels": {"jobset.sigs.k8s.io/job-key": None}}, NO_KEY, id="no key"),
+    pytest.param(
+        {"labels": {"jobset.sigs.k8s.io/job-key": "abc"}},
+        "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as JobSet computes it (40 hex digits)",
+        id="short key",
+    ),
+    pytest.param(
+        {"node_selector": {"cloud.google.com/gke-tpu-accelerator": None}},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is missing: it must be tpu-v4-podslice, tpu-v5-lite-podslice, tpu-v5p-slice, tpu-v6e-slice or tpu7x",
+        id="no accelerator",
+    ),
+    pytest.param(
+        {"node_selector": {"cloud.google.com/gke-tpu-accelerator": "gpu"}},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is 'gpu': it must be tpu-v4-podslice, tpu-v5-lite-podslice, tpu-v5p-slice, tpu-v6e-slice or tpu7x",
+        id="accelerator",
+    ),
+    pytest.param(
+        {"tpu": 8},
+        "the Pod asks for 8 of google.com/tpu: a host of tpu-v5p-slice has 4, all of which the Pod must ask for",
+        id="chips",
+    ),
+    pytest.param(
+        {"node_selector": _selector("tpu-v6e-slice", "4x4x4")},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '4x4x4': a topology of tpu-v6e-slice has 2 numbers above 0, as in 4x4",
+        id="dimensions",
+    ),
+    pytest.param(
+        {"node_selector": {"cloud.google.com/gke-tpu-topology": "2x0x2"}},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '2x0x2': a topology of tpu-v5p-slice has 3 numbers above 0, as in 2x2x2",
+        id="zero",
+    ),
+    pytest.param(
+        {"node_selector": _selector("tpu-v6e-slice", "1x1")},
+        "the topology 1x1 has 1 chips, which hosts of 4 do not make up: the Pod must ask for as much of google.com/tpu as a host of the slice has",
+        id="smaller than a host",
+    ),
+    pytest.param(
+        {"node_selector": _selector("tpu-v6e-slice", "4x4"), "tpu": 8},
+        "the topology 4x4 would need 2 hosts of 8 chips: the hosts of a slice with more than one have 4, which the Pod must ask for",
+        id="large hosts",
+    ),
+    pytest.param(
+        {"annotations": {NETWORKS: "a:b, c"}},
+        "the Pod's annotation tpu-provisioner.cloud.google.com/additional-node-networks is 'a:b, c': it must be network:subnetwork pairs with commas between",
+        id="networks",
+    ),
+]
+
+
+@pytest.mark.parametrize("given, message", INPUTS)
+def test_what_cannot_be_made_is_refused_with_what_would_be_right(
+    given: dict[str, Any], message: str
+) -> None:
+    assert refusal(**given) == message
+
+
+def test_without_any_zone_there_is_no_pool() -> None:
+    assert refusal(replace(SETTINGS, zone="")) == (
+        "the Pod selects no topology.kubernetes.io/zone and GCP_ZONE is not set: one of them must name the zone"
+    )
+
+
+def test_the_settings_of_all_pools_give_way_to_a_pods_own() -> None:
+    settings = replace(SETTINGS, service_account="all@x", networks=(Network("n", "s"),))
+    own = {SERVICE_ACCOUNT: "mine@x", NETWORKS: "mine:sub"}
+    made = body(settings, annotations=own)
+    assert made["config"]["serviceAccount"] == "mine@x"
+    pairs = made["networkConfig"]["additionalNodeNetworkConfigs"]
+    assert pairs == [{"network": "mine", "subnetwork": "sub"}]
+    assert body(settings)["config"]["serviceAccount"] == "all@x"
+
+
+# Machine types and counts
+
+
+def _machines() -> list[Any]:
+    rows = [row for row in ROWS.values() if row["area"] == "machine_type"]
+    return [
+        pytest.param(row["given"]["accelerator"], chips, made, id=f"{row['id']}-{chips}")
+        for row in rows
+        if row["verdict"] == "same" and isinstance(row["expect"].get("machine_type"), list)
+        for chips, made in zip(row["given"]["tpu"], row["expect"]["machine_type"], strict=True)
+    ]
+
+
+@pytest.mark.parametrize("accelerator, chips, made", _machines())
+def test_a_machine_type(accelerator: str, chips: int, made: str) -> None:
+    assert machine_type(accelerator, chips) == made
+
+
+@pytest.mark.parametrize(
+    "accelerator, chips",
+    [("not-an-accel", 4), ("tpu-v5p-slice", -1), ("tpu-v5p-slice", 8)],
+)
+def test_there_is_no_such_machine_type(accelerator: str, chips: int) -> None:
+    with pytest.raises(InputError):
+        machine_type(accelerator, chips)
+
+
+def test_chips_are_counted_over_all_containers() -> None:
+    made = body(node_selector=_selector("tpu-v6e-slice", "2x4"), containers=[4, 4])
+    assert made["config"]["machineType"] == "ct6e-standard-8t"
+
+
+def _counts() -> Iterator[Any]:
+    rows = [
+        row for row in ROWS.values() if row["area"] == "node_count" and "count" in row["expect"]
+    ]
+    better = {"count-tpu-v5-lite-podslice-2x4-by-8": 1, "count-tpu-v6e-slice-2x4-by-8": 1}
+    for row in rows:
+        if row["expect"]["count"] == 0:
+            continue
+        given, expected = row["given"], better.get(row["id"], row["expect"]["count"])
+        topologies = (
+            given["topology"] if isinstance(given["topology"], list) else [given["topology"]]
+        )
+        counts = expected if isinstance(expected, list) else [expected]
+        for topology, count in zip(topologies, counts, strict=True):
+            chips = given.get("chips_per_host", 1 if topology == "1x1" else 4)
+            yield pytest.param(
+                given["accelerator"], topology, chips, count, id=f"{row['id']}-{topology}"
+            )
+
+
+@pytest.mark.parametrize("accelerator, topology, chips, count", list(_counts()))
+def test_a_count(accelerator: str, topology: str, chips: int, count: int) -> None:
+    assert count_nodes(accelerator, topology, chips) == count
+
+
+@pytest.mark.parametrize(
+    "row", ["count-unknown-accel", "count-not-a-topology", "count-v6e-three-dims", "count-zero-dim"]
+)
+def test_there_is_no_such_count(row: str) -> None:
+    given = ROWS[row]["given"]
+    with pytest.raises(InputError):
+        count_nodes(given["accelerator"], given["topology"], 4)
+
+
+# Names
+
+KEY = "759730a97e4373f3a0ee12805db065e3a4a649a5"
+NAMES: list[Any] = [
+    pytest.param("name-short-jobset", "myjobset", "myjobset-759730a97e4373f3"),
+    pytest.param(
+        "name-long-jobset", f"myjobset-{'a' * 34}", f"myjobset-{'a' * 14}-759730a97e4373f3"
+    ),
+]
+
+
+@pytest.mark.parametrize("row, jobset, name", NAMES)
+def test_a_name_has_64_bits_of_the_jobs_key(row: str, jobset: str, name: str) -> None:
+    given = ROWS[row]["given"]["labels"]
+    assert slice_name(given["jobset.sigs.k8s.io/jobset-name"], KEY) == name
+    assert slice_name(jobset, KEY) == name
+    assert len(name) <= 40
+
+
+def test_a_jobs_key_and_with_it_the_name_is_the_same_over_restarts() -> None:
+    assert job_key("default", "test-job") == ROWS["name-job-key-algorithm"]["expect"]["job_key"]
+    again = {"jobset.sigs.k8s.io/restart-attempt": "3"}
+    assert want(leader(labels=again, annotations=again), SETTINGS) == want(leader(), SETTINGS)
+
+
+def test_keys_with_the_same_beginning_have_names_of_their_own() -> None:
+    prefix = "a" * 34
+    names = {slice_name(f"{prefix}-{end}", f"75973{end:0>35}") for end in ("1", "2")}
+    assert len(names) == 1, "what differs beyond 64 bits is the same name: then the owner tells"
+    assert slice_name(prefix, f"759730{'0' * 34}") != slice_name(prefix, f"759731{'0' * 34}")
+
+
+# Hashes
+
+HASHES: list[tuple[str, Callable[[], str], Callable[[], str], bool]] = [
+    ("machine types", lambda: make_hash(machine="ct5p-hightpu-4t"), lambda: make_hash(machine="ct5p-hightpu-8t"), False),
+    ("labels selected by", lambda: make_hash(machine="x", labels={"a": "b"}), lambda: make_hash(machine="x", labels={"a": "c"}), False),
+    ("the same in another order", lambda: make_hash(machine="x", labels={"a": "b", "c": "d"}), lambda: make_hash(machine="x", labels={"c": "d", "a": "b"}), True),
+    ("nothing", lambda: make_hash(machine=""), lambda: make_hash(machine=""), True),
+    ("topologies", lambda: _hash(), lambda: _hash(node_selector={"cloud.google.com/gke-tpu-topology": "8x16x32"}), False),
+    ("spot", lambda: _hash(), lambda: _hash(node_selector={SPOT: "true"}, tolerations=[TOLERATION]), False),
+    ("reservations", lambda: _hash(), lambda: _hash(node_selector={"cloud.google.com/reservation-name": "r"}), False),
+    ("selectors", lambda: _hash(), lambda: _hash(node_selector={"team": "a"}), False),
+    ("zones selected by", lambda: _hash(), lambda: _hash(node_selector={"topology.kubernetes.io/zone": "us-east5-b"}), False),
+    ("copied labels", lambda: _hash(annotations={COPY_LABELS: "jobset.sigs.k8s.io/restart-attempt"}), lambda: _hash(annotations={COPY_LABELS: "jobset.sigs.k8s.io/restart-attempt"}, labels={"jobset.sigs.k8s.io/restart-attempt": "1"}), True),
+    ("labels copied by settings", lambda: _hash(labels={"team": "a"}), lambda: _hash(replace(SETTINGS, pod_to_node_labels=("team",)), labels={"team": "a"}), True),
+    ("all other settings", lambda: _hash(), lambda: _hash(GkeSettings("p", "us-east5", "c", zone="us-east5-c", disk_type="d", max_pods=20, secure_boot=False, tags=("t",))), True),
+    ("owners", lambda: _hash(), lambda: _hash(owner={"kind": "Job", "name": "another", "controller": True}), True),
+]  # fmt: skip
+
+
+def _hash(settings: GkeSettings = SETTINGS, **change: Any) -> str:
+    return want(leader(**change), settings).hash
+
+
+@pytest.mark.parametrize("case", HASHES, ids=[case[0] for case in HASHES])
+def test_wishes_that_differ_by(
+    case: tuple[str, Callable[[], str], Callable[[], str], bool],
+) -> None:
+    _, one, other, are_equal = case
+    assert (one() == other()) is are_equal
+
+
+def test_a_hash_is_computed_by_their_rule() -> None:
+    assert make_hash(machine="ct5p-hightpu-4t") == ROWS["hash-value-2"]["expect"]["hash"]
+
+
+# What a pool says of itself
+
+
+def pool(**change: Any) -> dict[str, Any]:
+    """The pool of the table's Pod as GKE answers it."""
+    return {**body(), "status": "RUNNING", "etag": "e", **change}
+
+
+def labelled(**labels: str | None) -> dict[str, Any]:
+    """The same with other labels; those of ours by their last word."""
+    made = pool()
+    known = {key.rpartition("-")[2]: key for key in made["config"]["labels"] if "parent" not in key}
+    known |= {"parent": "google.com/tpu-provisioner-parent-name"}
+    for name, value in labels.items():
+        key = known.get(name, name)
+        made["config"]["labels"].pop(key, None)
+        if value is not None:
+            made["config"]["labels"][key] = value
+    return made
+
+
+@pytest.mark.parametrize(
+    "status, state, mends",
+    [
+        ("PROVISIONING", SliceState.COMING, False),
+        ("RECONCILING", SliceState.COMING, False),
+        ("RUNNING", SliceState.READY, False),
+        ("RUNNING_WITH_ERROR", SliceState.TROUBLED, True),
+        ("ERROR", SliceState.TROUBLED, False),
+        ("STOPPING", SliceState.GOING, False),
+        ("STATUS_UNSPECIFIED", SliceState.COMING, False),
+    ],
+)
+def test_a_pools_status_says_where_the_slice_stands(
+    status: str, state: SliceState, mends: bool
+) -> None:
+    found = read_slice(pool(status=status))
+    assert (found.state, found.mends_itself) == (state, mends)
+
+
+def test_a_pool_in_trouble_says_why_each_thing_once() -> None:
+    stockout = "Google Compute Engine: [GCE_STOCKOUT]: no resources"
+    conditions = [
+        {"code": "GCE_STOCKOUT", "message": "no resources"},
+        {"code": "UNKNOWN", "message": "and more"},
+        {"code": "GCE_QUOTA_EXCEEDED"},
+    ]
+    found = read_slice(pool(status="ERROR", statusMessage=stockout, conditions=conditions))
+    assert found.words == f"{stockout}; and more; GCE_QUOTA_EXCEEDED"
+    assert read_slice(pool()).words == ""
+
+
+def test_a_pool_is_read_as_the_slice_that_was_asked_for() -> None:
+    wanted = want(leader(), SETTINGS)
+    found = read_found(pool(), wanted)
+    assert found == Slice(wanted.name, wanted.owner, wanted.hash, SliceState.READY)
+
+
+def test_a_pool_without_a_hash_counts_as_what_is_wanted() -> None:
+    wanted = want(leader(), SETTINGS)
+    found = read_found(labelled(hash=None), wanted)
+    assert isinstance(found, Slice)
+    assert found.hash == wanted.hash
+    other = read_found(labelled(hash="zzz"), wanted)
+    assert isinstance(other, Slice)
+    assert other.hash == "zzz"
+
+
+@pytest.mark.parametrize(
+    "found, whose",
+    [
+        (labelled(manager=None), "a node pool that was not made for a JobSet"),
+        (labelled(manager="somebody"), "a node pool that was not made for a JobSet"),
+        (labelled(parent="other-job"), "the node pool of Job default/other-job of JobSet jobset-test"),
+        (labelled(namespace="other"), "the node pool of Job other/jobset-test-job-1-0 of JobSet jobset-test"),
+        (labelled(name="js"), "the node pool of Job default/jobset-test-job-1-0 of JobSet js"),
+        ({"name": "jobset-test-random-key", "status": "RUNNING"}, "a node pool that was not made for a JobSet"),
+    ],
+    ids=["no manager", "another manager", "another job", "another namespace", "another jobset", "bare"],
+)  # fmt: skip
+def test_what_has_the_name_and_another_owner_is_a_clash(found: dict[str, Any], whose: str) -> None:
+    wanted = want(leader(), SETTINGS)
+    assert read_found(found, wanted) == Clash("jobset-test-random-key", whose)
+
+
+@pytest.mark.parametrize(
+    "labels, owner",
+    [
+        ({"google.com/tpu-provisioner-jobset-name": "js", "google.com/tpu-provisioner-jobset-namespace": "ns"}, Owner("ns", "js", "")),
+        ({"google.com/tpu-provisioner-jobset-name": "js", "google.com/tpu-provisioner-parent-namespace": "ns"}, Owner("ns", "js", "")),
+        ({"provisioner-nodepool-id": "js"}, Owner("default", "js", "")),
+    ],
+    ids=["of today", "no JobSet's namespace", "of long ago"],
+)  # fmt: skip
+def test_a_pool_that_tpu_provisioner_made_is_known(labels: dict[str, str], owner: Owner) -> None:
+    made = {"name": "js-75973", "config": {"labels": labels}}
+    assert not is_managed(made)
+    labels = {"google.com/nodepool-manager": "tpu-provisioner", **labels}
+    made = {"name": "js-75973", "config": {"labels": labels}}
+    assert is_managed(made)
+    assert read_slice(made).owner == owner
+
+
+def test_a_stamp_is_read_as_it_was_written_and_leaves_the_other_labels() -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    before = pool()
+    labels = stamped_labels(before, moment)
+    assert labels == {**before["config"]["labels"], RELEASE_LABEL: "1767323045"}
+    stamped = pool(config={**before["config"], "labels": labels})
+    assert read_slice(stamped).release_after == moment
+    assert stamped_labels(stamped, None) == before["config"]["labels"]
+    assert read_slice(labelled(**{RELEASE_LABEL: "soon"})).release_after is None
+
+
+# Settings
+
+
+def test_settings_are_read_from_their_variables() -> None:
+    given = {
+        **ENVIRONMENT,
+        "CONTAINER_ENDPOINT": "http://127.0.0.1:8080",
+        "GCP_NODE_SERVICE_ACCOUNT": " nodes@my-project.iam.gserviceaccount.com ",
+        "GCP_NODE_TAGS": "foo, bar,",
+        "GCP_POD_TO_NODE_LABELS": "abc, xyz",
+        "GCP_NODE_SECONDARY_DISK": "projects/p/global/images/i",
+        "GCP_NODE_ADDITIONAL_NETWORKS": "n1:s1, n2 : s2",
+        "GCP_NODE_DISK_TYPE": "hyperdisk-balanced",
+        "GCP_NODE_BOOT_DISK_KMS_KEY": "key",
+        "GCP_NODE_SECURE_BOOT": "False",
+        "GCP_NODE_CONFIDENTIAL_STORAGE": "true",
+        "GCP_FORCE_ON_DEMAND": "1",
+        "GKE_MAX_PODS_PER_NODE": "32",
+    }
+    assert read_settings(given) == GkeSettings(
+        project="my-project",
+        location="us-east5",
+        cluster="my-cluster",
+        endpoint="http://127.0.0.1:8080",
+        zone="us-east5-a",
+        service_account="nodes@my-project.iam.gserviceaccount.com",
+        tags=("foo", "bar"),
+        pod_to_node_labels=("abc", "xyz"),
+        secondary_disk="projects/p/global/images/i",
+        networks=(Network("n1", "s1"), Network("n2", "s2")),
+        disk_type="hyperdisk-balanced",
+        boot_disk_kms_key="key",
+        secure_boot=False,
+        confidential_storage=True,
+        force_on_demand=True,
+        max_pods=32,
+    )
+
+
+def test_little_must_be_set() -> None:
+    needed = {key: value for key, value in ENVIRONMENT.items() if key != "GCP_ZONE"}
+    assert read_settings(needed) == GkeSettings("my-project", "us-east5", "my-cluster")
+
+
+WRONG: list[Any] = [
+    pytest.param({"GCP_PROJECT_ID": ""}, "GCP_PROJECT_ID is not set: it must be the id of the cluster's project"),
+    pytest.param({"GCP_CLUSTER_LOCATION": "earth"}, "GCP_CLUSTER_LOCATION='earth' is wrong: it must be the cluster's zone or region"),
+    pytest.param({"GCP_CLUSTER": "My Cluster"}, "GCP_CLUSTER='My Cluster' is wrong: it must be the cluster's name"),
+    pytest.param({"GCP_ZONE": "us-east5"}, "GCP_ZONE='us-east5' is wrong: it must be a zone, such as us-east5-a"),
+    pytest.param({"GCP_ZONE": "us-east1-a"}, "GCP_ZONE='us-east1-a' is wrong: it must be a zone of the cluster's region, us-east5"),
+    pytest.param({"GCP_ZONE": "us-east1-a", "GCP_CLUSTER_LOCATION": "us-east5-b"}, "GCP_ZONE='us-east1-a' is wrong: it must be a zone of the cluster's region, us-east5"),
+    pytest.param({"GCP_POD_TO_NODE_LABELS": "a,google.com/b"}, "GCP_POD_TO_NODE_LABELS='a,google.com/b' is wrong: it must be labels of Pods that are not under google.com"),
+    pytest.param({"GCP_NODE_ADDITIONAL_NETWORKS": "n"}, "GCP_NODE_ADDITIONAL_NETWORKS='n' is wrong: it must be network:subnetwork pairs with commas between"),
+    pytest.param({"GCP_NODE_SECURE_BOOT": "maybe"}, "GCP_NODE_SECURE_BOOT='maybe' is wrong: it must be true or false"),
+    pytest.param({"GKE_MAX_PODS_PER_NODE": "7"}, "GKE_MAX_PODS_PER_NODE='7' is wrong: it must be a whole number from 8 to 256"),
+    pytest.param({"CONTAINER_ENDPOINT": "http://elsewhere"}, "CONTAINER_ENDPOINT='http://elsewhere' is wrong: it must be an https URL (http on this machine)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given, message", WRONG)
+def test_a_wrong_setting_is_named_with_what_would_be_right(
+    given: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SettingsError) as told:
+        read_settings({**ENVIRONMENT, **given})
+    assert str(told.value) == message
+
+
+def test_all_wrong_settings_are_named_at_once() -> None:
+    with pytest.raises(SettingsError) as told:
+        read_settings({"GCP_ZONE": "x", "GCP_FORCE_ON_DEMAND": "x"})
+    assert str(told.value).count("; ") == 4
