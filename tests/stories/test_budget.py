@@ -8,6 +8,7 @@ cluster's id and CA already: they ask for those once. Less is better.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,13 +20,14 @@ import pytest
 from local.http import Request, Response
 from local.world import identity
 from shared.names import STEPS
-from tests.harness import Harness
+from tests.harness import ROOT, Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, ONE_HOST, STANDARD, Say
 
 SIZES: dict[str, dict[str, Any]] = {
     "1 host": {**ONE_HOST},
+    "2 hosts": {},
     "2 hosts that join by other means": {"bootstrapKubernetes": None},
     "64 hosts": {"nodeCount": 64, "topology": "4x8x8"},
 }
@@ -106,6 +108,27 @@ def excess(spent: Cost, allowed: Cost, lost_races: int = 0) -> dict[str, int]:
     return {name: by for name, by in vars(over).items() if by > 0}
 
 
+@dataclass(frozen=True)
+class Promise:
+    """What docs/operate.md says that a whole life costs at most."""
+
+    invocations: int
+    calls: int
+
+
+def promise(nodes: int) -> Promise:
+    """The page's row for so many VMs, which must be what the page's own sums make of it."""
+    page = (ROOT / "docs" / "operate.md").read_text()
+    (sums,) = re.findall(r"at most (\d+) \+ (\d+)N invocations and (\d+) \+ (\d+)N calls", page)
+    rows = re.findall(rf"^\| {nodes} \| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
+    base, each, base_calls, each_calls = map(int, sums)
+    promised = Promise(base + each * nodes, base_calls + each_calls * nodes)
+    seconds = 0.1 * (promised.invocations + promised.calls)
+    told = (f"{promised.invocations}", f"{promised.calls}", f"{seconds:.1f}")
+    assert rows == [(*told, f"{seconds * 0.00002525:.4f}")]
+    return promised
+
+
 def live_and_go(harness: Harness, wanted: dict[str, Any]) -> None:
     """A whole life, with some quiet minutes in it and after it."""
     harness.apply(wanted)
@@ -125,11 +148,18 @@ def test_a_whole_life_keeps_to_its_budget(title: str, say: Say) -> None:
     harness = Harness() if bootstraps else Harness(life.JOINED_OTHERWISE)
     live_and_go(harness, manifest(**{**change, **ONE_HOST}))
     ledger = Ledger(harness)
+    before = len(harness.answers)
     live_and_go(harness, wanted)
+    invocations = sum(step != "sweep" for step, _ in harness.answers[before:])
     for row in ledger.rows(title):
         say(row)
     allowed = budget(wanted["spec"]["nodeCount"], bootstraps=bootstraps)
     say(f"calls, {title:<32} ~ all {ledger.cost()} of {allowed}, {ledger.lost_races()} races lost")
+    promised = promise(wanted["spec"]["nodeCount"])
+    calls = sum(vars(ledger.cost()).values())
+    say(f"calls, {title:<32} ~ {invocations} invocations, {calls} calls of {promised}")
+    assert invocations <= promised.invocations
+    assert calls - ledger.lost_races() <= promised.calls
     assert ledger.agrees_with_the_servers()
     assert excess(ledger.cost(), allowed, ledger.lost_races()) == {}
 
