@@ -173,6 +173,20 @@ _TABLE: tuple[_Rule, ...] = (
     ),
     _rule(Reason.INSUFFICIENT_CAPACITY, text=r"failed to start due to preemption"),
     _rule(Reason.INSUFFICIENT_CAPACITY, code=r"RESOURCE_POOL_EXHAUSTED|INSUFFICIENT_?CAPACITY"),
+    # GKE tells these apart in words alone. All were seen in reports of its users but for "is being
+    # updated", which stands in a public list of what to retry.
+    _rule(
+        Kind.OURS,
+        text=r"running incompatible operation|is currently .*Please wait and try again"
+        r"|^(Cluster|Master) is being (updated|upgraded)",
+    ),
+    _rule(
+        Reason.INSUFFICIENT_CAPACITY,
+        text=r"GCE_STOCKOUT|does not have enough resources available to fulfill",
+    ),
+    _rule(
+        Reason.QUOTA_EXCEEDED, text=r"GCE_QUOTA_EXCEEDED|^Insufficient (regional |project )?quota"
+    ),
     _rule(Kind.OURS, code=r"^rateLimitExceeded$|RATE_LIMIT_EXCEEDED"),
     _rule(Kind.OURS, http=(429,)),
     _rule(Reason.QUOTA_EXCEEDED, code=r"quota"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -502,10 +502,7 @@ def read_slice(pool: Mapping[str, Any]) -> Slice:
 
 
 def read_found(pool: Mapping[str, Any], wanted: Wanted) -> Slice | Clash:
-    """The pool that has a wanted one's name: the same slice, or something of somebody else's.
-
-    A pool without a hash counts as made of what is wanted.
-    """
+    """The pool that has a wanted one's name: the Job's slice, or something of somebody else's."""
     if not is_managed(pool):
         return Clash(wanted.name, "a node pool that was not made for a JobSet")
     found = read_slice(pool)
@@ -515,7 +512,7 @@ def read_found(pool: Mapping[str, Any], wanted: Wanted) -> Slice | Clash:
             wanted.name,
             f"the node pool of Job {theirs.namespace}/{theirs.job} of JobSet {theirs.jobset}",
         )
-    return found if found.hash else replace(found, hash=wanted.hash)
+    return found
 
 
 def stamped_labels(pool: Mapping[str, Any], release_after: datetime | None) -> dict[str, str]:

@@ -187,6 +187,54 @@ MORE: dict[str, tuple[int, str, str, Verdict]] = {
         "The resource 'projects/p/global/images/i' was not found",
         Verdict(Kind.WORLD, Reason.REFUSED),
     ),
+    "another operation on a node pool's cluster": (
+        400,
+        "failedPrecondition",
+        "Cluster is running incompatible operation operation-1725969285414-e4d0c1f5.",
+        Verdict(Kind.OURS),
+    ),
+    "another operation on a node pool": (
+        400,
+        "failedPrecondition",
+        "Operation operation-1634228282393-f0 is currently deleting a node pool for cluster c. "
+        "Please wait and try again once it is done.",
+        Verdict(Kind.OURS),
+    ),
+    "too many operations on a cluster": (
+        429,
+        "rateLimitExceeded",
+        'Too many operations: cluster "c" hits the concurrent operations quota 5, please try again '
+        "later.",
+        Verdict(Kind.OURS),
+    ),
+    "a node pool that another has changed meanwhile": (409, "ABORTED", "", Verdict(Kind.OURS)),
+    "a node pool for which a quota is used up": (
+        403,
+        "forbidden",
+        "Insufficient regional quota to satisfy request: resource \"TPUS\": request requires '8.0' "
+        "and is short '4.0'.",
+        Verdict(Kind.WORLD, Reason.QUOTA_EXCEEDED),
+    ),
+    "a right on a GKE cluster is missing": (
+        403,
+        "forbidden",
+        'Required "container.clusters.update" permission(s) for "projects/p/locations/l/clusters/c".',
+        Verdict(Kind.WORLD, Reason.PERMISSION_DENIED),
+    ),
+    "a node pool for which a zone has no VMs": (
+        0,
+        "RESOURCE_EXHAUSTED",
+        "Google Compute Engine: Not all instances running in IGM after 14.7s. Expected 1, running 0, "
+        "transitioning 1. Current errors: [GCE_STOCKOUT]: Instance 'i' creation failed: The zone "
+        "'projects/p/zones/z' does not have enough resources available to fulfill the request.",
+        Verdict(Kind.WORLD, Reason.INSUFFICIENT_CAPACITY),
+    ),
+    "a cluster on a release channel": (
+        400,
+        "badRequest",
+        "Auto_upgrade cannot be false when release_channel REGULAR is set.",
+        Verdict(Kind.WORLD, Reason.REFUSED),
+    ),
     "what nobody has seen yet": (
         400,
         "somethingNew",

@@ -559,14 +559,9 @@ def test_a_pool_is_read_as_the_slice_that_was_asked_for() -> None:
     assert found == Slice(wanted.name, wanted.owner, wanted.hash, SliceState.READY)
 
 
-def test_a_pool_without_a_hash_counts_as_what_is_wanted() -> None:
-    wanted = want(leader(), SETTINGS)
-    found = read_found(labelled(hash=None), wanted)
-    assert isinstance(found, Slice)
-    assert found.hash == wanted.hash
-    other = read_found(labelled(hash="zzz"), wanted)
-    assert isinstance(other, Slice)
-    assert other.hash == "zzz"
+def test_a_pools_hash_is_what_its_label_says() -> None:
+    assert read_slice(labelled(hash="zzz")).hash == "zzz"
+    assert read_slice(labelled(hash=None)).hash == ""
 
 
 @pytest.mark.parametrize(
