@@ -15,15 +15,28 @@ COMPONENTS = sorted(path.name for path in (KUBERNETES / "components").iterdir())
 NAMES: Mapping[str, str] = {
     **yaml.safe_load((EXAMPLE / "installation.yaml").read_text())["data"],
     "relay": "relay@my-gcp-project.iam.gserviceaccount.com",
+    "provision-slice": "provision-slice@my-gcp-project.iam.gserviceaccount.com",
+    "release-slice": "release-slice@my-gcp-project.iam.gserviceaccount.com",
 }
-"""The names on Google Cloud that components ask for: the example's, and one that it has no use for."""
+"""The names on Google Cloud that components ask for: the example's, and those it has no use for."""
+
+INJECT_ENV_CA: Mapping[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {
+        "name": "inject-env-ca",
+        "annotations": {"config.kubernetes.io/local-config": "true"},
+    },
+    "data": {"caBundle": "Q0E="},
+}
+"""What the component of that name puts into webhooks."""
 
 
 def write_overlay(
     folder: Path,
     *components: str,
     names: Mapping[str, str] = NAMES,
-    resources: Sequence[Mapping[str, Any]] = (),
+    resources: Sequence[Mapping[str, Any]] = (INJECT_ENV_CA,),
 ) -> Path:
     """An overlay of the base with these components and ``resources``; its folder."""
     installation = {
@@ -45,3 +58,21 @@ def write_overlay(
     (folder / "resources.yaml").write_text(yaml.safe_dump_all([installation, *resources]))
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return folder
+
+
+def define_anything(group: str, kind: str) -> dict[str, Any]:
+    """A definition of a kind of which a test needs the name alone: any object is taken."""
+    plural = f"{kind.lower()}s"
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{**version, "schema": {"openAPIV3Schema": anything}}],
+        },
+    }

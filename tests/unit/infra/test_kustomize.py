@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,11 +19,12 @@ from google.auth import identity_pool
 from local.clock import VirtualClock
 from local.kube import KubeApi
 from relay.settings import read_settings
-from shared.names import STEPS
-from tests.admission import evaluate
+from shared.names import JOBSET_STEPS, STEPS
+from tests.admission import evaluate, refusal
 from tests.control_plane.binaries import find
 from tests.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay
-from tests.unit.test_manifests import DOCUMENTS, LABELS
+from tests.unit.test_manifests import DOCUMENTS, LABELS, Right, merged, rights
+from tests.unit.test_manifests import expand as rights_in
 
 Manifest = dict[str, Any]
 
@@ -216,6 +218,156 @@ def test_a_name_that_is_missing_is_said(tmp_path: Path) -> None:
     run = kustomize(write_overlay(tmp_path, "google-identities", names=names))
     assert run.returncode == 1
     assert "fieldPath `data.tear-down` is missing for replacement source ConfigMap" in run.stderr
+
+
+# JobSets
+
+SLICE_USERS = [step.replace("_", "-") for step in JOBSET_STEPS]
+OF_JOBSETS = ("jobsets", "jobsets-node-groups")
+
+
+def expand(rendered: list[Manifest], subject: Manifest) -> set[Right]:
+    """The rights that are bound to a subject."""
+    roles = {key(document): document for document in rendered}
+    return {
+        right
+        for binding in rendered
+        if subject in binding.get("subjects", ())
+        for right in rights_in(
+            roles[
+                f"{binding['roleRef']['kind']} {binding['metadata'].get('namespace', '')}/"
+                f"{binding['roleRef']['name']}"
+            ]
+        )
+    }
+
+
+def account(name: str) -> Manifest:
+    return {"kind": "ServiceAccount", "name": name, "namespace": "tpu-functions"}
+
+
+def test_jobsets_are_told_of_by_a_relay_that_may_see_them_and_their_pods(tmp_path: Path) -> None:
+    rendered = render(write_overlay(tmp_path, "jobsets"))
+    settings = only(rendered, "ConfigMap", "relay-")["data"]
+    assert read_settings({**settings, "PUBSUB_PROJECT": "my-gcp-project"}).jobsets is True
+    more = expand(rendered, account("relay")) - expand(list(render_base()), account("relay"))
+    see = ("get", "list", "watch")
+    jobsets = rights("*", "jobset.x-k8s.io", "jobsets", *see)
+    assert more == rights("*", "", "pods", *see) | jobsets
+
+
+def test_the_base_has_nothing_of_jobsets() -> None:
+    text = kustomize(KUBERNETES).stdout
+    assert not [word for word in ("jobset", "provision-slice", "release-slice") if word in text]
+
+
+@pytest.mark.parametrize("user", SLICE_USERS)
+def test_a_step_of_jobsets_writes_events_alone_without_a_provider_in_the_cluster(
+    user: str, tmp_path: Path
+) -> None:
+    found = expand(render(write_overlay(tmp_path, "jobsets")), account(user))
+    writes = {right for right in found if right[3] not in ("get", "list", "watch")}
+    assert writes == rights("*", "", "events", "create", "patch")
+    assert not [right for right in found if right[1] == "tpu.google.com" or "secret" in right[2]]
+
+
+MORE_WITH_GROUPS = {
+    "provision-slice": ("get", "list", "create", "patch", "delete"),
+    "release-slice": ("get", "list", "patch", "delete"),
+}
+
+
+@pytest.mark.parametrize("user, verbs", MORE_WITH_GROUPS.items())
+def test_node_groups_are_for_the_steps_of_jobsets_where_slices_are_made_of_them(
+    user: str, verbs: tuple[str, ...], tmp_path: Path
+) -> None:
+    without, with_groups = (
+        expand(render(write_overlay(tmp_path / str(count), *OF_JOBSETS[:count])), account(user))
+        for count in (1, 2)
+    )
+    assert with_groups - without == rights("*", "tpu.google.com", "tpunodegroups", *verbs)
+
+
+def test_applying_jobsets_again_ends_no_pause(tmp_path: Path) -> None:
+    rendered = render(write_overlay(tmp_path, "jobsets"))
+    assert "data" not in only(rendered, "ConfigMap", "jobsets")
+
+
+def test_google_identities_of_jobsets_bind_their_users_and_no_service_account(
+    tmp_path: Path,
+) -> None:
+    components = (*OF_JOBSETS, "jobsets-google-identities")
+    rendered = render(write_overlay(tmp_path / "google", *components))
+    plain = render(write_overlay(tmp_path / "plain", *OF_JOBSETS))
+    assert "from the ConfigMap installation" not in yaml.safe_dump_all(rendered)
+    for name in SLICE_USERS:
+        user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": NAMES[name]}
+        assert expand(rendered, user) == expand(plain, account(name)) != set()
+        assert key({"kind": "ServiceAccount", "metadata": account(name)}) not in map(key, rendered)
+    assert "ServiceAccount tpu-functions/relay" in map(key, rendered)
+
+
+MADE_FOR = {"tpu-functions.dev/jobset-name": "train"}
+SLICE: Manifest = {
+    "metadata": {"name": "train-1", "namespace": "default", "labels": MADE_FOR},
+    "spec": {"nodeCount": 2},
+}
+NOT_MADE_FOR_ONE = (
+    "the steps of JobSets may only touch TPUNodeGroups made for JobSets, which bear the label "
+    "tpu-functions.dev/jobset-name"
+)
+ONLY_ANNOTATIONS = (
+    "of a TPUNodeGroup that is there the steps of JobSets may only change annotations"
+)
+TOUCHES = {
+    "create a slice": ("CREATE", {}, {}, ""),
+    "delete a slice": ("DELETE", {}, {}, ""),
+    "stamp a slice": ("UPDATE", {}, {"metadata": {"annotations": {"a": "b"}}}, ""),
+    "create another group": ("CREATE", {"metadata": {"labels": None}}, {}, NOT_MADE_FOR_ONE),
+    "delete another group": ("DELETE", {"metadata": {"labels": None}}, {}, NOT_MADE_FOR_ONE),
+    "take another group": (
+        "UPDATE",
+        {"metadata": {"labels": None}},
+        {"metadata": {"labels": MADE_FOR}},
+        NOT_MADE_FOR_ONE,
+    ),
+    "let a slice go": ("UPDATE", {}, {"metadata": {"labels": None}}, ONLY_ANNOTATIONS),
+    "change a spec": ("UPDATE", {}, {"spec": {"nodeCount": 4}}, ONLY_ANNOTATIONS),
+    "remove a finalizer": (
+        "UPDATE",
+        {"metadata": {"finalizers": ["tpu-functions.dev/cleanup"]}},
+        {"metadata": {"finalizers": None}},
+        ONLY_ANNOTATIONS,
+    ),
+}
+
+
+@pytest.mark.parametrize("operation, old, change, message", TOUCHES.values(), ids=TOUCHES.keys())
+@pytest.mark.parametrize("identity", ["service account", "google"])
+def test_the_steps_of_jobsets_touch_only_what_was_made_for_jobsets(
+    operation: str, old: Manifest, change: Manifest, message: str, identity: str
+) -> None:
+    google = identity == "google"
+    rendered = _policies_of_slices(google)
+    policy = only(rendered, "ValidatingAdmissionPolicy", "tpu-functions-slices")
+    names = NAMES if google else {name: f"{ACCOUNTS}:{name}" for name in SLICE_USERS}
+    before = merged(SLICE, old)
+    after = merged(before, change)
+    for name in SLICE_USERS:
+        user = {"username": names[name], "groups": []}
+        assert refusal(policy, operation, after, old=before, user=user) == message
+    jane = {"username": "jane", "groups": ["system:masters"]}
+    assert refusal(policy, operation, after, old=before, user=jane) == ""
+
+
+ACCOUNTS = "system:serviceaccount:tpu-functions"
+
+
+@functools.cache
+def _policies_of_slices(google: bool) -> list[Manifest]:
+    more = ("jobsets-google-identities",) if google else ()
+    with tempfile.TemporaryDirectory() as folder:
+        return render(write_overlay(Path(folder), *OF_JOBSETS, *more))
 
 
 # The relay's credentials
