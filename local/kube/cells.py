@@ -328,6 +328,28 @@ def _deployment_ready(document: Document, now: datetime) -> str:
     return f"{_status(document).get('readyReplicas', 0)}/{wanted}"
 
 
+def _job_status(document: Document, now: datetime) -> str:
+    del now
+    conditions = {one["type"]: one["status"] for one in _status(document).get("conditions") or ()}
+    ended = (kind for kind in ("Complete", "Failed") if conditions.get(kind) == "True")
+    if "deletionTimestamp" in document["metadata"]:
+        return "Terminating"
+    return next(ended, "Suspended" if _spec(document).get("suspend") else "Running")
+
+
+def _job_completions(document: Document, now: datetime) -> str:
+    del now
+    return f"{_status(document).get('succeeded', 0)}/{_spec(document).get('completions', 1)}"
+
+
+def _job_duration(document: Document, now: datetime) -> str:
+    status = _status(document)
+    if "startTime" not in status:
+        return ""
+    ended = parse_time(status["completionTime"]) if "completionTime" in status else now
+    return _since(status["startTime"], ended)
+
+
 Cell = Callable[[Document, datetime], Any]
 
 CELLS: dict[str, Cell] = {
@@ -374,5 +396,8 @@ CELLS: dict[str, Cell] = {
     "csr_condition": _csr_condition,
     "csr_duration": _csr_duration,
     "deployment_ready": _deployment_ready,
+    "job_status": _job_status,
+    "job_completions": _job_completions,
+    "job_duration": _job_duration,
 }
 """The functions that ``=name`` in a row of ``builtin.yaml`` stands for."""

@@ -87,6 +87,26 @@ def _keep_namespace(document: Document, old: Document, user: User, subresource: 
         document["spec"] = old["spec"]
 
 
+# -- pods ------------------------------------------------------------------------------------------
+
+
+def _default_requests(document: Document) -> None:
+    """What a container may have at most it asks for, unless it says otherwise."""
+    spec = document.get("spec") or {}
+    parts = [part for part in ("containers", "initContainers") if part in spec]
+    for part in parts:
+        completed = [_with_requests(container) for container in spec[part]]
+        spec = document["spec"] = {**spec, part: completed}
+
+
+def _with_requests(container: Document) -> Document:
+    resources = container.get("resources") or {}
+    if not resources.get("limits"):
+        return container
+    requests = {**resources["limits"], **(resources.get("requests") or {})}
+    return {**container, "resources": {**resources, "requests": requests}}
+
+
 # -- nodes -----------------------------------------------------------------------------------------
 
 
@@ -178,6 +198,7 @@ _STRATEGIES: dict[str, Strategy] = {
     "namespaces": Strategy(
         _label_namespace, prepare_update=_keep_namespace, mark=_terminate_namespace
     ),
+    "pods": Strategy(_default_requests),
     "nodes": Strategy(_default_allocatable),
     "secrets": Strategy(_fold_string_data, find_errors=_find_data_faults),
     "configmaps": Strategy(find_errors=_find_data_faults),

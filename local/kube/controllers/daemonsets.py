@@ -75,13 +75,28 @@ def _count(document: Document, desired: int, generation: int) -> None:
 
 
 def is_meant_for(pod: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
-    """Whether a Pod of this spec may run on a Node: selector, required affinity, taints."""
+    """Whether a DaemonSet's Pod of this spec may run on a Node."""
+    return selects(pod, node) and tolerates_taints(pod, node, _ALWAYS_TOLERATED)
+
+
+def selects(pod: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+    """Whether a Node is one that a Pod of this spec asks for: selector, required affinity."""
     labels = node["metadata"].get("labels") or {}
     selector = pod.get("nodeSelector") or {}
-    return (
-        all(labels.get(key) == value for key, value in selector.items())
-        and _affinity_holds(pod, labels, node["metadata"]["name"])
-        and all(_is_tolerated(taint, pod) for taint in node.get("spec", {}).get("taints") or ())
+    return all(labels.get(key) == value for key, value in selector.items()) and _affinity_holds(
+        pod, labels, node["metadata"]["name"]
+    )
+
+
+def tolerates_taints(
+    pod: Mapping[str, Any], node: Mapping[str, Any], always: frozenset[str] = frozenset()
+) -> bool:
+    """Whether a Pod of this spec tolerates a Node's taints, of which the keys ``always`` are nothing."""
+    return all(
+        taint["effect"] == "PreferNoSchedule"
+        or taint["key"] in always
+        or any(_tolerates(one, taint) for one in pod.get("tolerations") or ())
+        for taint in node.get("spec", {}).get("taints") or ()
     )
 
 
@@ -95,12 +110,6 @@ def _affinity_holds(pod: Mapping[str, Any], labels: Mapping[str, str], name: str
         and matches_expressions(term.get("matchFields") or (), {"metadata.name": name})
         for term in required.get("nodeSelectorTerms") or ()
     )
-
-
-def _is_tolerated(taint: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-    if taint["effect"] == "PreferNoSchedule" or taint["key"] in _ALWAYS_TOLERATED:
-        return True
-    return any(_tolerates(one, taint) for one in pod.get("tolerations") or ())
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:

@@ -1,0 +1,122 @@
+"""The Job controller: from an Indexed Job to its Pods, and to its end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from datetime import datetime
+
+from local.jobsets.objects import (
+    COMPLETION_INDEX,
+    EXCLUSIVE_TOPOLOGY,
+    JOB_NAME,
+    JOBS,
+    PODS,
+    Call,
+    Document,
+    controlled_by,
+    create,
+    delete,
+    is_deleting,
+    is_true,
+    patch_status,
+    render,
+    with_condition,
+)
+
+_CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
+_BACKOFF_LIMIT = 6
+
+
+def step(job: Document, pods: Sequence[Document], now: datetime) -> Iterator[Call]:
+    """What the Job controller does next."""
+    if is_deleting(job):
+        return
+    active = [pod for pod in pods if not is_deleting(pod) and _phase(pod) in ("Pending", "Running")]
+    if is_true(job, "Complete", "Failed"):
+        yield from (delete(PODS, pod) for pod in active)
+        return
+    spec = job["spec"]
+    failed = [pod for pod in pods if _phase(pod) == "Failed"]
+    done = {_index(pod) for pod in pods if _phase(pod) == "Succeeded"}
+    status: Document = {
+        "active": len(active),
+        "succeeded": len(done),
+        "failed": len(failed),
+        "ready": sum(_phase(pod) == "Running" for pod in active),
+    }
+    if len(failed) > int(spec.get("backoffLimit", _BACKOFF_LIMIT)):
+        message = "Job has reached the specified backoff limit"
+        status["conditions"] = with_condition(
+            job, "Failed", "True", "BackoffLimitExceeded", message, now
+        )
+    elif len(done) == _completions(job):
+        message = "Reached expected number of succeeded pods"
+        status["conditions"] = with_condition(
+            job, "Complete", "True", "CompletionsReached", message, now
+        )
+        status["completionTime"] = render(now)
+    elif spec.get("suspend"):
+        yield from (delete(PODS, pod) for pod in active)
+    else:
+        status["startTime"] = (job.get("status") or {}).get("startTime") or render(now)
+        yield from _make(job, pods, active, done)
+    yield from patch_status(JOBS, job, status)
+
+
+def _make(
+    job: Document, pods: Sequence[Document], active: Sequence[Document], done: set[int]
+) -> Iterator[Call]:
+    present = {_index(pod) for pod in active}
+    room = int(job["spec"].get("parallelism", 1)) - len(active)
+    for index in range(_completions(job)):
+        if room <= 0 or (index and _waits_for_leader(job, active, done)):
+            return
+        if index not in present | done:
+            tries = sum(_index(pod) == index for pod in pods)
+            yield create(PODS, job["metadata"]["namespace"], _pod(job, index, tries))
+            room -= 1
+
+
+def _waits_for_leader(job: Document, active: Sequence[Document], done: set[int]) -> bool:
+    """JobSet's webhook refuses followers until the first Pod has its place, which is theirs then."""
+    if EXCLUSIVE_TOPOLOGY not in (job["metadata"].get("annotations") or {}) or 0 in done:
+        return False
+    return not any(_index(pod) == 0 and pod["spec"].get("nodeName") for pod in active)
+
+
+def _pod(job: Document, index: int, tries: int) -> Document:
+    metadata, template = job["metadata"], job["spec"]["template"]
+    drawn = hashlib.sha256(f"{metadata['uid']}/{index}/{tries}".encode()).hexdigest()[:5]
+    given = template.get("metadata") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{metadata['name']}-{index}-{drawn}",
+            "namespace": metadata["namespace"],
+            "labels": {
+                **(given.get("labels") or {}),
+                JOB_NAME: metadata["name"],
+                "job-name": metadata["name"],
+                _CONTROLLER_UID: metadata["uid"],
+                COMPLETION_INDEX: str(index),
+            },
+            "annotations": {**(given.get("annotations") or {}), COMPLETION_INDEX: str(index)},
+            "ownerReferences": controlled_by(JOBS, job),
+        },
+        "spec": {**deepcopy(template["spec"]), "hostname": f"{metadata['name']}-{index}"},
+    }
+
+
+def _completions(job: Document) -> int:
+    return int(job["spec"].get("completions") or 1)
+
+
+def _index(pod: Document) -> int:
+    return int(pod["metadata"]["annotations"][COMPLETION_INDEX])
+
+
+def _phase(pod: Document) -> str:
+    return str((pod.get("status") or {}).get("phase", "Pending"))

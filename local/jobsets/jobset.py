@@ -1,0 +1,195 @@
+"""JobSet's controller: from a JobSet to its Jobs, and to its end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from datetime import datetime
+from typing import Any
+
+from local.jobsets.objects import (
+    EXCLUSIVE_TOPOLOGY,
+    JOB_KEY,
+    JOBS,
+    JOBSET_NAME,
+    JOBSET_PREFIX,
+    JOBSETS,
+    RESTART_ATTEMPT,
+    Call,
+    Document,
+    controlled_by,
+    create,
+    delete,
+    is_deleting,
+    is_true,
+    patch,
+    patch_status,
+    with_condition,
+)
+
+ENDED = ("Completed", "Failed")
+"""Conditions of a JobSet that has ended."""
+_JOB_ENDED = ("Complete", "Failed")
+_SELECTOR = "job-key"
+
+
+def step(
+    jobset: Document, jobs: Sequence[Document], now: datetime, *, adds_selector: bool
+) -> Iterator[Call]:
+    """What JobSet's controller does next. ``adds_selector``: there is no webhook that does."""
+    if is_deleting(jobset):
+        return
+    if is_true(jobset, *ENDED):
+        yield from (delete(JOBS, job) for job in jobs if _is_at_work(job))
+        return
+    attempt = int((jobset.get("status") or {}).get("restarts") or 0)
+    present = {job["metadata"]["name"]: job for job in jobs}
+    current = [job for job in jobs if _attempt(job) == attempt]
+    yield from (
+        delete(JOBS, job, propagationPolicy="Foreground")
+        for job in jobs
+        if _attempt(job) < attempt and not is_deleting(job)
+    )
+    failed = [job["metadata"]["name"] for job in current if is_true(job, "Failed")]
+    wanted = list(_jobs(jobset, attempt, adds_selector=adds_selector))
+    if failed:
+        yield from _fail(jobset, attempt, failed[0], now)
+    elif len(current) == len(wanted) and all(is_true(job, "Complete") for job in current):
+        message = "jobset completed successfully"
+        yield from _end(jobset, "Completed", "AllJobsCompleted", message, now)
+    else:
+        yield from _make(jobset, wanted, present)
+
+
+def _make(
+    jobset: Document, wanted: Sequence[Document], present: Mapping[str, Document]
+) -> Iterator[Call]:
+    for job in wanted:
+        existing = present.get(job["metadata"]["name"])
+        if existing is None:
+            yield create(JOBS, jobset["metadata"]["namespace"], job)
+        elif bool(existing["spec"].get("suspend")) != job["spec"]["suspend"]:
+            yield patch(JOBS, existing, {"spec": {"suspend": job["spec"]["suspend"]}})
+
+
+def _fail(jobset: Document, attempt: int, job: str, now: datetime) -> Iterator[Call]:
+    allowed = int((jobset["spec"].get("failurePolicy") or {}).get("maxRestarts") or 0)
+    if attempt < allowed:
+        yield from patch_status(JOBSETS, jobset, {"restarts": attempt + 1})
+    else:
+        reason = "ReachedMaxRestarts" if allowed else "FailedJobs"
+        yield from _end(jobset, "Failed", reason, f"jobset failed: job {job} has failed", now)
+
+
+def _end(jobset: Document, kind: str, reason: str, message: str, now: datetime) -> Iterator[Call]:
+    status = {
+        "conditions": with_condition(jobset, kind, "True", reason, message, now),
+        "restarts": (jobset.get("status") or {}).get("restarts", 0),
+        "terminalState": kind,
+    }
+    yield from patch_status(JOBSETS, jobset, status)
+
+
+def _is_at_work(job: Document) -> bool:
+    return not is_deleting(job) and not is_true(job, *_JOB_ENDED)
+
+
+def _attempt(job: Document) -> int:
+    return int(job["metadata"]["labels"][RESTART_ATTEMPT])
+
+
+def _jobs(jobset: Document, attempt: int, *, adds_selector: bool) -> Iterator[Document]:
+    for replicated in jobset["spec"]["replicatedJobs"]:
+        for index in range(int(replicated.get("replicas", 1))):
+            yield _job(jobset, replicated, index, attempt, adds_selector=adds_selector)
+
+
+def _job(
+    jobset: Document,
+    replicated: Mapping[str, Any],
+    index: int,
+    attempt: int,
+    *,
+    adds_selector: bool,
+) -> Document:
+    metadata = jobset["metadata"]
+    name = f"{metadata['name']}-{replicated['name']}-{index}"
+    key = hashlib.sha1(f"{metadata['namespace']}/{name}".encode(), usedforsecurity=False)
+    marks = {
+        JOBSET_NAME: metadata["name"],
+        f"{JOBSET_PREFIX}/replicatedjob-name": replicated["name"],
+        f"{JOBSET_PREFIX}/replicatedjob-replicas": str(replicated.get("replicas", 1)),
+        f"{JOBSET_PREFIX}/job-index": str(index),
+        RESTART_ATTEMPT: str(attempt),
+        JOB_KEY: key.hexdigest(),
+    }
+    template = replicated["template"]
+    spec = deepcopy(template["spec"])
+    spec |= {"completionMode": "Indexed", "suspend": bool(jobset["spec"].get("suspend"))}
+    topology = _exclusive(jobset, template)
+    annotations = marks | ({EXCLUSIVE_TOPOLOGY: topology} if topology else {})
+    pod = spec["template"].setdefault("spec", {})
+    pod.setdefault("restartPolicy", "Never")
+    # Its headless Service, which gives the names, is left out.
+    pod.setdefault("subdomain", metadata["name"])
+    if topology:
+        _keep_apart(pod, topology, marks[JOB_KEY])
+    if adds_selector and _wants_slice(pod):
+        pod["nodeSelector"][_SELECTOR] = marks[JOB_KEY]
+    spec["template"]["metadata"] = _marked(spec["template"].get("metadata"), marks, annotations)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            **_marked(template.get("metadata"), marks, annotations),
+            "name": name,
+            "namespace": metadata["namespace"],
+            "ownerReferences": controlled_by(JOBSETS, jobset),
+        },
+        "spec": spec,
+    }
+
+
+def _marked(
+    metadata: Mapping[str, Any] | None, labels: Document, annotations: Document
+) -> Document:
+    given = metadata or {}
+    return {
+        "labels": {**(given.get("labels") or {}), **labels},
+        "annotations": {**(given.get("annotations") or {}), **annotations},
+    }
+
+
+def _exclusive(jobset: Document, template: Mapping[str, Any]) -> str:
+    """The label of the domain that each Job has for itself; of the Job's template before the set's."""
+    for metadata in (template.get("metadata") or {}, jobset["metadata"]):
+        topology = (metadata.get("annotations") or {}).get(EXCLUSIVE_TOPOLOGY)
+        if topology:
+            return str(topology)
+    return ""
+
+
+def _keep_apart(pod: Document, topology: str, key: str) -> None:
+    """As JobSet's webhook does to the first Pod: with its own Job, and with no other."""
+
+    def term(*expressions: Document) -> Document:
+        return {
+            "labelSelector": {"matchExpressions": list(expressions)},
+            "topologyKey": topology,
+            "namespaceSelector": {},
+        }
+
+    own = {"key": JOB_KEY, "operator": "In", "values": [key]}
+    any_ = {"key": JOB_KEY, "operator": "Exists"}
+    other = {"key": JOB_KEY, "operator": "NotIn", "values": [key]}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    pod["affinity"] = {
+        **(pod.get("affinity") or {}),
+        "podAffinity": {required: [term(own)]},
+        "podAntiAffinity": {required: [term(any_, other)]},
+    }
+
+
+def _wants_slice(pod: Mapping[str, Any]) -> bool:
+    return "cloud.google.com/gke-tpu-topology" in (pod.get("nodeSelector") or {})

@@ -1,0 +1,64 @@
+"""The kubelets, as far as Pods show them: a Pod that is bound runs, and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from local.jobsets.objects import (
+    PODS,
+    Document,
+    Later,
+    Step,
+    delete,
+    is_deleting,
+    patch_status,
+    render,
+    with_condition,
+)
+
+
+def _succeed(_pod: Document) -> str:
+    return "Succeeded"
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How Pods live: how long they run, and how they end.
+
+    ``ends`` gives a Pod's last phase: ``Succeeded``, ``Failed``, or empty for one that runs on.
+    """
+
+    run_s: float = 60.0
+    ends: Callable[[Document], str] = _succeed
+
+
+def step(pod: Document, habits: Habits, now: datetime) -> Iterator[Step]:
+    """What a kubelet does next with a Pod that is bound to its Node."""
+    status = pod.get("status") or {}
+    if is_deleting(pod):
+        yield delete(PODS, pod, gracePeriodSeconds=0)
+    elif status.get("phase", "Pending") == "Pending":
+        yield from patch_status(PODS, pod, _running(pod, now))
+    elif status["phase"] == "Running":
+        yield from _go_on(pod, habits, now)
+
+
+def _go_on(pod: Document, habits: Habits, now: datetime) -> Iterator[Step]:
+    phase = habits.ends(pod)
+    ends_at = datetime.fromisoformat(pod["status"]["startTime"])
+    ends_at += timedelta(seconds=habits.run_s)
+    if not phase:
+        return
+    if now < ends_at:
+        yield Later(ends_at)
+        return
+    reason = "PodCompleted" if phase == "Succeeded" else "PodFailed"
+    conditions = with_condition(pod, "Ready", "False", reason, "", now)
+    yield from patch_status(PODS, pod, {"phase": phase, "conditions": conditions})
+
+
+def _running(pod: Document, now: datetime) -> Document:
+    conditions = with_condition(pod, "Ready", "True", "", "", now)
+    return {"phase": "Running", "startTime": render(now), "conditions": conditions}

@@ -1,0 +1,72 @@
+"""The stand-in in real time, on a cluster somewhere else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from local.cluster_client import ClusterClient
+from local.jobsets.objects import PATHS, Call, Later, Objects
+from local.jobsets.parts import Habits, Part, decide
+
+_DELAY_S = 0.2
+_LONG_S = 3600.0
+
+
+class LiveStandIn:
+    """Follows a cluster within `at_work`. ``client`` is its administrator's."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        *,
+        parts: frozenset[Part],
+        habits: Habits = Habits(),  # noqa: B008 - frozen
+    ) -> None:
+        self._client = client
+        self._parts = parts
+        self._habits = habits
+        self._objects = Objects()
+        self._news = asyncio.Event()
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """Until the block is left."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._follow(kind)) for kind in PATHS]
+            tasks.append(group.create_task(self._work()))
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    async def _follow(self, kind: str) -> None:
+        async for event, item in self._client.watch(PATHS[kind]):
+            self._objects.note(kind, event, item)
+            self._news.set()
+
+    async def _work(self) -> None:
+        delay_s = _LONG_S
+        while True:
+            try:
+                async with asyncio.timeout(delay_s):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            await asyncio.sleep(_DELAY_S)
+            self._news.clear()
+            delay_s = await self._take_turn()
+
+    async def _take_turn(self) -> float:
+        """How long there is nothing to do then, if nothing happens."""
+        steps = list(decide(self._objects, self._parts, self._habits, datetime.now(UTC)))
+        for step in steps:
+            if isinstance(step, Call):
+                await self._client.request(step.method, step.path, step.body)
+        due = [step.at for step in steps if isinstance(step, Later)]
+        if not due:
+            return _LONG_S
+        return max(0.0, (min(due) - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,63 @@
+"""All parts together: from what there is to what they do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from enum import Enum
+
+from local.jobsets import job, jobset, kubelet, scheduler
+from local.jobsets.kubelet import Habits as Habits
+from local.jobsets.objects import (
+    JOBS,
+    JOBSETS,
+    NODES,
+    PODS,
+    Objects,
+    Step,
+    delete,
+    is_deleting,
+)
+
+
+class Part(Enum):
+    """Whom the stand-in stands in for."""
+
+    JOBSET_CONTROLLER = "JobSet's controller"
+    JOB_SELECTOR = "the webhook that writes the selector job-key into Jobs"
+    JOB_CONTROLLER = "the Job controller and the Pod garbage collector"
+    SCHEDULER = "the scheduler"
+    KUBELETS = "kubelets"
+
+
+BESIDE_A_CONTROL_PLANE = frozenset({Part.JOBSET_CONTROLLER, Part.KUBELETS})
+"""What a control plane does not have by itself."""
+
+
+def decide(
+    objects: Objects, parts: frozenset[Part], habits: Habits, now: datetime
+) -> Iterator[Step]:
+    """All that the parts would do now; what has been done already follows from what there is."""
+    if Part.JOBSET_CONTROLLER in parts:
+        adds_selector = Part.JOB_SELECTOR in parts
+        jobs = objects.by_owner(JOBS)
+        for one in objects.all(JOBSETS):
+            mine = jobs.get(one["metadata"]["uid"], [])
+            yield from jobset.step(one, mine, now, adds_selector=adds_selector)
+    pods, nodes = objects.all(PODS), objects.all(NODES)
+    if Part.JOB_CONTROLLER in parts:
+        owned = objects.by_owner(PODS)
+        for one in objects.all(JOBS):
+            yield from job.step(one, owned.get(one["metadata"]["uid"], []), now)
+    names = {node["metadata"]["name"] for node in nodes}
+    if Part.JOB_CONTROLLER in parts:
+        for pod in pods:
+            node = pod["spec"].get("nodeName")
+            if node and node not in names and not is_deleting(pod):
+                yield delete(PODS, pod)
+    if Part.SCHEDULER in parts:
+        yield from scheduler.step(pods, nodes, now)
+    if Part.KUBELETS in parts:
+        for pod in pods:
+            if pod["spec"].get("nodeName") in names:
+                yield from kubelet.step(pod, habits, now)

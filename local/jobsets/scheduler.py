@@ -1,0 +1,145 @@
+"""The scheduler: which Node takes a Pod, or why none does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from local.jobsets.objects import (
+    PODS,
+    Call,
+    Document,
+    is_deleting,
+    patch,
+    patch_status,
+    with_condition,
+)
+from local.kube.controllers.daemonsets import selects, tolerates_taints
+from local.kube.label_selectors import matches_expressions
+
+CHIPS = "google.com/tpu"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class Board:
+    """The Nodes, and the Pods that are on them, as one pass of the scheduler goes on."""
+
+    def __init__(self, nodes: Sequence[Document], pods: Sequence[Document]) -> None:
+        self.nodes = nodes
+        self._placed: list[tuple[Document, Document]] = []
+        self._used: Counter[str] = Counter()
+        by_name = {node["metadata"]["name"]: node for node in nodes}
+        for pod in pods:
+            node = by_name.get(pod["spec"].get("nodeName", ""))
+            if node is not None and not _has_ended(pod):
+                self.put(pod, node)
+
+    def put(self, pod: Document, node: Document) -> None:
+        """The Pod is on the Node."""
+        self._placed.append((pod, node))
+        self._used[node["metadata"]["name"]] += _chips(pod)
+
+    def find_obstacle(self, pod: Document, node: Document) -> str:
+        """Why a Node does not take a Pod, in the scheduler's words; empty if it does."""
+        spec = pod["spec"]
+        if not selects(spec, node):
+            return "node(s) didn't match Pod's node affinity/selector"
+        if not tolerates_taints(spec, node):
+            return "node(s) had untolerated taint(s)"
+        free = _allocatable(node) - self._used[node["metadata"]["name"]]
+        if _chips(pod) > free:
+            return f"Insufficient {CHIPS}"
+        affinity = spec.get("affinity") or {}
+        if not all(
+            self._is_near(pod, node, term)
+            for term in (affinity.get("podAffinity") or {}).get(_REQUIRED) or ()
+        ):
+            return "node(s) didn't match pod affinity rules"
+        if any(
+            self._has_neighbour(pod, node, term)
+            for term in (affinity.get("podAntiAffinity") or {}).get(_REQUIRED) or ()
+        ):
+            return "node(s) didn't match pod anti-affinity rules"
+        return ""
+
+    def _is_near(self, pod: Document, node: Document, term: Mapping[str, Any]) -> bool:
+        if self._has_neighbour(pod, node, term):
+            return True
+        # The first of Pods that want to be together goes anywhere in a domain (documented).
+        is_first = not any(_matches(other, pod, term) for other, _ in self._placed)
+        has_domain = term["topologyKey"] in (node["metadata"].get("labels") or {})
+        return is_first and has_domain and _matches(pod, pod, term)
+
+    def _has_neighbour(self, pod: Document, node: Document, term: Mapping[str, Any]) -> bool:
+        domain = (node["metadata"].get("labels") or {}).get(term["topologyKey"])
+        return domain is not None and any(
+            (there["metadata"].get("labels") or {}).get(term["topologyKey"]) == domain
+            and _matches(other, pod, term)
+            for other, there in self._placed
+        )
+
+
+def step(pods: Sequence[Document], nodes: Sequence[Document], now: datetime) -> Iterator[Call]:
+    """What the scheduler does in one pass over the Pods that wait."""
+    board = Board(nodes, pods)
+    for pod in pods:
+        if is_deleting(pod) or _has_ended(pod):
+            continue
+        if pod["spec"].get("nodeName"):
+            conditions = with_condition(pod, "PodScheduled", "True", "", "", now)
+            yield from patch_status(PODS, pod, {"conditions": conditions})
+            continue
+        obstacles: Counter[str] = Counter()
+        for node in nodes:
+            obstacle = board.find_obstacle(pod, node)
+            if not obstacle:
+                # Through the Pod itself: the embedded API has no bindings.
+                yield patch(PODS, pod, {"spec": {"nodeName": node["metadata"]["name"]}})
+                board.put(pod, node)
+                break
+            obstacles[obstacle] += 1
+        else:
+            yield from _leave(pod, len(nodes), obstacles, now)
+
+
+def _leave(pod: Document, count: int, obstacles: Counter[str], now: datetime) -> Iterator[Call]:
+    message = "no nodes available to schedule pods"
+    if count:
+        why = ", ".join(f"{number} {reason}" for reason, number in sorted(obstacles.items()))
+        message = f"0/{count} nodes are available: {why}."
+    conditions = with_condition(pod, "PodScheduled", "False", "Unschedulable", message, now)
+    yield from patch_status(PODS, pod, {"conditions": conditions})
+
+
+def _matches(other: Document, pod: Document, term: Mapping[str, Any]) -> bool:
+    """Whether a term of ``pod`` is about ``other``; an empty namespace selector means all of them."""
+    is_seen = (
+        "namespaceSelector" in term
+        or other["metadata"]["namespace"] == pod["metadata"]["namespace"]
+    )
+    selector = term.get("labelSelector") or {}
+    labels = other["metadata"].get("labels") or {}
+    return (
+        is_seen
+        and all(
+            labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items()
+        )
+        and matches_expressions(selector.get("matchExpressions") or (), labels)
+    )
+
+
+def _chips(pod: Document) -> int:
+    return sum(
+        int(((container.get("resources") or {}).get("requests") or {}).get(CHIPS, 0))
+        for container in pod["spec"]["containers"]
+    )
+
+
+def _allocatable(node: Document) -> int:
+    return int(((node.get("status") or {}).get("allocatable") or {}).get(CHIPS, 0))
+
+
+def _has_ended(pod: Document) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")

@@ -1,0 +1,88 @@
+"""The stand-in on a `Clock`, in one process with the API server that it works on."""
+
+from __future__ import annotations
+
+import json
+
+from local.clock import Clock, Timer
+from local.http import Application, Request, Response
+from local.jobsets.objects import PATHS, Call, Later, Objects
+from local.jobsets.parts import Habits, Part, decide
+
+DELAY_S = 0.2
+"""How long its parts take to get to what they see; what comes meanwhile is seen with it."""
+_MERGE_PATCH = "application/merge-patch+json"
+
+
+class StandIn:
+    """Follows a cluster from `start` on. Not for more than one thread."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        cluster: Application,
+        *,
+        token: str,
+        parts: frozenset[Part] = frozenset(Part),
+        habits: Habits = Habits(),  # noqa: B008 - frozen
+    ) -> None:
+        """``token`` is an administrator's."""
+        self.habits = habits
+        self._clock = clock
+        self._cluster = cluster
+        self._authorization = f"Bearer {token}"
+        self._parts = parts
+        self._objects = Objects()
+        self._turn: Timer | None = None
+        self._wakeup: Timer | None = None
+
+    def start(self) -> None:
+        """Look at what there is, and at all that comes."""
+        for kind in PATHS:
+            self._watch(kind)
+
+    def _watch(self, kind: str) -> None:
+        listed = self._ask(Call("GET", PATHS[kind])).json()
+        self._objects.replace(kind, listed["items"])
+        version = listed["metadata"]["resourceVersion"]
+        answer = self._ask(Call("GET", f"{PATHS[kind]}?watch=1&resourceVersion={version}"))
+        assert answer.stream is not None
+        answer.stream.subscribe(
+            lambda chunk: self._on_change(kind, chunk), lambda: self._watch(kind)
+        )
+        self._soon()
+
+    def _on_change(self, kind: str, chunk: bytes) -> None:
+        for line in chunk.splitlines():
+            event = json.loads(line)
+            self._objects.note(kind, event["type"], event["object"])
+        self._soon()
+
+    def _soon(self) -> None:
+        if self._turn is None:
+            self._turn = self._clock.call_later(DELAY_S, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        now = self._clock.now()
+        steps = list(decide(self._objects, self._parts, self.habits, now))
+        for step in steps:
+            if isinstance(step, Call):
+                self._ask(step)
+        self._wake_at([step for step in steps if isinstance(step, Later)])
+
+    def _wake_at(self, laters: list[Later]) -> None:
+        if self._wakeup is not None:
+            self._wakeup.cancel()
+            self._wakeup = None
+        if laters:
+            delay = min(later.at for later in laters) - self._clock.now()
+            self._wakeup = self._clock.call_later(delay.total_seconds(), self._soon)
+
+    def _ask(self, call: Call) -> Response:
+        """What has changed meanwhile, or has gone, is looked at again when the watches say so."""
+        kind = _MERGE_PATCH if call.method == "PATCH" else "application/json"
+        headers = {"Content-Type": kind, "Authorization": self._authorization}
+        return self._cluster.handle(
+            Request.of(call.method, call.path, headers=headers, body=call.encode())
+        )

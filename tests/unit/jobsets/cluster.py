@@ -1,0 +1,158 @@
+"""A cluster with the stand-in for JobSet at work, and slices that come as a test says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import yaml
+
+from local import jobsets, kube
+from local.clock import VirtualClock
+from local.http import Request
+
+Manifest = dict[str, Any]
+
+CRD = yaml.safe_load((Path(jobsets.__file__).parent / "crd.yaml").read_text())
+SLICE = "tpu-functions.dev/resource-name"
+TPU = {
+    "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+    "cloud.google.com/gke-tpu-topology": "2x4",
+}
+
+
+def jobset(
+    name: str = "train",
+    *,
+    replicas: int = 2,
+    hosts: int = 2,
+    chips: int = 4,
+    exclusive: bool = True,
+    suspend: bool = False,
+    max_restarts: int = 0,
+    selector: Mapping[str, str] = TPU,
+) -> Manifest:
+    """A JobSet: ``replicas`` Jobs of ``hosts`` Pods."""
+    topology = {"alpha.jobset.sigs.k8s.io/exclusive-topology": SLICE}
+    container = {
+        "name": "jax",
+        "image": "python:3.12",
+        "resources": {"limits": {"google.com/tpu": str(chips)}},
+    }
+    job = {
+        "parallelism": hosts,
+        "completions": hosts,
+        "backoffLimit": 0,
+        "template": {
+            "spec": {
+                "restartPolicy": "Never",
+                "nodeSelector": dict(selector),
+                "containers": [container],
+            }
+        },
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": "default"}
+        | ({"annotations": topology} if exclusive else {}),
+        "spec": {
+            "suspend": suspend,
+            "failurePolicy": {"maxRestarts": max_restarts},
+            "replicatedJobs": [{"name": "slice", "replicas": replicas, "template": {"spec": job}}],
+        },
+    }
+
+
+class Cluster:
+    """The embedded API on a virtual clock, without the product."""
+
+    def __init__(
+        self,
+        habits: jobsets.Habits | None = None,
+        parts: frozenset[jobsets.Part] = frozenset(jobsets.Part),
+    ) -> None:
+        self.clock = VirtualClock()
+        admin = kube.User("admin", ("system:masters", "system:authenticated"))
+        # There are no kubelets that could fall silent.
+        dials = kube.Dials(node_grace_s=86400.0)
+        self._api = kube.KubeApi(self.clock, random=Random(1), tokens={"admin": admin}, dials=dials)
+        self._api.apply_manifests([CRD])
+        self.stand_in = jobsets.StandIn(
+            self.clock, self._api, token="admin", parts=parts, habits=habits or jobsets.Habits()
+        )
+        self.stand_in.start()
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Manifest:
+        """As the administrator; whatever the answer is."""
+        kind = {"Content-Type": "application/json", "Authorization": "Bearer admin"}
+        raw = json.dumps(body) if body is not None else ""
+        found: Manifest = self._api.handle(
+            Request.of(method, path, headers=kind | headers, body=raw)
+        ).json()
+        return found
+
+    def items(self, path: str) -> list[Manifest]:
+        found: list[Manifest] = self.ask("GET", path)["items"]
+        return found
+
+    def apply(self, manifest: Manifest) -> Manifest:
+        return self.ask(
+            "POST", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets", manifest
+        )
+
+    def jobset(self, name: str = "train") -> Manifest:
+        return self.ask("GET", f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/{name}")
+
+    def suspend_jobset(self, is_suspended: bool, name: str = "train") -> None:
+        self.ask(
+            "PATCH",
+            f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/{name}",
+            {"spec": {"suspend": is_suspended}},
+            **{"Content-Type": "application/merge-patch+json"},
+        )
+
+    def delete_jobset(self, name: str = "train") -> None:
+        self.ask("DELETE", f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/{name}")
+
+    def jobs(self) -> dict[str, Manifest]:
+        return {one["metadata"]["name"]: one for one in self.items("/apis/batch/v1/jobs")}
+
+    def pods(self) -> dict[str, Manifest]:
+        """By ``<job>-<index>``."""
+        return {one["spec"]["hostname"]: one for one in self.items("/api/v1/pods")}
+
+    def places(self) -> dict[str, str]:
+        """Where each Pod is; empty for one that has no place."""
+        return {name: pod["spec"].get("nodeName", "") for name, pod in self.pods().items()}
+
+    def add_slice(
+        self, name: str, job: str = "", hosts: int = 2, taint: str = "", **labels: str
+    ) -> None:
+        """The Nodes of a slice, made for a Job if it is named."""
+        if job:
+            labels["job-key"] = hashlib.sha1(f"default/{job}".encode()).hexdigest()
+        for number in range(hosts):
+            node: Manifest = {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": f"{name}-{number}", "labels": {**TPU, SLICE: name, **labels}},
+                "spec": {"taints": [{"key": taint, "effect": "NoSchedule"}] if taint else []},
+                "status": {"allocatable": {"google.com/tpu": "4"}},
+            }
+            self.ask("POST", "/api/v1/nodes", node)
+            # New Nodes are tainted until their kubelets have spoken.
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+            self.ask(
+                "PATCH",
+                f"/api/v1/nodes/{name}-{number}/status",
+                {"status": {"conditions": [ready]}},
+                **{"Content-Type": "application/merge-patch+json"},
+            )
+
+    def run_for(self, seconds: float) -> None:
+        self.clock.run_for(seconds)
