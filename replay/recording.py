@@ -17,7 +17,7 @@ from typing import Any
 
 from replay.publications import GROUP_STEPS, Publication
 from shared.names import topic_id
-from shared.occasions import Occasion, PoisonError, decode, find_step
+from shared.occasions import Occasion, PoisonError, decode, find_steps
 
 DEAD_LETTER_SOURCE = "CloudPubSubDeadLetterSourceSubscription"
 """On a dead letter: the id of the subscription that gave it up."""
@@ -69,14 +69,14 @@ def read_recording(lines: Iterable[bytes], rules: Rules) -> Recording:
         except PoisonError as error:
             wrong.append(str(error))
             continue
-        if isinstance(found, Publication):
-            publications.append(found)
-        else:
+        if isinstance(found, str):
             left_out.append(found)
+        else:
+            publications += found
     return Recording(tuple(publications), tuple(wrong), tuple(left_out))
 
 
-def read_line(number: int, line: bytes, rules: Rules) -> Publication | str:
+def read_line(number: int, line: bytes, rules: Rules) -> tuple[Publication, ...] | str:
     """What one line says to whom, or why it wakes nobody. Raises `PoisonError`, naming the line."""
     name = f"of line {number}"
     recorded = _unwrap(line, name)
@@ -87,14 +87,16 @@ def read_line(number: int, line: bytes, rules: Rules) -> Publication | str:
     occasion = delivery.occasion
     if occasion is None:
         return f"the message {name} wakes nobody: {delivery.note}"
-    step = _step_of(occasion, recorded, rules, name)
-    if step is None:
+    steps = _steps_of(occasion, recorded, rules, name)
+    if not steps:
         return f"the message {name} wakes nobody: {occasion.cause}"
     data, about = base64.b64decode(recorded.data), _about(occasion)
     if occasion.is_sync and occasion.message is not None:
         data = replace(occasion.message, at=rules.now).encode()
     attributes = _without_pubsub(recorded.attributes)
-    return Publication(step, data, attributes, about, occasion.cause, number)
+    return tuple(
+        Publication(step, data, attributes, about, occasion.cause, number) for step in steps
+    )
 
 
 def _unwrap(line: bytes, name: str) -> _Recorded:
@@ -147,12 +149,12 @@ def _own_attributes(document: Mapping[str, Any]) -> dict[str, str]:
     return {"cause": cause} if isinstance(cause, str) else {}
 
 
-def _step_of(occasion: Occasion, recorded: _Recorded, rules: Rules, name: str) -> str | None:
-    """An audit entry belongs to one step; a message of our own to whom it is addressed."""
+def _steps_of(occasion: Occasion, recorded: _Recorded, rules: Rules, name: str) -> tuple[str, ...]:
+    """An audit entry belongs to the steps that it wakes; a message of our own to its addressee."""
     if occasion.event is not None:
-        return find_step(occasion.event)
+        return find_steps(occasion.event)
     if occasion.message is None:
-        return "sweep"
+        return ("sweep",)
     choices = ", ".join(GROUP_STEPS)
     step = rules.step or recorded.step
     if step and step not in GROUP_STEPS:
@@ -165,7 +167,7 @@ def _step_of(occasion: Occasion, recorded: _Recorded, rules: Rules, name: str) -
             f"message {name}: nothing says whose inbox it is for; name it by --step, by a field "
             f"'step', or leave the attribute {DEAD_LETTER_SOURCE} in place. Steps are {choices}"
         )
-    return found
+    return (found,)
 
 
 def _step_of_subscription(subscription: str, topic_prefix: str) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import json
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -38,6 +39,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VERSION_PREFIX = re.compile(r"^(v1|beta|alpha)\.")
 _RESOURCE_NAME = re.compile(r"^tng-.*-[0-9a-f]{8}$")
 _VM_NAME = re.compile(r"^tng-.*-[0-9a-f]{8}-[a-z0-9]{4}$")
+_SLICE_NAME = re.compile(r"^[a-z0-9][-a-z0-9]*-[0-9a-f]{16}$")
 _PATH = re.compile(
     r"^projects/(?P<project>[^/]+)/"
     r"(?:global|(?:zones|regions)/(?P<location>[^/]+))/"
@@ -106,8 +108,9 @@ class Message:
 class LogEvent:
     """What an audit log entry says: ``method`` without its API version, ``name`` the resource's.
 
-    ``location`` is the zone or region (empty: global). ``has_failed`` is set when the operation
-    ended badly. ``words`` is what the entry itself says of the cause, for a person.
+    ``location`` is the zone or region (empty: global), of a node pool its cluster's. ``has_failed`` is
+    set when the operation ended badly. ``words`` is what the entry itself says of the cause, for a
+    person. ``cluster`` is a node pool's.
     """
 
     method: str
@@ -116,6 +119,7 @@ class LogEvent:
     name: str
     has_failed: bool = False
     words: str = ""
+    cluster: str = ""
 
     @property
     def concerns_vm(self) -> bool:
@@ -150,7 +154,7 @@ class Occasion:
     def is_for(self, step: str) -> bool:
         """Whether a step has anything to do with it."""
         if self.event is not None:
-            return find_step(self.event) == step
+            return step in find_steps(self.event)
         return self.kind in _KINDS_OF.get(step, _OF_GROUPS)
 
     @property
@@ -318,39 +322,72 @@ _WAKES_WHEN_FAILED = {
 }
 
 
-def find_step(event: LogEvent) -> str | None:
-    """The step that an entry wakes, or ``None``."""
+_NODE_POOL_WAKES = {
+    "container.nodePools.create": ("provision_slice",),
+    "container.nodePools.delete": ("provision_slice", "release_slice"),
+}
+
+
+def find_steps(event: LogEvent) -> tuple[str, ...]:
+    """The steps that an entry wakes: none, one, or both that see to a node pool's end."""
+    if event.method in _NODE_POOL_WAKES:
+        return _NODE_POOL_WAKES[event.method] if _SLICE_NAME.match(event.name) else ()
     name = _VM_NAME if event.concerns_vm else _RESOURCE_NAME
     if not name.match(event.name):
-        return None
-    if event.has_failed and event.method in _WAKES_WHEN_FAILED:
-        return _WAKES_WHEN_FAILED[event.method]
-    return _WAKES.get(event.method)
+        return ()
+    wakes = (event.has_failed and _WAKES_WHEN_FAILED.get(event.method)) or _WAKES.get(event.method)
+    return (wakes,) if wakes else ()
 
 
 def _read_log_entry(entry: dict[str, Any], message_id: str) -> tuple[Occasion | None, str]:
     payload = _part(entry, "protoPayload", message_id)
     operation = _part(entry, "operation", message_id)
-    method = _VERSION_PREFIX.sub("", str(payload.get("methodName") or ""))
-    if payload.get("serviceName") != "compute.googleapis.com":
-        return None, f"an entry of {payload.get('serviceName') or 'no service'}"
+    service, method = payload.get("serviceName"), str(payload.get("methodName") or "")
+    read = _SERVICES.get(str(service))
+    if read is None:
+        return None, f"an entry of {service or 'no service'}"
+    method = _VERSION_PREFIX.sub("", method)
     if not operation.get("last"):
         return None, f"{method}: not the end of an operation"
-    path = _PATH.match(str(payload.get("resourceName") or ""))
-    if path is None:
+    resource = _part(entry, "resource", message_id)
+    labels = _part(resource, "labels", message_id)
+    event = read(method, str(payload.get("resourceName") or ""), labels)
+    if event is None:
         return None, f"{method}: no resource that has steps"
     status = _part(payload, "status", message_id)
-    labels = _part(_part(entry, "resource", message_id), "labels", message_id)
-    event = LogEvent(
-        method=method,
-        project=str(labels.get("project_id") or path["project"]),
-        location=path["location"] or "",
-        name=path["name"],
-        has_failed=bool(status.get("code")),
-        words=str(status.get("message") or ""),
+    event = replace(
+        event, has_failed=bool(status.get("code")), words=str(status.get("message") or "")
     )
     at = _find_time(entry.get("timestamp")) or _EPOCH
-    return Occasion(method, at, event=event), ""
+    return Occasion(event.method, at, event=event), ""
+
+
+def _read_compute(method: str, resource: str, labels: Mapping[str, Any]) -> LogEvent | None:
+    path = _PATH.match(resource)
+    if path is None:
+        return None
+    project = str(labels.get("project_id") or path["project"])
+    return LogEvent(method, project, path["location"] or "", path["name"])
+
+
+def _read_container(method: str, _resource: str, labels: Mapping[str, Any]) -> LogEvent | None:
+    """By the labels of ``gke_nodepool``: what stands in the resource's name is not documented."""
+    known = _NODE_POOL_METHODS.get(method.rpartition(".")[2])
+    names = ("project_id", "location", "nodepool_name", "cluster_name")
+    project, location, pool, cluster = (str(labels.get(name) or "") for name in names)
+    if known is None or not (location and pool and cluster):
+        return None
+    return LogEvent(known, project, location, pool, cluster=cluster)
+
+
+_NODE_POOL_METHODS = {
+    "CreateNodePool": "container.nodePools.create",
+    "DeleteNodePool": "container.nodePools.delete",
+}
+_SERVICES = {
+    "compute.googleapis.com": _read_compute,
+    "container.googleapis.com": _read_container,
+}
 
 
 def _part(holder: dict[str, Any], name: str, message_id: str) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-# Compute Engine's audit log: what concerns a step goes to the step's inbox. A step without a filter
-# learns nothing from the log.
+# The audit log of Compute Engine and GKE: what concerns a step goes to the step's inbox. A step
+# without a filter learns nothing from the log.
 
 locals {
   filters = {
     for name in fileset("${path.module}/filters", "*.txt") :
     trimsuffix(name, ".txt") => file("${path.module}/filters/${name}")
+    if contains(local.steps, trimsuffix(name, ".txt"))
   }
   sinks = {
     for pair in setproduct(local.served_projects, keys(local.filters)) :

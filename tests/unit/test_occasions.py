@@ -20,11 +20,12 @@ from shared.occasions import (
     MAX_NAMES,
     Cause,
     Delivery,
+    LogEvent,
     Message,
     Occasion,
     PoisonError,
     decode,
-    find_step,
+    find_steps,
 )
 from shared.step import Invocation, find_target
 from tests.unit.builders import CLUSTER, DATA, NAME, NOW, RESOURCE, UID, group, raw_group
@@ -271,23 +272,77 @@ def ours(name: str) -> bytes:
     return push(text.encode())
 
 
-def step_of(delivery: Delivery) -> str | None:
+def steps_of(delivery: Delivery) -> tuple[str, ...]:
     if delivery.occasion is None:
-        return None
+        return ()
     assert delivery.occasion.event is not None
-    return find_step(delivery.occasion.event)
+    return find_steps(delivery.occasion.event)
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_wakes_the_step_that_it_concerns(name: str) -> None:
     expected, _ = ONLY_THE_TRUTH_TELLS.get(name, (ENTRIES[name]["wakes"], ""))
-    assert (step_of(decode(ours(name))) or "none") == expected
+    assert ([*steps_of(decode(ours(name)))] or ["none"]) == [expected]
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_that_wakes_nobody_says_why_or_names_what_is_not_ours(name: str) -> None:
     delivery = decode(ours(name))
     assert (delivery.occasion is None) == bool(delivery.note)
+
+
+POOLS: dict[str, Any] = {
+    row["name"]: row
+    for row in map(json.loads, (DATA / "node-pool-log-entries.jsonl").read_text().splitlines())
+}
+
+
+def pool_entry(name: str, **change: Any) -> Delivery:
+    return decode(push(json.dumps({**POOLS[name]["entry"], **change}).encode()))
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_an_entry_about_a_node_pool_wakes_the_steps_that_it_concerns(name: str) -> None:
+    assert [*steps_of(pool_entry(name))] == POOLS[name]["wakes"]
+
+
+def test_the_end_of_a_node_pools_creation_says_which_and_why_it_failed() -> None:
+    occasion = pool_entry("pool-create-last-error").occasion
+    assert occasion is not None
+    assert occasion.event is not None
+    words = occasion.event.words
+    assert "GCE_STOCKOUT" in words
+    assert occasion.cause == "container.nodePools.create"
+    assert occasion.event == LogEvent(
+        method="container.nodePools.create",
+        project="my-project",
+        location="us-central1-c",
+        name="my-jobset-759730a97e4373f3",
+        has_failed=True,
+        words=words,
+        cluster="my-cluster",
+    )
+
+
+@pytest.mark.parametrize(
+    "step, is_meant",
+    [("provision_slice", True), ("release_slice", True), ("tear_down", False)],
+)
+def test_the_end_of_a_deletion_is_for_both_steps_of_jobsets(step: str, is_meant: bool) -> None:
+    occasion = pool_entry("pool-delete-last").occasion
+    assert occasion is not None
+    assert occasion.is_for(step) is is_meant
+
+
+@pytest.mark.parametrize("label", ["location", "nodepool_name", "cluster_name"])
+def test_an_entry_that_does_not_name_its_pool_wakes_nobody(label: str) -> None:
+    resource = POOLS["pool-create-last"]["entry"]["resource"]
+    labels = {key: value for key, value in resource["labels"].items() if key != label}
+    delivery = pool_entry("pool-create-last", resource={**resource, "labels": labels})
+    assert delivery.occasion is None
+    assert delivery.note == (
+        "google.container.v1.ClusterManager.CreateNodePool: no resource that has steps"
+    )
 
 
 class Cluster:
@@ -347,7 +402,7 @@ def test_a_failed_insert_of_a_vm_goes_to_who_reads_failures() -> None:
     failed = json.loads(json.dumps(ENTRIES["vm-insert-by-group-last"]["entry"]))
     failed["protoPayload"]["status"] = {"code": 8, "message": "ZONE_RESOURCE_POOL_EXHAUSTED"}
     delivery = decode(push(json.dumps(failed).encode()))
-    assert step_of(delivery) == "create_resources"
+    assert steps_of(delivery) == ("create_resources",)
     assert delivery.occasion is not None
     assert delivery.occasion.event is not None
     assert delivery.occasion.event.words == "ZONE_RESOURCE_POOL_EXHAUSTED"

@@ -19,12 +19,15 @@ ROOT = Path(__file__).parents[2]
 FILTERS = {
     path.stem: path.read_text() for path in (ROOT / "infra" / "terraform" / "filters").glob("*.txt")
 }
-ENTRIES: dict[str, Any] = {
-    row["name"]: row
-    for row in map(
-        json.loads, (ROOT / "tests" / "data" / "audit-log-entries.jsonl").read_text().splitlines()
-    )
-}
+
+
+def rows(file: str) -> dict[str, Any]:
+    lines = (ROOT / "tests" / "data" / file).read_text().splitlines()
+    return {row["name"]: row for row in map(json.loads, lines)}
+
+
+ENTRIES = rows("audit-log-entries.jsonl")
+POOLS = rows("node-pool-log-entries.jsonl")
 
 # Entries that pass a filter though they concern nobody; the step looks, and sees that.
 EXCESS = {
@@ -52,14 +55,19 @@ def test_an_entry_wakes_the_step_that_it_concerns_and_no_other(name: str) -> Non
     assert find_steps(row["entry"]) == ([] if expected == "none" else [expected])
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", POOLS)
+def test_an_entry_about_a_node_pool_wakes_the_steps_that_it_concerns(name: str) -> None:
+    assert find_steps(POOLS[name]["entry"]) == POOLS[name]["wakes"]
+
+
+@pytest.mark.parametrize("name", [*ENTRIES, *POOLS])
 def test_a_sink_sends_what_the_steps_themselves_take_for_theirs(name: str) -> None:
-    entry = ENTRIES[name]["entry"]
+    entry = {**ENTRIES, **POOLS}[name]["entry"]
     data = base64.b64encode(json.dumps(entry).encode()).decode()
     push = json.dumps({"message": {"data": data, "messageId": "1"}}).encode()
     occasion = occasions.decode(push).occasion
-    step = occasions.find_step(occasion.event) if occasion and occasion.event else None
-    assert find_steps(entry) == ([step] if step else [])
+    steps = occasions.find_steps(occasion.event) if occasion and occasion.event else ()
+    assert find_steps(entry) == [*steps]
 
 
 def test_the_excess_is_still_excess() -> None:
@@ -67,7 +75,8 @@ def test_the_excess_is_still_excess() -> None:
 
 
 def test_each_step_that_looks_at_gce_has_a_filter() -> None:
-    assert set(FILTERS) == {"create_resources", "inject_token", "label_node", "tear_down"}
+    groups = {"create_resources", "inject_token", "label_node", "tear_down"}
+    assert set(FILTERS) == {*groups, "provision_slice", "release_slice"}
 
 
 @pytest.mark.parametrize("step", FILTERS)

@@ -121,7 +121,7 @@ def test_sinks_have_the_filters_as_they_stand_in_the_files() -> None:
     assert sink["filter"] == "${local.filters[each.value.step]}"
     assert sink["unique_writer_identity"] is True
     assert 'file("${path.module}/filters/${name}")' in module.locals["filters"]
-    assert {path.stem for path in (MODULE / "filters").iterdir()} < set(STEPS)
+    assert {path.stem for path in (MODULE / "filters").iterdir()} < {*STEPS, *JOBSET_STEPS}
 
 
 # delivery

@@ -33,6 +33,7 @@ FOUND_OUT_LATER = {
     "other-zone-same-name": "inject_token",
     "same-prefix-hand-made-vm": "inject_token",
 }
+NODE_POOLS = Path(__file__).parents[2] / "data" / "node-pool-log-entries.jsonl"
 
 
 def message(**fields: Any) -> dict[str, Any]:
@@ -68,8 +69,9 @@ def pubsub(data: Any, **attributes: str) -> dict[str, Any]:
 
 def read(document: Any, rules: Rules = RULES) -> Publication:
     found = read_line(1, json.dumps(document).encode(), rules)
-    assert isinstance(found, Publication)
-    return found
+    assert not isinstance(found, str)
+    (publication,) = found
+    return publication
 
 
 def sent(publication: Publication) -> Any:
@@ -146,7 +148,15 @@ def test_a_subscription_is_known_by_the_installations_own_prefix() -> None:
 def test_an_audit_log_entry_goes_to_the_step_that_it_wakes(row: Mapping[str, Any]) -> None:
     found = read_line(1, json.dumps(row["entry"]).encode(), RULES)
     expected = FOUND_OUT_LATER.get(row["name"], row["wakes"])
-    assert (found.step if isinstance(found, Publication) else "none") == expected
+    steps = ["none"] if isinstance(found, str) else [publication.step for publication in found]
+    assert steps == [expected]
+
+
+def test_an_audit_log_entry_goes_to_every_step_that_it_wakes() -> None:
+    for row in map(json.loads, NODE_POOLS.read_text().splitlines()):
+        found = read_line(1, json.dumps(row["entry"]).encode(), RULES)
+        steps = [] if isinstance(found, str) else [publication.step for publication in found]
+        assert steps == row["wakes"]
 
 
 def test_an_audit_log_entry_is_published_as_it_is() -> None:
