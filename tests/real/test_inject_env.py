@@ -6,20 +6,15 @@ server here by URL and CA instead of by a Service.
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import json
-import threading
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from local.kube import CertificateAuthority
 from tests.control_plane.plane import ControlPlane
+from tests.real.webhooks import serving
 from tests.unit.inject_env.workloads import (
     Manifest,
     container,
@@ -29,8 +24,6 @@ from tests.unit.inject_env.workloads import (
     selector,
     stateful_set,
 )
-from webhook.certificate import Certificate
-from webhook.server import Webhook, serve
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("inject-env")]
 
@@ -41,47 +34,23 @@ TPU7X = {"nodeSelector": selector("tpu7x", "2x2x2")}
 
 
 @pytest.fixture(scope="module")
-def webhook_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """The server, in a thread: its URL and its CA's certificate."""
-    directory = tmp_path_factory.mktemp("tls")
-    ca = CertificateAuthority.create(datetime.now(UTC))
-    pair = ca.issue_server(("localhost", "127.0.0.1"), datetime.now(UTC))
-    (directory / "tls.crt").write_text(pair.certificate_pem)
-    (directory / "tls.key").write_text(pair.key_pem)
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True).start()
-
-    def do(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
-
-    certificate = Certificate(directory / "tls.crt", directory / "tls.key")
-    runner, port = do(serve(Webhook({"/mutate": injecting()}), "127.0.0.1", 0, certificate.context))
-    yield f"https://127.0.0.1:{port}/mutate", ca.certificate_pem
-    do(runner.cleanup())
-    loop.call_soon_threadsafe(loop.stop)
-
-
-Apply = Callable[..., Manifest]
-
-
-@pytest.fixture(scope="module")
-def cluster(control_plane: ControlPlane, webhook_url: tuple[str, str]) -> Iterator[ControlPlane]:
+def cluster(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
     """With the webhook and the policy in force, and namespaces for the tests."""
-    url, ca = webhook_url
-    configuration = yaml.safe_load((COMPONENT / "webhook.yaml").read_text())
-    for one in configuration["webhooks"]:
-        one["clientConfig"] = {"url": url, "caBundle": base64.b64encode(ca.encode()).decode()}
-    policies = (COMPONENT / "policy.yaml").read_text()
-    everything = "\n---\n".join([yaml.safe_dump(configuration), policies])
-    _kubectl(control_plane, "apply", "-f", "-", stdin=everything)
-    for name, labels in (("ml", []), ("all-tpu", [f"{OURS}=enabled"])):
-        control_plane.run_kubectl("create", "namespace", name)
-        for label in labels:
-            _kubectl(control_plane, "label", "--overwrite", "namespace", name, label)
-    _wait_until_in_force(control_plane)
-    yield control_plane
-    _kubectl(control_plane, "delete", "-f", "-", stdin=everything)
-    _kubectl(control_plane, "delete", "namespace", "ml", "all-tpu", "--wait=false")
+    with serving(tmp_path_factory.mktemp("tls"), {"/mutate": injecting()}) as served:
+        configuration = served.configure(COMPONENT / "webhook.yaml")
+        policies = (COMPONENT / "policy.yaml").read_text()
+        everything = "\n---\n".join([yaml.safe_dump(configuration), policies])
+        _kubectl(control_plane, "apply", "-f", "-", stdin=everything)
+        for name, labels in (("ml", []), ("all-tpu", [f"{OURS}=enabled"])):
+            control_plane.run_kubectl("create", "namespace", name)
+            for label in labels:
+                _kubectl(control_plane, "label", "--overwrite", "namespace", name, label)
+        _wait_until_in_force(control_plane)
+        yield control_plane
+        _kubectl(control_plane, "delete", "-f", "-", stdin=everything)
+        _kubectl(control_plane, "delete", "namespace", "ml", "all-tpu", "--wait=false")
 
 
 def _wait_until_in_force(plane: ControlPlane) -> None:

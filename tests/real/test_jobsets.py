@@ -1,0 +1,203 @@
+"""JobSets before a real API server, its Job controller and its scheduler; JobSet's own is a stand-in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from functions.admit_job import Admission, admit
+from local.access import read_kubeconfig
+from local.cluster_client import ClusterClient
+from local.jobsets import BESIDE_A_CONTROL_PLANE, Habits, LiveStandIn
+from tests.conftest import open_own_control_plane
+from tests.control_plane.plane import OwnControlPlane
+from tests.jobset_crd import read_crd
+from tests.real.relay.patience import until
+from tests.real.webhooks import Served, serving
+from tests.unit.jobsets.cluster import SLICE, TPU, Manifest, jobset
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("jobsets")]
+
+COMPONENT = Path(__file__).parents[2] / "infra" / "kubernetes" / "components" / "admit-jobs"
+JOB_KEY = "jobset.sigs.k8s.io/job-key"
+OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+PODS = "/api/v1/namespaces/default/pods"
+NO_KUBELETS = ("--node-monitor-grace-period=600s",)
+"""Nodes here are nothing but objects, and shall stay Ready for as long as the tests take."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnControlPlane]:
+    """With JobSet's definition, the webhook in force, and the stand-in at work."""
+    admission = partial(admit, settings=Admission())
+    with (
+        open_own_control_plane(controller_flags=NO_KUBELETS) as plane,
+        serving(tmp_path_factory.mktemp("tls"), {"/mutate-jobs": admission}) as served,
+    ):
+        install(plane, served)
+        with standing_in(plane, tmp_path_factory.mktemp("access")):
+            yield plane
+
+
+def install(plane: OwnControlPlane, served: Served) -> None:
+    for manifest in (read_crd(), served.configure(COMPONENT / "webhook.yaml")):
+        done = plane.run_kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+        assert done.returncode == 0, done.stderr
+    until(lambda: plane.request("GET", JOBSETS)[0] == 200, "JobSets are known")
+    probe = job(labels={JOB_KEY: "0123456789"})
+    until(lambda: "job-key" in selector_of(make(plane, JOBS, probe)), "the webhook is asked")
+
+
+@contextmanager
+def standing_in(plane: OwnControlPlane, scratch: Path) -> Iterator[None]:
+    """The stand-in, in a thread; what goes wrong in it shows at the end."""
+    access = read_kubeconfig(plane.kubeconfig, scratch)
+    stop: asyncio.Future[asyncio.Event] = asyncio.Future(loop=(loop := asyncio.new_event_loop()))
+    failures: list[BaseException] = []
+
+    async def run() -> None:
+        ending = asyncio.Event()
+        stop.set_result(ending)
+        async with ClusterClient(access) as client:
+            habits = Habits(run_s=2.0)
+            live = LiveStandIn(client, parts=BESIDE_A_CONTROL_PLANE, habits=habits)
+            async with live.at_work():
+                await ending.wait()
+
+    def work() -> None:
+        try:
+            loop.run_until_complete(run())
+        except Exception as failure:
+            failures.append(failure)
+            raise
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    yield
+    loop.call_soon_threadsafe(lambda: stop.result().set())
+    thread.join(30)
+    assert not failures
+
+
+def job(
+    labels: dict[str, str] | None = None, selector: dict[str, str] | None = None, chips: str = "4"
+) -> Manifest:
+    container: Manifest = {"name": "jax", "image": "python"}
+    if chips:
+        container["resources"] = {"limits": {"google.com/tpu": chips}}
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "nodeSelector": TPU if selector is None else selector,
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "probe", "labels": labels or {}},
+        "spec": {"suspend": True, "template": {"spec": pod}},
+    }
+
+
+def make(plane: OwnControlPlane, path: str, manifest: Manifest) -> Manifest:
+    """What a dry run makes of it."""
+    code, made = plane.request("POST", f"{path}?dryRun=All", manifest)
+    assert code == 201, made
+    found: Manifest = made
+    return found
+
+
+def selector_of(made: Manifest) -> dict[str, str]:
+    found: dict[str, str] = made["spec"]["template"]["spec"].get("nodeSelector", {})
+    return found
+
+
+LEFT: list[tuple[str, Manifest]] = [
+    ("no JobSet's", job()),
+    ("opted out", job({JOB_KEY: "0123456789", OPT_OUT: "True"})),
+    ("no TPUs", job({JOB_KEY: "0123456789"}, chips="")),
+    ("no topology", job({JOB_KEY: "0123456789"}, selector={"disk": "ssd"})),
+]
+
+
+@pytest.mark.parametrize("manifest", [row[1] for row in LEFT], ids=[row[0] for row in LEFT])
+def test_a_job_is_stored_as_it_is(manifest: Manifest, cluster: OwnControlPlane) -> None:
+    assert "job-key" not in selector_of(make(cluster, JOBS, manifest))
+
+
+def test_the_pods_of_each_job_are_bound_to_its_slice_and_only_to_it(
+    cluster: OwnControlPlane,
+) -> None:
+    code, made = cluster.request("POST", JOBSETS, jobset())
+    assert code == 201, made
+    until(lambda: set(waiting(cluster)) == {"train-slice-0-0", "train-slice-1-0"}, "they wait")
+    keys = {pod["metadata"]["labels"][JOB_KEY] for pod in waiting(cluster).values()}
+    for name, labels in (("nobodys", {}), *((key[:5], {"job-key": key}) for key in keys)):
+        add_slice(cluster, name, labels)
+    until(lambda: len(places(cluster)) == 4, "all Pods are bound")
+    for index in range(2):
+        pods = [
+            pod for pod in items(cluster, PODS) if hostname(pod).startswith(f"train-slice-{index}")
+        ]
+        (key,) = {pod["metadata"]["labels"][JOB_KEY] for pod in pods}
+        assert {pod["spec"]["nodeName"] for pod in pods} == {f"{key[:5]}-0", f"{key[:5]}-1"}
+    until(lambda: ended(cluster) == "Completed", "the JobSet is complete")
+    cluster.request("DELETE", f"{JOBSETS}/train")
+    until(lambda: not items(cluster, PODS) and not items(cluster, JOBS), "all is gone")
+
+
+def add_slice(plane: OwnControlPlane, name: str, labels: dict[str, str]) -> None:
+    """Two Nodes that are Ready and have four chips each."""
+    for number in range(2):
+        metadata = {"name": f"{name}-{number}", "labels": {**TPU, SLICE: name, **labels}}
+        plane.request("POST", "/api/v1/nodes", {"metadata": metadata})
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+        room = {"google.com/tpu": "4", "pods": "15"}
+        status = {"conditions": [ready], "capacity": room, "allocatable": room}
+        code, answer = plane.request(
+            "PATCH",
+            f"/api/v1/nodes/{name}-{number}/status",
+            {"status": status},
+            "application/merge-patch+json",
+        )
+        assert code == 200, answer
+
+
+def items(plane: OwnControlPlane, path: str) -> list[Manifest]:
+    found: list[Manifest] = plane.request("GET", path)[1]["items"]
+    return found
+
+
+def hostname(pod: Manifest) -> str:
+    return str(pod["spec"]["hostname"])
+
+
+def places(plane: OwnControlPlane) -> dict[str, str]:
+    """Where the Pods are that have a place."""
+    pods = items(plane, PODS)
+    return {hostname(pod): pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}
+
+
+def waiting(plane: OwnControlPlane) -> dict[str, Manifest]:
+    """The first Pods of which the scheduler has said that no Node takes them."""
+
+    def is_left(pod: Manifest) -> bool:
+        conditions: list[Any] = pod["status"].get("conditions", [])
+        return any(one.get("reason") == "Unschedulable" for one in conditions)
+
+    pods = [pod for pod in items(plane, PODS) if hostname(pod).endswith("-0")]
+    return {hostname(pod): pod for pod in pods if is_left(pod)}
+
+
+def ended(plane: OwnControlPlane) -> str:
+    _, found = plane.request("GET", f"{JOBSETS}/train")
+    return str(found.get("status", {}).get("terminalState", ""))

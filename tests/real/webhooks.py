@@ -1,0 +1,58 @@
+"""The webhook's server, where an API server on this machine can ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from local.kube import CertificateAuthority
+from shared.admission import Mutation
+from webhook.certificate import Certificate
+from webhook.server import Webhook, serve
+
+
+class Served:
+    """A server's address and its CA's certificate."""
+
+    def __init__(self, url: str, ca_pem: str) -> None:
+        self._url = url
+        self._ca_pem = ca_pem
+
+    def configure(self, path: Path) -> dict[str, Any]:
+        """A webhook configuration of ``infra/kubernetes``, but that it names this server by URL."""
+        configuration: dict[str, Any] = yaml.safe_load(path.read_text())
+        bundle = base64.b64encode(self._ca_pem.encode()).decode()
+        for one in configuration["webhooks"]:
+            url = self._url + one["clientConfig"]["service"]["path"]
+            one["clientConfig"] = {"url": url, "caBundle": bundle}
+        return configuration
+
+
+@contextmanager
+def serving(directory: Path, mutations: Mapping[str, Mutation]) -> Iterator[Served]:
+    """The server in a thread of its own, until the block is left. ``directory`` takes its keys."""
+    ca = CertificateAuthority.create(datetime.now(UTC))
+    pair = ca.issue_server(("localhost", "127.0.0.1"), datetime.now(UTC))
+    (directory / "tls.crt").write_text(pair.certificate_pem)
+    (directory / "tls.key").write_text(pair.key_pem)
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+
+    def do(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+    certificate = Certificate(directory / "tls.crt", directory / "tls.key")
+    runner, port = do(serve(Webhook(mutations), "127.0.0.1", 0, certificate.context))
+    try:
+        yield Served(f"https://127.0.0.1:{port}", ca.certificate_pem)
+    finally:
+        do(runner.cleanup())
+        loop.call_soon_threadsafe(loop.stop)
