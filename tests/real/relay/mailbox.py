@@ -33,6 +33,7 @@ class Letter:
 
     @property
     def group(self) -> str:
+        """The name of the group, or of what else it is about."""
         return str(self.document["name"])
 
     @property

@@ -10,7 +10,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,11 @@ class RelayProcess:
         assert line is not None, f"no line of the log says {what}: {self.lines[-5:]}"
         return line
 
-    def wait_until_listed(self, times: int = 1) -> None:
+    def wait_until_listed(
+        self, times: int = 1, kinds: Sequence[str] = ("TPUNodeGroup", "Node")
+    ) -> None:
         """Wait until each kind has been listed so often."""
-        for kind in ("TPUNodeGroup", "Node"):
+        for kind in kinds:
             self.wait_for_line(
                 lambda line, kind=kind: self._has_listed(line, kind, times),  # type: ignore[misc]
                 f"listed {kind} {times} times",
@@ -112,7 +114,7 @@ class RelayProcess:
 
 
 @contextmanager
-def run_relay(kubeconfig: Path, pubsub_address: str) -> Iterator[RelayProcess]:
+def run_relay(kubeconfig: Path, pubsub_address: str, **settings: str) -> Iterator[RelayProcess]:
     """A relay in a process of its own until the block is left, when it ends in order."""
     process = subprocess.Popen(
         [sys.executable, "-m", "relay"],
@@ -124,6 +126,7 @@ def run_relay(kubeconfig: Path, pubsub_address: str) -> Iterator[RelayProcess]:
             "PUBSUB_EMULATOR_HOST": pubsub_address,
             "KUBECONFIG": str(kubeconfig),
             "PORT": "0",
+            **settings,
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
