@@ -46,6 +46,16 @@ def sweep(request: flask.Request) -> tuple[str, int]:
     return _serve("sweep", request)
 
 
+def provision_slice(request: flask.Request) -> tuple[str, int]:
+    """A Job of a JobSet that waits for TPUs gets a slice."""
+    return _serve("provision_slice", request)
+
+
+def release_slice(request: flask.Request) -> tuple[str, int]:
+    """A slice whose JobSet has ended, or gone, goes."""
+    return _serve("release_slice", request)
+
+
 def inject_env(request: flask.Request) -> tuple[str, int] | tuple[str, int, dict[str, str]]:
     """An admission review of a workload comes back with its TPU variables."""
     from functions.inject_env import inject, read_injection

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shared.cluster import Connection
 from shared.errors import CallError
@@ -19,6 +19,9 @@ from shared.names import topic_id
 from shared.occasions import Message
 from shared.settings import Settings, from_environment
 from shared.step import Runtime
+
+if TYPE_CHECKING:
+    from shared.gke import Client as GkeClient
 
 _PUBLISH_TIMEOUT_S = 10.0
 _MESSAGES_A_CALL = 1_000
@@ -101,4 +104,13 @@ def get_runtime() -> Runtime:
         monotonic=time.monotonic,
         random_bytes=secrets.token_bytes,
         log=make_logger(),
+        gke=_make_gke_client(settings),
     )
+
+
+def _make_gke_client(settings: Settings) -> GkeClient | None:
+    if settings.gke is None:
+        return None
+    from shared.gke import Client
+
+    return Client(settings.gke.endpoint)

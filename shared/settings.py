@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shared.node_group import NodeGroup
+
+if TYPE_CHECKING:
+    from shared.node_pools import GkeSettings
 
 GOOGLES_CERTIFICATES = "https://www.googleapis.com/oauth2/v1/certs"
 """Where Google publishes the keys that sign its ID tokens, as X.509 by key id."""
@@ -94,7 +96,7 @@ class Settings:
     """After how long the slice of a suspended JobSet is released; ``None``: never."""
     lost_rebuild: timedelta | None = None
     """After how long a JobSet's slice that has lost a host is replaced; ``None``: never."""
-    gke: Any = None
+    gke: GkeSettings | None = None
     """What node pools are made of (`shared.node_pools`), where JobSets get node pools."""
 
     def serves(self, group: NodeGroup) -> bool:
@@ -157,13 +159,14 @@ def _jobset_provider(variables: Variables) -> str:
     return provider
 
 
-def _gke(variables: Variables, environment: Mapping[str, str]) -> Any:
+def _gke(variables: Variables, environment: Mapping[str, str]) -> GkeSettings | None:
     """The settings of node pools, which only an installation that makes some need have."""
     if variables.get("JOBSET_PROVIDER") != GKE:
         return None
-    node_pools = import_module("shared.node_pools")
+    from shared.node_pools import read_settings
+
     try:
-        return node_pools.read_settings(environment)
+        return read_settings(environment)
     except SettingsError as error:
         variables.problems.append(str(error))
         return None

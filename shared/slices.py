@@ -65,7 +65,7 @@ class Slice:
     ``words`` is what the cloud says of its trouble. Of a troubled one, ``has_ready_nodes`` and
     ``mends_itself`` (its maker goes on trying) say whether it may be replaced.
     ``release_after`` is the stamp: from then on it may go, if nobody wants it then either.
-    ``since`` is when it was made, as far as that is known.
+    ``since`` is when it got into its state, as far as that is known.
     """
 
     name: str

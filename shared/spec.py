@@ -103,6 +103,12 @@ _LABEL_KEYS = (
     ),
 )
 
+
+def is_settable_label(key: str) -> bool:
+    """Whether ``nodeLabels`` may hold a label of this key."""
+    return all(must.holds(key) for must in _LABEL_KEYS)
+
+
 _INSTANCE_CONFIG = Record(
     {
         "machineType": Text(

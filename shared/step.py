@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shared import node_group, status
 from shared.access import AccessError
@@ -49,6 +49,9 @@ from shared.plan import (
 )
 from shared.settings import Settings
 
+if TYPE_CHECKING:
+    from shared.gke import Client as GkeClient
+
 MAX_LOOKS = 3
 SECONDS_FOR_CALLS = 30.0
 """No call starts later than this after the look: what a step acts on is never older."""
@@ -72,6 +75,8 @@ class Runtime:
     monotonic: Callable[[], float]
     random_bytes: Callable[[int], bytes]
     log: Any
+    gke: GkeClient | None = None
+    """The way to GKE, where JobSets get node pools."""
 
 
 @dataclass(frozen=True)

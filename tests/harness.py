@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from local import gce
+from local import gce, jobsets
 from local.clock import VirtualClock
 from local.gce.inprocess import mount
 from local.guests import Network
@@ -32,13 +32,22 @@ from relay.outbox import Outbox
 from shared.cluster import Connection
 from shared.errors import CallError
 from shared.gce import Clients
-from shared.names import STEPS
+from shared.names import JOBSET_STEPS, STEPS
 from shared.occasions import Message
 from shared.settings import Kubeconfig, Settings
 from shared.step import Answer, Runtime, handle
 
 ROOT = Path(__file__).parent.parent
+COMPONENTS = ROOT / "infra" / "kubernetes" / "components"
 MANIFESTS = ROOT / "infra" / "kubernetes" / "base"
+OF_JOBSETS = (
+    Path(jobsets.__file__).parent / "crd.yaml",
+    COMPONENTS / "jobsets" / "roles.yaml",
+    COMPONENTS / "jobsets" / "relay.yaml",
+    COMPONENTS / "jobsets-node-groups" / "roles.yaml",
+    COMPONENTS / "jobsets-node-groups" / "policy.yaml",
+)
+"""JobSet's definition, and what the steps that give JobSets their slices may do."""
 RESERVATION = f"projects/{PROJECT}/zones/us-central1-c/reservations/my-tpu-reservation"
 """The one that tpu-operator's README names; it exists in the world."""
 FILTERS = ROOT / "infra" / "terraform" / "filters"
@@ -145,6 +154,12 @@ def _manifests_as_json() -> str:
     )
 
 
+@cache
+def _manifests_of_jobsets_as_json() -> str:
+    texts = (path.read_text() for path in OF_JOBSETS)
+    return json.dumps([document for text in texts for document in yaml.safe_load_all(text)])
+
+
 def filters() -> dict[str, str]:
     """The log sinks' filters, by step."""
     return {path.stem: path.read_text() for path in sorted(FILTERS.glob("*.txt"))}
@@ -186,9 +201,14 @@ class Harness:
         seed: int = 0,
         projects: frozenset[str] = frozenset({PROJECT}),
         callers: Mapping[str, gce.Principal] | None = None,
+        slices: Mapping[str, Any] | None = None,
     ) -> None:
-        """``callers``: as whom each step comes to Compute Engine, where it may not do everything."""
+        """``callers``: as whom each step comes to Compute Engine, where it may not do everything.
+
+        ``slices``: JobSets live here and get slices, by these settings.
+        """
         self.callers = callers or {}
+        self.steps = STEPS if slices is None else (*STEPS, *JOBSET_STEPS)
         dials = dials or Dials()
         self.clock, cluster = _ground.lay(dials)
         self.hooks = Hooks()
@@ -200,13 +220,15 @@ class Harness:
         """What was made and deleted on Compute Engine, by method: one for each operation begun."""
         self._random = Random(seed + 10)
         self._kubeconfigs = tempfile.TemporaryDirectory()
-        self.settings = {step: self._settings(step, projects) for step in STEPS}
+        self.settings = {
+            step: replace(self._settings(step, projects), **(slices or {})) for step in self.steps
+        }
         self._runtimes: dict[str, Runtime] = {}
         self.world = World(
             self.clock,
-            steps={step: self._serve(step) for step in STEPS},
+            steps={step: self._serve(step) for step in self.steps},
             outbox=Outbox(),
-            manifests=manifests(),
+            manifests=manifests() + self._manifests_of_jobsets(),
             filters=filters(),
             cluster=cluster,
             dials=dials,
@@ -216,6 +238,15 @@ class Harness:
         )
         self.world.gce.faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 4096)
         self.world.start()
+        self.jobsets = jobsets.StandIn(self.clock, self.world.kube, token="admin")
+        if slices is not None:
+            self.jobsets.start()
+
+    def _manifests_of_jobsets(self) -> list[dict[str, Any]]:
+        if self.steps == STEPS:
+            return []
+        documents: list[dict[str, Any]] = json.loads(_manifests_of_jobsets_as_json())
+        return documents
 
     def apply(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Create a TPUNodeGroup as a person does; what the API server answers."""

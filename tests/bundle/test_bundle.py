@@ -25,7 +25,7 @@ from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
 from local.web import serve
 from local.world import PROJECT
-from shared.names import STEPS
+from shared.names import JOBSET_STEPS, STEPS
 from tests.bench import Bench, make_group
 from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, pip, run
 from tests.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token
@@ -205,4 +205,4 @@ def test_the_webhook_works_with_what_is_deployed(deployment: Deployment, tmp_pat
 
 
 def test_all_entry_points_are_tried() -> None:
-    assert set(list_entry_points()) == {*STEPS, "inject_env"}
+    assert set(list_entry_points()) == {*STEPS, *JOBSET_STEPS, "inject_env"}

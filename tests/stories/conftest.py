@@ -19,6 +19,9 @@ SLOW_ON_REAL = frozenset(
     }
 )
 """Stories of many VMs or of many lives, left to `make test-all` on a real control plane."""
+EMBEDDED_ALONE = frozenset({"tests.stories.test_jobset_slices"})
+"""Stories in which Pods run: a real control plane alone has no kubelets for them."""
+REAL = pytest.param("real", marks=pytest.mark.real)
 LONG_S = 1800
 """How long one of those may take there."""
 
@@ -35,8 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    grounds = ["embedded", pytest.param("real", marks=pytest.mark.real)]
-    metafunc.parametrize("ground", grounds, indirect=True)
+    real = [] if metafunc.module.__name__ in EMBEDDED_ALONE else [REAL]
+    metafunc.parametrize("ground", ["embedded", *real], indirect=True)
 
 
 @pytest.fixture(autouse=True)

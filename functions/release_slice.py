@@ -1,0 +1,240 @@
+"""release_slice: a slice whose JobSet needs it no longer goes, half a minute later.
+
+Occasions: a JobSet has completed, failed or gone; SYNC, which the minute sends to this inbox for each
+slice about which there is something to do.
+
+The first look marks the slice, and only a later one, which finds the same, deletes it: a JobSet that
+is made again at once under its name keeps its slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from shared import pace
+from shared.cluster import Event
+from shared.errors import CallError
+from shared.jobsets import find_end, job_key
+from shared.occasions import JOBSET_KIND, SLICE_KIND, SWEEP_KIND, Cause, Message
+from shared.settings import Settings
+from shared.slice_work import jobset_reference, look_until_done, refuse, tell
+from shared.slices import RELEASE_AFTER, Provider, Slice, SliceState, slice_name
+from shared.step import ACKNOWLEDGED, Answer, Invocation
+from shared.when import find_time
+
+
+class Do(StrEnum):
+    """What is done about a slice."""
+
+    NOTHING = "nothing"
+    MARK = "mark"
+    KEEP = "keep"
+    """Take the mark back."""
+    DELETE = "delete"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done, in one word why, and what is told of it."""
+
+    outcome: str
+    do: Do = Do.NOTHING
+    event: Event | None = None
+
+
+def run(invocation: Invocation) -> Answer:
+    """See to a JobSet's slices, or to one; or, once a minute, wake the step for each in question."""
+    if not invocation.runtime.settings.jobset_provider:
+        return Answer(ACKNOWLEDGED, "SwitchedOff")
+    if invocation.occasion.kind == SWEEP_KIND:
+        return look_until_done(invocation, lambda provider: _wake(invocation, provider))
+    return look_until_done(invocation, lambda provider: _see_to(invocation, provider))
+
+
+def _wake(invocation: Invocation, provider: Provider) -> Answer:
+    invocation.cluster.get_cluster_id()
+    now, settings = invocation.runtime.now(), invocation.runtime.settings
+    slices = list(provider.list_all())
+    jobsets = _by_name(invocation.cluster.list_jobsets()) if slices else {}
+    due = [
+        one
+        for one in slices
+        if is_due(decide(one, jobsets.get(_jobset_of(one)), now, settings, provider), one, now)
+    ]
+    messages = [
+        Message(one.owner.namespace, one.name, "", Cause.SYNC, now, kind=SLICE_KIND) for one in due
+    ]
+    invocation.facts |= {"slices": len(slices), "woken": len(messages)}
+    invocation.runtime.publish(invocation.step, messages)
+    return Answer(ACKNOWLEDGED, "Swept")
+
+
+def _by_name(jobsets: Iterable[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in jobsets}
+
+
+def _jobset_of(existing: Slice) -> tuple[str, str]:
+    return existing.owner.namespace, existing.owner.jobset
+
+
+def is_due(decision: Decision, existing: Slice, now: datetime) -> bool:
+    """Whether there is something to do in this minute; what is only to be told is told seldom."""
+    if decision.do is not Do.NOTHING or decision.event is None:
+        return decision.do is not Do.NOTHING
+    return existing.since is None or pace.is_due(now - existing.since)
+
+
+def _see_to(invocation: Invocation, provider: Provider) -> Answer:
+    message = invocation.occasion.message
+    if message is None:
+        return Answer(ACKNOWLEDGED, "NotForThisStep")
+    invocation.facts[message.kind.lower()] = f"{message.namespace}/{message.name}"
+    if message.kind == JOBSET_KIND:
+        found = provider.list_of(message.namespace, message.name)
+    else:
+        one = provider.get(message.namespace, message.name)
+        found = [] if one is None else [one]
+    jobsets = {
+        key: invocation.cluster.find_jobset(*key) for key in {_jobset_of(one) for one in found}
+    }
+    answers, failures = [], []
+    for one in found:
+        try:
+            answers.append(_see_to_one(invocation, provider, one, jobsets[_jobset_of(one)]))
+        except CallError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    return _sum_up(answers)
+
+
+def _sum_up(answers: list[Answer]) -> Answer:
+    """One answer for all slices of a JobSet, as a rule the same for each."""
+    outcomes = sorted({answer.outcome for answer in answers})
+    note = "; ".join(answer.note for answer in answers if answer.note)
+    return Answer(ACKNOWLEDGED, ",".join(outcomes) or "NoSlice", note)
+
+
+def _see_to_one(
+    invocation: Invocation, provider: Provider, existing: Slice, jobset: Mapping[str, Any] | None
+) -> Answer:
+    now = invocation.runtime.now()
+    decision = decide(existing, jobset, now, invocation.runtime.settings, provider)
+    about = jobset if jobset is not None else jobset_reference(*_jobset_of(existing))
+    if decision.event is not None:
+        tell(invocation, about, decision.event, once=decision.do is Do.NOTHING)
+    try:
+        was_there = _do(decision.do, existing, provider, now)
+    except CallError as error:
+        event = Event(f"{provider.event_prefix}DeletionFailed", str(error), is_warning=True)
+        return refuse(error, lambda: tell(invocation, about, event, once=False))
+    if not was_there:
+        event = Event(
+            f"{provider.event_prefix}NotFound",
+            f"{provider.noun} {existing.name} was gone when it was to be deleted",
+        )
+        tell(invocation, about, event, once=False)
+    return Answer(ACKNOWLEDGED, decision.outcome)
+
+
+def _do(do: Do, existing: Slice, provider: Provider, now: datetime) -> bool:
+    """Do it; ``False`` if what was to be deleted was gone."""
+    if do is Do.DELETE:
+        return provider.delete(existing)
+    if do is not Do.NOTHING:
+        provider.stamp(existing, now + RELEASE_AFTER if do is Do.MARK else None)
+    return True
+
+
+def decide(
+    existing: Slice,
+    jobset: Mapping[str, Any] | None,
+    now: datetime,
+    settings: Settings,
+    provider: Provider,
+) -> Decision:
+    """What is to be done about a slice, as its JobSet (``None``: gone) stands now. Pure."""
+    if existing.state is SliceState.GOING:
+        return Decision("Going")
+    why = find_reason(existing, jobset, now, settings.suspended_release)
+    if why is not None:
+        return _decide_to_release(existing, why, now, provider)
+    if existing.release_after is not None:
+        return Decision("WantedAgain", Do.KEEP)
+    if existing.state is SliceState.TROUBLED and not existing.mends_itself:
+        return _decide_about_a_loss(existing, now, settings.lost_rebuild, provider)
+    return Decision("Wanted")
+
+
+def find_reason(
+    existing: Slice,
+    jobset: Mapping[str, Any] | None,
+    now: datetime,
+    suspended_release: timedelta | None,
+) -> str | None:
+    """Why a slice is no longer needed; ``None`` while it is."""
+    owner = existing.owner
+    if jobset is None:
+        return f"JobSet {owner.jobset} no longer exists"
+    end = find_end(jobset)
+    if end is not None:
+        return f"JobSet {owner.jobset} has ended ({end})"
+    if not _may_have_job(existing, jobset):
+        return f"JobSet {owner.jobset} has no Job {owner.job} any more"
+    since = _suspended_since(jobset)
+    if suspended_release and since is not None and now - since >= suspended_release:
+        minutes = int((now - since) / timedelta(minutes=1))
+        return f"JobSet {owner.jobset} has been suspended for {minutes} minutes"
+    return None
+
+
+def _may_have_job(existing: Slice, jobset: Mapping[str, Any]) -> bool:
+    """A JobSet that was made again may have fewer Jobs. What is no Job of a JobSet by its name and key
+    is not judged."""
+    owner = existing.owner
+    key = job_key(owner.namespace, owner.job)
+    if existing.name != slice_name(owner.jobset, key):
+        return True
+    return owner.job in _jobs(owner.jobset, jobset)
+
+
+def _jobs(name: str, jobset: Mapping[str, Any]) -> Iterator[str]:
+    for one in jobset["spec"].get("replicatedJobs") or ():
+        for index in range(one.get("replicas", 1)):
+            yield f"{name}-{one['name']}-{index}"
+
+
+def _suspended_since(jobset: Mapping[str, Any]) -> datetime | None:
+    for condition in (jobset.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Suspended" and condition.get("status") == "True":
+            return find_time(condition.get("lastTransitionTime"))
+    return None
+
+
+def _decide_to_release(existing: Slice, why: str, now: datetime, provider: Provider) -> Decision:
+    if existing.release_after is None:
+        return Decision("Marked", Do.MARK)
+    if now < existing.release_after:
+        return Decision("Waiting")
+    return _delete("Releasing", existing, why, provider)
+
+
+def _decide_about_a_loss(
+    existing: Slice, now: datetime, lost_rebuild: timedelta | None, provider: Provider
+) -> Decision:
+    """The JobSet's next leader that waits asks for another, when this one is gone."""
+    is_over = lost_rebuild and existing.since is not None and now - existing.since >= lost_rebuild
+    if is_over:
+        return _delete("Rebuilding", existing, existing.words, provider)
+    message = f"{provider.noun} {existing.name} does not come back by itself: {existing.words}"
+    return Decision("Lost", event=Event(f"{provider.event_prefix}Lost", message, is_warning=True))
+
+
+def _delete(outcome: str, existing: Slice, why: str, provider: Provider) -> Decision:
+    message = f"Deleting {provider.noun} {existing.name}: {why}"
+    event = Event(f"{provider.event_prefix}DeletionStarted", message)
+    return Decision(outcome, Do.DELETE, event)

@@ -1,0 +1,73 @@
+"""What the steps of JobSets do around their decisions: find their provider, tell of what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shared import jobsets
+from shared.cluster import Event
+from shared.errors import STALE_ANSWERS, CallError, OutOfTimeError, verdict_of
+from shared.nodes import parse_node
+from shared.plan import LookAgain
+from shared.slices import Provider
+from shared.step import ACKNOWLEDGED, Answer, Invocation, look_until_it_holds
+
+
+def look_until_done(invocation: Invocation, once: Callable[[Provider], Answer]) -> Answer:
+    """Look, decide and do ``once``; again, three times at most, while what was seen is no longer so."""
+
+    def anew(_is_first_look: bool) -> Answer:
+        try:
+            return once(make_provider(invocation))
+        except CallError as error:
+            if error.http in STALE_ANSWERS:
+                raise LookAgain(str(error)) from error
+            raise
+
+    return look_until_it_holds(invocation, anew)
+
+
+def make_provider(invocation: Invocation) -> Provider:
+    """Who makes slices here."""
+    runtime, cluster = invocation.runtime, invocation.cluster
+    if runtime.gke is None or runtime.settings.gke is None:
+        from shared.group_slices import GroupSlices
+
+        return GroupSlices(cluster, runtime.now)
+    from shared.gke import NodePools
+
+    def has_ready_nodes(name: str) -> bool:
+        return any(parse_node(raw).is_ready for raw in cluster.list_nodes_of_slice(name))
+
+    return NodePools(runtime.settings.gke, runtime.gke, invocation.remaining_s, has_ready_nodes)
+
+
+def refuse(error: CallError, tell_of_it: Callable[[], None]) -> Answer:
+    """The answer to a refusal, which is told. Raises what is to be tried again, untold if all that it
+    says is that the world has moved."""
+    if error.http in STALE_ANSWERS:
+        raise error
+    tell_of_it()
+    verdict = verdict_of(error)
+    if verdict.reason is None:
+        raise error
+    return Answer(ACKNOWLEDGED, verdict.reason, str(error))
+
+
+def tell(invocation: Invocation, about: Mapping[str, Any], event: Event, *, once: bool) -> None:
+    """Write an Event, if that can be done; ``once``: not again while it is there."""
+    cluster, now = invocation.cluster, invocation.runtime.now()
+    try:
+        (cluster.emit_once if once else cluster.emit)(about, event, now)
+    except (CallError, OutOfTimeError) as error:
+        invocation.facts.setdefault("left_undone", []).append(str(error))
+
+
+def jobset_reference(namespace: str, name: str) -> dict[str, Any]:
+    """A JobSet as Events can be about it when it is gone."""
+    return {
+        "apiVersion": f"{jobsets.GROUP}/{jobsets.VERSION}",
+        "kind": jobsets.KIND,
+        "metadata": {"namespace": namespace, "name": name, "uid": "", "resourceVersion": ""},
+    }
