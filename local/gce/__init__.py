@@ -3,9 +3,10 @@
 See docs/reference/simulated-compute-engine.md.
 """
 
+from local.controls import UnknownFault
 from local.gce.calls import CallLog, CallRecord, Principal
 from local.gce.dials import Dials
-from local.gce.faults import Faults, UnknownFault
+from local.gce.faults import Faults
 from local.gce.refusals import Refused
 from local.gce.simulator import Simulator
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from local.controls import UnknownFault
 from local.gce.calls import Caller, Principal, Route
 from local.gce.instance import Instance
 from local.gce.refusals import (
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
 
 PERSON = Caller(Principal("alice@example.com"), "google-cloud-sdk gcloud/540.0.0,gzip(gfe)")
 """Somebody who changes things by hand."""
-
-
-class UnknownFault(Exception):
-    """A fault was asked for that does not exist, or of a resource that does not."""
 
 
 @dataclass

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from local.controls import Fault, describe_fault
 from local.gce.refusals import CATALOGUE, Refusal
-from local.gce.simulator import FAULTS, describe_fault
+from local.gce.simulator import FAULTS
 
 BODIES = (
     "Instance",
@@ -72,10 +73,10 @@ def _kind(message: Any, field: Any) -> str:
     return "enum:" + "|".join(sorted(listed | set(more.group(1).split() if more else ())))
 
 
-def render_refusals() -> str:
-    """The catalogue as a Markdown table."""
+def render_refusals(catalogue: Mapping[str, Refusal]) -> str:
+    """A catalogue as a Markdown table."""
     head = "| call | when | where | HTTP | reason or code | message | how sure |\n"
-    return head + "|---|---|---|---|---|---|---|\n" + "".join(map(_row, CATALOGUE.values()))
+    return head + "|---|---|---|---|---|---|---|\n" + "".join(map(_row, catalogue.values()))
 
 
 def _row(refusal: Refusal) -> str:
@@ -88,24 +89,21 @@ def _row(refusal: Refusal) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def render_faults() -> str:
-    """The faults as a Markdown list."""
-    return "".join(f"- `{name}` {describe_fault(name)}\n" for name in FAULTS)
+def render_faults(faults: Mapping[str, Fault]) -> str:
+    """Faults as a Markdown list."""
+    return "".join(f"- `{name}` {describe_fault(fault)}\n" for name, fault in faults.items())
 
 
-TABLES: Mapping[str, Callable[[], str]] = {"faults": render_faults, "refusals": render_refusals}
-"""What stands in the docs page between the marks of that name."""
-
-
-def with_tables(page: str) -> str:
-    """The docs page with all that is generated made anew."""
-    for name, render in TABLES.items():
+def with_tables(page: str, faults: Mapping[str, Fault], catalogue: Mapping[str, Refusal]) -> str:
+    """A simulator's docs page with all that is generated made anew, between its marks."""
+    tables = {"faults": render_faults(faults), "refusals": render_refusals(catalogue)}
+    for name, table in tables.items():
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
         before, _, rest = page.partition(begin)
-        page = f"{before}{begin}\n{render()}\n{end}{rest.partition(end)[2]}"
+        page = f"{before}{begin}\n{table}\n{end}{rest.partition(end)[2]}"
     return page
 
 
 if __name__ == "__main__":
     FIELDS.write_text(render_fields())
-    PAGE.write_text(with_tables(PAGE.read_text()))
+    PAGE.write_text(with_tables(PAGE.read_text(), FAULTS, CATALOGUE))

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal
 
+from local.controls import Refusing
+
 Where = Literal["call", "operation", "group"]
 Sure = Literal["documented", "seen", "assumed"]
 LogStatus = tuple[int, str]
@@ -41,7 +43,7 @@ class OperationError:
         return document
 
 
-class Refused(Exception):
+class Refused(Refusing):
     """A call is answered with an HTTP error."""
 
     def __init__(

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 from collections.abc import Callable, Mapping
 from random import Random
 from types import MappingProxyType
 from typing import Any
 
+from local import controls
 from local.clock import Clock
 from local.gce.calls import CallLog, Principal
 from local.gce.dials import Dials
-from local.gce.faults import Faults, UnknownFault
-from local.gce.refusals import Refused
+from local.gce.faults import Faults
 from local.gce.router import Router
 from local.gce.schema import Document
 from local.gce.world import World
 from local.http import Request, Response
 from local.machine import GuestFactory
 
-_CONTROLS = "/_simulator/"
-_ASKED_BY_THE_SIMULATOR = frozenset(
-    {
-        "denied_to", "refuse", "slowness", "take_operation_error", "take_refusal",
-        "wiring_outcome",
-    }
+FAULTS = controls.list_faults(
+    Faults,
+    frozenset(
+        {
+            "denied_to", "refuse", "slowness", "take_operation_error", "take_refusal",
+            "wiring_outcome",
+        }
+    ),
 )  # fmt: skip
-FAULTS: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {
-        name: method
-        for name, method in inspect.getmembers(Faults, inspect.isfunction)
-        if not name.startswith("_") and name not in _ASKED_BY_THE_SIMULATOR
-    }
-)
 """The faults that can be asked for over HTTP, by name."""
 
 
@@ -71,8 +64,8 @@ class Simulator:
 
     def handle(self, request: Request) -> Response:
         """Answer one request to the API or to the controls."""
-        if request.path.startswith(_CONTROLS):
-            return self._control(request)
+        if request.path.startswith(controls.PREFIX):
+            return controls.answer(request, self.faults, FAULTS, self.state)
         return self._router.handle(request)
 
     def leftovers(self) -> list[str]:
@@ -90,40 +83,3 @@ class Simulator:
             "instances": {vm.path: vm.status for vm in world.instances.shelf},
             "calls": dict(self.calls.counts()),
         }
-
-    def _control(self, request: Request) -> Response:
-        name = request.path.removeprefix(_CONTROLS)
-        if request.method == "GET" and name == "state":
-            return Response.of_json(self.state())
-        if request.method == "GET" and name == "faults":
-            return Response.of_json({fault: describe_fault(fault) for fault in FAULTS})
-        if request.method != "POST" or name not in FAULTS:
-            return Response.of_json({"error": f"no such fault: {name}"}, 404)
-        return self._bring_about(name, request.body)
-
-    def _bring_about(self, name: str, body: bytes) -> Response:
-        fault: Callable[..., Document | None] = getattr(self.faults, name)
-        try:
-            arguments = inspect.signature(fault).bind(**json.loads(body or b"{}"))
-        except (TypeError, ValueError) as error:
-            return Response.of_json({"error": f"{name}: {error}"}, 400)
-        try:
-            result = fault(*arguments.args, **arguments.kwargs)
-        except UnknownFault as error:
-            return Response.of_json({"error": str(error)}, 409)
-        except Refused as refused:
-            return Response.of_json(refused.document(), refused.http)
-        return Response.of_json(result or {})
-
-
-def describe_fault(name: str) -> str:
-    """A fault's arguments and what it does."""
-    parameters = list(inspect.signature(FAULTS[name]).parameters.values())[1:]
-    arguments = ", ".join(
-        parameter.name
-        if parameter.default is parameter.empty
-        else f"{parameter.name}={parameter.default!r}"
-        for parameter in parameters
-    )
-    meaning = inspect.getdoc(FAULTS[name]) or ""
-    return f"({arguments}): {' '.join(meaning.split()).replace('``', '`')}"

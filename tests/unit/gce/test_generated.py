@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from local.controls import describe_fault
 from local.gce import generate
-from local.gce.simulator import FAULTS, describe_fault
+from local.gce.refusals import CATALOGUE
+from local.gce.simulator import FAULTS
 
 PAGE = generate.PAGE.read_text()
 AGAIN = "run python -m local.gce.generate"
@@ -18,9 +20,9 @@ def test_the_fields_are_those_of_the_client_library() -> None:
 
 
 def test_the_refusals_in_the_docs_are_those_of_the_catalogue() -> None:
-    assert generate.with_tables(PAGE) == PAGE, AGAIN
+    assert generate.with_tables(PAGE, FAULTS, CATALOGUE) == PAGE, AGAIN
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_says_what_it_does(fault: str) -> None:
-    assert describe_fault(fault).endswith(".")
+    assert describe_fault(FAULTS[fault]).endswith(".")
