@@ -173,7 +173,8 @@ class World:
     def start(self) -> None:
         """Make the topics and subscriptions, connect the relay, let the Scheduler tick."""
         self._make_inboxes()
-        for kind, path in _WATCHED.items():
+        watched = _WATCHED | (_WATCHED_FOR_JOBSETS if "provision_slice" in self._steps else {})
+        for kind, path in watched.items():
             self._watch(kind, path)
         self._relay_what_is_due()
         if self.dials.sweeps:
@@ -233,11 +234,12 @@ class World:
         return guests.KubeGuest(machine, self.clock, self._network, self.dials.guests, Random(seed))
 
     def _watch(self, kind: str, path: str) -> None:
+        """``path`` has a query."""
         listed = self._ask_as_relay(path)
         items = [{"kind": kind, **item} for item in listed.json()["items"]]
         self._outbox.relisted(kind, items, self.clock.now())
         version = listed.json()["metadata"]["resourceVersion"]
-        stream = self._ask_as_relay(f"{path}?watch=1&resourceVersion={version}").stream
+        stream = self._ask_as_relay(f"{path}&watch=1&resourceVersion={version}").stream
         assert stream is not None
         stream.subscribe(
             lambda chunk: self._on_change(kind, chunk), lambda: self._watch(kind, path)
@@ -276,6 +278,11 @@ class World:
 
 
 _WATCHED = {
-    "TPUNodeGroup": "/apis/tpu.google.com/v1alpha1/tpunodegroups",
-    "Node": "/api/v1/nodes",
+    "TPUNodeGroup": "/apis/tpu.google.com/v1alpha1/tpunodegroups?",
+    "Node": "/api/v1/nodes?",
+}
+_WATCHED_FOR_JOBSETS = {
+    "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/jobsets?",
+    "Pod": "/api/v1/pods?labelSelector=jobset.sigs.k8s.io/job-key"
+    "&fieldSelector=status.phase%3DPending",
 }

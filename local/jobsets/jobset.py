@@ -18,6 +18,7 @@ from local.jobsets.objects import (
     RESTART_ATTEMPT,
     Call,
     Document,
+    condition,
     controlled_by,
     create,
     delete,
@@ -43,7 +44,7 @@ def step(
     if is_true(jobset, *ENDED):
         yield from (delete(JOBS, job) for job in jobs if _is_at_work(job))
         return
-    attempt = int((jobset.get("status") or {}).get("restarts") or 0)
+    attempt = _restarts(jobset)
     present = {job["metadata"]["name"]: job for job in jobs}
     current = [job for job in jobs if _attempt(job) == attempt]
     yield from (
@@ -59,7 +60,19 @@ def step(
         message = "jobset completed successfully"
         yield from _end(jobset, "Completed", "AllJobsCompleted", message, now)
     else:
+        yield from _say_suspended(jobset, now)
         yield from _make(jobset, wanted, present)
+
+
+def _say_suspended(jobset: Document, now: datetime) -> Iterator[Call]:
+    is_suspended = bool(jobset["spec"].get("suspend"))
+    words = ("True", "SuspendedJobs", "jobset is suspended")
+    if not is_suspended:
+        words = ("False", "ResumeJobs", "jobset is resumed")
+    if is_suspended or condition(jobset, "Suspended") is not None:
+        conditions = with_condition(jobset, "Suspended", *words, now)
+        status = {"conditions": conditions, "restarts": _restarts(jobset)}
+        yield from patch_status(JOBSETS, jobset, status)
 
 
 def _make(
@@ -85,7 +98,7 @@ def _fail(jobset: Document, attempt: int, job: str, now: datetime) -> Iterator[C
 def _end(jobset: Document, kind: str, reason: str, message: str, now: datetime) -> Iterator[Call]:
     status = {
         "conditions": with_condition(jobset, kind, "True", reason, message, now),
-        "restarts": (jobset.get("status") or {}).get("restarts", 0),
+        "restarts": _restarts(jobset),
         "terminalState": kind,
     }
     yield from patch_status(JOBSETS, jobset, status)
@@ -93,6 +106,10 @@ def _end(jobset: Document, kind: str, reason: str, message: str, now: datetime) 
 
 def _is_at_work(job: Document) -> bool:
     return not is_deleting(job) and not is_true(job, *_JOB_ENDED)
+
+
+def _restarts(jobset: Document) -> int:
+    return int((jobset.get("status") or {}).get("restarts") or 0)
 
 
 def _attempt(job: Document) -> int:

@@ -168,9 +168,11 @@ def test_a_suspended_jobset_has_jobs_without_pods_until_it_is_resumed() -> None:
     cluster = applied(suspend=True)
     assert list(cluster.jobs()) == [FIRST, SECOND]
     assert cluster.pods() == {}
+    assert condition(cluster.jobset(), "Suspended")["status"] == "True"
     cluster.suspend_jobset(False)
     cluster.run_for(5)
     assert cluster.places() == UNBOUND
+    assert condition(cluster.jobset(), "Suspended")["status"] == "False"
     cluster.suspend_jobset(True)
     cluster.run_for(5)
     assert cluster.pods() == {}
