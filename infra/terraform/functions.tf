@@ -105,7 +105,7 @@ resource "google_cloudfunctions2_function" "step" {
       NODE_JOIN_TIMEOUT_SECONDS = tostring(var.node_join_timeout_seconds)
       # Requests beyond the threads would wait inside the instance while their deadline runs.
       THREADS = tostring(var.concurrency)
-      }, var.verify_pushes ? {
+      }, contains(local.jobset_readers, each.key) ? local.jobset_environment : {}, var.verify_pushes ? {
       PUSH_AUDIENCE        = local.push_audiences[each.key]
       PUSH_SERVICE_ACCOUNT = google_service_account.pusher.email
     } : {})

@@ -10,7 +10,7 @@ resource "google_service_account" "step" {
   depends_on = [google_project_service.this]
 }
 
-# Compute Engine: a role a step, in each served project.
+# A role a step: for Compute Engine in each served project, for node pools in the cluster's.
 
 locals {
   step_permissions = {
@@ -20,8 +20,10 @@ locals {
     )
   }
   step_roles = {
-    for pair in setproduct(local.served_projects, local.steps) :
-    join("/", pair) => { project = pair[0], step = pair[1] }
+    for pair in setunion(
+      setproduct(local.served_projects, setsubtract(local.steps, local.jobset_steps)),
+      setproduct(local.node_pool_projects, local.jobset_steps),
+    ) : join("/", pair) => { project = pair[0], step = pair[1] }
     if length(local.step_permissions[pair[1]]) > 0
   }
 }
@@ -32,7 +34,7 @@ resource "google_project_iam_custom_role" "step" {
   project     = each.value.project
   role_id     = replace("${var.name_prefix}_${each.value.step}", "-", "_")
   title       = "${var.name_prefix} ${local.slugs[each.value.step]}"
-  description = "What ${each.value.step} of tpu-functions does on Compute Engine"
+  description = "What ${each.value.step} of tpu-functions does on ${contains(local.jobset_steps, each.value.step) ? "GKE" : "Compute Engine"}"
   permissions = local.step_permissions[each.value.step]
 
   depends_on = [google_project_service.this]
@@ -71,7 +73,7 @@ locals {
   step_publishers = merge([
     for step in local.steps : {
       for inbox in keys(local.permissions[step].inboxes) :
-      "${step}/${inbox}" => { step = step, inbox = inbox }
+      "${step}/${inbox}" => { step = step, inbox = inbox } if contains(local.steps, inbox)
     }
   ]...)
 }

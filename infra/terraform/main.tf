@@ -3,7 +3,7 @@
 locals {
   # A function, an inbox and an identity each.
   slugs = {
-    for step in ["create_resources", "inject_token", "label_node", "tear_down", "sweep"] :
+    for step in concat(["create_resources", "inject_token", "label_node", "tear_down", "sweep"], local.jobset_steps) :
     step => replace(step, "_", "-")
   }
   steps = toset(keys(local.slugs))
@@ -37,12 +37,14 @@ locals {
     local.connector == null ? [] : ["vpcaccess.googleapis.com"],
     local.alerts ? ["monitoring.googleapis.com"] : [],
   )
-  apis_served = ["compute.googleapis.com", "iam.googleapis.com", "logging.googleapis.com"]
+  apis_served     = ["compute.googleapis.com", "iam.googleapis.com", "logging.googleapis.com"]
+  apis_node_pools = ["container.googleapis.com", "iam.googleapis.com", "logging.googleapis.com"]
 
   apis = {
     for pair in setunion(
       setproduct([var.project_id], local.apis_here),
       setproduct(local.served_projects, local.apis_served),
+      setproduct(local.node_pool_projects, local.apis_node_pools),
     ) : join("/", pair) => { project = pair[0], service = pair[1] }
   }
 }

@@ -27,8 +27,8 @@ output "installation" {
 }
 
 output "component" {
-  description = "A kustomize component with what the overlay needs of all this: `installation` and `relay_settings`. deploy.sh writes it."
-  value = yamlencode({
+  description = "A kustomize component with what the overlay needs of all this: `installation`, `relay_settings` and, with `jobset_provider`, the components of JobSets. deploy.sh writes it."
+  value = yamlencode(merge({
     apiVersion = "kustomize.config.k8s.io/v1alpha1"
     kind       = "Component"
     configMapGenerator = [
@@ -47,7 +47,9 @@ output "component" {
         literals  = [for name, value in local.relay_settings : "${name}=${value}"]
       },
     ]
-  })
+    }, length(local.jobset_components) == 0 ? {} : {
+    components = [for name in local.jobset_components : "../../../components/${name}"]
+  }))
 }
 
 output "overlay" {

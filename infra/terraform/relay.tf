@@ -21,7 +21,7 @@ locals {
 }
 
 resource "google_pubsub_topic_iam_member" "relay" {
-  for_each = local.permissions.relay.inboxes
+  for_each = setintersection(keys(local.permissions.relay.inboxes), local.steps)
 
   project = var.project_id
   topic   = google_pubsub_topic.inbox[each.key].name

@@ -1,4 +1,4 @@
-"""Write docs/reference/permissions.md from permissions.yaml and the Roles of the base.
+"""Write docs/reference/permissions.md from permissions.yaml and the Roles of infra/kubernetes.
 
 python infra/terraform/render_reference.py           # write the page
 python infra/terraform/render_reference.py --check   # exit 1 if the page is out of date
@@ -16,13 +16,20 @@ import yaml
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "permissions.md"
 PERMISSIONS = ROOT / "infra" / "terraform" / "permissions.yaml"
-ROLES = ROOT / "infra" / "kubernetes" / "base" / "rbac.yaml"
+KUBERNETES = ROOT / "infra" / "kubernetes"
+ROLES = (
+    KUBERNETES / "base" / "rbac.yaml",
+    KUBERNETES / "components" / "jobsets" / "relay.yaml",
+    KUBERNETES / "components" / "jobsets" / "roles.yaml",
+    KUBERNETES / "components" / "jobsets-node-groups" / "roles.yaml",
+)
 STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep")
+JOBSET_STEPS = ("provision_slice", "release_slice")
 
 _HEAD = """\
 # Rights
 
-<!-- Written by infra/terraform/render_reference.py from permissions.yaml and rbac.yaml: edit those. -->
+<!-- Written by infra/terraform/render_reference.py from permissions.yaml and the Roles: edit those. -->
 
 What each part may do, and why: nothing else is granted. The permissions on Google Cloud are those that
 Google documents for the methods that a step calls, and tests hold them against the calls that the steps
@@ -30,29 +37,39 @@ make in the simulated Compute Engine. That they suffice on the real service is n
 missing, the group says `PermissionDenied` with its name, and `extra_permissions` of the Terraform
 module adds it.
 
+What concerns JobSets (`provision_slice`, `release_slice`, and of the relay and the sweep what names
+them) is granted only where [`jobset_provider`](../../infra/terraform/README.md) asks for it: on GKE's
+node pools with `gke`, on TPUNodeGroups with `tpu-node-group`. GKE has no permissions for node pools of
+their own: `container.clusters.update` holds for all clusters of the project. Which TPUNodeGroups the
+two steps may touch, a ValidatingAdmissionPolicy says: those that were made for JobSets, and of one that
+is there nothing but its annotations.
+
 ## On Google Cloud
 """
 _WHERE = {
     "project": "each served project",
     "vm_service_account": "the service accounts of the VMs",
     "subnetwork": "subnets of a Shared VPC",
+    "node_service_account": "the service accounts of the Nodes",
 }
+_WHERE_OF_JOBSETS = {**_WHERE, "project": "the project of the cluster with the node pools"}
 
 
 def render() -> str:
     """The page."""
     permissions = yaml.safe_load(PERMISSIONS.read_text())
     parts = [_HEAD, *_cloud(permissions), "\n## In the cluster\n"]
-    for name in (*(step.replace("_", "-") for step in STEPS), "relay"):
+    for name in (*(step.replace("_", "-") for step in (*STEPS, *JOBSET_STEPS)), "relay"):
         parts.append(_roles(name))
     return "\n".join(parts)
 
 
 def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
-    for part in (*STEPS, "relay"):
+    for part in (*STEPS, *JOBSET_STEPS, "relay"):
+        places = _WHERE_OF_JOBSETS if part in JOBSET_STEPS else _WHERE
         rows = [
             (f"`{permission}`", where, reason)
-            for scope, where in _WHERE.items()
+            for scope, where in places.items()
             for permission, reason in (permissions[part].get(scope) or {}).items()
         ]
         rows += [
@@ -68,7 +85,8 @@ def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
 
 
 def _roles(name: str) -> str:
-    documents = [one for one in yaml.safe_load_all(ROLES.read_text()) if one]
+    documents = [one for path in ROLES for one in yaml.safe_load_all(path.read_text()) if one]
+    named = {f"tpu-functions-{name}{end}" for end in ("", "-jobsets", "-node-groups")}
     rows = [
         (
             ", ".join(f"`{verb}`" for verb in rule["verbs"]),
@@ -76,8 +94,7 @@ def _roles(name: str) -> str:
             _scope(document),
         )
         for document in documents
-        if document["kind"] in ("ClusterRole", "Role")
-        and document["metadata"]["name"] == f"tpu-functions-{name}"
+        if document["kind"] in ("ClusterRole", "Role") and document["metadata"]["name"] in named
         for rule in document["rules"]
     ]
     return f"### {name}\n\n{_table(('Verbs', 'Resources', 'Where'), rows)}"

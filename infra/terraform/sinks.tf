@@ -1,15 +1,17 @@
-# The audit log of Compute Engine and GKE: what concerns a step goes to the step's inbox. A step
-# without a filter learns nothing from the log.
+# The audit log: what concerns a step goes to the step's inbox, of Compute Engine in each served project, of
+# node pools in their cluster's. A step without a filter learns nothing from the log.
 
 locals {
   filters = {
     for name in fileset("${path.module}/filters", "*.txt") :
     trimsuffix(name, ".txt") => file("${path.module}/filters/${name}")
-    if contains(local.steps, trimsuffix(name, ".txt"))
   }
   sinks = {
-    for pair in setproduct(local.served_projects, keys(local.filters)) :
-    join("/", pair) => { project = pair[0], step = pair[1] }
+    for pair in setunion(
+      setproduct(local.served_projects, setsubtract(local.steps, local.jobset_steps)),
+      setproduct(local.node_pool_projects, local.jobset_steps),
+    ) : join("/", pair) => { project = pair[0], step = pair[1] }
+    if contains(keys(local.filters), pair[1])
   }
 }
 

@@ -68,9 +68,12 @@ variable "cluster_access" {
 
   validation {
     condition = var.cluster_access.kubeconfig_secrets == null ? true : (
-      sort(keys(var.cluster_access.kubeconfig_secrets)) == sort(["create_resources", "inject_token", "label_node", "sweep", "tear_down"])
+      sort(keys(var.cluster_access.kubeconfig_secrets)) == sort(concat(
+        ["create_resources", "inject_token", "label_node", "sweep", "tear_down"],
+        var.jobset_provider == "" ? [] : ["provision_slice", "release_slice"],
+      ))
     )
-    error_message = "cluster_access.kubeconfig_secrets must name a secret for each of create_resources, inject_token, label_node, tear_down and sweep."
+    error_message = "cluster_access.kubeconfig_secrets must name a secret for each of create_resources, inject_token, label_node, tear_down and sweep, with jobset_provider for provision_slice and release_slice, too."
   }
 
   validation {
@@ -187,13 +190,13 @@ variable "vm_service_accounts" {
 }
 
 variable "extra_permissions" {
-  description = "More permissions in the served projects, by step: for what Compute Engine asks of you beyond its documentation, or of templates of your own (such as `compute.images.useReadOnly`)."
+  description = "More permissions in the served projects (for provision_slice and release_slice: in the project of `node_pools`), by step: for what Google asks of you beyond its documentation, or of templates of your own (such as `compute.images.useReadOnly`)."
   type        = map(list(string))
   default     = {}
 
   validation {
-    condition     = length(setsubtract(keys(var.extra_permissions), ["create_resources", "inject_token", "label_node", "sweep", "tear_down"])) == 0
-    error_message = "The keys of extra_permissions must be steps: create_resources, inject_token, label_node, tear_down, sweep."
+    condition     = length(setsubtract(keys(var.extra_permissions), ["create_resources", "inject_token", "label_node", "sweep", "tear_down", "provision_slice", "release_slice"])) == 0
+    error_message = "The keys of extra_permissions must be steps: create_resources, inject_token, label_node, tear_down, sweep, provision_slice, release_slice."
   }
 
   validation {
@@ -210,6 +213,97 @@ variable "node_join_timeout_seconds" {
   validation {
     condition     = var.node_join_timeout_seconds >= 1 && floor(var.node_join_timeout_seconds) == var.node_join_timeout_seconds
     error_message = "node_join_timeout_seconds must be a whole number of seconds above 0."
+  }
+}
+
+variable "jobset_provider" {
+  description = "What slices for JobSets are made of: `gke` (node pools, described by `node_pools`), `tpu-node-group` (TPUNodeGroups, described by the cluster's ConfigMap tpu-functions/jobsets), or nothing: JobSets get none. JobSet must be in the cluster."
+  type        = string
+  default     = ""
+  nullable    = false
+
+  validation {
+    condition     = contains(["", "gke", "tpu-node-group"], var.jobset_provider)
+    error_message = "jobset_provider must be gke, tpu-node-group or empty."
+  }
+}
+
+variable "node_pools" {
+  description = "With jobset_provider gke: the cluster (its project, by default project_id, its location and its name), and what its node pools for JobSets have in common: the zone for Pods that select none; the service account that Nodes run as, and others that a Pod may choose instead; network tags; labels of Pods that their Nodes get, too; more networks; a secondary boot disk with images; type, key and confidential mode of the boot disk; secure boot; whether Spot and reservations are passed over; how many Pods a Node takes."
+  type = object({
+    project_id            = optional(string)
+    location              = string
+    cluster               = string
+    zone                  = optional(string, "")
+    service_account       = string
+    more_service_accounts = optional(list(string), [])
+    tags                  = optional(list(string), [])
+    pod_to_node_labels    = optional(list(string), [])
+    additional_networks   = optional(list(object({ network = string, subnetwork = string })), [])
+    secondary_disk        = optional(string, "")
+    disk_type             = optional(string, "")
+    boot_disk_kms_key     = optional(string, "")
+    secure_boot           = optional(bool, true)
+    confidential_storage  = optional(bool, false)
+    force_on_demand       = optional(bool, false)
+    max_pods_per_node     = optional(number, 15)
+  })
+  default = null
+
+  validation {
+    condition     = (var.node_pools != null) == (var.jobset_provider == "gke")
+    error_message = "node_pools must be set with jobset_provider gke, and only with it."
+  }
+
+  validation {
+    condition     = alltrue([for pools in var.node_pools[*] : can(regex("^[a-z]+-[a-z]+[0-9]+(-[a-z])?$", pools.location))])
+    error_message = "node_pools.location must be the cluster's region or zone, such as us-east5."
+  }
+
+  validation {
+    condition = alltrue([
+      for pools in var.node_pools[*] : pools.zone == "" ? true : (
+        can(regex("^[a-z]+-[a-z]+[0-9]+-[a-z]$", pools.zone)) && startswith(pools.zone, "${join("-", slice(split("-", "${pools.location}-"), 0, 2))}-")
+      )
+    ])
+    error_message = "node_pools.zone must be a zone of the cluster's region, such as us-east5-a."
+  }
+
+  validation {
+    condition = alltrue([
+      for email in flatten([for pools in var.node_pools[*] : concat([pools.service_account], pools.more_service_accounts)]) :
+      can(regex("^[a-z0-9-]+@[a-z0-9.-]+[.]gserviceaccount[.]com$", email))
+    ])
+    error_message = "node_pools: service_account and more_service_accounts must be e-mails of service accounts, such as tpu-nodes@my-project.iam.gserviceaccount.com."
+  }
+
+  validation {
+    condition     = alltrue([for pools in var.node_pools[*] : pools.max_pods_per_node >= 8 && pools.max_pods_per_node <= 256 && floor(pools.max_pods_per_node) == pools.max_pods_per_node])
+    error_message = "node_pools.max_pods_per_node must be a whole number from 8 to 256."
+  }
+}
+
+variable "jobset_suspended_release_minutes" {
+  description = "After how many minutes the slice of a suspended JobSet is released. 0: never."
+  type        = number
+  default     = 0
+  nullable    = false
+
+  validation {
+    condition     = var.jobset_suspended_release_minutes >= 0 && floor(var.jobset_suspended_release_minutes) == var.jobset_suspended_release_minutes
+    error_message = "jobset_suspended_release_minutes must be a whole number of minutes, or 0 for never."
+  }
+}
+
+variable "jobset_lost_rebuild_minutes" {
+  description = "After how many minutes a JobSet's slice that has lost a host is replaced. 0: never."
+  type        = number
+  default     = 0
+  nullable    = false
+
+  validation {
+    condition     = var.jobset_lost_rebuild_minutes >= 0 && floor(var.jobset_lost_rebuild_minutes) == var.jobset_lost_rebuild_minutes
+    error_message = "jobset_lost_rebuild_minutes must be a whole number of minutes, or 0 for never."
   }
 }
 

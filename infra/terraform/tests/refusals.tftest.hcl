@@ -185,3 +185,98 @@ run "an_old_python" {
 
   expect_failures = [var.runtime]
 }
+
+run "a_provider_of_slices_that_is_none" {
+  command = plan
+
+  variables {
+    jobset_provider = "compute"
+  }
+
+  expect_failures = [var.jobset_provider]
+}
+
+run "node_pools_that_nobody_makes" {
+  command = plan
+
+  variables {
+    node_pools = { location = "us-east5", cluster = "c", service_account = "nodes@p.iam.gserviceaccount.com" }
+  }
+
+  expect_failures = [var.node_pools]
+}
+
+run "node_pools_of_no_cluster" {
+  command = plan
+
+  variables {
+    jobset_provider = "gke"
+  }
+
+  expect_failures = [var.node_pools]
+}
+
+run "node_pools_in_a_zone_of_another_region" {
+  command = plan
+
+  variables {
+    jobset_provider = "gke"
+    node_pools      = { location = "us-east5-a", cluster = "c", zone = "us-central1-c", service_account = "nodes@p.iam.gserviceaccount.com" }
+  }
+
+  expect_failures = [var.node_pools]
+}
+
+run "node_pools_without_an_account" {
+  command = plan
+
+  variables {
+    jobset_provider = "gke"
+    node_pools      = { location = "us-east5", cluster = "c", service_account = "default" }
+  }
+
+  expect_failures = [var.node_pools]
+}
+
+run "nodes_with_too_many_pods" {
+  command = plan
+
+  variables {
+    jobset_provider = "gke"
+    node_pools      = { location = "us-east5", cluster = "c", service_account = "nodes@p.iam.gserviceaccount.com", max_pods_per_node = 500 }
+  }
+
+  expect_failures = [var.node_pools]
+}
+
+run "half_a_minute" {
+  command = plan
+
+  variables {
+    jobset_lost_rebuild_minutes = 0.5
+  }
+
+  expect_failures = [var.jobset_lost_rebuild_minutes]
+}
+
+run "a_suspension_of_no_time" {
+  command = plan
+
+  variables {
+    jobset_suspended_release_minutes = -1
+  }
+
+  expect_failures = [var.jobset_suspended_release_minutes]
+}
+
+run "secrets_for_steps_of_jobsets_that_are_not_there" {
+  command = plan
+
+  variables {
+    cluster_access = { kubeconfig_secrets = {
+      create_resources = "a", inject_token = "b", label_node = "c", tear_down = "d", sweep = "e", provision_slice = "f", release_slice = "g"
+    } }
+  }
+
+  expect_failures = [var.cluster_access]
+}

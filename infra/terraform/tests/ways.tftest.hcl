@@ -232,3 +232,164 @@ run "key_file" {
     error_message = "Nobody else acts for the account."
   }
 }
+
+run "jobsets_get_nothing_by_default" {
+  assert {
+    condition     = length(google_cloudfunctions2_function.step) == 5 && length(google_pubsub_topic.inbox) == 5 && length(google_pubsub_topic_iam_member.relay) == 3 && !contains(keys(google_pubsub_topic_iam_member.step), "sweep/provision_slice")
+    error_message = "Nothing of JobSets is made before somebody asks for it."
+  }
+
+  assert {
+    condition     = !contains(keys(yamldecode(output.component)), "components")
+    error_message = "The cluster gets nothing of JobSets either."
+  }
+}
+
+run "jobsets_by_node_groups" {
+  variables {
+    jobset_provider             = "tpu-node-group"
+    jobset_lost_rebuild_minutes = 20
+  }
+
+  assert {
+    condition = {
+      for name, value in google_cloudfunctions2_function.step["provision_slice"].service_config[0].environment_variables : name => value
+      if length(regexall("^(JOBSET|GCP|GKE)_", name)) > 0
+      } == {
+      JOBSET_PROVIDER                  = "tpu-node-group"
+      JOBSET_SUSPENDED_RELEASE_MINUTES = "0"
+      JOBSET_LOST_REBUILD_MINUTES      = "20"
+    }
+    error_message = "The environment is not what the steps read."
+  }
+
+  assert {
+    condition     = google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables["JOBSET_PROVIDER"] == "tpu-node-group" && !contains(keys(google_cloudfunctions2_function.step["tear_down"].service_config[0].environment_variables), "JOBSET_PROVIDER")
+    error_message = "Of the other steps only the sweep needs to know."
+  }
+
+  assert {
+    condition     = length(google_cloudfunctions2_function.step) == 7 && length(google_pubsub_subscription.inbox) == 7 && length(google_cloud_run_service_iam_member.pusher) == 7
+    error_message = "Two more steps, each with an inbox."
+  }
+
+  assert {
+    condition     = setsubtract(keys(google_pubsub_topic_iam_member.relay), ["create_resources", "label_node", "tear_down"]) == toset(["provision_slice", "release_slice"])
+    error_message = "The relay may publish to the two inboxes more."
+  }
+
+  assert {
+    condition = alltrue([
+      for pair in ["sweep/provision_slice", "sweep/release_slice", "provision_slice/provision_slice", "release_slice/release_slice"] :
+      contains(keys(google_pubsub_topic_iam_member.step), pair)
+    ])
+    error_message = "The sweep wakes the two, and each itself."
+  }
+
+  assert {
+    condition     = length(google_logging_project_sink.step) == 4 && length(google_project_iam_custom_role.step) == 4 && length(google_service_account_iam_member.node) == 0 && length(google_project_service.this) == 10
+    error_message = "Slices that are TPUNodeGroups need nothing more in the cloud."
+  }
+
+  assert {
+    condition     = yamldecode(output.component).components == ["../../../components/jobsets", "../../../components/jobsets-node-groups", "../../../components/jobsets-google-identities"]
+    error_message = "The cluster gets the components of JobSets, the identities last."
+  }
+
+  assert {
+    condition     = contains(yamldecode(output.component).configMapGenerator[0].literals, "provision-slice=gcp:it@my-project.iam.gserviceaccount.com")
+    error_message = "The overlay needs the users of the two steps."
+  }
+
+  assert {
+    condition     = length(regexall("117", yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[1].expression)) == 7
+    error_message = "The accounts of the two steps are let in, too."
+  }
+}
+
+run "jobsets_by_node_pools" {
+  variables {
+    projects = ["tpu-one"]
+    cluster_access = {
+      kubeconfig_secrets = {
+        create_resources = "a"
+        inject_token     = "b"
+        label_node       = "c"
+        tear_down        = "d"
+        sweep            = "e"
+        provision_slice  = "f"
+        release_slice    = "g"
+      }
+    }
+    jobset_provider = "gke"
+    node_pools = {
+      project_id            = "gke-home"
+      location              = "us-east5"
+      cluster               = "research"
+      zone                  = "us-east5-b"
+      service_account       = "nodes@gke-home.iam.gserviceaccount.com"
+      more_service_accounts = ["other@gke-home.iam.gserviceaccount.com"]
+      tags                  = ["tpu", "internal"]
+      additional_networks   = [{ network = "dcn", subnetwork = "dcn-a" }, { network = "gpu", subnetwork = "gpu-a" }]
+      confidential_storage  = true
+    }
+  }
+
+  assert {
+    condition = {
+      for name, value in google_cloudfunctions2_function.step["release_slice"].service_config[0].environment_variables : name => value
+      if length(regexall("^(JOBSET|GCP|GKE)_", name)) > 0
+      } == {
+      JOBSET_PROVIDER                  = "gke"
+      JOBSET_SUSPENDED_RELEASE_MINUTES = "0"
+      JOBSET_LOST_REBUILD_MINUTES      = "0"
+      GCP_PROJECT_ID                   = "gke-home"
+      GCP_CLUSTER_LOCATION             = "us-east5"
+      GCP_CLUSTER                      = "research"
+      GCP_ZONE                         = "us-east5-b"
+      GCP_NODE_SERVICE_ACCOUNT         = "nodes@gke-home.iam.gserviceaccount.com"
+      GCP_NODE_TAGS                    = "tpu,internal"
+      GCP_POD_TO_NODE_LABELS           = ""
+      GCP_NODE_ADDITIONAL_NETWORKS     = "dcn:dcn-a,gpu:gpu-a"
+      GCP_NODE_SECONDARY_DISK          = ""
+      GCP_NODE_DISK_TYPE               = ""
+      GCP_NODE_BOOT_DISK_KMS_KEY       = ""
+      GCP_NODE_SECURE_BOOT             = "true"
+      GCP_NODE_CONFIDENTIAL_STORAGE    = "true"
+      GCP_FORCE_ON_DEMAND              = "false"
+      GKE_MAX_PODS_PER_NODE            = "15"
+    }
+    error_message = "The environment is not what node pools are made by."
+  }
+
+  assert {
+    condition = setsubtract(keys(google_logging_project_sink.step), [
+      "tpu-one/create_resources", "tpu-one/inject_token", "tpu-one/label_node", "tpu-one/tear_down",
+    ]) == toset(["gke-home/provision_slice", "gke-home/release_slice"])
+    error_message = "What becomes of node pools is in the log of the cluster's project."
+  }
+
+  assert {
+    condition = toset(google_project_iam_custom_role.step["gke-home/provision_slice"].permissions) == toset(["container.clusters.get", "container.clusters.update"]) && [
+      for name in keys(google_project_iam_custom_role.step) : name if endswith(name, "_slice")
+    ] == ["gke-home/provision_slice", "gke-home/release_slice"]
+    error_message = "The two steps may do what node pools need, in the cluster's project alone."
+  }
+
+  assert {
+    condition = keys(google_service_account_iam_member.node) == [
+      "nodes@gke-home.iam.gserviceaccount.com/provision_slice", "other@gke-home.iam.gserviceaccount.com/provision_slice",
+    ]
+    error_message = "Only who makes Nodes may act as their accounts."
+  }
+
+  assert {
+    condition     = contains(keys(google_project_service.this), "gke-home/container.googleapis.com") && !contains(keys(google_project_service.this), "gke-home/compute.googleapis.com")
+    error_message = "The API of GKE is on in the cluster's project."
+  }
+
+  assert {
+    condition     = yamldecode(output.component).components == ["../../../components/jobsets"]
+    error_message = "Node pools need nothing more in the cluster, ServiceAccounts no users."
+  }
+}

@@ -74,9 +74,12 @@ def test_only_attributes_that_a_provider_gives_are_asked_for() -> None:
 
 
 def test_the_module_has_the_steps_of_the_product() -> None:
-    found = re.search(r"for step in \[(.*?)]", module.locals["slugs"])
+    found = re.search(r"for step in concat\(\[(.*?)], local.jobset_steps\)", module.locals["slugs"])
+    more = re.search(r"\? \[] : \[(.*?)]", module.locals["jobset_steps"])
     assert found is not None
+    assert more is not None
     assert tuple(json.loads(f"[{found[1]}]")) == STEPS
+    assert tuple(json.loads(f"[{more[1]}]")) == JOBSET_STEPS
 
 
 @pytest.mark.parametrize(
@@ -113,7 +116,7 @@ def test_the_function_of_a_step_has_its_entry_point() -> None:
     (build,) = module[FUNCTION]["build_config"]
     assert build["entry_point"] == "${each.key}"
     main = (ROOT / "main.py").read_text()
-    assert all(f"\ndef {step}(request" in main for step in STEPS)
+    assert all(f"\ndef {step}(request" in main for step in (*STEPS, *JOBSET_STEPS))
 
 
 def test_sinks_have_the_filters_as_they_stand_in_the_files() -> None:
@@ -208,7 +211,8 @@ def test_ids_of_service_accounts_fit_with_the_longest_prefix() -> None:
     longest = re.search(r"\[a-z0-9-\]\{1,(\d+)}", rule["condition"])
     assert longest is not None
     prefix = int(longest[1]) + 2
-    slugs = [*(step.replace("_", "-") for step in STEPS), "pusher", "builder", "relay"]
+    steps = (step.replace("_", "-") for step in (*STEPS, *JOBSET_STEPS))
+    slugs = [*steps, "pusher", "builder", "relay"]
     assert prefix + 1 + max(map(len, slugs)) == 30
 
 
@@ -237,16 +241,26 @@ class Asked(dict[str, str]):
 
 
 def variables_in(text: str) -> set[str]:
-    return set(re.findall(r"\b([A-Z][A-Z_]+) = ", text))
+    return set(re.findall(r"\b([A-Z][A-Z_]+) += ", text))
+
+
+A_CLUSTER_OF_NODE_POOLS = {
+    "JOBSET_PROVIDER": "gke",
+    "GCP_PROJECT_ID": "my-gcp-project",
+    "GCP_CLUSTER_LOCATION": "us-east5",
+    "GCP_CLUSTER": "my-cluster",
+}
 
 
 def test_every_variable_that_is_set_is_one_that_the_functions_read() -> None:
     (service,) = module[FUNCTION]["service_config"]
     always = variables_in(service["environment_variables"])
     ways = variables_in(module.locals["cluster_environment"])
+    jobsets = variables_in(module.locals["jobset_environment"])
     ca = CertificateAuthority.create(datetime.now(UTC)).certificate_pem
     asked = Asked(
         dict.fromkeys(always, "1")
+        | A_CLUSTER_OF_NODE_POOLS
         | {
             "CLUSTER_SERVER": "https://10.128.0.2:6443",
             "CLUSTER_CA": base64.b64encode(ca.encode()).decode(),
@@ -262,8 +276,12 @@ def test_every_variable_that_is_set_is_one_that_the_functions_read() -> None:
         "CLUSTER_TOKEN",
         "CLUSTER_AUDIENCE",
     }
-    assert (always | ways) - asked.names == {"THREADS"}
-    assert asked.names - always - ways == {"COMPUTE_ENDPOINT", "PUSH_CERTIFICATES_URL"}
+    assert (always | ways | jobsets) - asked.names == {"THREADS"}
+    assert asked.names - always - ways - jobsets == {
+        "COMPUTE_ENDPOINT",
+        "CONTAINER_ENDPOINT",
+        "PUSH_CERTIFICATES_URL",
+    }
 
 
 def test_the_archive_holds_what_the_functions_need_and_nothing_else() -> None:
@@ -290,19 +308,16 @@ def test_the_archive_holds_what_the_functions_need_and_nothing_else() -> None:
 
 
 def test_rights_are_of_the_steps_and_of_the_relay() -> None:
-    assert PERMISSIONS.keys() == {*STEPS, "relay", "cluster_project"}
-    for step in STEPS:
-        assert PERMISSIONS[step].keys() == {
-            "project",
-            "vm_service_account",
-            "subnetwork",
-            "inboxes",
-        }
+    assert PERMISSIONS.keys() == {*STEPS, *JOBSET_STEPS, "relay", "cluster_project"}
+    places = {"project", "vm_service_account", "subnetwork", "inboxes"}
+    assert all(PERMISSIONS[step].keys() == places for step in STEPS)
+    places |= {"node_service_account"}
+    assert all(PERMISSIONS[step].keys() == places for step in JOBSET_STEPS)
 
 
 def test_the_relay_may_publish_to_the_inboxes_that_it_writes_to() -> None:
     assert PERMISSIONS["relay"].keys() == {"inboxes"}
-    assert PERMISSIONS["relay"]["inboxes"].keys() == set(INBOXES) - set(JOBSET_STEPS)
+    assert PERMISSIONS["relay"]["inboxes"].keys() == set(INBOXES)
 
 
 def test_each_right_says_why() -> None:
@@ -320,11 +335,14 @@ def test_roles_grant_what_stands_in_the_table_and_what_the_user_adds() -> None:
     granted = module.locals["step_permissions"]
     assert "keys(local.permissions[step].project)" in granted
     assert "var.extra_permissions" in granted
-    assert "compute." not in "".join(
-        line.partition("#")[0]
-        for name in ("iam.tf", "network.tf")
-        for line in (MODULE / name).read_text().splitlines()
-        if "roles/compute.networkUser" not in line and "_compute_" not in line
+    assert not re.search(
+        r"\b(compute|container)[.]",
+        "".join(
+            line.partition("#")[0]
+            for name in ("iam.tf", "jobsets.tf", "network.tf")
+            for line in (MODULE / name).read_text().splitlines()
+            if "roles/compute.networkUser" not in line and "_compute_" not in line
+        ),
     )
 
 
