@@ -236,7 +236,7 @@ check_path() {
       case $found in GroupGone*) echo "a message was handled, and the cluster asked"; return ;; ?*) break ;; *) sleep 4 ;; esac
     done
   done
-  fail "all is there, but label_node cannot do its work: ${found:-"message $id left no line in its log"}"$'\n'"mend that (docs/cluster-access.md, gcloud logging read 'resource.labels.service_name:label-node' --project=$project --limit=20), and run this again"
+  fail "all is there, but label_node cannot do its work: ${found:-"message $id left no line in its log"}"$'\n'"mend that (docs/cluster-access.md), and run this again; its log: gcloud logging read 'resource.labels.service_name:label-node' --project=$project --limit=20"
 }
 
 destroy() {

@@ -139,9 +139,8 @@ def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(deploy: Ins
     assert len([call for call in ran.calls if "topics publish" in call]) == 3
     assert ran.output.endswith(
         f"deploy.sh: all is there, but label_node cannot do its work: {why}\n"
-        "mend that (docs/cluster-access.md, gcloud logging read "
-        "'resource.labels.service_name:label-node' --project=my-gcp-project --limit=20), "
-        "and run this again\n"
+        "mend that (docs/cluster-access.md), and run this again; its log: gcloud logging read "
+        "'resource.labels.service_name:label-node' --project=my-gcp-project --limit=20\n"
     )
 
 
@@ -174,6 +173,13 @@ def test_a_wrong_command_line_is_refused(
 ) -> None:
     ran = look.run(*arguments)
     assert (ran.code, ran.output) == (1, f"deploy.sh: {message}\n")
+
+
+def test_help_is_what_stands_at_its_top(look: Installer) -> None:
+    ran = look.run("--help")
+    top = (look.tree / "deploy.sh").read_text().partition("\nset -")[0].splitlines()[1:]
+    assert (ran.code, ran.calls) == (0, [])
+    assert ran.output.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in top]
 
 
 def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
