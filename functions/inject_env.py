@@ -194,6 +194,8 @@ class _Container:
         if value is None:
             # Of a Pod not all may be known that its template has got.
             return None if is_ours and self.is_template else old
+        if is_ours and "valueFrom" in old and not self.is_template:
+            return old
         return render(old["name"], value) if is_ours or _is_default(old, value) else old
 
     def _key(self, entry: Mapping[str, Any]) -> str:

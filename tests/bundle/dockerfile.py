@@ -11,6 +11,9 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +40,24 @@ class Image:
         programs = self.root / "usr" / "local" / "bin"
         program = pip(programs) if words[0] == "pip" else [str(programs / words[0])]
         return [*program, *(self._move(word) for word in words[1:])]
+
+    @contextmanager
+    def started(self, environment: Mapping[str, str], log: Path) -> Iterator[None]:
+        """A container of the image, for as long as the block lasts: then it ends well, when asked to."""
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                self.command(self.entry_point),
+                cwd=self.inside("."),
+                env={**self.environment, **environment},
+                stdout=output,
+                stderr=output,
+            )
+        try:
+            yield
+        finally:
+            process.terminate()
+            code = process.wait()
+        assert code == 0, log.read_text()
 
     def _move(self, word: str) -> str:
         name, sign, value = word.partition("=")

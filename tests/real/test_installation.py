@@ -20,7 +20,7 @@ from tests.conftest import open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.guardrails import CASES, Case
 from tests.manifests import manifest
-from tests.overlays import EXAMPLE, NAMES, write_overlay
+from tests.overlays import EXAMPLE, NAMES, define_anything, write_overlay
 from tests.real.relay.patience import until
 from tests.unit.test_manifests import DOCUMENTS
 
@@ -112,23 +112,10 @@ def test_the_example_on_a_cluster_that_has_never_seen_it(plane: OwnControlPlane)
 @pytest.fixture
 def monitoring(plane: OwnControlPlane) -> None:
     """The CRDs of both ways of monitoring, as far as names go: any object is taken."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     for group, kind in MONITORED.items():
-        plural = f"{kind.lower()}s"
-        version = {"name": "v1", "served": True, "storage": True}
-        definition = {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{plural}.{group}"},
-            "spec": {
-                "group": group,
-                "scope": "Namespaced",
-                "names": {"kind": kind, "plural": plural},
-                "versions": [{**version, "schema": {"openAPIV3Schema": anything}}],
-            },
-        }
+        definition = define_anything(group, kind)
         plane.request("POST", DEFINITION.rpartition("/")[0], definition)
-        path = f"/apis/{group}/v1/{plural}"
+        path = f"/apis/{group}/v1/{kind.lower()}s"
         until(partial(is_served, plane, path), f"{kind} is served")
 
 

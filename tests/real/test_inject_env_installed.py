@@ -1,0 +1,408 @@
+"""The webhook as it is installed, on a real control plane: overlay, certificate, Deployment, Service.
+
+The API server asks the Service by its name, as everywhere; only that no network of Pods is here, so it
+does so through a proxy that leads to the process that the Deployment's container would be.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local.kube import CertificateAuthority
+from local.ports import LOOPBACK, find_free_ports
+from tests.bundle.dockerfile import read_steps
+from tests.conftest import open_own_control_plane
+from tests.control_plane.plane import OwnControlPlane
+from tests.overlays import define_anything, write_overlay
+from tests.real.relay.patience import until
+from webhook.settings import read_settings
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("inject-env-installed")]
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "workload"
+PAGE = ROOT / "docs" / "injection.md"
+NAMESPACE = "tpu-functions"
+CONFIGURATION = "inject-env.tpu-functions.dev"
+
+Document = dict[str, Any]
+
+
+class ServiceNetwork:
+    """An HTTP proxy by which an API server reaches Services: one process stands for them all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        """The socket at which it is asked."""
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self.process_port = 0
+        self.asked: set[str] = set()
+        """The addresses that were asked for."""
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._connect, args=(client,), daemon=True).start()
+
+    def _connect(self, client: socket.socket) -> None:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += client.recv(1)
+        method, address, _ = head.decode().split(" ", 2)
+        assert method == "CONNECT"
+        self.asked.add(address)
+        try:
+            process = socket.create_connection((LOOPBACK, self.process_port))
+        except OSError:
+            client.sendall(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+            client.close()
+            return
+        client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        threading.Thread(target=_pipe, args=(client, process), daemon=True).start()
+        _pipe(process, client)
+
+
+def _pipe(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        target.close()
+
+
+@pytest.fixture(scope="module")
+def services() -> Iterator[ServiceNetwork]:
+    # Where pytest would put it, its name could be too long for a socket's.
+    with tempfile.TemporaryDirectory() as folder:
+        network = ServiceNetwork(Path(folder) / "services")
+        yield network
+        network.close()
+
+
+@pytest.fixture(scope="module")
+def plane(
+    services: ServiceNetwork, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OwnControlPlane]:
+    """A control plane that reaches Services through the network, with the base in it."""
+    folder = tmp_path_factory.mktemp("plane")
+    connection = {
+        "proxyProtocol": "HTTPConnect",
+        "transport": {"uds": {"udsName": str(services.path)}},
+    }
+    egress = {
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [{"name": "cluster", "connection": connection}],
+    }
+    (folder / "egress.yaml").write_text(yaml.safe_dump(egress))
+    flags = [f"--egress-selector-config-file={folder}/egress.yaml"]
+    with open_own_control_plane(flags) as started:
+        kubectl(started, "apply", "-k", str(write_overlay(folder / "base")))
+        yield started
+
+
+def kubectl(plane: OwnControlPlane, *arguments: str, stdin: str | None = None) -> str:
+    said = plane.run_kubectl(*arguments, stdin=stdin)
+    assert said.returncode == 0, said.stderr
+    return said.stdout
+
+
+def read(plane: OwnControlPlane, *arguments: str) -> Any:
+    return json.loads(kubectl(plane, "get", *arguments, "--output=json"))
+
+
+# The certificate
+
+
+def issue_by_hand(plane: OwnControlPlane, overlay: Path) -> tuple[Path, ...]:
+    """What the page on injection says to do without cert-manager; the documents that it makes."""
+    (block,) = (one for one in blocks_of(PAGE) if "openssl" in one)
+    home = {
+        "PATH": f"{Path(plane.kubectl).parent}:{os.defpath}",
+        "KUBECONFIG": str(plane.kubeconfig),
+    }
+    done = subprocess.run(
+        ["bash", "-euc", block], cwd=overlay, env=home, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (overlay / "tls.key").exists()
+    return (overlay / "inject-env-ca.yaml",)
+
+
+def blocks_of(page: Path) -> list[str]:
+    """The commands of a page, a block an entry."""
+    return [part.partition("```")[0] for part in page.read_text().split("```sh\n")[1:]]
+
+
+def act_as_cert_manager(plane: OwnControlPlane) -> None:
+    """Issue what each Certificate asks for into its Secret, and tell those who ask for its CA."""
+    ca = CertificateAuthority.create(datetime.now(UTC))
+    for item in read(plane, "certificates.cert-manager.io", "--all-namespaces")["items"]:
+        name, namespace = item["metadata"]["name"], item["metadata"]["namespace"]
+        pair = ca.issue_server(tuple(item["spec"]["dnsNames"]), datetime.now(UTC))
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "kubernetes.io/tls",
+            "metadata": {"name": item["spec"]["secretName"], "namespace": namespace},
+            "stringData": {
+                "tls.crt": pair.certificate_pem,
+                "tls.key": pair.key_pem,
+                "ca.crt": ca.certificate_pem,
+            },
+        }
+        kubectl(plane, "apply", "-f", "-", stdin=json.dumps(secret))
+        for one in read(plane, "mutatingwebhookconfigurations")["items"]:
+            asked = one["metadata"].get("annotations", {}).get("cert-manager.io/inject-ca-from")
+            if asked == f"{namespace}/{name}":
+                tell_ca(plane, one, ca.certificate_pem)
+
+
+def tell_ca(plane: OwnControlPlane, configuration: Document, ca: str) -> None:
+    path = "/webhooks/{}/clientConfig/caBundle"
+    value = base64.b64encode(ca.encode()).decode()
+    patch = [
+        {"op": "add", "path": path.format(number), "value": value}
+        for number in range(len(configuration["webhooks"]))
+    ]
+    name = configuration["metadata"]["name"]
+    kubectl(
+        plane, "patch", "mutatingwebhookconfiguration", name, "--type=json", "-p", json.dumps(patch)
+    )
+
+
+# The Deployment
+
+
+def container_of(plane: OwnControlPlane) -> tuple[Document, Document]:
+    """The Deployment's container and its Pod's spec."""
+    spec: Document = read(plane, "deployment", "inject-env", "-n", NAMESPACE)["spec"]["template"][
+        "spec"
+    ]
+    (container,) = spec["containers"]
+    return container, spec
+
+
+@contextmanager
+def running(plane: OwnControlPlane, folder: Path) -> Iterator[int]:
+    """The Deployment's container as a process, with the Secret that it mounts; its port."""
+    container, spec = container_of(plane)
+    arguments = container.get("args", [])
+    variables = {one["name"]: one["value"] for one in container.get("env", [])}
+    settings = read_settings(arguments, variables)
+    (mount,), (volume,) = container["volumeMounts"], spec["volumes"]
+    secret = read(plane, "secret", volume["secret"]["secretName"], "-n", NAMESPACE)["data"]
+    for path in (settings.certificate, settings.key):
+        assert str(path.parent) == mount["mountPath"]
+        (folder / path.name).write_bytes(base64.b64decode(secret[path.name]))
+    (port,) = find_free_ports(1)
+    entry_point = dict(read_steps((ROOT / "webhook" / "Dockerfile").read_text()))["ENTRYPOINT"]
+    program, *words = json.loads(entry_point)
+    assert program == "python"
+    moved = [
+        f"--host={LOOPBACK}",
+        f"--port={port}",
+        f"--tls-cert-file={folder}/{settings.certificate.name}",
+        f"--tls-key-file={folder}/{settings.key.name}",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, *words, *arguments, *moved],
+        cwd=ROOT,
+        env={"PATH": os.defpath, **variables},
+        stdout=(folder / "log").open("wb"),
+    )
+    try:
+        until(lambda: is_well(container, port), f"its probes say that it is well: {folder}/log")
+        assert process.poll() is None
+        yield port
+    finally:
+        process.terminate()
+        assert process.wait() == 0, (folder / "log").read_text()
+
+
+def is_well(container: Document, port: int) -> bool:
+    """Whether the probes would say so."""
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    unverified = ssl._create_unverified_context()  # as the kubelet's
+    for name in ("readinessProbe", "livenessProbe"):
+        probe = container[name]["httpGet"]
+        assert ports[probe["port"]] == read_settings(container.get("args", []), {}).port
+        url = f"{probe['scheme'].lower()}://{LOOPBACK}:{port}{probe['path']}"
+        try:
+            urllib.request.urlopen(url, context=unverified, timeout=10).close()
+        except OSError:
+            return False
+    return True
+
+
+# Installed
+
+
+@pytest.fixture(autouse=True)
+def gone(plane: OwnControlPlane) -> Iterator[None]:
+    """No workload is left to the next test."""
+    yield
+    kubectl(plane, "delete", "--ignore-not-found", "-f", str(EXAMPLES / "injected.yaml"))
+    kubectl(plane, "delete", "pods,events", "--all", "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def cert_manager(plane: OwnControlPlane) -> None:
+    """cert-manager's definitions, as far as names go: any object is taken."""
+    for kind in ("Certificate", "Issuer"):
+        document = define_anything("cert-manager.io", kind)
+        kubectl(plane, "apply", "-f", "-", stdin=json.dumps(document))
+        path = f"/apis/cert-manager.io/v1/{kind.lower()}s"
+        until(partial(is_served, plane, path), f"{kind} is served")
+
+
+def is_served(plane: OwnControlPlane, path: str) -> bool:
+    return plane.request("GET", path)[0] == 200
+
+
+@pytest.fixture(scope="module", params=["by hand", "cert-manager"])
+def installed(
+    request: pytest.FixtureRequest, plane: OwnControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """An overlay with the component, applied, and its certificate made in one of the two ways."""
+    overlay = tmp_path_factory.mktemp("overlay")
+    if request.param == "by hand":
+        made = issue_by_hand(plane, overlay)
+        documents = [yaml.safe_load(one.read_text()) for one in made]
+        write_overlay(overlay, "inject-env", "inject-env-ca", resources=documents)
+        kubectl(plane, "apply", "-k", str(overlay))
+    else:
+        request.getfixturevalue("cert_manager")
+        kubectl(plane, "delete", "mutatingwebhookconfigurations", "--all")
+        kubectl(plane, "delete", "secret", "inject-env-tls", "-n", NAMESPACE)
+        write_overlay(overlay, "inject-env", "inject-env-cert-manager")
+        kubectl(plane, "apply", "-k", str(overlay))
+        act_as_cert_manager(plane)
+    return overlay
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_service_is_asked_and_a_workload_injected(
+    plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
+) -> None:
+    """examples/workload: what one has by hand the other gets."""
+    services.asked.clear()
+    with running(plane, tmp_path) as services.process_port:
+        until(partial(is_injected, plane), "the webhook is asked")
+        kubectl(plane, "apply", "-f", str(EXAMPLES / "injected.yaml"))
+        kubectl(plane, "wait", "--for=create", "pod/tpu-worker-v7x-1", "--timeout=30s")
+        kubectl(plane, "apply", "-f", str(EXAMPLES / "injected.yaml"))
+    address = read(plane, "service", "inject-env", "-n", NAMESPACE)["spec"]["clusterIP"]
+    assert services.asked == {f"{address}:443"}
+    wanted = variables_of((EXAMPLES / "by-hand.yaml").read_text())
+    pod = read(plane, "pod", "tpu-worker-v7x-1")
+    found = {
+        one["name"]: one.get("value") or "<field>" for one in pod["spec"]["containers"][0]["env"]
+    }
+    assert found == wanted
+
+
+def variables_of(manifest: str) -> dict[str, str]:
+    (workload,) = (one for one in yaml.safe_load_all(manifest) if one["kind"] == "StatefulSet")
+    entries = workload["spec"]["template"]["spec"]["containers"][0]["env"]
+    return {one["name"]: one.get("value") or "<field>" for one in entries}
+
+
+def is_injected(plane: OwnControlPlane) -> bool:
+    """A trial: the API server takes a moment to see a webhook."""
+    said = plane.run_kubectl(
+        "create", "--dry-run=server", "-o", "json", "-f", str(EXAMPLES / "injected.yaml")
+    )
+    return "TPU_WORKER_HOSTNAMES" in said.stdout
+
+
+def test_applied_again_nothing_changes_and_the_ca_stays(
+    installed: Path, plane: OwnControlPlane
+) -> None:
+    said = kubectl(plane, "apply", "-k", str(installed)).splitlines()
+    # Its selector is sent anew each time, and the API server finds it equal.
+    said.remove("poddisruptionbudget.policy/inject-env configured")
+    assert [line for line in said if not line.endswith(" unchanged")] == []
+    webhooks = read(plane, "mutatingwebhookconfiguration", CONFIGURATION)["webhooks"]
+    assert len({one["clientConfig"]["caBundle"] for one in webhooks}) == 1
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_restricted_namespace_takes_the_pod(plane: OwnControlPlane) -> None:
+    _, spec = container_of(plane)
+    pod = {"metadata": {"name": "trial"}, "spec": spec}
+    code, said = plane.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", pod)
+    assert code == 201, said
+
+
+@pytest.mark.usefixtures("installed")
+def test_while_it_is_away_nothing_goes_by_unseen_and_what_has_no_tpus_is_let_by(
+    plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
+) -> None:
+    until(partial(is_refused, plane), "the policies are in force")
+    refused = plane.run_kubectl("apply", "-f", str(EXAMPLES / "injected.yaml"))
+    assert refused.stderr.strip().endswith(
+        "denied request: inject-env in tpu-functions could not be asked for the TPU variables of this "
+        "workload; apply it again when it is back"
+    )
+    plain = ["run", "plain", "--image=python:3.12", "--labels=tpu-functions.dev/inject=enabled"]
+    kubectl(plane, *plain, "--dry-run=server")
+    template_marked = marked_in_its_template()
+    kubectl(plane, "apply", "-f", "-", stdin=template_marked)
+    until(partial(says, plane, "has no TPU_WORKER_ID"), "its Pods are refused")
+    with running(plane, tmp_path) as services.process_port:
+        kubectl(plane, "wait", "--for=create", "pod/tpu-worker-v7x-1", "--timeout=120s")
+    pod = read(plane, "pod", "tpu-worker-v7x-1")
+    seen = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+    assert seen["TPU_WORKER_ID"] == "1"
+    assert seen["TPU_WORKER_HOSTNAMES"] == (
+        "tpu-worker-v7x-0.tpu-svc-v7x,tpu-worker-v7x-1.tpu-svc-v7x"
+    )
+
+
+def is_refused(plane: OwnControlPlane) -> bool:
+    said = plane.run_kubectl("create", "--dry-run=server", "-f", str(EXAMPLES / "injected.yaml"))
+    return "denied request" in said.stderr
+
+
+def marked_in_its_template() -> str:
+    """The example, whose label stands where it is seen by Pods, too."""
+    documents = list(yaml.safe_load_all((EXAMPLES / "injected.yaml").read_text()))
+    workload = documents[-1]
+    label = workload["metadata"].pop("labels")
+    workload["spec"]["template"]["metadata"]["labels"] |= label
+    return yaml.safe_dump_all(documents)
+
+
+def says(plane: OwnControlPlane, text: str) -> bool:
+    """Whether an event of the StatefulSet does."""
+    events = read(plane, "events", "--field-selector=involvedObject.kind=StatefulSet")["items"]
+    return any(text in event["message"] for event in events)
