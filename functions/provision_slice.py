@@ -1,7 +1,7 @@
 """provision_slice: a Job of a JobSet whose first Pod no Node takes gets a slice.
 
-Occasions: such a Pod (its leader) is unschedulable; SYNC, which the minute sends to this inbox for
-each that waits, at gaps that grow with the wait.
+Occasions: such a Pod (its leader) is unschedulable; a node pool was made, or deleted; SYNC, which the
+minute sends to this inbox for each Pod that waits, at gaps that grow with the wait.
 
 What stands in the way is told once, as an Event on the Pod. A slice that cannot be made is deleted
 and made anew on a SYNC, and so at those gaps; one whose maker goes on by itself is left to it.
@@ -19,20 +19,25 @@ from shared import pace
 from shared.cluster import Event
 from shared.errors import CallError
 from shared.jobsets import (
+    COMPLETION_INDEX,
+    JOB_KEY,
     JOB_NAME,
+    JOBSET_NAME,
     Leader,
     find_end,
     find_leader,
     has_opted_out,
 )
 from shared.names import SYSTEM_NAMESPACE
-from shared.occasions import POD_KIND, SWEEP_KIND, Cause, Message
-from shared.slice_work import look_until_done, refuse, tell
-from shared.slices import Clash, InputError, Provider, Slice, SliceState, Wanted
+from shared.occasions import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
+from shared.slice_work import is_of_our_pools, look_until_done, refuse, tell
+from shared.slices import Clash, InputError, Naming, Provider, Slice, SliceState, Wanted, slice_name
 from shared.step import ACKNOWLEDGED, Answer, Invocation
 from shared.when import parse_time
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+MADE = "container.nodePools.create"
+"""The method of an entry of the audit log: of the end of it, good or bad."""
 PAUSED_KEY = "paused"
 """In the ConfigMap ``jobsets``: while it is "true", nothing is made."""
 
@@ -117,19 +122,22 @@ def waits_since(leader: Leader) -> datetime:
 
 
 def _see_to(invocation: Invocation, provider: Provider) -> Answer:
-    leader, why_not = _find_leader(invocation)
+    event = invocation.occasion.event
+    if event is None:
+        pod, why_not = _find_pod(invocation)
+    elif not is_of_our_pools(event, invocation.runtime.settings):
+        return Answer(ACKNOWLEDGED, "NotOurs")
+    else:
+        pod, why_not = _find_pod_of(event.name, invocation), "NobodyWaits"
+        if event.method == MADE:
+            return _tell_of_the_making(event, pod, invocation, provider)
+    leader = find_leader(pod) if pod else None
     if leader is None:
         return Answer(ACKNOWLEDGED, why_not)
-    try:
-        seen = _look(invocation, provider, leader)
-    except InputError as error:
-        event = Event(f"{provider.event_prefix}CreationFailed", str(error), is_warning=True)
-        tell(invocation, leader.raw, event, once=True)
-        return Answer(ACKNOWLEDGED, "InputRefused", str(error))
-    return _carry_out(decide(seen, provider), seen, provider, invocation)
+    return _see_to_leader(leader, invocation, provider)
 
 
-def _find_leader(invocation: Invocation) -> tuple[Leader | None, str]:
+def _find_pod(invocation: Invocation) -> tuple[Mapping[str, Any] | None, str]:
     message = invocation.occasion.message
     if message is None:
         return None, "NotForThisStep"
@@ -139,7 +147,54 @@ def _find_leader(invocation: Invocation) -> tuple[Leader | None, str]:
         return None, "PodGone"
     if message.uid and pod["metadata"]["uid"] != message.uid:
         return None, "PodReplaced"
-    return find_leader(pod), "NotWaiting"
+    return pod, "NotWaiting"
+
+
+def _find_pod_of(name: str, invocation: Invocation) -> Mapping[str, Any] | None:
+    """The Pod that has not started and whose slice would have this name."""
+    invocation.facts["slice"] = name
+    return next((pod for pod in invocation.cluster.list_pending_pods() if is_of(pod, name)), None)
+
+
+def is_of(pod: Mapping[str, Any], name: str) -> bool:
+    """Whether a Pod is the first of the Job whose slice has this name."""
+    labels = pod["metadata"].get("labels") or {}
+    is_first = labels.get(COMPLETION_INDEX) == "0" and JOBSET_NAME in labels and JOB_KEY in labels
+    return is_first and slice_name(labels[JOBSET_NAME], labels[JOB_KEY]) == name
+
+
+def _tell_of_the_making(
+    event: LogEvent, pod: Mapping[str, Any] | None, invocation: Invocation, provider: Provider
+) -> Answer:
+    """What is there now, if it is in trouble, is looked at when the minute says so."""
+    pod = pod or _find_started_pod_of(event.name, invocation, provider)
+    if pod is None:
+        return Answer(ACKNOWLEDGED, "NobodyWaits")
+    outcome = "CreationFailed" if event.has_failed else "CreationSucceeded"
+    said = f"could not be made: {event.words}" if event.has_failed else "has been made"
+    message = f"{provider.noun} {event.name} {said}"
+    about = Event(f"{provider.event_prefix}{outcome}", message, is_warning=event.has_failed)
+    tell(invocation, pod, about, once=True)
+    return Answer(ACKNOWLEDGED, outcome)
+
+
+def _find_started_pod_of(
+    name: str, invocation: Invocation, provider: Provider
+) -> Mapping[str, Any] | None:
+    owners = (one.owner for one in provider.list_all() if one.name == name)
+    owner = next(owners, None)
+    pods = invocation.cluster.list_job_pods(owner.namespace, owner.job) if owner else []
+    return next((pod for pod in pods if is_of(pod, name)), None)
+
+
+def _see_to_leader(leader: Leader, invocation: Invocation, provider: Provider) -> Answer:
+    try:
+        seen = _look(invocation, provider, leader)
+    except InputError as error:
+        event = Event(f"{provider.event_prefix}CreationFailed", str(error), is_warning=True)
+        tell(invocation, leader.raw, event, once=True)
+        return Answer(ACKNOWLEDGED, "InputRefused", str(error))
+    return _carry_out(decide(seen, provider), seen, provider, invocation)
 
 
 def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
@@ -181,22 +236,22 @@ def find_guests(pods: list[dict[str, Any]], wanted: Wanted) -> Iterator[str]:
             yield "/".join(job)
 
 
-def decide(seen: Seen, provider: Provider) -> Decision:
+def decide(seen: Seen, naming: Naming) -> Decision:
     """What is to be done for a Pod that waits. Pure."""
     unwanted = find_objection(seen)
     if unwanted is not None:
         return unwanted
     existing = seen.existing
     if existing is None:
-        return _decide_to_create(seen, provider)
+        return _decide_to_create(seen, naming)
     if isinstance(existing, Clash):
-        return Decision("Clash", event=_clash(existing, provider))
+        return Decision("Clash", event=_clash(existing, naming))
     if existing.state is SliceState.GOING:
         return Decision("Going")
     if _differs(existing, seen.wanted):
-        return _decide_about_another(seen, existing, provider)
+        return _decide_about_another(seen, existing, naming)
     if existing.state is SliceState.TROUBLED:
-        return _decide_about_trouble(seen, existing, provider)
+        return _decide_about_trouble(seen, existing, naming)
     return _keep(existing)
 
 
@@ -220,55 +275,55 @@ def list_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list((jobset.get("spec") or {}).get("replicatedJobs") or ())
 
 
-def _decide_to_create(seen: Seen, provider: Provider) -> Decision:
+def _decide_to_create(seen: Seen, naming: Naming) -> Decision:
     if seen.is_paused:
         return Decision("SlicePaused", event=PAUSED)
     owner = seen.wanted.owner
     message = (
-        f"Creating {provider.noun} {seen.wanted.name}, {seen.wanted.size}, for Job {owner.job} of "
+        f"Creating {naming.noun} {seen.wanted.name}, {seen.wanted.size}, for Job {owner.job} of "
         f"JobSet {owner.jobset}"
     )
-    event = Event(f"{provider.event_prefix}CreationStarted", message)
+    event = Event(f"{naming.event_prefix}CreationStarted", message)
     return Decision("Creating", Do.CREATE, event)
 
 
-def _clash(clash: Clash, provider: Provider) -> Event:
+def _clash(clash: Clash, naming: Naming) -> Event:
     message = (
         f"The Pod's slice would be called {clash.name}, and there is {clash.whose}, of that name. It is "
         "not touched: delete it, or give the JobSet another name"
     )
-    return Event(f"{provider.event_prefix}CreationFailed", message, is_warning=True)
+    return Event(f"{naming.event_prefix}CreationFailed", message, is_warning=True)
 
 
-def _decide_about_another(seen: Seen, existing: Slice, provider: Provider) -> Decision:
+def _decide_about_another(seen: Seen, existing: Slice, naming: Naming) -> Decision:
     """The Job was made anew and asks for something else than it did."""
     if seen.guests:
         message = (
-            f"{provider.noun} {existing.name} is not what the Pod asks for ({seen.wanted.size}), and is "
+            f"{naming.noun} {existing.name} is not what the Pod asks for ({seen.wanted.size}), and is "
             f"in use by Job {seen.guests[0]}: it is replaced when that has ended"
         )
-        event = Event(f"{provider.event_prefix}CreationFailed", message, is_warning=True)
+        event = Event(f"{naming.event_prefix}CreationFailed", message, is_warning=True)
         return Decision("InUse", event=event)
     why = f"the Pod asks for {seen.wanted.size} with other properties than it has"
-    return _replace(seen, existing, provider, why)
+    return _replace(seen, existing, naming, why)
 
 
-def _decide_about_trouble(seen: Seen, existing: Slice, provider: Provider) -> Decision:
+def _decide_about_trouble(seen: Seen, existing: Slice, naming: Naming) -> Decision:
     event = Event(
-        f"{provider.event_prefix}CreationFailed",
-        f"{provider.noun} {existing.name}: {existing.words}",
+        f"{naming.event_prefix}CreationFailed",
+        f"{naming.noun} {existing.name}: {existing.words}",
         is_warning=True,
     )
     if existing.mends_itself or existing.has_ready_nodes or not seen.is_sync:
         return Decision("Troubled", _keep(existing).do, event)
-    return _replace(seen, existing, provider, existing.words)
+    return _replace(seen, existing, naming, existing.words)
 
 
-def _replace(seen: Seen, existing: Slice, provider: Provider, why: str) -> Decision:
+def _replace(seen: Seen, existing: Slice, naming: Naming, why: str) -> Decision:
     if seen.is_paused:
         return Decision("SlicePaused", _keep(existing).do, PAUSED)
-    message = f"Deleting {provider.noun} {existing.name} to create it anew: {why}"
-    event = Event(f"{provider.event_prefix}DeletionStarted", message)
+    message = f"Deleting {naming.noun} {existing.name} to create it anew: {why}"
+    event = Event(f"{naming.event_prefix}DeletionStarted", message)
     return Decision("Replacing", Do.DELETE, event)
 
 

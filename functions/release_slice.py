@@ -1,7 +1,7 @@
 """release_slice: a slice whose JobSet needs it no longer goes, half a minute later.
 
-Occasions: a JobSet has completed, failed or gone; SYNC, which the minute sends to this inbox for each
-slice about which there is something to do.
+Occasions: a JobSet has completed, failed or gone; the deletion of a node pool has ended; SYNC, which
+the minute sends to this inbox for each slice about which there is something to do.
 
 The first look marks the slice, and only a later one, which finds the same, deletes it: a JobSet that
 is made again at once under its name keeps its slices.
@@ -19,10 +19,10 @@ from shared import pace
 from shared.cluster import Event
 from shared.errors import CallError
 from shared.jobsets import find_end, job_key
-from shared.occasions import JOBSET_KIND, SLICE_KIND, SWEEP_KIND, Cause, Message
+from shared.occasions import JOBSET_KIND, SLICE_KIND, SWEEP_KIND, Cause, LogEvent, Message
 from shared.settings import Settings
-from shared.slice_work import jobset_reference, look_until_done, refuse, tell
-from shared.slices import RELEASE_AFTER, Provider, Slice, SliceState, slice_name
+from shared.slice_work import is_of_our_pools, jobset_reference, look_until_done, refuse, tell
+from shared.slices import RELEASE_AFTER, Naming, Provider, Slice, SliceState, slice_name
 from shared.step import ACKNOWLEDGED, Answer, Invocation
 from shared.when import find_time
 
@@ -89,7 +89,9 @@ def is_due(decision: Decision, existing: Slice, now: datetime) -> bool:
 
 
 def _see_to(invocation: Invocation, provider: Provider) -> Answer:
-    message = invocation.occasion.message
+    message, event = invocation.occasion.message, invocation.occasion.event
+    if event is not None:
+        return _tell_of_the_end(event, invocation, provider)
     if message is None:
         return Answer(ACKNOWLEDGED, "NotForThisStep")
     invocation.facts[message.kind.lower()] = f"{message.namespace}/{message.name}"
@@ -110,6 +112,30 @@ def _see_to(invocation: Invocation, provider: Provider) -> Answer:
     if failures:
         raise failures[0]
     return _sum_up(answers)
+
+
+def _tell_of_the_end(event: LogEvent, invocation: Invocation, provider: Provider) -> Answer:
+    """A deletion that has failed is tried again when the minute finds the slice."""
+    if not is_of_our_pools(event, invocation.runtime.settings):
+        return Answer(ACKNOWLEDGED, "NotOurs")
+    invocation.facts["slice"] = event.name
+    outcome = "DeletionFailed" if event.has_failed else "DeletionSucceeded"
+    said = f"could not be deleted: {event.words}" if event.has_failed else "has been deleted"
+    jobset = find_jobset_of(event.name, invocation.cluster.list_jobsets())
+    if jobset is not None:
+        message = f"{provider.noun} {event.name} {said}"
+        about = Event(f"{provider.event_prefix}{outcome}", message, is_warning=event.has_failed)
+        tell(invocation, jobset, about, once=False)
+    return Answer(ACKNOWLEDGED, outcome, event.words)
+
+
+def find_jobset_of(wanted: str, jobsets: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The JobSet of which a Job has a slice of that name, whether it is there or not."""
+    for jobset in jobsets:
+        namespace, name = jobset["metadata"]["namespace"], jobset["metadata"]["name"]
+        if any(slice_name(name, job_key(namespace, job)) == wanted for job in _jobs(name, jobset)):
+            return jobset
+    return None
 
 
 def _sum_up(answers: list[Answer]) -> Answer:
@@ -155,18 +181,18 @@ def decide(
     jobset: Mapping[str, Any] | None,
     now: datetime,
     settings: Settings,
-    provider: Provider,
+    naming: Naming,
 ) -> Decision:
     """What is to be done about a slice, as its JobSet (``None``: gone) stands now. Pure."""
     if existing.state is SliceState.GOING:
         return Decision("Going")
     why = find_reason(existing, jobset, now, settings.suspended_release)
     if why is not None:
-        return _decide_to_release(existing, why, now, provider)
+        return _decide_to_release(existing, why, now, naming)
     if existing.release_after is not None:
         return Decision("WantedAgain", Do.KEEP)
     if existing.state is SliceState.TROUBLED and not existing.mends_itself:
-        return _decide_about_a_loss(existing, now, settings.lost_rebuild, provider)
+        return _decide_about_a_loss(existing, now, settings.lost_rebuild, naming)
     return Decision("Wanted")
 
 
@@ -215,26 +241,26 @@ def _suspended_since(jobset: Mapping[str, Any]) -> datetime | None:
     return None
 
 
-def _decide_to_release(existing: Slice, why: str, now: datetime, provider: Provider) -> Decision:
+def _decide_to_release(existing: Slice, why: str, now: datetime, naming: Naming) -> Decision:
     if existing.release_after is None:
         return Decision("Marked", Do.MARK)
     if now < existing.release_after:
         return Decision("Waiting")
-    return _delete("Releasing", existing, why, provider)
+    return _delete("Releasing", existing, why, naming)
 
 
 def _decide_about_a_loss(
-    existing: Slice, now: datetime, lost_rebuild: timedelta | None, provider: Provider
+    existing: Slice, now: datetime, lost_rebuild: timedelta | None, naming: Naming
 ) -> Decision:
     """The JobSet's next leader that waits asks for another, when this one is gone."""
     is_over = lost_rebuild and existing.since is not None and now - existing.since >= lost_rebuild
     if is_over:
-        return _delete("Rebuilding", existing, existing.words, provider)
-    message = f"{provider.noun} {existing.name} does not come back by itself: {existing.words}"
-    return Decision("Lost", event=Event(f"{provider.event_prefix}Lost", message, is_warning=True))
+        return _delete("Rebuilding", existing, existing.words, naming)
+    message = f"{naming.noun} {existing.name} does not come back by itself: {existing.words}"
+    return Decision("Lost", event=Event(f"{naming.event_prefix}Lost", message, is_warning=True))
 
 
-def _delete(outcome: str, existing: Slice, why: str, provider: Provider) -> Decision:
-    message = f"Deleting {provider.noun} {existing.name}: {why}"
-    event = Event(f"{provider.event_prefix}DeletionStarted", message)
+def _delete(outcome: str, existing: Slice, why: str, naming: Naming) -> Decision:
+    message = f"Deleting {naming.noun} {existing.name}: {why}"
+    event = Event(f"{naming.event_prefix}DeletionStarted", message)
     return Decision(outcome, Do.DELETE, event)

@@ -9,7 +9,9 @@ from shared import jobsets
 from shared.cluster import Event
 from shared.errors import STALE_ANSWERS, CallError, OutOfTimeError, verdict_of
 from shared.nodes import parse_node
+from shared.occasions import LogEvent
 from shared.plan import LookAgain
+from shared.settings import Settings
 from shared.slices import Provider
 from shared.step import ACKNOWLEDGED, Answer, Invocation, look_until_it_holds
 
@@ -40,7 +42,22 @@ def make_provider(invocation: Invocation) -> Provider:
     def has_ready_nodes(name: str) -> bool:
         return any(parse_node(raw).is_ready for raw in cluster.list_nodes_of_slice(name))
 
-    return NodePools(runtime.settings.gke, runtime.gke, invocation.remaining_s, has_ready_nodes)
+    def remaining_s() -> float:
+        """Asked once for each call."""
+        invocation.facts["gke_calls"] = invocation.facts.get("gke_calls", 0) + 1
+        return invocation.remaining_s()
+
+    return NodePools(runtime.settings.gke, runtime.gke, remaining_s, has_ready_nodes)
+
+
+def is_of_our_pools(event: LogEvent, settings: Settings) -> bool:
+    """Whether an entry of the audit log tells of the cluster in which slices are made here."""
+    gke = settings.gke
+    return gke is not None and (event.project, event.location, event.cluster) == (
+        gke.project,
+        gke.location,
+        gke.cluster,
+    )
 
 
 def refuse(error: CallError, tell_of_it: Callable[[], None]) -> Answer:

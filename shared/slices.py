@@ -88,13 +88,17 @@ class Clash:
     whose: str
 
 
-class Provider(Protocol):
-    """Who makes slices. Every call may raise `CallError`; reads tell absence by ``None``."""
+class Naming(Protocol):
+    """How a provider's slices are spoken of."""
 
     noun: str
     """What a slice is there, for a person: ``node pool`` or ``TPUNodeGroup``."""
     event_prefix: str
     """What the reasons of its Events begin with: ``NodePool`` or ``TPUNodeGroup``."""
+
+
+class Provider(Naming, Protocol):
+    """Who makes slices. Every call may raise `CallError`; reads tell absence by ``None``."""
 
     def want(self, leader: Leader) -> Wanted:
         """What a leader asks for. Raises `InputError`."""

@@ -1,0 +1,536 @@
+"""A TPUNodeGroup for a Job: what is made of the Pod and the template, and what is refused, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.group_manifests import want
+from shared.jobsets import Leader, find_leader
+from shared.node_group import parse
+from shared.slices import InputError, Owner, Wanted
+from tests.jobset_objects import NAMESPACE, options, selector, waiting_pod
+from tests.unit.builders import CLUSTER
+from tests.unit.specs import shapes
+
+NAME = "train-bfcf5ebea76efcf5"
+ACCELERATOR_OF = {"ct6e": "tpu-v6e-slice", "tpu7x": "tpu7x", "tpu7": "tpu7"}
+TEMPLATE = "the key 'template' of the ConfigMap tpu-functions/jobsets"
+SPOT, RESERVATION = "cloud.google.com/gke-spot", "cloud.google.com/reservation-name"
+OTHERS = {RESERVATION: "r", "cloud.google.com/reservation-project": "other-project"}
+COPY = "tpu-provisioner.cloud.google.com/copy-labels"
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def leader(chips: int = 4, **change: Any) -> Leader:
+    found = find_leader(waiting_pod(chips, **change))
+    assert found is not None
+    return found
+
+
+def selecting(**labels: str) -> dict[str, Any]:
+    """A change: the Pod selects by these, too."""
+    return {"spec": {"nodeSelector": labels}}
+
+
+def annotated(**annotations: str) -> dict[str, Any]:
+    return {"metadata": {"annotations": annotations}}
+
+
+def wanted(change: dict[str, Any] | None = None, **template: Any) -> Wanted:
+    return want(leader(**(change or {})), options(**template))
+
+
+def spec(change: dict[str, Any] | None = None, **template: Any) -> Any:
+    return wanted(change, **template).body["spec"]
+
+
+def node_labels(change: dict[str, Any] | None = None, **template: Any) -> Any:
+    return spec(change, **template)["nodeLabels"]
+
+
+def test_a_group_is_the_template_with_what_the_pod_says() -> None:
+    one = wanted(selecting(**{"job-key": "k", "team": "red"}))
+    assert (one.name, one.owner) == (NAME, Owner(NAMESPACE, "train", "train-workers-0"))
+    assert one.size == "4 hosts of ct6e-standard-4t (4x4)"
+    assert one.body == {
+        "apiVersion": "tpu.google.com/v1alpha1",
+        "kind": "TPUNodeGroup",
+        "metadata": {
+            "name": NAME,
+            "namespace": NAMESPACE,
+            "labels": {
+                "tpu-functions.dev/jobset-name": "train",
+                "tpu-functions.dev/job-name": "train-workers-0",
+                "tpu-functions.dev/job-key": "bfcf5ebea76efcf5a9add9af4c26c7d637c630a1",
+            },
+            "annotations": {"tpu-functions.dev/slice-hash": one.hash},
+        },
+        "spec": {
+            "project": "my-gcp-project",
+            "nodeLocation": "us-central1-c",
+            "nodeCount": 4,
+            "acceleratorConnectionMode": "STATIC",
+            "topology": "4x4",
+            "targetSizePolicyMode": "BULK",
+            "instanceConfig": {
+                "machineType": "ct6e-standard-4t",
+                "provisioningModel": "STANDARD",
+                "image": "projects/my-gcp-project/global/images/my-v6e-image",
+            },
+            "bootstrapKubernetes": {"version": "1.33", "controlPlaneIP": "10.128.0.2"},
+            "nodeLabels": {
+                "job-key": "k",
+                "team": "red",
+                "cloud.google.com/gke-nodepool": NAME,
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize("machine_type, topology, hosts", list(shapes()))
+def test_each_documented_shape_can_be_asked_for(
+    machine_type: str, topology: str, hosts: int
+) -> None:
+    family, chips = machine_type.split("-")[0], int(machine_type.split("-")[2][0])
+    asked = selector(ACCELERATOR_OF[family], topology)
+    one = want(leader(chips, spec={"nodeSelector": asked}), options())
+    made = {**one.body, "metadata": {**one.body["metadata"], "uid": "u"}}
+    made["metadata"]["creationTimestamp"] = "2026-11-20T10:00:00Z"
+    group = parse(made, CLUSTER)
+    assert group.problems == ()
+    assert group.spec is not None
+    assert group.spec.instance is not None
+    assert group.spec.instance.machine_type == machine_type
+    assert (group.spec.node_count, group.spec.is_bulk) == (hosts, hosts > 1)
+
+
+def test_eight_chips_on_one_host_are_one_host() -> None:
+    one = want(leader(8, spec={"nodeSelector": selector(topology="2x4")}), options())
+    assert one.size == "1 host of ct6e-standard-8t (2x4)"
+    assert one.body["spec"]["targetSizePolicyMode"] == "INDIVIDUAL"
+
+
+BOUGHT: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = {
+    "as the template says": (
+        {},
+        {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"},
+        {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"},
+    ),
+    "Spot": ({SPOT: "true"}, {}, {"provisioningModel": "SPOT"}),
+    "Spot, where the template has a reservation": (
+        {SPOT: "true"},
+        {"provisioningModel": "RESERVATION_BOUND", "reservation": "ours"},
+        {"provisioningModel": "SPOT"},
+    ),
+    "of a reservation": (
+        {RESERVATION: "r"},
+        {},
+        {"provisioningModel": "RESERVATION_BOUND", "reservation": "r"},
+    ),
+    "of another project's reservation": (
+        OTHERS,
+        {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"},
+        {
+            "provisioningModel": "RESERVATION_BOUND",
+            "reservation": "projects/other-project/reservations/r",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BOUGHT.values(), ids=BOUGHT)
+def test_how_vms_are_bought(
+    case: tuple[dict[str, str], dict[str, Any], dict[str, Any]],
+) -> None:
+    labels, config, bought = case
+    one = spec(selecting(**labels), spec={"instanceConfig": config})
+    names = ("provisioningModel", "reservation", "maxRunDuration")
+    assert {
+        name: one["instanceConfig"][name] for name in names if name in one["instanceConfig"]
+    } == (bought)
+    assert one["nodeLabels"].items() >= labels.items()
+
+
+LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
+    "none but the slice's name": ({}, {}, {}),
+    "selectors": (selecting(team="red"), {}, {"team": "red"}),
+    "what the Nodes have anyway": (
+        selecting(
+            **{
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "cloud.google.com/gke-accelerator-count": "4",
+                "cloud.google.com/tpu-node-group-name": NAME,
+                "cloud.google.com/gke-nodepool": NAME,
+            }
+        ),
+        {},
+        {},
+    ),
+    "where the Nodes are": (
+        selecting(**{ZONE: "us-central1-c", "topology.kubernetes.io/region": "us-central1"}),
+        {},
+        {ZONE: "us-central1-c", "topology.kubernetes.io/region": "us-central1"},
+    ),
+    "hints of GKE's": (
+        selecting(**{"cloud.google.com/gke-location-hint": "cell"}),
+        {},
+        {"cloud.google.com/gke-location-hint": "cell"},
+    ),
+    "the template's own": (
+        selecting(**{"cloud.google.com/gke-flex-start": "true"}),
+        {"cloud.google.com/gke-flex-start": "true"},
+        {"cloud.google.com/gke-flex-start": "true"},
+    ),
+    "copied from the Pod": (
+        {"metadata": {"labels": {"a": "1", "b": "2"}, "annotations": {COPY: " a, ,b,,missing"}}},
+        {},
+        {"a": "1", "b": "2"},
+    ),
+    "copied, where somebody knows better": (
+        {
+            "metadata": {
+                "labels": {
+                    "team": "blue",
+                    "cloud.google.com/gke-nodepool": "theirs",
+                    "cloud.google.com/gke-tpu-topology": "2x2",
+                    "tpu-functions.dev/resource-name": "theirs",
+                    "google.com/tpu-provisioner-jobset-name": "other",
+                },
+                "annotations": {
+                    COPY: "team,cloud.google.com/gke-nodepool,cloud.google.com/gke-tpu-topology,"
+                    "tpu-functions.dev/resource-name,google.com/tpu-provisioner-jobset-name,"
+                    "jobset.sigs.k8s.io/restart-attempt"
+                },
+            },
+            **selecting(team="red"),
+        },
+        {},
+        {"team": "red"},
+    ),
+    "another domain of JobSet's": (annotated(**{EXCLUSIVE: "rack"}), {}, {"rack": NAME}),
+    "a domain that the group has by itself": (
+        annotated(**{EXCLUSIVE: "cloud.google.com/tpu-node-group-name"}),
+        {},
+        {},
+    ),
+    "a zone for each Job": (annotated(**{EXCLUSIVE: ZONE}), {}, {ZONE: "us-central1-c"}),
+    "a host for each Job": (annotated(**{EXCLUSIVE: "kubernetes.io/hostname"}), {}, {}),
+}
+
+
+@pytest.mark.parametrize("case", LABELS.values(), ids=LABELS)
+def test_what_labels_the_nodes_get(
+    case: tuple[dict[str, Any], dict[str, Any], dict[str, str]],
+) -> None:
+    change, template, labels = case
+    expected = {**labels, "cloud.google.com/gke-nodepool": NAME}
+    assert node_labels(change, spec={"nodeLabels": template}) == expected
+
+
+def requiring(key: str, operator: str, *values: str) -> dict[str, Any]:
+    """A change: the Pod's node affinity requires this."""
+    expression = {"key": key, "operator": operator, "values": list(values)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    return {"spec": {"affinity": {"nodeAffinity": required}}}
+
+
+GKE_COUNT = "cloud.google.com/gke-accelerator-count"
+
+
+@pytest.mark.parametrize(
+    "change, fits",
+    [
+        (requiring("cloud.google.com/gke-tpu-topology", "In", "4x4", "8x8"), True),
+        (requiring("cloud.google.com/gke-tpu-topology", "In", "8x8"), False),
+        (requiring("cloud.google.com/gke-tpu-topology", "NotIn", "4x4"), False),
+        (requiring("team", "NotIn", "red"), True),
+        (requiring("team", "Exists"), False),
+        (requiring("team", "DoesNotExist"), True),
+        (requiring("team", "In", "red"), False),
+        (requiring("cloud.google.com/gke-nodepool", "DoesNotExist"), False),
+        (requiring(GKE_COUNT, "Gt", "3"), True),
+        (requiring(GKE_COUNT, "Gt", "4"), False),
+        (requiring(GKE_COUNT, "Lt", "4"), False),
+        (requiring(GKE_COUNT, "Lt", "5"), True),
+        (requiring(GKE_COUNT, "Lt", "x"), False),
+    ],
+)
+def test_a_required_affinity_must_fit_the_nodes(change: dict[str, Any], fits: bool) -> None:
+    if fits:
+        assert wanted(change).name == NAME
+        return
+    with pytest.raises(InputError) as told:
+        wanted(change)
+    assert str(told.value) == (
+        "the Pod's required nodeAffinity does not fit the Nodes of its slice: it must be taken out, or "
+        "fulfilled by the template's nodeLabels"
+    )
+
+
+def test_one_of_several_terms_is_enough() -> None:
+    both = requiring("team", "Exists")
+    terms = both["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]["nodeSelectorTerms"]
+    terms.append({"matchExpressions": []})
+    assert wanted(both).name == NAME
+
+
+TAINT = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
+TOLERATIONS: dict[str, tuple[list[dict[str, Any]], bool]] = {
+    "none": ([], False),
+    "the same": ([{"key": "google.com/tpu", "value": "present"}], True),
+    "whatever its value": ([{"key": "google.com/tpu", "operator": "Exists"}], True),
+    "whatever it is": ([{"operator": "Exists"}], True),
+    "another value": ([{"key": "google.com/tpu", "value": "absent"}], False),
+    "another effect": (
+        [{"key": "google.com/tpu", "operator": "Exists", "effect": "NoExecute"}],
+        False,
+    ),
+    "another key": ([{"key": "other", "operator": "Exists"}], False),
+}
+
+
+@pytest.mark.parametrize("case", TOLERATIONS.values(), ids=TOLERATIONS)
+def test_the_pod_must_tolerate_the_template_s_taints(
+    case: tuple[list[dict[str, Any]], bool],
+) -> None:
+    tolerations, fits = case
+    change = {"spec": {"tolerations": tolerations}}
+    if fits:
+        assert wanted(change, spec={"nodeTaints": [TAINT]}).name == NAME
+        return
+    with pytest.raises(InputError) as told:
+        wanted(change, spec={"nodeTaints": [TAINT]})
+    assert str(told.value) == (
+        "the Nodes of the Pod's slice would have the taint google.com/tpu=present:NoSchedule, of the "
+        "template's nodeTaints: the Pod must tolerate it"
+    )
+
+
+def test_a_taint_that_only_prefers_keeps_nobody_out() -> None:
+    assert wanted(spec={"nodeTaints": [{**TAINT, "effect": "PreferNoSchedule"}]}).name == NAME
+
+
+def mismatch(key: str, value: str, has: str) -> str:
+    return (
+        f"the Pod's nodeSelector has {key}={value}, and the Nodes of its slice would have {has}: it "
+        "must be taken out, or fulfilled by the template's nodeLabels"
+    )
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "no accelerator": (
+        selecting(**{"cloud.google.com/gke-tpu-accelerator": None}),  # type: ignore[arg-type]
+        {},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is missing: it must be "
+        "tpu-v6e-slice, tpu7 or tpu7x, which TPUNodeGroups are made of",
+    ),
+    "an accelerator that groups do not have": (
+        selecting(**{"cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice"}),
+        {},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is 'tpu-v5p-slice': it must be "
+        "tpu-v6e-slice, tpu7 or tpu7x, which TPUNodeGroups are made of",
+    ),
+    "chips that no host has": (
+        {"chips": 3},
+        {},
+        "the Pod asks for 3 of google.com/tpu: it must ask for as many as a host has, 1, 2, 4 or 8",
+    ),
+    "no topology at all": (
+        selecting(**{"cloud.google.com/gke-tpu-topology": "big"}),
+        {},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is 'big': it must be a shape, as in "
+        "2x2x2 or 4x4",
+    ),
+    "a topology of another generation": (
+        selecting(**{"cloud.google.com/gke-tpu-topology": "2x2x2"}),
+        {},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-topology: ct6e slices have 2 dimensions, as "
+        "in 4x4; 2x2x2 has 3",
+    ),
+    "large hosts in a slice of several": (
+        {"chips": 8},
+        {},
+        "the topology 4x4 would need 2 hosts of 8 chips: hosts of a slice with more than one have 4, "
+        "which the Pod must ask for",
+    ),
+    "no key": (
+        {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": None}}},
+        {},
+        "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs",
+    ),
+    "a short key": (
+        {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": "abc"}}},
+        {},
+        "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as "
+        "JobSet computes it (40 hex digits)",
+    ),
+    "Spot and reserved": (
+        selecting(**{SPOT: "true", RESERVATION: "r"}),
+        {},
+        f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
+        "Spot; it must have one of them",
+    ),
+    "not Spot": (
+        selecting(**{SPOT: "false"}),
+        {},
+        f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there',
+    ),
+    "another node pool": (
+        selecting(**{"cloud.google.com/gke-nodepool": "pool-1"}),
+        {},
+        mismatch(
+            "cloud.google.com/gke-nodepool", "pool-1", f"cloud.google.com/gke-nodepool={NAME}"
+        ),
+    ),
+    "another zone": (selecting(**{ZONE: "a"}), {}, mismatch(ZONE, "a", f"{ZONE}=us-central1-c")),
+    "another processor": (
+        selecting(**{"kubernetes.io/arch": "arm64"}),
+        {},
+        mismatch("kubernetes.io/arch", "arm64", "kubernetes.io/arch=amd64"),
+    ),
+    "one host": (
+        selecting(**{"kubernetes.io/hostname": "a"}),
+        {},
+        mismatch("kubernetes.io/hostname", "a", "no such label"),
+    ),
+    "what GKE alone can give": (
+        selecting(**{"cloud.google.com/compute-class": "x"}),
+        {},
+        mismatch("cloud.google.com/compute-class", "x", "no such label"),
+    ),
+    "a label that the template has otherwise": (
+        selecting(team="red"),
+        {"spec": {"nodeLabels": {"team": "blue"}}},
+        mismatch("team", "red", "team=blue"),
+    ),
+    "a domain that no Node can be given": (
+        annotated(**{EXCLUSIVE: "beta.kubernetes.io/rack"}),
+        {},
+        "the exclusive topology of the Pod's JobSet is beta.kubernetes.io/rack, which the Nodes of its "
+        "slice would not have: it must be cloud.google.com/gke-nodepool, or a label that can be given "
+        "to Nodes",
+    ),
+    "a template that is not there": (
+        annotated(**{"tpu-functions.dev/slice-template": "big"}),
+        {},
+        "the key 'template.big' of the ConfigMap tpu-functions/jobsets is missing: it must be a "
+        "TPUNodeGroup in YAML with project, nodeLocation and instanceConfig, without a name and what "
+        "follows from the Pod",
+    ),
+    "a template that knows the Pod": (
+        {},
+        {"spec": {"topology": "4x4", "instanceConfig": {"machineType": "ct6e-standard-4t"}}},
+        f"{TEMPLATE} must not have spec.topology, spec.instanceConfig.machineType: the Pod decides it",
+    ),
+    "a template without an instanceConfig": (
+        {},
+        {"spec": {"instanceConfig": None}},
+        f"{TEMPLATE} must be a TPUNodeGroup: spec.instanceConfig must be a mapping",
+    ),
+    "a template without a spec": (
+        {},
+        {"spec": None},
+        f"{TEMPLATE} must be a TPUNodeGroup: spec must be a mapping",
+    ),
+    "a template whose labels are a list": (
+        {},
+        {"spec": {"nodeLabels": ["a"]}},
+        f"{TEMPLATE} must be a TPUNodeGroup: spec.nodeLabels must be a mapping",
+    ),
+    "a template with a fault": (
+        {},
+        {"spec": {"project": "P", "instanceConfig": {"image": None}}},
+        f"with {TEMPLATE} the TPUNodeGroup would be refused: spec.project: must be a project id, as in "
+        "my-project, not 'P'; spec.instanceConfig.image: is required",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_told(case: tuple[dict[str, Any], dict[str, Any], str]) -> None:
+    change, template, words = case
+    with pytest.raises(InputError) as told:
+        wanted(change, **template)
+    assert str(told.value) == words
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("", "must be a TPUNodeGroup: it must be a mapping"),
+        ("- a", "must be a TPUNodeGroup: it must be a mapping"),
+        ("{", "is no YAML: while parsing a flow node expected the node content"),
+    ],
+)
+def test_a_template_that_is_none_is_told(text: str, words: str) -> None:
+    with pytest.raises(InputError) as told:
+        want(leader(), {"template": text})
+    assert str(told.value).startswith(f"{TEMPLATE} {words}")
+
+
+def test_a_pod_may_choose_another_template() -> None:
+    change = annotated(**{"tpu-functions.dev/slice-template": "east"})
+    east = options(spec={"nodeLocation": "us-east5-b"})["template"]
+    one = want(leader(**change), {**options(), "template.east": east})
+    assert one.body["spec"]["nodeLocation"] == "us-east5-b"
+
+
+def test_the_template_s_metadata_stays() -> None:
+    metadata = {"labels": {"team": "red"}, "annotations": {"note": "x"}}
+    made = wanted(metadata=metadata).body["metadata"]
+    assert made["labels"]["team"] == "red"
+    assert made["annotations"]["note"] == "x"
+
+
+def test_a_job_s_long_name_stands_in_an_annotation() -> None:
+    job = "j" * 64
+    owner = {"kind": "Job", "name": job, "controller": True}
+    made = wanted({"metadata": {"ownerReferences": [owner]}}).body["metadata"]
+    assert made["annotations"]["tpu-functions.dev/job-name"] == job
+    assert "tpu-functions.dev/job-name" not in made["labels"]
+
+
+Change = Callable[[], Wanted]
+SAME: dict[str, Change] = {
+    "a label that is only copied": lambda: wanted(
+        {"metadata": {"labels": {"a": "1"}, "annotations": {COPY: "a"}}}
+    ),
+    "another image": lambda: wanted(spec={"instanceConfig": {"image": "other"}}),
+    "another zone of the installation": lambda: wanted(spec={"nodeLocation": "us-east5-b"}),
+    "another attempt": lambda: wanted(
+        {"metadata": {"labels": {"jobset.sigs.k8s.io/restart-attempt": "1"}}}
+    ),
+}
+OTHER: dict[str, Change] = {
+    "another topology": lambda: wanted(selecting(**{"cloud.google.com/gke-tpu-topology": "4x8"})),
+    "Spot": lambda: wanted(selecting(**{SPOT: "true"})),
+    "a reservation": lambda: wanted(selecting(**{RESERVATION: "r"})),
+    "another selector": lambda: wanted(selecting(team="red")),
+    "another machine": lambda: wanted(
+        {"chips": 8, **selecting(**{"cloud.google.com/gke-tpu-topology": "2x4"})}
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_one_slice_fulfils_both(case: str) -> None:
+    assert SAME[case]().hash == wanted().hash
+
+
+@pytest.mark.parametrize("case", OTHER)
+def test_one_slice_cannot_fulfil_both(case: str) -> None:
+    assert OTHER[case]().hash != wanted().hash
+
+
+def test_the_manifest_is_plain_data() -> None:
+    body = wanted().body
+    assert yaml.safe_load(yaml.safe_dump(body)) == body

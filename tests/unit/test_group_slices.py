@@ -1,0 +1,151 @@
+"""What a TPUNodeGroup says of itself as a slice."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from shared.errors import Reason
+from shared.group_manifests import want
+from shared.group_slices import LOST_AFTER, read_slice
+from shared.jobsets import find_leader
+from shared.slices import Owner, Slice, SliceState
+from tests.jobset_objects import options, waiting_pod
+from tests.unit.builders import NOW, merge
+
+SINCE = "2026-11-20T09:30:00Z"
+MOMENT = datetime(2026, 11, 20, 9, 30, tzinfo=UTC)
+COMPLETE = {"completedAt": "2026-11-20T09:00:00Z"}
+SPOT = {"spec": {"instanceConfig": {"provisioningModel": "SPOT"}}}
+ONE_HOST = {"spec": {"targetSizePolicyMode": "INDIVIDUAL"}}
+
+
+def group(**change: Any) -> dict[str, Any]:
+    """The group of the JobSet's Job as the API server gives it."""
+    leader = find_leader(waiting_pod())
+    assert leader is not None
+    read = {"metadata": {"uid": "u", "resourceVersion": "5", "creationTimestamp": SINCE}}
+    made: dict[str, Any] = merge(merge(want(leader, options()).body, read), change)
+    return made
+
+
+def ready(status: str, reason: str = "Ready", **rest: Any) -> dict[str, Any]:
+    """A change: the condition Ready."""
+    condition = {"type": "Ready", "status": status, "reason": reason, "message": "GCE said so"}
+    return {"status": {"conditions": [{**condition, "lastTransitionTime": SINCE}], **rest}}
+
+
+def read(change: dict[str, Any], now: datetime = NOW) -> Slice:
+    found = read_slice(group(**change), now)
+    assert found is not None
+    return found
+
+
+def test_a_slice_is_read() -> None:
+    made = group(metadata={"annotations": {"tpu-functions.dev/release-after": SINCE}})
+    found = read_slice(made, NOW)
+    assert found == Slice(
+        name="train-bfcf5ebea76efcf5",
+        owner=Owner("default", "train", "train-workers-0"),
+        hash=made["metadata"]["annotations"]["tpu-functions.dev/slice-hash"],
+        state=SliceState.COMING,
+        mends_itself=True,
+        release_after=MOMENT,
+        since=MOMENT,
+    )
+
+
+STATES: dict[str, tuple[dict[str, Any], SliceState, str]] = {
+    "no status yet": ({}, SliceState.COMING, ""),
+    "being made": (ready("False", Reason.PROVISIONING), SliceState.COMING, ""),
+    "joining": (ready("False", Reason.AWAITING_NODE_JOIN), SliceState.COMING, ""),
+    "being wired": (ready("False", Reason.NOT_WIRED), SliceState.COMING, ""),
+    "half of it joined": (ready("False", Reason.NODE_NOT_READY), SliceState.COMING, ""),
+    "a Node that was Ready is not": (
+        ready("False", Reason.NODE_NOT_READY, **COMPLETE),
+        SliceState.TROUBLED,
+        "NodeNotReady: GCE said so",
+    ),
+    "no capacity": (
+        ready("False", Reason.INSUFFICIENT_CAPACITY),
+        SliceState.TROUBLED,
+        "InsufficientCapacity: GCE said so",
+    ),
+    "the user's fault": (
+        ready("False", Reason.INVALID_SPEC),
+        SliceState.TROUBLED,
+        "InvalidSpec: GCE said so",
+    ),
+    "paused by somebody": (
+        ready("False", Reason.PAUSED),
+        SliceState.TROUBLED,
+        "Paused: GCE said so",
+    ),
+    "ready": (ready("True"), SliceState.READY, ""),
+    "being deleted": (
+        {"metadata": {"deletionTimestamp": SINCE}, **ready("True")},
+        SliceState.GOING,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STATES.values(), ids=STATES)
+def test_where_it_stands(case: tuple[dict[str, Any], SliceState, str]) -> None:
+    change, state, words = case
+    found = read(change)
+    assert (found.state, found.words, found.since) == (state, words, MOMENT)
+
+
+PREEMPTED = ready("False", Reason.PREEMPTED, **COMPLETE)
+LATER, SOON = MOMENT + LOST_AFTER, MOMENT + LOST_AFTER - timedelta(seconds=1)
+LOSSES: dict[str, tuple[dict[str, Any], datetime, bool]] = {
+    "never complete": (ready("False", Reason.INSUFFICIENT_CAPACITY), LATER, True),
+    "never complete, and preempted": (ready("False", Reason.PREEMPTED), LATER, True),
+    "a host that may come back": (PREEMPTED, SOON, True),
+    "a host that does not come back": (PREEMPTED, LATER, False),
+    "a host that was deleted": (ready("False", Reason.NODE_LOST, **COMPLETE), LATER, False),
+    "a Spot host that was taken": ({**PREEMPTED, **SPOT}, MOMENT, False),
+    "a Spot host that was deleted": (
+        {**ready("False", Reason.NODE_LOST, **COMPLETE), **SPOT},
+        SOON,
+        True,
+    ),
+    "all of it": (ready("False", Reason.RESOURCE_LOST, **COMPLETE), MOMENT, False),
+    "a single host is repaired": ({**PREEMPTED, **ONE_HOST}, LATER, True),
+    "a Node that is silent": (ready("False", Reason.NODE_NOT_READY, **COMPLETE), LATER, True),
+}
+
+
+@pytest.mark.parametrize("case", LOSSES.values(), ids=LOSSES)
+def test_what_comes_back_by_itself(case: tuple[dict[str, Any], datetime, bool]) -> None:
+    change, now, mends_itself = case
+    assert read(change, now).mends_itself is mends_itself
+
+
+def test_whether_some_of_its_nodes_are_ready() -> None:
+    assert read(ready("False", nodeSummary={"ready": 1})).has_ready_nodes
+    assert not read(ready("False", nodeSummary={"desired": 4})).has_ready_nodes
+
+
+JOBSET, JOB, KEY = (f"tpu-functions.dev/{name}" for name in ("jobset-name", "job-name", "job-key"))
+OTHERS: dict[str, dict[str, Any]] = {
+    "a group of somebody's": {"metadata": {"labels": None}},
+    "of another name than its labels make": {"metadata": {"name": "train-bfcf5ebea76efcf6"}},
+    "without its JobSet": {"metadata": {"labels": {JOBSET: None}}},
+    "without its Job": {"metadata": {"labels": {JOB: None}}},
+    "without its key": {"metadata": {"labels": {KEY: None}}},
+    "with the labels of another slice": {"metadata": {"labels": {KEY: "f" * 40}}},
+}
+
+
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
+def test_what_is_no_slice_of_ours(change: dict[str, Any]) -> None:
+    assert read_slice(group(**change), NOW) is None
+
+
+def test_a_stamp_that_is_no_time_is_none() -> None:
+    annotations = {"tpu-functions.dev/release-after": "soon"}
+    assert read({"metadata": {"annotations": annotations}}).release_after is None

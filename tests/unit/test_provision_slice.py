@@ -1,0 +1,260 @@
+"""What is done for a Pod that waits: a table of what is seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from functions.provision_slice import (
+    PAUSED,
+    Decision,
+    Do,
+    Seen,
+    decide,
+    find_guests,
+    is_of,
+    waits_since,
+)
+from shared.cluster import Event
+from shared.group_slices import GroupSlices
+from shared.jobsets import Leader, find_leader
+from shared.slices import Clash, Owner, Slice, SliceState, Wanted
+from tests import jobset_objects as objects
+from tests.jobset_objects import JOB, with_condition
+from tests.unit.builders import NOW, merge
+
+OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
+OWNER = Owner("default", "train", JOB)
+WANTED = Wanted("train-bfcf5ebea76efcf5", OWNER, "hash", "4 hosts of ct6e-standard-4t (4x4)", {})
+GOOD = Slice(WANTED.name, OWNER, "hash", SliceState.READY)
+COMING = replace(GOOD, state=SliceState.COMING)
+TROUBLED = replace(
+    GOOD, state=SliceState.TROUBLED, words="InsufficientCapacity: no v6e", mends_itself=True
+)
+LOST = replace(TROUBLED, words="Preempted: 4 of 4 nodes are not ready", mends_itself=False)
+ANOTHER = replace(GOOD, hash="other")
+JOBSET = objects.jobset()
+
+
+def leader(**change: Any) -> Leader:
+    found = find_leader(objects.waiting_pod(**change))
+    assert found is not None
+    return found
+
+
+def seen(existing: Slice | Clash | None = None, **more: Any) -> Seen:
+    return replace(Seen(leader(), WANTED, existing, JOBSET), **more)
+
+
+def told(reason: str, message: str, *, is_warning: bool = False) -> Event:
+    return Event(f"TPUNodeGroup{reason}", message, is_warning)
+
+
+def changed(**change: Any) -> dict[str, Any]:
+    """The JobSet, otherwise."""
+    made: dict[str, Any] = merge(JOBSET, change)
+    return made
+
+
+def opted_out(holder: str, value: str) -> dict[str, Any]:
+    return {"metadata": {holder: {OPT_OUT: value}}}
+
+
+CREATE = Decision(
+    "Creating",
+    Do.CREATE,
+    told(
+        "CreationStarted",
+        "Creating TPUNodeGroup train-bfcf5ebea76efcf5, 4 hosts of ct6e-standard-4t (4x4), for Job "
+        "train-workers-0 of JobSet train",
+    ),
+)
+PAUSE = Decision("SlicePaused", event=PAUSED)
+NAME = "TPUNodeGroup train-bfcf5ebea76efcf5"
+TROUBLE = told("CreationFailed", f"{NAME}: {TROUBLED.words}", is_warning=True)
+LOSS = told("CreationFailed", f"{NAME}: {LOST.words}", is_warning=True)
+JOB_TEMPLATE = {"spec": objects.jobset()["spec"]["replicatedJobs"][0]["template"]["spec"]}
+
+
+def jobs(**template: Any) -> dict[str, Any]:
+    job = {"name": "workers", "replicas": 1, "template": {**JOB_TEMPLATE, **template}}
+    return {"spec": {"replicatedJobs": [{**job, "name": "others", "template": {}}, job]}}
+
+
+TABLE: dict[str, tuple[Seen, Decision]] = {
+    "nothing there": (seen(), CREATE),
+    "nothing there, and time to look again": (seen(is_sync=True), CREATE),
+    "nothing there, and paused": (seen(is_paused=True), PAUSE),
+    "the JobSet is gone": (seen(jobset=None), Decision("JobSetGone")),
+    "the JobSet is being deleted": (
+        seen(jobset=changed(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})),
+        Decision("JobSetGone"),
+    ),
+    "the JobSet has completed": (
+        seen(jobset=changed(**with_condition("Completed"))),
+        Decision("JobSetEnded"),
+    ),
+    "the JobSet has failed": (
+        seen(jobset=changed(**with_condition("Failed"))),
+        Decision("JobSetEnded"),
+    ),
+    "the JobSet has opted out": (
+        seen(jobset=changed(**opted_out("annotations", "True"))),
+        Decision("OptedOut"),
+    ),
+    "the JobSet has opted out by a label": (
+        seen(jobset=changed(**opted_out("labels", "yes"))),
+        Decision("OptedOut"),
+    ),
+    "the Job has opted out": (
+        seen(jobset=changed(**jobs(**opted_out("labels", "true")))),
+        Decision("OptedOut"),
+    ),
+    "the Job has not opted out": (
+        seen(jobset=changed(**jobs(**opted_out("labels", "false")))),
+        CREATE,
+    ),
+    "somebody else's of that name": (
+        seen(Clash(WANTED.name, "a TPUNodeGroup that was not made for a JobSet")),
+        Decision(
+            "Clash",
+            event=told(
+                "CreationFailed",
+                "The Pod's slice would be called train-bfcf5ebea76efcf5, and there is a TPUNodeGroup "
+                "that was not made for a JobSet, of that name. It is not touched: delete it, or give "
+                "the JobSet another name",
+                is_warning=True,
+            ),
+        ),
+    ),
+    "it is being made": (seen(COMING), Decision("Coming")),
+    "it is there": (seen(GOOD), Decision("Ready")),
+    "it is there and was to go": (
+        seen(replace(GOOD, release_after=NOW)),
+        Decision("Ready", Do.KEEP),
+    ),
+    "it is there, and paused": (seen(GOOD, is_paused=True), Decision("Ready")),
+    "it says nothing of what it was made of": (
+        seen(replace(GOOD, hash="")),
+        Decision("Ready"),
+    ),
+    "it is being deleted": (
+        seen(replace(GOOD, state=SliceState.GOING)),
+        Decision("Going"),
+    ),
+    "it is being deleted and is another": (
+        seen(replace(ANOTHER, state=SliceState.GOING), is_sync=True),
+        Decision("Going"),
+    ),
+    "it is another than the Pod asks for": (
+        seen(ANOTHER),
+        Decision(
+            "Replacing",
+            Do.DELETE,
+            told(
+                "DeletionStarted",
+                f"Deleting {NAME} to create it anew: the Pod asks for 4 hosts of ct6e-standard-4t "
+                "(4x4) with other properties than it has",
+            ),
+        ),
+    ),
+    "it is another, and in use": (
+        seen(ANOTHER, guests=("default/serve-workers-0",)),
+        Decision(
+            "InUse",
+            event=told(
+                "CreationFailed",
+                f"{NAME} is not what the Pod asks for (4 hosts of ct6e-standard-4t (4x4)), and is in "
+                "use by Job default/serve-workers-0: it is replaced when that has ended",
+                is_warning=True,
+            ),
+        ),
+    ),
+    "it is another, and paused": (seen(ANOTHER, is_paused=True), PAUSE),
+    "it waits for capacity": (seen(TROUBLED), Decision("Troubled", event=TROUBLE)),
+    "it waits for capacity still": (
+        seen(TROUBLED, is_sync=True),
+        Decision("Troubled", event=TROUBLE),
+    ),
+    "it waits for capacity and was to go": (
+        seen(replace(TROUBLED, release_after=NOW)),
+        Decision("Troubled", Do.KEEP, TROUBLE),
+    ),
+    "it was lost": (seen(LOST), Decision("Troubled", event=LOSS)),
+    "it was lost, and time has passed": (
+        seen(LOST, is_sync=True),
+        Decision(
+            "Replacing",
+            Do.DELETE,
+            told("DeletionStarted", f"Deleting {NAME} to create it anew: {LOST.words}"),
+        ),
+    ),
+    "it was lost, and some of its Nodes are ready": (
+        seen(replace(LOST, has_ready_nodes=True), is_sync=True),
+        Decision("Troubled", event=LOSS),
+    ),
+    "it was lost, and paused": (seen(LOST, is_sync=True, is_paused=True), PAUSE),
+}
+
+
+@pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
+def test_what_is_done(case: tuple[Seen, Decision]) -> None:
+    world, decision = case
+    assert decide(world, GroupSlices) == decision
+
+
+def test_the_pause_says_how_it_ends() -> None:
+    assert PAUSED.message == (
+        'No slice is made: the ConfigMap tpu-functions/jobsets has paused: "true". It goes on when '
+        "that is taken out"
+    )
+
+
+def test_a_pod_waits_since_the_scheduler_said_so() -> None:
+    assert waits_since(leader()) == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+
+
+def test_a_pod_waits_since_it_was_made_if_nobody_says_since_when() -> None:
+    status = objects.unschedulable()
+    del status["conditions"][0]["lastTransitionTime"]
+    assert waits_since(leader(status=status)) == datetime(2026, 11, 20, 9, 59, tzinfo=UTC)
+
+
+def on_node(phase: str, job: str = JOB, namespace: str = "default") -> dict[str, Any]:
+    labels = {"batch.kubernetes.io/job-name": job}
+    return {"metadata": {"namespace": namespace, "labels": labels}, "status": {"phase": phase}}
+
+
+GUESTS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "another Job's": (on_node("Running", "other"), ["default/other"]),
+    "another Job's that has not started": (on_node("Pending", "other"), ["default/other"]),
+    "another Job's that has ended": (on_node("Succeeded", "other"), []),
+    "the Job's own": (on_node("Running"), []),
+    "a Job's of that name in another namespace": (
+        on_node("Running", namespace="team-b"),
+        [f"team-b/{JOB}"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GUESTS.values(), ids=GUESTS)
+def test_who_else_uses_a_slice(case: tuple[dict[str, Any], list[str]]) -> None:
+    pod, guests = case
+    assert list(find_guests([pod], WANTED)) == guests
+
+
+POD_LABELS: dict[str, tuple[dict[str, str | None], bool]] = {
+    "the first": ({}, True),
+    "another": ({"batch.kubernetes.io/job-completion-index": "1"}, False),
+    "of another Job": ({"jobset.sigs.k8s.io/job-key": "0" * 40}, False),
+    "of no JobSet": ({"jobset.sigs.k8s.io/jobset-name": None}, False),
+}
+
+
+@pytest.mark.parametrize("case", POD_LABELS.values(), ids=POD_LABELS)
+def test_whose_slice_has_a_name(case: tuple[dict[str, str | None], bool]) -> None:
+    labels, is_its = case
+    assert is_of(objects.pod(metadata={"labels": labels}), WANTED.name) is is_its

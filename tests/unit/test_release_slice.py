@@ -1,0 +1,154 @@
+"""What is done about a slice as its JobSet stands: a table of what is seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from functions.release_slice import Decision, Do, decide, find_jobset_of, is_due
+from shared.cluster import Event
+from shared.group_slices import GroupSlices
+from shared.settings import Kubeconfig, Settings
+from shared.slices import Owner, Slice, SliceState
+from shared.when import render_time
+from tests import jobset_objects as objects
+from tests.jobset_objects import JOB, with_condition
+from tests.unit.builders import NOW
+
+NAME = "train-bfcf5ebea76efcf5"
+SLICE = Slice(NAME, Owner("default", "train", JOB), "hash", SliceState.READY)
+MARKED = replace(SLICE, release_after=NOW + timedelta(seconds=1))
+DUE = replace(SLICE, release_after=NOW)
+GOING = replace(DUE, state=SliceState.GOING)
+LOST = replace(
+    SLICE, state=SliceState.TROUBLED, words="Preempted: gone", since=NOW - timedelta(minutes=30)
+)
+TROUBLED = replace(LOST, mends_itself=True)
+SETTINGS = Settings("p", "", frozenset(), Kubeconfig(""), "", timedelta(minutes=15))
+REBUILDS = replace(SETTINGS, lost_rebuild=timedelta(minutes=30))
+LETS_GO = replace(SETTINGS, suspended_release=timedelta(minutes=90))
+
+ALIVE = objects.jobset()
+COMPLETED = objects.jobset(**with_condition("Completed"))
+FAILED = objects.jobset(**with_condition("Failed"))
+
+
+def suspended(minutes: int) -> dict[str, Any]:
+    since = render_time(NOW - timedelta(minutes=minutes))
+    return objects.jobset(**with_condition("Suspended", since))
+
+
+def with_jobs(*names: str) -> dict[str, Any]:
+    return objects.jobset(spec={"replicatedJobs": [{"name": name} for name in names]})
+
+
+def deleting(outcome: str, why: str) -> Decision:
+    message = f"Deleting TPUNodeGroup {NAME}: {why}"
+    return Decision(outcome, Do.DELETE, Event("TPUNodeGroupDeletionStarted", message))
+
+
+MARK, KEEP = Decision("Marked", Do.MARK), Decision("WantedAgain", Do.KEEP)
+WANTED, WAIT = Decision("Wanted"), Decision("Waiting")
+LOSS = Decision(
+    "Lost",
+    event=Event(
+        "TPUNodeGroupLost",
+        f"TPUNodeGroup {NAME} does not come back by itself: Preempted: gone",
+        is_warning=True,
+    ),
+)
+Case = tuple[Slice, dict[str, Any] | None, Settings, Decision]
+TABLE: dict[str, Case] = {
+    "its JobSet lives": (SLICE, ALIVE, SETTINGS, WANTED),
+    "its JobSet is gone": (SLICE, None, SETTINGS, MARK),
+    "its JobSet has completed": (SLICE, COMPLETED, SETTINGS, MARK),
+    "its JobSet has failed": (SLICE, FAILED, SETTINGS, MARK),
+    "in trouble, and its JobSet has failed": (LOST, FAILED, SETTINGS, MARK),
+    "being made, and its JobSet is gone": (
+        replace(SLICE, state=SliceState.COMING),
+        None,
+        SETTINGS,
+        MARK,
+    ),
+    "marked": (MARKED, None, SETTINGS, WAIT),
+    "marked, and its JobSet is there again": (MARKED, ALIVE, SETTINGS, KEEP),
+    "due, and its JobSet is there again": (DUE, ALIVE, SETTINGS, KEEP),
+    "due, and its JobSet is gone": (
+        DUE,
+        None,
+        SETTINGS,
+        deleting("Releasing", "JobSet train no longer exists"),
+    ),
+    "due, and its JobSet has ended": (
+        DUE,
+        COMPLETED,
+        SETTINGS,
+        deleting("Releasing", "JobSet train has ended (Completed)"),
+    ),
+    "being deleted": (GOING, None, SETTINGS, Decision("Going")),
+    "its JobSet has its Job no more": (SLICE, with_jobs("others"), SETTINGS, MARK),
+    "due, and its JobSet has its Job no more": (
+        DUE,
+        with_jobs("others"),
+        SETTINGS,
+        deleting("Releasing", "JobSet train has no Job train-workers-0 any more"),
+    ),
+    "its JobSet has its Job by default": (SLICE, with_jobs("others", "workers"), SETTINGS, WANTED),
+    "made for something that is no JobSet's Job": (
+        replace(SLICE, owner=Owner("default", "train", "rs-1")),
+        with_jobs("others"),
+        SETTINGS,
+        WANTED,
+    ),
+    "suspended, and nobody minds": (SLICE, suspended(1000), SETTINGS, WANTED),
+    "suspended for a while": (SLICE, suspended(89), LETS_GO, WANTED),
+    "suspended for long": (SLICE, suspended(90), LETS_GO, MARK),
+    "due, and suspended for long": (
+        DUE,
+        suspended(91),
+        LETS_GO,
+        deleting("Releasing", "JobSet train has been suspended for 91 minutes"),
+    ),
+    "resumed": (DUE, ALIVE, LETS_GO, KEEP),
+    "lost": (LOST, ALIVE, SETTINGS, LOSS),
+    "lost for a while": (
+        replace(LOST, since=NOW - timedelta(minutes=29)),
+        ALIVE,
+        REBUILDS,
+        LOSS,
+    ),
+    "lost for long": (LOST, ALIVE, REBUILDS, deleting("Rebuilding", "Preempted: gone")),
+    "lost, nobody knows since when": (replace(LOST, since=None), ALIVE, REBUILDS, LOSS),
+    "in trouble that mends itself": (TROUBLED, ALIVE, REBUILDS, WANTED),
+}
+
+
+@pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
+def test_what_is_done(case: Case) -> None:
+    existing, jobset, settings, decision = case
+    assert decide(existing, jobset, NOW, settings, GroupSlices) == decision
+
+
+WAKES: dict[str, tuple[Decision, Slice, bool]] = {
+    "something to do": (MARK, SLICE, True),
+    "nothing to do": (WANTED, SLICE, False),
+    "no time yet": (WAIT, MARKED, False),
+    "something to tell, lately": (LOSS, replace(LOST, since=NOW - timedelta(minutes=1)), True),
+    "something told": (LOSS, replace(LOST, since=NOW - timedelta(seconds=30)), False),
+    "something to tell, nobody knows since when": (LOSS, replace(LOST, since=None), True),
+}
+
+
+@pytest.mark.parametrize("case", WAKES.values(), ids=WAKES)
+def test_which_slices_the_minute_wakes_for(case: tuple[Decision, Slice, bool]) -> None:
+    decision, existing, wakes = case
+    assert is_due(decision, existing, NOW) is wakes
+
+
+def test_a_slice_leads_to_its_jobset_when_it_is_gone() -> None:
+    others = objects.jobset(metadata={"name": "others"})
+    assert find_jobset_of(NAME, [others, ALIVE]) == ALIVE
+    assert find_jobset_of(NAME, [others]) is None
