@@ -76,10 +76,9 @@ read_settings() {
   say "Settings of $cluster"
   tf init -input=false >"$temporary/init" || fail "terraform init failed: $(tail -n 20 "$temporary/init")"
   if [ "$(tf workspace show)" != "$cluster" ]; then tf workspace select -or-create "$cluster" >/dev/null; fi
-  project=$(setting var.project_id)
-  region=$(setting var.region)
-  prefix=$(setting var.name_prefix)
-  read -ra projects <<<"$(setting 'join(" ", distinct(concat([var.project_id], var.projects)))')"
+  project=$(setting var.project_id) region=$(setting var.region)
+  prefix=$(setting var.name_prefix) jobsets=$(setting var.jobset_provider)
+  read -ra projects <<<"$(setting 'join(" ", distinct(concat([var.project_id], var.projects, [for pools in var.node_pools[*] : coalesce(pools.project_id, var.project_id)])))')"
   read -ra secrets <<<"$(setting 'join(" ", values(coalesce(var.cluster_access.kubeconfig_secrets, {})))')"
   overlay=infra/kubernetes/overlays/$cluster
   echo "project $project, region $region, TPUs in ${projects[*]}, context $(kubectl config current-context)"
@@ -139,6 +138,8 @@ check_cluster() {
   [ "$minor" -ge 30 ] || echo "Kubernetes 1.$minor has no ValidatingAdmissionPolicies: rights on Secrets stay wide (SECURITY.md)"
   kubectl auth can-i '*' '*' --all-namespaces >/dev/null 2>&1 ||
     miss "you are no administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
+  [ -z "$jobsets" ] || [ "$mode" = destroy ] || kubectl get customresourcedefinitions jobsets.jobset.x-k8s.io >/dev/null 2>&1 ||
+    miss "JobSet is not in the cluster, and jobset_provider is $jobsets" "https://jobset.sigs.k8s.io/docs/installation"
   ! kubectl get customresourcedefinitions workloadpolicies.tpu.google.com >/dev/null 2>&1 ||
     echo "tpu-operator is in this cluster: its groups are left alone (docs/migrate-from-tpu-operator.md)"
 }

@@ -12,15 +12,22 @@ from typing import Any
 
 import yaml
 
-from shared.names import STEPS
+from shared.names import JOBSET_STEPS, STEPS
 
 PROJECT = "my-gcp-project"
 AUDIENCE = "my-cluster"
 ACCOUNTS = [step.replace("_", "-") for step in STEPS]
-EMAILS = {name: f"tpu-functions-{name}@{PROJECT}.iam.gserviceaccount.com" for name in ACCOUNTS}
-UNIQUE_IDS = {name: f"11700000000000000000{place}" for place, name in enumerate(ACCOUNTS)}
-USERS = {name: f"gcp:{email}" for name, email in sorted(EMAILS.items())}
+ACCOUNTS_WITH_JOBSETS = [*ACCOUNTS, *(step.replace("_", "-") for step in JOBSET_STEPS)]
+EMAILS = {
+    name: f"tpu-functions-{name}@{PROJECT}.iam.gserviceaccount.com"
+    for name in ACCOUNTS_WITH_JOBSETS
+}
+UNIQUE_IDS = {
+    name: f"11700000000000000000{place}" for place, name in enumerate(ACCOUNTS_WITH_JOBSETS)
+}
+USERS = {name: f"gcp:{EMAILS[name]}" for name in sorted(ACCOUNTS)}
 """Whom the API server takes the bearers of Google's ID tokens for."""
+USERS_WITH_JOBSETS = {name: f"gcp:{EMAILS[name]}" for name in sorted(ACCOUNTS_WITH_JOBSETS)}
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Outputs:
     """Empty where there is none."""
 
 
-def _component(installation: Mapping[str, str]) -> str:
+def _component(installation: Mapping[str, str], **more: Any) -> str:
     """``infra/kubernetes/overlays/CLUSTER/deployed``, but for the images."""
     settings = {
         "name": "relay",
@@ -50,7 +57,7 @@ def _component(installation: Mapping[str, str]) -> str:
             "annotations": {"config.kubernetes.io/local-config": "true"},
         },
     }
-    return _kustomization("Component", configMapGenerator=[names, settings])
+    return _kustomization("Component", configMapGenerator=[names, settings], **more)
 
 
 def _overlay(components: Sequence[str]) -> str:
@@ -63,7 +70,7 @@ def _kustomization(kind: str, **fields: Any) -> str:
     return yaml.safe_dump({"apiVersion": api_version, "kind": kind, **fields})
 
 
-_ALLOWED = json.dumps(sorted(UNIQUE_IDS.values()), separators=(",", ":"))
+_ALLOWED = json.dumps(sorted(UNIQUE_IDS[name] for name in ACCOUNTS), separators=(",", ":"))
 
 KUBECONFIGS = Outputs(
     component=_component({}),
@@ -100,3 +107,16 @@ ID_TOKENS = Outputs(
     ),
 )
 """Functions come with Google's ID tokens, for which the API server trusts Google."""
+
+JOBSETS = Outputs(
+    component=_component(
+        USERS_WITH_JOBSETS,
+        components=[
+            f"../../../components/{name}"
+            for name in ("jobsets", "jobsets-node-groups", "jobsets-google-identities")
+        ],
+    ),
+    overlay=ID_TOKENS.overlay,
+    inject_token_user=USERS["inject-token"],
+)
+"""The same, and JobSets get TPUNodeGroups as their slices."""

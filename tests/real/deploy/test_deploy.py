@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import jobset_crd
 from tests.conftest import open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.manifests import manifest
 from tests.real.deploy.installer import Installer, installer, playing_kubelet
-from tests.real.deploy.outputs import PROJECT
+from tests.real.deploy.outputs import JOBSETS, PROJECT, USERS_WITH_JOBSETS
 
+A_PROVIDER = (r"console .* var\.jobset_provider$", '"tpu-node-group"', 0)
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy")]
 
 
@@ -109,6 +111,39 @@ def test_all_that_is_missing_is_said_at_once_with_what_mends_it(look: Installer)
         "      docs/install.md, Kubeconfigs\n"
     )  # fmt: skip
     assert ran.changing_calls() == []
+
+
+def test_jobsets_are_asked_for_only_where_jobset_is(look: Installer) -> None:
+    look.terraform = [A_PROVIDER]
+    ran = look.run("prod")
+    assert ran.code == 1
+    assert ran.output.partition("deploy.sh: ")[2] == (
+        "1 thing(s) missing; nothing was changed\n"
+        "\n  - JobSet is not in the cluster, and jobset_provider is tpu-node-group\n"
+        "      https://jobset.sigs.k8s.io/docs/installation\n"
+    )
+
+
+def test_jobsets_get_their_part_of_the_cluster(
+    tmp_path: Path, own_control_plane: OwnControlPlane
+) -> None:
+    own_control_plane.run_kubectl("apply", "--server-side", "-f", str(jobset_crd.PATH))
+    with installer(tmp_path, own_control_plane, JOBSETS) as deploy:
+        deploy.terraform = [A_PROVIDER]
+        with playing_kubelet(deploy.plane):
+            ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+    assert ran.code == 0, ran.output
+    assert "configmap/jobsets created" in ran.output
+    for name in ("provision-slice", "release-slice"):
+        user = USERS_WITH_JOBSETS[name]
+        for verb, resource, answer in (
+            ("delete", "tpunodegroups.tpu.google.com", "yes"),
+            ("get", "jobsets.jobset.x-k8s.io", "yes"),
+            ("get", "secrets", "no"),
+            ("patch", "pods", "no"),
+        ):
+            asked = deploy.plane.run_kubectl("auth", "can-i", verb, resource, f"--as={user}")
+            assert asked.stdout.strip() == answer, (name, verb, resource)
 
 
 def test_a_cluster_that_is_away_is_named_with_credentials_that_are_missing(

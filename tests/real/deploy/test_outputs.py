@@ -12,9 +12,11 @@ import pytest
 from tests.conftest import miss
 from tests.real.deploy.outputs import (
     ACCOUNTS,
+    ACCOUNTS_WITH_JOBSETS,
     AUDIENCE,
     EMAILS,
     ID_TOKENS,
+    JOBSETS,
     KUBECONFIGS,
     PROJECT,
     UNIQUE_IDS,
@@ -24,21 +26,18 @@ from tests.terraform import workspace
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("terraform")]
 
-WAYS: dict[str, tuple[Outputs, dict[str, Any]]] = {
-    "kubeconfigs": (
-        KUBECONFIGS,
-        {"kubeconfig_secrets": {name.replace("-", "_"): name for name in ACCOUNTS}},
-    ),
-    "ID tokens": (
-        ID_TOKENS,
-        {
-            "google_id_token": {
-                "server": "https://10.128.0.2:6443",
-                "ca_certificate": "-----BEGIN CERTIFICATE-----\n",
-                "audience": AUDIENCE,
-            }
-        },
-    ),
+BY_ID_TOKENS = {
+    "google_id_token": {
+        "server": "https://10.128.0.2:6443",
+        "ca_certificate": "-----BEGIN CERTIFICATE-----\n",
+        "audience": AUDIENCE,
+    }
+}
+BY_KUBECONFIGS = {"kubeconfig_secrets": {name.replace("-", "_"): name for name in ACCOUNTS}}
+WAYS: dict[str, tuple[Outputs, dict[str, Any], str, list[str]]] = {
+    "kubeconfigs": (KUBECONFIGS, BY_KUBECONFIGS, "", ACCOUNTS),
+    "ID tokens": (ID_TOKENS, BY_ID_TOKENS, "", ACCOUNTS),
+    "JobSets": (JOBSETS, BY_ID_TOKENS, "tpu-node-group", ACCOUNTS_WITH_JOBSETS),
 }
 ACCOUNT = """
 override_resource {{
@@ -59,6 +58,7 @@ run "outputs" {{
     project_id     = "{project}"
     region         = "us-central1"
     cluster_access = {access}
+    jobset_provider = "{jobset_provider}"
     relay_identity = {{ vm_service_account = "vm@{project}.iam.gserviceaccount.com" }}
   }}
 {assertions}
@@ -80,7 +80,7 @@ def test_the_stand_in_says_what_terraform_says(way: str, tmp_path: Path) -> None
         terraform = workspace.make(tmp_path / "module")
     except workspace.Unavailable as error:
         miss(str(error))
-    outputs, access = WAYS[way]
+    outputs, access, jobset_provider, names = WAYS[way]
     folder = terraform.module / "outputs"
     folder.mkdir()
     told = {name: text for name, text in asdict(outputs).items() if text}
@@ -88,11 +88,12 @@ def test_the_stand_in_says_what_terraform_says(way: str, tmp_path: Path) -> None
         (folder / name).write_text(text)
     accounts = "".join(
         ACCOUNT.format(step=name.replace("-", "_"), email=EMAILS[name], unique_id=UNIQUE_IDS[name])
-        for name in ACCOUNTS
+        for name in names
     )
     run = RUN.format(
         project=PROJECT,
         access=json.dumps(access),
+        jobset_provider=jobset_provider,
         assertions="".join(ASSERTION.format(name=name) for name in told),
     )
     (folder / "outputs.tftest.hcl").write_text(accounts + run)
