@@ -78,7 +78,7 @@ class Dials:
     identity: Callable[[Machine], Identity] | None = None
 
 
-class _Boot:
+class Boot:
     """The time from a power_on to its power_off: what is under way in it ends with it."""
 
     def __init__(self, clock: Clock, network: Network) -> None:
@@ -178,7 +178,7 @@ class KubeGuest:
         self._network = network
         self._dials = dials or Dials()
         self._random = random or Random(machine.id)
-        self._boot: _Boot | None = None
+        self._boot: Boot | None = None
         self._identity: Identity | None = None  # on the disk: it outlives a boot
         self._mishaps = list(self._dials.mishaps)
 
@@ -188,7 +188,7 @@ class KubeGuest:
         return self._identity is not None
 
     def power_on(self) -> None:
-        self._boot = _Boot(self._clock, self._network)
+        self._boot = Boot(self._clock, self._network)
         self._later(self._dials.boot_s, self._start)
 
     def power_off(self) -> None:
@@ -300,7 +300,7 @@ class KubeGuest:
     # --- small things ---
 
     @property
-    def _running(self) -> _Boot:
+    def _running(self) -> Boot:
         assert self._boot is not None, "timers end with the boot that set them"
         return self._boot
 

@@ -232,6 +232,9 @@ class _Api:
     def patch(self, path: str, body: Mapping[str, Any]) -> Conversation[Reply]:
         return self._call("PATCH", path, body, _STRATEGIC_MERGE)
 
+    def delete(self, path: str) -> Conversation[Reply]:
+        return self._call("DELETE", path, {}, JSON)
+
     def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None, content_type: str
     ) -> Conversation[Reply]:
@@ -497,6 +500,13 @@ def run_kubelet(identity: Identity, node: Node, habits: Habits, now: Now) -> Con
     yield Wait(habits.ready_s)
     kubelet.is_ready = True
     yield from kubelet.keep()
+
+
+def remove_node(administrator: Identity, name: str) -> Conversation[None]:
+    """Delete a Node whose VM is gone, as a cloud's own controller does."""
+    api = _Api(administrator.server, administrator.ca_pem, administrator.credential)
+    while _status((yield from api.delete(f"/api/v1/nodes/{name}"))) not in (200, 404):
+        yield Wait(_RETRY_S)
 
 
 class _Kubelet:

@@ -1,0 +1,20 @@
+"""Makes what is generated: two tables of the docs page. Run ``python -m local.gke.generate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from local.gce import generate
+from local.gke.refusals import CATALOGUE
+from local.gke.simulator import FAULTS
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "simulated-container-engine.md"
+
+
+def with_tables(page: str) -> str:
+    """The docs page with all that is generated made anew."""
+    return generate.with_tables(page, FAULTS, CATALOGUE)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text()))

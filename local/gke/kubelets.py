@@ -1,0 +1,69 @@
+"""The kubelets of a pool's VMs: each registers its Node and keeps it, until its VM is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from local.clock import Clock
+from local.gke.nodes import PoolNode
+from local.guests import Boot
+from local.kubeadm import (
+    Habits,
+    Identity,
+    JoinFailed,
+    Node,
+    chips_of,
+    remove_node,
+    run_kubelet,
+)
+from local.transport import Network
+
+Identify = Callable[[str], Identity]
+
+
+class Kubelets:
+    """`local.gke.Nodes` on a cluster: it is told of VMs, and sees to their Nodes.
+
+    ``identify`` gives a Node's kubelet what it needs to reach the cluster. ``administrator`` deletes
+    the Nodes of VMs that are gone, as GKE's own controller does.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: Network,
+        identify: Identify,
+        administrator: Identity,
+        *,
+        habits: Habits = Habits(),  # noqa: B008 - it is frozen
+    ) -> None:
+        self._clock = clock
+        self._network = network
+        self._identify = identify
+        self._administrator = administrator
+        self._habits = habits
+        self._boots: dict[str, Boot] = {}
+
+    def add(self, node: PoolNode) -> None:
+        """Have a kubelet register and keep this Node."""
+        registered = Node(
+            name=node.name,
+            provider_id=f"gce://{node.project}/{node.zone}/{node.name}",
+            labels=node.labels,
+            taints=node.taints,
+            chips=chips_of(node.machine_type),
+        )
+        boot = self._boots[node.name] = Boot(self._clock, self._network)
+        identity = self._identify(node.name)
+        conversation = run_kubelet(identity, registered, self._habits, self._clock.now)
+        boot.converse(conversation, lambda _: None, _fail)
+
+    def remove(self, name: str) -> None:
+        """Let the kubelet fall silent and its Node be deleted."""
+        self._boots.pop(name).end()
+        removal = remove_node(self._administrator, name)
+        Boot(self._clock, self._network).converse(removal, lambda _: None, _fail)
+
+
+def _fail(failure: JoinFailed) -> None:
+    raise failure

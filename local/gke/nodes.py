@@ -1,0 +1,98 @@
+"""The Nodes of a pool, as the pool's maker knows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
+
+from local.gke.machines import Machine, find_machine
+
+_EFFECTS = {
+    "NO_SCHEDULE": "NoSchedule",
+    "PREFER_NO_SCHEDULE": "PreferNoSchedule",
+    "NO_EXECUTE": "NoExecute",
+}
+
+
+@dataclass(frozen=True)
+class PoolNode:
+    """A VM of a pool, and what its kubelet registers it with; taints as in ``key=value:Effect``."""
+
+    name: str
+    project: str
+    zone: str
+    machine_type: str
+    labels: Mapping[str, str]
+    taints: tuple[str, ...]
+
+
+class Nodes(Protocol):
+    """The cluster that a pool's VMs join."""
+
+    def add(self, node: PoolNode) -> None:
+        """A VM runs: in a while, it is a Node."""
+
+    def remove(self, name: str) -> None:
+        """A VM is gone, and with it its Node."""
+
+
+def make_nodes(
+    pool: Mapping[str, Any], project: str, random: Random, *, tpu_taint: bool
+) -> list[PoolNode]:
+    """The Nodes of a pool; those of a TPU pool have GKE's own labels and, if wanted, taint besides."""
+    config, zone = pool["config"], pool["locations"][0]
+    machine = find_machine(config["machineType"])
+    stem = f"gke-tpu-{random.getrandbits(32):08x}" if machine else f"gke-{pool['name'][:30]}"
+    labels = {**config.get("labels", {}), **_own_labels(pool, zone, machine)}
+    taints = [_text_of(taint) for taint in config.get("taints", ())]
+    if machine and tpu_taint:
+        taints.append("google.com/tpu=present:NoSchedule")
+    return [
+        PoolNode(
+            name=f"{stem}-{random.getrandbits(20):05x}",
+            project=project,
+            zone=zone,
+            machine_type=config["machineType"],
+            labels=labels,
+            taints=tuple(taints),
+        )
+        for _ in range(pool.get("initialNodeCount", 0))
+    ]
+
+
+def _own_labels(pool: Mapping[str, Any], zone: str, machine: Machine | None) -> dict[str, str]:
+    config = pool["config"]
+    labels = {
+        "cloud.google.com/gke-nodepool": pool["name"],
+        "node.kubernetes.io/instance-type": config["machineType"],
+        "topology.kubernetes.io/zone": zone,
+        "topology.kubernetes.io/region": zone.rpartition("-")[0],
+    }
+    if config.get("spot"):
+        labels["cloud.google.com/gke-spot"] = "true"
+    if machine:
+        labels |= {
+            "cloud.google.com/gke-tpu-accelerator": machine.accelerator,
+            "cloud.google.com/gke-tpu-topology": _topology(pool, machine),
+            "cloud.google.com/gke-accelerator-count": str(machine.chips),
+        }
+    reservation = (config.get("reservationAffinity") or {}).get("values")
+    if reservation:
+        labels["cloud.google.com/reservation-name"] = reservation[0].rpartition("/")[2]
+        if "/" in reservation[0]:
+            labels["cloud.google.com/reservation-project"] = reservation[0].split("/")[1]
+    return labels
+
+
+def _topology(pool: Mapping[str, Any], machine: Machine) -> str:
+    """A workload policy's topology is not known here: the name is taken to end in it."""
+    placement = pool.get("placementPolicy") or {}
+    named = re.search(r"[0-9]+(x[0-9]+)+$", placement.get("policyName", ""))
+    return placement.get("tpuTopology") or (named[0] if named else machine.own_topology)
+
+
+def _text_of(taint: Mapping[str, str]) -> str:
+    return f"{taint['key']}={taint.get('value', '')}:{_EFFECTS[taint['effect']]}"

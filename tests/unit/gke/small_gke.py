@@ -1,0 +1,142 @@
+"""A simulated GKE on a virtual clock, asked by the product's own port and without any client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from local.clock import VirtualClock
+from local.gce import Principal
+from local.gce.inprocess import mount
+from local.gke import Cluster, Dials, PoolNode, Simulator
+from local.http import Request
+from shared.gke import Client, NodePools
+from shared.node_pools import GkeSettings
+
+PROJECT, NUMBER = "my-project", "123456789012"
+LOCATION, CLUSTER, ZONE = "us-east5", "my-cluster", "us-east5-a"
+SETTINGS = GkeSettings(PROJECT, LOCATION, CLUSTER, zone=ZONE)
+POOLS = f"projects/{PROJECT}/locations/{LOCATION}/clusters/{CLUSTER}/nodePools"
+NAME = "my-jobset-759730a97e4373f3"
+POOL = f"{POOLS}/{NAME}"
+
+Document = dict[str, Any]
+
+
+class RecordingNodes:
+    """A cluster that remembers who is a Node."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, PoolNode] = {}
+
+    def add(self, node: PoolNode) -> None:
+        assert node.name not in self.there
+        self.there[node.name] = node
+
+    def remove(self, name: str) -> None:
+        del self.there[name]
+
+
+def pool_body(machine_type: str = "ct6e-standard-4t", **fields: Any) -> Document:
+    """A pool as its creation takes it: a slice of two hosts."""
+    return {
+        "name": NAME,
+        "initialNodeCount": 2,
+        "locations": [ZONE],
+        "placementPolicy": {"type": "COMPACT", "tpuTopology": "2x4"},
+        **fields,
+        "config": {"machineType": machine_type, **fields.get("config", {})},
+    }
+
+
+class Gke:
+    """A simulator, its clock, its log, its Nodes, and ways to ask it."""
+
+    def __init__(
+        self,
+        dials: Dials | None = None,
+        principals: Mapping[str, Principal] | None = None,
+        location: str = LOCATION,
+        release_channel: str = "",
+    ) -> None:
+        self.clock = VirtualClock()
+        self.log: list[Document] = []
+        self.nodes = RecordingNodes()
+        self.simulator = Simulator(
+            self.clock,
+            clusters=[Cluster(PROJECT, NUMBER, location, CLUSTER, release_channel)],
+            random=Random(7),
+            nodes=self.nodes,
+            on_log_entry=self.log.append,
+            dials=dials or Dials(),
+            principals=principals or {},
+        )
+        self.faults = self.simulator.faults
+
+    def provider(
+        self,
+        settings: GkeSettings = SETTINGS,
+        *,
+        remaining_s: Callable[[], float] = lambda: 30.0,
+        has_ready_nodes: Callable[[str], bool] = lambda _: False,
+    ) -> NodePools:
+        """The product's port, whose requests the simulator answers."""
+        client = Client(
+            "http://simulator.test", prepare=lambda session: mount(session, self.simulator)
+        )
+        return NodePools(settings, client, remaining_s, has_ready_nodes)
+
+    def send(
+        self, method: str, path: str, body: Any = None, token: str = "", version: str = "v1"
+    ) -> tuple[int, Document]:
+        """A call without a client library: status and answer."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode() if body else b""
+        request = Request.of(method, f"/{version}/{path}", headers=headers, body=raw)
+        response = self.simulator.handle(request)
+        return response.status, response.json()
+
+    def get(self, path: str = POOL) -> Document:
+        """A resource that must be there."""
+        status, document = self.send("GET", path)
+        assert status == 200, document
+        return document
+
+    def create(self, **fields: Any) -> Document:
+        """A creation that must be accepted; its operation."""
+        return self.change("POST", POOLS, {"nodePool": pool_body(**fields)})
+
+    def change(self, method: str, path: str = POOL, body: Any = None) -> Document:
+        """A change that must be accepted; its operation, as it begins."""
+        status, document = self.send(method, path, body)
+        assert status == 200, document
+        return document
+
+    def settle(self, operation: Document) -> Document:
+        """An operation when it is DONE."""
+        path = f"projects/{PROJECT}/locations/{operation['zone']}/operations/{operation['name']}"
+        assert self.clock.run_until(lambda: self.get(path)["status"] == "DONE", 3600)
+        return self.get(path)
+
+    def refusal(self, method: str, path: str = POOL, body: Any = None, token: str = "") -> str:
+        """A refusal in short: ``400 FAILED_PRECONDITION failedPrecondition words``."""
+        status, document = self.send(method, path, body, token)
+        assert status >= 400, document
+        error = document["error"]
+        assert error["code"] == status
+        assert error["message"] == error["errors"][0]["message"]
+        return f"{status} {error['status']} {error['errors'][0]['reason']} {error['message']}"
+
+    def entries(self) -> list[str]:
+        """The audit log so far, in short: ``CreateNodePool first``."""
+        return [_describe(entry) for entry in self.log]
+
+
+def _describe(entry: Document) -> str:
+    operation = entry.get("operation", {})
+    position = [word for word in ("first", "last") if operation.get(word)]
+    code = entry["protoPayload"].get("status", {}).get("code")
+    method = entry["protoPayload"]["methodName"].rpartition(".")[2]
+    return " ".join([method, *position, *([f"({code})"] if code else [])])

@@ -1,0 +1,267 @@
+"""The product's port to GKE, against the simulated one: what it asks, what it makes of the answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from local.gce import Principal
+from local.gke import Dials
+from shared.errors import CallError, OutOfTimeError, verdict_of
+from shared.gke import Client, NodePools
+from shared.node_pools import SPOT
+from shared.slices import Clash, Slice, SliceState
+from tests.unit.gke.small_gke import CLUSTER, SETTINGS, ZONE, Gke
+from tests.unit.test_node_pools import TOLERATION, leader
+
+V6E = {
+    "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+    "cloud.google.com/gke-tpu-topology": "2x4",
+}
+LEADER = leader(node_selector=V6E)
+NAME = "jobset-test-random-key"
+
+
+@pytest.fixture
+def gke() -> Gke:
+    return Gke()
+
+
+@pytest.fixture
+def pools(gke: Gke) -> NodePools:
+    return gke.provider()
+
+
+def found(pools: NodePools) -> Slice:
+    it = pools.find(pools.want(LEADER))
+    assert isinstance(it, Slice)
+    return it
+
+
+def test_a_life(gke: Gke, pools: NodePools) -> None:
+    wanted = pools.want(LEADER)
+    assert pools.find(wanted) is None
+    pools.create(wanted)
+    assert found(pools).state is SliceState.COMING
+    gke.clock.run_for(600)
+    assert found(pools) == Slice(NAME, wanted.owner, wanted.hash, SliceState.READY)
+    assert len(gke.nodes.there) == 2
+    assert pools.delete(found(pools)) is True
+    assert found(pools).state is SliceState.GOING
+    gke.clock.run_for(600)
+    assert pools.find(wanted) is None
+    assert gke.nodes.there == {}
+    assert gke.simulator.calls.counts() == {
+        "nodePools.get": 6,
+        "nodePools.create": 1,
+        "nodePools.delete": 1,
+    }
+    assert pools.calls == 8
+
+
+@pytest.mark.parametrize(
+    "accelerator, topology, chips",
+    [
+        ("tpu-v4-podslice", "2x2x4", 4),
+        ("tpu-v4-podslice", "2x2x1", 4),
+        ("tpu-v5-lite-podslice", "4x8", 4),
+        ("tpu-v5-lite-podslice", "2x4", 8),
+        ("tpu-v5-lite-podslice", "1x1", 1),
+        ("tpu-v5p-slice", "8x16x16", 4),
+        ("tpu-v5p-slice", "2x2x1", 4),
+        ("tpu-v6e-slice", "2x2", 4),
+        ("tpu-v6e-slice", "2x4", 8),
+        ("tpu7x", "2x2x2", 4),
+        ("tpu7x", "2x2x1", 4),
+        ("tpu7x", "1x1x1", 1),
+    ],
+)
+def test_what_the_product_wants_is_made_and_its_pod_fits(
+    gke: Gke, pools: NodePools, accelerator: str, topology: str, chips: int
+) -> None:
+    selector = {
+        "cloud.google.com/gke-tpu-accelerator": accelerator,
+        "cloud.google.com/gke-tpu-topology": topology,
+        "cloud.google.com/gke-tpu-ici-resiliency": "true",
+        "topology.kubernetes.io/zone": ZONE,
+        "job-key": "abc",
+        SPOT: "true",
+    }
+    asking = leader(node_selector=selector, tpu=chips, tolerations=[TOLERATION])
+    wanted = pools.want(asking)
+    pools.create(wanted)
+    gke.clock.run_for(1200)
+    nodes = list(gke.nodes.there.values())
+    assert len(nodes) == wanted.body["initialNodeCount"]
+    assert all(asking.selector.items() <= node.labels.items() for node in nodes)
+
+
+def test_a_reservation_is_a_label_of_the_nodes(gke: Gke, pools: NodePools) -> None:
+    selector = {
+        **V6E,
+        "cloud.google.com/reservation-name": "mine",
+        "cloud.google.com/reservation-project": "theirs",
+    }
+    pools.create(pools.want(leader(node_selector=selector)))
+    gke.clock.run_for(600)
+    assert all(selector.items() <= node.labels.items() for node in gke.nodes.there.values())
+
+
+def test_a_pool_that_is_there_is_a_conflict(pools: NodePools) -> None:
+    pools.create(pools.want(LEADER))
+    with pytest.raises(CallError) as refused:
+        pools.create(pools.want(LEADER))
+    error = refused.value
+    assert (error.call, error.http, error.reason) == ("nodePools.create", 409, "alreadyExists")
+    assert error.message.startswith("Already exists: projects/my-project/")
+
+
+def test_deleting_what_is_gone_is_no_error(gke: Gke, pools: NodePools) -> None:
+    pools.create(pools.want(LEADER))
+    gke.clock.run_for(600)
+    there = found(pools)
+    assert pools.delete(there) is True
+    gke.clock.run_for(600)
+    assert pools.delete(there) is False
+
+
+def test_a_pool_that_is_being_made_cannot_be_deleted_yet(pools: NodePools) -> None:
+    pools.create(pools.want(LEADER))
+    with pytest.raises(CallError, match="400 failedPrecondition: Cluster is running") as refused:
+        pools.delete(found(pools))
+    assert verdict_of(refused.value).reason is None
+
+
+def test_a_stockout_is_told_in_gkes_words(gke: Gke) -> None:
+    gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
+    asked: list[str] = []
+
+    def has_ready_nodes(name: str) -> bool:
+        asked.append(name)
+        return False
+
+    pools = gke.provider(has_ready_nodes=has_ready_nodes)
+    pools.create(pools.want(LEADER))
+    assert found(pools).state is SliceState.COMING
+    assert asked == []
+    gke.clock.run_for(600)
+    there = found(pools)
+    assert there.state is SliceState.TROUBLED
+    assert there.words.startswith("Google Compute Engine: Not all instances running in IGM")
+    assert (there.has_ready_nodes, there.mends_itself, asked) == (False, False, [NAME])
+
+
+def test_a_pool_that_lost_a_node_says_whether_others_are_ready(gke: Gke) -> None:
+    pools = gke.provider(has_ready_nodes=lambda _: True)
+    pools.create(pools.want(LEADER))
+    gke.clock.run_for(600)
+    gke.faults.lose_nodes(NAME)
+    there = found(pools)
+    assert (there.state, there.has_ready_nodes) == (SliceState.TROUBLED, True)
+    assert there.mends_itself
+    assert there.words == "1 of 2 instances are not running."
+
+
+def test_a_stamp_is_kept_by_the_pool_and_moves_no_node(gke: Gke, pools: NodePools) -> None:
+    moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    pools.create(pools.want(LEADER))
+    gke.clock.run_for(600)
+    nodes = dict(gke.nodes.there)
+    pools.stamp(found(pools), moment)
+    gke.clock.run_for(60)
+    stamped = found(pools)
+    assert (stamped.release_after, stamped.state) == (moment, SliceState.READY)
+    assert stamped.hash == pools.want(LEADER).hash
+    pools.stamp(stamped, None)
+    gke.clock.run_for(60)
+    assert found(pools).release_after is None
+    assert gke.nodes.there == nodes
+
+
+def test_a_stamp_is_not_written_over_what_another_has_written(gke: Gke, pools: NodePools) -> None:
+    pools.create(pools.want(LEADER))
+    gke.clock.run_for(600)
+    before = found(pools)
+    pools.stamp(before, datetime(2026, 1, 1, tzinfo=UTC))
+    gke.clock.run_for(60)
+    with pytest.raises(CallError, match=r"nodePools\.update: 409 aborted"):
+        pools.stamp(before, None)
+
+
+def test_a_persons_pool_of_that_name_is_a_clash_and_no_slice(gke: Gke, pools: NodePools) -> None:
+    gke.faults.make_pool(CLUSTER, NAME, {"team": "a"})
+    assert pools.find(pools.want(LEADER)) == Clash(
+        NAME, "a node pool that was not made for a JobSet"
+    )
+    assert pools.get("default", NAME) is None
+    assert list(pools.list_all()) == []
+
+
+def test_slices_are_found_by_name_by_jobset_and_all_of_them(gke: Gke, pools: NodePools) -> None:
+    manager = {"google.com/nodepool-manager": "tpu-provisioner"}
+    gke.faults.make_pool(CLUSTER, "default-pool")
+    gke.faults.make_pool(CLUSTER, "old-75973", {**manager, "provisioner-nodepool-id": "old"})
+    pools.create(pools.want(LEADER))
+    there = found(pools)
+    assert pools.get("default", NAME) == there
+    assert pools.get("other", NAME) is None
+    assert pools.get("default", "nothing") is None
+    assert pools.list_of("default", "jobset-test") == [there]
+    assert pools.list_of("other", "jobset-test") == []
+    assert [one.name for one in pools.list_all()] == [NAME, "old-75973"]
+    assert [one.name for one in pools.list_of("default", "old")] == ["old-75973"]
+
+
+def test_a_cluster_without_pools_has_no_slices(pools: NodePools) -> None:
+    assert list(pools.list_all()) == []
+
+
+def test_a_missing_cluster_is_no_missing_pool(gke: Gke) -> None:
+    pools = gke.provider(replace(SETTINGS, cluster="other"))
+    with pytest.raises(CallError, match=r"nodePools\.create: 404 notFound: Not found: projects/"):
+        pools.create(pools.want(LEADER))
+
+
+def test_calls_have_the_time_that_is_left_and_end_with_it(gke: Gke) -> None:
+    def over() -> float:
+        raise OutOfTimeError
+
+    pools = gke.provider(remaining_s=over)
+    with pytest.raises(OutOfTimeError):
+        pools.get("default", NAME)
+    assert gke.simulator.calls.records == []
+
+
+@pytest.mark.parametrize("http", [429, 500, 503])
+def test_a_call_that_fails_is_made_once(gke: Gke, pools: NodePools, http: int) -> None:
+    gke.faults.fail_next("nodePools.*", calls=1, http=http, reason="backendError")
+    with pytest.raises(CallError) as failed:
+        pools.get("default", NAME)
+    assert verdict_of(failed.value).reason is None
+    assert len(gke.simulator.calls.records) == 1
+
+
+def test_no_operation_is_ever_asked_about(gke: Gke, pools: NodePools) -> None:
+    pools.create(pools.want(LEADER))
+    gke.clock.run_for(600)
+    pools.delete(found(pools))
+    assert not any(verb.startswith("operations.") for verb in gke.simulator.calls.counts())
+
+
+def test_nobody_there_is_ours_to_try_again() -> None:
+    pools = NodePools(SETTINGS, Client("http://127.0.0.1:9"), lambda: 1.0, lambda _: False)
+    with pytest.raises(
+        CallError, match=r"nodePools\.get: 0 unreachable: ConnectionError"
+    ) as failed:
+        pools.get("default", NAME)
+    assert verdict_of(failed.value).reason is None
+
+
+def test_a_right_that_is_missing_is_named(gke: Gke) -> None:
+    gke = Gke(Dials(), principals={"x": Principal("x@y")})
+    gke.faults.remove_permission("user@example.com", "container.clusters.update")
+    pools = gke.provider()
+    with pytest.raises(CallError, match=r'403 forbidden: Required "container\.clusters\.update"'):
+        pools.create(pools.want(LEADER))
