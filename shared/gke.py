@@ -47,7 +47,6 @@ class NodePools:
         self._client = client
         self._remaining_s = remaining_s
         self._has_ready_nodes = has_ready_nodes
-        self.calls = 0
 
     def want(self, leader: Leader) -> Wanted:
         """The node pool that a leader asks for. Raises `InputError`."""
@@ -114,7 +113,6 @@ class NodePools:
         return f"{self._settings.cluster_path}/nodePools/{name}"
 
     def _call(self, method: str, **request: Any) -> dict[str, Any]:
-        self.calls += 1
         return self._client.call(method, request, self._remaining_s())
 
 

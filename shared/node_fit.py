@@ -105,7 +105,7 @@ class NodeFit:
                 "out, or fulfilled by the template's nodeLabels"
             )
         for taint in self._taints():
-            if not any(_tolerates(one, taint) for one in self._leader.tolerations):
+            if not any(tolerates(one, taint) for one in self._leader.tolerations):
                 text = f"{taint.get('key')}={taint.get('value', '')}:{taint.get('effect')}"
                 raise InputError(
                     f"the Nodes of the Pod's slice would have the taint {text}, of the template's "
@@ -174,7 +174,8 @@ def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     return numbers[0] > numbers[1] if operator == "Gt" else numbers[0] < numbers[1]
 
 
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    """Whether a Pod with this toleration may be on Nodes with this taint, which names its effect."""
     key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
     is_meant = key == taint.get("key") or (not key and operator == "Exists")
     is_equal = (toleration.get("value") or "") == (taint.get("value") or "")

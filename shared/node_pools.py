@@ -14,7 +14,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.jobsets import Leader, find_key_problem
-from shared.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from shared.names import (
+    ACCELERATOR_COUNT_LABEL,
+    ACCELERATOR_LABEL,
+    POOL_LABEL,
+    TOPOLOGY_LABEL,
+    TPU_RESOURCE,
+)
+from shared.node_fit import COPY_LABELS, RESERVATION, RESERVATION_PROJECT, SPOT, tolerates
 from shared.settings import SettingsError, Variables, read_url
 from shared.slices import (
     Clash,
@@ -39,14 +46,11 @@ RELEASE_LABEL = "tpu-functions.dev/release-after"
 """The stamp, in seconds since 1970. A label of the Nodes: GKE changes those in place, while a change
 to the labels of the cloud's resources makes the Nodes anew."""
 
-COPY_LABELS = "tpu-provisioner.cloud.google.com/copy-labels"
 SERVICE_ACCOUNT = "tpu-provisioner.cloud.google.com/node-service-account"
 NETWORKS = "tpu-provisioner.cloud.google.com/additional-node-networks"
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
-SPOT = "cloud.google.com/gke-spot"
-RESERVATION = "cloud.google.com/reservation-name"
-RESERVATION_PROJECT = "cloud.google.com/reservation-project"
+_SPOT_TAINT = {"key": SPOT, "value": "true", "effect": "NoSchedule"}
 _ASKED_FOR = ("cloud.google.com/gke-tpu-ici-resiliency", "cloud.google.com/gke-location-hint")
 """Selectors of GKE's own that are fulfilled by giving the Nodes the label."""
 _PLATFORM = ("google.com", "googleapis.com", "gke.io", "k8s.io", "kubernetes.io")
@@ -287,6 +291,7 @@ def want(leader: Leader, settings: GkeSettings) -> Wanted:
         "maxPodsConstraint": {"maxPodsPerNode": settings.max_pods},
         "networkConfig": _network_config(leader, settings),
     }
+    _check_selectors(leader, body)
     size = f"{count} host{'s' if count > 1 else ''} of {machine} ({leader.topology})"
     return Wanted(name, owner, digest, size, _without_empty(body))
 
@@ -337,21 +342,32 @@ def _check_that_the_pod_fits(leader: Leader, settings: GkeSettings) -> None:
             f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
             "Spot; it must have one of them"
         )
-    if is_spot and not any(_tolerates_spot(toleration) for toleration in leader.tolerations):
+    if is_spot and not any(tolerates(one, _SPOT_TAINT) for one in leader.tolerations):
         raise InputError(
             f"the Pod's nodeSelector has {SPOT}, and Spot Nodes have the taint {SPOT}=true:NoSchedule: "
             "the Pod must tolerate it"
         )
 
 
-def _tolerates_spot(toleration: Mapping[str, Any]) -> bool:
-    key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
-    is_meant = key == SPOT or (not key and operator == "Exists")
-    return (
-        is_meant
-        and (operator == "Exists" or toleration.get("value") == "true")
-        and toleration.get("effect") in (None, "", "NoSchedule")
-    )
+def _check_selectors(leader: Leader, body: Mapping[str, Any]) -> None:
+    """Raise `InputError` for a selector that these Nodes are known not to meet.
+
+    GKE gives Nodes many more labels than are known here: what it may give is not looked at.
+    """
+    known = {
+        POOL_LABEL: body["name"],
+        ACCELERATOR_COUNT_LABEL: str(leader.chips),
+        "node.kubernetes.io/instance-type": body["config"]["machineType"],
+        "topology.kubernetes.io/region": body["locations"][0].rpartition("-")[0],
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+    }
+    for key, value in known.items():
+        if leader.selector.get(key, value) != value:
+            raise InputError(
+                f"the Pod's nodeSelector has {key}={leader.selector[key]}, and the Nodes of its pool "
+                f"would have {key}={value}: it must be taken out"
+            )
 
 
 def _reservation(leader: Leader) -> dict[str, Any]:

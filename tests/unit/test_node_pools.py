@@ -13,12 +13,11 @@ import pytest
 import yaml
 
 from shared.jobsets import Leader, find_leader, job_key
+from shared.node_fit import COPY_LABELS, SPOT
 from shared.node_pools import (
-    COPY_LABELS,
     NETWORKS,
     RELEASE_LABEL,
     SERVICE_ACCOUNT,
-    SPOT,
     GkeSettings,
     Network,
     count_nodes,
@@ -123,6 +122,7 @@ _ON_DEMAND = (
     "selector must be taken out, as the admission of Jobs does where FORCE_ON_DEMAND is set there too"
 )
 REFUSED: dict[str, str] = {
+    "nodepool-selector-google-prefix-not-copied": "the Pod's nodeSelector has cloud.google.com/gke-nodepool=x, and the Nodes of its pool would have cloud.google.com/gke-nodepool=jobset-test-random-key: it must be taken out",
     "nodepool-v6e-4x4-16-chips": "the Pod asks for 16 of google.com/tpu: a host of tpu-v6e-slice has 1, 4 or 8, all of which the Pod must ask for",
     "nodepool-spot-forced-on-demand": _ON_DEMAND.format("cloud.google.com/gke-spot"),
     "nodepool-force-on-demand-selector-stays": _ON_DEMAND.format("cloud.google.com/gke-spot"),
@@ -350,6 +350,27 @@ def test_what_cannot_be_made_is_refused_with_what_would_be_right(
     given: dict[str, Any], message: str
 ) -> None:
     assert refusal(**given) == message
+
+
+@pytest.mark.parametrize(
+    "key, fits, does_not",
+    [
+        ("cloud.google.com/gke-nodepool", "jobset-test-random-key", "x"),
+        ("cloud.google.com/gke-accelerator-count", "4", "8"),
+        ("node.kubernetes.io/instance-type", "ct5p-hightpu-4t", "ct5p-hightpu-8t"),
+        ("topology.kubernetes.io/region", "us-east5", "us-east1"),
+        ("kubernetes.io/os", "linux", "windows"),
+        ("kubernetes.io/arch", "amd64", "arm64"),
+    ],
+)
+def test_a_selector_that_no_node_of_the_pool_meets_is_refused(
+    key: str, fits: str, does_not: str
+) -> None:
+    assert key not in body(node_selector={key: fits})["config"]["labels"]
+    assert refusal(node_selector={key: does_not}) == (
+        f"the Pod's nodeSelector has {key}={does_not}, and the Nodes of its pool would have "
+        f"{key}={fits}: it must be taken out"
+    )
 
 
 def test_without_any_zone_there_is_no_pool() -> None:
