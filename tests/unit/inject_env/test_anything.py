@@ -79,7 +79,7 @@ def put(document: Any, path: tuple[Any, ...], value: Any) -> None:
     document[path[-1]] = value
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_an_object_of_any_form_has_an_answer(data: st.DataObject) -> None:
     document = as_review(deepcopy(data.draw(st.sampled_from(WORKLOADS))))
@@ -92,7 +92,7 @@ def test_an_object_of_any_form_has_an_answer(data: st.DataObject) -> None:
     assert reviewed.document["response"]["uid"] == document["request"]["uid"]
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_an_object_as_an_api_server_sends_it_is_read_and_settles_at_once(
     data: st.DataObject,
