@@ -15,7 +15,7 @@ from local.clock import Clock
 from local.cluster_client import ClusterClient
 from local.credentials import ADMIN, Credentials, write_private
 from local.kubeadm import Certificate, Identity
-from local.manifests import read_manifests
+from local.manifests import Manifest, read_manifests
 from local.ports import LOOPBACK, check_port
 from local.web import serve
 
@@ -68,8 +68,10 @@ class EmbeddedCluster:
         identities: Iterable[str],
         directory: Path,
         port: int,
+        manifests: Iterable[Manifest] = (),
     ) -> None:
-        """``port`` is where it listens; 0 is any free one."""
+        """``port`` is where it listens; 0 is any free one. ``manifests`` are more than the base's."""
+        self._manifests = tuple(manifests)
         self._clock = clock
         self._credentials = credentials
         self._identities = identities
@@ -93,7 +95,7 @@ class EmbeddedCluster:
             check_port(self._port)
 
     async def start(self, stack: AsyncExitStack) -> None:
-        self._api.apply_manifests(read_manifests())
+        self._api.apply_manifests([*read_manifests(), *self._manifests])
         tls = self._credentials.ca.server_context(("localhost", LOOPBACK), self._clock.now())
         runner, port = await serve(self._api, host=LOOPBACK, port=self._port, tls=tls)
         stack.push_async_callback(runner.cleanup)

@@ -13,8 +13,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ GONE_WITHIN_S = 90.0
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _MIB = 1024 * 1024
 _ENDED_WITHIN_S = 5.0
+NUMBERS = {5: "five", 7: "seven"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is watched at a path, and how a change of it is told: the kind of change, before, after."""
+
+    path: str
+    tell: Callable[[str, dict[str, Any], dict[str, Any]], Line | None]
 
 
 class DemoFailed(Exception):
@@ -43,15 +53,26 @@ class DemoFailed(Exception):
 
 
 class Demo:
-    """One run."""
+    """One run, of a TPUNodeGroup's life; other lives are told by classes of this one."""
+
+    kinds: Sequence[Kind] = (
+        Kind(GROUPS, lambda _, before, found: tell_group(before, found)),
+        Kind(NODES, tell_node),
+        Kind(TOKENS, lambda kind, _, found: tell_secret(kind, found)),
+    )
+    """What is watched, and told of."""
+    traces: Mapping[str, str] = {"Nodes": NODES, "TPUNodeGroups, and so finalizers": GROUPS}
+    """What may be left in the cluster, tokens apart: in words, and the path."""
+    tells_sweeps = True
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.narrator = Narrator()
+        self.narrator = Narrator(tells_sweeps=self.tells_sweeps)
         self.memory_bytes = 0
         self.last_lines: dict[str, str] = {}
         self.processes: set[psutil.Process] = set()
         self._is_over = False
+        self._known: frozenset[str] = frozenset()
 
     def observe(self, happening: Happening) -> None:
         """Print what happens, as long as the demo goes on."""
@@ -68,7 +89,13 @@ class Demo:
         self.timeline.head("Setting up")
         async with open_station(setup, self.observe) as station:
             async with station.client() as client:
-                await self._show(station, client)
+                self._introduce(station)
+                before = await self._list_all(station, client)
+                self._known = frozenset[str]().union(*before.values())
+                await self.show(station, client)
+                self.measure(station)
+                await self._check(station, client, before)
+                self._summarize(station)
             self._is_over = True
             self.timeline.head("Stopping")
         self._check_processes()
@@ -76,22 +103,21 @@ class Demo:
             async with station.client() as client:
                 await self._check_cluster(client)
 
-    async def _show(self, station: Station, client: ClusterClient) -> None:
-        self._introduce(station)
-        before = await _list_all(station, client)
+    async def show(self, station: Station, client: ClusterClient) -> None:
+        """The life. Raises `DemoFailed`."""
         manifest = yaml.safe_load(EXAMPLE.read_text())
         name = manifest["metadata"]["name"]
-        known = frozenset[str]().union(*before.values())
-        async with self._watching(client, known) as seen:
+        async with self.watching(client) as seen:
             await self._apply(client, manifest)
-            await self._until(lambda: _is_ready(seen.group(name)), READY_WITHIN_S, "Ready")
-            self._measure(station)
-            await self._show_tables(client)
+            await self.until(
+                lambda: _is_ready(seen.find(GROUPS, name)), READY_WITHIN_S, "the slice is not Ready"
+            )
+            self.measure(station)
+            await self.show_tables(client, {"kubectl get tng": GROUPS, "kubectl get nodes": NODES})
             await self._delete(client, manifest)
-            await self._until(lambda: not seen.group(name), GONE_WITHIN_S, "gone")
-        self._measure(station)
-        await self._check(station, client, before)
-        self._summarize(station)
+            await self.until(
+                lambda: not seen.find(GROUPS, name), GONE_WITHIN_S, "the slice is not gone"
+            )
 
     def _introduce(self, station: Station) -> None:
         for name, where in (
@@ -100,10 +126,11 @@ class Demo:
             ("Pub/Sub", station.pubsub_address),
         ):
             self.timeline.print(Line("setup", f"{name} at {where}"))
+        count = NUMBERS[len(station.setup.steps)]
         self.timeline.print(
-            Line("setup", "five functions under functions-framework, and the relay")
+            Line("setup", f"{count} functions under functions-framework, and the relay")
         )
-        self._measure(station)
+        self.measure(station)
 
     async def _apply(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
         spec = manifest["spec"]
@@ -111,26 +138,35 @@ class Demo:
         what = f"applies TPUNodeGroup {manifest['metadata']['name']}"
         why = f"{spec['nodeCount']} hosts, topology {spec['topology']}"
         self.timeline.print(Line("person", what, why))
-        await _expect(201, *await client.request("POST", _collection(manifest), manifest))
+        await self.ask(client, "POST", _collection(manifest), manifest)
 
     async def _delete(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]
         self.timeline.head(f"kubectl delete -f {EXAMPLE.relative_to(ROOT)}")
         self.timeline.print(Line("person", f"deletes TPUNodeGroup {name}"))
-        path = f"{_collection(manifest)}/{name}"
-        await _expect(200, *await client.request("DELETE", path))
+        await self.ask(client, "DELETE", f"{_collection(manifest)}/{name}")
 
-    async def _show_tables(self, client: ClusterClient) -> None:
-        for command, path in (("kubectl get tng", GROUPS), ("kubectl get nodes", NODES)):
+    async def ask(
+        self, client: ClusterClient, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> None:
+        """Ask for what must be granted. Raises `DemoFailed`."""
+        code, answer = await client.request(method, path, body)
+        if code not in (200, 201):
+            raise DemoFailed(f"the API server answered {code}: {answer.get('message')}")
+
+    async def show_tables(self, client: ClusterClient, paths: Mapping[str, str]) -> None:
+        """What kubectl shows, by its command."""
+        for command, path in paths.items():
             self.timeline.head(command)
             _, table = await client.request("GET", path, accept=_TABLE)
             for row in _render_table(table):
                 self.timeline.say(row)
 
     @asynccontextmanager
-    async def _watching(self, client: ClusterClient, known: frozenset[str]) -> AsyncIterator[_Seen]:
-        seen = _Seen(self.timeline, known)
-        tasks = [asyncio.create_task(seen.follow(client, path)) for path in (GROUPS, NODES, TOKENS)]
+    async def watching(self, client: ClusterClient) -> AsyncIterator[Seen]:
+        """Follow, and tell of, what is watched."""
+        seen = Seen(self.timeline, self._known)
+        tasks = [asyncio.create_task(seen.follow(client, kind)) for kind in self.kinds]
         try:
             yield seen
         finally:
@@ -138,19 +174,31 @@ class Demo:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _until(self, condition: Callable[[], bool], within_s: float, word: str) -> None:
+    async def until(self, condition: Callable[[], bool], within_s: float, otherwise: str) -> None:
+        """Wait. Raises `DemoFailed` with what is so ``otherwise``."""
         try:
             async with asyncio.timeout(within_s):
                 while not condition():
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
-            raise DemoFailed(f"the slice is not {word} after {within_s:g} seconds") from error
+            raise DemoFailed(f"{otherwise} after {within_s:g} seconds") from error
+
+    async def _list_all(self, station: Station, client: ClusterClient) -> dict[str, set[str]]:
+        """All that a life consists of, by name."""
+        tokens = {
+            name for name in await _names(client, TOKENS) if name.startswith("bootstrap-token")
+        }
+        return {
+            "resources on Compute Engine": set(station.gce.leftovers()),
+            "bootstrap tokens": tokens,
+            **{what: await _names(client, path) for what, path in self.traces.items()},
+        }
 
     async def _check(
         self, station: Station, client: ClusterClient, before: dict[str, set[str]]
     ) -> None:
         self.timeline.head("What is left")
-        after = await _list_all(station, client)
+        after = await self._list_all(station, client)
         left = {what: sorted(found - before[what]) for what, found in after.items()}
         for what, found in left.items():
             self._say_left(found, what)
@@ -166,7 +214,7 @@ class Demo:
     def _say_left(self, found: Sequence[str], what: str) -> None:
         self.timeline.say(f"  {', '.join(found) or 'none':<6}  {what}")
 
-    def _measure(self, station: Station) -> None:
+    def measure(self, station: Station) -> None:
         self.memory_bytes = max(self.memory_bytes, station.memory_bytes())
         self.processes.update(psutil.Process().children(recursive=True))
 
@@ -189,36 +237,36 @@ class Demo:
         self.timeline.say(f"  at most {self.memory_bytes // _MIB} MiB of memory in all (PSS)")
 
 
-class _Seen:
+class Seen:
     """What the watches have shown; says what is new, but for things that were ``known`` before."""
 
     def __init__(self, timeline: Timeline, known: frozenset[str]) -> None:
         self._timeline = timeline
         self._known = known
-        self._objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self._objects: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def group(self, name: str) -> dict[str, Any]:
-        """The TPUNodeGroup, empty while there is none."""
-        return self._objects.get((GROUPS, name), {})
+    def find(self, path: str, name: str) -> dict[str, Any]:
+        """An object of a path, empty while there is none."""
+        return self._objects.get(path, {}).get(name, {})
 
-    async def follow(self, client: ClusterClient, path: str) -> None:
+    def all(self, path: str) -> list[dict[str, Any]]:
+        """The objects of a path."""
+        return list(self._objects.get(path, {}).values())
+
+    async def follow(self, client: ClusterClient, kind: Kind) -> None:
         """Watch one kind."""
-        async for kind, found in client.watch(path):
-            self._tell(path, kind, found)
+        async for change, found in client.watch(kind.path):
+            self._tell(kind, change, found)
 
-    def _tell(self, path: str, kind: str, found: dict[str, Any]) -> None:
-        key = (path, found["metadata"]["name"])
-        if key[1] in self._known:
+    def _tell(self, kind: Kind, change: str, found: dict[str, Any]) -> None:
+        name = found["metadata"]["name"]
+        if name in self._known:
             return
-        before = self._objects.pop(key, {})
-        if kind != "DELETED":
-            self._objects[key] = found
-        tell = {
-            GROUPS: lambda: tell_group(before, found),
-            NODES: lambda: tell_node(kind, before, found),
-            TOKENS: lambda: tell_secret(kind, found),
-        }
-        line = tell[path]()
+        objects = self._objects.setdefault(kind.path, {})
+        before = objects.pop(name, {})
+        if change != "DELETED":
+            objects[name] = found
+        line = kind.tell(change, before, found)
         if line is not None:
             self._timeline.print(line)
 
@@ -239,24 +287,8 @@ def _collection(manifest: dict[str, Any]) -> str:
     return f"/apis/tpu.google.com/v1alpha1/namespaces/{namespace}/tpunodegroups"
 
 
-async def _list_all(station: Station, client: ClusterClient) -> dict[str, set[str]]:
-    """All that a slice consists of, by name."""
-    tokens = {name for name in await _names(client, TOKENS) if name.startswith("bootstrap-token")}
-    return {
-        "resources on Compute Engine": set(station.gce.leftovers()),
-        "Nodes": await _names(client, NODES),
-        "bootstrap tokens": tokens,
-        "TPUNodeGroups, and so finalizers": await _names(client, GROUPS),
-    }
-
-
 async def _names(client: ClusterClient, path: str) -> set[str]:
     return {item["metadata"]["name"] for item in await client.list(path)}
-
-
-async def _expect(code: int, got: int, answer: dict[str, Any]) -> None:
-    if got != code:
-        raise DemoFailed(f"the API server answered {got}: {answer.get('message')}")
 
 
 def _render_table(table: dict[str, Any]) -> list[str]:
@@ -280,12 +312,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_options(parser)
     options = parser.parse_args(arguments)
-    timeline = Timeline()
     if options.clean:
-        return run_clean_up("make demo", options, timeline)
+        return run_clean_up("make demo", options, Timeline())
+    return run_demo(Demo, options, kubeconfig=options.kubeconfig, pubsub=options.pubsub)
+
+
+def run_demo(make: Callable[[Timeline], Demo], options: argparse.Namespace, **setup: Any) -> int:
+    """Run a demo at a station of its own; the exit code."""
+    timeline = Timeline()
     directory = Path(tempfile.mkdtemp(prefix="tpu-functions-demo-"))
-    demo = Demo(timeline)
-    code = _run(demo, Setup(directory, kubeconfig=options.kubeconfig, pubsub=options.pubsub))
+    demo = make(timeline)
+    code = _run(demo, Setup(directory, **setup))
     if options.keep_logs or (code == 1 and demo.last_lines):
         timeline.say(f"All that the processes wrote is in {directory / LOG}.")
     else:

@@ -14,16 +14,32 @@ Manifest = dict[str, Any]
 FOLDER = Path(__file__).resolve().parent.parent / "infra" / "kubernetes" / "base"
 FOR_PODS = frozenset({"device-plugin.yaml", "relay.yaml"})
 """What only Pods need: on this machine the relay is a process, and VMs bring their chips along."""
+_FOR_JOBSETS = ("jobsets", "jobsets-node-groups")
+_JOBSET_CRD = Path(__file__).parent / "jobsets" / "crd.yaml"
+
+
+def read_manifests_for_jobsets() -> list[Manifest]:
+    """JobSet's definition, as its stand-in has it, and what the product needs of its own for JobSets
+    that get TPUNodeGroups."""
+    components = [FOLDER.parent / "components" / name for name in _FOR_JOBSETS]
+    found = [
+        document for component in components for document in _read_folder(component, without=())
+    ]
+    return [yaml.safe_load(_JOBSET_CRD.read_text()), *found]
 
 
 def read_manifests(without: Collection[str] = ()) -> list[Manifest]:
     """The documents of ``infra/kubernetes/base`` but for some files, in the order of applying."""
-    names = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
+    return _read_folder(FOLDER, without)
+
+
+def _read_folder(folder: Path, without: Collection[str]) -> list[Manifest]:
+    names = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
     return [
         document
         for name in names
         if name not in without
-        for document in yaml.safe_load_all((FOLDER / name).read_text())
+        for document in yaml.safe_load_all((folder / name).read_text())
         if document
     ]
 

@@ -56,7 +56,13 @@ DECISIONS = {
     "TryAgain": "not possible yet; Pub/Sub brings it again",
     "LeftToTheSweep": "given up for now; the sweep has it",
     "Done": "nothing is left; takes the finalizer off",
-    "Swept": "looks for groups that somebody must look at",
+    "Swept": "looks for what somebody must look at",
+    "Creating": "asks for a slice for the Job",
+    "Coming": "its slice is on the way",
+    "Marked": "its slices may go, if it does not come back",
+    "Releasing": "nobody wants the slice any more; deletes it",
+    "PodGone": "the Pod is gone",
+    "NotWaiting": "the Pod does not wait any more",
     "GroupGone": "the group is gone",
     "NotOurs": "belongs to no group that is still there",
 }
@@ -75,8 +81,12 @@ class Tally:
 
 @dataclass
 class Narrator:
-    """Turns happenings into lines, and keeps count of the steps' calls."""
+    """Turns happenings into lines, and keeps count of the steps' calls.
 
+    ``tells_sweeps``: of the minute, too, and of the looks that it gives rise to.
+    """
+
+    tells_sweeps: bool = True
     tallies: dict[str, Tally] = field(default_factory=dict)
 
     def tell(self, happening: Happening) -> Line | None:
@@ -91,7 +101,8 @@ class Narrator:
             case SerialText(vm, text):
                 return _tell_serial(vm, text)
             case Ticked():
-                return Line("scheduler", "wakes the sweep", "a full minute")
+                tick = Line("scheduler", "wakes the sweep", "a full minute")
+                return tick if self.tells_sweeps else None
             case Housekeeping(what, why, is_bad):
                 return Line("setup", what, why, is_bad)
             case ChildEnded(child, how, again_in_s):
@@ -108,6 +119,8 @@ class Narrator:
         tally.kubernetes += calls["kubernetes"]
         tally.slowest_ms = max(tally.slowest_ms, record["milliseconds"])
         decision = record["decision"]
+        if decision == "Swept" and not self.tells_sweeps:
+            return None
         what = f"{decision}: {DECISIONS[decision]}" if decision in DECISIONS else decision
         note = f"; {record['note']}" if record.get("note") else ""
         occasion = record.get("occasion", "a message").removeprefix("compute.")
@@ -152,13 +165,67 @@ def tell_secret(kind: str, secret: Mapping[str, Any]) -> Line | None:
     return Line("kubernetes", f"the bootstrap token of {vm} {did}")
 
 
+def tell_jobset(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
+    """What a change of a JobSet means to a person; ``None`` when nothing."""
+    name = after["metadata"]["name"]
+    if kind == "DELETED":
+        return Line("kubernetes", f"JobSet {name} is gone")
+    state = after.get("status", {}).get("terminalState")
+    if state and not before.get("status", {}).get("terminalState"):
+        return Line("kubernetes", f"JobSet {name}: {state}")
+    return None
+
+
+def tell_pod(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
+    """What a change of a Job's Pod means to a person; ``None`` when nothing."""
+    name = f"Pod {after['spec'].get('hostname') or after['metadata']['name']}"
+    if kind == "DELETED":
+        return None
+    node = after["spec"].get("nodeName")
+    if node and not before.get("spec", {}).get("nodeName"):
+        return Line("kubernetes", f"{name} is bound to {node}")
+    if not node and _is_unschedulable(after) and not _is_unschedulable(before):
+        return Line("kubernetes", f"{name} is unschedulable", _said_of(after))
+    phase = after.get("status", {}).get("phase")
+    if phase in ("Running", "Succeeded", "Failed") and phase != _phase(before):
+        return Line("kubernetes", f"{name}: {phase}")
+    return None
+
+
+def tell_event(kind: str, _before: Mapping[str, Any], event: Mapping[str, Any]) -> Line | None:
+    """What an Event about a Pod or a JobSet says; ``None`` for others."""
+    about = event["involvedObject"]
+    if kind == "DELETED" or about["kind"] not in ("Pod", "JobSet"):
+        return None
+    what = f"Event {event['reason']} on {about['kind']} {about['name']}"
+    return Line("kubernetes", what, event["message"], is_bad=event["type"] == "Warning")
+
+
+def _is_unschedulable(pod: Mapping[str, Any]) -> bool:
+    return _scheduled(pod).get("reason") == "Unschedulable"
+
+
+def _said_of(pod: Mapping[str, Any]) -> str:
+    return str(_scheduled(pod).get("message", ""))
+
+
+def _scheduled(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    conditions = pod.get("status", {}).get("conditions") or []
+    return next((one for one in conditions if one["type"] == "PodScheduled"), {})
+
+
+def _phase(pod: Mapping[str, Any]) -> str:
+    return str(pod.get("status", {}).get("phase", ""))
+
+
 def _tell_relay(text: str) -> Line | None:
     record = _parse(text)
     if record.get("message") != "published":
         is_bad = record.get("severity") in ("ERROR", "CRITICAL")
         return Line("relay", str(record["message"]), is_bad=True) if is_bad else None
     nodes = f", {record['nodes']} Nodes" if record["nodes"] > 1 else ""
-    return Line("relay", f"tells {record['step']}", f"{record['group']}: {record['cause']}{nodes}")
+    (about,) = (record[kind] for kind in ("group", "pod", "jobset") if kind in record)
+    return Line("relay", f"tells {record['step']}", f"{about}: {record['cause']}{nodes}")
 
 
 def _tell_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | None:

@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from local import gce, guests, pubsub
+from local import gce, guests, jobsets, pubsub
 from local.children import Child, Children
 from local.clock import LoopClock
 from local.cluster import Cluster, EmbeddedCluster
@@ -32,7 +32,9 @@ from local.credentials import ADMIN, Credentials
 from local.happenings import AuditEntry, ChildLine, Observe, Ticked
 from local.http import Application
 from local.inboxes import PUSHER, Inboxes
+from local.jobsets import LiveStandIn, Part
 from local.kubeadm import Habits
+from local.manifests import read_manifests_for_jobsets
 from local.named_cluster import NamedCluster
 from local.ports import LOOPBACK, check_port, find_free_ports
 from local.processes import Processes
@@ -44,7 +46,9 @@ from local.world import PROJECT, PROJECT_NUMBER, SWEEP_EVERY_S
 
 STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep")
 """The entry points of ``main.py``."""
-IDENTITIES = (*(step.replace("_", "-") for step in STEPS), "relay")
+JOBSET_STEPS = ("provision_slice", "release_slice")
+"""Those that give JobSets their slices."""
+IDENTITIES = (*(step.replace("_", "-") for step in (*STEPS, *JOBSET_STEPS)), "relay")
 ROOT = Path(__file__).resolve().parent.parent
 LOG = "log"
 """The file with all that the children have written."""
@@ -109,6 +113,7 @@ LIVELY_GUESTS = guests.Dials(
     ready_s=(1.0, 2.0),
     plugin_s=(1.0, 2.0),
 )
+LIVELY_PODS = jobsets.Habits(run_s=5.0)
 LIVELY_HABITS = Habits(ready_s=2.0, plugin_s=1.5, label_poll_s=1.0)
 
 
@@ -129,7 +134,8 @@ class Setup:
     ``pubsub`` (``host:port``) somebody's Pub/Sub emulator: without them both are embedded.
     ``scripts`` is how many VMs at a time really run their startup script. ``for_examples``: there
     are the reservation and the template that the manifests in ``examples/`` name. ``in_front``
-    wraps the simulated Compute Engine.
+    wraps the simulated Compute Engine. ``slices`` are what JobSets get, ``tpu-node-group``: then a
+    stand-in for JobSet is at work.
     """
 
     directory: Path
@@ -144,6 +150,18 @@ class Setup:
     scripts: int = 1
     for_examples: bool = False
     in_front: Callable[[Application], Application] = lambda application: application
+    slices: str = ""
+    sweep_every_s: float = SWEEP_EVERY_S
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The functions that there are."""
+        return (*STEPS, *JOBSET_STEPS) if self.slices else STEPS
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """Who asks the cluster for anything."""
+        return (*(step.replace("_", "-") for step in self.steps), "relay")
 
 
 class Station:
@@ -213,7 +231,8 @@ class Station:
         await self._check(stack)
         await self.cluster.start(stack)
         await self._start_compute_engine(stack)
-        endpoints = dict(zip(STEPS, find_free_ports(len(STEPS)), strict=True))
+        steps = self.setup.steps
+        endpoints = dict(zip(steps, find_free_ports(len(steps)), strict=True))
         await self._start_pubsub(stack, endpoints)
         stack.push_async_callback(self.children.stop)
         stack.push_async_callback(self._vms.close)
@@ -226,6 +245,8 @@ class Station:
         )
         scheduler = asyncio.create_task(self._tick())
         stack.callback(scheduler.cancel)
+        if self.setup.slices:
+            await self._stand_in_for_jobset(stack)
         stack.push_async_callback(self.cluster.drain)
 
     async def _check(self, stack: AsyncExitStack) -> None:
@@ -237,8 +258,13 @@ class Station:
         if self.setup.pubsub:
             self._inboxes = Inboxes(self.setup.pubsub)
             stack.push_async_callback(self._inboxes.close)
-            await self._inboxes.check(STEPS)
+            await self._inboxes.check(self.setup.steps)
         await self.cluster.check()
+
+    async def _stand_in_for_jobset(self, stack: AsyncExitStack) -> None:
+        client = await stack.enter_async_context(self.client())
+        live = LiveStandIn(client, parts=frozenset(Part), habits=LIVELY_PODS)
+        await stack.enter_async_context(live.at_work())
 
     def _choose_cluster(self) -> Cluster:
         setup = self.setup
@@ -246,12 +272,13 @@ class Station:
             return EmbeddedCluster(
                 self._clock,
                 setup.credentials,
-                IDENTITIES,
+                setup.identities,
                 setup.directory,
                 setup.ports.kubernetes,
+                read_manifests_for_jobsets() if setup.slices else (),
             )
         return NamedCluster(
-            setup.kubeconfig, IDENTITIES, setup.directory, self._observe, self.processes.hurry
+            setup.kubeconfig, setup.identities, setup.directory, self._observe, self.processes.hurry
         )
 
     async def _start_compute_engine(self, stack: AsyncExitStack) -> None:
@@ -268,7 +295,7 @@ class Station:
         if not self.setup.pubsub:
             await self._embed_pubsub(stack)
         assert self._inboxes is not None
-        stack.push_async_callback(self._inboxes.remove, STEPS)
+        stack.push_async_callback(self._inboxes.remove, self.setup.steps)
         await self._inboxes.create({step: _endpoint(port) for step, port in ports.items()})
 
     async def _embed_pubsub(self, stack: AsyncExitStack) -> None:
@@ -289,6 +316,7 @@ class Station:
             "COMPUTE_ENDPOINT": self.compute_url,
             "PROJECTS": PROJECT,
             "THREADS": _THREADS,
+            "JOBSET_PROVIDER": self.setup.slices,
         }
         if self._push_certificates:
             environment |= {
@@ -300,7 +328,10 @@ class Station:
         return Child(step, command, environment, f"{_endpoint(port)}robots.txt")
 
     def _relay(self, port: int) -> Child:
-        environment = self._environment("relay") | {"PORT": str(port)}
+        environment = self._environment("relay") | {
+            "PORT": str(port),
+            "JOBSETS": "true" if self.setup.slices else "false",
+        }
         command = [sys.executable, "-m", "relay"]
         return Child("relay", command, environment, f"http://{LOOPBACK}:{port}/readyz")
 
@@ -327,7 +358,8 @@ class Station:
     async def _tick(self) -> None:
         """As the Scheduler does: at each full minute."""
         while True:
-            await asyncio.sleep(SWEEP_EVERY_S - self._clock.now().timestamp() % SWEEP_EVERY_S)
+            every_s = self.setup.sweep_every_s
+            await asyncio.sleep(every_s - self._clock.now().timestamp() % every_s)
             self._observe(Ticked())
             self._publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
             self._forget()

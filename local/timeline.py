@@ -19,6 +19,8 @@ _STYLES = {
     "label_node": "green",
     "tear_down": "green",
     "sweep": "green",
+    "provision_slice": "green",
+    "release_slice": "green",
     "compute engine": "blue",
     "kubernetes": "yellow",
     "supervisor": "red",

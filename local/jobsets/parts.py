@@ -13,11 +13,15 @@ from local.jobsets.objects import (
     JOBSETS,
     NODES,
     PODS,
+    Document,
     Objects,
     Step,
     delete,
     is_deleting,
 )
+
+_SLICE = "tpu-functions.dev/resource-name"
+"""On the Nodes of VMs that the product has made, which there is no kubelet on but a simulated one."""
 
 
 class Part(Enum):
@@ -58,6 +62,12 @@ def decide(
     if Part.SCHEDULER in parts:
         yield from scheduler.step(pods, nodes, now)
     if Part.KUBELETS in parts:
+        ours = {node["metadata"]["name"] for node in nodes if _is_simulated(node)}
         for pod in pods:
-            if pod["spec"].get("nodeName") in names:
+            if pod["spec"].get("nodeName") in ours:
                 yield from kubelet.step(pod, habits, now)
+
+
+def _is_simulated(node: Document) -> bool:
+    """The Nodes of a cluster of somebody's have kubelets of their own."""
+    return _SLICE in (node["metadata"].get("labels") or {})

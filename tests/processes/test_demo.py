@@ -59,6 +59,34 @@ def _check_story(demo: Program) -> None:
     assert len(set(re.findall(r"VM (\w+) +waiting", demo.output))) >= 1, "one by its script"
 
 
+def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
+    tmp_path: Path, say: Callable[[str], None]
+) -> None:
+    with running(tmp_path, "local.jobset_demo") as demo:
+        assert demo.process.wait(timeout=240) == 0, demo.output
+    (took,) = re.findall(r"Done in (.*)\.", demo.output)
+    (memory,) = re.findall(r"at most (\d+ MiB)", demo.output)
+    say(f"make demo-jobset, set up: {took}, {memory} (PSS)")
+    story = (
+        r"person +applies JobSet multislice",
+        r"kubernetes +Pod multislice-slice-\d-0 is unschedulable",
+        r"relay +tells provision_slice",
+        r"provision_slice +Creating: ",
+        r"kubernetes +TPUNodeGroup multislice-\w+: Ready=True Ready, Nodes 2/2",
+        r"kubernetes +JobSet multislice: Completed",
+        r"release_slice +Releasing: ",
+        r"kubernetes +JobSet multislice is gone",
+    )
+    assert re.search(".*?".join(story), demo.output, re.DOTALL), demo.output
+    places = dict(re.findall(r"^  (multislice-slice-\d-\d)   tng-(\S+)-\w+$", demo.output, re.M))
+    slices = [{places[f"multislice-slice-{job}-{host}"] for host in "01"} for job in "01"]
+    assert [len(hosts) for hosts in slices] == [1, 1], "the Pods of a Job are on one slice"
+    assert slices[0] != slices[1]
+    assert demo.output.count("  none  ") == 8
+    assert demo.children() == []
+    assert demo.files() == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

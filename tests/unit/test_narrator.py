@@ -15,8 +15,16 @@ from local.happenings import (
     SerialText,
     Ticked,
 )
-from local.narrator import Narrator, tell_group, tell_node, tell_secret
-from local.station import STEPS
+from local.narrator import (
+    Narrator,
+    tell_event,
+    tell_group,
+    tell_jobset,
+    tell_node,
+    tell_pod,
+    tell_secret,
+)
+from local.station import JOBSET_STEPS, STEPS
 from local.timeline import Line
 from shared import names
 
@@ -74,6 +82,15 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             ),
             Line("relay", "tells label_node", "default/training: NodesChanged, 2 Nodes"),
             id="the relay publishes",
+        ),
+        pytest.param(
+            ChildLine(
+                "relay",
+                '{"message": "published", "step": "provision_slice", "pod": "default/train-0",'
+                ' "cause": "Unschedulable", "nodes": 0}',
+            ),
+            Line("relay", "tells provision_slice", "default/train-0: Unschedulable"),
+            id="the relay publishes about a Pod",
         ),
         pytest.param(
             ChildLine("relay", '{"message": "listed", "severity": "INFO"}'), None, id="the rest"
@@ -214,5 +231,82 @@ def test_only_tokens_of_ours_are_told_of_and_never_what_they_hold() -> None:
     assert tell_secret("ADDED", {"metadata": {"name": "another"}}) is None
 
 
+def pod(phase: str = "Pending", node: str = "", reason: str = "") -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": "no room"}
+    return {
+        "metadata": {"name": "train-0-0-x7abc"},
+        "spec": {"hostname": "train-0-0", **({"nodeName": node} if node else {})},
+        "status": {"phase": phase, "conditions": [condition] if reason else []},
+    }
+
+
+WAITING = pod(reason="Unschedulable")
+BOUND = pod(node=VM)
+
+
+@pytest.mark.parametrize(
+    "kind, before, after, line",
+    [
+        ("ADDED", {}, pod(), None),
+        (
+            "MODIFIED",
+            pod(),
+            WAITING,
+            Line("kubernetes", "Pod train-0-0 is unschedulable", "no room"),
+        ),
+        ("MODIFIED", WAITING, WAITING, None),
+        ("MODIFIED", WAITING, BOUND, Line("kubernetes", f"Pod train-0-0 is bound to {VM}")),
+        (
+            "MODIFIED",
+            BOUND,
+            pod("Running", VM),
+            Line("kubernetes", "Pod train-0-0: Running"),
+        ),
+        ("DELETED", BOUND, BOUND, None),
+    ],
+    ids=["new", "unschedulable", "again", "bound", "runs", "gone"],
+)
+def test_a_pod_is_told_of_as_it_finds_its_place(
+    kind: str, before: dict[str, Any], after: dict[str, Any], line: Line | None
+) -> None:
+    assert tell_pod(kind, before, after) == line
+
+
+@pytest.mark.parametrize(
+    "kind, state, line",
+    [
+        ("MODIFIED", "", None),
+        ("MODIFIED", "Completed", Line("kubernetes", "JobSet train: Completed")),
+        ("DELETED", "Completed", Line("kubernetes", "JobSet train is gone")),
+    ],
+)
+def test_a_jobset_is_told_of_at_its_end(kind: str, state: str, line: Line | None) -> None:
+    jobset = {"metadata": {"name": "train"}, "status": {"terminalState": state}}
+    assert tell_jobset(kind, {}, jobset) == line
+
+
+@pytest.mark.parametrize(
+    "about, type_, line",
+    [
+        ("Pod", "Normal", Line("kubernetes", "Event Said on Pod x", "why")),
+        ("JobSet", "Warning", Line("kubernetes", "Event Said on JobSet x", "why", is_bad=True)),
+        ("Node", "Normal", None),
+    ],
+)
+def test_events_about_jobsets_and_their_pods_are_told(
+    about: str, type_: str, line: Line | None
+) -> None:
+    involved = {"kind": about, "name": "x"}
+    event = {"involvedObject": involved, "reason": "Said", "message": "why", "type": type_}
+    assert tell_event("ADDED", {}, event) == line
+
+
+def test_sweeps_are_not_told_where_they_come_all_the_time() -> None:
+    narrator = Narrator(tells_sweeps=False)
+    assert narrator.tell(Ticked()) is None
+    assert narrator.tell(ChildLine("sweep", step_line(decision="Swept"))) is None
+    assert narrator.tallies["sweep"].invocations == 1
+
+
 def test_the_station_runs_every_step() -> None:
-    assert STEPS == names.STEPS
+    assert (STEPS, JOBSET_STEPS) == (names.STEPS, names.JOBSET_STEPS)

@@ -1,0 +1,138 @@
+"""A JobSet's life on this machine, live: applied, given slices, run, gone (``make demo-jobset``).
+
+The controllers of JobSets, Jobs and Pods, which the embedded Kubernetes API does not have, are played by
+a stand-in (`local.jobsets`). Exits 0 only after a look that finds nothing left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from local.cluster_client import ClusterClient
+from local.demo import Demo, Kind, run_demo
+from local.narrator import tell_event, tell_group, tell_jobset, tell_node, tell_pod
+from local.station import ROOT, Station
+from local.timeline import Line
+from local.traces import GROUPS, NODES
+
+JOBSET = ROOT / "examples" / "jobset-v6e-multislice.yaml"
+TEMPLATE = ROOT / "examples" / "jobset-template.yaml"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
+JOBS = "/apis/batch/v1/jobs"
+PODS = "/api/v1/pods"
+EVENTS = "/api/v1/events"
+OPTIONS = "/api/v1/namespaces/tpu-functions/configmaps/jobsets"
+RUNNING_WITHIN_S = 120.0
+ENDED_WITHIN_S = 60.0
+GONE_WITHIN_S = 120.0
+SWEEP_EVERY_S = 5.0
+"""The Scheduler is in a hurry, too."""
+
+
+class JobSetDemo(Demo):
+    """One run."""
+
+    kinds = (
+        Kind(JOBSETS, tell_jobset),
+        Kind(PODS, tell_pod),
+        Kind(EVENTS, tell_event),
+        Kind(GROUPS, lambda _, before, found: tell_group(before, found)),
+        Kind(NODES, tell_node),
+    )
+    traces: Mapping[str, str] = {**Demo.traces, "JobSets": JOBSETS, "Jobs": JOBS, "Pods": PODS}
+
+    tells_sweeps = False
+
+    async def show(self, station: Station, client: ClusterClient) -> None:
+        manifest = yaml.safe_load(JOBSET.read_text())
+        name = manifest["metadata"]["name"]
+        await self._say_what_slices_are_made_of(client)
+        async with self.watching(client) as seen:
+            await self._apply_jobset(client, manifest)
+            wanted = _count_pods(manifest)
+            await self.until(
+                lambda: _running(seen.all(PODS)) == wanted, RUNNING_WITHIN_S, "not all Pods run"
+            )
+            self.measure(station)
+            await self.show_tables(
+                client, {"kubectl get jobsets": JOBSETS, "kubectl get tng": GROUPS}
+            )
+            await self._show_places(client)
+            await self.until(
+                lambda: _has_ended(seen.find(JOBSETS, name)), ENDED_WITHIN_S, "the JobSet goes on"
+            )
+            await self.until(
+                lambda: not seen.all(GROUPS) and not seen.all(NODES),
+                GONE_WITHIN_S,
+                "the slices are not gone",
+            )
+            await self._delete_jobset(client, manifest)
+            await self.until(
+                lambda: not seen.all(JOBSETS) and not seen.all(PODS),
+                ENDED_WITHIN_S,
+                "Pods are left",
+            )
+
+    async def _say_what_slices_are_made_of(self, client: ClusterClient) -> None:
+        self.timeline.head(f"kubectl apply -f {TEMPLATE.relative_to(ROOT)}")
+        data = yaml.safe_load(TEMPLATE.read_text())["data"]
+        what = "says what the slices of JobSets are made from"
+        self.timeline.print(Line("person", what, "ConfigMap jobsets of tpu-functions"))
+        await self.ask(client, "PATCH", OPTIONS, {"data": data})
+
+    async def _apply_jobset(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
+        self.timeline.head(f"kubectl apply -f {JOBSET.relative_to(ROOT)}")
+        (job,) = manifest["spec"]["replicatedJobs"]
+        why = f"{job['replicas']} Jobs of {job['template']['spec']['completions']} hosts each"
+        self.timeline.print(Line("person", f"applies JobSet {manifest['metadata']['name']}", why))
+        await self.ask(client, "POST", _collection(manifest), manifest)
+
+    async def _delete_jobset(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
+        name = manifest["metadata"]["name"]
+        self.timeline.head(f"kubectl delete jobset {name}")
+        self.timeline.print(Line("person", f"deletes JobSet {name}"))
+        await self.ask(client, "DELETE", f"{_collection(manifest)}/{name}")
+
+    async def _show_places(self, client: ClusterClient) -> None:
+        self.timeline.head("kubectl get pods -o wide")
+        for pod in sorted(await client.list(PODS), key=lambda one: str(one["spec"]["hostname"])):
+            self.timeline.say(f"  {pod['spec']['hostname']}   {pod['spec']['nodeName']}")
+
+
+def _collection(manifest: dict[str, Any]) -> str:
+    namespace = manifest["metadata"]["namespace"]
+    return JOBSETS.replace("jobsets", f"namespaces/{namespace}/jobsets")
+
+
+def _count_pods(manifest: dict[str, Any]) -> int:
+    return sum(
+        job["replicas"] * job["template"]["spec"]["completions"]
+        for job in manifest["spec"]["replicatedJobs"]
+    )
+
+
+def _running(pods: Sequence[dict[str, Any]]) -> int:
+    return sum(pod.get("status", {}).get("phase") in ("Running", "Succeeded") for pod in pods)
+
+
+def _has_ended(jobset: dict[str, Any]) -> bool:
+    return bool(jobset.get("status", {}).get("terminalState"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo; the exit code."""
+    parser = argparse.ArgumentParser(prog="make demo-jobset", description=__doc__)
+    parser.add_argument(
+        "--keep-logs", action="store_true", help="leave the logs of all processes, and say where"
+    )
+    options = parser.parse_args(arguments)
+    return run_demo(JobSetDemo, options, slices="tpu-node-group", sweep_every_s=SWEEP_EVERY_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
