@@ -46,6 +46,13 @@ is there nothing but its annotations.
 
 ## On Google Cloud
 """
+_NONE = """\
+## inject_env, admit_job: none
+
+No permission on Google Cloud and no role in the cluster: what an admission review says is all that they
+know, and they call nobody. The webhook's Pods have no token of their ServiceAccount. What it may do, its
+webhook configurations say: change the workloads that they ask it about.
+"""
 _WHERE = {
     "project": "each served project",
     "vm_service_account": "the service accounts of the VMs",
@@ -61,7 +68,7 @@ def render() -> str:
     parts = [_HEAD, *_cloud(permissions), "\n## In the cluster\n"]
     for name in (*(step.replace("_", "-") for step in (*STEPS, *JOBSET_STEPS)), "relay"):
         parts.append(_roles(name))
-    return "\n".join(parts)
+    return "\n".join([*parts, _NONE])
 
 
 def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
