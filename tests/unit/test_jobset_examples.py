@@ -1,0 +1,108 @@
+"""The JobSets in examples/: JobSet's own definition takes them, and slices can be made for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import jsonpatch
+import pytest
+import yaml
+
+from functions.admit_job import Admission, admit
+from local import jobsets, kube
+from local.clock import VirtualClock
+from local.http import Request
+from shared.admission import Request as Review
+from shared.group_manifests import want as want_group
+from shared.jobsets import find_leader
+from shared.names import POOL_LABEL
+from shared.node_pools import read_settings
+from shared.node_pools import want as want_pool
+from shared.slices import Wanted
+from tests.jobset_crd import read_crd
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PATHS = sorted(EXAMPLES.glob("jobset-v*.yaml"))
+GKE = {
+    "GCP_PROJECT_ID": "my-gcp-project",
+    "GCP_CLUSTER_LOCATION": "us-central2",
+    "GCP_CLUSTER": "my-cluster",
+    "GCP_ZONE": "us-central2-b",
+}
+
+
+def read(path: Path) -> dict[str, Any]:
+    (document,) = yaml.safe_load_all(path.read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+class Cluster:
+    """The embedded API with JobSet's own definition, and the stand-in without its admission."""
+
+    def __init__(self) -> None:
+        clock = VirtualClock()
+        admin = kube.User("admin", ("system:masters",))
+        self._api = kube.KubeApi(clock, random=Random(1), tokens={"admin": admin})
+        self._api.apply_manifests([read_crd()])
+        parts = frozenset(jobsets.Part) - {jobsets.Part.JOB_SELECTOR}
+        jobsets.StandIn(clock, self._api, token="admin", parts=parts).start()
+        self.clock = clock
+
+    def ask(self, method: str, path: str, body: str = "") -> dict[str, Any]:
+        headers = {"Content-Type": "application/yaml", "Authorization": "Bearer admin"}
+        found: dict[str, Any] = self._api.handle(
+            Request.of(method, path, headers=headers, body=body)
+        ).json()
+        return found
+
+
+def apply(path: Path) -> Cluster:
+    cluster = Cluster()
+    stored = cluster.ask(
+        "POST",
+        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets?fieldValidation=Strict",
+        path.read_text(),
+    )
+    assert stored["kind"] == "JobSet", stored
+    cluster.clock.run_for(5)
+    return cluster
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_jobs_are_made_of_it_which_are_tied_to_slices(path: Path) -> None:
+    made = apply(path).ask("GET", "/apis/batch/v1/jobs")["items"]
+    jobs = read(path)["spec"]["replicatedJobs"]
+    assert len(made) == sum(job["replicas"] for job in jobs)
+    for job in made:
+        answer = admit(Review("u", "CREATE", {**job, "kind": "Job"}), Admission())
+        patched = jsonpatch.apply_patch(job, list(answer.patch))
+        assert "job-key" in patched["spec"]["template"]["spec"]["nodeSelector"]
+
+
+def wanted(path: Path, pod: dict[str, Any]) -> Wanted:
+    leader = find_leader(pod)
+    assert leader is not None
+    if "v4" in path.stem:
+        return want_pool(leader, read_settings(GKE))
+    return want_group(leader, read(EXAMPLES / "jobset-template.yaml")["data"])
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_each_of_its_jobs_gets_a_slice_of_as_many_hosts_as_it_has_pods(path: Path) -> None:
+    pods = apply(path).ask("GET", "/api/v1/pods")["items"]
+    names = {wanted(path, pod).name for pod in pods}
+    (job,) = read(path)["spec"]["replicatedJobs"]
+    assert len(names) == len(pods) == job["replicas"]
+    hosts = job["template"]["spec"]["completions"]
+    for pod in pods:
+        body = wanted(path, pod).body
+        assert hosts in (body.get("spec", {}).get("nodeCount"), body.get("initialNodeCount"))
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_its_exclusive_topology_is_a_label_of_every_slices_nodes(path: Path) -> None:
+    annotations = read(path)["metadata"]["annotations"]
+    assert annotations == {"alpha.jobset.sigs.k8s.io/exclusive-topology": POOL_LABEL}
