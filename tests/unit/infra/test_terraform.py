@@ -439,5 +439,6 @@ def test_the_page_names_each_example() -> None:
         "self-managed-id-token",
         "self-managed-kubeconfig",
         "gke",
+        "gke-jobsets",
     ]
-    assert set(EXAMPLES) == {"self-managed-id-token", "self-managed-kubeconfig", "gke"}
+    assert set(EXAMPLES) == set(re.findall(r"\(examples/([\w-]+)\)", page))

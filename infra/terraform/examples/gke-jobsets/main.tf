@@ -1,0 +1,58 @@
+# A GKE cluster with JobSet, whose Jobs get a node pool each. The functions show its API server their
+# access tokens, the relay uses GKE's workload identity. Address and CA as the cluster's kubeconfig has
+# them:
+#
+#   gcloud container clusters describe my-cluster --location=us-central1 \
+#     --format='value(masterAuth.clusterCaCertificate)' | base64 --decode > gke-ca.crt
+
+terraform {
+  required_version = ">= 1.9"
+}
+
+provider "google" {}
+
+variable "ca_certificate_file" {
+  description = "File with the cluster's CA."
+  type        = string
+  default     = "gke-ca.crt"
+}
+
+module "tpu_functions" {
+  source = "../.."
+
+  project_id = "my-gcp-project"
+  region     = "us-central1"
+
+  cluster_access = {
+    google_access_token = {
+      server         = "https://10.128.0.2"
+      ca_certificate = file(var.ca_certificate_file)
+      project_id     = "my-gcp-project"
+    }
+  }
+  relay_identity = {
+    gke_workload_identity = { project_id = "my-gcp-project" }
+  }
+  # The private endpoint; its authorized networks must hold this subnet.
+  vpc_egress = {
+    direct = { network = "default", subnetwork = "default" }
+  }
+
+  jobset_provider = "gke"
+  node_pools = {
+    location        = "us-central1"
+    cluster         = "my-cluster"
+    zone            = "us-central1-c"
+    service_account = "tpu-nodes@my-gcp-project.iam.gserviceaccount.com"
+  }
+}
+
+output "overlay" {
+  description = "kustomization.yaml of the cluster's overlay."
+  value       = module.tpu_functions.overlay
+}
+
+output "component" {
+  description = "kustomization.yaml of the overlay's folder deployed."
+  value       = module.tpu_functions.component
+}
