@@ -211,10 +211,10 @@ def test_a_lease_is_renewed_for_real_while_its_kubelet_is_alive() -> None:
     beating.hearts.beat("n")
     beating.hearts.carry()
     assert beating.renewed == []
-    beating.real_s += hearts.RENEWED_AFTER_S + 1
+    beating.real_s += hearts.USUAL.renewed_after_s + 1
     beating.hearts.carry()
     assert beating.renewed == ["n"]
     beating.clock.run_for(30.0)  # more than half of its grace
-    beating.real_s += hearts.RENEWED_AFTER_S + 1
+    beating.real_s += hearts.USUAL.renewed_after_s + 1
     beating.hearts.carry()
     assert beating.renewed == ["n"]

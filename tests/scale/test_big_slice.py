@@ -17,7 +17,8 @@ from shared.names import STEPS
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.real.bridge.ground import standing_on_real
-from tests.real.bridge.installation import Installation
+from tests.real.bridge.hearts import Grace
+from tests.real.bridge.installation import Installation, install
 from tests.scale import figures
 from tests.scale.meter import Meter, Reading
 from tests.stories import life
@@ -32,6 +33,19 @@ pytestmark = [
 
 HOSTS = int(os.environ.get("SCALE_HOSTS", "512"))
 TOPOLOGIES = {2: "2x2x2", 16: "4x4x4", 64: "4x8x8", 512: "8x16x16"}
+
+
+LONG_GRACE = Grace(real_s=120, renewed_after_s=60)
+
+
+@pytest.fixture
+def installation() -> Iterator[Installation]:
+    """One whose controller is patient with hundreds of kubelets."""
+    accounts = [*(step.replace("_", "-") for step in STEPS), "relay"]
+    with open_own_control_plane(controller_flags=LONG_GRACE.controller_flags) as own:
+        installed = install(own, manifests(), accounts, LONG_GRACE)
+        yield installed
+        installed.close()
 
 
 class Life:

@@ -31,7 +31,7 @@ from tests.real.bridge.times import Times
 _READS = ("get", "list", "watch")
 _ROLES = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-_SILENCE_S = 150.0
+_NOTICED_S = 130.0
 """How long the real node-lifecycle-controller may take to call a silent Node unknown."""
 
 
@@ -43,7 +43,9 @@ class RealCluster:
         self._installation = installation
         self._clock = clock
         self._times = Times(clock.now)
-        self._hearts = Hearts(clock, dials.node_grace_s, self._renew, self._await_unknown)
+        self._hearts = Hearts(
+            clock, dials.node_grace_s, self._renew, self._await_unknown, real=installation.grace
+        )
         self._streams: list[RealStream] = []
         self._guests: dict[tuple[object, str | None], Caller] = {}
         self._tokens: set[str] = set()
@@ -287,7 +289,8 @@ class RealCluster:
             is_known = found is not None and condition(found, "Ready") not in ("", "Unknown")
             return [f"Node {node}: that its kubelet is silent"] * is_known
 
-        self._installation.await_news(missing, self._hearts.carry, _SILENCE_S)
+        patience_s = self._installation.grace.real_s + _NOTICED_S
+        self._installation.await_news(missing, self._hearts.carry, patience_s)
         self._settle()
 
 

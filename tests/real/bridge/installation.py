@@ -18,6 +18,7 @@ from tests.real.bridge.administrator import (
 )
 from tests.real.bridge.canaries import Canaries
 from tests.real.bridge.connections import Caller, Connections, trusting
+from tests.real.bridge.hearts import USUAL, Grace
 from tests.real.bridge.mirror import Mirror
 from tests.real.bridge.rest import name_of, token_of, unrest
 from tests.real.relay.patience import PATIENCE_S
@@ -37,12 +38,15 @@ _RESTORED = ("CustomResourceDefinition", "Role", "RoleBinding", "ClusterRole", "
 
 
 def install(
-    plane: ControlPlane, manifests: Sequence[Mapping[str, Any]], accounts: Iterable[str]
+    plane: ControlPlane,
+    manifests: Sequence[Mapping[str, Any]],
+    accounts: Iterable[str],
+    grace: Grace = USUAL,
 ) -> Installation:
     """Apply the manifests, of which ``accounts`` are the ServiceAccounts of steps and relay."""
     with administrating(plane) as admin:
         admin.apply(manifests)
-    return Installation(plane, service_accounts(plane, accounts), manifests)
+    return Installation(plane, service_accounts(plane, accounts), manifests, grace)
 
 
 def service_accounts(plane: ControlPlane, names: Iterable[str]) -> dict[str, Caller]:
@@ -63,13 +67,16 @@ class Installation:
         plane: ControlPlane,
         accounts: Mapping[str, Caller],
         manifests: Sequence[Mapping[str, Any]] = (),
+        grace: Grace = USUAL,
     ) -> None:
         """Use what is installed; `install` installs it first.
 
         ``accounts`` are as whom the steps and the relay come, by name with dashes. ``manifests`` are
-        applied again after a story that has changed definitions or roles.
+        applied again after a story that has changed definitions or roles. ``grace`` is what the
+        plane's controller gives kubelets.
         """
         self.plane = plane
+        self.grace = grace
         self.news = threading.Condition()
         self.connections = Connections(plane.server)
         self.admin = Administrator(self.connections, administrator(plane))
