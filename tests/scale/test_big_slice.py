@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from shared.names import STEPS
-from tests.harness import Harness
+from tests.conftest import open_own_control_plane
+from tests.harness import Harness, manifests
 from tests.manifests import manifest
 from tests.real.bridge.ground import standing_on_real
 from tests.real.bridge.hearts import Grace
