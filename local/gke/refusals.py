@@ -109,7 +109,7 @@ SINGLE_HOST = Refusal(
 SLICE_SIZE = Refusal(
     _POOL, "the count does not fit the topology", _CALL, 400, "badRequest",
     "Initial node count {count} is not a valid size of TPU pod slice with topology {topology}.",
-    "seen", _INVALID, status="INVALID_ARGUMENT",
+    "assumed", _INVALID, status="INVALID_ARGUMENT",
 )  # fmt: skip
 LOCATION = Refusal(
     _POOL, "a zone of another region", _CALL, 400, "badRequest",

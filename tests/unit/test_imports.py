@@ -53,3 +53,18 @@ def test_the_kubernetes_models_are_never_imported() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "False"
+
+
+def test_gkes_library_is_imported_at_the_first_call_and_by_whoever_makes_node_pools_alone() -> None:
+    program = (
+        "import sys\n"
+        "import main, shared.node_pools\n"
+        "from functions import provision_slice, release_slice\n"
+        "from shared.gke import Client\n"
+        "Client('http://127.0.0.1:1')\n"
+        "print(any(name.startswith('google.cloud.') for name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"

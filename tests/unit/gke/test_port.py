@@ -13,6 +13,7 @@ from shared.errors import CallError, OutOfTimeError, verdict_of
 from shared.gke import Client, NodePools
 from shared.node_fit import SPOT
 from shared.slices import Clash, Slice, SliceState
+from tests.loopback import open_loopback
 from tests.unit.gke.small_gke import CLUSTER, SETTINGS, ZONE, Gke
 from tests.unit.test_node_pools import TOLERATION, leader
 
@@ -247,6 +248,15 @@ def test_no_operation_is_ever_asked_about(gke: Gke, pools: NodePools) -> None:
     gke.clock.run_for(600)
     pools.delete(found(pools))
     assert not any(verb.startswith("operations.") for verb in gke.simulator.calls.counts())
+
+
+def test_it_is_reached_over_a_socket_as_well(gke: Gke) -> None:
+    with open_loopback() as loopback:
+        port = loopback.serve(gke.simulator)
+        client = Client(f"http://127.0.0.1:{port}")
+        pools = NodePools(SETTINGS, client, lambda: 30.0, lambda _: False)
+        pools.create(pools.want(LEADER))
+        assert found(pools).state is SliceState.COMING
 
 
 def test_nobody_there_is_ours_to_try_again() -> None:
