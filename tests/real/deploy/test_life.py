@@ -47,7 +47,7 @@ from tests.real.deploy.outputs import (
 from tests.real.inventory import list_everything
 from tests.stories import life
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy")]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900), pytest.mark.xdist_group("deploy")]
 
 Steps = Mapping[str, Caller]
 """How the steps come to the API server, by name with dashes."""
