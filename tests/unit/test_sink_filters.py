@@ -17,7 +17,8 @@ from shared import occasions
 
 ROOT = Path(__file__).parents[2]
 FILTERS = {
-    path.stem: path.read_text() for path in (ROOT / "infra" / "terraform" / "filters").glob("*.txt")
+    path.stem: path.read_text()
+    for path in sorted((ROOT / "infra" / "terraform" / "filters").glob("*.txt"))
 }
 
 
