@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.conformance.provisioner import NODE_POOLS
+from tests.conformance.provisioner import ROWS as PROVISIONER
 from tests.conformance.table import (
     LABEL,
     OCCASIONS,
@@ -23,6 +25,7 @@ from tests.conformance.table import (
     TOPOLOGY_TRAPS,
     Row,
 )
+from tests.unit.test_node_pools import DIFFERS, REFUSED
 
 pytestmark = pytest.mark.xdist_group("conformance table")
 
@@ -64,6 +67,7 @@ TABLES: dict[str, tuple[Mapping[str, Row], set[str]]] = {
     "traps": (TOPOLOGY_TRAPS, {row["id"] for row in TOPOLOGY["traps"]}),
     "shapes": (shape_rows(), {*shape_rows()}),
     "entries of the audit log": (entry_rows(), {*ENTRIES}),
+    "node pools": (NODE_POOLS, {*PROVISIONER}),
 }
 
 
@@ -80,8 +84,15 @@ def test_every_answer_is_a_test_or_a_reason(table: str) -> None:
 
 
 def test_a_behaviour_that_is_to_be_the_same_has_a_test_of_what_it_is_there_for() -> None:
-    same = [row["id"] for row in OPERATOR if row["verdict"] == "same"]
-    assert [name for name in same if not ROWS[name].tests] == []
+    for rows, answers in ((OPERATOR, ROWS), (PROVISIONER.values(), NODE_POOLS)):
+        same = [row["id"] for row in rows if row["verdict"] == "same"]
+        assert [name for name in same if not answers[name].tests] == []
+
+
+def test_a_pool_that_is_otherwise_than_a_row_that_is_right_says_why() -> None:
+    wrong = {name for name, row in PROVISIONER.items() if row["verdict"] == "known_wrong"}
+    changed = {*REFUSED, *DIFFERS}
+    assert [name for name in sorted(changed - wrong) if not NODE_POOLS[name].why] == []
 
 
 @pytest.fixture(scope="module")

@@ -410,6 +410,7 @@ def test_a_machine_type(accelerator: str, chips: int, made: str) -> None:
 @pytest.mark.parametrize(
     "accelerator, chips",
     [("not-an-accel", 4), ("tpu-v5p-slice", -1), ("tpu-v5p-slice", 8)],
+    ids=["unknown accelerator", "negative", "too many"],
 )
 def test_there_is_no_such_machine_type(accelerator: str, chips: int) -> None:
     with pytest.raises(InputError):
@@ -459,9 +460,12 @@ def test_there_is_no_such_count(row: str) -> None:
 
 KEY = "759730a97e4373f3a0ee12805db065e3a4a649a5"
 NAMES: list[Any] = [
-    pytest.param("name-short-jobset", "myjobset", "myjobset-759730a97e4373f3"),
+    pytest.param("name-short-jobset", "myjobset", "myjobset-759730a97e4373f3", id="short"),
     pytest.param(
-        "name-long-jobset", f"myjobset-{'a' * 34}", f"myjobset-{'a' * 14}-759730a97e4373f3"
+        "name-long-jobset",
+        f"myjobset-{'a' * 34}",
+        f"myjobset-{'a' * 14}-759730a97e4373f3",
+        id="long",
     ),
 ]
 
