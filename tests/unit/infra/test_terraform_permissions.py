@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from local import gce, guests
+from local.gce.inprocess import mount
 from local.world import Dials
+from shared.gke import Client, NodePools
 from shared.names import JOBSET_STEPS, STEPS
+from shared.slices import Slice
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, NAME
+from tests.unit.gke.small_gke import SETTINGS, Gke
+from tests.unit.gke.test_port import LEADER
 from tests.unit.infra.terraform_module import ROOT, read_permissions
 
 pytestmark = pytest.mark.xdist_group("lives with the rights of the table")
@@ -130,3 +136,44 @@ def inboxes_of(step: str) -> Iterator[str]:
             value = node.value
         if isinstance(value, ast.Constant) and value.value in STEPS:
             yield str(value.value)
+
+
+# Node pools, where JobSets get those
+
+
+def see_to_pools(gke: Gke, step: str) -> None:
+    """What a step of JobSets asks of GKE, in a pool's life."""
+
+    def prepare(session: Any) -> None:
+        mount(session, gke.simulator)
+        session.headers["Authorization"] = f"Bearer {step}"
+
+    pools = NodePools(
+        SETTINGS, Client("http://simulator.test", prepare=prepare), lambda: 30.0, lambda _: False
+    )
+    wanted = gke.provider().want(LEADER)
+    if step == "provision_slice":
+        pools.create(wanted)
+    else:
+        gke.provider().create(wanted)
+    gke.clock.run_for(600)
+    found = pools.find(wanted)
+    assert [found] == list(pools.list_all())
+    assert isinstance(found, Slice)
+    pools.stamp(found, datetime(2026, 1, 1, tzinfo=UTC))
+    gke.clock.run_for(600)
+    pools.delete(found)
+
+
+@pytest.mark.parametrize("step", JOBSET_STEPS)
+def test_a_step_of_jobsets_may_do_what_node_pools_ask_for_and_no_more(step: str) -> None:
+    granted = {*PERMISSIONS[step]["project"], *PERMISSIONS[step]["node_service_account"]}
+    rights = Rights(granted)
+    see_to_pools(Gke(principals={step: gce.Principal(f"{step}@x", rights)}), step)
+    assert rights.asked == granted
+
+
+@pytest.mark.parametrize("step", JOBSET_STEPS)
+def test_a_step_of_jobsets_publishes_to_itself_alone(step: str) -> None:
+    assert set(PERMISSIONS[step]["inboxes"]) == {step}
+    assert "publish(invocation.step, " in (ROOT / "functions" / f"{step}.py").read_text()
