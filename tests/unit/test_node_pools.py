@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ import yaml
 from shared.jobsets import Leader, find_leader, job_key
 from shared.node_fit import COPY_LABELS, SPOT
 from shared.node_pools import (
+    FAMILIES,
     NETWORKS,
     RELEASE_LABEL,
     SERVICE_ACCOUNT,
@@ -707,3 +709,30 @@ def test_all_wrong_settings_are_named_at_once() -> None:
     with pytest.raises(SettingsError) as told:
         read_settings({"GCP_ZONE": "x", "GCP_FORCE_ON_DEMAND": "x"})
     assert str(told.value).count("; ") == 4
+
+
+class _Asked(dict[str, str]):
+    """An environment that remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(ENVIRONMENT)
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: Any = "") -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+
+def test_the_page_names_every_variable_and_no_other() -> None:
+    page = (DATA.parents[1] / "docs" / "reference" / "node-pools.md").read_text()
+    asked = _Asked()
+    read_settings(asked)
+    assert set(re.findall(r"`((?:GCP|GKE|CONTAINER)_[A-Z_]+)`", page)) == asked.names
+
+
+@pytest.mark.parametrize("accelerator", FAMILIES)
+def test_the_page_names_every_machine(accelerator: str) -> None:
+    page = (DATA.parents[1] / "docs" / "reference" / "node-pools.md").read_text()
+    family = FAMILIES[accelerator]
+    chips = ", ".join(map(str, family.chips))
+    assert f"| `{accelerator}` | `{family.prefix}-*t` | {chips} |" in page
