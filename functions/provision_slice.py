@@ -106,7 +106,8 @@ def _wake(invocation: Invocation) -> Answer:
         for leader in due
     ]
     invocation.facts |= {"waiting": len(waiting), "woken": len(messages)}
-    invocation.runtime.publish(invocation.step, messages)
+    if messages:
+        invocation.runtime.publish(invocation.step, messages)
     return Answer(ACKNOWLEDGED, "Swept")
 
 

@@ -69,7 +69,8 @@ def _wake(invocation: Invocation, provider: Provider) -> Answer:
         Message(one.owner.namespace, one.name, "", Cause.SYNC, now, kind=SLICE_KIND) for one in due
     ]
     invocation.facts |= {"slices": len(slices), "woken": len(messages)}
-    invocation.runtime.publish(invocation.step, messages)
+    if messages:
+        invocation.runtime.publish(invocation.step, messages)
     return Answer(ACKNOWLEDGED, "Swept")
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from local.jobsets import Habits
+from local.world import Dials
 from shared.settings import TPU_NODE_GROUP
 from tests import jobset_objects as objects
 from tests.harness import Harness
@@ -21,13 +22,22 @@ JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
 OPTIONS = "/api/v1/namespaces/tpu-functions/configmaps"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 SECOND = timedelta(seconds=1)
+MAY_RESTART = {"failurePolicy": {"maxRestarts": 1}}
 RUNS_ON = Habits(ends=lambda _: "")
 
 
-def world(settings: dict[str, Any] | None = None, **data: str) -> Harness:
-    """A world in which JobSets get slices; ``data`` is more of the ConfigMap's."""
-    harness = Harness(slices={"jobset_provider": TPU_NODE_GROUP, **(settings or {})})
-    harness.world.admin("POST", OPTIONS, objects.config_map(**data))
+def is_first_attempt(pod: dict[str, Any]) -> bool:
+    return bool(pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] == "0")
+
+
+FAILS_ONCE = Habits(ends=lambda pod: "Failed" if is_first_attempt(pod) else "")
+
+
+def world(settings: dict[str, Any] | None = None, dials: Dials | None = None) -> Harness:
+    """A world in which JobSets get slices."""
+    slices = {"jobset_provider": TPU_NODE_GROUP, **(settings or {})}
+    harness = Harness(dials, slices=slices)
+    harness.world.admin("POST", OPTIONS, objects.config_map())
     return harness
 
 
@@ -117,14 +127,8 @@ def selecting(**labels: str) -> dict[str, Any]:
 
 def test_a_restart_keeps_the_slice() -> None:
     harness = world()
-    harness.jobsets.habits = Habits(
-        ends=lambda pod: (
-            "Failed"
-            if pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] == "0"
-            else ""
-        )
-    )
-    post(harness, spec={"failurePolicy": {"maxRestarts": 1}})
+    harness.jobsets.habits = FAILS_ONCE
+    post(harness, spec=MAY_RESTART)
     until_running(harness)
     before = uid(harness)
     until(harness, lambda: jobset(harness).get("status", {}).get("restarts") == 1)
@@ -317,3 +321,132 @@ def test_the_slice_of_a_suspended_jobset_is_kept_if_nobody_minds() -> None:
     suspend(harness, is_suspended=True)
     harness.run_for(3 * HOUR)
     assert harness.is_ready(NAME)
+
+
+# What goes wrong
+
+
+def preempt_one(harness: Harness) -> None:
+    harness.world.gce.faults.preempt(life.vms(harness)[0])
+
+
+def spot_slice(settings: dict[str, Any] | None = None) -> Harness:
+    """A world in which a JobSet runs on a Spot slice."""
+    harness = world(settings)
+    harness.jobsets.habits = RUNS_ON
+    post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
+    until_running(harness)
+    return harness
+
+
+def test_a_slice_that_has_lost_a_host_is_told_of_once() -> None:
+    harness = spot_slice()
+    before = uid(harness)
+    preempt_one(harness)
+    until_told(harness, "does not come back by itself")
+    harness.run_for(HOUR)
+    assert uid(harness) == before
+    lost = [line for line in told(harness) if "TPUNodeGroupLost" in line]
+    assert len(lost) == 1
+    assert lost[0].startswith(
+        f"JobSet TPUNodeGroupLost: TPUNodeGroup {NAME} does not come back by itself: Preempted: 1 of 4"
+    )
+
+
+def test_a_slice_that_has_lost_a_host_is_made_anew_when_that_is_wanted() -> None:
+    harness = spot_slice({"lost_rebuild": 10 * MINUTE})
+    before = uid(harness)
+    preempt_one(harness)
+    until_told(harness, "TPUNodeGroupDeletionStarted")
+    until(harness, lambda: harness.group(NAME) is not None and uid(harness) != before)
+    until_running(harness)
+
+
+def test_a_slice_of_which_nothing_is_left_is_made_anew_for_who_waits() -> None:
+    harness = world(dials=life.watchful())
+    harness.jobsets.habits = RUNS_ON
+    spot = selecting(**{"cloud.google.com/gke-spot": "true"})
+    post(harness, spec={**spot["spec"], **MAY_RESTART})
+    until_running(harness)
+    before = uid(harness)
+    for vm in life.vms(harness):
+        harness.world.gce.faults.preempt(vm)
+    harness.run_for(3 * MINUTE)
+    harness.jobsets.habits = FAILS_ONCE
+    until(harness, lambda: harness.group(NAME) is not None and uid(harness) != before)
+    until_running(harness)
+
+
+def grant(harness: Harness, step: str, *verbs: str) -> None:
+    """What a step may do with TPUNodeGroups."""
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    rule = {"apiGroups": ["tpu.google.com"], "resources": ["tpunodegroups"], "verbs": list(verbs)}
+    change = {"rules": [rule]}
+    name = f"tpu-functions-{step}-node-groups"
+    answer = harness.world.admin("PATCH", f"{path}/{name}", change, **MERGE)
+    assert answer["kind"] == "ClusterRole", answer
+
+
+def test_a_slice_that_cannot_be_looked_for_is_not_made() -> None:
+    harness = world()
+    grant(harness, "provision-slice", "create")
+    post(harness)
+    harness.run_for(10 * MINUTE)
+    assert harness.leftovers() == []
+    grant(harness, "provision-slice", "get", "create")
+    until_running(harness)
+
+
+def test_a_refusal_to_make_a_slice_is_told_and_tried_again() -> None:
+    harness = world()
+    grant(harness, "provision-slice", "get")
+    post(harness)
+    until_told(harness, "Pod TPUNodeGroupCreationFailed: ")
+    assert [line.split(":")[0] for line in told(harness)] == [
+        "Pod TPUNodeGroupCreationStarted",
+        "Pod TPUNodeGroupCreationFailed",
+    ]
+    assert "cannot create resource" in told(harness)[1]
+    grant(harness, "provision-slice", "get", "create")
+    until_running(harness)
+
+
+def test_a_refusal_to_delete_a_slice_is_told_and_tried_again() -> None:
+    harness = world()
+    post(harness)
+    until_running(harness)
+    grant(harness, "release-slice", "get", "list", "patch")
+    until_told(harness, "JobSet TPUNodeGroupDeletionFailed: ")
+    assert harness.group(NAME) is not None
+    grant(harness, "release-slice", "get", "list", "patch", "delete")
+    until_gone(harness)
+
+
+def test_the_sweep_alone_is_enough() -> None:
+    harness = world(dials=Dials(relays=False))
+    post(harness)
+    until_running(harness)
+    until_gone(harness)
+    harness.run_for(10 * MINUTE)
+    assert harness.leftovers() == []
+
+
+def test_a_life_costs_few_calls(say: life.Say) -> None:
+    harness = world()
+    post(harness)
+    until_running(harness)
+    until_gone(harness)
+    harness.run_for(10 * MINUTE)
+    lines = [line for line in harness.log.lines if line["step"].endswith("_slice")]
+    calls = {
+        step: sum(
+            line["calls"]["kubernetes"]
+            for line in lines
+            if line["step"] == step and line["occasion"] != "Sweep"
+        )
+        for step in ("provision_slice", "release_slice")
+    }
+    for step, count in calls.items():
+        say(f"calls, a JobSet's slice {step:<16} Kubernetes {count:>5}")
+    assert calls["provision_slice"] <= 10
+    assert calls["release_slice"] <= 8
