@@ -14,12 +14,15 @@ import pytest
 import yaml
 
 from tests.control_plane.plane import ControlPlane
+from tests.real.relay.patience import until
 from tests.real.webhooks import serving
 from tests.unit.inject_env.workloads import (
     Manifest,
     container,
+    group_pod,
     injecting,
     job,
+    jobset_labels,
     pod,
     selector,
     stateful_set,
@@ -63,9 +66,7 @@ def _wait_until_in_force(plane: ControlPlane) -> None:
         lonely = pod(
             name="lonely", owner="Job", labels={OURS: "enabled"}, nodeSelector=TPU7X["nodeSelector"]
         )
-        lonely["metadata"]["ownerReferences"] = [
-            {"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "u", "controller": True}
-        ]
+        lonely["metadata"]["ownerReferences"] = [owner("Job")]
         refused = plane.run_kubectl(
             "create", "--dry-run=server", "-f", "-", stdin=json.dumps(lonely)
         )
@@ -88,8 +89,12 @@ def marked(manifest: Manifest, key: str = OURS, kind: str = "labels") -> Manifes
 
 def env_of(plane: ControlPlane, kind: str, name: str, namespace: str = "ml") -> dict[str, str]:
     """The variables of the first container, as they are stored."""
-    found = json.loads(_kubectl(plane, "-n", namespace, "get", kind, name, "-o", "json"))
-    spec = found["spec"] if kind == "pod" else found["spec"]["template"]["spec"]
+    return env_in(json.loads(_kubectl(plane, "-n", namespace, "get", kind, name, "-o", "json")))
+
+
+def env_in(found: Manifest) -> dict[str, str]:
+    """The same, of an object."""
+    spec = found["spec"] if found["kind"] == "Pod" else found["spec"]["template"]["spec"]
     entries = spec["containers"][0].get("env", [])
     names = [entry["name"] for entry in entries]
     assert len(names) == len(set(names))
@@ -198,6 +203,89 @@ def test_the_pods_of_a_job_come_with_their_variables(cluster: ControlPlane) -> N
     _kubectl(cluster, "-n", "ml", "delete", "job", "train")
 
 
+def test_a_jobs_pods_of_a_jobset_know_their_slice_and_their_process(cluster: ControlPlane) -> None:
+    """As JobSet's controller makes it; its labels are on the Job and on its Pods."""
+    labels = jobset_labels(2, 1, name="ms", job_name="slice")
+    made = marked(job(name="ms-slice-1", count=2, subdomain="ms", labels=labels, pod=TPU7X))
+    made["spec"]["template"]["metadata"]["labels"] = labels
+    apply(cluster, made)
+    selected = ("-l", "batch.kubernetes.io/job-name=ms-slice-1")
+
+    def pods() -> list[Manifest]:
+        found = _kubectl(cluster, "-n", "ml", "get", "pods", *selected, "-o", "json")
+        items: list[Manifest] = json.loads(found)["items"]
+        return items
+
+    until(lambda: len(pods()) == 2, "both Pods are made")
+    seen = [env_in(one) for one in pods()]
+    assert sorted(one["JAX_PROCESS_ID"] for one in seen) == ["2", "3"]
+    for one in seen:
+        assert one["MEGASCALE_COORDINATOR_ADDRESS"] == "ms-slice-0-0.ms"
+        assert (one["MEGASCALE_NUM_SLICES"], one["MEGASCALE_SLICE_ID"]) == ("2", "1")
+        assert one["TPU_WORKER_HOSTNAMES"] == "ms-slice-1-0.ms,ms-slice-1-1.ms"
+    _kubectl(cluster, "-n", "ml", "delete", "job", "ms-slice-1")
+
+
+def test_a_pod_of_a_leader_worker_set_knows_its_group(cluster: ControlPlane) -> None:
+    """As its StatefulSet's controller makes it; without that, it would not be there for long."""
+    made = marked(group_pod(name="llm-0-1", index=1, subdomain="llm"))
+    made["spec"] |= TPU7X
+    made["metadata"]["ownerReferences"] = [owner("StatefulSet")]
+    trial = ("create", "--dry-run=server", "-o", "json", "-f", "-")
+    seen = env_in(json.loads(_kubectl(cluster, *trial, stdin=json.dumps(made))))
+    assert seen["TPU_WORKER_HOSTNAMES"] == "llm-0.llm,llm-0-1.llm"
+    assert (seen["TPU_WORKER_ID"], seen["TPU_NAME"]) == ("1", "llm-0")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("set", "image", "statefulset/kept", "c=train:2"),
+        ("set", "env", "statefulset/kept", "MINE=1"),
+        ("annotate", "statefulset", "kept", "a=b"),
+        ("rollout", "restart", "statefulset/kept"),
+        ("scale", "statefulset/kept", "--replicas=3"),
+        ("patch", "statefulset", "kept", "-p", '{"spec": {"minReadySeconds": 5}}'),
+    ],
+    ids=" ".join,
+)
+def test_what_kubectl_changes_leaves_what_is_injected(
+    command: tuple[str, ...], cluster: ControlPlane
+) -> None:
+    apply(cluster, marked(stateful_set(name="kept", service="s", replicas=2, pod=TPU7X)))
+    before = env_of(cluster, "statefulset", "kept")
+    _kubectl(cluster, "-n", "ml", *command)
+    after = env_of(cluster, "statefulset", "kept")
+    after.pop("MINE", None)
+    assert after == before
+    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "kept")
+
+
+def test_another_topology_takes_what_the_last_one_brought(cluster: ControlPlane) -> None:
+    manifest = marked(stateful_set(name="moved", service="s", replicas=2, pod=TPU7X))
+    apply(cluster, manifest)
+    assert "TPU_PROCESS_ADDRESSES" in env_of(cluster, "statefulset", "moved")
+    spec = manifest["spec"]["template"]["spec"]
+    spec["nodeSelector"] = selector("tpu-v6e-slice", "2x4")
+    apply(cluster, manifest)
+    seen = env_of(cluster, "statefulset", "moved")
+    assert seen["TPU_ACCELERATOR_TYPE"] == "v6e-8"
+    assert not {"TPU_PROCESS_ADDRESSES", "TPU_PROCESS_PORT"} & set(seen)
+    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "moved")
+
+
+def test_what_gke_tpu_env_injector_left_is_made_anew(cluster: ControlPlane) -> None:
+    """The page on injection says how; that injector adds an entry at each update."""
+    left = {"name": "TPU_WORKER_HOSTNAMES", "value": "old-0.s,old-1.s"}
+    made = stateful_set(container(env=[left, left]), name="old", service="s", replicas=3)
+    _kubectl(cluster, "create", "-f", "-", stdin=json.dumps(complete(made)))
+    _kubectl(cluster, "-n", "ml", "label", "statefulset", "old", f"{THEIRS}=enabled")
+    _kubectl(cluster, "-n", "ml", "set", "env", "statefulset/old", "TPU_WORKER_HOSTNAMES-")
+    seen = env_of(cluster, "statefulset", "old")
+    assert seen["TPU_WORKER_HOSTNAMES"] == "old-0.s,old-1.s,old-2.s"
+    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "old")
+
+
 def test_the_pods_of_a_set_that_begins_elsewhere_get_their_place(cluster: ControlPlane) -> None:
     manifest = marked(stateful_set(name="late", service="late", replicas=2, start=5, pod=TPU7X))
     manifest["spec"]["podManagementPolicy"] = "Parallel"
@@ -208,6 +296,12 @@ def test_the_pods_of_a_set_that_begins_elsewhere_get_their_place(cluster: Contro
         assert seen["TPU_WORKER_ID"] == seen["JAX_PROCESS_ID"] == str(number - 5)
         assert seen["TPU_WORKER_HOSTNAMES"] == "late-5.late,late-6.late"
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", "late")
+
+
+def owner(kind: str) -> Manifest:
+    """A controller that is not looked for."""
+    version = "batch/v1" if kind == "Job" else "apps/v1"
+    return {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
 
 
 def test_kubectl_shows_the_warning(cluster: ControlPlane) -> None:
@@ -225,9 +319,7 @@ def test_a_pod_that_the_webhook_has_not_seen_is_refused(cluster: ControlPlane) -
         labels={OURS: "enabled"},
         nodeSelector=TPU7X["nodeSelector"],
     )
-    lonely["metadata"]["ownerReferences"] = [
-        {"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "u", "controller": True}
-    ]
+    lonely["metadata"]["ownerReferences"] = [owner("Job")]
     done = cluster.run_kubectl("create", "-f", "-", stdin=json.dumps(lonely))
     assert done.returncode == 1
     assert done.stderr.strip().endswith(

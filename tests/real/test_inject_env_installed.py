@@ -16,16 +16,19 @@ import sys
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
+import flask
 import pytest
 import yaml
 
+import main
 from local.kube import CertificateAuthority
 from local.ports import LOOPBACK, find_free_ports
 from tests.bundle.dockerfile import read_steps
@@ -35,12 +38,17 @@ from tests.overlays import define_anything, write_overlay
 from tests.real.relay.patience import until
 from webhook.settings import read_settings
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("inject-env-installed")]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "workload"
 PAGE = ROOT / "docs" / "injection.md"
 NAMESPACE = "tpu-functions"
+COMPONENT = ROOT / "infra" / "kubernetes" / "components" / "inject-env"
+NAMESPACES = ROOT / "infra" / "kubernetes" / "base" / "namespace.yaml"
 CONFIGURATION = "inject-env.tpu-functions.dev"
 
 Document = dict[str, Any]
@@ -107,11 +115,67 @@ def services() -> Iterator[ServiceNetwork]:
         network.close()
 
 
+class Function:
+    """The entry point as Cloud Run serves it: over TLS, and to those who show its token alone."""
+
+    token = "an-id-token"
+
+    def __init__(self) -> None:
+        ca = CertificateAuthority.create(datetime.now(UTC))
+        self.ca_bundle = base64.b64encode(ca.certificate_pem.encode()).decode()
+        self.statuses: list[int] = []
+        self._server = make_server(LOOPBACK, 0, self._serve, handler_class=Quiet)
+        tls = ca.server_context((LOOPBACK,), datetime.now(UTC))
+        self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.host = f"{LOOPBACK}:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def configure(self, folder: Path) -> Path:
+        """The API server's files, as the page on injection has them; the first one's path."""
+        admission, kubeconfig = (
+            yaml.safe_load(one)
+            for one in blocks_of(PAGE, "yaml")
+            if "ubeconfig" in one or "tokenFile" in one
+        )
+        admission["plugins"][0]["configuration"]["kubeConfigFile"] = f"{folder}/webhooks.kubeconfig"
+        kubeconfig["users"] = [{"name": self.host, "user": {"tokenFile": f"{folder}/token"}}]
+        (folder / "token").write_text(self.token)
+        (folder / "webhooks.kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+        (folder / "admission.yaml").write_text(yaml.safe_dump(admission))
+        return folder / "admission.yaml"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _serve(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        request = flask.Request(environ)
+        if request.headers.get("Authorization") != f"Bearer {self.token}":
+            self.statuses.append(403)
+            return flask.Response(status=403)(environ, start)
+        answer = main.inject_env(request)
+        self.statuses.append(answer[1])
+        return flask.Response(*answer)(environ, start)
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name elsewhere
+        """Say nothing of each request."""
+
+
+@pytest.fixture(scope="module")
+def function() -> Iterator[Function]:
+    served = Function()
+    yield served
+    served.close()
+
+
 @pytest.fixture(scope="module")
 def plane(
-    services: ServiceNetwork, tmp_path_factory: pytest.TempPathFactory
+    services: ServiceNetwork, function: Function, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OwnControlPlane]:
-    """A control plane that reaches Services through the network, with the base in it."""
+    """A control plane that reaches Services through the network, and the function with a token; with
+    the namespace in it."""
     folder = tmp_path_factory.mktemp("plane")
     connection = {
         "proxyProtocol": "HTTPConnect",
@@ -123,9 +187,12 @@ def plane(
         "egressSelections": [{"name": "cluster", "connection": connection}],
     }
     (folder / "egress.yaml").write_text(yaml.safe_dump(egress))
-    flags = [f"--egress-selector-config-file={folder}/egress.yaml"]
+    flags = [
+        f"--egress-selector-config-file={folder}/egress.yaml",
+        f"--admission-control-config-file={function.configure(folder)}",
+    ]
     with open_own_control_plane(flags) as started:
-        kubectl(started, "apply", "-k", str(write_overlay(folder / "base")))
+        kubectl(started, "apply", "-f", str(NAMESPACES))
         yield started
 
 
@@ -144,7 +211,7 @@ def read(plane: OwnControlPlane, *arguments: str) -> Any:
 
 def issue_by_hand(plane: OwnControlPlane, overlay: Path) -> tuple[Path, ...]:
     """What the page on injection says to do without cert-manager; the documents that it makes."""
-    (block,) = (one for one in blocks_of(PAGE) if "openssl" in one)
+    (block,) = (one for one in blocks_of(PAGE, "sh") if "openssl" in one)
     home = {
         "PATH": f"{Path(plane.kubectl).parent}:{os.defpath}",
         "KUBECONFIG": str(plane.kubeconfig),
@@ -157,9 +224,9 @@ def issue_by_hand(plane: OwnControlPlane, overlay: Path) -> tuple[Path, ...]:
     return (overlay / "inject-env-ca.yaml",)
 
 
-def blocks_of(page: Path) -> list[str]:
-    """The commands of a page, a block an entry."""
-    return [part.partition("```")[0] for part in page.read_text().split("```sh\n")[1:]]
+def blocks_of(page: Path, language: str) -> list[str]:
+    """The blocks of a page in a language."""
+    return [part.partition("```")[0] for part in page.read_text().split(f"```{language}\n")[1:]]
 
 
 def act_as_cert_manager(plane: OwnControlPlane) -> None:
@@ -406,3 +473,32 @@ def says(plane: OwnControlPlane, text: str) -> bool:
     """Whether an event of the StatefulSet does."""
     events = read(plane, "events", "--field-selector=involvedObject.kind=StatefulSet")["items"]
     return any(text in event["message"] for event in events)
+
+
+@pytest.mark.usefixtures("installed")
+def test_settings_are_the_deployments_variables(
+    plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
+) -> None:
+    (block,) = (one for one in blocks_of(PAGE, "yaml") if "INJECT_STRICT" in one)
+    patch = yaml.safe_load(block)["patches"][0]["patch"]
+    kubectl(plane, "patch", "deployment", "inject-env", "-n", NAMESPACE, "--patch", patch)
+    odd = (EXAMPLES / "injected.yaml").read_text().replace("replicas: 2", "replicas: 3")
+    with running(plane, tmp_path) as services.process_port:
+        until(partial(is_injected, plane), "the webhook is asked")
+        said = plane.run_kubectl("create", "--dry-run=server", "-f", "-", stdin=odd)
+    assert said.stderr.strip().endswith(
+        "denied the request: topology 2x2x2 needs 2 Pods, and there are 3; set their number to 2"
+    )
+
+
+def test_the_function_is_asked_with_a_token_of_the_api_servers(
+    plane: OwnControlPlane, function: Function
+) -> None:
+    configuration = yaml.safe_load((COMPONENT / "webhook.yaml").read_text())
+    configuration["metadata"]["name"] = "function.tpu-functions.dev"
+    for one in configuration["webhooks"]:
+        one["clientConfig"] = {"url": f"https://{function.host}/", "caBundle": function.ca_bundle}
+    kubectl(plane, "delete", "mutatingwebhookconfigurations", "--all")
+    kubectl(plane, "apply", "-f", "-", stdin=json.dumps(configuration))
+    until(partial(is_injected, plane), "the function is asked")
+    assert set(function.statuses) == {200}
