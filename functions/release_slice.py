@@ -126,7 +126,7 @@ def _tell_of_the_end(event: LogEvent, invocation: Invocation, provider: Provider
     if jobset is not None:
         message = f"{provider.noun} {event.name} {said}"
         about = Event(f"{provider.event_prefix}{outcome}", message, is_warning=event.has_failed)
-        tell(invocation, jobset, about, once=False)
+        tell(invocation, {**jobset_reference(), **jobset}, about, once=False)
     return Answer(ACKNOWLEDGED, outcome, event.words)
 
 

@@ -81,8 +81,8 @@ def tell(invocation: Invocation, about: Mapping[str, Any], event: Event, *, once
         invocation.facts.setdefault("left_undone", []).append(str(error))
 
 
-def jobset_reference(namespace: str, name: str) -> dict[str, Any]:
-    """A JobSet as Events can be about it when it is gone."""
+def jobset_reference(namespace: str = "", name: str = "") -> dict[str, Any]:
+    """A JobSet as Events can be about it when it is gone, or was an item of a list, which says less."""
     return {
         "apiVersion": f"{jobsets.GROUP}/{jobsets.VERSION}",
         "kind": jobsets.KIND,

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 from local.jobsets import Habits
 from local.world import Dials
+from shared.names import JOBSET_STEPS
+from shared.occasions import Cause, Message
 from shared.settings import TPU_NODE_GROUP
+from shared.step import handle
 from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.jobset_objects import JOBSET, NAMESPACE
@@ -450,3 +457,131 @@ def test_a_life_costs_few_calls(say: life.Say) -> None:
         say(f"calls, a JobSet's slice {step:<16} Kubernetes {count:>5}")
     assert calls["provision_slice"] <= 10
     assert calls["release_slice"] <= 8
+
+
+def at_once(harness: Harness, step: str, method: str, path: str, act: Callable[[], None]) -> None:
+    """Something happens just before a step's first call of this kind."""
+    happened: list[str] = []
+
+    def before(who: str, call: str) -> None:
+        said, _, where = call.partition(" ")
+        if (who, said) == (step, method) and where.startswith(path) and not happened:
+            happened.append(call)
+            act()
+
+    harness.hooks.before = before
+
+
+GROUPS = f"/apis/tpu.google.com/v1alpha1/namespaces/{NAMESPACE}/tpunodegroups"
+
+
+def test_two_looks_at_the_same_time_make_one_slice() -> None:
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    messages: list[bytes] = []
+
+    def look_too() -> None:
+        run = import_module("functions.provision_slice").run
+        handle("provision_slice", run, envelope(messages[0]), harness.runtime("provision_slice"))
+
+    at_once(harness, "provision_slice", "POST", GROUPS, look_too)
+    harness.world.dials = replace(harness.world.dials, relays=False)
+    post(harness)
+    harness.run_for(5 * SECOND)
+    (pod,) = pods(harness)
+    metadata, now = pod["metadata"], harness.clock.now()
+    told_of = Message(
+        NAMESPACE, metadata["name"], metadata["uid"], Cause.UNSCHEDULABLE, now, kind="Pod"
+    )
+    messages.append(told_of.encode())
+    harness.world.publish("provision_slice", told_of.encode(), {})
+    until_running(harness)
+    assert harness.made["instanceGroupManagers.insert"] == 1
+    looked = [line for line in harness.log.lines if line["step"] == "provision_slice"]
+    assert [line["decision"] for line in looked if line["occasion"] == "Unschedulable"] == [
+        "Creating",
+        "Coming",
+    ]
+
+
+def envelope(data: bytes) -> bytes:
+    """A push request with this message."""
+    message = {"messageId": "1", "data": base64.b64encode(data).decode()}
+    return json.dumps({"message": message}).encode()
+
+
+def test_a_slice_that_goes_before_it_is_deleted_is_told() -> None:
+    harness = world()
+    post(harness)
+    until_running(harness)
+
+    def vanish() -> None:
+        harness.world.admin("DELETE", f"{GROUPS}/{NAME}")
+        harness.world.admin("PATCH", f"{GROUPS}/{NAME}", NO_FINALIZERS, **MERGE)
+
+    at_once(harness, "release_slice", "DELETE", GROUPS, vanish)
+    until_told(harness, "TPUNodeGroupNotFound")
+    assert told(harness)[1:] == [
+        f"{DELETING} has ended (Completed)",
+        f"JobSet TPUNodeGroupNotFound: TPUNodeGroup {NAME} was gone when it was to be deleted",
+    ]
+
+
+NO_FINALIZERS = {"metadata": {"finalizers": None}}
+
+
+def test_a_slice_that_is_wanted_again_just_then_is_not_deleted() -> None:
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    post(harness)
+    until_running(harness)
+    before = uid(harness)
+
+    def want_again() -> None:
+        post(harness)
+        change = {"metadata": {"annotations": {"tpu-functions.dev/release-after": None}}}
+        harness.world.admin("PATCH", f"{GROUPS}/{NAME}", change, **MERGE)
+
+    at_once(harness, "release_slice", "DELETE", GROUPS, want_again)
+    delete(harness)
+    harness.run_for(10 * MINUTE)
+    assert uid(harness) == before
+    assert are_running(harness)
+
+
+def test_who_no_longer_wants_a_slice_gets_none() -> None:
+    harness = world()
+    pause(harness, "true")
+    post(harness)
+    until_told(harness, "SlicePaused")
+    (pod,) = pods(harness)
+    opt_out = {"tpu-provisioner.cloud.google.com/disable-autoprovisioning": "True"}
+    change = {"metadata": {"annotations": opt_out}}
+    harness.world.admin("PATCH", f"{PODS}/{pod['metadata']['name']}", change, **MERGE)
+    pause(harness, None)
+    harness.run_for(HOUR)
+    assert harness.leftovers() == []
+
+
+def test_a_pod_without_a_jobset_gets_none() -> None:
+    harness = world()
+    forged = objects.pod(metadata={"ownerReferences": [{**OWNER, "controller": True}]})
+    harness.world.admin("POST", PODS, forged)
+    harness.run_for(HOUR)
+    assert len(pods(harness)) == 1
+    assert harness.leftovers() == []
+    decisions = {line["decision"] for line in harness.log.lines if "pod" in line}
+    assert decisions == {"JobSetGone"}
+
+
+OWNER = {"apiVersion": "example.com/v1", "kind": "Other", "name": "x", "uid": "1"}
+
+
+def test_without_a_provider_nothing_is_done() -> None:
+    harness = world({"jobset_provider": ""})
+    post(harness)
+    harness.run_for(10 * MINUTE)
+    assert harness.leftovers() == []
+    lines = [line for line in harness.log.lines if line["step"] in JOBSET_STEPS]
+    assert {line["decision"] for line in lines} == {"SwitchedOff"}
+    assert {line["occasion"] for line in lines} == {"Unschedulable"}

@@ -1,0 +1,108 @@
+"""Which Pod waits for a slice, row by row as TPU Provisioner has it, and where that is wrong, better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.jobsets import find_leader
+from tests.unit.builders import DATA
+
+DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())
+POD: Mapping[str, Any] = DOCUMENT["fixtures"]["pod"]
+ROWS: dict[str, dict[str, Any]] = {
+    row["id"]: row
+    for row in DOCUMENT["rows"]
+    if row["area"] == "filter" and "between_event_and_reconcile" not in row["given"]
+}
+BETTER = {
+    "filter-optout-capital": False,
+    "filter-tpu-zero": False,
+    "filter-no-controller-owner": False,
+}
+"""Where theirs is known to be wrong: whether the Pod waits for a slice here."""
+
+
+def pod(**change: Any) -> dict[str, Any]:
+    """The table's Pod, changed as a row of the table says."""
+    given = {**POD, **{name: change[name] for name in change.keys() - MERGED}}
+    maps = {name: merged(POD[name], change.get(name) or {}) for name in MERGED}
+    scheduled, owner = given["pod_scheduled"], given["owner"]
+    deleted = given["deletion_timestamp"]
+    return {
+        "metadata": {
+            "name": POD["name"],
+            "namespace": POD["namespace"],
+            "uid": "pod-uid",
+            "labels": maps["labels"],
+            "annotations": maps["annotations"],
+            "ownerReferences": [{"controller": True, **owner}] if owner else [],
+            **({"deletionTimestamp": deleted} if deleted else {}),
+        },
+        "spec": {
+            "nodeSelector": maps["node_selector"],
+            "containers": containers(given["containers"]),
+            "initContainers": containers(given.get("init_containers", [])),
+        },
+        "status": {
+            "phase": given["phase"],
+            "conditions": [{"type": "PodScheduled", **scheduled}] if scheduled else [],
+        },
+    }
+
+
+MERGED = {"labels", "annotations", "node_selector"}
+
+
+def merged(before: Mapping[str, str], change: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in {**before, **change}.items() if value is not None}
+
+
+def containers(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"name": f"c{number}", "resources": one} for number, one in enumerate(given)]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_who_waits_for_a_slice(name: str) -> None:
+    row = ROWS[name]
+    leader = find_leader(pod(**row["given"]["pod"]))
+    assert (leader is not None) is BETTER.get(name, row["expect"]["triggers"])
+
+
+def test_where_ours_is_otherwise_theirs_is_known_to_be_wrong() -> None:
+    assert {ROWS[name]["verdict"] for name in BETTER} == {"known_wrong"}
+
+
+def test_what_the_leader_of_a_job_says() -> None:
+    leader = find_leader(pod(owner={"kind": "ReplicaSet", "name": "rs-1"}))
+    assert leader is not None
+    assert (leader.owner_kind, leader.owner_name) == ("ReplicaSet", "rs-1")
+    assert (leader.jobset, leader.job_key, leader.chips) == ("jobset-test", "random-key", 4)
+    assert (leader.accelerator, leader.topology) == ("tpu-v5p-slice", "8x16x16")
+
+
+@pytest.mark.parametrize("value", ["true", "True", "YES", " on ", "1"])
+def test_any_spelling_of_true_opts_out(value: str) -> None:
+    opt_out = {"tpu-provisioner.cloud.google.com/disable-autoprovisioning": value}
+    assert find_leader(pod(labels=opt_out)) is None
+
+
+@pytest.mark.parametrize("value", ["false", "no", "0", ""])
+def test_nothing_else_does(value: str) -> None:
+    opt_out = {"tpu-provisioner.cloud.google.com/disable-autoprovisioning": value}
+    assert find_leader(pod(labels=opt_out)) is not None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"metadata": None, "spec": [], "status": ""},
+        {"metadata": {"labels": [], "annotations": 3}, "spec": {"containers": "c"}},
+    ],
+)
+def test_a_pod_of_any_shape_is_read(wrong: dict[str, Any]) -> None:
+    assert find_leader(wrong) is None
