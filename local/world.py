@@ -151,6 +151,8 @@ class World:
             observe(entry)
             sinks.on_log_entry(entry)
 
+        self.on_log_entry = on_log_entry
+        """Where other services' audit logs go, too."""
         self.gce = gce.Simulator(
             clock,
             projects={PROJECT: PROJECT_NUMBER},

@@ -174,16 +174,21 @@ class Cluster:
 
     def list_pending_pods(self) -> list[dict[str, Any]]:
         """The Pods of JobSets that have not started: among them those that wait for a slice."""
-        return list(self._list("/api/v1/pods", JOB_KEY, "status.phase=Pending"))
+        return self._list_pods("/api/v1/pods", JOB_KEY, "status.phase=Pending")
 
     def list_job_pods(self, namespace: str, job: str) -> list[dict[str, Any]]:
         """The Pods of one Job."""
         path = f"/api/v1/namespaces/{_quoted(namespace)}/pods"
-        return list(self._list(path, f"{JOB_NAME}={job}"))
+        return self._list_pods(path, f"{JOB_NAME}={job}")
 
     def list_pods_on(self, node: str) -> list[dict[str, Any]]:
         """The Pods of Jobs that are bound to a Node."""
-        return list(self._list("/api/v1/pods", JOB_NAME, f"spec.nodeName={node}"))
+        return self._list_pods("/api/v1/pods", JOB_NAME, f"spec.nodeName={node}")
+
+    def _list_pods(self, path: str, labels: str, fields: str = "") -> list[dict[str, Any]]:
+        """Pods that say of themselves what they are, as Events must: items of a list do not."""
+        found = self._list(path, labels, fields)
+        return [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]
 
     def list_nodes_of_slice(self, name: str) -> list[dict[str, Any]]:
         """The Nodes of a slice that was made for a JobSet."""

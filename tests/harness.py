@@ -22,16 +22,19 @@ from typing import Any, Protocol
 
 import yaml
 
-from local import gce, jobsets
+from local import gce, gke, jobsets
 from local.clock import VirtualClock
 from local.gce.inprocess import mount
 from local.guests import Network
 from local.http import Application, Request, Response
-from local.world import PROJECT, Cluster, Dials, World
+from local.kubeadm import Bearer, Habits, Identity
+from local.transport import InProcess
+from local.world import PROJECT, PROJECT_NUMBER, Cluster, Dials, World
 from relay.outbox import Outbox
 from shared.cluster import Connection
 from shared.errors import CallError
 from shared.gce import Clients
+from shared.gke import Client
 from shared.names import JOBSET_STEPS, STEPS
 from shared.occasions import Message
 from shared.settings import Kubeconfig, Settings
@@ -51,6 +54,8 @@ OF_JOBSETS = (
 RESERVATION = f"projects/{PROJECT}/zones/us-central1-c/reservations/my-tpu-reservation"
 """The one that tpu-operator's README names; it exists in the world."""
 FILTERS = ROOT / "infra" / "terraform" / "filters"
+GKE_REGION, GKE_CLUSTER = "us-central1", "research"
+"""The cluster, as GKE knows it where JobSets get node pools."""
 
 
 class Death(BaseException):
@@ -238,9 +243,24 @@ class Harness:
         )
         self.world.gce.faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 4096)
         self.world.start()
+        self.gke = self._simulate_gke(seed)
         self.jobsets = jobsets.StandIn(self.clock, self.world.kube, token="admin")
         if slices is not None:
             self.jobsets.start()
+
+    def _simulate_gke(self, seed: int) -> gke.Simulator:
+        """Node pools whose VMs join the cluster; asked by nobody unless JobSets get node pools."""
+        admin = Identity("https://10.128.0.2:6443", "", Bearer("admin"))
+        habits = Habits(ready_s=5.0, plugin_s=10.0, lease_s=self.world.dials.guests.lease_s)
+        network = InProcess(self.world.kube)
+        kubelets = gke.Kubelets(self.clock, network, lambda _: admin, admin, habits=habits)
+        return gke.Simulator(
+            self.clock,
+            clusters=[gke.Cluster(PROJECT, PROJECT_NUMBER, GKE_REGION, GKE_CLUSTER)],
+            random=Random(seed + 20),
+            nodes=kubelets,
+            on_log_entry=self.world.on_log_entry,
+        )
 
     def _manifests_of_jobsets(self) -> list[dict[str, Any]]:
         if self.steps == STEPS:
@@ -362,6 +382,10 @@ class Harness:
             monotonic=lambda: self.clock.now().timestamp(),
             random_bytes=self._random.randbytes,
             log=self.log,
+            gke=Client(
+                "http://container.local",
+                prepare=lambda it: mount(it, _Hooked(self.gke, step, self.hooks)),
+            ),
         )
 
     def _publish(self, step: str, inbox: str, messages: Sequence[Message]) -> None:

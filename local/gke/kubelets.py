@@ -18,6 +18,9 @@ from local.kubeadm import (
 )
 from local.transport import Network
 
+SIMULATED = "local/simulated"
+"""On the Nodes of simulated VMs: nobody else's kubelet runs their Pods."""
+
 Identify = Callable[[str], Identity]
 
 
@@ -49,7 +52,7 @@ class Kubelets:
         registered = Node(
             name=node.name,
             provider_id=f"gce://{node.project}/{node.zone}/{node.name}",
-            labels=node.labels,
+            labels={**node.labels, SIMULATED: "true"},
             taints=node.taints,
             chips=chips_of(node.machine_type),
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from enum import Enum
 
+from local.gke.kubelets import SIMULATED
 from local.jobsets import job, jobset, kubelet, scheduler
 from local.jobsets.kubelet import Habits as Habits
 from local.jobsets.objects import (
@@ -70,4 +71,5 @@ def decide(
 
 def _is_simulated(node: Document) -> bool:
     """The Nodes of a cluster of somebody's have kubelets of their own."""
-    return _SLICE in (node["metadata"].get("labels") or {})
+    labels = node["metadata"].get("labels") or {}
+    return _SLICE in labels or SIMULATED in labels

@@ -1,0 +1,130 @@
+"""JobSets whose slices are GKE's node pools: from a Pod that no Node takes to nothing left of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from local.jobsets import Habits
+from shared.node_pools import GkeSettings
+from shared.settings import GKE
+from tests import jobset_objects as objects
+from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
+from tests.jobset_objects import JOBSET, NAMESPACE
+from tests.stories import life
+from tests.stories.life import HOUR, MINUTE
+
+NAME = "train-bfcf5ebea76efcf5"
+ZONE = f"{GKE_REGION}-c"
+SETTINGS = GkeSettings("my-gcp-project", GKE_REGION, GKE_CLUSTER, zone=ZONE)
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
+SECOND = timedelta(seconds=1)
+RUNS_ON = Habits(ends=lambda _: "")
+MAKING = (
+    f"Pod NodePoolCreationStarted: Creating node pool {NAME}, 4 hosts of ct6e-standard-4t (4x4), for "
+    "Job train-workers-0 of JobSet train"
+)
+
+
+def world() -> Harness:
+    """A world in which JobSets get node pools."""
+    harness = Harness(slices={"jobset_provider": GKE, "gke": SETTINGS})
+    harness.world.admin("POST", "/api/v1/namespaces/tpu-functions/configmaps", objects.config_map())
+    return harness
+
+
+def post(harness: Harness, replicas: int = 1) -> None:
+    made = objects.jobset()
+    made["spec"]["replicatedJobs"][0]["replicas"] = replicas
+    answer = harness.world.admin("POST", JOBSETS, made)
+    assert answer["kind"] == "JobSet", answer
+
+
+def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR) -> None:
+    """Let time pass until something holds, by ten seconds: to ask after each event takes long."""
+    end = harness.clock.now() + timeout
+    while not holds():
+        assert harness.clock.now() < end, life.why(harness)
+        harness.run_for(10 * SECOND)
+
+
+def are_running(harness: Harness, replicas: int = 1) -> bool:
+    pods = harness.world.admin("GET", PODS)["items"]
+    return [pod["status"]["phase"] for pod in pods] == ["Running"] * 4 * replicas
+
+
+def is_gone(harness: Harness) -> bool:
+    return harness.gke.leftovers() == []
+
+
+def told(harness: Harness) -> list[str]:
+    """The Events about Pods and JobSets, in the order in which they were first told."""
+    events: list[dict[str, Any]] = harness.world.admin(
+        "GET", f"/api/v1/namespaces/{NAMESPACE}/events"
+    )["items"]
+    mine = [one for one in events if one["involvedObject"]["kind"] in ("Pod", "JobSet")]
+    mine.sort(key=lambda one: (one["firstTimestamp"], int(one["metadata"]["resourceVersion"])))
+    return [f"{one['involvedObject']['kind']} {one['reason']}: {one['message']}" for one in mine]
+
+
+def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
+    harness = world()
+    post(harness)
+    until(harness, lambda: are_running(harness))
+    until(harness, lambda: is_gone(harness))
+    harness.run_for(5 * MINUTE)
+    assert harness.leftovers() == []
+    assert told(harness) == [
+        MAKING,
+        f"Pod NodePoolCreationSucceeded: node pool {NAME} has been made",
+        f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: JobSet train has ended (Completed)",
+        f"JobSet NodePoolDeletionSucceeded: node pool {NAME} has been deleted",
+    ]
+    calls = harness.gke.calls.counts()
+    assert (calls["nodePools.create"], calls["nodePools.update"], calls["nodePools.delete"]) == (
+        1,
+        1,
+        1,
+    )
+
+
+def test_a_jobset_that_is_made_again_at_once_keeps_its_pool() -> None:
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    post(harness)
+    until(harness, lambda: are_running(harness))
+    nodes = set(life.nodes(harness))
+    harness.world.admin("DELETE", f"{JOBSETS}/{JOBSET}")
+    harness.run_for(10 * SECOND)
+    post(harness)
+    until(harness, lambda: are_running(harness))
+    harness.run_for(10 * MINUTE)
+    assert are_running(harness)
+    assert set(life.nodes(harness)) == nodes
+    assert harness.gke.calls.counts()["nodePools.delete"] == 0
+
+
+def test_a_pool_without_room_is_made_anew_when_there_is_some() -> None:
+    harness = world()
+    harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
+    post(harness)
+    until(harness, lambda: any("NodePoolCreationFailed" in line for line in told(harness)))
+    (failure,) = [line for line in told(harness) if "NodePoolCreationFailed" in line][:1]
+    assert "does not have enough resources available" in failure
+    harness.gke.faults.set_capacity(ZONE, "ct6e-standard")
+    until(harness, lambda: are_running(harness))
+
+
+def test_more_jobs_than_gke_has_operations_get_their_pools_and_leave_nothing_behind() -> None:
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    post(harness, replicas=12)
+    until(harness, lambda: are_running(harness, replicas=12), 2 * HOUR)
+    assert len(harness.gke.leftovers()) == 12
+    assert 429 in {record.status for record in harness.gke.calls.records}
+    harness.world.admin("DELETE", f"{JOBSETS}/{JOBSET}")
+    until(harness, lambda: is_gone(harness), 2 * HOUR)
+    harness.run_for(5 * MINUTE)
+    assert harness.leftovers() == []
