@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from shared.names import STEPS
 from tests.harness import Death, Harness
 from tests.manifests import manifest
 
@@ -47,17 +48,24 @@ class Point:
     is_reached: bool = False
 
 
-def live(play: Callable[[Harness], Any], point: Point | None = None) -> Outcome:
-    """One life, with a death in it if a point is given."""
-    harness = Harness()
+def live(
+    play: Callable[[Harness], Any],
+    point: Point | None = None,
+    make: Callable[[], Harness] = Harness,
+    steps: Collection[str] = STEPS,
+) -> Outcome:
+    """One life, with a death in it if a point is given: of one of ``steps``, whose calls count."""
+    harness = make()
     calls: list[str] = []
 
     def before(step: str, call: str) -> None:
-        calls.append(f"{step}: {call}")
-        die_at("before")
+        if step in steps:
+            calls.append(f"{step}: {call}")
+            die_at("before")
 
-    def after(_step: str, _call: str) -> None:
-        die_at("after")
+    def after(step: str, _call: str) -> None:
+        if step in steps:
+            die_at("after")
 
     def die_at(moment: str) -> None:
         if point and not point.is_reached and (len(calls), moment) == (point.index, point.moment):

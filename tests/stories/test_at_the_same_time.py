@@ -7,12 +7,13 @@ up to its point. In the end: the same state, the same number of things made and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from shared.names import STEPS
 from shared.step import ACKNOWLEDGED, TRY_AGAIN
 from tests.faults.test_crash_anywhere import (
     LIVES,
@@ -53,15 +54,20 @@ class Doubled(Harness):
         return remember
 
 
-def live_doubled(play: Callable[[Harness], Any], point: Point) -> Outcome:
-    """One life, with one message of it at work twice."""
-    harness = Doubled()
+def live_doubled(
+    play: Callable[[Harness], Any],
+    point: Point,
+    make: Callable[[], Doubled] = Doubled,
+    steps: Collection[str] = STEPS,
+) -> Outcome:
+    """One life, with one message of it at work twice: of one of ``steps``, whose calls count."""
+    harness = make()
     calls: list[str] = []
     is_second = False
 
     def before(step: str, call: str) -> None:
         nonlocal is_second
-        if is_second:
+        if is_second or step not in steps:
             return
         calls.append(f"{step}: {call}")
         if len(calls) == point.index:
