@@ -211,17 +211,25 @@ def read(plane: OwnControlPlane, *arguments: str) -> Any:
 
 def issue_by_hand(plane: OwnControlPlane, overlay: Path) -> tuple[Path, ...]:
     """What the page on injection says to do without cert-manager; the documents that it makes."""
-    (block,) = (one for one in blocks_of(PAGE, "sh") if "openssl" in one)
-    home = {
-        "PATH": f"{Path(plane.kubectl).parent}:{os.defpath}",
-        "KUBECONFIG": str(plane.kubeconfig),
-    }
-    done = subprocess.run(
-        ["bash", "-euc", block], cwd=overlay, env=home, capture_output=True, text=True, check=False
-    )
+    done = run_block(plane, "openssl", overlay)
     assert done.returncode == 0, done.stderr
     assert not (overlay / "tls.key").exists()
     return (overlay / "inject-env-ca.yaml",)
+
+
+def run_block(
+    plane: OwnControlPlane, command: str, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run the commands of the page's one block that has such a one, in a folder."""
+    (block,) = (one for one in blocks_of(PAGE, "sh") if command in one)
+    home = {
+        "PATH": f"{Path(plane.kubectl).parent}:{os.defpath}",
+        "KUBECONFIG": str(plane.kubeconfig),
+        "HOME": str(plane.kubeconfig.parent),
+    }
+    return subprocess.run(
+        ["bash", "-euc", block], cwd=folder, env=home, capture_output=True, text=True, check=False
+    )
 
 
 def blocks_of(page: Path, language: str) -> list[str]:
@@ -404,11 +412,8 @@ def variables_of(manifest: str) -> dict[str, str]:
 
 
 def is_injected(plane: OwnControlPlane) -> bool:
-    """A trial: the API server takes a moment to see a webhook."""
-    said = plane.run_kubectl(
-        "create", "--dry-run=server", "-o", "json", "-f", str(EXAMPLES / "injected.yaml")
-    )
-    return "TPU_WORKER_HOSTNAMES" in said.stdout
+    """As the page says how to see it: the API server takes a moment to see a webhook."""
+    return "TPU_WORKER_HOSTNAMES" in run_block(plane, "--dry-run=server", ROOT).stdout
 
 
 def test_applied_again_nothing_changes_and_the_ca_stays(
