@@ -20,7 +20,12 @@ SLOW_ON_REAL = frozenset(
 )
 """Stories of many VMs or of many lives, left to `make test-all` on a real control plane."""
 EMBEDDED_ALONE = frozenset(
-    {"tests.stories.test_jobset_slices", "tests.stories.test_node_pool_slices"}
+    {
+        "tests.stories.test_jobset_slices",
+        "tests.stories.test_many_jobsets",
+        "tests.stories.test_node_pool_ends",
+        "tests.stories.test_node_pool_slices",
+    }
 )
 """Stories in which Pods run: a real control plane alone has no kubelets for them."""
 REAL = pytest.param("real", marks=pytest.mark.real)
