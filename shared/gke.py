@@ -14,15 +14,9 @@ from datetime import datetime
 from typing import Any
 
 from shared.errors import CallError
+from shared.found_pools import is_managed, read_found, read_slice, stamped_labels
 from shared.jobsets import Leader
-from shared.node_pools import (
-    GkeSettings,
-    is_managed,
-    read_found,
-    read_slice,
-    stamped_labels,
-    want,
-)
+from shared.node_pools import GkeSettings, want
 from shared.slices import Clash, Slice, SliceState, Wanted
 
 

@@ -1,7 +1,7 @@
-"""GKE's node pools as slices: which pool a Job's leader asks for, and what a pool says of itself.
+"""GKE's node pools as slices: which pool a Job's leader asks for, and by which settings.
 
 Labels, annotations and variables are TPU Provisioner's own, so that its settings, its manifests and
-the pools that it has made keep their meaning.
+the pools that it has made keep their meaning. `shared.found_pools` reads what a pool says of itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from shared.jobsets import Leader, find_key_problem
@@ -23,28 +22,16 @@ from shared.names import (
 )
 from shared.node_fit import COPY_LABELS, RESERVATION, RESERVATION_PROJECT, SPOT, tolerates
 from shared.settings import SettingsError, Variables, read_url
-from shared.slices import (
-    Clash,
-    InputError,
-    Owner,
-    Slice,
-    SliceState,
-    Wanted,
-    short_hash,
-    slice_name,
-)
+from shared.slices import InputError, Owner, Wanted, short_hash, slice_name
 from shared.topology import TOPOLOGY, chips_of
 
 MANAGER_LABEL = "google.com/nodepool-manager"
 MANAGER = "tpu-provisioner"
-_PARENT = "google.com/tpu-provisioner-parent-"
+PARENT = "google.com/tpu-provisioner-parent-"
+"""What the labels that name the Job begin with."""
 JOBSET_LABEL = "google.com/tpu-provisioner-jobset-name"
 JOBSET_NAMESPACE_LABEL = "google.com/tpu-provisioner-jobset-namespace"
 HASH_LABEL = "google.com/tpu-provisioner-nodepool-hash"
-_OLD_JOBSET_LABEL = "provisioner-nodepool-id"
-RELEASE_LABEL = "tpu-functions.dev/release-after"
-"""The stamp, in seconds since 1970. A label of the Nodes: GKE changes those in place, while a change
-to the labels of the cloud's resources makes the Nodes anew."""
 
 SERVICE_ACCOUNT = "tpu-provisioner.cloud.google.com/node-service-account"
 NETWORKS = "tpu-provisioner.cloud.google.com/additional-node-networks"
@@ -384,9 +371,9 @@ def _reservation(leader: Leader) -> dict[str, Any]:
 def _own_labels(leader: Leader) -> dict[str, str]:
     return {
         MANAGER_LABEL: MANAGER,
-        f"{_PARENT}kind": leader.owner_kind.lower(),
-        f"{_PARENT}name": leader.owner_name,
-        f"{_PARENT}namespace": leader.namespace,
+        f"{PARENT}kind": leader.owner_kind.lower(),
+        f"{PARENT}name": leader.owner_name,
+        f"{PARENT}namespace": leader.namespace,
         JOBSET_LABEL: leader.jobset,
         JOBSET_NAMESPACE_LABEL: leader.namespace,
     }
@@ -482,93 +469,3 @@ def _any_of(words: Iterable[str]) -> str:
 
 def _without_empty(document: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value}
-
-
-# What a pool says of itself. ``pool`` is the API's document, its enums by name.
-
-_STATES = {
-    "PROVISIONING": SliceState.COMING,
-    "RECONCILING": SliceState.COMING,
-    "RUNNING": SliceState.READY,
-    "RUNNING_WITH_ERROR": SliceState.TROUBLED,
-    "ERROR": SliceState.TROUBLED,
-    "STOPPING": SliceState.GOING,
-}
-
-
-def is_managed(pool: Mapping[str, Any]) -> bool:
-    """Whether a pool was made for a JobSet, by this system or by TPU Provisioner."""
-    labels = labels_of(pool)
-    return labels.get(MANAGER_LABEL) == MANAGER and bool(_jobset(labels))
-
-
-def read_slice(pool: Mapping[str, Any]) -> Slice:
-    """A managed pool as a slice; whether its Nodes are ready is not known to GKE."""
-    labels, status = labels_of(pool), pool.get("status")
-    return Slice(
-        name=pool["name"],
-        owner=_owner(labels),
-        hash=labels.get(HASH_LABEL, ""),
-        state=_STATES.get(str(status), SliceState.COMING),
-        words=_words(pool),
-        mends_itself=status == "RUNNING_WITH_ERROR",
-        release_after=_stamp(labels.get(RELEASE_LABEL, "")),
-        raw=pool,
-    )
-
-
-def read_found(pool: Mapping[str, Any], wanted: Wanted) -> Slice | Clash:
-    """The pool that has a wanted one's name: the Job's slice, or something of somebody else's."""
-    if not is_managed(pool):
-        return Clash(wanted.name, "a node pool that was not made for a JobSet")
-    found = read_slice(pool)
-    theirs = found.owner
-    if theirs != wanted.owner:
-        return Clash(
-            wanted.name,
-            f"the node pool of Job {theirs.namespace}/{theirs.job} of JobSet {theirs.jobset}",
-        )
-    return found
-
-
-def stamped_labels(pool: Mapping[str, Any], release_after: datetime | None) -> dict[str, str]:
-    """The labels of a pool's Nodes with the stamp, or without it."""
-    labels = {key: value for key, value in labels_of(pool).items() if key != RELEASE_LABEL}
-    if release_after is not None:
-        labels[RELEASE_LABEL] = str(int(release_after.timestamp()))
-    return labels
-
-
-def labels_of(pool: Mapping[str, Any]) -> Mapping[str, str]:
-    """The labels that a pool gives its Nodes."""
-    labels: Mapping[str, str] = (pool.get("config") or {}).get("labels") or {}
-    return labels
-
-
-def _jobset(labels: Mapping[str, str]) -> str:
-    return labels.get(JOBSET_LABEL) or labels.get(_OLD_JOBSET_LABEL, "")
-
-
-def _owner(labels: Mapping[str, str]) -> Owner:
-    return Owner(
-        namespace=labels.get(JOBSET_NAMESPACE_LABEL)
-        or labels.get(f"{_PARENT}namespace")
-        or "default",
-        jobset=_jobset(labels),
-        job=labels.get(f"{_PARENT}name", ""),
-    )
-
-
-def _words(pool: Mapping[str, Any]) -> str:
-    """What GKE says of a pool's trouble, each thing once."""
-    said = [pool.get("statusMessage") or ""]
-    for condition in pool.get("conditions") or ():
-        message = condition.get("message") or condition.get("code") or ""
-        said += [message] if message not in said[0] else []
-    return "; ".join(dict.fromkeys(text for text in said if text))
-
-
-def _stamp(text: str) -> datetime | None:
-    if not re.fullmatch("[0-9]{1,11}", text):
-        return None
-    return datetime.fromtimestamp(int(text), UTC)

@@ -13,23 +13,19 @@ from typing import Any
 import pytest
 import yaml
 
+from shared.found_pools import RELEASE_LABEL, is_managed, read_found, read_slice, stamped_labels
 from shared.jobsets import Leader, find_leader, job_key
 from shared.node_fit import COPY_LABELS, SPOT
 from shared.node_pools import (
     FAMILIES,
     NETWORKS,
-    RELEASE_LABEL,
     SERVICE_ACCOUNT,
     GkeSettings,
     Network,
     count_nodes,
-    is_managed,
     machine_type,
     make_hash,
-    read_found,
     read_settings,
-    read_slice,
-    stamped_labels,
     want,
 )
 from shared.settings import SettingsError
