@@ -53,10 +53,7 @@ def test_the_image_starts_a_relay_that_is_well(tmp_path: Path) -> None:
 
 def test_the_image_starts_a_webhook_that_answers(tmp_path: Path) -> None:
     image = build(ROOT / "webhook" / "Dockerfile", tmp_path / "image")
-    ca = CertificateAuthority.create(datetime.now(UTC))
-    pair = ca.issue_server((LOOPBACK,), datetime.now(UTC))
-    (tmp_path / "tls.crt").write_text(pair.certificate_pem)
-    (tmp_path / "tls.key").write_text(pair.key_pem)
+    trust = issue(tmp_path)
     (port,) = find_free_ports(1)
     environment = {
         "PATH": os.defpath,
@@ -66,7 +63,6 @@ def test_the_image_starts_a_webhook_that_answers(tmp_path: Path) -> None:
         "PORT": str(port),
     }
     url, log = f"https://{LOOPBACK}:{port}", tmp_path / "log"
-    trust = ssl.create_default_context(cadata=ca.certificate_pem)
     asked = job(labels={**jobset_labels(2, 1), "jobset.sigs.k8s.io/job-key": "k"})
     asked["spec"]["template"]["spec"]["nodeSelector"] = selector("tpu-v6e-slice", "4x4")
     body = json.dumps(as_review(asked)).encode()
@@ -75,3 +71,14 @@ def test_the_image_starts_a_webhook_that_answers(tmp_path: Path) -> None:
         for path in ("mutate", "mutate-jobs"):
             with urllib.request.urlopen(f"{url}/{path}", body, context=trust, timeout=10) as answer:
                 assert json.load(answer)["response"]["patchType"] == "JSONPatch"
+        renewed = issue(tmp_path)
+        until(lambda: is_well(url, renewed), "a renewed certificate is read without a restart")
+
+
+def issue(folder: Path) -> ssl.SSLContext:
+    """A new CA's certificate and key, in place of those that are there; trust in it."""
+    ca = CertificateAuthority.create(datetime.now(UTC))
+    pair = ca.issue_server((LOOPBACK,), datetime.now(UTC))
+    (folder / "tls.crt").write_text(pair.certificate_pem)
+    (folder / "tls.key").write_text(pair.key_pem)
+    return ssl.create_default_context(cadata=ca.certificate_pem)

@@ -63,10 +63,7 @@ def _wait_until_in_force(plane: ControlPlane) -> None:
         seen = plane.run_kubectl(
             "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(probe)
         )
-        lonely = pod(
-            name="lonely", owner="Job", labels={OURS: "enabled"}, nodeSelector=TPU7X["nodeSelector"]
-        )
-        lonely["metadata"]["ownerReferences"] = [owner("Job")]
+        lonely = lonely_pod({OURS: "enabled"})
         refused = plane.run_kubectl(
             "create", "--dry-run=server", "-f", "-", stdin=json.dumps(lonely)
         )
@@ -177,6 +174,16 @@ def test_a_whole_namespace_can_be_marked(cluster: ControlPlane) -> None:
     apply(cluster, manifest)
     assert "TPU_WORKER_HOSTNAMES" in env_of(cluster, "statefulset", "here", "all-tpu")
     _kubectl(cluster, "-n", "all-tpu", "delete", "statefulset", "here")
+
+
+def test_another_injectors_mark_on_a_namespace_marks_nothing(cluster: ControlPlane) -> None:
+    cluster.run_kubectl("create", "namespace", "theirs")
+    _kubectl(cluster, "label", "--overwrite", "namespace", "theirs", f"{THEIRS}=enabled")
+    lonely = lonely_pod({})
+    lonely["metadata"]["namespace"] = "theirs"
+    trial = ("create", "--dry-run=server", "-o", "json", "-f", "-")
+    assert env_in(json.loads(_kubectl(cluster, *trial, stdin=json.dumps(lonely)))) == {"A": "b"}
+    _kubectl(cluster, "delete", "namespace", "theirs", "--wait=false")
 
 
 def test_the_systems_own_namespaces_are_left_alone(cluster: ControlPlane) -> None:
@@ -304,6 +311,15 @@ def owner(kind: str) -> Manifest:
     return {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
 
 
+def lonely_pod(labels: dict[str, str]) -> Manifest:
+    """A Pod of a slice whose place in it cannot be known."""
+    entry = {"name": "A", "value": "b"}
+    made = pod(container(env=[entry]), name="lonely", labels=labels)
+    made["spec"] |= TPU7X
+    made["metadata"]["ownerReferences"] = [owner("Job")]
+    return made
+
+
 def test_kubectl_shows_the_warning(cluster: ControlPlane) -> None:
     manifest = marked(stateful_set(name="odd", replicas=3, pod=TPU7X))
     assert (
@@ -313,13 +329,7 @@ def test_kubectl_shows_the_warning(cluster: ControlPlane) -> None:
 
 
 def test_a_pod_that_the_webhook_has_not_seen_is_refused(cluster: ControlPlane) -> None:
-    lonely = pod(
-        container(env=[{"name": "A", "value": "b"}]),
-        name="lonely",
-        labels={OURS: "enabled"},
-        nodeSelector=TPU7X["nodeSelector"],
-    )
-    lonely["metadata"]["ownerReferences"] = [owner("Job")]
+    lonely = lonely_pod({OURS: "enabled"})
     done = cluster.run_kubectl("create", "-f", "-", stdin=json.dumps(lonely))
     assert done.returncode == 1
     assert done.stderr.strip().endswith(

@@ -74,6 +74,40 @@ def test_a_contradiction_is_a_warning_and_in_strict_mode_a_refusal(
     assert Answered(target, is_strict=True).response["status"]["message"] == warning
 
 
+def test_the_example_of_tpu_operators_readme_is_injected_as_it_stands() -> None:
+    """What its environment has; its program sets more by itself."""
+    by_hand = given(
+        JAX_PLATFORMS="tpu",
+        JAX_PROCESS_COUNT="2",
+        TPU_TOPOLOGY="2x2x2",
+        TPU_ACCELERATOR_TYPE="tpu7x-4",
+        K8S_POD_NAME={"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        NODE_IP={"valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
+        TPU_CHIPS_PER_HOST_BOUNDS="2,2,1",
+        TPU_HOST_BOUNDS="1,1,2",
+        VBAR_CONTROL_SERVICE_URL="127.0.0.1:8353",
+        TPU_PROCESS_PORT="8470",
+        TPU_RUNTIME_METRICS_PORTS="8431,8432,8433,8434",
+    )
+    name, service = "tpu-worker-v7x", "tpu-svc-v7x"
+    target = stateful_set(by_hand, name=name, service=service, replicas=2, pod=TWO_HOSTS)
+    answered = Answered(target)
+    assert answered.warnings == [
+        "TPU_ACCELERATOR_TYPE is tpu7x-4 and should be tpu7x-16; leave it out"
+    ]
+    assert answered.entries()[: len(by_hand["env"])] == by_hand["env"]
+    added = answered.env().items() - Answered({**target, "kind": "Other"}).env().items()
+    pod_index = "<metadata.labels['apps.kubernetes.io/pod-index']>"
+    assert dict(added) == {
+        "TPU_NAME": name,
+        "TPU_WORKER_ID": pod_index,
+        "TPU_WORKER_HOSTNAMES": f"{name}-0.{service},{name}-1.{service}",
+        "TPU_PROCESS_ADDRESSES": f"{name}-0.{service}:8470,{name}-1.{service}:8470",
+        "JAX_COORDINATOR_ADDRESS": f"{name}-0.{service}:8482",
+        "JAX_PROCESS_ID": pod_index,
+    }
+
+
 def test_the_users_value_stays_all_the_same() -> None:
     target = stateful_set(given(TPU_TOPOLOGY="2x2x1"), replicas=2, pod=TWO_HOSTS)
     assert Answered(target).env()["TPU_TOPOLOGY"] == "2x2x1"
