@@ -61,14 +61,11 @@ def is_of_our_pools(event: LogEvent, settings: Settings) -> bool:
 
 
 def refuse(error: CallError, tell_of_it: Callable[[], None]) -> Answer:
-    """The answer to a refusal, which is told. Raises what is to be tried again, untold if all that it
-    says is that the world has moved."""
-    if error.http in STALE_ANSWERS:
+    """The answer to a refusal of the world, which is told. Raises what is ours to try again."""
+    verdict = verdict_of(error)
+    if error.http in STALE_ANSWERS or verdict.reason is None:
         raise error
     tell_of_it()
-    verdict = verdict_of(error)
-    if verdict.reason is None:
-        raise error
     return Answer(ACKNOWLEDGED, verdict.reason, str(error))
 
 

@@ -14,6 +14,8 @@ import yaml
 
 from tests.conformance.provisioner import NODE_POOLS
 from tests.conformance.provisioner import ROWS as PROVISIONER
+from tests.conformance.provisioner_steps import ROWS as PROVISIONERS_STEPS
+from tests.conformance.provisioner_steps import STEPS
 from tests.conformance.table import (
     LABEL,
     OCCASIONS,
@@ -68,6 +70,7 @@ TABLES: dict[str, tuple[Mapping[str, Row], set[str]]] = {
     "shapes": (shape_rows(), {*shape_rows()}),
     "entries of the audit log": (entry_rows(), {*ENTRIES}),
     "node pools": (NODE_POOLS, {*PROVISIONER}),
+    "slices of JobSets": (STEPS, {*PROVISIONERS_STEPS}),
 }
 
 
@@ -84,7 +87,11 @@ def test_every_answer_is_a_test_or_a_reason(table: str) -> None:
 
 
 def test_a_behaviour_that_is_to_be_the_same_has_a_test_of_what_it_is_there_for() -> None:
-    for rows, answers in ((OPERATOR, ROWS), (PROVISIONER.values(), NODE_POOLS)):
+    for rows, answers in (
+        (OPERATOR, ROWS),
+        (PROVISIONER.values(), NODE_POOLS),
+        (PROVISIONERS_STEPS.values(), STEPS),
+    ):
         same = [row["id"] for row in rows if row["verdict"] == "same"]
         assert [name for name in same if not answers[name].tests] == []
 

@@ -531,6 +531,11 @@ def test_one_slice_cannot_fulfil_both(case: str) -> None:
     assert OTHER[case]().hash != wanted().hash
 
 
+def test_another_jobset_s_slice_is_another() -> None:
+    labels = {"jobset.sigs.k8s.io/jobset-name": "train-2"}
+    assert wanted({"metadata": {"labels": labels}}).name == "train-2-bfcf5ebea76efcf5"
+
+
 def test_the_manifest_is_plain_data() -> None:
     body = wanted().body
     assert yaml.safe_load(yaml.safe_dump(body)) == body

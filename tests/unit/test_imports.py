@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shared.names import STEPS
+from shared.names import JOBSET_STEPS, STEPS
 
 PROGRAM = """
 import sys
@@ -27,7 +27,7 @@ print(compute_v1.AcceleratorTypesClient.__name__)
 """
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [*STEPS, *JOBSET_STEPS])
 def test_a_step_imports_no_cloud_library_before_its_first_message_and_then_no_whole_one(
     step: str,
 ) -> None:

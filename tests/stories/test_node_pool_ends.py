@@ -1,0 +1,137 @@
+"""What is told, and done, when GKE has made a node pool of a JobSet's, or deleted it, or could not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
+from tests.jobset_objects import JOBSET
+from tests.stories.life import MINUTE
+from tests.stories.test_node_pool_slices import (
+    JOBSETS,
+    NAME,
+    RUNS_ON,
+    SECOND,
+    are_running,
+    is_gone,
+    post,
+    told,
+    until,
+    world,
+)
+
+MADE = f"Pod NodePoolCreationSucceeded: node pool {NAME} has been made"
+DELETED = f"JobSet NodePoolDeletionSucceeded: node pool {NAME} has been deleted"
+
+
+def end_of(method: str, cluster: str = GKE_CLUSTER, pool: str = NAME) -> bytes:
+    """What the log sinks publish when an operation about a node pool has ended."""
+    labels = {"project_id": "my-gcp-project", "location": GKE_REGION, "cluster_name": cluster}
+    entry = {
+        "logName": "projects/my-gcp-project/logs/cloudaudit.googleapis.com%2Factivity",
+        "timestamp": "2026-11-20T10:00:03Z",
+        "resource": {"type": "gke_nodepool", "labels": {**labels, "nodepool_name": pool}},
+        "protoPayload": {
+            "serviceName": "container.googleapis.com",
+            "methodName": f"google.container.v1.ClusterManager.{method}",
+        },
+        "operation": {"id": "operation-1", "last": True},
+    }
+    return json.dumps(entry).encode()
+
+
+def answers(harness: Harness, step: str, data: bytes) -> list[str]:
+    """How a step answers a message."""
+    before = len(harness.answers)
+    harness.world.publish(step, data, {})
+    harness.run_for(5 * SECOND)
+    return [answer.outcome for who, answer in harness.answers[before:] if who == step]
+
+
+def running() -> Harness:
+    """A world in which a JobSet runs on its node pool."""
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    post(harness)
+    until(harness, lambda: are_running(harness))
+    return harness
+
+
+def test_a_pool_that_was_made_is_told_when_the_pod_has_started_too() -> None:
+    harness = running()
+    assert told(harness)[1:] == [MADE]
+    harness.world.admin("DELETE", f"/api/v1/namespaces/default/events/{event_name(harness, MADE)}")
+    outcome = answers(harness, "provision_slice", end_of("CreateNodePool"))
+    assert outcome == ["CreationSucceeded"]
+    assert told(harness)[1:] == [MADE]
+
+
+def event_name(harness: Harness, line: str) -> str:
+    events = harness.world.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    return next(str(one["metadata"]["name"]) for one in events if line.endswith(one["message"]))
+
+
+def test_a_pool_that_nobody_waits_for_is_told_to_nobody() -> None:
+    harness = world()
+    assert answers(harness, "provision_slice", end_of("CreateNodePool")) == ["NobodyWaits"]
+    assert answers(harness, "provision_slice", end_of("DeleteNodePool")) == ["NobodyWaits"]
+    assert answers(harness, "release_slice", end_of("DeleteNodePool")) == ["DeletionSucceeded"]
+    assert told(harness) == []
+
+
+@pytest.mark.parametrize("step", ["provision_slice", "release_slice"])
+def test_another_cluster_s_pools_are_nobody_s_here(step: str) -> None:
+    harness = running()
+    before = told(harness)
+    entry = end_of("DeleteNodePool", cluster="other")
+    assert answers(harness, step, entry) == ["NotOurs"]
+    assert told(harness) == before
+
+
+def test_a_pool_that_could_not_be_made_is_told_and_made_anew() -> None:
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    harness.gke.faults.fail_operations("nodePools.create", code=8, message="no capacity")
+    post(harness)
+    until(harness, lambda: are_running(harness))
+    events = told(harness)
+    assert f"Pod NodePoolCreationFailed: node pool {NAME} could not be made: no capacity" in events
+    assert any(line.startswith("Pod NodePoolDeletionStarted: ") for line in events)
+    assert events[-1] == MADE
+
+
+def test_a_pool_that_could_not_be_deleted_is_told_and_deleted_again() -> None:
+    harness = running()
+    harness.gke.faults.fail_operations("nodePools.delete", message="try later")
+    harness.world.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
+    until(harness, lambda: is_gone(harness))
+    harness.run_for(MINUTE)
+    assert told(harness)[2:] == [
+        f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: JobSet train has ended (Completed)",
+        f"JobSet NodePoolDeletionFailed: node pool {NAME} could not be deleted: try later",
+        DELETED,
+    ]
+
+
+MERGE = {"Content-Type": "application/merge-patch+json"}
+
+
+def completed() -> dict[str, Any]:
+    condition = {"type": "Completed", "status": "True", "reason": "x", "message": ""}
+    return {"status": {"conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:10:00Z"}]}}
+
+
+def test_what_gke_is_too_busy_for_is_tried_again_and_not_told() -> None:
+    harness = world()
+    harness.gke.faults.fail_next("nodePools.create", calls=3, http=503)
+    post(harness)
+    until(harness, lambda: is_gone(harness) and len(told(harness)) >= 4)
+    assert [line.split(":")[0].split()[1] for line in told(harness)] == [
+        "NodePoolCreationStarted",
+        "NodePoolCreationSucceeded",
+        "NodePoolDeletionStarted",
+        "NodePoolDeletionSucceeded",
+    ]
