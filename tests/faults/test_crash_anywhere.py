@@ -148,9 +148,17 @@ def undisturbed() -> dict[str, Outcome]:
 
 
 LIVES = (whole_life, deleted_in_mid_creation, deleted_while_vms_are_made)
+EVERY_DAY = (0, 3, 4, 7)
+"""Of eight shards those that hold each call once, before it and after it by turns."""
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize(
+    "shard",
+    [
+        pytest.param(shard, marks=() if shard in EVERY_DAY else pytest.mark.slow)
+        for shard in range(SHARDS)
+    ],
+)
 @pytest.mark.parametrize("play", LIVES, ids=lambda play: play.__name__)
 def test_a_step_may_die_at_any_call(
     play: Callable[[Harness], Any],
