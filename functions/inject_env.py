@@ -56,8 +56,10 @@ class Injection:
 def inject(request: Request, settings: Injection) -> Answer:
     """The variables that a workload lacks, as a patch, and what does not fit."""
     workload = read(request.target) if _concerns_us(request) else None
-    if workload is None:
+    if workload is None or _is_marked(workload.metadata, (INJECT,), DISABLED):
         return Answer()
+    if _is_marked(request.target["metadata"], (INJECT,), DISABLED):
+        return Answer(patch=tuple(_mark_template(workload, DISABLED)))
     environment = decide(workload, settings.ports)
     problems = (*environment.problems, *_find_contradictions(workload, environment))
     if problems and settings.is_strict:
@@ -66,20 +68,8 @@ def inject(request: Request, settings: Injection) -> Answer:
 
 
 def _concerns_us(request: Request) -> bool:
-    if request.sub_resource:
-        return False
-    if request.target.get("kind") == "Pod" and request.operation != "CREATE":
-        return False
-    return not any(
-        _is_marked(part.get("metadata") or {}, (INJECT,), DISABLED)
-        for part in _parts(request.target)
-    )
-
-
-def _parts(target: Object) -> Iterator[Object]:
-    """The object and its Pod template."""
-    yield target
-    yield ((target.get("spec") or {}).get("template")) or {}
+    is_pod = request.target.get("kind") == "Pod"
+    return not request.sub_resource and (not is_pod or request.operation == "CREATE")
 
 
 def _is_marked(metadata: Object, marks: Sequence[str], word: str) -> bool:
@@ -121,16 +111,21 @@ def make_patch(workload: Workload, environment: Environment) -> Iterator[Operati
         yield from container.patch()
     if not workload.path:
         return
-    base = f"{workload.path}/metadata"
-    if not workload.metadata:
-        yield {"op": "add", "path": base, "value": {}}
+    # Its Pods are asked about, too; and a policy misses the mark on a template that was not.
+    if not _is_marked(workload.metadata, MARKS, ENABLED):
+        yield from _mark_template(workload, ENABLED)
     if containers:
         written = {key: digest for one in containers for key, digest in one.written()}
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
+        base = f"{workload.path}/metadata"
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
-    # Its Pods are asked about, too; and a policy misses the mark on a template that was not.
-    if not _is_marked(workload.metadata, MARKS, ENABLED):
-        yield from set_keys(workload.metadata, base, "labels", {INJECT: ENABLED})
+
+
+def _mark_template(workload: Workload, word: str) -> Iterator[Operation]:
+    base = f"{workload.path}/metadata"
+    if not workload.metadata:
+        yield {"op": "add", "path": base, "value": {}}
+    yield from set_keys(workload.metadata, base, "labels", {INJECT: word})
 
 
 def _containers(workload: Workload, environment: Environment) -> list[_Container]:

@@ -145,15 +145,26 @@ def test_a_component_is_described(component: str) -> None:
     assert f"| `{component}` |" in PAGE.read_text(), f"{PAGE.name} has no row for it"
 
 
-def test_control_plane_taint_puts_the_relay_there(tmp_path: Path) -> None:
-    rendered = render(write_overlay(tmp_path, "control-plane-taint"))
-    assert list(changed(rendered)) == ["Deployment tpu-functions/relay"]
-    pod = relay_pod(rendered)
-    control_plane = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
-    assert pod["tolerations"] == [{**control_plane, "effect": "NoSchedule"}]
-    affinity = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    no_tpu = {"key": "cloud.google.com/gke-tpu-accelerator", "operator": "DoesNotExist"}
-    assert affinity == {"nodeSelectorTerms": [{"matchExpressions": [no_tpu, control_plane]}]}
+@pytest.mark.parametrize(
+    "components, deployments",
+    [
+        (["control-plane-taint"], ["relay"]),
+        (["inject-env", "control-plane-taint"], ["relay", "inject-env"]),
+    ],
+)
+def test_control_plane_taint_puts_what_runs_there(
+    components: list[str], deployments: list[str], tmp_path: Path
+) -> None:
+    rendered = render(write_overlay(tmp_path, *components))
+    if components == ["control-plane-taint"]:
+        assert list(changed(rendered)) == ["Deployment tpu-functions/relay"]
+    for name in deployments:
+        pod = only(rendered, "Deployment", name)["spec"]["template"]["spec"]
+        control_plane = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
+        assert pod["tolerations"] == [{**control_plane, "effect": "NoSchedule"}]
+        affinity = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        no_tpu = {"key": "cloud.google.com/gke-tpu-accelerator", "operator": "DoesNotExist"}
+        assert affinity == {"nodeSelectorTerms": [{"matchExpressions": [no_tpu, control_plane]}]}
 
 
 def test_without_device_plugin_leaves_out_all_of_it_and_nothing_else(tmp_path: Path) -> None:

@@ -172,7 +172,8 @@ NOTHING: list[tuple[str, Any, dict[str, Any]]] = [
     ("elig-inj-no-tpu", stateful_set(container(tpu=None)), {}),
     ("elig-lws-not-member", pod(labels={}), {}),
     ("elig-mirror-pod", pod(name="web-0", owner="StatefulSet", annotations={"kubernetes.io/config.mirror": "x"}), {}),
-    ("elig-opt-out", stateful_set(annotations={"tpu-functions.dev/inject": "disabled"}), {}),
+    ("elig-opt-out", pod(name="web-0", owner="StatefulSet", annotations={"tpu-functions.dev/inject": "disabled"}), {}),
+    ("elig-opt-out", stateful_set(template_labels={"tpu-functions.dev/inject": "disabled"}), {}),
     ("cont-ephemeral", of_set("web-0"), {"subResource": "ephemeralcontainers", "operation": "UPDATE"}),
     ("pod-owner-replicaset", pod(owner="ReplicaSet"), {}),
     ("pod-update", of_set("web-0"), {"operation": "UPDATE"}),
@@ -427,6 +428,18 @@ def test_a_set_that_is_scaled_to_nothing_keeps_what_it_has_and_follows_again() -
     assert Answered(stored, operation="UPDATE").response == {"uid": "u-1", "allowed": True}
     stored["spec"]["replicas"] = 3
     assert Answered(stored, operation="UPDATE").env()["TPU_WORKER_HOSTNAMES"] == WEB
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_an_exception_holds_for_the_pods_too(kind: str) -> None:
+    """elig-opt-out: in a namespace that is marked they are asked about by themselves."""
+    target = stateful_set()
+    target["metadata"][kind] = {"tpu-functions.dev/inject": "disabled"}
+    answered = Answered(target)
+    assert answered.entries() == []
+    label = {"app": "web", "tpu-functions.dev/inject": "disabled"}
+    assert answered.target["spec"]["template"]["metadata"] == {"labels": label}
+    assert Answered(answered.target, operation="UPDATE").patch == []
 
 
 @pytest.mark.parametrize(
