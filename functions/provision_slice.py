@@ -30,7 +30,7 @@ from shared.jobsets import (
 )
 from shared.names import SYSTEM_NAMESPACE
 from shared.occasions import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
-from shared.slice_work import is_of_our_pools, look_until_done, refuse, tell
+from shared.slice_work import is_of_our_pools, look_until_done, refuse, tell, trace
 from shared.slices import Clash, InputError, Naming, Provider, Slice, SliceState, Wanted, slice_name
 from shared.step import ACKNOWLEDGED, Answer, Invocation
 from shared.when import parse_time
@@ -203,6 +203,8 @@ def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
     wanted = provider.want(leader)
     invocation.facts["slice"] = wanted.name
     existing = provider.find(wanted)
+    if isinstance(existing, Slice):
+        trace(invocation, existing)
     return Seen(
         leader=leader,
         wanted=wanted,

@@ -21,7 +21,14 @@ from shared.errors import CallError
 from shared.jobsets import find_end, job_key
 from shared.occasions import JOBSET_KIND, SLICE_KIND, SWEEP_KIND, Cause, LogEvent, Message
 from shared.settings import Settings
-from shared.slice_work import is_of_our_pools, jobset_reference, look_until_done, refuse, tell
+from shared.slice_work import (
+    is_of_our_pools,
+    jobset_reference,
+    look_until_done,
+    refuse,
+    tell,
+    trace,
+)
 from shared.slices import RELEASE_AFTER, Naming, Provider, Slice, SliceState, slice_name
 from shared.step import ACKNOWLEDGED, Answer, Invocation
 from shared.when import find_time
@@ -150,6 +157,7 @@ def _see_to_one(
     invocation: Invocation, provider: Provider, existing: Slice, jobset: Mapping[str, Any] | None
 ) -> Answer:
     now = invocation.runtime.now()
+    trace(invocation, existing)
     decision = decide(existing, jobset, now, invocation.runtime.settings, provider)
     about = jobset if jobset is not None else jobset_reference(*_jobset_of(existing))
     if decision.event is not None:

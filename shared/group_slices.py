@@ -32,9 +32,11 @@ class GroupSlices:
         self._now = now
 
     def want(self, leader: Leader) -> Wanted:
+        """The group that a leader asks for. Raises `InputError`."""
         return want(leader, self._cluster.get_jobset_options())
 
     def find(self, wanted: Wanted) -> Slice | Clash | None:
+        """What there is by that name."""
         raw = self._cluster.find_group(wanted.owner.namespace, wanted.name)
         if raw is None:
             return None
@@ -48,22 +50,28 @@ class GroupSlices:
         return found
 
     def get(self, namespace: str, name: str) -> Slice | None:
+        """The group of that name, if it was made for a JobSet."""
         raw = self._cluster.find_group(namespace, name)
         return None if raw is None else read_slice(raw, self._now())
 
     def list_of(self, namespace: str, jobset: str) -> list[Slice]:
+        """The groups that were made for one JobSet."""
         return list(self._read(self._cluster.list_slice_groups(namespace, jobset)))
 
     def list_all(self) -> list[Slice]:
+        """All groups that were made for JobSets."""
         return list(self._read(self._cluster.list_slice_groups()))
 
     def create(self, wanted: Wanted) -> None:
+        """Make it. Raises `CallError` with 409 if it is there already."""
         self._cluster.create_group(wanted.body)
 
     def delete(self, existing: Slice) -> bool:
+        """Begin to delete it (409 if it is not as it was read); ``False`` if it was gone."""
         return self._cluster.delete_group(existing.raw)
 
     def stamp(self, existing: Slice, release_after: datetime | None) -> None:
+        """Write the stamp, or take it back, if the group is still as it was read (409 if not)."""
         text = render_time(release_after) if release_after else None
         self._cluster.annotate_group(existing.raw, {RELEASE_ANNOTATION: text})
 

@@ -12,7 +12,7 @@ from shared.nodes import parse_node
 from shared.occasions import LogEvent
 from shared.plan import LookAgain
 from shared.settings import Settings
-from shared.slices import Provider
+from shared.slices import Provider, Slice
 from shared.step import ACKNOWLEDGED, Answer, Invocation, look_until_it_holds
 
 
@@ -48,6 +48,13 @@ def make_provider(invocation: Invocation) -> Provider:
         return invocation.remaining_s()
 
     return NodePools(runtime.settings.gke, runtime.gke, remaining_s, has_ready_nodes)
+
+
+def trace(invocation: Invocation, existing: Slice) -> None:
+    """Have the log line read with the others about this slice, where it has an identity of its own."""
+    metadata = existing.raw.get("metadata") or {}
+    if "uid" in metadata:
+        invocation.facts["uid"] = metadata["uid"]
 
 
 def is_of_our_pools(event: LogEvent, settings: Settings) -> bool:

@@ -132,6 +132,20 @@ def selecting(**labels: str) -> dict[str, Any]:
     return {"spec": {"replicatedJobs": [one]}}
 
 
+def test_the_log_lines_about_a_slice_read_as_one_story() -> None:
+    harness = world()
+    post(harness)
+    until_running(harness)
+    trace = uid(harness).replace("-", "")
+    until_gone(harness)
+    steps = {
+        line["step"]
+        for line in harness.log.lines
+        if line.get("logging.googleapis.com/trace", "").endswith(trace)
+    }
+    assert steps >= {"provision_slice", "create_resources", "tear_down", "release_slice"}
+
+
 def test_a_restart_keeps_the_slice() -> None:
     harness = world()
     harness.jobsets.habits = FAILS_ONCE
