@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -106,3 +107,40 @@ def test_each_of_its_jobs_gets_a_slice_of_as_many_hosts_as_it_has_pods(path: Pat
 def test_its_exclusive_topology_is_a_label_of_every_slices_nodes(path: Path) -> None:
     annotations = read(path)["metadata"]["annotations"]
     assert annotations == {"alpha.jobset.sigs.k8s.io/exclusive-topology": POOL_LABEL}
+
+
+# Pages
+
+
+def test_the_example_of_kueue_admits_the_example_jobset() -> None:
+    text = (EXAMPLES / "jobset-kueue.yaml").read_text()
+    flavor, queue, local = yaml.safe_load_all(text)
+    (jobset,) = (read(path) for path in PATHS if "v6e" in path.stem)
+    (job,) = jobset["spec"]["replicatedJobs"]
+    pod = job["template"]["spec"]["template"]["spec"]
+    assert flavor["spec"]["nodeLabels"].items() <= pod["nodeSelector"].items()
+    (group,) = queue["spec"]["resourceGroups"]
+    (offered,) = group["flavors"]
+    assert offered["name"] == flavor["metadata"]["name"]
+    asked = set(pod["containers"][0]["resources"]["requests"])
+    assert asked == set(group["coveredResources"])
+    assert local["spec"]["clusterQueue"] == queue["metadata"]["name"]
+    assert local["metadata"]["namespace"] == jobset["metadata"]["namespace"]
+
+
+def test_the_page_on_migrating_has_each_variable_of_node_pools() -> None:
+    root = EXAMPLES.parent
+    page = (root / "docs" / "migrate-from-tpu-provisioner.md").read_text()
+    source = (root / "shared" / "node_pools.py").read_text()
+    names = set(re.findall(r'"(G(?:CP|KE)_[A-Z_]+)"', source))
+    assert {name for name in names if f"`{name}`" not in page} == set()
+
+
+def test_the_page_on_migrating_has_each_field_of_node_pools_in_terraform() -> None:
+    root = EXAMPLES.parent
+    page = (root / "docs" / "migrate-from-tpu-provisioner.md").read_text()
+    variables = (root / "infra" / "terraform" / "variables.tf").read_text()
+    block = variables.partition('variable "node_pools"')[2].partition("validation")[0]
+    fields = set(re.findall(r"^    ([a-z_]+) +=", block, re.MULTILINE))
+    assert len(fields) > 10
+    assert {name for name in fields if not re.search(rf"`(node_pools\.)?{name}`", page)} == set()
