@@ -22,7 +22,10 @@ def of_set(
     member = pod(
         name=f"web-{number}",
         owner="StatefulSet",
-        labels={"statefulset.kubernetes.io/pod-name": f"web-{number}"},
+        labels={
+            "statefulset.kubernetes.io/pod-name": f"web-{number}",
+            "apps.kubernetes.io/pod-index": str(number),
+        },
         annotations=template["metadata"]["annotations"],
     )
     member["spec"] = {**template["spec"], "subdomain": "nginx"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import partial
@@ -202,9 +203,15 @@ class Answered:
         return list(found.get("env") or [])
 
     def env(self, name: str = "c") -> dict[str, str]:
-        """What a container's process sees; of a field, its path in angle brackets."""
+        """What a container's process sees; in a template, of a field its path in angle brackets."""
         seen = {}
         for entry in self.entries(name):
             field = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            seen[entry["name"]] = f"<{field}>" if field else entry.get("value", "")
+            seen[entry["name"]] = self._resolve(field) if field else entry.get("value", "")
         return seen
+
+    def _resolve(self, field: str) -> str:
+        named = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", field)
+        if self.target["kind"] != "Pod" or named is None:
+            return f"<{field}>"
+        return str(self.target["metadata"][named[1]][named[2]])
