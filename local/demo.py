@@ -188,8 +188,10 @@ class Demo:
         tokens = {
             name for name in await _names(client, TOKENS) if name.startswith("bootstrap-token")
         }
+        pools = {"node pools": set(station.pools.leftovers())} if station.pools else {}
         return {
             "resources on Compute Engine": set(station.gce.leftovers()),
+            **pools,
             "bootstrap tokens": tokens,
             **{what: await _names(client, path) for what, path in self.traces.items()},
         }
@@ -295,13 +297,17 @@ def _render_table(table: dict[str, Any]) -> list[str]:
     """The columns that kubectl shows without ``-o wide``."""
     shown = [n for n, one in enumerate(table["columnDefinitions"]) if not one["priority"]]
     names = [table["columnDefinitions"][n]["name"].upper() for n in shown]
-    rows = [names, *([str(row["cells"][n]) for n in shown] for row in table["rows"])]
+    rows = [names, *([_cell(row["cells"][n]) for n in shown] for row in table["rows"])]
     widths = [max(len(row[n]) for row in rows) for n in range(len(shown))]
     return [
         "  "
         + "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+
+
+def _cell(content: Any) -> str:
+    return "" if content is None else str(content)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

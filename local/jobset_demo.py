@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,11 +17,14 @@ import yaml
 from local.cluster_client import ClusterClient
 from local.demo import Demo, Kind, run_demo
 from local.narrator import tell_event, tell_group, tell_jobset, tell_node, tell_pod
-from local.station import ROOT, Station
+from local.station import GKE, ROOT, TPU_NODE_GROUP, Station
 from local.timeline import Line
 from local.traces import GROUPS, NODES
 
-JOBSET = ROOT / "examples" / "jobset-v6e-multislice.yaml"
+EXAMPLES = {
+    TPU_NODE_GROUP: ROOT / "examples" / "jobset-v6e-multislice.yaml",
+    GKE: ROOT / "examples" / "jobset-v4-2x2x4.yaml",
+}
 TEMPLATE = ROOT / "examples" / "jobset-template.yaml"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 JOBS = "/apis/batch/v1/jobs"
@@ -49,25 +53,27 @@ class JobSetDemo(Demo):
     tells_sweeps = False
 
     async def show(self, station: Station, client: ClusterClient) -> None:
-        manifest = yaml.safe_load(JOBSET.read_text())
+        example = EXAMPLES[station.setup.slices]
+        manifest = yaml.safe_load(example.read_text())
         name = manifest["metadata"]["name"]
-        await self._say_what_slices_are_made_of(client)
+        tables = {"kubectl get jobsets": JOBSETS}
+        if station.setup.slices == TPU_NODE_GROUP:
+            await self._say_what_slices_are_made_of(client)
+            tables["kubectl get tng"] = GROUPS
         async with self.watching(client) as seen:
-            await self._apply_jobset(client, manifest)
+            await self._apply_jobset(client, example, manifest)
             wanted = _count_pods(manifest)
             await self.until(
                 lambda: _running(seen.all(PODS)) == wanted, RUNNING_WITHIN_S, "not all Pods run"
             )
             self.measure(station)
-            await self.show_tables(
-                client, {"kubectl get jobsets": JOBSETS, "kubectl get tng": GROUPS}
-            )
+            await self.show_tables(client, tables)
             await self._show_places(client)
             await self.until(
                 lambda: _has_ended(seen.find(JOBSETS, name)), ENDED_WITHIN_S, "the JobSet goes on"
             )
             await self.until(
-                lambda: not seen.all(GROUPS) and not seen.all(NODES),
+                lambda: not (seen.all(GROUPS) or seen.all(NODES) or _pools(station)),
                 GONE_WITHIN_S,
                 "the slices are not gone",
             )
@@ -85,10 +91,12 @@ class JobSetDemo(Demo):
         self.timeline.print(Line("person", what, "ConfigMap jobsets of tpu-functions"))
         await self.ask(client, "PATCH", OPTIONS, {"data": data})
 
-    async def _apply_jobset(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
-        self.timeline.head(f"kubectl apply -f {JOBSET.relative_to(ROOT)}")
+    async def _apply_jobset(
+        self, client: ClusterClient, example: Path, manifest: dict[str, Any]
+    ) -> None:
+        self.timeline.head(f"kubectl apply -f {example.relative_to(ROOT)}")
         (job,) = manifest["spec"]["replicatedJobs"]
-        why = f"{job['replicas']} Jobs of {job['template']['spec']['completions']} hosts each"
+        why = f"Jobs: {job['replicas']}, hosts of each: {job['template']['spec']['completions']}"
         self.timeline.print(Line("person", f"applies JobSet {manifest['metadata']['name']}", why))
         await self.ask(client, "POST", _collection(manifest), manifest)
 
@@ -102,6 +110,10 @@ class JobSetDemo(Demo):
         self.timeline.head("kubectl get pods -o wide")
         for pod in sorted(await client.list(PODS), key=lambda one: str(one["spec"]["hostname"])):
             self.timeline.say(f"  {pod['spec']['hostname']}   {pod['spec']['nodeName']}")
+
+
+def _pools(station: Station) -> list[str]:
+    return station.pools.leftovers() if station.pools else []
 
 
 def _collection(manifest: dict[str, Any]) -> str:
@@ -130,8 +142,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--keep-logs", action="store_true", help="leave the logs of all processes, and say where"
     )
+    parser.add_argument(
+        "--gke", action="store_true", help="slices are node pools of a simulated GKE cluster"
+    )
     options = parser.parse_args(arguments)
-    return run_demo(JobSetDemo, options, slices="tpu-node-group", sweep_every_s=SWEEP_EVERY_S)
+    slices = GKE if options.gke else TPU_NODE_GROUP
+    return run_demo(JobSetDemo, options, slices=slices, sweep_every_s=SWEEP_EVERY_S)
 
 
 if __name__ == "__main__":

@@ -14,14 +14,15 @@ Manifest = dict[str, Any]
 FOLDER = Path(__file__).resolve().parent.parent / "infra" / "kubernetes" / "base"
 FOR_PODS = frozenset({"device-plugin.yaml", "relay.yaml"})
 """What only Pods need: on this machine the relay is a process, and VMs bring their chips along."""
-_FOR_JOBSETS = ("jobsets", "jobsets-node-groups")
+_FOR_JOBSETS = {"gke": ("jobsets",), "tpu-node-group": ("jobsets", "jobsets-node-groups")}
+"""Components, by what JobSets get."""
 _JOBSET_CRD = Path(__file__).parent / "jobsets" / "crd.yaml"
 
 
-def read_manifests_for_jobsets() -> list[Manifest]:
+def read_manifests_for_jobsets(slices: str) -> list[Manifest]:
     """JobSet's definition, as its stand-in has it, and what the product needs of its own for JobSets
-    that get TPUNodeGroups."""
-    components = [FOLDER.parent / "components" / name for name in _FOR_JOBSETS]
+    that get such slices."""
+    components = [FOLDER.parent / "components" / name for name in _FOR_JOBSETS[slices]]
     found = [
         document for component in components for document in _read_folder(component, without=())
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,11 +26,13 @@ _NOUNS = {
     "regionInstanceTemplates": "instance template",
     "instanceGroupManagers": "MIG",
     "instances": "VM",
+    "nodePools": "node pool",
 }
 _DONE = {
     "insert": "made",
     "delete": "deleted",
     "setMetadata": "changed the metadata of",
+    "update": "changed",
     "preempted": "preempted",
     "hostError": "lost the host of",
     "automaticRestart": "restarted",
@@ -230,20 +233,30 @@ def _tell_relay(text: str) -> Line | None:
 
 def _tell_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | None:
     payload = entry["protoPayload"]
-    noun, _, verb = payload["methodName"].rpartition("compute.")[2].partition(".")
+    actor, noun, verb = _parse_method(payload["methodName"])
     if not verb:
         return None  # NotifyInstanceLocation and its like say nothing to a person
     name = payload["resourceName"].rpartition("/")[2]
     status = payload.get("status", {})
     if status.get("message"):
         what = f"{noun}.{verb} of {name}: {status['message']}"
-        return Line("compute engine", what, _to(steps), is_bad=True)
+        return Line(actor, what, _to(steps), is_bad=True)
     is_first = entry.get("operation", {}).get("first", False)
     is_last = entry.get("operation", {}).get("last", not is_first)
     if not is_last and verb not in _BEGUN:
         return None
     words = _DONE.get(verb, verb) if is_last else _BEGUN[verb]
-    return Line("compute engine", f"{words} {_NOUNS.get(noun, noun)} {name}", _to(steps))
+    return Line(actor, f"{words} {_NOUNS.get(noun, noun)} {name}", _to(steps))
+
+
+def _parse_method(method: str) -> tuple[str, str, str]:
+    """Who does it, what to, and the verb."""
+    if "ClusterManager." in method:
+        words = re.fullmatch("(Create|Delete|Update)NodePool", method.rpartition(".")[2])
+        verb = {"Create": "insert", "Delete": "delete", "Update": "update"}
+        return "GKE", "nodePools", verb[words[1]] if words else ""
+    noun, _, verb_of_compute = method.rpartition("compute.")[2].partition(".")
+    return "compute engine", noun, verb_of_compute
 
 
 def _to(steps: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from local import gce, guests, jobsets, pubsub
+from local import container_engine, gce, gke, guests, jobsets, pubsub
 from local.children import Child, Children
 from local.clock import LoopClock
 from local.cluster import Cluster, EmbeddedCluster
@@ -33,7 +33,7 @@ from local.happenings import AuditEntry, ChildLine, Observe, Ticked
 from local.http import Application
 from local.inboxes import PUSHER, Inboxes
 from local.jobsets import LiveStandIn, Part
-from local.kubeadm import Habits
+from local.kubeadm import Bearer, Habits, Identity
 from local.manifests import read_manifests_for_jobsets
 from local.named_cluster import NamedCluster
 from local.ports import LOOPBACK, check_port, find_free_ports
@@ -48,6 +48,8 @@ STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep")
 """The entry points of ``main.py``."""
 JOBSET_STEPS = ("provision_slice", "release_slice")
 """Those that give JobSets their slices."""
+SLICES = (TPU_NODE_GROUP, GKE) = ("tpu-node-group", "gke")
+"""What JobSets may get."""
 IDENTITIES = (*(step.replace("_", "-") for step in (*STEPS, *JOBSET_STEPS)), "relay")
 ROOT = Path(__file__).resolve().parent.parent
 LOG = "log"
@@ -134,8 +136,8 @@ class Setup:
     ``pubsub`` (``host:port``) somebody's Pub/Sub emulator: without them both are embedded.
     ``scripts`` is how many VMs at a time really run their startup script. ``for_examples``: there
     are the reservation and the template that the manifests in ``examples/`` name. ``in_front``
-    wraps the simulated Compute Engine. ``slices`` are what JobSets get, ``tpu-node-group``: then a
-    stand-in for JobSet is at work.
+    wraps the simulated Compute Engine. ``slices`` are what JobSets get, `TPU_NODE_GROUP` or, of the
+    embedded cluster, `GKE`: then a stand-in for JobSet is at work.
     """
 
     directory: Path
@@ -199,6 +201,9 @@ class Station:
             on_log_entry=self._on_log_entry,
             dials=setup.gce,
         )
+        self.pools: gke.Simulator | None = None
+        """The simulated GKE, where JobSets get node pools."""
+        self._container_environment: Mapping[str, str] = {}
         self._sinks = Sinks(_filters(), self._publish)
         self._inboxes: Inboxes | None = None
 
@@ -231,6 +236,8 @@ class Station:
         await self._check(stack)
         await self.cluster.start(stack)
         await self._start_compute_engine(stack)
+        if self.setup.slices == GKE:
+            await self._start_container_engine(stack)
         steps = self.setup.steps
         endpoints = dict(zip(steps, find_free_ports(len(steps)), strict=True))
         await self._start_pubsub(stack, endpoints)
@@ -275,7 +282,7 @@ class Station:
                 setup.identities,
                 setup.directory,
                 setup.ports.kubernetes,
-                read_manifests_for_jobsets() if setup.slices else (),
+                read_manifests_for_jobsets(setup.slices) if setup.slices else (),
             )
         return NamedCluster(
             setup.kubeconfig, setup.identities, setup.directory, self._observe, self.processes.hurry
@@ -290,6 +297,23 @@ class Station:
         )
         stack.push_async_callback(runner.cleanup)
         self.compute_url = f"http://{LOOPBACK}:{port}"
+
+    async def _start_container_engine(self, stack: AsyncExitStack) -> None:
+        credentials = self.setup.credentials
+        administrator = Identity(
+            self.cluster.url, credentials.ca.certificate_pem, Bearer(credentials.tokens[ADMIN])
+        )
+        self.pools = container_engine.simulate(
+            self._clock,
+            Random(secrets.randbits(64)),
+            self.cluster.network,
+            administrator,
+            LIVELY_HABITS,
+            self._on_log_entry,
+        )
+        runner, port = await serve(self.pools, host=LOOPBACK)
+        stack.push_async_callback(runner.cleanup)
+        self._container_environment = container_engine.environment(f"http://{LOOPBACK}:{port}")
 
     async def _start_pubsub(self, stack: AsyncExitStack, ports: dict[str, int]) -> None:
         if not self.setup.pubsub:
@@ -317,6 +341,7 @@ class Station:
             "PROJECTS": PROJECT,
             "THREADS": _THREADS,
             "JOBSET_PROVIDER": self.setup.slices,
+            **self._container_environment,
         }
         if self._push_certificates:
             environment |= {

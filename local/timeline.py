@@ -22,6 +22,7 @@ _STYLES = {
     "provision_slice": "green",
     "release_slice": "green",
     "compute engine": "blue",
+    "GKE": "blue",
     "kubernetes": "yellow",
     "supervisor": "red",
 }

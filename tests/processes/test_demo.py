@@ -93,6 +93,28 @@ INTERRUPTED = (
 )
 
 
+def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left(
+    tmp_path: Path, say: Callable[[str], None]
+) -> None:
+    with running(tmp_path, "local.jobset_demo", "--gke") as demo:
+        assert demo.process.wait(timeout=240) == 0, demo.output
+    (took,) = re.findall(r"Done in (.*)\.", demo.output)
+    say(f"make demo-jobset ARGS=--gke, set up: {took}")
+    story = (
+        r"person +applies JobSet v4-2x2x4",
+        r"relay +tells provision_slice",
+        r"Event NodePoolCreationStarted on Pod ",
+        r"GKE +made node pool v4-2x2x4-",
+        r"kubernetes +JobSet v4-2x2x4: Completed",
+        r"GKE +deletes node pool v4-2x2x4-",
+        r"kubernetes +JobSet v4-2x2x4 is gone",
+    )
+    assert re.search(".*?".join(story), demo.output, re.DOTALL), demo.output
+    assert demo.output.count("  none  ") == 9
+    assert demo.children() == []
+    assert demo.files() == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

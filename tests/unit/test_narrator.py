@@ -129,6 +129,19 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="a system event",
         ),
         pytest.param(
+            AuditEntry(
+                audit("google.container.v1.ClusterManager.CreateNodePool", last=True),
+                ("provision_slice",),
+            ),
+            Line("GKE", f"made node pool {VM}", "audit log: to provision_slice"),
+            id="a node pool is made",
+        ),
+        pytest.param(
+            AuditEntry(audit("google.container.v1.ClusterManager.SetLabels", first=True), ()),
+            None,
+            id="GKE does something else",
+        ),
+        pytest.param(
             AuditEntry(audit("v1.compute.instances.stop", first=True), ()),
             None,
             id="begins, no words",
