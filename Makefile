@@ -32,8 +32,8 @@ $(READERS): tests/readers/requirements.txt $(STAMP)
 demo: $(STAMP) ## Show a slice's whole life, from apply to gone; KUBECONFIG=PATH: on that cluster
 	@$(BIN)/python -m local.demo $(CLUSTER) $(ARGS)
 
-demo-jobset: $(STAMP) ## Show a JobSet's whole life: two Jobs, a slice for each, from apply to gone
-	@$(BIN)/python -m local.jobset_demo $(ARGS)
+demo-jobset: $(STAMP) ## Show a JobSet's whole life, a slice for each Job; KUBECONFIG=PATH: on that cluster
+	@$(BIN)/python -m local.jobset_demo $(CLUSTER) $(ARGS)
 
 local: $(STAMP) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR" keeps its state
 	@$(BIN)/python -m local $(CLUSTER) $(ARGS)

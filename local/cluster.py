@@ -14,6 +14,7 @@ from local.access import Access
 from local.clock import Clock
 from local.cluster_client import ClusterClient
 from local.credentials import ADMIN, Credentials, write_private
+from local.jobsets import Part
 from local.kubeadm import Certificate, Identity
 from local.manifests import Manifest, read_manifests
 from local.ports import LOOPBACK, check_port
@@ -31,6 +32,8 @@ class Cluster(Protocol):
 
     network: guests.Network
     """By which VMs reach it."""
+    parts: frozenset[Part]
+    """What of JobSets and their Pods it does not do by itself; known once it has started."""
 
     async def check(self) -> None:
         """Change nothing yet. Raises `ClusterUnusable` with all that is in the way."""
@@ -78,6 +81,7 @@ class EmbeddedCluster:
         self._directory = directory
         self._port = port
         self._url = ""
+        self.parts = frozenset(Part)
         self._api = kube.KubeApi(
             clock,
             random=Random(secrets.randbits(64)),

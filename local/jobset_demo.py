@@ -17,8 +17,9 @@ import yaml
 from local.cluster_client import ClusterClient
 from local.demo import Demo, Kind, run_demo
 from local.narrator import tell_event, tell_group, tell_jobset, tell_node, tell_pod
+from local.parts import add_options, run_clean_up
 from local.station import GKE, ROOT, TPU_NODE_GROUP, Station
-from local.timeline import Line
+from local.timeline import Line, Timeline
 from local.traces import GROUPS, NODES
 
 EXAMPLES = {
@@ -64,11 +65,13 @@ class JobSetDemo(Demo):
             await self._apply_jobset(client, example, manifest)
             wanted = _count_pods(manifest)
             await self.until(
-                lambda: _running(seen.all(PODS)) == wanted, RUNNING_WITHIN_S, "not all Pods run"
+                lambda: _running(_of(name, seen.all(PODS))) == wanted,
+                RUNNING_WITHIN_S,
+                "not all Pods run",
             )
             self.measure(station)
             await self.show_tables(client, tables)
-            await self._show_places(client)
+            self._show_places(_of(name, seen.all(PODS)))
             await self.until(
                 lambda: _has_ended(seen.find(JOBSETS, name)), ENDED_WITHIN_S, "the JobSet goes on"
             )
@@ -79,7 +82,7 @@ class JobSetDemo(Demo):
             )
             await self._delete_jobset(client, manifest)
             await self.until(
-                lambda: not seen.all(JOBSETS) and not seen.all(PODS),
+                lambda: not (seen.find(JOBSETS, name) or _of(name, seen.all(PODS))),
                 ENDED_WITHIN_S,
                 "Pods are left",
             )
@@ -106,14 +109,20 @@ class JobSetDemo(Demo):
         self.timeline.print(Line("person", f"deletes JobSet {name}"))
         await self.ask(client, "DELETE", f"{_collection(manifest)}/{name}")
 
-    async def _show_places(self, client: ClusterClient) -> None:
+    def _show_places(self, pods: list[dict[str, Any]]) -> None:
         self.timeline.head("kubectl get pods -o wide")
-        for pod in sorted(await client.list(PODS), key=lambda one: str(one["spec"]["hostname"])):
+        for pod in sorted(pods, key=lambda one: str(one["spec"]["hostname"])):
             self.timeline.say(f"  {pod['spec']['hostname']}   {pod['spec']['nodeName']}")
 
 
 def _pools(station: Station) -> list[str]:
     return station.pools.leftovers() if station.pools else []
+
+
+def _of(jobset: str, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The Pods of a JobSet."""
+    label = "jobset.sigs.k8s.io/jobset-name"
+    return [pod for pod in pods if pod["metadata"].get("labels", {}).get(label) == jobset]
 
 
 def _collection(manifest: dict[str, Any]) -> str:
@@ -145,9 +154,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--gke", action="store_true", help="slices are node pools of a simulated GKE cluster"
     )
+    add_options(parser)
     options = parser.parse_args(arguments)
-    slices = GKE if options.gke else TPU_NODE_GROUP
-    return run_demo(JobSetDemo, options, slices=slices, sweep_every_s=SWEEP_EVERY_S)
+    if options.gke and options.kubeconfig:
+        parser.error("--gke is a simulated cluster; --kubeconfig names another")
+    if options.clean:
+        return run_clean_up("make demo-jobset", options, Timeline())
+    return run_demo(
+        JobSetDemo,
+        options,
+        kubeconfig=options.kubeconfig,
+        pubsub=options.pubsub,
+        slices=GKE if options.gke else TPU_NODE_GROUP,
+        sweep_every_s=SWEEP_EVERY_S,
+    )
 
 
 if __name__ == "__main__":

@@ -23,11 +23,13 @@ from local.cluster_client import ClusterClient, Document, Refused
 from local.cluster_needs import Lack, find_lacks, find_lacks_of_user
 from local.credentials import ADMIN, write_private
 from local.happenings import Housekeeping, Observe
+from local.jobsets import BESIDE_A_CONTROL_PLANE, OF_JOBSET
 from local.kubeadm import Identity
-from local.manifests import collection_path
+from local.manifests import collection_path, object_path
 from local.node_certificates import NotSigned, request_certificate
 from local.traces import (
     GROUPS,
+    JOBSET_CRD,
     RUN,
     Run,
     Traces,
@@ -59,8 +61,14 @@ class NamedCluster:
         directory: Path,
         observe: Observe,
         hurry: asyncio.Event,
+        slices: str = "",
     ) -> None:
-        """Raises `ClusterUnusable`. Once ``hurry`` is set, nobody is waited for any more."""
+        """Raises `ClusterUnusable`. Once ``hurry`` is set, nobody is waited for any more.
+
+        ``slices`` are what JobSets get; empty where they get none.
+        """
+        self.parts = BESIDE_A_CONTROL_PLANE
+        self._slices = slices
         self._kubeconfig = kubeconfig
         self._identities = tuple(identities)
         self._directory = directory
@@ -113,10 +121,13 @@ class NamedCluster:
         return Identity(self.url, self._access.ca_pem or "", certificate)
 
     async def _apply(self) -> None:
-        manifests = manifests_for_a_named_cluster()
-        namespace, *rest = manifests
-        namespace["metadata"]["annotations"] = {RUN: Run.this().render()}
+        manifests = manifests_for_a_named_cluster(self._slices)
         async with self.client() as client:
+            if await client.find(JOBSET_CRD) is not None:
+                manifests = [one for one in manifests if object_path(one) != JOBSET_CRD]
+                self.parts -= OF_JOBSET
+            namespace, *rest = manifests
+            namespace["metadata"]["annotations"] = {RUN: Run.this().render()}
             for manifest in (namespace, *rest):
                 await client.create(collection_path(manifest), manifest)
             async with asyncio.timeout(_ESTABLISHED_S):

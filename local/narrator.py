@@ -196,9 +196,10 @@ def tell_pod(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 
 
 def tell_event(kind: str, _before: Mapping[str, Any], event: Mapping[str, Any]) -> Line | None:
-    """What an Event about a Pod or a JobSet says; ``None`` for others."""
+    """What an Event of ours about a Pod or a JobSet says; ``None`` for others."""
     about = event["involvedObject"]
-    if kind == "DELETED" or about["kind"] not in ("Pod", "JobSet"):
+    is_ours = event.get("source", {}).get("component", "").startswith("tpu-functions-")
+    if kind == "DELETED" or not is_ours or about["kind"] not in ("Pod", "JobSet"):
         return None
     what = f"Event {event['reason']} on {about['kind']} {about['name']}"
     return Line("kubernetes", what, event["message"], is_bad=event["type"] == "Warning")

@@ -13,7 +13,7 @@ from local.inboxes import Inboxes, PubSubUnusable
 from local.named_cluster import clean
 from local.ports import PortTaken
 from local.processes import ProcessError
-from local.station import STEPS
+from local.station import JOBSET_STEPS, STEPS
 from local.timeline import Timeline
 
 FAILURES = (ClusterUnusable, PubSubUnusable, PortTaken, ProcessError)
@@ -67,8 +67,8 @@ async def _clean_up(options: argparse.Namespace, scratch: Path) -> Sequence[str]
     if options.pubsub:
         inboxes = Inboxes(options.pubsub)
         try:
-            removed += await inboxes.find(STEPS)
-            await inboxes.remove(STEPS)
+            removed += await inboxes.find((*STEPS, *JOBSET_STEPS))
+            await inboxes.remove((*STEPS, *JOBSET_STEPS))
         finally:
             await inboxes.close()
     return removed

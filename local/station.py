@@ -32,7 +32,7 @@ from local.credentials import ADMIN, Credentials
 from local.happenings import AuditEntry, ChildLine, Observe, Ticked
 from local.http import Application
 from local.inboxes import PUSHER, Inboxes
-from local.jobsets import LiveStandIn, Part
+from local.jobsets import LiveStandIn
 from local.kubeadm import Bearer, Habits, Identity
 from local.manifests import read_manifests_for_jobsets
 from local.named_cluster import NamedCluster
@@ -270,7 +270,7 @@ class Station:
 
     async def _stand_in_for_jobset(self, stack: AsyncExitStack) -> None:
         client = await stack.enter_async_context(self.client())
-        live = LiveStandIn(client, parts=frozenset(Part), habits=LIVELY_PODS)
+        live = LiveStandIn(client, parts=self.cluster.parts, habits=LIVELY_PODS)
         await stack.enter_async_context(live.at_work())
 
     def _choose_cluster(self) -> Cluster:
@@ -285,7 +285,12 @@ class Station:
                 read_manifests_for_jobsets(setup.slices) if setup.slices else (),
             )
         return NamedCluster(
-            setup.kubeconfig, setup.identities, setup.directory, self._observe, self.processes.hurry
+            setup.kubeconfig,
+            setup.identities,
+            setup.directory,
+            self._observe,
+            self.processes.hurry,
+            setup.slices,
         )
 
     async def _start_compute_engine(self, stack: AsyncExitStack) -> None:

@@ -20,7 +20,14 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from local.cluster_client import ClusterClient, Document
-from local.manifests import FOR_PODS, Manifest, describe, object_path, read_manifests
+from local.manifests import (
+    FOR_PODS,
+    Manifest,
+    describe,
+    object_path,
+    read_manifests,
+    read_manifests_for_jobsets,
+)
 
 LABEL = "app.kubernetes.io/managed-by"
 LABEL_VALUE = "tpu-functions-local"
@@ -34,6 +41,9 @@ CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _OUR_CRD = f"{_CRDS}/tpunodegroups.tpu.google.com"
+JOBSET_CRD = f"{_CRDS}/jobsets.jobset.x-k8s.io"
+_ANY_SLICES = "tpu-node-group"
+"""With these, a run puts all into a cluster that a run ever does."""
 _OF_OPERATOR = {
     **{
         f"CustomResourceDefinition {kind}.tpu.google.com": f"{_CRDS}/{kind}.tpu.google.com"
@@ -102,6 +112,8 @@ class _Sorting:
         labels = found["metadata"].get("labels", {})
         if labels.get(LABEL) == LABEL_VALUE:
             self.earlier_run.append(describe(manifest))
+        elif object_path(manifest) == JOBSET_CRD:
+            pass  # JobSet is installed, which is nobody's trace
         elif object_path(manifest) == _OUR_CRD and labels.get(_PART_OF) != "tpu-functions":
             self.operator.append(describe(manifest))
         else:
@@ -110,7 +122,7 @@ class _Sorting:
 
 async def find_traces(client: ClusterClient) -> Traces:
     """What is there of an installation, of tpu-operator's, and of an earlier run of this kind."""
-    manifests = manifests_for_a_named_cluster()
+    manifests = manifests_for_a_named_cluster(_ANY_SLICES)
     objects = await asyncio.gather(*(client.find(object_path(one)) for one in manifests))
     sorting = _Sorting()
     for manifest, found in zip(manifests, objects, strict=True):
@@ -131,11 +143,15 @@ async def find_traces(client: ClusterClient) -> Traces:
     return Traces(sorting.installation, sorting.operator, sorting.earlier_run, run)
 
 
-def manifests_for_a_named_cluster() -> list[Manifest]:
-    """What is applied to somebody's cluster, with the label by which it is found again."""
+def manifests_for_a_named_cluster(slices: str) -> list[Manifest]:
+    """What is applied to somebody's cluster, with the label by which it is found again.
+
+    ``slices`` are what JobSets get; empty where they get none.
+    """
+    more = read_manifests_for_jobsets(slices) if slices else []
     return [
         {**one, "metadata": {**one["metadata"], "labels": {**_labels(one), LABEL: LABEL_VALUE}}}
-        for one in read_manifests(without=FOR_PODS)
+        for one in (*read_manifests(without=FOR_PODS), *more)
     ]
 
 
@@ -215,7 +231,7 @@ async def _find_made(client: ClusterClient, since: str) -> list[_Object]:
 
 
 async def _find_applied(client: ClusterClient) -> list[_Object]:
-    paths = [object_path(manifest) for manifest in manifests_for_a_named_cluster()]
+    paths = [object_path(manifest) for manifest in manifests_for_a_named_cluster(_ANY_SLICES)]
     found = await asyncio.gather(*(client.find(path) for path in paths))
     return [
         _object(path, one)

@@ -35,7 +35,9 @@ class Part(Enum):
     KUBELETS = "kubelets"
 
 
-BESIDE_A_CONTROL_PLANE = frozenset({Part.JOBSET_CONTROLLER, Part.KUBELETS})
+OF_JOBSET = frozenset({Part.JOBSET_CONTROLLER, Part.JOB_SELECTOR})
+"""What a cluster has in which JobSet is installed, and perhaps the webhook."""
+BESIDE_A_CONTROL_PLANE = OF_JOBSET | {Part.KUBELETS}
 """What a control plane does not have by itself."""
 
 

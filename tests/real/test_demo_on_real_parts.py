@@ -30,6 +30,7 @@ from tests.control_plane.plane import ControlPlane, OwnControlPlane
 from tests.harness import MANIFESTS, ROOT
 from tests.processes.program import Local, Program, running
 from tests.real.inventory import list_everything
+from tests.real.relay.patience import until
 
 pytestmark = [
     pytest.mark.real,
@@ -48,6 +49,9 @@ CRD = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n"
 def cluster() -> Iterator[OwnControlPlane]:
     """One that only the tests of this file use: what they apply is of the whole cluster."""
     with open_own_control_plane() as own:
+        # Its controllers publish the CA in each namespace, a moment after the start.
+        path = "/api/v1/configmaps?fieldSelector=metadata.name=kube-root-ca.crt"
+        until(lambda: len(own.request("GET", path)[1]["items"]) == 4, "the CA is published")
         yield own
 
 
@@ -96,6 +100,26 @@ def test_the_demo_shows_a_life_on_a_real_cluster_and_the_emulator(
     assert topics(pubsub_emulator) == []
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     say(f"make demo on real parts: {took}")
+
+
+@pytest.mark.usefixtures("untouched")
+def test_the_demo_of_a_jobset_is_bound_by_a_real_scheduler_and_leaves_nothing(
+    tmp_path: Path, cluster: OwnControlPlane, say: Callable[[str], None]
+) -> None:
+    kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
+    with running(tmp_path, "local.jobset_demo", *kubeconfig) as demo:
+        demo.process.wait(timeout=LIFE_WITHIN_S)
+    assert demo.process.returncode == 0, demo.output
+    places = dict(re.findall(r"^  (multislice-slice-\d-\d)   tng-(\S+)-\w+$", demo.output, re.M))
+    slices = [{places[f"multislice-slice-{job}-{host}"] for host in "01"} for job in "01"]
+    assert [len(hosts) for hosts in slices] == [1, 1], "the Pods of a Job are on one slice"
+    assert slices[0] != slices[1]
+    assert "JobSet multislice: Completed" in demo.output
+    assert demo.output.count("  none  ") == 9
+    assert demo.children() == []
+    assert demo.files() == []
+    (took,) = re.findall(r"Done in (.*)\.", demo.output)
+    say(f"make demo-jobset on a real control plane: {took}")
 
 
 def topics(address: str) -> list[str]:

@@ -299,18 +299,34 @@ def test_a_jobset_is_told_of_at_its_end(kind: str, state: str, line: Line | None
 
 
 @pytest.mark.parametrize(
-    "about, type_, line",
+    "by, about, type_, line",
     [
-        ("Pod", "Normal", Line("kubernetes", "Event Said on Pod x", "why")),
-        ("JobSet", "Warning", Line("kubernetes", "Event Said on JobSet x", "why", is_bad=True)),
-        ("Node", "Normal", None),
+        (
+            "tpu-functions-provision-slice",
+            "Pod",
+            "Normal",
+            Line("kubernetes", "Event Said on Pod x", "why"),
+        ),
+        (
+            "tpu-functions-release-slice",
+            "JobSet",
+            "Warning",
+            Line("kubernetes", "Event Said on JobSet x", "why", is_bad=True),
+        ),
+        ("tpu-functions-label-node", "Node", "Normal", None),
+        ("default-scheduler", "Pod", "Warning", None),
     ],
 )
-def test_events_about_jobsets_and_their_pods_are_told(
-    about: str, type_: str, line: Line | None
+def test_our_events_about_jobsets_and_their_pods_are_told(
+    by: str, about: str, type_: str, line: Line | None
 ) -> None:
-    involved = {"kind": about, "name": "x"}
-    event = {"involvedObject": involved, "reason": "Said", "message": "why", "type": type_}
+    event = {
+        "source": {"component": by},
+        "involvedObject": {"kind": about, "name": "x"},
+        "reason": "Said",
+        "message": "why",
+        "type": type_,
+    }
     assert tell_event("ADDED", {}, event) == line
 
 

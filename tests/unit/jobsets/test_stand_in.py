@@ -192,8 +192,14 @@ def test_beside_a_control_plane_it_makes_no_pods_and_binds_none() -> None:
     cluster.apply(jobset())
     cluster.run_for(5)
     assert list(cluster.jobs()) == [FIRST, SECOND]
-    assert "job-key" not in cluster.jobs()[FIRST]["spec"]["template"]["spec"]["nodeSelector"]
     assert cluster.pods() == {}
+
+
+def test_where_the_webhook_is_it_writes_no_selector() -> None:
+    cluster = Cluster(parts=frozenset(Part) - {Part.JOB_SELECTOR})
+    cluster.apply(jobset())
+    cluster.run_for(5)
+    assert "job-key" not in cluster.jobs()[FIRST]["spec"]["template"]["spec"]["nodeSelector"]
 
 
 def test_what_kubectl_shows_of_a_job() -> None:
