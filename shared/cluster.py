@@ -195,12 +195,30 @@ class Cluster:
         return list(self._list("/api/v1/nodes", f"{POOL_LABEL}={name}"))
 
     def find_jobset(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """The JobSet of that name, or ``None``."""
-        return self._find(f"{_JOBSETS}/namespaces/{_quoted(namespace)}/jobsets/{_quoted(name)}")
+        """The JobSet of that name, or ``None``.
+
+        Raises `CallError` (503 ``NotServed``) where the API of JobSets is not served: that says nothing
+        of whether there is one, and slices hang on it.
+        """
+        try:
+            return self._call(
+                "GET", f"{_JOBSETS}/namespaces/{_quoted(namespace)}/jobsets/{_quoted(name)}"
+            )
+        except CallError as error:
+            if error.http == 404 and error.reason != "NotFound":
+                raise _not_served(error) from error
+            if error.http == 404:
+                return None
+            raise
 
     def list_jobsets(self) -> Iterator[dict[str, Any]]:
-        """All JobSets of the cluster, page by page."""
-        return self._list(f"{_JOBSETS}/jobsets")
+        """All JobSets of the cluster, page by page. Raises `CallError` as `find_jobset` does."""
+        try:
+            yield from self._list(f"{_JOBSETS}/jobsets")
+        except CallError as error:
+            if error.http == 404:
+                raise _not_served(error) from error
+            raise
 
     def get_jobset_options(self) -> Mapping[str, str]:
         """What the ConfigMap ``jobsets`` says, asked once an invocation; empty if there is none."""
@@ -400,6 +418,12 @@ def _object_path(namespace: str, name: str) -> str:
 
 def _quoted(name: str) -> str:
     return quote(name, safe="")
+
+
+def _not_served(error: CallError) -> CallError:
+    api = f"{jobsets.GROUP}/{jobsets.VERSION}"
+    message = f"the cluster does not serve {api}: a release of JobSet that does must be installed"
+    return CallError(error.call, 503, "NotServed", message)
 
 
 def _decode(raw: bytes | None) -> dict[str, Any]:

@@ -418,6 +418,36 @@ def test_a_slice_that_cannot_be_looked_for_is_not_made() -> None:
     until_running(harness)
 
 
+def serve_jobsets(harness: Harness, *, is_served: bool) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobsets.jobset.x-k8s.io"
+    change = [{"op": "replace", "path": "/spec/versions/0/served", "value": is_served}]
+    as_json = {"Content-Type": "application/json-patch+json"}
+    answer = harness.world.admin("PATCH", path, change, **as_json)
+    assert answer["kind"] == "CustomResourceDefinition", answer
+
+
+def test_jobsets_that_are_not_served_are_not_taken_for_gone() -> None:
+    """As when another release of JobSet serves another version of its API."""
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    post(harness)
+    until_running(harness)
+    before = uid(harness)
+    serve_jobsets(harness, is_served=False)
+    for _ in range(3):
+        gone = Message(NAMESPACE, JOBSET, "", Cause.GONE, harness.clock.now(), kind="JobSet")
+        harness.world.publish("release_slice", gone.encode(), {})
+        harness.run_for(MINUTE)
+    assert uid(harness) == before
+    assert "tpu-functions.dev/release-after" not in marks(harness)
+    notes = {line.get("note", "") for line in harness.log.lines if line["step"] == "release_slice"}
+    assert (
+        "GET /apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/train: 503 NotServed: the "
+        "cluster does not serve jobset.x-k8s.io/v1alpha2: a release of JobSet that does must be "
+        "installed"
+    ) in notes
+
+
 def test_a_refusal_to_make_a_slice_is_told_and_tried_again() -> None:
     harness = world()
     grant(harness, "provision-slice", "get")
