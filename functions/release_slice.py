@@ -9,10 +9,12 @@ is made again at once under its name keeps its slices.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 from shared import pace
@@ -32,6 +34,10 @@ from shared.slice_work import (
 from shared.slices import RELEASE_AFTER, Naming, Provider, Slice, SliceState, slice_name
 from shared.step import ACKNOWLEDGED, Answer, Invocation
 from shared.when import find_time
+
+MAX_JOBS = 10_000
+"""Jobs of one JobSet that are looked at for their names: more than a cluster has room for. A user may
+write two thousand million replicas."""
 
 
 class Do(StrEnum):
@@ -141,9 +147,15 @@ def find_jobset_of(wanted: str, jobsets: Iterable[Mapping[str, Any]]) -> Mapping
     """The JobSet of which a Job has a slice of that name, whether it is there or not."""
     for jobset in jobsets:
         namespace, name = jobset["metadata"]["namespace"], jobset["metadata"]["name"]
-        if any(slice_name(name, job_key(namespace, job)) == wanted for job in _jobs(name, jobset)):
+        jobs = islice(_jobs(name, jobset), MAX_JOBS) if _may_be_named(wanted, name) else ()
+        if any(slice_name(name, job_key(namespace, job)) == wanted for job in jobs):
             return jobset
     return None
+
+
+def _may_be_named(wanted: str, jobset: str) -> bool:
+    """Whether a Job of a JobSet of this name may have a slice of that name: what is not of its key."""
+    return slice_name(jobset, job_key("", "")).rpartition("-")[0] == wanted.rpartition("-")[0]
 
 
 def _sum_up(answers: list[Answer]) -> Answer:
@@ -234,13 +246,21 @@ def _may_have_job(existing: Slice, jobset: Mapping[str, Any]) -> bool:
     key = job_key(owner.namespace, owner.job)
     if existing.name != slice_name(owner.jobset, key):
         return True
-    return owner.job in _jobs(owner.jobset, jobset)
+    name, _, index = owner.job.rpartition("-")
+    return bool(re.fullmatch("[0-9]{1,10}", index)) and any(
+        name == f"{owner.jobset}-{one['name']}" and int(index) < one.get("replicas", 1)
+        for one in _replicated_jobs(jobset)
+    )
 
 
 def _jobs(name: str, jobset: Mapping[str, Any]) -> Iterator[str]:
-    for one in jobset["spec"].get("replicatedJobs") or ():
+    for one in _replicated_jobs(jobset):
         for index in range(one.get("replicas", 1)):
             yield f"{name}-{one['name']}-{index}"
+
+
+def _replicated_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(jobset["spec"].get("replicatedJobs") or ())
 
 
 def _suspended_since(jobset: Mapping[str, Any]) -> datetime | None:

@@ -11,8 +11,9 @@ import pytest
 from functions.release_slice import Decision, Do, decide, find_jobset_of, is_due
 from shared.cluster import Event
 from shared.group_slices import GroupSlices
+from shared.jobsets import job_key
 from shared.settings import Kubeconfig, Settings
-from shared.slices import Owner, Slice, SliceState
+from shared.slices import Owner, Slice, SliceState, slice_name
 from shared.when import render_time
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition
@@ -43,6 +44,19 @@ def suspended(minutes: int) -> dict[str, Any]:
 
 def with_jobs(*names: str) -> dict[str, Any]:
     return objects.jobset(spec={"replicatedJobs": [{"name": name} for name in names]})
+
+
+MANY_OTHERS = objects.jobset(spec={"replicatedJobs": [{"name": "others", "replicas": 2**31 - 1}]})
+UNNUMBERED = replace(
+    SLICE,
+    name=slice_name("train", job_key("default", "train-workers-x")),
+    owner=Owner("default", "train", "train-workers-x"),
+)
+SECOND = replace(
+    SLICE,
+    name=slice_name("train", job_key("default", "train-workers-1")),
+    owner=Owner("default", "train", "train-workers-1"),
+)
 
 
 def deleting(outcome: str, why: str) -> Decision:
@@ -97,6 +111,19 @@ TABLE: dict[str, Case] = {
         deleting("Releasing", "JobSet train has no Job train-workers-0 any more"),
     ),
     "its JobSet has its Job by default": (SLICE, with_jobs("others", "workers"), SETTINGS, WANTED),
+    "its JobSet has fewer Jobs than it had": (
+        SECOND,
+        with_jobs("workers"),
+        SETTINGS,
+        MARK,
+    ),
+    "its labels name a Job that is none": (UNNUMBERED, ALIVE, SETTINGS, MARK),
+    "its JobSet has more Jobs than anybody can count": (
+        SLICE,
+        MANY_OTHERS,
+        SETTINGS,
+        MARK,
+    ),
     "made for something that is no JobSet's Job": (
         replace(SLICE, owner=Owner("default", "train", "rs-1")),
         with_jobs("others"),
@@ -152,3 +179,4 @@ def test_a_slice_leads_to_its_jobset_when_it_is_gone() -> None:
     others = objects.jobset(metadata={"name": "others"})
     assert find_jobset_of(NAME, [others, ALIVE]) == ALIVE
     assert find_jobset_of(NAME, [others]) is None
+    assert find_jobset_of(NAME, [MANY_OTHERS, ALIVE]) == ALIVE
