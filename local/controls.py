@@ -16,16 +16,6 @@ PREFIX = "/_simulator/"
 Fault = Callable[..., Any]
 
 
-class Refusing(Exception):
-    """An exception that says by itself how a request is answered."""
-
-    http: int
-
-    def document(self) -> Any:
-        """The answer's body."""
-        raise NotImplementedError
-
-
 class UnknownFault(Exception):
     """A fault was asked for that does not exist, or of a resource that does not."""
 
@@ -77,6 +67,4 @@ def _bring_about(fault: Fault, name: str, body: bytes) -> Response:
         result = fault(*arguments.args, **arguments.kwargs)
     except UnknownFault as error:
         return Response.of_json({"error": str(error)}, 409)
-    except Refusing as refused:
-        return Response.of_json(refused.document(), refused.http)
     return Response.of_json(result or {})

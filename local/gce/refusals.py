@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal
 
-from local.controls import Refusing
-
 Where = Literal["call", "operation", "group"]
 Sure = Literal["documented", "seen", "assumed"]
 LogStatus = tuple[int, str]
@@ -43,7 +41,7 @@ class OperationError:
         return document
 
 
-class Refused(Refusing):
+class Refused(Exception):
     """A call is answered with an HTTP error."""
 
     def __init__(

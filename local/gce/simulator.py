@@ -12,6 +12,7 @@ from local.clock import Clock
 from local.gce.calls import CallLog, Principal
 from local.gce.dials import Dials
 from local.gce.faults import Faults
+from local.gce.refusals import Refused
 from local.gce.router import Router
 from local.gce.schema import Document
 from local.gce.world import World
@@ -65,7 +66,10 @@ class Simulator:
     def handle(self, request: Request) -> Response:
         """Answer one request to the API or to the controls."""
         if request.path.startswith(controls.PREFIX):
-            return controls.answer(request, self.faults, FAULTS, self.state)
+            try:
+                return controls.answer(request, self.faults, FAULTS, self.state)
+            except Refused as refused:
+                return Response.of_json(refused.document(), refused.http)
         return self._router.handle(request)
 
     def leftovers(self) -> list[str]:
