@@ -3,7 +3,7 @@
 #
 #   ./deploy.sh CLUSTER              install or upgrade; asks before it changes anything
 #   ./deploy.sh --dry-run CLUSTER    check everything and show the plan; change nothing
-#   ./deploy.sh --destroy CLUSTER    take it away; refuses while there are TPUNodeGroups
+#   ./deploy.sh --destroy CLUSTER    take it away; refuses while there are TPUNodeGroups or JobSets' node pools
 #
 # CLUSTER is a name of yours. Its settings are infra/terraform/CLUSTER.tfvars; the cluster is the
 # current context of kubectl. Its overlay, infra/kubernetes/overlays/CLUSTER, is made when it is missing
@@ -134,7 +134,7 @@ check_cluster() {
   version=$(kubectl get --raw /version 2>"$temporary/kubectl") ||
     { miss "the cluster does not answer: $(head -n 1 "$temporary/kubectl")" "kubectl config use-context CONTEXT"; return; }
   minor=$(sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p' <<<"$version")
-  if [ "$mode" = destroy ]; then check_no_groups; fi
+  if [ "$mode" = destroy ]; then check_nothing_left; fi
   [ "$minor" -ge 30 ] || echo "Kubernetes 1.$minor has no ValidatingAdmissionPolicies: rights on Secrets stay wide (SECURITY.md)"
   kubectl auth can-i '*' '*' --all-namespaces >/dev/null 2>&1 ||
     miss "you are no administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
@@ -144,12 +144,16 @@ check_cluster() {
     echo "tpu-operator is in this cluster: its groups are left alone (docs/migrate-from-tpu-operator.md)"
 }
 
-check_no_groups() {
-  local groups
-  kubectl get customresourcedefinitions tpunodegroups.tpu.google.com >/dev/null 2>&1 || return 0
-  groups=$(kubectl get tpunodegroups --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
-  [ -z "$groups" ] || miss "there are TPUNodeGroups, whose slices nobody would delete: $(awk '{printf "%s/%s ", $1, $2}' <<<"$groups")" \
+# What cannot be asked ends the run: kubectl has said why.
+check_nothing_left() {
+  local found
+  found=$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)
+  [ -z "$found" ] || found=$(kubectl get tpunodegroups --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
+  [ -z "$found" ] || miss "there are TPUNodeGroups, whose slices nobody would delete: $(awk '{printf "%s/%s ", $1, $2}' <<<"$found")" \
     "kubectl delete tpunodegroups --all --all-namespaces"
+  [ "$jobsets" != gke ] || found=$(kubectl get nodes --selector=google.com/nodepool-manager=tpu-provisioner --no-headers -o custom-columns=':.metadata.labels.cloud\.google\.com/gke-nodepool' | sort -u)
+  [ "$jobsets" != gke ] || [ -z "$found" ] || miss "there are node pools of JobSets, which nobody would delete: $(tr '\n' ' ' <<<"$found")" \
+    "delete the JobSets that they were made for, and wait until they are gone"
 }
 
 confirm() {
@@ -160,8 +164,7 @@ confirm() {
 }
 
 show_plan() {
-  say "Google Cloud"
-  tf plan -input=false -var-file="$cluster.tfvars"
+  say "Google Cloud" && tf plan -input=false -var-file="$cluster.tfvars"
   say "Cluster"
   if [ -d "$overlay/deployed" ]; then
     kubectl diff --kustomize "$overlay" && echo "no change" || [ $? -eq 1 ] || fail "kubectl diff failed"
@@ -170,13 +173,11 @@ show_plan() {
 }
 
 install() {
-  say "Google Cloud"
-  tf plan -input=false -var-file="$cluster.tfvars" -out="$temporary/plan"
+  say "Google Cloud" && tf plan -input=false -var-file="$cluster.tfvars" -out="$temporary/plan"
   confirm "Apply this to $project, and the manifests to $(kubectl config current-context)?"
   if [ -z "$images" ]; then build_images; fi
   tf apply -input=false "$temporary/plan"
-  say "Cluster"
-  write_overlay
+  say "Cluster" && write_overlay
   kubectl apply --kustomize "$overlay"
   kubectl --namespace=tpu-functions rollout status deployment/relay --timeout=180s
   check_policy
@@ -187,8 +188,7 @@ install() {
 
 build_images() {
   local name tag repository=$region-docker.pkg.dev/$project/tpu-functions
-  say "Images"
-  tag=$(git describe --always --dirty 2>/dev/null || date +%Y%m%d%H%M%S) && images=$repository:$tag
+  say "Images" && tag=$(git describe --always --dirty 2>/dev/null || date +%Y%m%d%H%M%S) && images=$repository:$tag
   gcloud artifacts repositories describe tpu-functions --location="$region" --project="$project" >/dev/null 2>&1 ||
     gcloud artifacts repositories create tpu-functions --repository-format=docker --location="$region" --project="$project"
   if [ "$builder" = cloud-build ]; then
@@ -208,8 +208,7 @@ write_overlay() {
   for name in relay inject-env; do
     printf '  - {name: tpu-functions-%s, newName: "%s/%s", newTag: "%s"}\n' $name "${images%:*}" $name "${images##*:}" >>"$to/kustomization.yaml"
   done
-  [ -f "$overlay/kustomization.yaml" ] && return
-  tf output -raw overlay >"$overlay/kustomization.yaml" && echo "$overlay is made; it is yours to change and to keep"
+  [ -f "$overlay/kustomization.yaml" ] || { tf output -raw overlay >"$overlay/kustomization.yaml" && echo "$overlay is made; it is yours to change and to keep"; }
 }
 
 # A Secret of another type than a bootstrap token's must be refused, also to those who may create Secrets.

@@ -245,3 +245,21 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
     again = deploy.run("--destroy", "--yes", "prod")
     assert again.code == 0, again.output
     assert PROJECT in again.output
+
+
+def test_it_is_not_taken_away_from_under_node_pools_of_jobsets(deploy: Installer) -> None:
+    deploy.terraform.insert(0, (r"console .* var\.jobset_provider$", '"gke"', 0))
+    labels = {
+        "google.com/nodepool-manager": "tpu-provisioner",
+        "cloud.google.com/gke-nodepool": "train-410e1982e93873ae",
+    }
+    for host in "01":
+        node = {"metadata": {"name": f"gke-train-{host}", "labels": labels}}
+        assert deploy.plane.request("POST", "/api/v1/nodes", node)[0] == 201
+    refused = deploy.run("--destroy", "--yes", "prod")
+    assert refused.code == 1
+    assert (
+        "  - there are node pools of JobSets, which nobody would delete: train-410e1982e93873ae \n"
+        "      delete the JobSets that they were made for, and wait until they are gone\n"
+    ) in refused.output
+    assert refused.changing_calls() == []
