@@ -93,6 +93,7 @@ INTERRUPTED = (
 )
 
 
+@pytest.mark.slow
 def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:

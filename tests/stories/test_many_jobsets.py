@@ -48,6 +48,7 @@ def phases(harness: Harness) -> list[str]:
     return [pod["status"]["phase"] for pod in harness.world.admin("GET", PODS)["items"]]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_hundred_jobsets_at_once_get_their_slices_together_and_at_few_calls(say: Say) -> None:
     harness = world()
