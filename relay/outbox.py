@@ -12,9 +12,9 @@ group appeared; its generation, pause, resource-name    create_resources
 label or owning finalizers changed
 its deletionTimestamp appeared; its finalizers changed  tear_down
 while it is being deleted
-Node of a group appeared, went, became Ready or not,    label_node
-got or lost ``google.com/tpu``, its labels or its
-providerID changed; a group met Nodes that claim it
+Node of a group appeared, went, became Ready with all   label_node
+its chips or no longer is, its labels or its providerID
+changed; a group met Nodes that claim it
 Pod of a JobSet waits for a slice, or for another       provision_slice
 JobSet completed, failed or went                        release_slice
 ======================================================  ==================
@@ -38,7 +38,7 @@ from relay.sightings import (
     NodeSighting,
     group_news,
     has_missed_node_news,
-    is_echo,
+    is_node_news,
     missed_group_news,
     sight_group,
     sight_node,
@@ -196,7 +196,7 @@ class Outbox:
     def _see_node(self, node: NodeSighting, now: datetime, *, live: bool) -> None:
         before = self._fleet.find_node(node.name)
         self._remember_node(node)
-        if before == node or (live and before is not None and is_echo(before, node)):
+        if not is_node_news(before, node, live=live):
             return
         claims = node.claims | (before.claims if before is not None else frozenset())
         for group in self._fleet.list_claimed_groups(claims):

@@ -171,7 +171,30 @@ def has_missed_node_news(group: GroupSighting, nodes: Sequence[NodeSighting]) ->
     return bool(nodes) and not settled
 
 
-def is_echo(before: NodeSighting, after: NodeSighting) -> bool:
+def is_node_news(before: NodeSighting | None, after: NodeSighting, *, live: bool) -> bool:
+    """Whether ``label_node`` should look at a Node that was ``before`` and is ``after``.
+
+    ``live``: a watch has told of it, so that nothing happened in between that was not seen.
+    """
+    if before is None:
+        return True
+    is_noise = before == after or _is_half_way(before, after) or (live and _is_echo(before, after))
+    return not is_noise
+
+
+def _is_half_way(before: NodeSighting, after: NodeSighting) -> bool:
+    """Whether a Node that could not count as ready, and still cannot, only changed in what it lacks.
+
+    A kubelet registers, is Ready, and then has chips: of those three the first and the last are worth
+    a look. What is told of a Node that stays half-way is told by the sweep.
+    """
+    if before.is_ready or after.is_ready:
+        return False
+    now = {name: getattr(after, name) for name in ("ready", "tpu_capacity", "tpu_allocatable")}
+    return replace(before, **now) == after
+
+
+def _is_echo(before: NodeSighting, after: NodeSighting) -> bool:
     """Whether a change of a Node, seen live, is ``label_node``'s own patch coming back.
 
     Two changes are, and are safe to ignore, because after them the labels are what the step, which

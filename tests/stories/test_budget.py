@@ -164,6 +164,15 @@ def test_a_whole_life_keeps_to_its_budget(title: str, say: Say) -> None:
     assert excess(ledger.cost(), allowed, ledger.lost_races()) == {}
 
 
+@pytest.mark.parametrize("seed", range(9, 15))
+def test_two_hosts_keep_to_their_budget_however_their_changes_fall(seed: int) -> None:
+    harness = Harness(seed=seed)
+    live_and_go(harness, manifest(**ONE_HOST))
+    ledger = Ledger(harness)
+    live_and_go(harness, manifest())
+    assert excess(ledger.cost(), budget(2), ledger.lost_races()) == {}
+
+
 @pytest.mark.timeout(900)
 def test_a_hundred_groups_at_once_reach_ready_and_go_each_within_its_budget(say: Say) -> None:
     harness = Harness()

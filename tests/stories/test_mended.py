@@ -14,7 +14,7 @@ from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
-from tests.stories.test_budget import Ledger, budget, excess, live_and_go
+from tests.stories.test_budget import Ledger
 from tests.stories.test_lives import EXAMPLES
 from tests.stories.test_refusals import OF_CALLS, TROUBLES, TWO_SINGLE, denied, notes
 
@@ -46,15 +46,6 @@ def test_a_preempted_vm_stays_told_while_its_node_is_not_yet_known_to_be_dead(
     harness.run_for(timedelta(seconds=8))
     assert life.said(harness)[:2] == ("False", "Preempted")
     assert life.pending(harness) == {lost: "Preempted"}
-
-
-def test_budget_of_two_hosts() -> None:
-
-    harness = Harness()
-    live_and_go(harness, manifest(**ONE_HOST))
-    ledger = Ledger(harness)
-    live_and_go(harness, manifest())
-    assert excess(ledger.cost(), budget(2), ledger.lost_races()) == {}
 
 
 def test_64_vms_preempted_at_once_are_all_called_lost() -> None:
