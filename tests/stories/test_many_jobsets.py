@@ -20,12 +20,15 @@ from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.stories.life import HOUR, MINUTE, Say
 from tests.stories.test_jobset_slices import JOBSETS, PODS, RUNS_ON, until, world
+from tests.stories.test_node_pool_slices import world as world_of_pools
 
 COUNT = 100
 CALLS_EACH = 18
 """Of both steps to the API server, for a JobSet's whole life."""
 CALLS_A_MINUTE = 4
 """Of both steps, whatever the number of JobSets."""
+GKE_CALLS_EACH = 8
+"""Of both steps to GKE for a pool, where the cluster carries out five operations at once."""
 POLL_EVERY_S, WORKERS = 5, 3
 
 
@@ -48,15 +51,20 @@ def phases(harness: Harness) -> list[str]:
     return [pod["status"]["phase"] for pod in harness.world.admin("GET", PODS)["items"]]
 
 
+def begin(harness: Harness) -> None:
+    """Apply them all; their Pods run on for as long as nobody says otherwise."""
+    harness.jobsets.habits = RUNS_ON
+    for number in range(COUNT):
+        made = harness.world.admin("POST", JOBSETS, small(f"train-{number}"))
+        assert made["kind"] == "JobSet", made
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_hundred_jobsets_at_once_get_their_slices_together_and_at_few_calls(say: Say) -> None:
     harness = world()
-    harness.jobsets.habits = RUNS_ON
     began = harness.clock.now()
-    for number in range(COUNT):
-        made = harness.world.admin("POST", JOBSETS, small(f"train-{number}"))
-        assert made["kind"] == "JobSet", made
+    begin(harness)
     until(harness, lambda: phases(harness) == ["Running"] * COUNT)
     took = harness.clock.now() - began
     harness.jobsets.habits = Habits(run_s=0)
@@ -74,6 +82,21 @@ def test_a_hundred_jobsets_at_once_get_their_slices_together_and_at_few_calls(sa
     )
     assert spent <= allowed
     assert took < polled_for / 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_hundred_jobsets_at_once_get_their_pools_as_fast_as_gke_makes_them(say: Say) -> None:
+    harness = world_of_pools()
+    began = harness.clock.now()
+    begin(harness)
+    until(harness, lambda: phases(harness) == ["Running"] * COUNT, 3 * HOUR)
+    took = harness.clock.now() - began
+    spent = harness.gke.calls.counts()
+    made = [record.verb for record in harness.gke.calls.records if record.status == 200]
+    say(f"{COUNT} JobSets at once on GKE: all run after {_say(took)}, {dict(spent)}")
+    assert made.count("nodePools.create") == COUNT
+    assert spent.total() <= COUNT * GKE_CALLS_EACH + ceil(took / MINUTE) * 2
 
 
 def polling(each: timedelta) -> tuple[int, timedelta]:
