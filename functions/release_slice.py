@@ -271,9 +271,10 @@ def _suspended_since(jobset: Mapping[str, Any]) -> datetime | None:
 
 
 def _decide_to_release(existing: Slice, why: str, now: datetime, naming: Naming) -> Decision:
-    if existing.release_after is None:
+    mark = existing.release_after
+    if mark is None or mark > now + 2 * RELEASE_AFTER:  # not ours: it might never come
         return Decision("Marked", Do.MARK)
-    if now < existing.release_after:
+    if now < mark:
         return Decision("Waiting")
     return _delete("Releasing", existing, why, naming)
 

@@ -42,6 +42,9 @@ _ASKED_FOR = ("cloud.google.com/gke-tpu-ici-resiliency", "cloud.google.com/gke-l
 """Selectors of GKE's own that are fulfilled by giving the Nodes the label."""
 _PLATFORM = ("google.com", "googleapis.com", "gke.io", "k8s.io", "kubernetes.io")
 """Who owns a label with such a prefix, or one below it, sets it too; GKE may refuse it from others."""
+_OURS = "tpu-functions.dev"
+_SAYS_WHOSE = ("google.com", _OURS)
+"""Labels with such a prefix, or one below it, say whose a pool is and when it may go."""
 
 _PLACE = re.compile(r"[a-z]+-[a-z]+[0-9]+(-[a-z])?")
 _ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]")
@@ -130,8 +133,9 @@ def _zone(read: Variables) -> str:
 
 def _labels_to_copy(read: Variables) -> tuple[str, ...]:
     keys = _items(read.get("GCP_POD_TO_NODE_LABELS"))
-    if any(_is_googles(key) for key in keys):
-        read.reject("GCP_POD_TO_NODE_LABELS", "labels of Pods that are not under google.com")
+    if any(_is_below(key, _SAYS_WHOSE) for key in keys):
+        meaning = f"labels of Pods that are not under google.com or {_OURS}"
+        read.reject("GCP_POD_TO_NODE_LABELS", meaning)
     return keys
 
 
@@ -349,6 +353,12 @@ def _check_selectors(leader: Leader, body: Mapping[str, Any]) -> None:
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
     }
+    ours = next((key for key in leader.selector if _is_below(key, (_OURS,))), None)
+    if ours:
+        raise InputError(
+            f"the Pod's nodeSelector has {ours}, and the Nodes of its pool have no label under {_OURS} "
+            "that stays: it must be taken out"
+        )
     for key, value in known.items():
         if leader.selector.get(key, value) != value:
             raise InputError(
@@ -389,18 +399,14 @@ def _selected_labels(leader: Leader) -> dict[str, str]:
 
 def _copied_labels(leader: Leader, settings: GkeSettings) -> dict[str, str]:
     asked = _items(leader.annotations.get(COPY_LABELS, ""))
-    refused = next((key for key in asked if _is_googles(key)), None)
+    refused = next((key for key in asked if _is_below(key, _SAYS_WHOSE)), None)
     if refused:
         raise InputError(
-            f"the Pod's annotation {COPY_LABELS} names {refused}: labels under google.com say whose a "
-            "Node is and are not copied; it must name others"
+            f"the Pod's annotation {COPY_LABELS} names {refused}: labels under google.com and {_OURS} "
+            "say whose a Node is and are not copied; it must name others"
         )
     keys = (*settings.pod_to_node_labels, *asked)
     return {key: leader.labels[key] for key in keys if key in leader.labels}
-
-
-def _is_googles(key: str) -> bool:
-    return _is_below(key, _PLATFORM[:1])
 
 
 def _is_below(key: str, domains: Iterable[str]) -> bool:

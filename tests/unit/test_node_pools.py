@@ -125,7 +125,7 @@ REFUSED: dict[str, str] = {
     "nodepool-spot-forced-on-demand": _ON_DEMAND.format("cloud.google.com/gke-spot"),
     "nodepool-force-on-demand-selector-stays": _ON_DEMAND.format("cloud.google.com/gke-spot"),
     "nodepool-reservation-forced-on-demand": _ON_DEMAND.format("cloud.google.com/reservation-name"),
-    "nodepool-copy-labels-can-overwrite-own-labels": "the Pod's annotation tpu-provisioner.cloud.google.com/copy-labels names google.com/tpu-provisioner-jobset-name: labels under google.com say whose a Node is and are not copied; it must name others",
+    "nodepool-copy-labels-can-overwrite-own-labels": "the Pod's annotation tpu-provisioner.cloud.google.com/copy-labels names google.com/tpu-provisioner-jobset-name: labels under google.com and tpu-functions.dev say whose a Node is and are not copied; it must name others",
     "nodepool-spot-and-reservation": "the Pod's nodeSelector has both cloud.google.com/gke-spot and cloud.google.com/reservation-name: VMs of a reservation are never Spot; it must have one of them",
     "nodepool-spot-without-toleration": "the Pod's nodeSelector has cloud.google.com/gke-spot, and Spot Nodes have the taint cloud.google.com/gke-spot=true:NoSchedule: the Pod must tolerate it",
 }
@@ -334,6 +334,19 @@ INPUTS: list[Any] = [
         {"node_selector": _selector("tpu-v6e-slice", "4x4"), "tpu": 8},
         "the topology 4x4 would need 2 hosts of 8 chips: the hosts of a slice with more than one have 4, which the Pod must ask for",
         id="large hosts",
+    ),
+    pytest.param(
+        {
+            "annotations": {COPY_LABELS: RELEASE_LABEL},
+            "labels": {RELEASE_LABEL: "99999999999"},
+        },
+        "the Pod's annotation tpu-provisioner.cloud.google.com/copy-labels names tpu-functions.dev/release-after: labels under google.com and tpu-functions.dev say whose a Node is and are not copied; it must name others",
+        id="when it may go, as a label",
+    ),
+    pytest.param(
+        {"node_selector": {RELEASE_LABEL: "99999999999"}},
+        "the Pod's nodeSelector has tpu-functions.dev/release-after, and the Nodes of its pool have no label under tpu-functions.dev that stays: it must be taken out",
+        id="when it may go, as a selector",
     ),
     pytest.param(
         {"annotations": {NETWORKS: "a:b, c"}},
@@ -684,7 +697,7 @@ WRONG: list[Any] = [
     pytest.param({"GCP_ZONE": "us-east5"}, "GCP_ZONE='us-east5' is wrong: it must be a zone, such as us-east5-a"),
     pytest.param({"GCP_ZONE": "us-east1-a"}, "GCP_ZONE='us-east1-a' is wrong: it must be a zone of the cluster's region, us-east5"),
     pytest.param({"GCP_ZONE": "us-east1-a", "GCP_CLUSTER_LOCATION": "us-east5-b"}, "GCP_ZONE='us-east1-a' is wrong: it must be a zone of the cluster's region, us-east5"),
-    pytest.param({"GCP_POD_TO_NODE_LABELS": "a,google.com/b"}, "GCP_POD_TO_NODE_LABELS='a,google.com/b' is wrong: it must be labels of Pods that are not under google.com"),
+    pytest.param({"GCP_POD_TO_NODE_LABELS": "a,google.com/b"}, "GCP_POD_TO_NODE_LABELS='a,google.com/b' is wrong: it must be labels of Pods that are not under google.com or tpu-functions.dev"),
     pytest.param({"GCP_NODE_ADDITIONAL_NETWORKS": "n"}, "GCP_NODE_ADDITIONAL_NETWORKS='n' is wrong: it must be network:subnetwork pairs with commas between"),
     pytest.param({"GCP_NODE_SECURE_BOOT": "maybe"}, "GCP_NODE_SECURE_BOOT='maybe' is wrong: it must be true or false"),
     pytest.param({"GKE_MAX_PODS_PER_NODE": "7"}, "GKE_MAX_PODS_PER_NODE='7' is wrong: it must be a whole number from 8 to 256"),

@@ -88,6 +88,12 @@ TABLE: dict[str, Case] = {
         MARK,
     ),
     "marked": (MARKED, None, SETTINGS, WAIT),
+    "marked by somebody for later than we ever would": (
+        replace(SLICE, release_after=NOW + timedelta(seconds=61)),
+        None,
+        SETTINGS,
+        MARK,
+    ),
     "marked, and its JobSet is there again": (MARKED, ALIVE, SETTINGS, KEEP),
     "due, and its JobSet is there again": (DUE, ALIVE, SETTINGS, KEEP),
     "due, and its JobSet is gone": (
