@@ -165,19 +165,20 @@ def _max_pods(read: Variables) -> int:
 
 @dataclass(frozen=True)
 class Family:
-    """Machine types of one TPU generation: ``chips`` are those that a host may have."""
+    """Machine types of one TPU generation: ``chips`` are those that a host may have, each with the
+    topology that GKE gives a slice of one such host."""
 
     prefix: str
     dimensions: int
-    chips: tuple[int, ...]
+    chips: Mapping[int, str]
 
 
 FAMILIES: Mapping[str, Family] = {
-    "tpu-v4-podslice": Family("ct4p-hightpu", 3, (4,)),
-    "tpu-v5-lite-podslice": Family("ct5lp-hightpu", 2, (1, 4, 8)),
-    "tpu-v5p-slice": Family("ct5p-hightpu", 3, (4,)),
-    "tpu-v6e-slice": Family("ct6e-standard", 2, (1, 4, 8)),
-    "tpu7x": Family("tpu7x-standard", 3, (1, 4)),
+    "tpu-v4-podslice": Family("ct4p-hightpu", 3, {4: "2x2x1"}),
+    "tpu-v5-lite-podslice": Family("ct5lp-hightpu", 2, {1: "1x1", 4: "2x2", 8: "2x4"}),
+    "tpu-v5p-slice": Family("ct5p-hightpu", 3, {4: "2x2x1"}),
+    "tpu-v6e-slice": Family("ct6e-standard", 2, {1: "1x1", 4: "2x2", 8: "2x4"}),
+    "tpu7x": Family("tpu7x-standard", 3, {1: "1x1x1", 4: "2x2x1"}),
 }
 """By the value of ``cloud.google.com/gke-tpu-accelerator``."""
 _BY_WORKLOAD_POLICY = frozenset({"tpu7x"})
@@ -235,6 +236,7 @@ def want(leader: Leader, settings: GkeSettings) -> Wanted:
         raise InputError(problem)
     machine = machine_type(leader.accelerator, leader.chips)
     count = count_nodes(leader.accelerator, leader.topology, leader.chips)
+    _check_single_host(leader, count)
     _check_that_the_pod_fits(leader, settings)
     owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
     reservation, is_spot = _reservation(leader), leader.selector.get(SPOT) == "true"
@@ -315,6 +317,16 @@ def make_hash(
         "zone": zone,
     }
     return short_hash(json.dumps(_without_empty(content), sort_keys=True, separators=(",", ":")))
+
+
+def _check_single_host(leader: Leader, count: int) -> None:
+    """Raise `InputError` for a topology that a single host never has: nobody tells GKE of it."""
+    own = find_family(leader.accelerator).chips[leader.chips]
+    if count == 1 and leader.topology != own:
+        raise InputError(
+            f"the Pod's nodeSelector {TOPOLOGY_LABEL} is {leader.topology!r}: a slice of one host of "
+            f"{leader.accelerator} with {leader.chips} chips is {own}, which it must be"
+        )
 
 
 def _check_that_the_pod_fits(leader: Leader, settings: GkeSettings) -> None:

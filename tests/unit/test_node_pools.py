@@ -384,6 +384,25 @@ def test_a_selector_that_no_node_of_the_pool_meets_is_refused(
     )
 
 
+@pytest.mark.parametrize(
+    "accelerator, topology, chips, own",
+    [
+        ("tpu-v6e-slice", "1x4", 4, "2x2"),
+        ("tpu-v6e-slice", "4x2", 8, "2x4"),
+        ("tpu-v5p-slice", "1x2x2", 4, "2x2x1"),
+        ("tpu7x", "4x1x1", 4, "2x2x1"),
+    ],
+)
+def test_a_single_host_has_the_one_topology_that_gke_gives_it(
+    accelerator: str, topology: str, chips: int, own: str
+) -> None:
+    assert body(node_selector=_selector(accelerator, own), tpu=chips)["initialNodeCount"] == 1
+    assert refusal(node_selector=_selector(accelerator, topology), tpu=chips) == (
+        f"the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '{topology}': a slice of one host "
+        f"of {accelerator} with {chips} chips is {own}, which it must be"
+    )
+
+
 def test_without_any_zone_there_is_no_pool() -> None:
     assert refusal(replace(SETTINGS, zone="")) == (
         "the Pod selects no topology.kubernetes.io/zone and GCP_ZONE is not set: one of them must name the zone"
