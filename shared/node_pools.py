@@ -55,6 +55,8 @@ _PODS = range(8, 257)
 """How many Pods a Node of GKE may have (documented)."""
 _SLICE_HOST = 4
 """Chips of a host in a slice of more than one host, whatever the family."""
+_MOST_HOSTS = 2**31 - 1
+"""What a pool's count can say; GKE has lower limits, and words of its own for them."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,8 @@ def count_nodes(accelerator: str, topology: str, chips: int) -> int:
             f"the topology {topology} has {chips_of(topology)} chips, which hosts of {chips} do not "
             f"make up: the Pod must ask for as much of {TPU_RESOURCE} as a host of the slice has"
         )
+    if count > _MOST_HOSTS:
+        raise InputError(f"the topology {topology} would need {count} hosts: no slice has so many")
     if count > 1 and chips != _SLICE_HOST:
         raise InputError(
             f"the topology {topology} would need {count} hosts of {chips} chips: the hosts of a slice "

@@ -331,6 +331,11 @@ INPUTS: list[Any] = [
         id="smaller than a host",
     ),
     pytest.param(
+        {"node_selector": _selector("tpu-v6e-slice", "99999999999x4")},
+        "the topology 99999999999x4 would need 99999999999 hosts: no slice has so many",
+        id="more than anybody can count",
+    ),
+    pytest.param(
         {"node_selector": _selector("tpu-v6e-slice", "4x4"), "tpu": 8},
         "the topology 4x4 would need 2 hosts of 8 chips: the hosts of a slice with more than one have 4, which the Pod must ask for",
         id="large hosts",
