@@ -33,7 +33,7 @@ from shared.slice_work import (
 )
 from shared.slices import RELEASE_AFTER, Naming, Provider, Slice, SliceState, slice_name
 from shared.step import ACKNOWLEDGED, Answer, Invocation
-from shared.when import find_time
+from shared.when import guess_time
 
 MAX_JOBS = 10_000
 """Jobs of one JobSet that are looked at for their names: more than a cluster has room for. A user may
@@ -260,13 +260,13 @@ def _jobs(name: str, jobset: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _replicated_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(jobset["spec"].get("replicatedJobs") or ())
+    return list((jobset.get("spec") or {}).get("replicatedJobs") or ())
 
 
 def _suspended_since(jobset: Mapping[str, Any]) -> datetime | None:
     for condition in (jobset.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "Suspended" and condition.get("status") == "True":
-            return find_time(condition.get("lastTransitionTime"))
+            return guess_time(condition.get("lastTransitionTime"))
     return None
 
 

@@ -12,7 +12,7 @@ from shared.group_manifests import HASH_ANNOTATION, JOB_KEY_LABEL, JOB_LABEL, wa
 from shared.jobsets import Leader
 from shared.names import JOBSET_LABEL, KIND
 from shared.slices import Clash, Owner, Slice, SliceState, Wanted, slice_name
-from shared.when import find_time, render_time
+from shared.when import find_time, guess_time, render_time
 
 RELEASE_ANNOTATION = "tpu-functions.dev/release-after"
 LOST_AFTER = timedelta(minutes=10)
@@ -104,7 +104,7 @@ def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
         words=words,
         has_ready_nodes=bool((status.get("nodeSummary") or {}).get("ready")),
         mends_itself=not _is_lost(raw, since, now),
-        release_after=_find_stamp(annotations.get(RELEASE_ANNOTATION, "")),
+        release_after=guess_time(annotations.get(RELEASE_ANNOTATION)),
         since=since,
         raw=raw,
     )
@@ -115,7 +115,7 @@ def _read_state(raw: Mapping[str, Any]) -> tuple[SliceState, str, datetime | Non
     metadata, ready = raw["metadata"], _ready(raw)
     if metadata.get("deletionTimestamp"):
         return SliceState.GOING, "", find_time(metadata["deletionTimestamp"])
-    since = find_time(ready.get("lastTransitionTime") or metadata.get("creationTimestamp"))
+    since = guess_time(ready.get("lastTransitionTime") or metadata.get("creationTimestamp"))
     if ready.get("status") == "True":
         return SliceState.READY, "", since
     reason = ready.get("reason", Reason.PROVISIONING)
@@ -143,11 +143,3 @@ def _is_lost(raw: Mapping[str, Any], since: datetime | None, now: datetime) -> b
     is_spot = (spec.get("instanceConfig") or {}).get("provisioningModel") == "SPOT"
     is_final = reason == Reason.RESOURCE_LOST or (is_spot and reason == Reason.PREEMPTED)
     return is_final or (since is not None and now - since >= LOST_AFTER)
-
-
-def _find_stamp(text: str) -> datetime | None:
-    """A stamp that somebody has written wrongly is none, and is written anew."""
-    try:
-        return find_time(text)
-    except ValueError:
-        return None

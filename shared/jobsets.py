@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
-from shared.when import find_time
+from shared.when import guess_time
 
 GROUP = "jobset.x-k8s.io"
 VERSION = "v1alpha2"
@@ -130,10 +130,7 @@ def find_end(jobset: Mapping[str, Any]) -> str | None:
 
 def find_end_time(jobset: Mapping[str, Any]) -> datetime | None:
     """When a JobSet ended, as far as it says so."""
-    try:
-        return find_time(str(_end(jobset).get("lastTransitionTime") or ""))
-    except ValueError:
-        return None
+    return guess_time(str(_end(jobset).get("lastTransitionTime") or ""))
 
 
 def asks_for_chips(jobset: Mapping[str, Any]) -> bool:

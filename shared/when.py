@@ -8,12 +8,23 @@ from datetime import UTC, datetime
 def parse_time(text: str) -> datetime:
     """An RFC 3339 time, with ``Z`` or an offset, in UTC. Raises `ValueError` if it is none."""
     moment = datetime.fromisoformat(text)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text} lies outside of the years 1 to 9999 in UTC") from error
 
 
 def find_time(text: str | None) -> datetime | None:
     """The same for a field that may be absent."""
     return parse_time(text) if text else None
+
+
+def guess_time(text: str | None) -> datetime | None:
+    """The same for a field that anybody may have written: what is no time reads as absent."""
+    try:
+        return find_time(text)
+    except ValueError:
+        return None
 
 
 def render_time(moment: datetime) -> str:

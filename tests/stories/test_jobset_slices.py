@@ -482,6 +482,18 @@ def test_the_sweep_alone_is_enough() -> None:
     assert harness.leftovers() == []
 
 
+def test_a_mark_that_somebody_wrote_wrongly_holds_nothing_up() -> None:
+    """The minute reads the marks of all slices: one that it could not read would keep all others."""
+    harness = world(dials=Dials(relays=False))
+    harness.jobsets.habits = RUNS_ON
+    post(harness)
+    until_running(harness)
+    wrong = {"tpu-functions.dev/release-after": "0001-01-01T00:00:00+14:00"}
+    harness.world.admin("PATCH", f"{GROUPS}/{NAME}", {"metadata": {"annotations": wrong}}, **MERGE)
+    delete(harness)
+    until_gone(harness)
+
+
 def test_a_life_costs_few_calls(say: life.Say) -> None:
     harness = world()
     post(harness)

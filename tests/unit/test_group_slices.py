@@ -146,6 +146,14 @@ def test_what_is_no_slice_of_ours(change: dict[str, Any]) -> None:
     assert read_slice(group(**change), NOW) is None
 
 
-def test_a_stamp_that_is_no_time_is_none() -> None:
-    annotations = {"tpu-functions.dev/release-after": "soon"}
+@pytest.mark.parametrize("text", ["soon", "0001-01-01T00:00:00+14:00", "9" * 300])
+def test_a_stamp_that_is_no_time_is_none(text: str) -> None:
+    annotations = {"tpu-functions.dev/release-after": text}
     assert read({"metadata": {"annotations": annotations}}).release_after is None
+
+
+def test_a_status_whose_time_is_none_says_not_since_when() -> None:
+    change = ready("False", Reason.NODE_LOST, **COMPLETE)
+    change["status"]["conditions"][0]["lastTransitionTime"] = "2026-11-20T09:30:00+99:00"
+    found = read(change)
+    assert (found.state, found.since) == (SliceState.TROUBLED, None)

@@ -116,6 +116,13 @@ TABLE: dict[str, Case] = {
         SETTINGS,
         deleting("Releasing", "JobSet train has no Job train-workers-0 any more"),
     ),
+    "its JobSet says nothing of any Job": (SLICE, objects.jobset(spec=None), SETTINGS, MARK),
+    "its JobSet has been suspended since no time that can be": (
+        SLICE,
+        objects.jobset(**with_condition("Suspended", "0000-01-01T00:00:00Z")),
+        LETS_GO,
+        WANTED,
+    ),
     "its JobSet has its Job by default": (SLICE, with_jobs("others", "workers"), SETTINGS, WANTED),
     "its JobSet has fewer Jobs than it had": (
         SECOND,
