@@ -335,7 +335,17 @@ def _check_single_host(leader: Leader, count: int) -> None:
 
 def _check_that_the_pod_fits(leader: Leader, settings: GkeSettings) -> None:
     """Raise `InputError` for what would be paid for though the Pod could never run there."""
-    is_spot = leader.selector.get(SPOT) == "true"
+    if leader.selector.get(SPOT, "true") != "true":
+        raise InputError(f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there')
+    unnamed = next(
+        (key for key in (RESERVATION, RESERVATION_PROJECT) if _lacks_name(key, leader)), None
+    )
+    if unnamed:
+        raise InputError(
+            f"the Pod's nodeSelector has {unnamed}, which no Node has unless its reservation is named: "
+            f"{RESERVATION} must name one, or both must be taken out"
+        )
+    is_spot = SPOT in leader.selector
     asked = [SPOT] if is_spot else []
     asked += [key for key in (RESERVATION, RESERVATION_PROJECT) if leader.selector.get(key)]
     if settings.force_on_demand and asked:
@@ -356,6 +366,11 @@ def _check_that_the_pod_fits(leader: Leader, settings: GkeSettings) -> None:
         )
 
 
+def _lacks_name(key: str, leader: Leader) -> bool:
+    selector = leader.selector
+    return key in selector and not (selector[key] and selector.get(RESERVATION))
+
+
 def _check_selectors(leader: Leader, body: Mapping[str, Any]) -> None:
     """Raise `InputError` for a selector that these Nodes are known not to meet.
 
@@ -365,6 +380,7 @@ def _check_selectors(leader: Leader, body: Mapping[str, Any]) -> None:
         POOL_LABEL: body["name"],
         ACCELERATOR_COUNT_LABEL: str(leader.chips),
         "node.kubernetes.io/instance-type": body["config"]["machineType"],
+        ZONE_LABEL: body["locations"][0],
         "topology.kubernetes.io/region": body["locations"][0].rpartition("-")[0],
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",

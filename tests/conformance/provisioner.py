@@ -47,6 +47,7 @@ _WHY_REFUSED = {
     "nodepool-spot-forced-on-demand": _NEVER_LANDS,
     "nodepool-reservation-forced-on-demand": _NEVER_LANDS,
     "nodepool-selector-google-prefix-not-copied": _NEVER_LANDS,
+    "nodepool-reservation-project-alone": _NEVER_LANDS,
 }
 
 

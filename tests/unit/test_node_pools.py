@@ -127,6 +127,7 @@ REFUSED: dict[str, str] = {
     "nodepool-reservation-forced-on-demand": _ON_DEMAND.format("cloud.google.com/reservation-name"),
     "nodepool-copy-labels-can-overwrite-own-labels": "the Pod's annotation tpu-provisioner.cloud.google.com/copy-labels names google.com/tpu-provisioner-jobset-name: labels under google.com and tpu-functions.dev say whose a Node is and are not copied; it must name others",
     "nodepool-spot-and-reservation": "the Pod's nodeSelector has both cloud.google.com/gke-spot and cloud.google.com/reservation-name: VMs of a reservation are never Spot; it must have one of them",
+    "nodepool-reservation-project-alone": "the Pod's nodeSelector has cloud.google.com/reservation-project, which no Node has unless its reservation is named: cloud.google.com/reservation-name must name one, or both must be taken out",
     "nodepool-spot-without-toleration": "the Pod's nodeSelector has cloud.google.com/gke-spot, and Spot Nodes have the taint cloud.google.com/gke-spot=true:NoSchedule: the Pod must tolerate it",
 }
 BASE_LABELS = ROWS["nodepool-simple"]["expect"]["node_pool"]["config.labels"]
@@ -352,6 +353,21 @@ INPUTS: list[Any] = [
         {"node_selector": {RELEASE_LABEL: "99999999999"}},
         "the Pod's nodeSelector has tpu-functions.dev/release-after, and the Nodes of its pool have no label under tpu-functions.dev that stays: it must be taken out",
         id="when it may go, as a selector",
+    ),
+    pytest.param(
+        {"node_selector": {SPOT: "false"}},
+        'the Pod\'s nodeSelector cloud.google.com/gke-spot must be "true", or not be there',
+        id="not Spot",
+    ),
+    pytest.param(
+        {"node_selector": {"cloud.google.com/reservation-name": ""}},
+        "the Pod's nodeSelector has cloud.google.com/reservation-name, which no Node has unless its reservation is named: cloud.google.com/reservation-name must name one, or both must be taken out",
+        id="a reservation without a name",
+    ),
+    pytest.param(
+        {"node_selector": {"topology.kubernetes.io/zone": ""}},
+        "the Pod's nodeSelector has topology.kubernetes.io/zone=, and the Nodes of its pool would have topology.kubernetes.io/zone=us-east5-a: it must be taken out",
+        id="a zone without a name",
     ),
     pytest.param(
         {"annotations": {NETWORKS: "a:b, c"}},
