@@ -150,7 +150,9 @@ def job_key(namespace: str, job: str) -> str:
 
 
 def find_key_problem(leader: Leader) -> str | None:
-    """What is wrong with the Pod's job-key, or ``None``."""
+    """What is wrong with what the Pod says of its JobSet and Job, or ``None``."""
+    if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", leader.jobset):
+        return f"the Pod's {JOBSET_NAME} is {leader.jobset!r}: it must be the name of a JobSet"
     if not leader.job_key:
         return f"the Pod has no label {JOB_KEY}: JobSet sets it on the Pods of its Jobs"
     if len(leader.job_key) < MIN_KEY or not re.fullmatch("[a-z0-9-]+", leader.job_key):

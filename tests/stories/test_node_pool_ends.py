@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
-from tests.jobset_objects import JOBSET
+from tests.jobset_objects import JOBSET, pod
 from tests.stories.life import MINUTE
 from tests.stories.test_node_pool_slices import (
     JOBSETS,
     NAME,
+    PODS,
     RUNS_ON,
     SECOND,
     are_running,
@@ -122,6 +123,23 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 def completed() -> dict[str, Any]:
     condition = {"type": "Completed", "status": "True", "reason": "x", "message": ""}
     return {"status": {"conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:10:00Z"}]}}
+
+
+def test_a_pod_of_somebody_s_own_making_is_told_what_is_wrong_with_it() -> None:
+    harness = world()
+    name = {"jobset.sigs.k8s.io/jobset-name": "x/../y?z"}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs-1", "uid": "rs-uid"}
+    metadata = {
+        "labels": dict.fromkeys(name),
+        "annotations": name,
+        "ownerReferences": [{**owner, "controller": True}],
+    }
+    harness.world.admin("POST", PODS, pod(metadata=metadata))
+    harness.run_for(MINUTE)
+    assert told(harness) == [
+        "Pod NodePoolCreationFailed: the Pod's jobset.sigs.k8s.io/jobset-name is 'x/../y?z': it must be "
+        "the name of a JobSet"
+    ]
 
 
 def test_what_gke_is_too_busy_for_is_tried_again_and_not_told() -> None:

@@ -297,6 +297,14 @@ NO_KEY = "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the
 INPUTS: list[Any] = [
     pytest.param({"labels": {"jobset.sigs.k8s.io/job-key": None}}, NO_KEY, id="no key"),
     pytest.param(
+        {
+            "labels": {"jobset.sigs.k8s.io/jobset-name": None},
+            "annotations": {"jobset.sigs.k8s.io/jobset-name": "x/../y?z"},
+        },
+        "the Pod's jobset.sigs.k8s.io/jobset-name is 'x/../y?z': it must be the name of a JobSet",
+        id="no name of a JobSet",
+    ),
+    pytest.param(
         {"labels": {"jobset.sigs.k8s.io/job-key": "abc"}},
         "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as JobSet computes it (40 hex digits)",
         id="short key",
