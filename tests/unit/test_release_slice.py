@@ -110,6 +110,12 @@ TABLE: dict[str, Case] = {
     ),
     "being deleted": (GOING, None, SETTINGS, Decision("Going")),
     "its JobSet has its Job no more": (SLICE, with_jobs("others"), SETTINGS, MARK),
+    "its JobSet was made again without anything": (
+        SLICE,
+        {key: value for key, value in ALIVE.items() if key != "spec"},
+        SETTINGS,
+        MARK,
+    ),
     "due, and its JobSet has its Job no more": (
         DUE,
         with_jobs("others"),
