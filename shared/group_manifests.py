@@ -44,6 +44,16 @@ _FROM_THE_POD = (
     "targetSizePolicyMode",
     "instanceTemplateURI",
 )
+_MAPPINGS = (
+    "",
+    "metadata",
+    "metadata.labels",
+    "metadata.annotations",
+    "spec",
+    "spec.instanceConfig",
+    "spec.nodeLabels",
+)
+"""What of a template must be one, where it is there."""
 
 
 def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
@@ -107,11 +117,12 @@ def _read_template(key: str, text: str | None) -> Any:
             "and instanceConfig, without a name and what follows from the Pod"
         )
     try:
-        template = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        # By way of JSON, as kubectl reads it: a key that YAML takes for a number is text.
+        template = json.loads(json.dumps(yaml.safe_load(text), default=str))
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         told = " ".join(str(error).split())
         raise InputError(f"{_place(key)} is no YAML: {told}") from error
-    for path in ("", "metadata", "spec", "spec.instanceConfig", "spec.nodeLabels"):
+    for path in _MAPPINGS:
         if not isinstance(_at(template, path), dict):
             what = path or "it"
             raise InputError(f"{_place(key)} must be a TPUNodeGroup: {what} must be a mapping")
@@ -128,7 +139,7 @@ def _at(template: Any, path: str) -> Any:
     *above, name = path.split(".")
     if not path:
         return template
-    holder = template[above[0]] if above else template
+    holder = template.get(above[0], {}) if above else template
     return holder.get(name, None if name in ("spec", "instanceConfig") else {})
 
 
@@ -201,8 +212,8 @@ def _metadata(
     return {
         "name": name,
         "namespace": leader.namespace,
-        "labels": {**(template.get("labels") or {}), **labels},
-        "annotations": {**(template.get("annotations") or {}), **annotations},
+        "labels": {**template.get("labels", {}), **labels},
+        "annotations": {**template.get("annotations", {}), **annotations},
     }
 
 

@@ -446,6 +446,21 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"spec": {"nodeLabels": ["a"]}},
         f"{TEMPLATE} must be a TPUNodeGroup: spec.nodeLabels must be a mapping",
     ),
+    "a template whose own labels are a list": (
+        {},
+        {"metadata": {"labels": ["a"]}},
+        f"{TEMPLATE} must be a TPUNodeGroup: metadata.labels must be a mapping",
+    ),
+    "a template whose annotations are text": (
+        {},
+        {"metadata": {"annotations": "a"}},
+        f"{TEMPLATE} must be a TPUNodeGroup: metadata.annotations must be a mapping",
+    ),
+    "a template whose labels have a number for a key": (
+        {},
+        {"spec": {"nodeLabels": {1: 2}}},
+        f"with {TEMPLATE} the TPUNodeGroup would be refused: spec.nodeLabels.1: must be text, not 2",
+    ),
     "a template with a fault": (
         {},
         {"spec": {"project": "P", "instanceConfig": {"image": None}}},
@@ -469,6 +484,9 @@ def test_what_cannot_be_is_told(case: tuple[dict[str, Any], dict[str, Any], str]
         ("", "must be a TPUNodeGroup: it must be a mapping"),
         ("- a", "must be a TPUNodeGroup: it must be a mapping"),
         ("{", "is no YAML: while parsing a flow node expected the node content"),
+        ("spec: {maxRunDuration: 2026-13-01}", "is no YAML: month must be in 1..12"),
+        ("[" * 9_999, "is no YAML: maximum recursion depth exceeded"),
+        ("spec: &a {spec: *a}", "is no YAML: Circular reference detected"),
     ],
 )
 def test_a_template_that_is_none_is_told(text: str, words: str) -> None:
