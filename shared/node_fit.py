@@ -168,7 +168,7 @@ def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
         return value is not None
     if operator == "In":
         return value in values
-    numbers = [int(one) for one in (value, *values) if re.fullmatch("-?[0-9]+", one)]
+    numbers = [int(one) for one in (value, *values) if re.fullmatch("-?[0-9]{1,18}", one)]
     if len(numbers) != 2:
         return False
     return numbers[0] > numbers[1] if operator == "Gt" else numbers[0] < numbers[1]

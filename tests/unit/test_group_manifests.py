@@ -260,6 +260,7 @@ GKE_COUNT = "cloud.google.com/gke-accelerator-count"
         (requiring(GKE_COUNT, "Lt", "4"), False),
         (requiring(GKE_COUNT, "Lt", "5"), True),
         (requiring(GKE_COUNT, "Lt", "x"), False),
+        (requiring(GKE_COUNT, "Lt", "9" * 5_000), False),
     ],
 )
 def test_a_required_affinity_must_fit_the_nodes(change: dict[str, Any], fits: bool) -> None:
