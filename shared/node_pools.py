@@ -46,8 +46,8 @@ _OURS = "tpu-functions.dev"
 _SAYS_WHOSE = ("google.com", _OURS)
 """Labels with such a prefix, or one below it, say whose a pool is and when it may go."""
 
-_PLACE = re.compile(r"[a-z]+-[a-z]+[0-9]+(-[a-z])?")
-_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]")
+_PLACE = re.compile(r"[a-z]+-[a-z]+[0-9]+(-[a-z][a-z0-9]*)?")
+_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z][a-z0-9]*")
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _CLUSTER = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _TRUE_OR_FALSE = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}

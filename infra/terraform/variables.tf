@@ -256,14 +256,14 @@ variable "node_pools" {
   }
 
   validation {
-    condition     = alltrue([for pools in var.node_pools[*] : can(regex("^[a-z]+-[a-z]+[0-9]+(-[a-z])?$", pools.location))])
+    condition     = alltrue([for pools in var.node_pools[*] : can(regex("^[a-z]+-[a-z]+[0-9]+(-[a-z][a-z0-9]*)?$", pools.location))])
     error_message = "node_pools.location must be the cluster's region or zone, such as us-east5."
   }
 
   validation {
     condition = alltrue([
       for pools in var.node_pools[*] : pools.zone == "" ? true : (
-        can(regex("^[a-z]+-[a-z]+[0-9]+-[a-z]$", pools.zone)) && startswith(pools.zone, "${join("-", slice(split("-", "${pools.location}-"), 0, 2))}-")
+        can(regex("^[a-z]+-[a-z]+[0-9]+-[a-z][a-z0-9]*$", pools.zone)) && startswith(pools.zone, "${join("-", slice(split("-", "${pools.location}-"), 0, 2))}-")
       )
     ])
     error_message = "node_pools.zone must be a zone of the cluster's region, such as us-east5-a."

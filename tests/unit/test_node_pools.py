@@ -762,6 +762,13 @@ def test_a_wrong_setting_is_named_with_what_would_be_right(
     assert str(told.value) == message
 
 
+@pytest.mark.parametrize("zone", ["us-east5-a", "us-east5-ai1a"])
+def test_a_zone_may_be_one_for_ai(zone: str) -> None:
+    assert read_settings({**ENVIRONMENT, "GCP_ZONE": zone}).zone == zone
+    selected = body(node_selector={"topology.kubernetes.io/zone": zone})
+    assert selected["locations"] == [zone]
+
+
 def test_all_wrong_settings_are_named_at_once() -> None:
     with pytest.raises(SettingsError) as told:
         read_settings({"GCP_ZONE": "x", "GCP_FORCE_ON_DEMAND": "x"})

@@ -326,7 +326,7 @@ run "jobsets_by_node_pools" {
       project_id            = "gke-home"
       location              = "us-east5"
       cluster               = "research"
-      zone                  = "us-east5-b"
+      zone                  = "us-east5-ai1b"
       service_account       = "nodes@gke-home.iam.gserviceaccount.com"
       more_service_accounts = ["other@gke-home.iam.gserviceaccount.com"]
       tags                  = ["tpu", "internal"]
@@ -346,7 +346,7 @@ run "jobsets_by_node_pools" {
       GCP_PROJECT_ID                   = "gke-home"
       GCP_CLUSTER_LOCATION             = "us-east5"
       GCP_CLUSTER                      = "research"
-      GCP_ZONE                         = "us-east5-b"
+      GCP_ZONE                         = "us-east5-ai1b"
       GCP_NODE_SERVICE_ACCOUNT         = "nodes@gke-home.iam.gserviceaccount.com"
       GCP_NODE_TAGS                    = "tpu,internal"
       GCP_POD_TO_NODE_LABELS           = ""
