@@ -151,9 +151,17 @@ check_nothing_left() {
   [ -z "$found" ] || found=$(kubectl get tpunodegroups --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
   [ -z "$found" ] || miss "there are TPUNodeGroups, whose slices nobody would delete: $(awk '{printf "%s/%s ", $1, $2}' <<<"$found")" \
     "kubectl delete tpunodegroups --all --all-namespaces"
-  [ "$jobsets" != gke ] || found=$(kubectl get nodes --selector=google.com/nodepool-manager=tpu-provisioner --no-headers -o custom-columns=':.metadata.labels.cloud\.google\.com/gke-nodepool' | sort -u)
+  [ "$jobsets" != gke ] || found=$(list_node_pools)
   [ "$jobsets" != gke ] || [ -z "$found" ] || miss "there are node pools of JobSets, which nobody would delete: $(tr '\n' ' ' <<<"$found")" \
     "delete the JobSets that they were made for, and wait until they are gone"
+}
+
+# Those of JobSets, as GKE knows them: one that is being made, or has failed, has no Nodes and costs all the same.
+list_node_pools() {
+  local at
+  read -ra at <<<"$(setting 'join(" ", flatten([for pools in var.node_pools[*] : [coalesce(pools.project_id, var.project_id), pools.location, pools.cluster]]))')"
+  gcloud container node-pools list --project="${at[0]}" --location="${at[1]}" --cluster="${at[2]}" --format='value(name,config.labels)' |
+    awk '/google.com\/nodepool-manager=tpu-provisioner/ {print $1}'
 }
 
 confirm() {

@@ -247,19 +247,28 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
     assert PROJECT in again.output
 
 
-def test_it_is_not_taken_away_from_under_node_pools_of_jobsets(deploy: Installer) -> None:
-    deploy.terraform.insert(0, (r"console .* var\.jobset_provider$", '"gke"', 0))
-    labels = {
-        "google.com/nodepool-manager": "tpu-provisioner",
-        "cloud.google.com/gke-nodepool": "train-410e1982e93873ae",
-    }
-    for host in "01":
-        node = {"metadata": {"name": f"gke-train-{host}", "labels": labels}}
-        assert deploy.plane.request("POST", "/api/v1/nodes", node)[0] == 201
-    refused = deploy.run("--destroy", "--yes", "prod")
+def test_it_is_not_taken_away_from_under_node_pools_of_jobsets(look: Installer) -> None:
+    """Nor from under one without Nodes: it is being made, or has failed."""
+    look.terraform.insert(0, (r"console .* var\.jobset_provider$", '"gke"', 0))
+    look.terraform.insert(0, (r"console .* pools\.cluster", '"gke-home us-east5 research"', 0))
+    theirs = "google.com/nodepool-manager=tpu-provisioner;team=a"
+    pools = f"default-pool\t\ntrain-410e1982e93873ae\t{theirs}"
+    asked = "container node-pools list --project=gke-home --location=us-east5 --cluster=research "
+    look.gcloud.insert(0, (asked, pools, 0))
+    refused = look.run("--destroy", "--yes", "prod")
     assert refused.code == 1
     assert (
         "  - there are node pools of JobSets, which nobody would delete: train-410e1982e93873ae \n"
         "      delete the JobSets that they were made for, and wait until they are gone\n"
     ) in refused.output
+    assert refused.changing_calls() == []
+
+
+def test_it_is_not_taken_away_where_node_pools_cannot_be_asked_for(look: Installer) -> None:
+    look.terraform.insert(0, (r"console .* var\.jobset_provider$", '"gke"', 0))
+    look.terraform.insert(0, (r"console .* pools\.cluster", '"gke-home us-east5 research"', 0))
+    look.gcloud.insert(0, ("container node-pools list", "ERROR: (gcloud) no right", 1))
+    refused = look.run("--destroy", "--yes", "prod")
+    assert refused.code == 1
+    assert "ERROR: (gcloud) no right" in refused.output
     assert refused.changing_calls() == []
