@@ -25,6 +25,7 @@ from shared.occasions import JOBSET_KIND, SLICE_KIND, SWEEP_KIND, Cause, LogEven
 from shared.settings import Settings
 from shared.slice_work import (
     is_of_our_pools,
+    is_refused,
     jobset_reference,
     look_until_done,
     refuse,
@@ -172,11 +173,24 @@ def _see_to_one(
     trace(invocation, existing)
     decision = decide(existing, jobset, now, invocation.runtime.settings, provider)
     about = jobset if jobset is not None else jobset_reference(*_jobset_of(existing))
+    return _carry_out(invocation, provider, existing, about, decision)
+
+
+def _carry_out(
+    invocation: Invocation,
+    provider: Provider,
+    existing: Slice,
+    about: Mapping[str, Any],
+    decision: Decision,
+) -> Answer:
+    now = invocation.runtime.now()
     if decision.event is not None:
         tell(invocation, about, decision.event, once=decision.do is Do.NOTHING)
     try:
         was_there = _do(decision.do, existing, provider, now)
     except CallError as error:
+        if decision.do is Do.MARK and is_refused(error):
+            return _delete_unmarked(invocation, provider, existing, about, error)
         event = Event(f"{provider.event_prefix}DeletionFailed", str(error), is_warning=True)
         return refuse(error, lambda: tell(invocation, about, event, once=False))
     if not was_there:
@@ -186,6 +200,19 @@ def _see_to_one(
         )
         tell(invocation, about, event, once=False)
     return Answer(ACKNOWLEDGED, decision.outcome)
+
+
+def _delete_unmarked(
+    invocation: Invocation,
+    provider: Provider,
+    existing: Slice,
+    about: Mapping[str, Any],
+    refusal: CallError,
+) -> Answer:
+    """What cannot be kept for half a minute more goes at once, instead of staying for ever."""
+    why = f"nobody needs it, and it cannot be marked to go later: {refusal}"
+    decision = _delete("Releasing", existing, why, provider)
+    return _carry_out(invocation, provider, existing, about, decision)
 
 
 def _do(do: Do, existing: Slice, provider: Provider, now: datetime) -> bool:
@@ -271,6 +298,9 @@ def _suspended_since(jobset: Mapping[str, Any]) -> datetime | None:
 
 
 def _decide_to_release(existing: Slice, why: str, now: datetime, naming: Naming) -> Decision:
+    is_lost = existing.state is SliceState.TROUBLED and not existing.mends_itself
+    if is_lost and not existing.has_ready_nodes:  # nobody could go on with it
+        return _delete("Releasing", existing, why, naming)
     mark = existing.release_after
     if mark is None or mark > now + 2 * RELEASE_AFTER:  # not ours: it might never come
         return Decision("Marked", Do.MARK)

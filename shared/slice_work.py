@@ -69,11 +69,16 @@ def is_of_our_pools(event: LogEvent, settings: Settings) -> bool:
 
 def refuse(error: CallError, tell_of_it: Callable[[], None]) -> Answer:
     """The answer to a refusal of the world, which is told. Raises what is ours to try again."""
-    verdict = verdict_of(error)
-    if error.http in STALE_ANSWERS or verdict.reason is None:
+    reason = verdict_of(error).reason
+    if not is_refused(error) or reason is None:
         raise error
     tell_of_it()
-    return Answer(ACKNOWLEDGED, verdict.reason, str(error))
+    return Answer(ACKNOWLEDGED, reason, str(error))
+
+
+def is_refused(error: CallError) -> bool:
+    """Whether the world says no, and not only for now."""
+    return error.http not in STALE_ANSWERS and verdict_of(error).reason is not None
 
 
 def tell(invocation: Invocation, about: Mapping[str, Any], event: Event, *, once: bool) -> None:

@@ -125,6 +125,20 @@ def completed() -> dict[str, Any]:
     return {"status": {"conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:10:00Z"}]}}
 
 
+def test_a_pool_that_gke_will_not_have_marked_goes_at_once() -> None:
+    harness = running()
+    words = "The user does not have access to service account"
+    harness.gke.faults.fail_next("nodePools.update", http=403, reason="forbidden", message=words)
+    harness.world.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
+    until(harness, lambda: is_gone(harness))
+    harness.run_for(MINUTE)
+    assert told(harness)[2:] == [
+        f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: nobody needs it, and it cannot be "
+        f"marked to go later: nodePools.update: 403 forbidden: {words}",
+        DELETED,
+    ]
+
+
 def test_a_pod_of_somebody_s_own_making_is_told_what_is_wrong_with_it() -> None:
     harness = world()
     name = {"jobset.sigs.k8s.io/jobset-name": "x/../y?z"}

@@ -80,7 +80,19 @@ TABLE: dict[str, Case] = {
     "its JobSet is gone": (SLICE, None, SETTINGS, MARK),
     "its JobSet has completed": (SLICE, COMPLETED, SETTINGS, MARK),
     "its JobSet has failed": (SLICE, FAILED, SETTINGS, MARK),
-    "in trouble, and its JobSet has failed": (LOST, FAILED, SETTINGS, MARK),
+    "in trouble, and its JobSet has failed": (
+        LOST,
+        FAILED,
+        SETTINGS,
+        deleting("Releasing", "JobSet train has ended (Failed)"),
+    ),
+    "in trouble, some of its Nodes are ready, and its JobSet has failed": (
+        replace(LOST, has_ready_nodes=True),
+        FAILED,
+        SETTINGS,
+        MARK,
+    ),
+    "in trouble that mends itself, and its JobSet has failed": (TROUBLED, FAILED, SETTINGS, MARK),
     "being made, and its JobSet is gone": (
         replace(SLICE, state=SliceState.COMING),
         None,
