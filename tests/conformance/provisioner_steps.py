@@ -46,7 +46,7 @@ def _waits(name: str) -> Row:
 
 _OF_SLICES = "slices are looked at, not their Nodes"
 _NO_OPERATION = "no operation is waited for or asked about: its end is an entry of the audit log"
-_ONE_WAY = "there is one way for a slice to go, whatever its state and however many Nodes it has"
+_ONE_WAY = "a slice goes by what its JobSet says, whatever its state and however many Nodes it has"
 AFTER_DELETION = (
     f"{OCCASIONS}test_the_end_of_a_deletion_is_for_both_steps_of_jobsets[provision_slice-True]"
 )
