@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from shared.admission import Answer, Object, Operation, Request, escape, set_keys
-from shared.jobsets import JOB_KEY, has_opted_out
+from shared.jobsets import JOB_KEY, JOB_KEY_SELECTOR, has_opted_out
 from shared.names import TOPOLOGY_LABEL
 from shared.settings import SettingsError
 from shared.workloads import TEMPLATE, chips_of
 
-JOB_KEY_SELECTOR = "job-key"
 LOCATION_HINT = "cloud.google.com/gke-location-hint"
 RESERVED_OR_SPOT = (
     "cloud.google.com/reservation-name",

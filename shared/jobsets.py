@@ -23,6 +23,8 @@ KIND = "JobSet"
 
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 JOB_KEY = "jobset.sigs.k8s.io/job-key"
+JOB_KEY_SELECTOR = "job-key"
+"""The label of a slice's Nodes by which the Pods of its Job select them; see ``admit_job``."""
 JOB_NAME = "batch.kubernetes.io/job-name"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -159,6 +161,28 @@ def find_key_problem(leader: Leader) -> str | None:
         return (
             f"the label {JOB_KEY} is {leader.job_key!r}: it must be at least {MIN_KEY} letters and "
             "digits, as JobSet computes it (40 hex digits)"
+        )
+    return None
+
+
+def find_foreign_key(leader: Leader) -> str | None:
+    """By which key the Pod means another Job than its own, as a person reads it, or ``None``.
+
+    Pods find their slice by its Nodes' labels, whatever the namespace: with another Job's key somebody
+    would make Nodes that take that Job's Pods.
+    """
+    key = job_key(leader.namespace, leader.owner_name)
+    no_other = "a slice is made for no other Job"
+    if leader.job_key != key:
+        return (
+            f"the label {JOB_KEY} is {leader.job_key!r}: for Job {leader.namespace}/"
+            f"{leader.owner_name} JobSet computes {key}, and {no_other}"
+        )
+    selected = leader.selector.get(JOB_KEY_SELECTOR, key)
+    if selected != key:
+        return (
+            f"the Pod's nodeSelector {JOB_KEY_SELECTOR} is {selected!r}: it must be the Pod's label "
+            f"{JOB_KEY}, {key}: {no_other}"
         )
     return None
 

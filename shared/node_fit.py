@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shared.jobsets import EXCLUSIVE_TOPOLOGY, Leader
+from shared.jobsets import EXCLUSIVE_TOPOLOGY, JOB_KEY_SELECTOR, Leader
 from shared.names import (
     ACCELERATOR_COUNT_LABEL,
     ACCELERATOR_LABEL,
@@ -124,7 +124,8 @@ class NodeFit:
         knows it, whatever the Pod says."""
         keys = (key.strip() for key in self._leader.annotations.get(COPY_LABELS, "").split(","))
         labels = self._leader.labels
-        return {key: labels[key] for key in keys if key in labels and self._is_free(key)}
+        free = (key for key in keys if key != JOB_KEY_SELECTOR and self._is_free(key))
+        return {key: labels[key] for key in free if key in labels}
 
     def _domain(self) -> dict[str, str]:
         """The label by which JobSet keeps a Job to one slice."""

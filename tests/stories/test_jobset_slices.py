@@ -621,7 +621,7 @@ def test_who_no_longer_wants_a_slice_gets_none() -> None:
 
 def test_a_pod_without_a_jobset_gets_none() -> None:
     harness = world()
-    forged = objects.pod(metadata={"ownerReferences": [{**OWNER, "controller": True}]})
+    forged = objects.pod(metadata={"ownerReferences": [OWNER]})
     harness.world.admin("POST", PODS, forged)
     harness.run_for(HOUR)
     assert len(pods(harness)) == 1
@@ -630,7 +630,28 @@ def test_a_pod_without_a_jobset_gets_none() -> None:
     assert decisions == {"JobSetGone"}
 
 
-OWNER = {"apiVersion": "example.com/v1", "kind": "Other", "name": "x", "uid": "1"}
+def test_a_pod_with_the_key_of_another_namespace_s_job_gets_none() -> None:
+    """Nodes of such a slice would take the other Job's Pods, and take them along when it goes."""
+    harness = world()
+    other = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
+    harness.world.admin("POST", "/api/v1/namespaces", other)
+    theirs = objects.jobset(metadata={"namespace": "other"}, spec={"suspend": True})
+    harness.world.admin("POST", JOBSETS.replace(NAMESPACE, "other"), theirs)
+    forged = objects.pod(metadata={"namespace": "other", "ownerReferences": [OWNER]})
+    harness.world.admin("POST", PODS.replace(NAMESPACE, "other"), forged)
+    harness.run_for(HOUR)
+    assert harness.leftovers() == []
+    decisions = {line["decision"] for line in harness.log.lines if "pod" in line}
+    assert decisions == {"InputRefused"}
+
+
+OWNER = {
+    "apiVersion": "example.com/v1",
+    "kind": "Other",
+    "name": objects.JOB,
+    "uid": "1",
+    "controller": True,
+}
 
 
 def test_without_a_provider_nothing_is_done() -> None:

@@ -9,14 +9,15 @@ import pytest
 import yaml
 
 from shared.group_manifests import want
-from shared.jobsets import Leader, find_leader
+from shared.jobsets import Leader, find_leader, job_key
 from shared.node_group import parse
 from shared.slices import InputError, Owner, Wanted
-from tests.jobset_objects import NAMESPACE, options, selector, waiting_pod
+from tests.jobset_objects import JOB, NAMESPACE, options, selector, waiting_pod
 from tests.unit.builders import CLUSTER
 from tests.unit.specs import shapes
 
 NAME = "train-bfcf5ebea76efcf5"
+KEY = "bfcf5ebea76efcf5a9add9af4c26c7d637c630a1"
 ACCELERATOR_OF = {"ct6e": "tpu-v6e-slice", "tpu7x": "tpu7x", "tpu7": "tpu7"}
 TEMPLATE = "the key 'template' of the ConfigMap tpu-functions/jobsets"
 SPOT, RESERVATION = "cloud.google.com/gke-spot", "cloud.google.com/reservation-name"
@@ -54,7 +55,7 @@ def node_labels(change: dict[str, Any] | None = None, **template: Any) -> Any:
 
 
 def test_a_group_is_the_template_with_what_the_pod_says() -> None:
-    one = wanted(selecting(**{"job-key": "k", "team": "red"}))
+    one = wanted(selecting(**{"job-key": KEY, "team": "red"}))
     assert (one.name, one.owner) == (NAME, Owner(NAMESPACE, "train", "train-workers-0"))
     assert one.size == "4 hosts of ct6e-standard-4t (4x4)"
     assert one.body == {
@@ -66,7 +67,7 @@ def test_a_group_is_the_template_with_what_the_pod_says() -> None:
             "labels": {
                 "tpu-functions.dev/jobset-name": "train",
                 "tpu-functions.dev/job-name": "train-workers-0",
-                "tpu-functions.dev/job-key": "bfcf5ebea76efcf5a9add9af4c26c7d637c630a1",
+                "tpu-functions.dev/job-key": KEY,
             },
             "annotations": {"tpu-functions.dev/slice-hash": one.hash},
         },
@@ -84,7 +85,7 @@ def test_a_group_is_the_template_with_what_the_pod_says() -> None:
             },
             "bootstrapKubernetes": {"version": "1.33", "controlPlaneIP": "10.128.0.2"},
             "nodeLabels": {
-                "job-key": "k",
+                "job-key": KEY,
                 "team": "red",
                 "cloud.google.com/gke-nodepool": NAME,
             },
@@ -196,6 +197,7 @@ LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {
             "metadata": {
                 "labels": {
+                    "job-key": "of another Job",
                     "team": "blue",
                     "cloud.google.com/gke-nodepool": "theirs",
                     "cloud.google.com/gke-tpu-topology": "2x2",
@@ -203,7 +205,7 @@ LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
                     "google.com/tpu-provisioner-jobset-name": "other",
                 },
                 "annotations": {
-                    COPY: "team,cloud.google.com/gke-nodepool,cloud.google.com/gke-tpu-topology,"
+                    COPY: "team,job-key,cloud.google.com/gke-nodepool,cloud.google.com/gke-tpu-topology,"
                     "tpu-functions.dev/resource-name,google.com/tpu-provisioner-jobset-name,"
                     "jobset.sigs.k8s.io/restart-attempt"
                 },
@@ -374,6 +376,18 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as "
         "JobSet computes it (40 hex digits)",
     ),
+    "the key of another namespace's Job": (
+        {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": job_key("other", JOB)}}},
+        {},
+        f"the label jobset.sigs.k8s.io/job-key is '{job_key('other', JOB)}': for Job default/{JOB} "
+        f"JobSet computes {KEY}, and a slice is made for no other Job",
+    ),
+    "the Nodes of another Job": (
+        selecting(**{"job-key": job_key("other", JOB)}),
+        {},
+        f"the Pod's nodeSelector job-key is '{job_key('other', JOB)}': it must be the Pod's label "
+        f"jobset.sigs.k8s.io/job-key, {KEY}: a slice is made for no other Job",
+    ),
     "Spot and reserved": (
         selecting(**{SPOT: "true", RESERVATION: "r"}),
         {},
@@ -513,7 +527,8 @@ def test_the_template_s_metadata_stays() -> None:
 def test_a_job_s_long_name_stands_in_an_annotation() -> None:
     job = "j" * 64
     owner = {"kind": "Job", "name": job, "controller": True}
-    made = wanted({"metadata": {"ownerReferences": [owner]}}).body["metadata"]
+    labels = {"jobset.sigs.k8s.io/job-key": job_key(NAMESPACE, job)}
+    made = wanted({"metadata": {"ownerReferences": [owner], "labels": labels}}).body["metadata"]
     assert made["annotations"]["tpu-functions.dev/job-name"] == job
     assert "tpu-functions.dev/job-name" not in made["labels"]
 
