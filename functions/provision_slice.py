@@ -27,6 +27,7 @@ from shared.jobsets import (
     find_end,
     find_leader,
     has_opted_out,
+    is_yes,
 )
 from shared.names import SYSTEM_NAMESPACE
 from shared.occasions import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
@@ -39,7 +40,7 @@ REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 MADE = "container.nodePools.create"
 """The method of an entry of the audit log: of the end of it, good or bad."""
 PAUSED_KEY = "paused"
-"""In the ConfigMap ``jobsets``: while it is "true", nothing is made."""
+"""In the ConfigMap ``jobsets``: while it is "true", in any spelling, nothing is made."""
 
 
 class Do(StrEnum):
@@ -211,7 +212,7 @@ def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
         existing=existing,
         jobset=cluster.find_jobset(leader.namespace, leader.jobset),
         guests=_guests(invocation, wanted) if _differs(existing, wanted) else (),
-        is_paused=cluster.get_jobset_options().get(PAUSED_KEY) == "true",
+        is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
         is_sync=invocation.occasion.is_sync,
     )
 

@@ -121,7 +121,12 @@ def is_unschedulable(status: Mapping[str, Any]) -> bool:
 
 def has_opted_out(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
     """Whether somebody has written that no slice is wanted, in any spelling of true."""
-    return any(one.get(OPT_OUT, "").strip().lower() in _YES for one in (labels, annotations))
+    return any(is_yes(one.get(OPT_OUT, "")) for one in (labels, annotations))
+
+
+def is_yes(text: str) -> bool:
+    """Whether a person has written true, in any spelling."""
+    return text.strip().lower() in _YES
 
 
 def find_end(jobset: Mapping[str, Any]) -> str | None:

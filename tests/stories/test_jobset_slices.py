@@ -10,6 +10,8 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
+import pytest
+
 from local.jobsets import Habits
 from local.world import Dials
 from shared.names import JOBSET_STEPS
@@ -215,6 +217,16 @@ def test_while_it_is_paused_nothing_is_made_and_what_is_over_goes() -> None:
     ]
     pause(harness, None)
     until_running(harness)
+
+
+@pytest.mark.parametrize("yes", ["True", "true\n", "yes"])
+def test_a_pause_holds_in_any_spelling(yes: str) -> None:
+    harness = world()
+    pause(harness, yes)
+    post(harness)
+    harness.run_for(10 * MINUTE)
+    assert harness.leftovers() == []
+    assert told(harness)[0].startswith("Pod SlicePaused: ")
 
 
 def test_what_cannot_be_is_told_once() -> None:
