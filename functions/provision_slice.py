@@ -34,7 +34,7 @@ from shared.occasions import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
 from shared.slice_work import is_of_our_pools, look_until_done, refuse, tell, trace
 from shared.slices import Clash, InputError, Naming, Provider, Slice, SliceState, Wanted, slice_name
 from shared.step import ACKNOWLEDGED, Answer, Invocation
-from shared.when import parse_time
+from shared.when import guess_time, parse_time
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 MADE = "container.nodePools.create"
@@ -120,7 +120,7 @@ def waits_since(leader: Leader) -> datetime:
         for condition in leader.raw["status"]["conditions"]
         if condition.get("type") == "PodScheduled"
     )
-    return parse_time(next(said, None) or metadata["creationTimestamp"])
+    return guess_time(next(said, None)) or parse_time(metadata["creationTimestamp"])
 
 
 def _see_to(invocation: Invocation, provider: Provider) -> Answer:

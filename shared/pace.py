@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 TICK = timedelta(minutes=1)
@@ -10,13 +9,12 @@ MAX_GAP = timedelta(minutes=30)
 
 
 def is_due(waited: timedelta) -> bool:
-    """Whether one of the looks falls into the minute that has just passed."""
-    return any(waited - TICK < point <= waited for point in _points(waited))
-
-
-def _points(until: timedelta) -> Iterator[timedelta]:
-    """After how long a wait somebody looks: each gap an eighth of the wait, within bounds."""
+    """Whether one of the looks falls into the minute that has just passed: each gap between them is
+    an eighth of the wait, within bounds."""
     point = TICK
-    while point <= until:
-        yield point
-        point += min(MAX_GAP, max(TICK, point / 8))
+    while point <= waited - TICK:
+        gap = min(MAX_GAP, max(TICK, point / 8))
+        if gap == MAX_GAP:
+            return (waited - point) % MAX_GAP < TICK
+        point += gap
+    return point <= waited
