@@ -9,19 +9,18 @@ and made anew on a SYNC, and so at those gaps; one whose maker goes on by itself
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from shared import pace
 from shared.cluster import Event
-from shared.errors import CallError
+from shared.errors import CallError, Reason
 from shared.jobsets import (
     COMPLETION_INDEX,
     JOB_KEY,
-    JOB_NAME,
     JOBSET_NAME,
     Leader,
     find_end,
@@ -29,13 +28,23 @@ from shared.jobsets import (
     has_opted_out,
     is_yes,
 )
-from shared.names import SYSTEM_NAMESPACE
+from shared.names import POOL_LABEL, SYSTEM_NAMESPACE
 from shared.occasions import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
-from shared.slice_work import is_of_our_pools, look_until_done, refuse, tell, trace
+from shared.slice_work import (
+    is_of_our_pools,
+    list_guests,
+    look_until_done,
+    refuse,
+    tell,
+    trace,
+)
 from shared.slices import Clash, InputError, Naming, Provider, Slice, SliceState, Wanted, slice_name
 from shared.step import ACKNOWLEDGED, Answer, Invocation
 from shared.when import guess_time, parse_time
 
+UNFIT_AFTER = timedelta(minutes=15)
+"""A slice is ready for so long, or if nobody knows since when, the Pod waits for so long: it does not
+fit, or the Nodes are not there."""
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 MADE = "container.nodePools.create"
 """The method of an entry of the audit log: of the end of it, good or bad."""
@@ -65,6 +74,7 @@ class Seen:
     wanted: Wanted
     existing: Slice | Clash | None
     jobset: Mapping[str, Any] | None
+    now: datetime
     guests: tuple[str, ...] = ()
     is_paused: bool = False
     is_sync: bool = False
@@ -206,12 +216,14 @@ def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
     existing = provider.find(wanted)
     if isinstance(existing, Slice):
         trace(invocation, existing)
+    differs = _differs(existing, wanted)
     return Seen(
         leader=leader,
         wanted=wanted,
         existing=existing,
         jobset=cluster.find_jobset(leader.namespace, leader.jobset),
-        guests=_guests(invocation, wanted) if _differs(existing, wanted) else (),
+        now=invocation.runtime.now(),
+        guests=list_guests(cluster, wanted.name, wanted.owner) if differs else (),
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
         is_sync=invocation.occasion.is_sync,
     )
@@ -220,24 +232,6 @@ def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
 def _differs(existing: Slice | Clash | None, wanted: Wanted) -> bool:
     """Whether the Job's slice is not what it asks for; one that says nothing of it is."""
     return isinstance(existing, Slice) and existing.hash not in ("", wanted.hash)
-
-
-def _guests(invocation: Invocation, wanted: Wanted) -> tuple[str, ...]:
-    cluster = invocation.cluster
-    for node in cluster.list_nodes_of_slice(wanted.name):
-        found = tuple(find_guests(cluster.list_pods_on(node["metadata"]["name"]), wanted))
-        if found:
-            return found
-    return ()
-
-
-def find_guests(pods: list[dict[str, Any]], wanted: Wanted) -> Iterator[str]:
-    """The Jobs, other than the one that asks, of Pods that have not ended."""
-    for pod in pods:
-        metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
-        job = metadata["namespace"], metadata["labels"][JOB_NAME]
-        if job != (wanted.owner.namespace, wanted.owner.job) and phase in ("Pending", "Running"):
-            yield "/".join(job)
 
 
 def decide(seen: Seen, naming: Naming) -> Decision:
@@ -256,6 +250,8 @@ def decide(seen: Seen, naming: Naming) -> Decision:
         return _decide_about_another(seen, existing, naming)
     if existing.state is SliceState.TROUBLED:
         return _decide_about_trouble(seen, existing, naming)
+    if existing.state is SliceState.READY and seen.is_sync:
+        return _decide_about_unused(seen, existing, naming)
     return _keep(existing)
 
 
@@ -323,6 +319,19 @@ def _decide_about_trouble(seen: Seen, existing: Slice, naming: Naming) -> Decisi
     return _replace(seen, existing, naming, existing.words)
 
 
+def _decide_about_unused(seen: Seen, existing: Slice, naming: Naming) -> Decision:
+    """There is nothing to make, and still the Pod waits."""
+    kept = _keep(existing)
+    if seen.now - (existing.since or waits_since(seen.leader)) < UNFIT_AFTER:
+        return kept
+    message = (
+        f"{naming.noun} {existing.name} is there, and the scheduler finds no Node of it for the Pod: "
+        f"compare what it says with kubectl get nodes --show-labels -l {POOL_LABEL}={existing.name}"
+    )
+    event = Event(f"{naming.event_prefix}Unfit", message, is_warning=True)
+    return Decision("Unfit", kept.do, event)
+
+
 def _replace(seen: Seen, existing: Slice, naming: Naming, why: str) -> Decision:
     if seen.is_paused:
         return Decision("SlicePaused", _keep(existing).do, PAUSED)
@@ -347,6 +356,9 @@ def _carry_out(
     except CallError as error:
         what = "Deletion" if decision.do is Do.DELETE else "Creation"
         event = Event(f"{provider.event_prefix}{what}Failed", str(error), is_warning=True)
+        if decision.do is Do.CREATE and error.http == 404:  # that in which it would be made
+            tell(invocation, seen.leader.raw, event, once=True)
+            return Answer(ACKNOWLEDGED, Reason.REFUSED, str(error))
         return refuse(error, lambda: tell(invocation, seen.leader.raw, event, once=True))
     return Answer(ACKNOWLEDGED, decision.outcome)
 

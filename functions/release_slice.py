@@ -1,16 +1,17 @@
 """release_slice: a slice whose JobSet needs it no longer goes, half a minute later.
 
-Occasions: a JobSet has completed, failed or gone; the deletion of a node pool has ended; SYNC, which
-the minute sends to this inbox for each slice about which there is something to do.
+Occasions: a JobSet has completed, failed or gone; the deletion of a node pool has ended, or its update
+has failed; SYNC, which the minute sends to this inbox for each slice about which there is something to
+do.
 
 The first look marks the slice, and only a later one, which finds the same, deletes it: a JobSet that
-is made again at once under its name keeps its slices.
+is made again at once under its name keeps its slices. What others' Pods run on stays until they end.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -27,6 +28,7 @@ from shared.slice_work import (
     is_of_our_pools,
     is_refused,
     jobset_reference,
+    list_guests,
     look_until_done,
     refuse,
     tell,
@@ -39,6 +41,10 @@ from shared.when import guess_time
 MAX_JOBS = 10_000
 """Jobs of one JobSet that are looked at for their names: more than a cluster has room for. A user may
 write two thousand million replicas."""
+
+
+MARKED = "container.nodePools.update"
+"""The method of an entry of the audit log: it comes to this step when the update has failed."""
 
 
 class Do(StrEnum):
@@ -106,7 +112,11 @@ def is_due(decision: Decision, existing: Slice, now: datetime) -> bool:
 def _see_to(invocation: Invocation, provider: Provider) -> Answer:
     message, event = invocation.occasion.message, invocation.occasion.event
     if event is not None:
-        return _tell_of_the_end(event, invocation, provider)
+        if not is_of_our_pools(event, invocation.runtime.settings):
+            return Answer(ACKNOWLEDGED, "NotOurs")
+        invocation.facts["slice"] = event.name
+        hear = _see_to_unmarked if event.method == MARKED else _tell_of_the_end
+        return hear(event, invocation, provider)
     if message is None:
         return Answer(ACKNOWLEDGED, "NotForThisStep")
     invocation.facts[message.kind.lower()] = f"{message.namespace}/{message.name}"
@@ -129,19 +139,41 @@ def _see_to(invocation: Invocation, provider: Provider) -> Answer:
     return _sum_up(answers)
 
 
+def _see_to_unmarked(event: LogEvent, invocation: Invocation, provider: Provider) -> Answer:
+    """The update of a pool has failed: it may have been its mark, which no later look would find."""
+    existing = next((one for one in provider.list_all() if one.name == event.name), None)
+    if existing is None:
+        return Answer(ACKNOWLEDGED, "NoSlice")
+    jobset = invocation.cluster.find_jobset(*_jobset_of(existing))
+    runtime = invocation.runtime
+    decision = decide(existing, jobset, runtime.now(), runtime.settings, provider)
+    if decision.do is not Do.MARK:
+        return Answer(ACKNOWLEDGED, decision.outcome)
+    about = jobset if jobset is not None else jobset_reference(*_jobset_of(existing))
+    return _delete_unmarked(invocation, provider, existing, about, event.words)
+
+
 def _tell_of_the_end(event: LogEvent, invocation: Invocation, provider: Provider) -> Answer:
     """A deletion that has failed is tried again when the minute finds the slice."""
-    if not is_of_our_pools(event, invocation.runtime.settings):
-        return Answer(ACKNOWLEDGED, "NotOurs")
-    invocation.facts["slice"] = event.name
-    outcome = "DeletionFailed" if event.has_failed else "DeletionSucceeded"
-    said = f"could not be deleted: {event.words}" if event.has_failed else "has been deleted"
     jobset = find_jobset_of(event.name, invocation.cluster.list_jobsets())
-    if jobset is not None:
-        message = f"{provider.noun} {event.name} {said}"
-        about = Event(f"{provider.event_prefix}{outcome}", message, is_warning=event.has_failed)
-        tell(invocation, {**jobset_reference(), **jobset}, about, once=False)
+    outcome = "DeletionFailed" if event.has_failed else "DeletionSucceeded"
+    if jobset is None:
+        return Answer(ACKNOWLEDGED, outcome, event.words)
+    existing = provider.get(jobset["metadata"]["namespace"], event.name)
+    if is_old_news(event, existing):
+        return Answer(ACKNOWLEDGED, "OldNews")
+    said = f"could not be deleted: {event.words}" if event.has_failed else "has been deleted"
+    message = f"{provider.noun} {event.name} {said}"
+    about = Event(f"{provider.event_prefix}{outcome}", message, is_warning=event.has_failed)
+    tell(invocation, {**jobset_reference(), **jobset}, about, once=False)
     return Answer(ACKNOWLEDGED, outcome, event.words)
+
+
+def is_old_news(event: LogEvent, existing: Slice | None) -> bool:
+    """Whether what is there now (``None``: nothing) is not what the end of a deletion would leave."""
+    if event.has_failed:
+        return existing is None
+    return existing is not None and existing.state is not SliceState.GOING
 
 
 def find_jobset_of(wanted: str, jobsets: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -184,13 +216,16 @@ def _carry_out(
     decision: Decision,
 ) -> Answer:
     now = invocation.runtime.now()
+    if decision.do is Do.DELETE:
+        guests = list_guests(invocation.cluster, existing.name, existing.owner)
+        decision = wait_for(guests, decision, existing, provider)
     if decision.event is not None:
         tell(invocation, about, decision.event, once=decision.do is Do.NOTHING)
     try:
         was_there = _do(decision.do, existing, provider, now)
     except CallError as error:
         if decision.do is Do.MARK and is_refused(error):
-            return _delete_unmarked(invocation, provider, existing, about, error)
+            return _delete_unmarked(invocation, provider, existing, about, str(error))
         event = Event(f"{provider.event_prefix}DeletionFailed", str(error), is_warning=True)
         return refuse(error, lambda: tell(invocation, about, event, once=False))
     if not was_there:
@@ -207,12 +242,25 @@ def _delete_unmarked(
     provider: Provider,
     existing: Slice,
     about: Mapping[str, Any],
-    refusal: CallError,
+    refusal: str,
 ) -> Answer:
     """What cannot be kept for half a minute more goes at once, instead of staying for ever."""
     why = f"nobody needs it, and it cannot be marked to go later: {refusal}"
     decision = _delete("Releasing", existing, why, provider)
     return _carry_out(invocation, provider, existing, about, decision)
+
+
+def wait_for(
+    guests: Sequence[str], decision: Decision, existing: Slice, naming: Naming
+) -> Decision:
+    """What is done, if it was to delete a slice, while Jobs of others run on it. Pure."""
+    if not guests:
+        return decision
+    message = (
+        f"{naming.noun} {existing.name} is to go, and is in use by Job {guests[0]}: it goes when that "
+        "has ended"
+    )
+    return Decision("InUse", event=Event(f"{naming.event_prefix}InUse", message, is_warning=True))
 
 
 def _do(do: Do, existing: Slice, provider: Provider, now: datetime) -> bool:

@@ -326,12 +326,16 @@ _NODE_POOL_WAKES = {
     "container.nodePools.create": ("provision_slice",),
     "container.nodePools.delete": ("provision_slice", "release_slice"),
 }
+_NODE_POOL_WAKES_WHEN_FAILED = {"container.nodePools.update": ("release_slice",)}
 
 
 def find_steps(event: LogEvent) -> tuple[str, ...]:
     """The steps that an entry wakes: none, one, or both that see to a node pool's end."""
-    if event.method in _NODE_POOL_WAKES:
-        return _NODE_POOL_WAKES[event.method] if _SLICE_NAME.match(event.name) else ()
+    if event.method in _NODE_POOL_METHODS.values():
+        if not _SLICE_NAME.match(event.name):
+            return ()
+        failed = _NODE_POOL_WAKES_WHEN_FAILED if event.has_failed else {}
+        return {**_NODE_POOL_WAKES, **failed}.get(event.method, ())
     name = _VM_NAME if event.concerns_vm else _RESOURCE_NAME
     if not name.match(event.name):
         return ()
@@ -383,6 +387,7 @@ def _read_container(method: str, _resource: str, labels: Mapping[str, Any]) -> L
 _NODE_POOL_METHODS = {
     "CreateNodePool": "container.nodePools.create",
     "DeleteNodePool": "container.nodePools.delete",
+    "UpdateNodePool": "container.nodePools.update",
 }
 _SERVICES = {
     "compute.googleapis.com": _read_compute,

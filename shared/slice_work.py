@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from shared import jobsets
-from shared.cluster import Event
+from shared.cluster import Cluster, Event
 from shared.errors import STALE_ANSWERS, CallError, OutOfTimeError, verdict_of
 from shared.nodes import parse_node
 from shared.occasions import LogEvent
 from shared.plan import LookAgain
 from shared.settings import Settings
-from shared.slices import Provider, Slice
+from shared.slices import Owner, Provider, Slice
 from shared.step import ACKNOWLEDGED, Answer, Invocation, look_until_it_holds
 
 
@@ -65,6 +65,24 @@ def is_of_our_pools(event: LogEvent, settings: Settings) -> bool:
         gke.location,
         gke.cluster,
     )
+
+
+def list_guests(cluster: Cluster, name: str, owner: Owner) -> tuple[str, ...]:
+    """The Jobs of others whose Pods are on a slice, as far as the first of its Nodes that has any."""
+    for node in cluster.list_nodes_of_slice(name):
+        found = tuple(find_guests(cluster.list_pods_on(node["metadata"]["name"]), owner))
+        if found:
+            return found
+    return ()
+
+
+def find_guests(pods: Iterable[Mapping[str, Any]], owner: Owner) -> Iterator[str]:
+    """The Jobs, other than the one that a slice was made for, of Pods that have not ended."""
+    for pod in pods:
+        metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
+        job = metadata["namespace"], metadata["labels"][jobsets.JOB_NAME]
+        if job != (owner.namespace, owner.job) and phase in ("Pending", "Running"):
+            yield "/".join(job)
 
 
 def refuse(error: CallError, tell_of_it: Callable[[], None]) -> Answer:

@@ -23,7 +23,7 @@ from tests.stories.test_jobset_slices import JOBSETS, PODS, RUNS_ON, until, worl
 from tests.stories.test_node_pool_slices import world as world_of_pools
 
 COUNT = 100
-CALLS_EACH = 18
+CALLS_EACH = 20
 """Of both steps to the API server, for a JobSet's whole life."""
 CALLS_A_MINUTE = 4
 """Of both steps, whatever the number of JobSets."""

@@ -139,6 +139,42 @@ def test_a_pool_that_gke_will_not_have_marked_goes_at_once() -> None:
     ]
 
 
+def test_a_pool_whose_mark_is_lost_again_and_again_goes() -> None:
+    harness = running()
+    harness.gke.faults.fail_operations("nodePools.update", message="try later", operations=100_000)
+    harness.world.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
+    until(harness, lambda: is_gone(harness), 10 * MINUTE)
+    assert (
+        f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: nobody needs it, and it cannot be "
+        "marked to go later: try later"
+    ) in told(harness)
+
+
+def test_an_update_of_a_pool_that_is_needed_may_fail() -> None:
+    harness = running()
+    entry = json.loads(end_of("UpdateNodePool"))
+    entry["protoPayload"]["status"] = {"code": 13, "message": "try later"}
+    assert answers(harness, "release_slice", json.dumps(entry).encode()) == ["Wanted"]
+    harness.run_for(5 * MINUTE)
+    assert are_running(harness)
+
+
+def test_a_deletion_that_was_long_ago_is_not_told_of_a_pool_that_stands() -> None:
+    harness = running()
+    before = told(harness)
+    assert answers(harness, "release_slice", end_of("DeleteNodePool")) == ["OldNews"]
+    assert told(harness) == before
+
+
+def test_a_cluster_that_is_not_there_is_told_on_the_pod() -> None:
+    harness = world()
+    words = "Not found: projects/my-gcp-project/locations/us-central1/clusters/my-cluster."
+    harness.gke.faults.fail_next("nodePools.create", 100, 404, "notFound", words)
+    post(harness)
+    harness.run_for(10 * MINUTE)
+    assert f"Pod NodePoolCreationFailed: nodePools.create: 404 notFound: {words}" in told(harness)
+
+
 def test_a_pod_of_somebody_s_own_making_is_told_what_is_wrong_with_it() -> None:
     harness = world()
     name = {"jobset.sigs.k8s.io/jobset-name": "x/../y?z"}

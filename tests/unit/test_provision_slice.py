@@ -15,7 +15,6 @@ from functions.provision_slice import (
     Do,
     Seen,
     decide,
-    find_guests,
     is_of,
     waits_since,
 )
@@ -23,6 +22,7 @@ from shared import pace
 from shared.cluster import Event
 from shared.group_slices import GroupSlices
 from shared.jobsets import Leader, find_leader
+from shared.slice_work import find_guests
 from shared.slices import Clash, Owner, Slice, SliceState, Wanted
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition
@@ -48,7 +48,7 @@ def leader(**change: Any) -> Leader:
 
 
 def seen(existing: Slice | Clash | None = None, **more: Any) -> Seen:
-    return replace(Seen(leader(), WANTED, existing, JOBSET), **more)
+    return replace(Seen(leader(), WANTED, existing, JOBSET, NOW), **more)
 
 
 def told(reason: str, message: str, *, is_warning: bool = False) -> Event:
@@ -85,6 +85,18 @@ def jobs(**template: Any) -> dict[str, Any]:
     job = {"name": "workers", "replicas": 1, "template": {**JOB_TEMPLATE, **template}}
     return {"spec": {"replicatedJobs": [{**job, "name": "others", "template": {}}, job]}}
 
+
+UNFIT = Decision(
+    "Unfit",
+    event=told(
+        "Unfit",
+        f"{NAME} is there, and the scheduler finds no Node of it for the Pod: compare what it says with "
+        "kubectl get nodes --show-labels -l cloud.google.com/gke-nodepool=train-bfcf5ebea76efcf5",
+        is_warning=True,
+    ),
+)
+LATER = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
+"""A quarter of an hour after the Pod began to wait."""
 
 TABLE: dict[str, tuple[Seen, Decision]] = {
     "nothing there": (seen(), CREATE),
@@ -150,6 +162,26 @@ TABLE: dict[str, tuple[Seen, Decision]] = {
     "it is being deleted and is another": (
         seen(replace(ANOTHER, state=SliceState.GOING), is_sync=True),
         Decision("Going"),
+    ),
+    "it is there, and the Pod waits for long": (
+        seen(GOOD, is_sync=True, now=LATER),
+        UNFIT,
+    ),
+    "it is there, was to go, and the Pod waits for long": (
+        seen(replace(GOOD, release_after=NOW), is_sync=True, now=LATER),
+        replace(UNFIT, do=Do.KEEP),
+    ),
+    "it is there, and the Pod waits for nearly as long": (
+        seen(GOOD, is_sync=True, now=LATER - timedelta(seconds=1)),
+        Decision("Ready"),
+    ),
+    "it is there at last, and the Pod has waited for long": (
+        seen(replace(GOOD, since=LATER - timedelta(minutes=14)), is_sync=True, now=LATER),
+        Decision("Ready"),
+    ),
+    "it is there, the Pod waits for long, and something has happened": (
+        seen(GOOD, now=LATER),
+        Decision("Ready"),
     ),
     "it is another than the Pod asks for": (
         seen(ANOTHER),
@@ -252,7 +284,7 @@ GUESTS: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize("case", GUESTS.values(), ids=GUESTS)
 def test_who_else_uses_a_slice(case: tuple[dict[str, Any], list[str]]) -> None:
     pod, guests = case
-    assert list(find_guests([pod], WANTED)) == guests
+    assert list(find_guests([pod], WANTED.owner)) == guests
 
 
 POD_LABELS: dict[str, tuple[dict[str, str | None], bool]] = {

@@ -8,10 +8,19 @@ from typing import Any
 
 import pytest
 
-from functions.release_slice import Decision, Do, decide, find_jobset_of, is_due
+from functions.release_slice import (
+    Decision,
+    Do,
+    decide,
+    find_jobset_of,
+    is_due,
+    is_old_news,
+    wait_for,
+)
 from shared.cluster import Event
 from shared.group_slices import GroupSlices
 from shared.jobsets import job_key
+from shared.occasions import LogEvent
 from shared.settings import Kubeconfig, Settings
 from shared.slices import Owner, Slice, SliceState, slice_name
 from shared.when import render_time
@@ -188,6 +197,38 @@ TABLE: dict[str, Case] = {
 def test_what_is_done(case: Case) -> None:
     existing, jobset, settings, decision = case
     assert decide(existing, jobset, NOW, settings, GroupSlices) == decision
+
+
+def test_what_others_pods_run_on_stays_until_they_end() -> None:
+    releasing = deleting("Releasing", "JobSet train no longer exists")
+    assert wait_for((), releasing, SLICE, GroupSlices) == releasing
+    assert wait_for(("default/other",), releasing, SLICE, GroupSlices) == Decision(
+        "InUse",
+        event=Event(
+            "TPUNodeGroupInUse",
+            f"TPUNodeGroup {NAME} is to go, and is in use by Job default/other: it goes when that has "
+            "ended",
+            is_warning=True,
+        ),
+    )
+
+
+DELETION = LogEvent("container.nodePools.delete", "p", "us-central1", NAME, cluster="c")
+OLD_NEWS: dict[str, tuple[LogEvent, Slice | None, bool]] = {
+    "deleted, and nothing there": (DELETION, None, False),
+    "deleted, and another is being deleted": (DELETION, GOING, False),
+    "deleted, and there": (DELETION, SLICE, True),
+    "not deleted, and there": (replace(DELETION, has_failed=True), SLICE, False),
+    "not deleted, and nothing there": (replace(DELETION, has_failed=True), None, True),
+}
+
+
+@pytest.mark.parametrize("case", OLD_NEWS.values(), ids=OLD_NEWS)
+def test_whether_the_end_of_a_deletion_is_what_led_here(
+    case: tuple[LogEvent, Slice | None, bool],
+) -> None:
+    event, existing, is_old = case
+    assert is_old_news(event, existing) is is_old
 
 
 WAKES: dict[str, tuple[Decision, Slice, bool]] = {
