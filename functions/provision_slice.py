@@ -24,6 +24,7 @@ from shared.jobsets import (
     JOBSET_NAME,
     Leader,
     find_end,
+    find_foreign_key,
     find_leader,
     has_opted_out,
     is_yes,
@@ -212,6 +213,9 @@ def _see_to_leader(leader: Leader, invocation: Invocation, provider: Provider) -
 def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
     cluster = invocation.cluster
     wanted = provider.want(leader)
+    foreign = find_foreign_key(leader)
+    if foreign is not None:
+        raise InputError(foreign)
     invocation.facts["slice"] = wanted.name
     existing = provider.find(wanted)
     if isinstance(existing, Slice):

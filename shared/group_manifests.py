@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shared import topology
-from shared.jobsets import Leader, find_foreign_key, find_key_problem
+from shared.jobsets import Leader, find_key_problem
 from shared.names import (
     ACCELERATOR_LABEL,
     GROUP,
@@ -58,7 +58,7 @@ _MAPPINGS = (
 
 def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
     """The group that a leader asks for, from the ConfigMap's data. Raises `InputError`."""
-    problem = find_key_problem(leader) or find_foreign_key(leader)
+    problem = find_key_problem(leader)
     if problem:
         raise InputError(problem)
     key = _template_key(leader)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.jobsets import Leader, find_key_problem
+from shared.jobsets import JOB_KEY_SELECTOR, Leader, find_key_problem
 from shared.names import (
     ACCELERATOR_COUNT_LABEL,
     ACCELERATOR_LABEL,
@@ -437,7 +437,7 @@ def _copied_labels(leader: Leader, settings: GkeSettings) -> dict[str, str]:
             f"the Pod's annotation {COPY_LABELS} names {refused}: labels under google.com and {_OURS} "
             "say whose a Node is and are not copied; it must name others"
         )
-    keys = (*settings.pod_to_node_labels, *asked)
+    keys = (key for key in (*settings.pod_to_node_labels, *asked) if key != JOB_KEY_SELECTOR)
     return {key: leader.labels[key] for key in keys if key in leader.labels}
 
 

@@ -128,3 +128,22 @@ def test_more_jobs_than_gke_has_operations_get_their_pools_and_leave_nothing_beh
     until(harness, lambda: is_gone(harness), 2 * HOUR)
     harness.run_for(5 * MINUTE)
     assert harness.leftovers() == []
+
+
+def test_nobody_takes_the_name_of_another_namespace_s_pool() -> None:
+    harness = world()
+    other = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
+    harness.world.admin("POST", "/api/v1/namespaces", other)
+    theirs = objects.jobset(metadata={"namespace": "other"}, spec={"suspend": True})
+    harness.world.admin("POST", JOBSETS.replace(NAMESPACE, "other"), theirs)
+    owner = {"apiVersion": "example.com/v1", "kind": "Other", "name": objects.JOB, "uid": "1"}
+    forged = objects.pod(
+        metadata={"namespace": "other", "ownerReferences": [{**owner, "controller": True}]}
+    )
+    harness.world.admin("POST", PODS.replace(NAMESPACE, "other"), forged)
+    harness.run_for(MINUTE)
+    outcomes = {answer.outcome for step, answer in harness.answers if step == "provision_slice"}
+    assert outcomes == {"InputRefused", "Swept"}
+    post(harness)
+    until(harness, lambda: told(harness) != [], MINUTE)
+    assert told(harness) == [MAKING]

@@ -12,7 +12,7 @@ from shared.group_manifests import want
 from shared.jobsets import Leader, find_leader, job_key
 from shared.node_group import parse
 from shared.slices import InputError, Owner, Wanted
-from tests.jobset_objects import JOB, NAMESPACE, options, selector, waiting_pod
+from tests.jobset_objects import NAMESPACE, options, selector, waiting_pod
 from tests.unit.builders import CLUSTER
 from tests.unit.specs import shapes
 
@@ -375,18 +375,6 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as "
         "JobSet computes it (40 hex digits)",
-    ),
-    "the key of another namespace's Job": (
-        {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": job_key("other", JOB)}}},
-        {},
-        f"the label jobset.sigs.k8s.io/job-key is '{job_key('other', JOB)}': for Job default/{JOB} "
-        f"JobSet computes {KEY}, and a slice is made for no other Job",
-    ),
-    "the Nodes of another Job": (
-        selecting(**{"job-key": job_key("other", JOB)}),
-        {},
-        f"the Pod's nodeSelector job-key is '{job_key('other', JOB)}': it must be the Pod's label "
-        f"jobset.sigs.k8s.io/job-key, {KEY}: a slice is made for no other Job",
     ),
     "Spot and reserved": (
         selecting(**{SPOT: "true", RESERVATION: "r"}),

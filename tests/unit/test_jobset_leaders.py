@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.jobsets import find_leader
+from shared.jobsets import find_foreign_key, find_leader, job_key
 from tests.unit.builders import DATA
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())
@@ -106,3 +106,30 @@ def test_nothing_else_does(value: str) -> None:
 )
 def test_a_pod_of_any_shape_is_read(wrong: dict[str, Any]) -> None:
     assert find_leader(wrong) is None
+
+
+JOB = POD["owner"]["name"]
+OWN, THEIRS = job_key("default", JOB), job_key("other", JOB)
+LABEL = "jobset.sigs.k8s.io/job-key"
+KEYS: dict[str, tuple[dict[str, Any], str | None]] = {
+    "its own": ({"labels": {LABEL: OWN}}, None),
+    "its own, selected by": ({"labels": {LABEL: OWN}, "node_selector": {"job-key": OWN}}, None),
+    "of another namespace's Job": (
+        {"labels": {LABEL: THEIRS}},
+        f"the label {LABEL} is '{THEIRS}': for Job default/{JOB} JobSet computes {OWN}, and a slice is "
+        "made for no other Job",
+    ),
+    "of another namespace's Job, selected by": (
+        {"labels": {LABEL: OWN}, "node_selector": {"job-key": THEIRS}},
+        f"the Pod's nodeSelector job-key is '{THEIRS}': it must be the Pod's label {LABEL}, {OWN}: a "
+        "slice is made for no other Job",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KEYS.values(), ids=KEYS)
+def test_whose_key_a_pod_has(case: tuple[dict[str, Any], str | None]) -> None:
+    change, problem = case
+    leader = find_leader(pod(**change))
+    assert leader is not None
+    assert find_foreign_key(leader) == problem

@@ -271,6 +271,12 @@ def test_no_label_takes_the_place_of_one_that_says_whose_a_pool_is() -> None:
     assert "forged" not in labels.values()
 
 
+def test_the_label_that_a_job_s_pods_select_by_is_no_other_s_to_give() -> None:
+    copied = {"tpu-provisioner.cloud.google.com/copy-labels": "job-key"}
+    made = body(labels={"job-key": "forged"}, annotations=copied)
+    assert "job-key" not in made["config"]["labels"]
+
+
 @pytest.mark.parametrize(
     "toleration, tolerates",
     [
