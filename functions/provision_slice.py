@@ -33,7 +33,7 @@ from shared.names import POOL_LABEL, SYSTEM_NAMESPACE
 from shared.occasions import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
 from shared.slice_work import (
     is_of_our_pools,
-    list_guests,
+    list_jobs_on,
     look_until_done,
     refuse,
     tell,
@@ -211,7 +211,7 @@ def _see_to_leader(leader: Leader, invocation: Invocation, provider: Provider) -
 
 
 def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
-    cluster = invocation.cluster
+    cluster, now = invocation.cluster, invocation.runtime.now()
     wanted = provider.want(leader)
     foreign = find_foreign_key(leader)
     if foreign is not None:
@@ -226,8 +226,8 @@ def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
         wanted=wanted,
         existing=existing,
         jobset=cluster.find_jobset(leader.namespace, leader.jobset),
-        now=invocation.runtime.now(),
-        guests=list_guests(cluster, wanted.name, wanted.owner) if differs else (),
+        now=now,
+        guests=list_jobs_on(cluster, wanted.name, now, but=wanted.owner) if differs else (),
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
         is_sync=invocation.occasion.is_sync,
     )

@@ -5,7 +5,7 @@ has failed; SYNC, which the minute sends to this inbox for each slice about whic
 do.
 
 The first look marks the slice, and only a later one, which finds the same, deletes it: a JobSet that
-is made again at once under its name keeps its slices. What others' Pods run on stays until they end.
+is made again at once under its name keeps its slices. What Pods run on stays until they end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shared.slice_work import (
     is_of_our_pools,
     is_refused,
     jobset_reference,
-    list_guests,
+    list_jobs_on,
     look_until_done,
     refuse,
     tell,
@@ -38,6 +38,8 @@ from shared.slices import RELEASE_AFTER, Naming, Provider, Slice, SliceState, sl
 from shared.step import ACKNOWLEDGED, Answer, Invocation
 from shared.when import guess_time
 
+REBUILDING = "Rebuilding"
+"""The outcome of a deletion that makes room for the same slice."""
 MAX_JOBS = 10_000
 """Jobs of one JobSet that are looked at for their names: more than a cluster has room for. A user may
 write two thousand million replicas."""
@@ -217,8 +219,7 @@ def _carry_out(
 ) -> Answer:
     now = invocation.runtime.now()
     if decision.do is Do.DELETE:
-        guests = list_guests(invocation.cluster, existing.name, existing.owner)
-        decision = wait_for(guests, decision, existing, provider)
+        decision = wait_for(_jobs_on(invocation, existing, decision), decision, existing, provider)
     if decision.event is not None:
         tell(invocation, about, decision.event, once=decision.do is Do.NOTHING)
     try:
@@ -250,17 +251,24 @@ def _delete_unmarked(
     return _carry_out(invocation, provider, existing, about, decision)
 
 
-def wait_for(
-    guests: Sequence[str], decision: Decision, existing: Slice, naming: Naming
-) -> Decision:
-    """What is done, if it was to delete a slice, while Jobs of others run on it. Pure."""
-    if not guests:
+def _jobs_on(invocation: Invocation, existing: Slice, decision: Decision) -> tuple[str, ...]:
+    """Whose Pods a deletion has to wait for: its own Job's, too, which may be writing a last
+    checkpoint, but not those that are only what is left of a slice that is made anew."""
+    if existing.state is SliceState.TROUBLED and not existing.has_ready_nodes:
+        return ()
+    but = existing.owner if decision.outcome == REBUILDING else None
+    return list_jobs_on(invocation.cluster, existing.name, invocation.runtime.now(), but=but)
+
+
+def wait_for(jobs: Sequence[str], decision: Decision, existing: Slice, naming: Naming) -> Decision:
+    """What is done, if it was to delete a slice, while Jobs run on it. Pure."""
+    if not jobs:
         return decision
     message = (
-        f"{naming.noun} {existing.name} is to go, and is in use by Job {guests[0]}: it goes when that "
+        f"{naming.noun} {existing.name} is to go, and is in use by Job {jobs[0]}: it goes when that "
         "has ended"
     )
-    return Decision("InUse", event=Event(f"{naming.event_prefix}InUse", message, is_warning=True))
+    return Decision("InUse", event=Event(f"{naming.event_prefix}InUse", message))
 
 
 def _do(do: Do, existing: Slice, provider: Provider, now: datetime) -> bool:
@@ -363,7 +371,7 @@ def _decide_about_a_loss(
     """The JobSet's next leader that waits asks for another, when this one is gone."""
     is_over = lost_rebuild and existing.since is not None and now - existing.since >= lost_rebuild
     if is_over:
-        return _delete("Rebuilding", existing, existing.words, naming)
+        return _delete(REBUILDING, existing, existing.words, naming)
     message = f"{naming.noun} {existing.name} does not come back by itself: {existing.words}"
     return Decision("Lost", event=Event(f"{naming.event_prefix}Lost", message, is_warning=True))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from shared import jobsets
@@ -14,6 +15,7 @@ from shared.plan import LookAgain
 from shared.settings import Settings
 from shared.slices import Owner, Provider, Slice
 from shared.step import ACKNOWLEDGED, Answer, Invocation, look_until_it_holds
+from shared.when import guess_time
 
 
 def look_until_done(invocation: Invocation, once: Callable[[Provider], Answer]) -> Answer:
@@ -67,22 +69,31 @@ def is_of_our_pools(event: LogEvent, settings: Settings) -> bool:
     )
 
 
-def list_guests(cluster: Cluster, name: str, owner: Owner) -> tuple[str, ...]:
-    """The Jobs of others whose Pods are on a slice, as far as the first of its Nodes that has any."""
+def list_jobs_on(
+    cluster: Cluster, name: str, now: datetime, *, but: Owner | None = None
+) -> tuple[str, ...]:
+    """The Jobs whose Pods are on a slice, as far as the first of its Nodes that has any; ``but`` not
+    this one."""
     for node in cluster.list_nodes_of_slice(name):
-        found = tuple(find_guests(cluster.list_pods_on(node["metadata"]["name"]), owner))
+        pods = cluster.list_pods_on(node["metadata"]["name"])
+        found = tuple(job for job in find_jobs(pods, now) if but is None or job != job_of(but))
         if found:
             return found
     return ()
 
 
-def find_guests(pods: Iterable[Mapping[str, Any]], owner: Owner) -> Iterator[str]:
-    """The Jobs, other than the one that a slice was made for, of Pods that have not ended."""
+def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:
+    """The Jobs of Pods that have not ended. One that was to end before now may be on a dead Node."""
     for pod in pods:
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
-        job = metadata["namespace"], metadata["labels"][jobsets.JOB_NAME]
-        if job != (owner.namespace, owner.job) and phase in ("Pending", "Running"):
-            yield "/".join(job)
+        end = guess_time(metadata.get("deletionTimestamp"))
+        if phase in ("Pending", "Running") and (end is None or now < end):
+            yield f"{metadata['namespace']}/{metadata['labels'][jobsets.JOB_NAME]}"
+
+
+def job_of(owner: Owner) -> str:
+    """A slice's Job as `find_jobs` names it."""
+    return f"{owner.namespace}/{owner.job}"
 
 
 def refuse(error: CallError, tell_of_it: Callable[[], None]) -> Answer:

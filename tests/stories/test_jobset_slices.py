@@ -285,7 +285,8 @@ def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
     until(harness, lambda: harness.group(NAME) is None or uid(harness) != before)
 
 
-def test_a_slice_on_which_others_run_goes_when_they_have_ended() -> None:
+@pytest.mark.parametrize("job", ["other", objects.JOB])
+def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
     harness = world()
     harness.jobsets.habits = RUNS_ON
     post(harness)
@@ -294,7 +295,7 @@ def test_a_slice_on_which_others_run_goes_when_they_have_ended() -> None:
     guest = objects.pod(
         metadata={
             "name": "guest",
-            "labels": {"batch.kubernetes.io/job-name": "other"},
+            "labels": {"batch.kubernetes.io/job-name": job},
             "ownerReferences": None,
         },
         spec={"nodeName": node},
@@ -302,7 +303,7 @@ def test_a_slice_on_which_others_run_goes_when_they_have_ended() -> None:
     harness.world.admin("POST", PODS, guest)
     before = uid(harness)
     delete(harness)
-    until_told(harness, "is in use by Job default/other: it goes when that has ended")
+    until_told(harness, f"is in use by Job default/{job}: it goes when that has ended")
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
     harness.world.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})

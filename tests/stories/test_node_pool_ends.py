@@ -132,7 +132,7 @@ def test_a_pool_that_gke_will_not_have_marked_goes_at_once() -> None:
     harness.world.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
     until(harness, lambda: is_gone(harness))
     harness.run_for(MINUTE)
-    assert told(harness)[2:] == [
+    assert told(harness)[-2:] == [
         f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: nobody needs it, and it cannot be "
         f"marked to go later: nodePools.update: 403 forbidden: {words}",
         DELETED,

@@ -22,8 +22,9 @@ from shared import pace
 from shared.cluster import Event
 from shared.group_slices import GroupSlices
 from shared.jobsets import Leader, find_leader
-from shared.slice_work import find_guests
+from shared.slice_work import find_jobs
 from shared.slices import Clash, Owner, Slice, SliceState, Wanted
+from shared.when import render_time
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition
 from tests.unit.builders import NOW, merge
@@ -269,22 +270,25 @@ def on_node(phase: str, job: str = JOB, namespace: str = "default") -> dict[str,
     return {"metadata": {"namespace": namespace, "labels": labels}, "status": {"phase": phase}}
 
 
-GUESTS: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "another Job's": (on_node("Running", "other"), ["default/other"]),
-    "another Job's that has not started": (on_node("Pending", "other"), ["default/other"]),
-    "another Job's that has ended": (on_node("Succeeded", "other"), []),
-    "the Job's own": (on_node("Running"), []),
-    "a Job's of that name in another namespace": (
-        on_node("Running", namespace="team-b"),
-        [f"team-b/{JOB}"],
-    ),
+def deleted(seconds: int) -> dict[str, Any]:
+    pod = on_node("Running")
+    pod["metadata"]["deletionTimestamp"] = render_time(NOW + timedelta(seconds=seconds))
+    return pod
+
+
+ON_NODES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "runs": (on_node("Running"), [f"default/{JOB}"]),
+    "has not started": (on_node("Pending", "other"), ["default/other"]),
+    "has ended": (on_node("Succeeded"), []),
+    "is ending": (deleted(1), [f"default/{JOB}"]),
+    "was to have ended": (deleted(0), []),
 }
 
 
-@pytest.mark.parametrize("case", GUESTS.values(), ids=GUESTS)
-def test_who_else_uses_a_slice(case: tuple[dict[str, Any], list[str]]) -> None:
-    pod, guests = case
-    assert list(find_guests([pod], WANTED.owner)) == guests
+@pytest.mark.parametrize("case", ON_NODES.values(), ids=ON_NODES)
+def test_whose_pod_uses_a_slice_that(case: tuple[dict[str, Any], list[str]]) -> None:
+    pod, jobs = case
+    assert list(find_jobs([pod], NOW)) == jobs
 
 
 POD_LABELS: dict[str, tuple[dict[str, str | None], bool]] = {

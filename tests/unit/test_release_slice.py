@@ -199,7 +199,7 @@ def test_what_is_done(case: Case) -> None:
     assert decide(existing, jobset, NOW, settings, GroupSlices) == decision
 
 
-def test_what_others_pods_run_on_stays_until_they_end() -> None:
+def test_what_pods_run_on_stays_until_they_end() -> None:
     releasing = deleting("Releasing", "JobSet train no longer exists")
     assert wait_for((), releasing, SLICE, GroupSlices) == releasing
     assert wait_for(("default/other",), releasing, SLICE, GroupSlices) == Decision(
@@ -208,7 +208,6 @@ def test_what_others_pods_run_on_stays_until_they_end() -> None:
             "TPUNodeGroupInUse",
             f"TPUNodeGroup {NAME} is to go, and is in use by Job default/other: it goes when that has "
             "ended",
-            is_warning=True,
         ),
     )
 
