@@ -128,7 +128,7 @@ def completed() -> dict[str, Any]:
 def test_a_pool_that_gke_will_not_have_marked_goes_at_once() -> None:
     harness = running()
     words = "The user does not have access to service account"
-    harness.gke.faults.fail_next("nodePools.update", http=403, reason="forbidden", message=words)
+    harness.gke.faults.fail_next("nodePools.update", 100, 403, "forbidden", words)
     harness.world.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
     until(harness, lambda: is_gone(harness))
     harness.run_for(MINUTE)
