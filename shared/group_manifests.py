@@ -31,6 +31,8 @@ JOB_LABEL = "tpu-functions.dev/job-name"
 """On a group that was made for a JobSet: the Job; an annotation if it is too long for a label."""
 JOB_KEY_LABEL = "tpu-functions.dev/job-key"
 HASH_ANNOTATION = "tpu-functions.dev/slice-hash"
+SPEC_HASH_ANNOTATION = "tpu-functions.dev/spec-hash"
+"""Of the whole spec as it was made, template and all."""
 TEMPLATE_ANNOTATION = "tpu-functions.dev/slice-template"
 """On a Pod: which of the templates its slice is made from."""
 
@@ -54,6 +56,10 @@ _MAPPINGS = (
     "spec.nodeLabels",
 )
 """What of a template must be one, where it is there."""
+
+
+_WRONG_BY_TAG = (LookupError, AttributeError)
+"""What PyYAML raises for a value that is not of the type that its tag says: ``!!bool x``."""
 
 
 def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
@@ -92,7 +98,7 @@ def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
         body={
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": KIND,
-            "metadata": _metadata(template.get("metadata", {}), leader, name, digest),
+            "metadata": _metadata(template.get("metadata", {}), leader, name, digest, spec),
             "spec": spec,
         },
     )
@@ -119,7 +125,7 @@ def _read_template(key: str, text: str | None) -> Any:
     try:
         # By way of JSON, as kubectl reads it: a key that YAML takes for a number is text.
         template = json.loads(json.dumps(yaml.safe_load(text), default=str))
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    except (yaml.YAMLError, *_WRONG_BY_TAG, ValueError, TypeError, RecursionError) as error:
         told = " ".join(str(error).split())
         raise InputError(f"{_place(key)} is no YAML: {told}") from error
     for path in _MAPPINGS:
@@ -203,10 +209,11 @@ def _buy(leader: Leader, config: dict[str, Any]) -> None:
 
 
 def _metadata(
-    template: Mapping[str, Any], leader: Leader, name: str, digest: str
+    template: Mapping[str, Any], leader: Leader, name: str, digest: str, spec: Mapping[str, Any]
 ) -> dict[str, Any]:
     labels = {JOBSET_LABEL: leader.jobset, JOB_KEY_LABEL: leader.job_key}
-    annotations = {HASH_ANNOTATION: digest}
+    whole = short_hash(json.dumps(spec, sort_keys=True, separators=(",", ":")))
+    annotations = {HASH_ANNOTATION: digest, SPEC_HASH_ANNOTATION: whole}
     job = labels if len(leader.owner_name) <= _MAX_LABEL else annotations
     job[JOB_LABEL] = leader.owner_name
     return {

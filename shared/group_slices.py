@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from shared.cluster import Cluster
 from shared.errors import Reason
-from shared.group_manifests import HASH_ANNOTATION, JOB_KEY_LABEL, JOB_LABEL, want
+from shared.group_manifests import (
+    HASH_ANNOTATION,
+    JOB_KEY_LABEL,
+    JOB_LABEL,
+    SPEC_HASH_ANNOTATION,
+    want,
+)
 from shared.jobsets import Leader
 from shared.names import JOBSET_LABEL, KIND
 from shared.slices import Clash, Owner, Slice, SliceState, Wanted, slice_name
@@ -47,6 +54,8 @@ class GroupSlices:
         if owner != wanted.owner:
             whose = f"the TPUNodeGroup of Job {owner.job} of JobSet {owner.jobset}"
             return Clash(wanted.name, whose)
+        if is_made_otherwise(raw, wanted):
+            return replace(found, mends_itself=False)
         return found
 
     def get(self, namespace: str, name: str) -> Slice | None:
@@ -108,6 +117,15 @@ def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
         since=since,
         raw=raw,
     )
+
+
+def is_made_otherwise(raw: Mapping[str, Any], wanted: Wanted) -> bool:
+    """Whether a group that has come to nothing yet would be made otherwise now: its template was
+    mended since, and it can only wait for what that does not say any more."""
+    made = (raw["metadata"].get("annotations") or {}).get(SPEC_HASH_ANNOTATION)
+    would_be = wanted.body["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
+    is_paused = _ready(raw).get("reason") == Reason.PAUSED
+    return made not in (None, would_be) and not _was_complete(raw) and not is_paused
 
 
 def _read_state(raw: Mapping[str, Any]) -> tuple[SliceState, str, datetime | None]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.errors import Reason
 from shared.node_group import NodeGroup
-from shared.when import find_time, parse_time, render_time
+from shared.when import guess_time, render_time
 
 MAX_PENDING = 16
 MAX_MESSAGE = 1024
@@ -191,12 +191,15 @@ class Status:
 
 
 def parse(raw: Mapping[str, Any] | None) -> Status:
-    """A status as the API server holds it; an absent one is an empty one."""
+    """A status as the API server holds it; an absent one is an empty one.
+
+    The API server takes times that are none (``T10:00:00+99:00``): whoever wrote one, it was long ago.
+    """
     raw = raw or {}
     summary = raw.get("nodeSummary") or {}
     return Status(
         observed_generation=raw.get("observedGeneration", 0),
-        completed_at=find_time(raw.get("completedAt")),
+        completed_at=_read_time(raw["completedAt"]) if raw.get("completedAt") else None,
         machine_type=raw.get("machineType", ""),
         provisioning_model=raw.get("provisioningModel", ""),
         conditions={
@@ -209,10 +212,14 @@ def parse(raw: Mapping[str, Any] | None) -> Status:
         },
         counts=Counts(**{name: summary.get(name, 0) for name in Counts.__dataclass_fields__}),
         pending=tuple(
-            Pending(entry["name"], entry["why"], find_time(entry.get("since")) or LONG_AGO)
+            Pending(entry["name"], entry["why"], _read_time(entry.get("since")))
             for entry in raw.get("pending") or ()
         ),
     )
+
+
+def _read_time(text: str | None) -> datetime:
+    return guess_time(text) or LONG_AGO
 
 
 def _parse_condition(entry: Mapping[str, Any]) -> Condition:
@@ -220,7 +227,7 @@ def _parse_condition(entry: Mapping[str, Any]) -> Condition:
         entry["status"],
         entry.get("reason", ""),
         entry.get("message", ""),
-        parse_time(entry["lastTransitionTime"]),
+        _read_time(entry["lastTransitionTime"]),
         entry.get("observedGeneration", 0),
     )
 
@@ -230,14 +237,14 @@ def _parse_resource(entry: Mapping[str, Any]) -> Resource:
     return Resource(
         name=entry.get("name", ""),
         state=State(entry.get("state", "Pending")),
-        since=find_time(entry.get("since")),
+        since=guess_time(entry.get("since")),
         uri=entry.get("uri", ""),
         operation=entry.get("operation", ""),
         trouble=Trouble(
             error.get("reason", ""),
             error.get("code", ""),
             error.get("message", ""),
-            find_time(error.get("since")) or LONG_AGO,
+            _read_time(error.get("since")),
         )
         if error
         else None,

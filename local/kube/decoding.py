@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from local.kube import errors
-from local.kube.formats import FORMATS
+from local.kube.formats import DECODES
 from local.kube.go_words import base64_fault, unmarshal_fault
 from local.kube.kinds import Document, builtin_kinds
 from local.kube.schema import ABSENT, Schema
@@ -182,7 +182,7 @@ def _go_name(schema: Schema, place: _Place) -> str:
 
 def _unparsable(schema: Schema, value: Any) -> str | None:
     format_ = schema.source.get("format", "")
-    if format_ not in ("byte", "date-time") or FORMATS[format_](value):
+    if format_ not in DECODES or DECODES[format_](value):
         return None
     if format_ == "byte":
         return base64_fault(value)

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 _DURATION = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)([\d.]+(ns|us|µs|ms|s|m|h))*|0")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[-+]\d\d:\d\d)")
+_TIME_OF_FORMAT = re.compile(r"(?P<hour>\d\d):[0-5]\d:[0-5]\d(.\d+)?(Z|[-+]\d\d:\d\d)")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _HOSTNAME = re.compile(r"(?=.{1,253}\Z)([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.?)+")
 
 
@@ -23,6 +25,14 @@ def parse_time(text: str) -> datetime:
     if not _DATE_TIME.fullmatch(text):
         raise ValueError(f"not an RFC 3339 time: {text!r}")
     return datetime.fromisoformat(text.upper())
+
+
+def is_time_of_format(text: str) -> bool:
+    """Whether the format ``date-time`` of a schema takes it: a day that there is, hours, minutes and
+    seconds that there are, and any offset, of 99 hours too (what it is read as is another matter)."""
+    day, _, time = text.upper().partition("T")
+    parts = _TIME_OF_FORMAT.fullmatch(time)
+    return _is_day(day) and parts is not None and parts["hour"] <= "23"
 
 
 def render_time(moment: datetime) -> str:
@@ -51,10 +61,18 @@ def _integer_of(bits: int) -> Callable[[Any], bool]:
     return lambda number: -limit <= number < limit
 
 
+def _parse_day(text: str) -> date:
+    if not _DAY.fullmatch(text):
+        raise ValueError(f"not a day: {text!r}")
+    return date.fromisoformat(text)
+
+
+_is_day = _parses(_parse_day)
+
 FORMATS: dict[str, Callable[[Any], bool]] = {
-    "date": _parses(date.fromisoformat),
-    "date-time": _parses(parse_time),
-    "datetime": _parses(parse_time),
+    "date": _is_day,
+    "date-time": is_time_of_format,
+    "datetime": is_time_of_format,
     "duration": lambda text: _DURATION.fullmatch(text) is not None,
     "email": lambda text: _EMAIL.fullmatch(text) is not None,
     "hostname": lambda text: _HOSTNAME.fullmatch(text) is not None,
@@ -68,3 +86,9 @@ FORMATS: dict[str, Callable[[Any], bool]] = {
     "int64": _integer_of(64),
 }
 """Format name to check. An unknown format is no check at all, as in Kubernetes."""
+
+DECODES: dict[str, Callable[[Any], bool]] = {
+    "byte": FORMATS["byte"],
+    "date-time": _parses(parse_time),
+}
+"""What a field of a built-in kind is read as, by its format, and so must be."""

@@ -310,6 +310,17 @@ def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
     until_gone(harness)
 
 
+def test_a_slice_that_came_to_nothing_is_made_anew_when_its_template_is_mended() -> None:
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    wrong = objects.options(spec={"project": "other-project"})
+    harness.world.admin("PATCH", f"{OPTIONS}/jobsets", {"data": wrong}, **MERGE)
+    post(harness)
+    until_told(harness, "TPUNodeGroupCreationFailed")
+    harness.world.admin("PATCH", f"{OPTIONS}/jobsets", {"data": objects.options()}, **MERGE)
+    until_running(harness)
+
+
 def test_what_somebody_made_is_not_touched() -> None:
     harness = world()
     theirs = manifest(NAME)

@@ -130,3 +130,13 @@ def test_a_group_of_single_hosts_that_waits_for_capacity_is_looked_at_cheaply() 
     assert max(cost.reads for cost in minutes) <= 2
     harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", 2)
     life.until_ready(harness)
+
+
+def test_a_time_that_is_none_in_a_status_keeps_the_minute_from_nobody() -> None:
+    harness = Harness(Dials(relays=False))
+    life.ready_slice(harness, manifest())
+    odd = "2026-11-20T10:00:00+99:00"
+    answer = life.patch(harness, f"{life.group_path()}/status", {"status": {"completedAt": odd}})
+    assert answer["status"]["completedAt"] == odd
+    harness.apply(manifest("other"))
+    life.until_ready(harness, "other", 2 * HOUR)

@@ -69,7 +69,10 @@ def test_a_group_is_the_template_with_what_the_pod_says() -> None:
                 "tpu-functions.dev/job-name": "train-workers-0",
                 "tpu-functions.dev/job-key": KEY,
             },
-            "annotations": {"tpu-functions.dev/slice-hash": one.hash},
+            "annotations": {
+                "tpu-functions.dev/slice-hash": one.hash,
+                "tpu-functions.dev/spec-hash": "64fb67566c",
+            },
         },
         "spec": {
             "project": "my-gcp-project",
@@ -490,6 +493,7 @@ def test_what_cannot_be_is_told(case: tuple[dict[str, Any], dict[str, Any], str]
         ("spec: {maxRunDuration: 2026-13-01}", "is no YAML: month must be in 1..12"),
         ("[" * 9_999, "is no YAML: maximum recursion depth exceeded"),
         ("spec: &a {spec: *a}", "is no YAML: Circular reference detected"),
+        ("spec: !!bool x", "is no YAML: 'x'"),
     ],
 )
 def test_a_template_that_is_none_is_told(text: str, words: str) -> None:

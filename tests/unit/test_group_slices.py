@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from shared.errors import Reason
-from shared.group_manifests import want
-from shared.group_slices import LOST_AFTER, read_slice
+from shared.group_manifests import SPEC_HASH_ANNOTATION, want
+from shared.group_slices import LOST_AFTER, is_made_otherwise, read_slice
 from shared.jobsets import find_leader
 from shared.slices import Owner, Slice, SliceState
 from tests.jobset_objects import options, waiting_pod
@@ -157,3 +157,25 @@ def test_a_status_whose_time_is_none_says_not_since_when() -> None:
     change["status"]["conditions"][0]["lastTransitionTime"] = "2026-11-20T09:30:00+99:00"
     found = read(change)
     assert (found.state, found.since) == (SliceState.TROUBLED, None)
+
+
+FULL = ready("False", Reason.INSUFFICIENT_CAPACITY)
+OTHER = {"metadata": {"annotations": {SPEC_HASH_ANNOTATION: "other"}}}
+MADE: dict[str, tuple[dict[str, Any], bool]] = {
+    "as it would be now": (FULL, False),
+    "otherwise": ({**FULL, **OTHER}, True),
+    "otherwise, and is complete": ({**ready("True", **COMPLETE), **OTHER}, False),
+    "otherwise, and somebody has paused it": ({**ready("False", Reason.PAUSED), **OTHER}, False),
+    "by somebody who did not say how": (
+        {**FULL, "metadata": {"annotations": {SPEC_HASH_ANNOTATION: None}}},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MADE.values(), ids=MADE)
+def test_whether_a_group_was_made(case: tuple[dict[str, Any], bool]) -> None:
+    change, otherwise = case
+    leader = find_leader(waiting_pod())
+    assert leader is not None
+    assert is_made_otherwise(group(**change), want(leader, options())) is otherwise

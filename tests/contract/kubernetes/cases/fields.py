@@ -289,4 +289,17 @@ RULES = (
             ),
         ),
     ),
+    case(
+        "a time may be far from all places, but not be none",
+        post(WIDGETS, widget(spec={"since": "2026-01-01T12:00:00+99:00"})),
+        *(
+            post(WIDGETS, widget("b", spec={"since": text})).gives(422)
+            for text in (
+                "2026-02-30T12:00:00Z",
+                "2026-01-01T24:00:00Z",
+                "20260101T12:00:00Z",
+                "now",
+            )
+        ),
+    ),
 )
