@@ -154,9 +154,16 @@ def _meets(pod: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if not required:
         return True
-    return any(
-        all(_holds(one, labels) for one in term.get("matchExpressions") or ())
-        for term in required.get("nodeSelectorTerms") or ()
+    return any(_matches(term, labels) for term in required.get("nodeSelectorTerms") or ())
+
+
+def _matches(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """An empty term matches no Node; one by fields, which is by name, none that is yet to be made."""
+    expressions = term.get("matchExpressions") or ()
+    return (
+        bool(expressions)
+        and not term.get("matchFields")
+        and all(_holds(one, labels) for one in expressions)
     )
 
 

@@ -280,13 +280,32 @@ def test_a_required_affinity_must_fit_the_nodes(change: dict[str, Any], fits: bo
     )
 
 
-def test_one_of_several_terms_is_enough() -> None:
+NAMED = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+FITTING = {"key": "team", "operator": "DoesNotExist"}
+TERMS: dict[str, tuple[dict[str, Any], bool]] = {
+    "one that fits": ({"matchExpressions": [FITTING]}, True),
+    "an empty one, which matches no Node": ({"matchExpressions": []}, False),
+    "one by a Node's name": ({"matchFields": [NAMED]}, False),
+    "one that fits, of a Node by name": (
+        {"matchExpressions": [FITTING], "matchFields": [NAMED]},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TERMS.values(), ids=TERMS)
+def test_one_of_several_terms_is_enough(case: tuple[dict[str, Any], bool]) -> None:
+    term, fits = case
     both = requiring("team", "Exists")
     terms = both["spec"]["affinity"]["nodeAffinity"][
         "requiredDuringSchedulingIgnoredDuringExecution"
     ]["nodeSelectorTerms"]
-    terms.append({"matchExpressions": []})
-    assert wanted(both).name == NAME
+    terms.append(term)
+    if fits:
+        assert wanted(both).name == NAME
+        return
+    with pytest.raises(InputError, match="does not fit the Nodes"):
+        wanted(both)
 
 
 TAINT = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
