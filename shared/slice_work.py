@@ -16,6 +16,7 @@ from shared.settings import Settings
 from shared.slices import Owner, Provider, Slice
 from shared.step import ACKNOWLEDGED, Answer, Invocation, look_until_it_holds
 from shared.when import guess_time
+from shared.workloads import tpu_containers
 
 
 def look_until_done(invocation: Invocation, once: Callable[[Provider], Answer]) -> Answer:
@@ -83,11 +84,15 @@ def list_jobs_on(
 
 
 def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:
-    """The Jobs of Pods that have not ended. One that was to end before now may be on a dead Node."""
+    """The Jobs of Pods with TPU chips that have not ended; for others no slice is paid.
+
+    A Pod that was to end before now may be on a dead Node.
+    """
     for pod in pods:
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
         end = guess_time(metadata.get("deletionTimestamp"))
-        if phase in ("Pending", "Running") and (end is None or now < end):
+        is_there = phase in ("Pending", "Running") and (end is None or now < end)
+        if is_there and tpu_containers(pod.get("spec") or {}):
             yield f"{metadata['namespace']}/{metadata['labels'][jobsets.JOB_NAME]}"
 
 

@@ -266,8 +266,17 @@ def test_when_a_wait_without_end_is_looked_at_is_soon_known() -> None:
 
 
 def on_node(phase: str, job: str = JOB, namespace: str = "default") -> dict[str, Any]:
-    labels = {"batch.kubernetes.io/job-name": job}
-    return {"metadata": {"namespace": namespace, "labels": labels}, "status": {"phase": phase}}
+    pod: dict[str, Any] = objects.pod(
+        metadata={"namespace": namespace, "labels": {"batch.kubernetes.io/job-name": job}},
+        status={"phase": phase},
+    )
+    return pod
+
+
+def without_chips() -> dict[str, Any]:
+    pod = on_node("Running")
+    pod["spec"]["containers"] = [{"name": "main", "image": "busybox"}]
+    return pod
 
 
 def deleted(seconds: int) -> dict[str, Any]:
@@ -280,6 +289,7 @@ ON_NODES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "runs": (on_node("Running"), [f"default/{JOB}"]),
     "has not started": (on_node("Pending", "other"), ["default/other"]),
     "has ended": (on_node("Succeeded"), []),
+    "asks for no chips": (without_chips(), []),
     "is ending": (deleted(1), [f"default/{JOB}"]),
     "was to have ended": (deleted(0), []),
 }
