@@ -9,9 +9,7 @@ Resources are named by their path, ``projects/P/zones/Z/instances/N``.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from local.controls import UnknownFault
@@ -31,6 +29,7 @@ from local.gce.refusals import (
 )
 from local.gce.schema import Document
 from local.gce.supply import Reservation
+from local.planned import Planned, Slowness
 
 if TYPE_CHECKING:
     from local.gce.world import World
@@ -39,29 +38,15 @@ PERSON = Caller(Principal("alice@example.com"), "google-cloud-sdk gcloud/540.0.0
 """Somebody who changes things by hand."""
 
 
-@dataclass
-class _PlannedRefusal:
-    verbs: str
-    left: int
-    refused: Refused
-    carried_out: bool
-
-
-@dataclass
-class _PlannedError:
-    verbs: str
-    left: int
-    error: OperationError
-
-
 class Faults:
     """Makes things go wrong."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._refusals: list[_PlannedRefusal] = []
-        self._errors: list[_PlannedError] = []
-        self._slow: dict[str, float] = {}
+        self._refusals = Planned[Refused]()
+        self._lost_answers = Planned[Refused]()
+        self._errors = Planned[OperationError]()
+        self._slow = Slowness()
         self._rate_limited_calls = 0
         self._rate_limited_until = datetime.min
         self._rate_limit_http = 403
@@ -135,7 +120,7 @@ class Faults:
         """
         log = LOG_STATUSES.get(http, FAILED_PRECONDITION)
         refused = Refused(http, reason, message or BACKEND_ERROR.message, log=log)
-        self._refusals.append(_PlannedRefusal(verbs, calls, refused, carried_out))
+        (self._lost_answers if carried_out else self._refusals).add(verbs, calls, refused)
 
     def fail_operations(
         self,
@@ -151,11 +136,11 @@ class Faults:
         """
         log = LOG_STATUSES.get(http, FAILED_PRECONDITION)
         error = OperationError(code, message or INTERNAL_ERROR.message, http, log)
-        self._errors.append(_PlannedError(verbs, operations, error))
+        self._errors.add(verbs, operations, error)
 
     def slow_operations(self, verbs: str, seconds: float) -> None:
         """Operations that match take so much longer from now on; 0 ends it."""
-        self._slow[verbs] = seconds
+        self._slow.set(verbs, seconds)
 
     def rate_limit(self, calls: int = 0, seconds: float = 0.0, http: int = 403) -> None:
         """The next so many calls, or all of the next so many seconds, exceed the rate quota."""
@@ -268,24 +253,15 @@ class Faults:
 
     def take_refusal(self, verb: str, *, carried_out: bool) -> Refused | None:
         """The refusal that is planned for a call of this verb, used up by asking."""
-        for planned in self._refusals:
-            wanted = planned.carried_out is carried_out
-            if wanted and planned.left > 0 and fnmatchcase(verb, planned.verbs):
-                planned.left -= 1
-                return planned.refused
-        return None
+        return (self._lost_answers if carried_out else self._refusals).take(verb)
 
     def take_operation_error(self, verb: str) -> OperationError | None:
         """The error that is planned for an operation of this verb, used up by asking."""
-        for planned in self._errors:
-            if planned.left > 0 and fnmatchcase(verb, planned.verbs):
-                planned.left -= 1
-                return planned.error
-        return None
+        return self._errors.take(verb)
 
     def slowness(self, verb: str) -> float:
         """How many seconds longer an operation of this verb takes."""
-        return sum(s for pattern, s in self._slow.items() if fnmatchcase(verb, pattern))
+        return self._slow.of(verb)
 
     def denied_to(self, email: str) -> frozenset[str]:
         """The permissions that a principal has lost."""

@@ -8,14 +8,13 @@ Every public method of `Faults` is a fault. The same can be asked for over HTTP 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from local.controls import UnknownFault
 from local.gce.refusals import LOG_STATUSES, Refused
 from local.gke.operations import Failure
 from local.gke.refusals import INTERNAL, UNAVAILABLE
+from local.planned import Planned, Slowness
 
 if TYPE_CHECKING:
     from local.gke.simulator import Simulator
@@ -23,29 +22,15 @@ if TYPE_CHECKING:
 _STATUSES = {3: "INVALID_ARGUMENT", 8: "RESOURCE_EXHAUSTED", 13: "INTERNAL"}
 
 
-@dataclass
-class _PlannedRefusal:
-    verbs: str
-    left: int
-    refused: Refused
-    carried_out: bool
-
-
-@dataclass
-class _PlannedFailure:
-    verbs: str
-    left: int
-    failure: Failure
-
-
 class Faults:
     """Makes things go wrong."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
-        self._refusals: list[_PlannedRefusal] = []
-        self._failures: list[_PlannedFailure] = []
-        self._slow: dict[str, float] = {}
+        self._refusals = Planned[Refused]()
+        self._lost_answers = Planned[Refused]()
+        self._failures = Planned[Failure]()
+        self._slow = Slowness()
         self._denied: defaultdict[str, set[str]] = defaultdict(set)
         self._room: dict[tuple[str, str], int] = {}
         self._chips: dict[tuple[str, str], int] = {}
@@ -84,7 +69,7 @@ class Faults:
         log = LOG_STATUSES.get(http, (9, "FAILED_PRECONDITION"))
         words = message or UNAVAILABLE.message
         refused = Refused(http, reason, words, log=log, status=log[1])
-        self._refusals.append(_PlannedRefusal(verbs, calls, refused, carried_out))
+        (self._lost_answers if carried_out else self._refusals).add(verbs, calls, refused)
 
     def fail_operations(
         self, verbs: str, operations: int = 1, code: int = 13, message: str = ""
@@ -95,11 +80,11 @@ class Faults:
         """
         status = _STATUSES.get(code, "UNKNOWN")
         failure = Failure(code, status, message or INTERNAL.message)
-        self._failures.append(_PlannedFailure(verbs, operations, failure))
+        self._failures.add(verbs, operations, failure)
 
     def slow_operations(self, verbs: str, seconds: float) -> None:
         """Operations that match take so much longer from now on; 0 ends it."""
-        self._slow[verbs] = seconds
+        self._slow.set(verbs, seconds)
 
     def remove_permission(self, email: str, permission: str, removed: bool = True) -> None:
         """A principal has lost an IAM permission, or has it again."""
@@ -140,24 +125,15 @@ class Faults:
 
     def take_refusal(self, verb: str, *, carried_out: bool) -> Refused | None:
         """The refusal that is planned for a call of this verb, used up by asking."""
-        for planned in self._refusals:
-            wanted = planned.carried_out is carried_out
-            if wanted and planned.left > 0 and fnmatchcase(verb, planned.verbs):
-                planned.left -= 1
-                return planned.refused
-        return None
+        return (self._lost_answers if carried_out else self._refusals).take(verb)
 
     def take_failure(self, verb: str) -> Failure | None:
         """The failure that is planned for an operation of this verb, used up by asking."""
-        for planned in self._failures:
-            if planned.left > 0 and fnmatchcase(verb, planned.verbs):
-                planned.left -= 1
-                return planned.failure
-        return None
+        return self._failures.take(verb)
 
     def slowness(self, verb: str) -> float:
         """How many seconds longer an operation of this verb takes."""
-        return sum(s for pattern, s in self._slow.items() if fnmatchcase(verb, pattern))
+        return self._slow.of(verb)
 
     def denied_to(self, email: str) -> frozenset[str]:
         """The permissions that a principal has lost."""
