@@ -117,11 +117,10 @@ check_api() { # PROJECT API ENABLED
 }
 
 check_permissions() { # PROJECT PERMISSION...
-  local at=$1 one asked granted base=${CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER:-https://cloudresourcemanager.googleapis.com/}
+  local at=$1 one granted base=${CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER:-https://cloudresourcemanager.googleapis.com/}
   shift
-  asked=$(printf '"%s",' "$@")
   granted=$(curl --silent --show-error --fail --header "@$temporary/header" --header 'Content-Type: application/json' \
-    --data "{\"permissions\": [${asked%,}]}" "${base}v1/projects/$at:testIamPermissions") ||
+    --data "{\"permissions\": [$(printf '"%s",' "$@" | sed 's/,$//')]}" "${base}v1/projects/$at:testIamPermissions") ||
     { miss "project $at: your rights cannot be asked for" "gcloud projects get-iam-policy $at"; return; }
   for one in "$@"; do
     grep -q "\"$one\"" <<<"$granted" ||
@@ -144,31 +143,26 @@ check_cluster() {
     echo "tpu-operator is in this cluster: its groups are left alone (docs/migrate-from-tpu-operator.md)"
 }
 
-# What cannot be asked ends the run: kubectl has said why.
+# What cannot be asked ends the run: kubectl or gcloud has said why.
 check_nothing_left() {
-  local found
+  local found at
   found=$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)
   [ -z "$found" ] || found=$(kubectl get tpunodegroups --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
   [ -z "$found" ] || miss "there are TPUNodeGroups, whose slices nobody would delete: $(awk '{printf "%s/%s ", $1, $2}' <<<"$found")" \
     "kubectl delete tpunodegroups --all --all-namespaces"
-  [ "$jobsets" != gke ] || found=$(list_node_pools)
-  [ "$jobsets" != gke ] || [ -z "$found" ] || miss "there are node pools of JobSets, which nobody would delete: $(tr '\n' ' ' <<<"$found")" \
-    "delete the JobSets that they were made for, and wait until they are gone"
-}
-
-# Those of JobSets, as GKE knows them: one that is being made, or has failed, has no Nodes and costs all the same.
-list_node_pools() {
-  local at
+  [ "$jobsets" = gke ] || return 0
   read -ra at <<<"$(setting 'join(" ", flatten([for pools in var.node_pools[*] : [coalesce(pools.project_id, var.project_id), pools.location, pools.cluster]]))')"
-  gcloud container node-pools list --project="${at[0]}" --location="${at[1]}" --cluster="${at[2]}" --format='value(name,config.labels)' |
-    awk '/google.com\/nodepool-manager=tpu-provisioner/ {print $1}'
+  # GKE is asked: a pool that is being made, or has failed, has no Nodes and costs all the same.
+  found=$(gcloud container node-pools list --project="${at[0]}" --location="${at[1]}" --cluster="${at[2]}" --format='value(name,config.labels)' |
+    awk '/google.com\/nodepool-manager=tpu-provisioner/ {print $1}')
+  [ -z "$found" ] || miss "there are node pools of JobSets, which nobody would delete: $(tr '\n' ' ' <<<"$found")" \
+    "delete the JobSets that they were made for, and wait until they are gone"
 }
 
 confirm() {
   $assumes_yes && return
-  local answer=''
-  read -rp "$1 [y/N] " answer || true
-  [[ $answer == [yY]* ]] || fail "not confirmed; nothing was changed"
+  read -rp "$1 [y/N] " || true
+  [[ $REPLY == [yY]* ]] || fail "not confirmed; nothing was changed"
 }
 
 show_plan() {
@@ -202,11 +196,9 @@ build_images() {
   if [ "$builder" = cloud-build ]; then
     gcloud builds submit --project="$project" --region="$region" --config=infra/cloudbuild.yaml \
       --ignore-file=infra/cloudbuild.gcloudignore --substitutions="_REPOSITORY=$repository,_TAG=$tag" .
-    return
-  fi
-  for name in relay inject-env; do
+  else for name in relay inject-env; do
     docker build --file "${name/inject-env/webhook}/Dockerfile" --tag "$repository/$name:$tag" . && docker push "$repository/$name:$tag"
-  done
+  done; fi
 }
 
 # The overlay is the user's; the component in it is written anew each time, of Terraform's outputs.

@@ -134,10 +134,10 @@ def deleted_in_mid_creation(harness: Harness) -> Any:
     until(harness, lambda: not groups(harness))
 
 
-LIVES: tuple[Play, ...] = (
+LIVES: tuple[Any, ...] = (
     whole_life,
     made_again_at_once,
-    made_again_as_another,
+    pytest.param(made_again_as_another, marks=pytest.mark.slow),
     deleted_in_mid_creation,
 )
 

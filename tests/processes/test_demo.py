@@ -59,6 +59,7 @@ def _check_story(demo: Program) -> None:
     assert len(set(re.findall(r"VM (\w+) +waiting", demo.output))) >= 1, "one by its script"
 
 
+@pytest.mark.slow
 def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:

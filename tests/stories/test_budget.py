@@ -173,6 +173,7 @@ def test_two_hosts_keep_to_their_budget_however_their_changes_fall(seed: int) ->
     assert excess(ledger.cost(), budget(2), ledger.lost_races()) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_hundred_groups_at_once_reach_ready_and_go_each_within_its_budget(say: Say) -> None:
     harness = Harness()
