@@ -44,8 +44,8 @@ from shared.step import ACKNOWLEDGED, Answer, Invocation
 from shared.when import guess_time, parse_time
 
 UNFIT_AFTER = timedelta(minutes=15)
-"""A slice is ready for so long, or if nobody knows since when, the Pod waits for so long: it does not
-fit, or the Nodes are not there."""
+"""The Pod waits for so long, and its slice is ready for as long, if anybody knows since when: it does
+not fit, or the Nodes are not there."""
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 MADE = "container.nodePools.create"
 """The method of an entry of the audit log: of the end of it, good or bad."""
@@ -326,7 +326,8 @@ def _decide_about_trouble(seen: Seen, existing: Slice, naming: Naming) -> Decisi
 def _decide_about_unused(seen: Seen, existing: Slice, naming: Naming) -> Decision:
     """There is nothing to make, and still the Pod waits."""
     kept = _keep(existing)
-    if seen.now - (existing.since or waits_since(seen.leader)) < UNFIT_AFTER:
+    waits = waits_since(seen.leader)
+    if seen.now - max(waits, existing.since or waits) < UNFIT_AFTER:
         return kept
     message = (
         f"{naming.noun} {existing.name} is there, and the scheduler finds no Node of it for the Pod: "

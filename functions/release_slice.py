@@ -218,11 +218,12 @@ def _carry_out(
     decision: Decision,
 ) -> Answer:
     now = invocation.runtime.now()
-    if decision.do is Do.DELETE:
-        decision = wait_for(_jobs_on(invocation, existing, decision), decision, existing, provider)
-    if decision.event is not None:
-        tell(invocation, about, decision.event, once=decision.do is Do.NOTHING)
     try:
+        if decision.do is Do.DELETE:
+            jobs = _jobs_on(invocation, existing, decision)
+            decision = wait_for(jobs, decision, existing, provider)
+        if decision.event is not None:
+            tell(invocation, about, decision.event, once=decision.do is Do.NOTHING)
         was_there = _do(decision.do, existing, provider, now)
     except CallError as error:
         if decision.do is Do.MARK and is_refused(error):

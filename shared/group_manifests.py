@@ -31,8 +31,8 @@ JOB_LABEL = "tpu-functions.dev/job-name"
 """On a group that was made for a JobSet: the Job; an annotation if it is too long for a label."""
 JOB_KEY_LABEL = "tpu-functions.dev/job-key"
 HASH_ANNOTATION = "tpu-functions.dev/slice-hash"
-SPEC_HASH_ANNOTATION = "tpu-functions.dev/spec-hash"
-"""Of the whole spec as it was made, template and all."""
+TEMPLATE_HASH_ANNOTATION = "tpu-functions.dev/template-hash"
+"""Of the template that a group was made from."""
 TEMPLATE_ANNOTATION = "tpu-functions.dev/slice-template"
 """On a Pod: which of the templates its slice is made from."""
 
@@ -69,6 +69,7 @@ def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
         raise InputError(problem)
     key = _template_key(leader)
     template = _read_template(key, options.get(key))
+    made_from = _hash(template)
     machine = _find_machine(leader)
     count = _count_hosts(leader, machine)
     name = slice_name(leader.jobset, leader.job_key)
@@ -90,6 +91,7 @@ def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
         raise InputError(f"with {_place(key)} the TPUNodeGroup would be refused: {told}")
     owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
     digest = _make_hash(spec, selected.asked)
+    hashes = {HASH_ANNOTATION: digest, TEMPLATE_HASH_ANNOTATION: made_from}
     return Wanted(
         name=name,
         owner=owner,
@@ -98,7 +100,7 @@ def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
         body={
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": KIND,
-            "metadata": _metadata(template.get("metadata", {}), leader, name, digest, spec),
+            "metadata": _metadata(template.get("metadata", {}), leader, name, hashes),
             "spec": spec,
         },
     )
@@ -209,11 +211,10 @@ def _buy(leader: Leader, config: dict[str, Any]) -> None:
 
 
 def _metadata(
-    template: Mapping[str, Any], leader: Leader, name: str, digest: str, spec: Mapping[str, Any]
+    template: Mapping[str, Any], leader: Leader, name: str, hashes: Mapping[str, str]
 ) -> dict[str, Any]:
     labels = {JOBSET_LABEL: leader.jobset, JOB_KEY_LABEL: leader.job_key}
-    whole = short_hash(json.dumps(spec, sort_keys=True, separators=(",", ":")))
-    annotations = {HASH_ANNOTATION: digest, SPEC_HASH_ANNOTATION: whole}
+    annotations = dict(hashes)
     job = labels if len(leader.owner_name) <= _MAX_LABEL else annotations
     job[JOB_LABEL] = leader.owner_name
     return {
@@ -236,6 +237,10 @@ def _make_hash(spec: Mapping[str, Any], asked: Mapping[str, str]) -> str:
         "nodeCount": spec["nodeCount"],
         "topology": spec["topology"],
     }
+    return _hash(content)
+
+
+def _hash(content: Any) -> str:
     return short_hash(json.dumps(content, sort_keys=True, separators=(",", ":")))
 
 

@@ -13,7 +13,7 @@ from shared.group_manifests import (
     HASH_ANNOTATION,
     JOB_KEY_LABEL,
     JOB_LABEL,
-    SPEC_HASH_ANNOTATION,
+    TEMPLATE_HASH_ANNOTATION,
     want,
 )
 from shared.jobsets import Leader
@@ -122,8 +122,8 @@ def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
 def is_made_otherwise(raw: Mapping[str, Any], wanted: Wanted) -> bool:
     """Whether a group that has come to nothing yet would be made otherwise now: its template was
     mended since, and it can only wait for what that does not say any more."""
-    made = (raw["metadata"].get("annotations") or {}).get(SPEC_HASH_ANNOTATION)
-    would_be = wanted.body["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
+    made = (raw["metadata"].get("annotations") or {}).get(TEMPLATE_HASH_ANNOTATION)
+    would_be = wanted.body["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION]
     is_paused = _ready(raw).get("reason") == Reason.PAUSED
     return made not in (None, would_be) and not _was_complete(raw) and not is_paused
 

@@ -521,6 +521,26 @@ def test_a_refusal_to_delete_a_slice_is_told_and_tried_again() -> None:
     until_gone(harness)
 
 
+def test_a_slice_whose_pods_cannot_be_seen_stays_and_that_is_told() -> None:
+    harness = world()
+    post(harness)
+    until_running(harness)
+    list_of(harness, ["nodes"])
+    until_told(harness, "JobSet TPUNodeGroupDeletionFailed: GET /api/v1/pods: 403 Forbidden")
+    assert harness.group(NAME) is not None
+    list_of(harness, ["nodes", "pods"])
+    until_gone(harness)
+
+
+def list_of(harness: Harness, resources: list[str]) -> None:
+    """What release_slice may list of the core API."""
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/tpu-functions-release-slice"
+    rules = harness.world.admin("GET", path)["rules"]
+    (mine,) = [rule for rule in rules if "nodes" in rule["resources"]]
+    mine["resources"] = resources
+    harness.world.admin("PATCH", path, {"rules": rules}, **MERGE)
+
+
 def test_the_sweep_alone_is_enough() -> None:
     harness = world(dials=Dials(relays=False))
     post(harness)

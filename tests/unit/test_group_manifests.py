@@ -71,7 +71,7 @@ def test_a_group_is_the_template_with_what_the_pod_says() -> None:
             },
             "annotations": {
                 "tpu-functions.dev/slice-hash": one.hash,
-                "tpu-functions.dev/spec-hash": "64fb67566c",
+                "tpu-functions.dev/template-hash": "65bddd4d88",
             },
         },
         "spec": {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.errors import Reason
-from shared.group_manifests import SPEC_HASH_ANNOTATION, want
+from shared.group_manifests import TEMPLATE_HASH_ANNOTATION, want
 from shared.group_slices import LOST_AFTER, is_made_otherwise, read_slice
 from shared.jobsets import find_leader
 from shared.slices import Owner, Slice, SliceState
@@ -160,14 +160,14 @@ def test_a_status_whose_time_is_none_says_not_since_when() -> None:
 
 
 FULL = ready("False", Reason.INSUFFICIENT_CAPACITY)
-OTHER = {"metadata": {"annotations": {SPEC_HASH_ANNOTATION: "other"}}}
+OTHER = {"metadata": {"annotations": {TEMPLATE_HASH_ANNOTATION: "other"}}}
 MADE: dict[str, tuple[dict[str, Any], bool]] = {
     "as it would be now": (FULL, False),
     "otherwise": ({**FULL, **OTHER}, True),
     "otherwise, and is complete": ({**ready("True", **COMPLETE), **OTHER}, False),
     "otherwise, and somebody has paused it": ({**ready("False", Reason.PAUSED), **OTHER}, False),
     "by somebody who did not say how": (
-        {**FULL, "metadata": {"annotations": {SPEC_HASH_ANNOTATION: None}}},
+        {**FULL, "metadata": {"annotations": {TEMPLATE_HASH_ANNOTATION: None}}},
         False,
     ),
 }

@@ -180,6 +180,14 @@ TABLE: dict[str, tuple[Seen, Decision]] = {
         seen(replace(GOOD, since=LATER - timedelta(minutes=14)), is_sync=True, now=LATER),
         Decision("Ready"),
     ),
+    "it is there for long, and the Pod waits for less": (
+        seen(
+            replace(GOOD, since=LATER - timedelta(hours=9)),
+            is_sync=True,
+            now=LATER - timedelta(seconds=1),
+        ),
+        Decision("Ready"),
+    ),
     "it is there, the Pod waits for long, and something has happened": (
         seen(GOOD, now=LATER),
         Decision("Ready"),
