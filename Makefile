@@ -44,8 +44,8 @@ test: $(STAMP) ## Run the tests (under ten minutes on two cores)
 test-real: $(STAMP) $(READERS) ## Run the tests on a real control plane and a real Pub/Sub, where there are any
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "real and not slow"
 
-test-all: $(STAMP) ## Run all tests, the long ones too
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+test-all: $(STAMP) ## Run all tests, the long ones too, on random examples
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=default
 
 control-plane: $(STAMP) ## Get a real control plane for the tests; ARGS=--run runs it until Ctrl-C
 	@$(BIN)/python -m tests.control_plane $(ARGS)

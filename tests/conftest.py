@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from hypothesis import settings
 
 from tests import pubsub_emulator as emulator
 from tests.control_plane import plane
@@ -15,6 +16,9 @@ from tests.control_plane.binaries import find
 
 if TYPE_CHECKING:
     from tests.real.bridge.installation import Installation
+
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")  # what failed fails again; `make test-all` draws at random
 
 REAL_PARTS = "REAL_PARTS"
 """With this variable set to ``required``, a test that needs a real part fails where there is none."""

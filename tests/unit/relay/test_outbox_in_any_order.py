@@ -47,12 +47,13 @@ class ClusterAndPubSub(RuleBasedStateMachine):
     def change_node(self, name: str, ready: str, unseen: bool) -> None:
         if self.nodes.get(name) == ready:
             return
-        event = "MODIFIED" if name in self.nodes else "ADDED"
+        before = self.nodes.get(name)
         self.nodes[name] = ready
-        self._is_news(name)
+        if before is None or "True" in (before, ready):  # False and Unknown are both half-way
+            self._is_news(name)
         if unseen:
             self._relist_nodes()
-        elif event == "ADDED":
+        elif before is None:
             self.outbox.changed("Node", "ADDED", node(name, ready=ready), self.now)
         else:
             self.outbox.changed("Node", "MODIFIED", node(name, ready=ready), self.now)
