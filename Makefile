@@ -41,7 +41,7 @@ local: $(STAMP) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR"
 test: $(STAMP) ## Run the tests (under ten minutes on two cores)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real"
 
-test-real: $(STAMP) $(READERS) ## Run the tests on a real control plane and a real Pub/Sub, where there are any
+test-real: $(STAMP) $(READERS) ## Run the tests on real parts: a control plane, Pub/Sub, whole lives of processes
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "real and not slow"
 
 test-all: $(STAMP) ## Run all tests, the long ones too, on random examples

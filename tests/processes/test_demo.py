@@ -122,8 +122,8 @@ def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left
     [
         pytest.param("Setting up", id="while it starts"),
         pytest.param("applies TPUNodeGroup", id="when something is asked for"),
-        pytest.param("makes VM", id="while Compute Engine makes VMs"),
-        pytest.param("joining: ", id="while VMs join"),
+        pytest.param("makes VM", id="while Compute Engine makes VMs", marks=pytest.mark.real),
+        pytest.param("joining: ", id="while VMs join", marks=pytest.mark.real),
     ],
 )
 def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, text: str) -> None:

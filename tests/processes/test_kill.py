@@ -24,7 +24,7 @@ from local.http import Application, Request, Response, Stream, Subscription
 from local.station import Setup, Station, open_station
 from tests.manifests import manifest
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.real]
 
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 LIFE_WITHIN = timedelta(seconds=90)

@@ -137,6 +137,7 @@ def test_a_refused_manifest_says_what_is_wrong(
     assert said in local.kubectl("apply", "-f", "-", standard_input=text, code=1)
 
 
+@pytest.mark.real
 def test_the_examples_become_ready_and_go(local: WithoutKubectl) -> None:
     manifests = [yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text()) for name in _EXAMPLES]
     for manifest in manifests:
@@ -172,6 +173,7 @@ def test_a_port_that_is_taken_is_named_with_who_has_it(local: Local, tmp_path: P
     assert second.children() == []
 
 
+@pytest.mark.real
 def test_a_kept_directory_keeps_the_kubeconfig_good(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     (port,) = find_free_ports(1)
@@ -200,6 +202,7 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> No
     assert program.files() == []
 
 
+@pytest.mark.real
 def test_its_own_sudden_death_takes_its_processes_with_it(tmp_path: Path) -> None:
     with running(tmp_path, "local", *ANY_PORTS) as program:
         program.until_it_says(STARTED)
