@@ -33,6 +33,7 @@ class GroupSlices:
 
     noun = KIND
     event_prefix = KIND
+    at_once: int | None = None
 
     def __init__(self, cluster: Cluster, now: Callable[[], datetime]) -> None:
         self._cluster = cluster
@@ -67,7 +68,7 @@ class GroupSlices:
         """The groups that were made for one JobSet."""
         return list(self._read(self._cluster.list_slice_groups(namespace, jobset)))
 
-    def list_all(self) -> list[Slice]:
+    def list_all(self, *, with_nodes: bool = True) -> list[Slice]:  # noqa: ARG002 - a group says it
         """All groups that were made for JobSets."""
         return list(self._read(self._cluster.list_slice_groups()))
 
@@ -153,11 +154,14 @@ def _was_complete(raw: Mapping[str, Any]) -> bool:
 
 
 def _is_lost(raw: Mapping[str, Any], since: datetime | None, now: datetime) -> bool:
-    """A slice of several hosts that was once complete is not bought again by itself."""
-    spec = raw.get("spec") or {}
+    """Whether nobody makes again what has gone: not its managed instance group, nor a step."""
     reason = _ready(raw).get("reason")
-    if spec.get("targetSizePolicyMode") != "BULK" or not _was_complete(raw) or reason not in _LOST:
+    if reason == Reason.RESOURCE_LOST:
+        return True
+    spec = raw.get("spec") or {}
+    model = (spec.get("instanceConfig") or {}).get("provisioningModel")
+    is_repaired = spec.get("targetSizePolicyMode") != "BULK" and model != "FLEX_START"
+    if reason not in _LOST or is_repaired:
         return False
-    is_spot = (spec.get("instanceConfig") or {}).get("provisioningModel") == "SPOT"
-    is_final = reason == Reason.RESOURCE_LOST or (is_spot and reason == Reason.PREEMPTED)
+    is_final = model == "SPOT" and reason == Reason.PREEMPTED
     return is_final or (since is not None and now - since >= LOST_AFTER)

@@ -62,6 +62,10 @@ MAX_SYNC_AGE = timedelta(minutes=2)
 
 ACKNOWLEDGED, POISON, TRY_AGAIN = 204, 400, 503
 
+CRASHED, REFUSED = "Crashed", "Refused"
+SYNC_DROPPED, LEFT_TO_THE_SWEEP = "SyncDropped", "LeftToTheSweep"
+_GIVEN_UP = frozenset({REFUSED, SYNC_DROPPED, LEFT_TO_THE_SWEEP})
+
 
 @dataclass
 class Runtime:
@@ -294,7 +298,7 @@ def _answer(
     except Exception as error:  # noqa: BLE001 - the outermost handler: a fault of ours is told, once
         facts["crash"] = traceback.format_exc(limit=-5)
         answer = _try_again_or_not(delivery, runtime, error, is_ours=True)
-        return Answer(answer.http, "Crashed", f"{type(error).__name__}: {error}")
+        return Answer(answer.http, CRASHED, f"{type(error).__name__}: {error}")
     finally:
         facts["calls"] = {
             "gce": invocation.gce.calls,
@@ -317,14 +321,21 @@ def _try_again_or_not(
     """Nack what is ours to retry, within bounds: what is given up here, the sweep takes up."""
     note = str(error)
     if not is_ours:
-        return Answer(ACKNOWLEDGED, "Refused", note)
+        return Answer(ACKNOWLEDGED, REFUSED, note)
     if delivery.occasion is not None and delivery.occasion.is_sync:
-        return Answer(ACKNOWLEDGED, "SyncDropped", note)
+        return Answer(ACKNOWLEDGED, SYNC_DROPPED, note)
     published = delivery.published
     is_old = published is not None and runtime.now() - published > MAX_AGE
     if delivery.attempt >= MAX_ATTEMPTS or (delivery.attempt == 0 and is_old):
-        return Answer(ACKNOWLEDGED, "LeftToTheSweep", note)
+        return Answer(ACKNOWLEDGED, LEFT_TO_THE_SWEEP, note)
     return Answer(TRY_AGAIN, "TryAgain", note)
+
+
+def _level(answer: Answer) -> str:
+    """What is acknowledged and still undone must be seen, too: nothing else tells of it."""
+    if answer.outcome == CRASHED:
+        return "error"
+    return "warning" if answer.http != ACKNOWLEDGED or answer.outcome in _GIVEN_UP else "info"
 
 
 def _log(
@@ -338,7 +349,7 @@ def _log(
         project = runtime.settings.pubsub_project
         fields["logging.googleapis.com/trace"] = f"projects/{project}/traces/{uid.replace('-', '')}"
     fields["milliseconds"] = round((runtime.monotonic() - started) * 1000)
-    write = runtime.log.info if answer.http == ACKNOWLEDGED else runtime.log.warning
+    write = getattr(runtime.log, _level(answer))
     write(f"{step}: {answer.outcome}", **fields)
 
 

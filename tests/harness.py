@@ -138,6 +138,9 @@ class _Log:
     def warning(self, message: str, **fields: Any) -> None:
         self.lines.append({"severity": "WARNING", "message": message, **fields})
 
+    def error(self, message: str, **fields: Any) -> None:
+        self.lines.append({"severity": "ERROR", "message": message, **fields})
+
 
 def manifests() -> list[dict[str, Any]]:
     """The documents of ``infra/kubernetes``, in an order in which they can be applied."""

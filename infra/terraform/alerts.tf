@@ -1,4 +1,4 @@
-# Two things that nobody sees in the cluster. Made only where somebody is to be told.
+# What nobody sees in the cluster. Made only where somebody is to be told.
 
 locals {
   alerts = length(var.notification_channels) > 0
@@ -71,6 +71,46 @@ resource "google_monitoring_alert_policy" "inbox" {
   documentation {
     mime_type = "text/markdown"
     content   = "The function answers with errors, or not at all: usually it cannot reach the API server, or its settings are wrong. The subscription has the function's name; its log has the reason."
+  }
+
+  depends_on = [google_project_service.this]
+}
+
+# A step that cannot do its work acknowledges what the sweep will tell again: no message waits then.
+resource "google_monitoring_alert_policy" "failing" {
+  count = local.alerts ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "${var.name_prefix}: a step fails"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "A step has warned in each five minutes of the last fifteen"
+
+    condition_threshold {
+      filter = join(" AND ", [
+        "resource.type = \"cloud_run_revision\"",
+        "resource.labels.service_name = one_of(${join(", ", [for function in google_cloudfunctions2_function.step : jsonencode(function.name)])})",
+        "metric.type = \"logging.googleapis.com/log_entry_count\"",
+        "metric.labels.severity = one_of(\"WARNING\", \"ERROR\")",
+      ])
+      comparison      = "COMPARISON_GT"
+      threshold_value = 0
+      duration        = "900s"
+
+      aggregations {
+        alignment_period     = "300s"
+        per_series_aligner   = "ALIGN_SUM"
+        cross_series_reducer = "REDUCE_SUM"
+        group_by_fields      = ["resource.labels.service_name"]
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "The service has the function's name. `decision` and `note` in its log say what does not answer or what is refused: `gcloud logging read 'severity>=WARNING AND resource.type=\"cloud_run_revision\"' --project=${var.project_id} --limit=20`. Slices are neither made nor deleted by that step meanwhile."
   }
 
   depends_on = [google_project_service.this]

@@ -15,18 +15,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from local import container_engine
+from local.clock import LoopClock
 from local.kube import CertificateAuthority
+from local.kubeadm import Bearer, Habits, Identity
 from local.ports import LOOPBACK, find_free_ports
 from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
+from local.transport import InProcess
 from local.web import serve
 from local.world import PROJECT
 from shared.names import JOBSET_STEPS, STEPS
-from tests.bench import Bench, make_group
+from tests.bench import Bench, make_group, push
 from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, pip, run
 from tests.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token
 from tests.real.relay.patience import until
@@ -102,7 +107,23 @@ class Deployment:
             "PUSH_CERTIFICATES_URL": f"http://{LOOPBACK}:{self.serve(self.pubsub)}/certs",
             "COMPUTE_ENDPOINT": f"http://{LOOPBACK}:{self.bench.ports['gce']}",
             "PUBSUB_EMULATOR_HOST": self.bench.emulator,
+            **self._jobsets(step),
         }
+
+    def _jobsets(self, step: str) -> dict[str, str]:
+        """What is set besides where slices are GKE's node pools."""
+        if step not in JOBSET_STEPS:
+            return {}
+        engine = container_engine.simulate(
+            LoopClock(self.bench.loop),
+            Random(0),
+            InProcess(self.bench.kube),
+            Identity("", "", Bearer("admin")),
+            Habits(),
+            on_log_entry=lambda _: None,
+        )
+        url = f"http://{LOOPBACK}:{self.serve(engine)}"
+        return {"JOBSET_PROVIDER": "gke", **container_engine.environment(url)}
 
     def push_token(self, step: str) -> str:
         """What Pub/Sub sends with a push."""
@@ -158,15 +179,22 @@ def post(url: str, body: bytes, token: str = "") -> tuple[int, str]:
         return 0, ""
 
 
-@pytest.mark.slow
+def make_message(bench: Bench, step: str) -> bytes:
+    """A push for which the step asks the cluster, and its cloud."""
+    if step in JOBSET_STEPS:
+        return push({"version": 1, "kind": "Sweep"})
+    return make_group(bench, step.replace("_", "-"), step)
+
+
+@pytest.mark.real
 @pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("bundle")
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [*STEPS, *JOBSET_STEPS])
 def test_each_step_works_with_what_is_deployed(
     deployment: Deployment, step: str, tmp_path: Path
 ) -> None:
     token = deployment.push_token(step)
-    message = make_group(deployment.bench, step.replace("_", "-"), step)
+    message = make_message(deployment.bench, step)
     log = tmp_path / "log"
     with function(deployment, step, log) as url:
         assert post(url, message, token) == (204, "")
@@ -175,6 +203,10 @@ def test_each_step_works_with_what_is_deployed(
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [line["severity"] for line in lines] == ["INFO", "WARNING", "WARNING"]
     assert lines[0]["calls"]["kubernetes"] > 0
+    if step in JOBSET_STEPS:
+        assert lines[0]["decision"] == "Swept"
+    if step == "release_slice":
+        assert lines[0]["slices"] == 0, "GKE has been asked for its node pools"
     assert token not in log.read_text()
 
 
@@ -194,7 +226,7 @@ REVIEW = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.real
 @pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("bundle")
 def test_the_webhook_works_with_what_is_deployed(deployment: Deployment, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.bundle.dockerfile import build
 from tests.real.relay.patience import until
 from tests.unit.inject_env.workloads import as_review, job, jobset_labels, selector
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1800), pytest.mark.xdist_group("bundle")]
 
 
 def is_well(url: str, trust: ssl.SSLContext | None = None) -> bool:

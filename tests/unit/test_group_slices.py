@@ -19,6 +19,7 @@ SINCE = "2026-11-20T09:30:00Z"
 MOMENT = datetime(2026, 11, 20, 9, 30, tzinfo=UTC)
 COMPLETE = {"completedAt": "2026-11-20T09:00:00Z"}
 SPOT = {"spec": {"instanceConfig": {"provisioningModel": "SPOT"}}}
+FLEX_START = {"spec": {"instanceConfig": {"provisioningModel": "FLEX_START"}}}
 ONE_HOST = {"spec": {"targetSizePolicyMode": "INDIVIDUAL"}}
 
 
@@ -103,7 +104,12 @@ PREEMPTED = ready("False", Reason.PREEMPTED, **COMPLETE)
 LATER, SOON = MOMENT + LOST_AFTER, MOMENT + LOST_AFTER - timedelta(seconds=1)
 LOSSES: dict[str, tuple[dict[str, Any], datetime, bool]] = {
     "never complete": (ready("False", Reason.INSUFFICIENT_CAPACITY), LATER, True),
-    "never complete, and preempted": (ready("False", Reason.PREEMPTED), LATER, True),
+    "never complete, and preempted": (ready("False", Reason.PREEMPTED), LATER, False),
+    "never complete, Spot, and preempted": (
+        {**ready("False", Reason.PREEMPTED), **SPOT},
+        MOMENT,
+        False,
+    ),
     "a host that may come back": (PREEMPTED, SOON, True),
     "a host that does not come back": (PREEMPTED, LATER, False),
     "a host that was deleted": (ready("False", Reason.NODE_LOST, **COMPLETE), LATER, False),
@@ -115,6 +121,16 @@ LOSSES: dict[str, tuple[dict[str, Any], datetime, bool]] = {
     ),
     "all of it": (ready("False", Reason.RESOURCE_LOST, **COMPLETE), MOMENT, False),
     "a single host is repaired": ({**PREEMPTED, **ONE_HOST}, LATER, True),
+    "a single host, and its managed instance group": (
+        {**ready("False", Reason.RESOURCE_LOST, **COMPLETE), **ONE_HOST},
+        MOMENT,
+        False,
+    ),
+    "a single host whose time is over": (
+        merge({**PREEMPTED, **ONE_HOST}, FLEX_START),
+        LATER,
+        False,
+    ),
     "a Node that is silent": (ready("False", Reason.NODE_NOT_READY, **COMPLETE), LATER, True),
 }
 

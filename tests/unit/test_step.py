@@ -1,0 +1,95 @@
+"""What the log says of a message that was not handled, and whether it comes again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shared.access import Kubeconfig
+from shared.cluster import Connection
+from shared.errors import CallError
+from shared.gce import Clients
+from shared.logs import make_logger
+from shared.settings import Settings
+from shared.step import Answer, Invocation, Runtime, handle
+from tests.bench import push
+
+STEP = "label_node"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+Run = Callable[[Invocation], Answer]
+
+
+def runtime() -> Runtime:
+    """One that no call is made with."""
+    access = Kubeconfig("/nowhere")
+    return Runtime(
+        settings=Settings("p", "", frozenset({"p"}), access, "", timedelta(minutes=15)),
+        connection=Connection(access),
+        clients=Clients(""),
+        publish=lambda _inbox, _messages: None,
+        now=lambda: NOW,
+        monotonic=lambda: 0.0,
+        random_bytes=bytes,
+        log=make_logger(),
+    )
+
+
+def message(cause: str, attempt: int) -> bytes:
+    document = {
+        "version": 1,
+        "kind": "TPUNodeGroup",
+        "namespace": "default",
+        "name": "train",
+        "uid": "u",
+        "cause": cause,
+        "at": NOW.isoformat(),
+    }
+    body = json.loads(push(document))
+    body["message"]["publishTime"] = NOW.isoformat()
+    return json.dumps({**body, "deliveryAttempt": attempt}).encode()
+
+
+def crash(_: Invocation) -> Answer:
+    raise KeyError("apiVersion")
+
+
+def refuse(http: int) -> Run:
+    def run(_: Invocation) -> Answer:
+        raise CallError("GET /x", http, "Because", "no")
+
+    return run
+
+
+@dataclass(frozen=True)
+class Case:
+    run: Run
+    cause: str
+    attempt: int
+    told: tuple[int, str, str]
+
+
+CASES = {
+    "handled": Case(lambda _: Answer(204, "Settled"), "Added", 1, (204, "Settled", "INFO")),
+    "a crash comes again": Case(crash, "Added", 1, (503, "Crashed", "ERROR")),
+    "a crash that came five times": Case(crash, "Added", 5, (204, "Crashed", "ERROR")),
+    "a crash of what the sweep sends": Case(crash, "Sync", 1, (204, "Crashed", "ERROR")),
+    "no answer": Case(refuse(503), "Added", 1, (503, "TryAgain", "WARNING")),
+    "no answer five times": Case(refuse(503), "Added", 5, (204, "LeftToTheSweep", "WARNING")),
+    "no answer to the sweep's": Case(refuse(503), "Sync", 1, (204, "SyncDropped", "WARNING")),
+    "a right that is missing": Case(refuse(401), "Sync", 1, (204, "SyncDropped", "WARNING")),
+    "a refusal": Case(refuse(400), "Added", 1, (204, "Refused", "WARNING")),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_left_undone_is_seen_in_the_log(
+    case: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = handle(STEP, case.run, message(case.cause, case.attempt), runtime())
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (answer.http, line["decision"], line["severity"]) == case.told
+    assert line["message"] == f"{STEP}: {case.told[1]}"
