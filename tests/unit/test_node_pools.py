@@ -426,6 +426,7 @@ def test_a_selector_that_no_node_of_the_pool_meets_is_refused(
         ("tpu-v6e-slice", "4x2", 8, "2x4"),
         ("tpu-v5p-slice", "1x2x2", 4, "2x2x1"),
         ("tpu7x", "4x1x1", 4, "2x2x1"),
+        ("tpu7x", "1x2x2", 4, "2x2x1"),
     ],
 )
 def test_a_single_host_has_the_one_topology_that_gke_gives_it(
