@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from replay.publications import GROUP_STEPS, Publication
-from shared.names import topic_id
+from shared.names import JOBSET_STEPS, topic_id
 from shared.occasions import Occasion, PoisonError, decode, find_steps
 
 DEAD_LETTER_SOURCE = "CloudPubSubDeadLetterSourceSubscription"
@@ -155,12 +155,16 @@ def _steps_of(occasion: Occasion, recorded: _Recorded, rules: Rules, name: str) 
         return find_steps(occasion.event)
     if occasion.message is None:
         return ("sweep",)
-    choices = ", ".join(GROUP_STEPS)
+    able = tuple(step for step in (*GROUP_STEPS, *JOBSET_STEPS) if occasion.is_for(step))
+    choices = ", ".join(able)
     step = rules.step or recorded.step
-    if step and step not in GROUP_STEPS:
+    if step and step not in able:
         raise PoisonError(
-            f"message {name}: step {step!r} is not known; it must be one of {choices}"
+            f"message {name}: step {step!r} takes no message about a {occasion.kind}; it must be "
+            f"one of {choices}"
         )
+    if len(able) == 1:
+        return able
     found = step or _step_of_subscription(recorded.subscription, rules.topic_prefix)
     if not found:
         raise PoisonError(

@@ -12,6 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 _MOST_SHOWN = 60
+_YES = frozenset({"true", "yes", "on", "1", "t", "y"})
+
+
+def is_yes(text: str) -> bool:
+    """Whether a person has written true, in any spelling."""
+    return text.strip().lower() in _YES
 
 
 @dataclass(frozen=True)

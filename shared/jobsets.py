@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from shared.fields import is_yes
 from shared.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
 from shared.when import guess_time
 
@@ -34,7 +35,6 @@ OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 MIN_KEY = 5
 FINISHED = ("Completed", "Failed")
 """Conditions that end a JobSet."""
-_YES = frozenset({"true", "yes", "on", "1", "t", "y"})
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,6 @@ def is_unschedulable(status: Mapping[str, Any]) -> bool:
 def has_opted_out(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
     """Whether somebody has written that no slice is wanted, in any spelling of true."""
     return any(is_yes(one.get(OPT_OUT, "")) for one in (labels, annotations))
-
-
-def is_yes(text: str) -> bool:
-    """Whether a person has written true, in any spelling."""
-    return text.strip().lower() in _YES
 
 
 def find_end(jobset: Mapping[str, Any]) -> str | None:

@@ -38,7 +38,6 @@ _AS_SELECTED = (
     RESERVATION,
     RESERVATION_PROJECT,
     "cloud.google.com/gke-location-hint",
-    "cloud.google.com/gke-tpu-ici-resiliency",
 )
 """Selectors of GKE's own that are fulfilled by giving the Nodes the label."""
 _PLATFORM = re.compile(
@@ -95,9 +94,11 @@ class NodeFit:
         for key, value in self._leader.selector.items():
             if labels.get(key) != value:
                 has = f"{key}={labels[key]}" if key in labels else "no such label"
+                can_be_given = key not in self._set_for_us and is_settable_label(key)
+                other_way = ", or fulfilled by the template's nodeLabels" if can_be_given else ""
                 raise InputError(
                     f"the Pod's nodeSelector has {key}={value}, and the Nodes of its slice would have "
-                    f"{has}: it must be taken out, or fulfilled by the template's nodeLabels"
+                    f"{has}: it must be taken out{other_way}"
                 )
         if not _meets(self._leader.raw, labels):
             raise InputError(

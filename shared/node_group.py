@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shared.fields import Problem
+from shared.fields import Problem, is_yes
 from shared.names import (
     ACCELERATOR_COUNT_LABEL,
     ACCELERATOR_LABEL,
@@ -141,7 +141,7 @@ class NodeGroup:
 
     @property
     def is_paused(self) -> bool:
-        return self.annotations.get(PAUSED_ANNOTATION) == "true"
+        return is_yes(self.annotations.get(PAUSED_ANNOTATION, ""))
 
     @property
     def has_finalizer(self) -> bool:

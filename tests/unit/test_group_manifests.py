@@ -344,10 +344,12 @@ def test_a_taint_that_only_prefers_keeps_nobody_out() -> None:
     assert wanted(spec={"nodeTaints": [{**TAINT, "effect": "PreferNoSchedule"}]}).name == NAME
 
 
-def mismatch(key: str, value: str, has: str) -> str:
+def mismatch(
+    key: str, value: str, has: str, or_else: str = ", or fulfilled by the template's nodeLabels"
+) -> str:
     return (
         f"the Pod's nodeSelector has {key}={value}, and the Nodes of its slice would have {has}: it "
-        "must be taken out, or fulfilled by the template's nodeLabels"
+        f"must be taken out{or_else}"
     )
 
 
@@ -363,6 +365,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is 'tpu-v5p-slice': it must be "
         "tpu-v6e-slice, tpu7 or tpu7x, which TPUNodeGroups are made of",
+    ),
+    "a selector of GKE's that Nodes cannot be given": (
+        selecting(**{"cloud.google.com/gke-tpu-ici-resiliency": "true"}),
+        {},
+        mismatch("cloud.google.com/gke-tpu-ici-resiliency", "true", "no such label", ""),
     ),
     "chips that no host has": (
         {"chips": 3},
@@ -420,12 +427,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "another processor": (
         selecting(**{"kubernetes.io/arch": "arm64"}),
         {},
-        mismatch("kubernetes.io/arch", "arm64", "kubernetes.io/arch=amd64"),
+        mismatch("kubernetes.io/arch", "arm64", "kubernetes.io/arch=amd64", ""),
     ),
     "one host": (
         selecting(**{"kubernetes.io/hostname": "a"}),
         {},
-        mismatch("kubernetes.io/hostname", "a", "no such label"),
+        mismatch("kubernetes.io/hostname", "a", "no such label", ""),
     ),
     "what GKE alone can give": (
         selecting(**{"cloud.google.com/compute-class": "x"}),

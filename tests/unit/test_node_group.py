@@ -290,6 +290,14 @@ def test_durations(text: str, seconds: int | None) -> None:
     assert parse_duration_s(text) == seconds
 
 
+@pytest.mark.parametrize(
+    ("text", "is_paused"), [("true", True), ("True", True), ("false", False), ("", False)]
+)
+def test_a_pause_is_one_in_any_spelling(text: str, is_paused: bool) -> None:
+    raw = merge(RAW, {"metadata": {"annotations": {"tpu-functions.dev/paused": text}}})
+    assert node_group.parse(raw, CLUSTER).is_paused is is_paused
+
+
 def test_a_joined_name_that_fits_no_label_is_left_out() -> None:
     long = node_group.parse(raw_group(name="g" * 60), CLUSTER)
     labels = long.node_labels(None)

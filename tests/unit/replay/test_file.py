@@ -20,8 +20,8 @@ from tests.unit.replay.test_recording import entry, message
 GOOD = message(step="label_node")
 BAD = message(step="mow_lawn")
 BAD_TOLD = (
-    "message of line 2: step 'mow_lawn' is not known; it must be one of "
-    "create_resources, inject_token, label_node, tear_down\n"
+    "message of line 2: step 'mow_lawn' takes no message about a TPUNodeGroup; it must be "
+    "one of create_resources, inject_token, label_node, tear_down\n"
 )
 
 

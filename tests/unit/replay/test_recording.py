@@ -164,6 +164,17 @@ def test_an_audit_log_entry_is_published_as_it_is() -> None:
     assert sent(read(original)) == original
 
 
+OF_JOBSETS = {"Pod": "provision_slice", "JobSet": "release_slice", "Slice": "release_slice"}
+
+
+@pytest.mark.parametrize("kind", OF_JOBSETS)
+def test_a_dead_letter_about_a_jobset_goes_to_the_one_step_that_takes_it(kind: str) -> None:
+    about = message(kind=kind, cause="Sync", nodes=[])
+    source = f"tpu-functions-{OF_JOBSETS[kind].replace('_', '-')}"
+    dead = pubsub(about, **{SOURCE: source})
+    assert read(dead).step == read(about).step == OF_JOBSETS[kind]
+
+
 def test_no_step_named_by_hand_turns_an_audit_log_entry_from_its_inbox() -> None:
     rules = Rules("tear_down", "tpu-functions-", NOW)
     assert read(entry("policy-insert-last"), rules).step == "create_resources"
@@ -229,11 +240,13 @@ WRONG: dict[str, tuple[bytes, str]] = {
     ),
     "a step that is none": (
         json.dumps(message(step="mow_lawn")).encode(),
-        f"message of line 1: step 'mow_lawn' is not known; it must be one of {STEPS}",
+        f"message of line 1: step 'mow_lawn' takes no message about a TPUNodeGroup; it must be "
+        f"one of {STEPS}",
     ),
     "the sweep, which takes no groups": (
         json.dumps(message(step="sweep")).encode(),
-        f"message of line 1: step 'sweep' is not known; it must be one of {STEPS}",
+        f"message of line 1: step 'sweep' takes no message about a TPUNodeGroup; it must be "
+        f"one of {STEPS}",
     ),
 }
 
