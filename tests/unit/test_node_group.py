@@ -291,7 +291,7 @@ def test_durations(text: str, seconds: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_paused"), [("true", True), ("True", True), ("false", False), ("", False)]
+    "text, is_paused", [("true", True), ("True", True), ("false", False), ("", False)]
 )
 def test_a_pause_is_one_in_any_spelling(text: str, is_paused: bool) -> None:
     raw = merge(RAW, {"metadata": {"annotations": {"tpu-functions.dev/paused": text}}})
