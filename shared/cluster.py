@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -185,6 +185,11 @@ class Cluster:
         """The Pods of Jobs that are bound to a Node."""
         return self._list_pods("/api/v1/pods", JOB_NAME, f"spec.nodeName={node}")
 
+    def list_bound_pods(self) -> Iterator[dict[str, Any]]:
+        """The Pods of Jobs that have not ended and are bound to any Node, page by page."""
+        here = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+        return self._list("/api/v1/pods", JOB_NAME, here, is_paged=True)
+
     def _list_pods(self, path: str, labels: str, fields: str = "") -> list[dict[str, Any]]:
         """Pods that say of themselves what they are, as Events must: items of a list do not."""
         found = self._list(path, labels, fields)
@@ -228,12 +233,24 @@ class Cluster:
         return self._jobset_options
 
     def list_nodes(self, resource_name: str) -> list[dict[str, Any]]:
-        """The Nodes that bear this resource-name label."""
-        return list(self._list("/api/v1/nodes", f"{RESOURCE_NAME_LABEL}={resource_name}"))
+        """The Nodes that bear this resource-name label; each says what it is, as Events must."""
+        found = self._list("/api/v1/nodes", f"{RESOURCE_NAME_LABEL}={resource_name}")
+        return [{"apiVersion": "v1", "kind": "Node", **node} for node in found]
 
     def find_node(self, name: str) -> dict[str, Any] | None:
         """The Node of that name, or ``None``."""
         return self._find(f"/api/v1/nodes/{_quoted(name)}")
+
+    def find_nodes(self, names: Iterable[str]) -> dict[str, dict[str, Any] | None]:
+        """The Nodes of these names (``None``: there is none), one after the other, for at most a third
+        of the seconds that are left: a name that is not in the answer has not been asked for."""
+        end_s = self._remaining_s() * 2 / 3
+        found: dict[str, dict[str, Any] | None] = {}
+        for name in names:
+            if self._remaining_s() <= end_s:
+                break
+            found[name] = self.find_node(name)
+        return found
 
     def patch_node(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """Change a Node by a merge patch; with a resourceVersion in it, if it is as it was read."""
@@ -300,13 +317,17 @@ class Cluster:
             if error.http not in (404, 409):
                 raise
 
-    def _list(self, path: str, selector: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
+    def _list(
+        self, path: str, selector: str = "", fields: str = "", *, is_paged: bool = False
+    ) -> Iterator[dict[str, Any]]:
         """All objects, page by page; those with a label, a slice's at most, in one answer.
 
         An API server of 1.31 to 1.33 has a list in memory, unless a limit is asked for: then it reads
         every object of the kind from etcd.
         """
-        query = {"labelSelector": selector} if selector else {"limit": str(_PAGE_SIZE)}
+        query = {"limit": str(_PAGE_SIZE)} if is_paged or not selector else {}
+        if selector:
+            query["labelSelector"] = selector
         if fields:
             query["fieldSelector"] = fields
         while True:

@@ -18,6 +18,11 @@ from shared.step import ACKNOWLEDGED, Answer, Invocation, look_until_it_holds
 from shared.when import guess_time
 from shared.workloads import tpu_containers
 
+FEW_NODES = 8
+"""So many Nodes are asked for their Pods one by one; a call for each of hundreds takes too long."""
+QUEUED = "Queued"
+"""The outcome where a provider has no room now."""
+
 
 def look_until_done(invocation: Invocation, once: Callable[[Provider], Answer]) -> Answer:
     """Look, decide and do ``once``; again, three times at most, while what was seen is no longer so."""
@@ -75,8 +80,13 @@ def list_jobs_on(
 ) -> tuple[str, ...]:
     """The Jobs whose Pods are on a slice, as far as the first of its Nodes that has any; ``but`` not
     this one."""
-    for node in cluster.list_nodes_of_slice(name):
-        pods = cluster.list_pods_on(node["metadata"]["name"])
+    nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
+    if len(nodes) > FEW_NODES:
+        bound = cluster.list_bound_pods()
+        lists = iter([[pod for pod in bound if pod["spec"]["nodeName"] in nodes]])
+    else:
+        lists = (cluster.list_pods_on(node) for node in sorted(nodes))
+    for pods in lists:
         found = tuple(job for job in find_jobs(pods, now) if but is None or job != job_of(but))
         if found:
             return found
@@ -108,6 +118,15 @@ def refuse(error: CallError, tell_of_it: Callable[[], None]) -> Answer:
         raise error
     tell_of_it()
     return Answer(ACKNOWLEDGED, reason, str(error))
+
+
+def is_out_of_places(error: CallError, provider: Provider) -> bool:
+    """Whether a provider that changes only so many slices at a time has no room for one more now.
+
+    It has when an operation ends, which takes minutes: until then Pub/Sub would try in vain, and hold
+    up all other messages.
+    """
+    return provider.at_once is not None and error.http == 429
 
 
 def is_refused(error: CallError) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.names import STEPS
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, NAME, SPOT
+from tests.stories.test_jobset_slices import post, selecting, until_running, world
 from tests.stories.test_refusals import dead_letters
 
 A_CALL_S = 1.0
@@ -24,7 +24,7 @@ class SlowCalls:
 
     def __post_init__(self) -> None:
         self.harness.hooks.before = self._before
-        for step in STEPS:
+        for step in self.harness.steps:
             self.harness.runtime(step).monotonic = self._monotonic
 
     def _before(self, _step: str, _call: str) -> None:
@@ -48,3 +48,28 @@ def test_what_one_invocation_leaves_undone_the_next_ones_do() -> None:
     late = [line for line in harness.log.lines if "no answer within 30 s" in line.get("note", "")]
     assert {line["step"] for line in late} >= {"label_node", "tear_down"}
     assert dead_letters(harness) == []
+
+
+def test_vms_that_never_join_are_told_and_deleted_all_the_same() -> None:
+    """Their Nodes are looked for by name, a call each: more than an invocation has time for."""
+    harness = Harness(life.guest_dials(joins=False))
+    harness.apply(manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
+    life.until(harness, lambda: len(life.vms(harness)) == 64)
+    harness.run_for(MINUTE)
+    SlowCalls(harness)
+    life.until_reason(harness, "NodeJoinTimeout", timeout=HOUR)
+    harness.delete(NAME)
+    life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
+    life.until_gone(harness, timeout=HOUR)
+
+
+def test_a_large_slice_of_a_jobset_is_released() -> None:
+    """Whether Pods are on it is asked of all of its Nodes: a call each would be more than the time."""
+    harness = world()
+    post(harness, **selecting(**{"cloud.google.com/gke-tpu-topology": "8x16"}))
+    until_running(harness)
+    assert len(life.vms(harness)) == 32
+    SlowCalls(harness)
+    life.until(harness, lambda: life.vms(harness) == [], timeout=HOUR)
+    harness.run_for(10 * MINUTE)
+    assert harness.leftovers() == []
