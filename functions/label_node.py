@@ -141,10 +141,8 @@ def look(work: Work, settings: Settings) -> Seen:
         return _look_at_one(work, seen)
     nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
     instances = _instances(work, nodes)
-    for name in _unlisted(work, nodes, instances):
-        raw = work.cluster.find_node(name)
-        if raw is not None:
-            nodes[name] = parse_node(raw)
+    found = work.cluster.find_nodes(_unlisted(work, nodes, instances))
+    nodes |= {name: parse_node(raw) for name, raw in found.items() if raw is not None}
     _ask_for_missing(work, nodes, instances)
     seen = replace(
         seen,
@@ -232,13 +230,18 @@ def _instances(work: Work, nodes: Mapping[str, Node]) -> dict[str, Instance | No
 def _unlisted(
     work: Work, nodes: Mapping[str, Node], instances: Mapping[str, Instance | None]
 ) -> Iterator[str]:
-    """Names of Nodes that do not bear our label and may yet be ours."""
+    """Names of Nodes that do not bear our label and may yet be ours. Where there is no time for all
+    of them, each SYNC begins with another one.
+    """
     listed = {node.vm for node in nodes.values()}
     yield from (name for name in work.occasion.nodes if name not in nodes)
     if not work.occasion.is_sync:
         return
     registers_labelled = work.group.spec is not None and work.group.spec.bootstrap is not None
-    for name, instance in instances.items():
+    names = list(instances)
+    start = int.from_bytes(work.random_bytes(2)) % max(1, len(names))
+    for name in (*names[start:], *names[:start]):
+        instance = instances[name]
         if name in listed or instance is None or instance.status != "RUNNING":
             continue
         late = instance.started and work.now - instance.started >= UNLABELLED_LATE_AFTER

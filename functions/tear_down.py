@@ -220,13 +220,17 @@ def _look_at_unproved(work: Work, seen: Seen) -> Seen:
         if instance.is_member_of(spec.zone, name)
     )
     listed = {node.vm for node in seen.nodes}
-    unlisted = [
-        parse_node(raw)
-        for instance in instances
-        if instance.name not in listed
-        and (raw := work.cluster.find_node(instance.name)) is not None
-    ]
-    return replace(seen, instances=instances, nodes=(*seen.nodes, *unlisted))
+    unlisted = [instance.name for instance in instances if instance.name not in listed]
+    asked_for = work.cluster.find_nodes(unlisted)
+    found = [parse_node(raw) for raw in asked_for.values() if raw is not None]
+    left = len(unlisted) - len(asked_for)
+    note = (f"no time to look for the Nodes of {left} VMs by name",) if left else ()
+    return replace(
+        seen,
+        instances=instances,
+        nodes=(*seen.nodes, *found),
+        notes=(*seen.notes, *note),
+    )
 
 
 def _let_go_unread(seen: Seen) -> Plan:

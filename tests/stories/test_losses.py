@@ -248,6 +248,24 @@ def test_a_vm_that_never_joins_is_told_after_fifteen_minutes() -> None:
     life.goes_without_trace(harness)
 
 
+def test_a_node_that_joins_without_a_providerid_is_told_of_and_counts_as_none() -> None:
+    harness = Harness(life.guest_dials(joins=False))
+    harness.apply(manifest(**ONE_HOST))
+    life.until(harness, lambda: len(life.secrets(harness)) == 1)
+    name = life.vm_name(life.vms(harness)[0])
+    labels = {RESOURCE_NAME_LABEL: life.resource_name(harness)}
+    nameless = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+    harness.world.admin("POST", "/api/v1/nodes", nameless)
+    harness.run_for(5 * MINUTE)
+    assert life.said(harness)[1:] == (
+        "AwaitingNodeJoin",
+        "Waiting for 1 of 1 nodes to join the cluster (1 nodes joined with missing ProviderID)",
+    )
+    found = harness.world.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    told = {(event["involvedObject"]["kind"], event["reason"], event["message"]) for event in found}
+    assert ("Node", "MissingProviderID", f"Node {name} joined without a ProviderID") in told
+
+
 @pytest.mark.parametrize(
     "mishaps",
     [
