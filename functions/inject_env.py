@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.admission import Answer, Object, Operation, Request, set_keys
+from shared.admission import Answer, Object, Operation, Request, escape, set_keys
 from shared.settings import SettingsError
 from shared.tpu_env import (
     LISTS,
@@ -24,7 +24,7 @@ from shared.tpu_env import (
     decide,
     render,
 )
-from shared.workloads import FieldPath, Workload, read
+from shared.workloads import NOT_INJECTED, FieldPath, Workload, read
 
 INJECT = "tpu-functions.dev/inject"
 MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")
@@ -64,7 +64,8 @@ def inject(request: Request, settings: Injection) -> Answer:
     problems = (*environment.problems, *_find_contradictions(workload, environment))
     if problems and settings.is_strict:
         return Answer(refusal="; ".join(problems))
-    return Answer(patch=tuple(make_patch(workload, environment)), warnings=problems)
+    patch = [*make_patch(workload, environment), *_note_refusal(workload, environment)]
+    return Answer(patch=tuple(patch), warnings=problems)
 
 
 def _concerns_us(request: Request) -> bool:
@@ -119,6 +120,18 @@ def make_patch(workload: Workload, environment: Environment) -> Iterator[Operati
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
         base = f"{workload.path}/metadata"
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
+
+
+def _note_refusal(workload: Workload, environment: Environment) -> Iterator[Operation]:
+    """Tell the Pods of a template why it has got nothing: it holds for them, too."""
+    if not workload.path:
+        return
+    base = f"{workload.path}/metadata"
+    if environment.problems and not environment.variables:
+        reason = {NOT_INJECTED: "; ".join(environment.problems)}
+        yield from set_keys(workload.metadata, base, "annotations", reason)
+    elif NOT_INJECTED in (workload.metadata.get("annotations") or {}):
+        yield {"op": "remove", "path": f"{base}/annotations/{escape(NOT_INJECTED)}"}
 
 
 def _mark_template(workload: Workload, word: str) -> Iterator[Operation]:

@@ -95,6 +95,11 @@ class _Slice:
     hosts: int | None
     problem: str = ""
 
+    @property
+    def is_selected(self) -> bool:
+        """Whether a topology is asked for at all, also one that does not fit."""
+        return bool(self.topology or self.problem)
+
 
 @dataclass(frozen=True)
 class _Process:
@@ -110,7 +115,7 @@ def decide(workload: Workload, ports: Ports) -> Environment:
     """The variables of every container that asks for chips. What users have set is left out by the
     caller, who writes."""
     slice_ = _read_slice(workload.spec)
-    problems = [*workload.problems, *([slice_.problem] if slice_.problem else [])]
+    problems = [slice_.problem] if slice_.problem else []
     count = len(tpu_containers(workload.spec))
     if count > MAX_CONTAINERS:
         problems.append(f"{count} containers ask for google.com/tpu; {MAX_CONTAINERS} may")
@@ -118,11 +123,12 @@ def decide(workload: Workload, ports: Ports) -> Environment:
     if workload.workers is None:
         return Environment({}, tuple(problems))
     workers = _complete(workload.workers, slice_)
-    problems += _find_count_problems(workers, slice_)
-    if not workers.hosts and (workload.path or workers.index is None):
-        return Environment({}, tuple(problems))
     has_addresses = _wants_addresses(workload, workers, slice_)
-    processes = list(_processes(workload, splits=has_addresses))
+    every = list(_processes(workload, splits=has_addresses))
+    processes = [one for one in every if _is_served(one, workload, workers, slice_)]
+    problems += _find_host_problems(workers, slice_, all_served=len(processes) == len(every))
+    if not processes:
+        return Environment({}, tuple(problems))
     extra = len(":65535,") if has_addresses else len(",")
     size = sum(len(host.encode()) + extra for host in workers.hosts)
     if size * max(process.count for process in processes) > MAX_LIST_BYTES:
@@ -137,6 +143,27 @@ def decide(workload: Workload, ports: Ports) -> Environment:
         variables[process.pointer] = found
         problems += [one for one in process_problems if one not in problems]
     return Environment(variables, tuple(problems))
+
+
+def _is_served(process: _Process, workload: Workload, workers: Workers, slice_: _Slice) -> bool:
+    """Whether a container is given what is known, though that may not be its hosts.
+
+    A worker that knows its number and none of the others waits for them for ever. So it is only told
+    where it has a list of its own, or where there may be no others, or others know them.
+    """
+    if workers.hosts:
+        return True
+    if workload.path or workers.index is None:
+        return False
+    says_nothing = not slice_.is_selected and not workers.wrong and bool(workers.subdomain)
+    return says_nothing or _has_list(process.container)
+
+
+def _has_list(container: Object) -> bool:
+    """Whether it says by itself who its workers are. ``localhost`` is everybody's default."""
+    entries = [entry for entry in container.get("env") or [] if entry.get("name") in LISTS]
+    given = [str(entry.get("value") or "") for entry in entries if "valueFrom" not in entry]
+    return len(given) < len(entries) or any(one and LOCALHOST not in one for one in given)
 
 
 def _decide_process(
@@ -271,26 +298,46 @@ def _find_chips_problem(topology: str, chips: int, own: int) -> str:
 
 
 def _complete(workers: Workers, slice_: _Slice) -> Workers:
-    """Where the slice is one host, each Pod is one; where only its size is known, the names follow."""
+    """Where the slice is one host, each Pod is one. Where its size is known, so are the names, however
+    many Pods there are for now; a multiple of it are several slices."""
     if slice_.hosts == 1:
-        return replace(workers, hosts=(LOCALHOST,), index=0, subdomain="", slices=None)
-    hosts, index = workers.hosts, workers.index
-    if not hosts and slice_.hosts and workers.subdomain and isinstance(index, int):
-        named = name_hosts(workers.name, range(slice_.hosts), workers.subdomain)
-        hosts = named if index < slice_.hosts else ()
-    return replace(workers, hosts=hosts)
+        return replace(
+            workers,
+            hosts=(LOCALHOST,), index=0, count=0, slices=None, nameless="", unnamed="", wrong="",
+        )  # fmt: skip
+    is_nameable = workers.name and workers.subdomain and not workers.is_leader_worker_set
+    if slice_.hosts is None or workers.wrong or not is_nameable:
+        return workers
+    if isinstance(workers.index, int):
+        is_known = bool(workers.hosts) or workers.index >= slice_.hosts
+    else:
+        is_known = workers.count % slice_.hosts == 0
+    if is_known:
+        return workers
+    numbers = range(workers.first, workers.first + slice_.hosts)
+    return replace(workers, hosts=name_hosts(workers.name, numbers, workers.subdomain))
 
 
-def _find_count_problems(workers: Workers, slice_: _Slice) -> Iterator[str]:
+def _find_host_problems(workers: Workers, slice_: _Slice, *, all_served: bool) -> Iterator[str]:
+    if workers.wrong:
+        yield workers.wrong
+        return
+    is_count_wrong = bool(workers.count) and workers.count != slice_.hosts
+    if workers.unnamed and is_count_wrong:
+        yield workers.unnamed
     if slice_.hosts is None:
         return
-    if workers.hosts and len(workers.hosts) != slice_.hosts:
+    needs = f"topology {slice_.topology} needs {slice_.hosts} Pods"
+    if not workers.hosts and workers.nameless and not all_served:
+        yield f"{needs} with names, and {workers.nameless}"
+    elif is_count_wrong:
+        there_are = "there is 1" if workers.count == 1 else f"there are {workers.count}"
+        yield f"{needs}, and {there_are}; set their number to {slice_.hosts}"
+    elif not workers.hosts and isinstance(workers.index, int) and not all_served:
         yield (
-            f"topology {slice_.topology} needs {slice_.hosts} Pods, and there are "
-            f"{len(workers.hosts)}; set their number to {slice_.hosts}"
+            f"{needs}, and this one has number {workers.index} and no TPU_WORKER_HOSTNAMES; make its "
+            "workload anew"
         )
-    if not workers.hosts and workers.nameless:
-        yield f"topology {slice_.topology} needs {slice_.hosts} Pods with names, and {workers.nameless}"
 
 
 def _find_long_lists(found: Mapping[str, Value]) -> Iterator[str]:

@@ -10,7 +10,7 @@ known. How names come about: ``<name>-<ordinal>.<serviceName>`` of a StatefulSet
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.admission import Object
@@ -20,6 +20,8 @@ POD_INDEX = "apps.kubernetes.io/pod-index"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 JOBSET = "jobset.sigs.k8s.io"
 LWS = "leaderworkerset.sigs.k8s.io"
+NOT_INJECTED = "tpu-functions.dev/not-injected"
+"""On a Pod template: why nothing was injected. Its Pods cannot all see it by themselves."""
 TEMPLATE = "/spec/template"
 MAX_WORKERS = 9216
 """The largest slice has 9,216 chips of tpu7x, and no worker has less than one."""
@@ -29,6 +31,11 @@ _POD_NAME = "statefulset.kubernetes.io/pod-name"
 _JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name")
 _MIRROR = "kubernetes.io/config.mirror"
 _HOSTNAMES = "TPU_WORKER_HOSTNAMES"
+_WITHOUT_SERVICE = (
+    "StatefulSet {} has no spec.serviceName, so its Pods have no stable names; "
+    "name a headless Service"
+)
+_WITHOUT_DNS = "the JobSet's Pods have no DNS names; set network.enableDNSHostnames"
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,11 @@ class Workers:
 
     ``hosts`` are their DNS names in the order of worker ids, empty where they are not known.
     ``index`` is the place of this Pod in them, ``None`` where only the Pod's own admission can tell.
-    ``subdomain`` is the headless Service that gives the names. ``nameless`` says why ``hosts`` are not
-    known, where that is the user's to change: told if the slice has more hosts than one.
+    ``subdomain`` is the headless Service that gives the names; ``first`` the number in the name of the
+    first, and ``count`` how many there are to be, 0 where a Pod cannot know. What is the user's to
+    change, so that ``hosts`` are not known: ``nameless``, told if the slice has more hosts than one;
+    ``unnamed``, told unless it has ``count``, because then each Pod will know the rest; ``wrong``, told
+    unless it has one, because then each Pod is a slice by itself.
     """
 
     name: str
@@ -63,12 +73,16 @@ class Workers:
     subdomain: str = ""
     slices: Slices | None = None
     is_leader_worker_set: bool = False
+    count: int = 0
+    first: int = 0
     nameless: str = ""
+    unnamed: str = ""
+    wrong: str = ""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What was read: the Pod's spec, where it stands, its workers, and what does not fit.
+    """What was read: the Pod's spec, where it stands, and its workers.
 
     ``path`` is the JSON pointer of what holds the Pod's metadata and spec: empty for a Pod. Without
     ``workers`` nothing is injected.
@@ -78,7 +92,6 @@ class Workload:
     metadata: Object
     spec: Object
     workers: Workers | None
-    problems: tuple[str, ...] = field(default=())
 
 
 def read(document: Object) -> Workload | None:
@@ -136,20 +149,16 @@ def _read_stateful_set(document: Object) -> Workload | None:
         return None
     if replicas < 1:
         return Workload(TEMPLATE, metadata, pod, None)
-    if replicas > MAX_WORKERS:
-        problem = (
-            f"StatefulSet {name} has {replicas} replicas, and no slice more than {MAX_WORKERS}"
-        )
-        return Workload(TEMPLATE, metadata, pod, None, (problem,))
-    if not service:
-        problem = (
-            f"StatefulSet {name} has no spec.serviceName, so its Pods have no stable names; "
-            "name a headless Service"
-        )
-        return Workload(TEMPLATE, metadata, pod, None, (problem,))
-    hosts = name_hosts(name, range(start, start + replicas), service)
     index = None if start else FieldPath(f"metadata.labels['{POD_INDEX}']")
-    return Workload(TEMPLATE, metadata, pod, Workers(name, hosts, index, service))
+    workers = Workers(name, (), index, service, count=replicas, first=start)
+    if replicas > MAX_WORKERS:
+        wrong = f"StatefulSet {name} has {replicas} replicas, and no slice more than {MAX_WORKERS}"
+        workers = replace(workers, wrong=wrong)
+    elif not service:
+        workers = replace(workers, wrong=_WITHOUT_SERVICE.format(name))
+    else:
+        workers = replace(workers, hosts=name_hosts(name, range(start, start + replicas), service))
+    return Workload(TEMPLATE, metadata, pod, workers)
 
 
 def _read_job(document: Object) -> Workload | None:
@@ -157,50 +166,54 @@ def _read_job(document: Object) -> Workload | None:
     template = spec.get("template") or {}
     pod = template.get("spec") or {}
     metadata = template.get("metadata") or {}
-    workers, problem = _job_workers(document["metadata"], spec, str(pod.get("subdomain") or ""))
-    return Workload(TEMPLATE, metadata, pod, workers, (problem,) if problem else ())
+    workers = _job_workers(document["metadata"], spec, str(pod.get("subdomain") or ""))
+    return Workload(TEMPLATE, metadata, pod, workers)
 
 
-def _job_workers(metadata: Object, spec: Object, subdomain: str) -> tuple[Workers | None, str]:
-    """The workers of a Job, as far as they are known, or what does not fit."""
+def _job_workers(metadata: Object, spec: Object, subdomain: str) -> Workers | None:
     name = str(metadata.get("name") or "")
+    shown = name or f"{metadata.get('generateName', '')}*"
     if spec.get("completionMode") != "Indexed":
-        nameless = f"Job {name} is not Indexed; set completionMode: Indexed"
-        return Workers(name, (), None, nameless=nameless), ""
+        nameless = f"Job {shown} is not Indexed; set completionMode: Indexed"
+        return Workers(name, (), None, nameless=nameless)
     completions = int(spec.get("completions") or 0)
     if completions < 1:
-        return None, ""
-    if completions > MAX_WORKERS:
-        return (
-            None,
-            f"Job {name} has {completions} completions, and no slice more than {MAX_WORKERS}",
-        )
+        return None
+    index = FieldPath(f"metadata.annotations['{COMPLETION_INDEX}']")
     together = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
-    if together != completions:
-        return None, (
-            f"Job {name}: parallelism {together} differs from completions {completions}: the workers "
+    workers = Workers(
+        name, (), index, subdomain, _slices(metadata, subdomain), count=completions,
+        nameless="" if subdomain else _without_subdomain(name, metadata),
+    )  # fmt: skip
+    if completions > MAX_WORKERS:
+        wrong = f"Job {shown} has {completions} completions, and no slice more than {MAX_WORKERS}"
+    elif together != completions:
+        wrong = (
+            f"Job {shown}: parallelism {together} differs from completions {completions}: the workers "
             "of one slice would not run together; set both to the number of hosts"
         )
-    if completions == 1:
-        nameless = f"Job {name} has one; set completions and parallelism to their number"
-        return Workers(name, (), 0, nameless=nameless), ""
-    if not name:
-        return (
-            None,
-            f"Job {metadata.get('generateName', '')}* has no name yet: give it metadata.name",
-        )
-    if not subdomain and f"{JOBSET}/jobset-name" in (metadata.get("labels") or {}):
-        return None, (
-            f"Job {name}: the JobSet's Pods have no DNS names; set network.enableDNSHostnames"
-        )
-    index = FieldPath(f"metadata.annotations['{COMPLETION_INDEX}']")
-    if not subdomain:
-        nameless = (
-            f"Job {name} has no subdomain; set spec.template.spec.subdomain to a headless Service"
-        )
-        return Workers(name, (), index, nameless=nameless), ""
-    hosts = name_hosts(name, range(completions), subdomain)
-    return Workers(name, hosts, index, subdomain, _slices(metadata, subdomain)), ""
+    elif completions == 1:
+        # It may well be all that is wanted.
+        wrong = ""
+    elif not name:
+        return replace(workers, unnamed=f"Job {shown} has no name yet: give it metadata.name")
+    elif not subdomain and _is_of_jobset(metadata):
+        wrong = f"Job {name}: {_WITHOUT_DNS}"
+    else:
+        hosts = name_hosts(name, range(completions), subdomain) if subdomain else ()
+        return replace(workers, hosts=hosts)
+    return replace(workers, wrong=wrong)
+
+
+def _is_of_jobset(metadata: Object) -> bool:
+    return f"{JOBSET}/jobset-name" in (metadata.get("labels") or {})
+
+
+def _without_subdomain(name: str, metadata: Object) -> str:
+    """Why the Pods of a Job have no names; by its own metadata, or a Pod's."""
+    if _is_of_jobset(metadata):
+        return _WITHOUT_DNS
+    return f"Job {name} has no subdomain; set spec.template.spec.subdomain to a headless Service"
 
 
 def _read_pod(document: Object) -> Workload | None:
@@ -214,6 +227,9 @@ def _read_pod(document: Object) -> Workload | None:
         workers = _leader_worker_set(metadata, spec)
     else:
         workers = _owned(metadata, spec)
+        reason = str(annotations.get(NOT_INJECTED) or "")
+        if workers is not None and reason:
+            workers = replace(workers, hosts=(), wrong=reason)
     return Workload("", metadata, spec, workers) if workers is not None else None
 
 
@@ -226,26 +242,43 @@ def _owned(metadata: Object, spec: Object) -> Workers | None:
         full = str(labels.get(_POD_NAME) or metadata.get("name") or "")
         name, _, ordinal = full.rpartition("-")
         index = _count(labels.get(POD_INDEX) or ordinal)
-        return None if index is None else _member(name, index, subdomain, spec, None)
+        if index is None or not name:
+            return None
+        nameless = "" if subdomain else _WITHOUT_SERVICE.format(name)
+        return _member(Workers(name, (), index, subdomain, nameless=nameless), index, spec)
     if owner == "Job":
         name = next((str(labels[key]) for key in _JOB_NAMES if labels.get(key)), "")
         index = _count(annotations.get(COMPLETION_INDEX) or labels.get(COMPLETION_INDEX))
         if index is None:
             return Workers(name, (), None, nameless="the Pods of this Job are not numbered")
-        return _member(name, index, subdomain, spec, _slices(metadata, subdomain))
+        if not name:
+            return None
+        nameless = "" if subdomain else _without_subdomain(name, metadata)
+        slices = _slices(metadata, subdomain)
+        return _member(Workers(name, (), index, subdomain, slices, nameless=nameless), index, spec)
     return None
 
 
-def _member(
-    name: str, number: int, subdomain: str, spec: Object, slices: Slices | None
-) -> Workers | None:
+def _member(workers: Workers, number: int, spec: Object) -> Workers:
     """One Pod of a numbered row. Its workers are those that its template has been given."""
-    if not name:
-        return None
-    own = f"{name}-{number}.{subdomain}"
     hosts = _listed_hosts(spec)
-    index = hosts.index(own) if own in hosts else number
-    return Workers(name, hosts if own in hosts else (), index, subdomain, slices)
+    own = f"{workers.name}-{number}.{workers.subdomain}"
+    if own in hosts:
+        return replace(workers, hosts=hosts, index=hosts.index(own), count=len(hosts))
+    if hosts and _is_of_row(hosts[0], workers):
+        wrong = (
+            f"{own} is not among the {len(hosts)} in {_HOSTNAMES}; apply the manifest with the number "
+            "of Pods that there are"
+        )
+        return replace(workers, wrong=wrong)
+    return workers
+
+
+def _is_of_row(host: str, workers: Workers) -> bool:
+    """Whether it is the name of a Pod of the same row."""
+    name, _, subdomain = host.partition(".")
+    row, _, number = name.rpartition("-")
+    return (row, subdomain) == (workers.name, workers.subdomain) and _count(number) is not None
 
 
 def _listed_hosts(spec: Object) -> tuple[str, ...]:
@@ -291,7 +324,7 @@ def _leader_worker_set(metadata: Object, spec: Object) -> Workers | None:
     hosts = name_hosts(leader, range(first, first + count), subdomain)
     if first == 0:
         hosts = (f"{leader}.{subdomain}", *hosts[1:])
-    return Workers(leader, hosts, place - first, subdomain, is_leader_worker_set=True)
+    return Workers(leader, hosts, place - first, subdomain, None, True, count)
 
 
 def _count(value: Any) -> int | None:

@@ -15,7 +15,7 @@ Document = dict[str, Any]
 
 _CEL = cel.NewEnv(
     variables=dict.fromkeys(
-        ("object", "oldObject", "request", "params", "variables"), cel.Type.DYN
+        ("object", "oldObject", "request", "params", "namespaceObject", "variables"), cel.Type.DYN
     ),
     extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
 )
@@ -36,6 +36,7 @@ def refusal(
     old: Document | None = None,
     user: Mapping[str, Any] | None = None,
     params: Document | None = None,
+    namespace: Document | None = None,
 ) -> str:
     """The message with which a policy denies an operation; empty when it allows it.
 
@@ -51,6 +52,7 @@ def refusal(
             "namespace": item["metadata"].get("namespace", ""),
         },
         "params": params,
+        "namespaceObject": namespace,
         "variables": {},
     }
     if not all(evaluate(entry["expression"], data) for entry in spec["matchConditions"]):

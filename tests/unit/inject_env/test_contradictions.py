@@ -57,8 +57,7 @@ SAID: list[tuple[Manifest, str]] = [
     (plain_pod_of_a_job(**TWO_HOSTS),
      "topology 2x2x2 needs 2 Pods with names, and the Pods of this Job are not numbered"),
     (job(count=1, pod=TWO_HOSTS),
-     "topology 2x2x2 needs 2 Pods with names, and Job tpu-job has one; set completions and parallelism "
-     "to their number"),
+     "topology 2x2x2 needs 2 Pods, and there is 1; set their number to 2"),
     (job(count=2, subdomain="", pod=TWO_HOSTS),
      "topology 2x2x2 needs 2 Pods with names, and Job tpu-job has no subdomain; set "
      "spec.template.spec.subdomain to a headless Service"),

@@ -161,6 +161,32 @@ def group_pod(
     )
 
 
+def pod_of(workload: Manifest, number: int) -> Manifest:
+    """The Pod of that number, as the controller of a StatefulSet or an Indexed Job makes it."""
+    kind, name, template = (
+        workload["kind"],
+        workload["metadata"]["name"],
+        workload["spec"]["template"],
+    )
+    labels = dict(template["metadata"].get("labels") or {})
+    annotations = dict(template["metadata"].get("annotations") or {})
+    spec = deepcopy(template["spec"])
+    made_name = f"{name}-{number}"
+    if kind == "StatefulSet":
+        labels["statefulset.kubernetes.io/pod-name"] = made_name
+        labels["apps.kubernetes.io/pod-index"] = str(number)
+        if workload["spec"]["serviceName"]:
+            spec["subdomain"] = workload["spec"]["serviceName"]
+    else:
+        made_name += "-x7abc"
+        labels |= workload["metadata"]["labels"]
+        labels["batch.kubernetes.io/job-name"] = name
+        labels["batch.kubernetes.io/job-completion-index"] = str(number)
+        annotations["batch.kubernetes.io/job-completion-index"] = str(number)
+    made = pod(name=made_name, owner=kind, labels=labels, annotations=annotations)
+    return {**made, "spec": spec}
+
+
 def as_review(target: Any, operation: str = "CREATE", **request: Any) -> Manifest:
     """The AdmissionReview that an API server sends."""
     return {

@@ -1,0 +1,282 @@
+"""A template and its Pods say the same; a Pod is told all that it needs, or nothing and why."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.admission import refusal
+from tests.unit.inject_env.workloads import (
+    Answered,
+    Manifest,
+    container,
+    group_pod,
+    job,
+    jobset_labels,
+    pod_of,
+    selector,
+    stateful_set,
+)
+
+COMPONENT = Path(__file__).parents[3] / "infra" / "kubernetes" / "components" / "inject-env"
+(INJECTED,) = (
+    one
+    for one in yaml.safe_load_all((COMPONENT / "policy.yaml").read_text())
+    if one["kind"] == "ValidatingAdmissionPolicy"
+    and one["metadata"]["name"] == "tpu-functions-injected"
+)
+FOUR_HOSTS = {"nodeSelector": selector("tpu-v6e-slice", "4x4")}
+ONE_HOST = {"nodeSelector": selector("tpu7x", "2x2x1")}
+WITHOUT_SERVICE = (
+    "StatefulSet web has no spec.serviceName, so its Pods have no stable names; "
+    "name a headless Service"
+)
+IN_TURNS = (
+    "Job tpu-job: parallelism 4 differs from completions 8: the workers of one slice would not run "
+    "together; set both to the number of hosts"
+)
+WITHOUT_DNS = "Job ms-slice-0: the JobSet's Pods have no DNS names; set network.enableDNSHostnames"
+
+
+def of_jobset(**more: Any) -> Manifest:
+    return job(name="ms-slice-0", subdomain="", labels=jobset_labels(2, 0), **more)
+
+
+def is_refused(pod: Manifest) -> bool:
+    """Whether the policy lets a Pod not in, whose template the webhook has marked."""
+    namespace = {"metadata": {"labels": {"tpu-functions.dev/inject": "enabled"}}}
+    return "has no TPU_WORKER_ID" in refusal(INJECTED, "CREATE", pod, namespace=namespace)
+
+
+CONTRADICTORY: list[tuple[str, Manifest, int, str]] = [
+    ("no service", stateful_set(service="", replicas=4, pod=FOUR_HOSTS), 0, WITHOUT_SERVICE),
+    ("no DNS names", of_jobset(pod=FOUR_HOSTS), 0, WITHOUT_DNS),
+    ("the first in turn", job(count=8, parallelism=4, pod=FOUR_HOSTS), 0, IN_TURNS),
+    ("a later in turn", job(count=8, parallelism=4, pod=FOUR_HOSTS), 5, IN_TURNS),
+    (
+        "no subdomain",
+        job(subdomain="", pod=FOUR_HOSTS),
+        1,
+        "topology 4x4 needs 4 Pods with names, and Job tpu-job has no subdomain; set "
+        "spec.template.spec.subdomain to a headless Service",
+    ),
+    (
+        "names too long",
+        stateful_set(name="n" * 60, service="s" * 20, replicas=1728),
+        7,
+        "a list of all workers is longer than 131000 bytes; choose shorter names",
+    ),
+    (
+        "too many",
+        stateful_set(replicas=9217),
+        9000,
+        "StatefulSet web has 9217 replicas, and no slice more than 9216",
+    ),
+    ("no service, no topology", stateful_set(service=""), 0, WITHOUT_SERVICE),
+    ("in turns, no topology", job(count=8, parallelism=4), 0, IN_TURNS),
+]
+
+
+@pytest.mark.parametrize(
+    "workload, number, reason",
+    [row[1:] for row in CONTRADICTORY],
+    ids=[row[0] for row in CONTRADICTORY],
+)
+def test_the_pod_of_a_contradictory_template_gets_nothing_either_and_says_why(
+    workload: Manifest, number: int, reason: str
+) -> None:
+    template = Answered(workload)
+    assert (template.env(), template.warnings) == ({}, [reason])
+    made = pod_of(template.target, number)
+    answered = Answered(made)
+    assert (answered.patch, answered.warnings) == ([], [reason])
+    assert Answered(made, is_strict=True).response["status"]["message"] == reason
+    assert is_refused(answered.target) is ("nodeSelector" in made["spec"])
+
+
+UNSEEN: list[tuple[str, Manifest, int, str]] = [
+    (
+        "no service",
+        stateful_set(service="", replicas=4, pod=FOUR_HOSTS),
+        0,
+        f"topology 4x4 needs 4 Pods with names, and {WITHOUT_SERVICE}",
+    ),
+    (
+        "no DNS names",
+        of_jobset(pod=FOUR_HOSTS),
+        0,
+        "topology 4x4 needs 4 Pods with names, and the JobSet's Pods have no DNS names; set "
+        "network.enableDNSHostnames",
+    ),
+    (
+        "one too many",
+        stateful_set(replicas=8, pod=FOUR_HOSTS),
+        6,
+        "topology 4x4 needs 4 Pods, and this one has number 6 and no TPU_WORKER_HOSTNAMES; make its "
+        "workload anew",
+    ),
+    (
+        "no topology",
+        stateful_set(pod={"nodeSelector": selector("tpu7x", "2x2x")}),
+        0,
+        "the node selector cloud.google.com/gke-tpu-topology=2x2x is no topology, as 2x2x2 is",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "workload, number, reason", [row[1:] for row in UNSEEN], ids=[row[0] for row in UNSEEN]
+)
+def test_so_does_one_whose_template_was_never_asked_about(
+    workload: Manifest, number: int, reason: str
+) -> None:
+    made = pod_of(workload, number)
+    answered = Answered(made)
+    assert (answered.patch, answered.warnings) == ([], [reason])
+    assert Answered(made, is_strict=True).response["status"]["message"] == reason
+    assert is_refused(answered.target)
+
+
+def test_one_without_names_or_a_topology_is_left_as_it_is_like_its_template() -> None:
+    target = job(subdomain="")
+    assert Answered(target).warnings == []
+    assert Answered(pod_of(target, 1)).response == {"uid": "u-1", "allowed": True}
+
+
+def test_a_list_of_its_own_is_all_that_a_pod_needs() -> None:
+    lists = {"name": "TPU_WORKER_HOSTNAMES", "value": "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"}
+    default = {"name": "TPU_WORKER_HOSTNAMES", "value": "localhost"}
+    both = container("a", 2, env=[lists]), container("b", 2, env=[default])
+    made = pod_of(stateful_set(*both, service="", replicas=4, pod=FOUR_HOSTS), 3)
+    answered = Answered(made)
+    assert answered.env("a")["TPU_WORKER_ID"] == "3"
+    assert answered.entries("b") == [default]
+    assert answered.warnings == [f"topology 4x4 needs 4 Pods with names, and {WITHOUT_SERVICE}"]
+    del made["spec"]["containers"][1]["resources"]
+    assert Answered(made).warnings == []
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        stateful_set(service="", replicas=4, pod=ONE_HOST),
+        stateful_set(replicas=9217, pod=ONE_HOST),
+        job(count=8, parallelism=4, pod=ONE_HOST),
+        job(subdomain="", pod=ONE_HOST),
+        of_jobset(pod=ONE_HOST),
+    ],
+)
+def test_where_each_pod_is_a_slice_nothing_of_this_matters(workload: Manifest) -> None:
+    template = Answered(workload, is_strict=True)
+    assert template.warnings == []
+    for answered in (template, Answered(pod_of(template.target, 3)), Answered(pod_of(workload, 3))):
+        seen = answered.env()
+        assert (seen["TPU_WORKER_ID"], seen["TPU_WORKER_HOSTNAMES"]) == ("0", "localhost")
+        assert answered.warnings == []
+
+
+def test_what_was_contradictory_and_is_no_longer_is_injected() -> None:
+    stored = Answered(stateful_set(replicas=9217, pod=FOUR_HOSTS)).target
+    assert Answered(stored, operation="UPDATE").patch == []
+    stored["spec"]["replicas"] = 4
+    again = Answered(stored, operation="UPDATE")
+    fresh = Answered(stateful_set(replicas=4, pod=FOUR_HOSTS))
+    assert again.target["spec"]["template"] == fresh.target["spec"]["template"]
+
+
+# The number of Pods
+
+
+def hosts_of(name: str, service: str, *numbers: int) -> str:
+    return ",".join(f"{name}-{number}.{service}" for number in numbers)
+
+
+def needs(there_are: str) -> list[str]:
+    return [f"topology 4x4 needs 4 Pods, and {there_are}; set their number to 4"]
+
+
+SCALED: list[tuple[str, Manifest, list[int], str, list[str]]] = [
+    ("1 replica", stateful_set(replicas=1, pod=FOUR_HOSTS), [0, 1, 2, 3],
+     hosts_of("web", "nginx", 0, 1, 2, 3), needs("there is 1")),
+    ("3 replicas", stateful_set(replicas=3, pod=FOUR_HOSTS), [0, 1, 2, 3],
+     hosts_of("web", "nginx", 0, 1, 2, 3), needs("there are 3")),
+    ("6 replicas", stateful_set(replicas=6, pod=FOUR_HOSTS), [0, 1, 2, 3],
+     hosts_of("web", "nginx", 0, 1, 2, 3), needs("there are 6")),
+    ("from 5 on", stateful_set(replicas=2, start=5, pod=FOUR_HOSTS), [5, 6, 7, 8],
+     hosts_of("web", "nginx", 5, 6, 7, 8), needs("there are 2")),
+    ("from none", stateful_set(replicas=0, pod=FOUR_HOSTS), [0, 1, 2, 3],
+     hosts_of("web", "nginx", 0, 1, 2, 3), []),
+    ("a Job of 1", job(count=1, pod=FOUR_HOSTS), [0, 1, 2, 3],
+     hosts_of("tpu-job", "headless-svc", 0, 1, 2, 3), needs("there is 1")),
+    ("a Job of 2", job(count=2, pod=FOUR_HOSTS), [0, 1, 2, 3],
+     hosts_of("tpu-job", "headless-svc", 0, 1, 2, 3), needs("there are 2")),
+    ("a JobSet's Job of 2",
+     job(name="ms-slice-0", count=2, subdomain="ms", labels=jobset_labels(1, 0), pod=FOUR_HOSTS),
+     [0, 1, 2, 3],
+     hosts_of("ms-slice-0", "ms", 0, 1, 2, 3), needs("there are 2")),
+    ("two slices", stateful_set(replicas=8, pod=FOUR_HOSTS), list(range(8)),
+     hosts_of("web", "nginx", *range(8)), needs("there are 8")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "workload, numbers, hosts, warnings",
+    [row[1:] for row in SCALED],
+    ids=[row[0] for row in SCALED],
+)
+def test_all_pods_agree_on_their_slice_however_many_were_there_at_first(
+    workload: Manifest, numbers: list[int], hosts: str, warnings: list[str]
+) -> None:
+    template = Answered(workload)
+    assert template.warnings == warnings
+    if template.env():
+        assert template.env()["TPU_WORKER_HOSTNAMES"] == hosts
+    for place, number in enumerate(numbers):
+        seen = Answered(pod_of(template.target, number)).env()
+        assert seen["TPU_WORKER_HOSTNAMES"] == hosts
+        assert seen["JAX_PROCESS_COUNT"] == str(len(numbers))
+        assert seen["TPU_WORKER_ID"] == seen["JAX_PROCESS_ID"] == str(place)
+
+
+@pytest.mark.parametrize("pod", [FOUR_HOSTS, {}], ids=["topology", "none"])
+def test_a_pod_beyond_the_list_is_spoken_of(pod: Any) -> None:
+    template = Answered(stateful_set(replicas=4, pod=pod))
+    made = pod_of(template.target, 6)
+    assert Answered(made).warnings == [
+        "web-6.nginx is not among the 4 in TPU_WORKER_HOSTNAMES; apply the manifest with the number of "
+        "Pods that there are"
+    ]
+    assert not Answered(made, is_strict=True).response["allowed"]
+
+
+def test_a_group_has_the_size_that_it_has_in_all_its_pods() -> None:
+    for number, name in ((0, "llm-0"), (1, "llm-0-1")):
+        made = group_pod(name=name, index=number, subdomain="llm")
+        answered = Answered({**made, "spec": {**made["spec"], **deepcopy(FOUR_HOSTS)}})
+        assert answered.env()["TPU_WORKER_HOSTNAMES"] == "llm-0.llm,llm-0-1.llm"
+        assert answered.warnings == needs("there are 2")
+
+
+def test_pods_of_a_job_that_had_no_name_yet_know_all_where_the_topology_says_it() -> None:
+    target = job(name="", count=4, pod=FOUR_HOSTS)
+    target["metadata"]["generateName"] = "train-"
+    template = Answered(target)
+    assert (template.env(), template.warnings) == ({}, [])
+    template.target["metadata"]["name"] = "train-x"
+    seen = Answered(pod_of(template.target, 2)).env()
+    assert seen["TPU_WORKER_HOSTNAMES"] == hosts_of("train-x", "headless-svc", 0, 1, 2, 3)
+
+
+def test_they_get_nothing_where_it_does_not() -> None:
+    target = job(name="", count=4)
+    target["metadata"]["generateName"] = "train-"
+    template = Answered(target)
+    reason = ["Job train-* has no name yet: give it metadata.name"]
+    assert (template.env(), template.warnings) == ({}, reason)
+    template.target["metadata"]["name"] = "train-x"
+    answered = Answered(pod_of(template.target, 2))
+    assert (answered.patch, answered.warnings) == ([], reason)
