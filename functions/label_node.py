@@ -69,6 +69,8 @@ LOSSES: Mapping[str, str] = {
 }
 """What becomes of a VM, by the entry that tells of it: known from no other place."""
 UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
+WAITS = "PENDING"
+"""A VM of flex start waits for capacity, for days if need be."""
 
 
 @dataclass(frozen=True)
@@ -278,13 +280,24 @@ def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
     """Whether this Node runs on this VM, and the VM is the group's."""
     spec = group.spec
     assert spec is not None
-    is_fresh = instance.created is None or node.created >= instance.created
     return (
         node.provider_id == f"gce://{spec.project}/{spec.zone}/{instance.name}"
         and node.vm == instance.name
         and instance.is_member_of(spec.zone, group.resource_name)
-        and is_fresh
+        and not _is_of_predecessor(group, node, instance)
     )
+
+
+def _is_of_predecessor(group: NodeGroup, node: Node, instance: Instance) -> bool:
+    """Whether the Node tells of a VM that had this one's name before.
+
+    Where VMs join by other means, nobody removes what a predecessor has left: the new kubelet takes
+    it over, and it is the new VM's from the kubelet's first report on.
+    """
+    if instance.created is None or node.created >= instance.created:
+        return False
+    bootstraps = group.spec is not None and group.spec.bootstrap is not None
+    return bootstraps or node.heard_of is None or node.heard_of < instance.created
 
 
 def _node_actions(seen: Seen, now: datetime) -> Iterator[Action]:
@@ -426,7 +439,9 @@ def _why_not_ready(seen: Seen, node: Node, now: datetime) -> str:
 
 
 def _why_not_joined(seen: Seen, instance: Instance, now: datetime) -> str:
-    if instance.status not in UP:
+    if instance.status == WAITS:
+        return Reason.AWAITING_NODE_JOIN
+    if instance.status not in UP and seen.status.completed_at is not None:
         return Reason.NODE_LOST
     started = instance.started or instance.created
     is_late = started is not None and now - started >= seen.join_timeout
@@ -516,7 +531,8 @@ def _wake_others(seen: Seen, now: datetime) -> Iterator[Action]:
     """Work of other steps that this one has come upon."""
     assert seen.group.spec is not None
     wanted = seen.group.spec.node_count
-    stale = tuple(node.vm for node in seen.nodes if _is_stale(seen, node))
+    bootstraps = seen.group.spec.bootstrap is not None
+    stale = tuple(node.vm for node in seen.nodes if bootstraps and _is_stale(seen, node))
     if stale:
         message = message_about(seen.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
         yield Send("inject_token", message)
@@ -535,9 +551,7 @@ def _wake_others(seen: Seen, now: datetime) -> Iterator[Action]:
 def _is_stale(seen: Seen, node: Node) -> bool:
     """A Node of a predecessor of its VM: inject_token removes it and lets the VM join."""
     instance = seen.instances.get(node.vm)
-    if instance is None or instance.created is None:
-        return False
-    return node.created < instance.created
+    return instance is not None and _is_of_predecessor(seen.group, node, instance)
 
 
 def _complaints(seen: Seen) -> Iterator[Action]:

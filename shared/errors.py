@@ -80,7 +80,8 @@ REASONS: dict[Reason, str] = {
     Reason.MANAGED_ELSEWHERE: "tpu-operator manages this group (its finalizers or children are "
     "there). Nothing is done until they are gone.",
     Reason.PAUSED: "The annotation tpu-functions.dev/paused stops creation. Remove it to go on.",
-    Reason.AWAITING_NODE_JOIN: "VMs run and have not joined the cluster yet. Nothing to do.",
+    Reason.AWAITING_NODE_JOIN: "VMs run, or wait for capacity, and have not joined the cluster yet. "
+    "Nothing to do.",
     Reason.NODE_JOIN_TIMEOUT: "A VM has not joined in time. Its serial port says why: "
     "gcloud compute instances get-serial-port-output.",
     Reason.DEVICE_PLUGIN_MISSING: "A Node is Ready but offers no google.com/tpu. Look at the "

@@ -10,7 +10,7 @@ from typing import Any
 from shared.names import TPU_RESOURCE, VM_ID_LABEL
 from shared.node_group import NodeGroup
 from shared.resources import machine_of
-from shared.when import parse_time
+from shared.when import find_time, parse_time
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Node:
     is_unschedulable: bool
     is_ready: bool
     ready_since: datetime | None
+    heard_of: datetime | None
+    """When its kubelet last told how it is."""
     tpu_capacity: int
     tpu_allocatable: int
     raw: Mapping[str, Any]
@@ -52,7 +54,7 @@ def parse_node(raw: Mapping[str, Any]) -> Node:
         (entry for entry in status.get("conditions") or () if entry.get("type") == "Ready"), {}
     )
     is_ready = ready.get("status") == "True"
-    changed = ready.get("lastTransitionTime")
+    changed, heard_of = ready.get("lastTransitionTime"), ready.get("lastHeartbeatTime")
     return Node(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -63,6 +65,7 @@ def parse_node(raw: Mapping[str, Any]) -> Node:
         is_unschedulable=bool(spec.get("unschedulable")),
         is_ready=is_ready,
         ready_since=parse_time(changed) if changed and is_ready else None,
+        heard_of=find_time(heard_of),
         tpu_capacity=_chips(status.get("capacity")),
         tpu_allocatable=_chips(status.get("allocatable")),
         raw=raw,

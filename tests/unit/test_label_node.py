@@ -60,6 +60,7 @@ def node(
     place: str | None = None,
     labelled: bool = True,
     changed: datetime = EARLIER,
+    heard_of: datetime = NOW,
     labels: dict[str, str] | None = None,
 ) -> Node:
     machine = find_machine("tpu7x-standard-4t")
@@ -92,6 +93,7 @@ def node(
                         "type": "Ready",
                         "status": "True" if ready else "False",
                         "lastTransitionTime": changed.isoformat(),
+                        "lastHeartbeatTime": heard_of.isoformat(),
                     }
                 ],
             },
@@ -172,6 +174,41 @@ def test_what_is_done_about_a_node(
     assert kinds(decide(seen(about, instances={A: its_vm}), NOW)) == wanted
 
 
+OTHERWISE = group(change={"bootstrapKubernetes": None})
+RENEWED = replace(vm(), id="43", created=NOW + timedelta(seconds=1))
+TAKEN_OVER: dict[str, tuple[Node, NodeGroup, list[type[Action]], list[str]]] = {
+    "its VM joins by other means, and the new kubelet has reported": (
+        node(heard_of=NOW + timedelta(seconds=1)),
+        OTHERWISE,
+        [PatchNode, WriteStatus],
+        [],
+    ),
+    "its VM joins by other means, and only its predecessor's has": (
+        node(),
+        OTHERWISE,
+        [WriteStatus],
+        [],
+    ),
+    "its VM joins with a token: the Node is to be removed first": (
+        node(heard_of=NOW + timedelta(seconds=1)),
+        group(),
+        [WriteStatus],
+        ["inject_token"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN_OVER.values(), ids=TAKEN_OVER)
+def test_what_is_done_about_a_node_that_a_predecessor_of_its_vm_has_left(
+    case: tuple[Node, NodeGroup, list[type[Action]], list[str]],
+) -> None:
+    about, its_group, wanted, woken = case
+    instances = {A: replace(RENEWED, metadata={})}
+    plan = decide(seen(about, about=its_group, instances=instances), NOW + timedelta(minutes=1))
+    assert kinds(plan) == wanted
+    assert [action.step for action in plan.actions if isinstance(action, Send)] == woken
+
+
 def test_a_node_of_another_machine_that_bears_our_label_is_not_deleted() -> None:
     foreign = node("somebody-else", proved=False, place="gce://other/zone/somebody-else")
     plan = decide(seen(foreign, instances={"somebody-else": None}), NOW)
@@ -235,6 +272,25 @@ READINESS: dict[str, tuple[Seen, tuple[str, str]]] = {
     "a VM has not joined in time": (
         on_sync(node(), instances={A: vm(), B: vm(B, started=NOW - timedelta(minutes=15))}),
         ("False", "NodeJoinTimeout"),
+    ),
+    "a VM waits for capacity": (
+        on_sync(node(), instances={A: vm(), B: vm(B, "PENDING", NOW - timedelta(days=3))}),
+        ("False", "AwaitingNodeJoin"),
+    ),
+    "a VM was stopped before it could join": (
+        on_sync(node(), instances={A: vm(), B: vm(B, "TERMINATED")}),
+        ("False", "AwaitingNodeJoin"),
+    ),
+    "a VM was stopped before it had joined in time": (
+        on_sync(
+            node(),
+            instances={A: vm(), B: vm(B, "TERMINATED", NOW - timedelta(minutes=15))},
+        ),
+        ("False", "NodeJoinTimeout"),
+    ),
+    "a VM of a complete slice was stopped, and its Node is gone": (
+        on_sync(node(), known=COMPLETE, instances={A: vm(), B: vm(B, "TERMINATED")}),
+        ("False", "NodeLost"),
     ),
     "a VM has not joined": (
         on_sync(node(), instances={A: vm(), B: vm(B)}),
