@@ -176,6 +176,16 @@ variable "shared_vpc_subnets" {
     name       = string
   }))
   default = []
+
+  validation {
+    condition = alltrue([
+      for subnet in var.shared_vpc_subnets :
+      can(regex("^[a-z][a-z0-9-]{4,28}[a-z0-9]$", subnet.project_id)) &&
+      can(regex("^[a-z]+-[a-z]+[0-9]+$", subnet.region)) &&
+      can(regex("^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", subnet.name))
+    ])
+    error_message = "shared_vpc_subnets must hold the host project's id, a region such as us-central1, and the subnet's short name, without projects/.../subnetworks/."
+  }
 }
 
 variable "vm_service_accounts" {
@@ -401,4 +411,12 @@ variable "labels" {
   description = "Labels of functions, topics, subscriptions and the bucket."
   type        = map(string)
   default     = {}
+
+  validation {
+    condition = alltrue([
+      for key, value in var.labels :
+      can(regex("^[a-z][a-z0-9_-]{0,62}$", key)) && can(regex("^[a-z0-9_-]{0,63}$", value))
+    ])
+    error_message = "labels must be lower-case letters, digits, hyphens and underscores, 63 at most; a key begins with a letter."
+  }
 }

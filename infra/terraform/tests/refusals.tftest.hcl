@@ -280,3 +280,158 @@ run "secrets_for_steps_of_jobsets_that_are_not_there" {
 
   expect_failures = [var.cluster_access]
 }
+
+run "a_served_project_by_number" {
+  command = plan
+
+  variables {
+    projects = ["123456789012"]
+  }
+
+  expect_failures = [var.projects]
+}
+
+run "secrets_by_their_long_names" {
+  command = plan
+
+  variables {
+    cluster_access = {
+      kubeconfig_secrets = {
+        for step in ["create_resources", "inject_token", "label_node", "sweep", "tear_down"] :
+        step => "projects/my-project/secrets/kubeconfig"
+      }
+    }
+  }
+
+  expect_failures = [var.cluster_access]
+}
+
+run "an_issuer_without_tls" {
+  command = plan
+
+  variables {
+    relay_identity = { workload_identity_federation = { issuer = "http://kubernetes.default.svc" } }
+  }
+
+  expect_failures = [var.relay_identity]
+}
+
+run "a_pool_with_a_short_name" {
+  command = plan
+
+  variables {
+    relay_identity = { workload_identity_federation = { issuer = "https://kubernetes.default.svc", pool_id = "a" } }
+  }
+
+  expect_failures = [var.relay_identity]
+}
+
+run "an_account_of_a_person" {
+  command = plan
+
+  variables {
+    relay_identity = { vm_service_account = "somebody@example.com" }
+  }
+
+  expect_failures = [var.relay_identity]
+}
+
+run "a_connector_by_its_short_name" {
+  command = plan
+
+  variables {
+    vpc_egress = { connector = "my-connector" }
+  }
+
+  expect_failures = [var.vpc_egress]
+}
+
+run "a_subnet_by_its_long_name" {
+  command = plan
+
+  variables {
+    shared_vpc_subnets = [{ project_id = "host-project", region = "us-central1", name = "regions/us-central1/subnetworks/tpus" }]
+  }
+
+  expect_failures = [var.shared_vpc_subnets]
+}
+
+run "vms_that_run_as_a_person" {
+  command = plan
+
+  variables {
+    vm_service_accounts = ["somebody@example.com"]
+  }
+
+  expect_failures = [var.vm_service_accounts]
+}
+
+run "a_join_in_no_time" {
+  command = plan
+
+  variables {
+    node_join_timeout_seconds = 0
+  }
+
+  expect_failures = [var.node_join_timeout_seconds]
+}
+
+run "more_at_once_than_an_instance_has_threads_for" {
+  command = plan
+
+  variables {
+    concurrency = 81
+  }
+
+  expect_failures = [var.concurrency]
+}
+
+run "fewer_instances_than_none" {
+  command = plan
+
+  variables {
+    min_instances = -1
+  }
+
+  expect_failures = [var.min_instances]
+}
+
+run "memory_without_a_unit" {
+  command = plan
+
+  variables {
+    available_memory = "512"
+  }
+
+  expect_failures = [var.available_memory]
+}
+
+run "an_ingress_that_is_none" {
+  command = plan
+
+  variables {
+    ingress_settings = "INTERNAL"
+  }
+
+  expect_failures = [var.ingress_settings]
+}
+
+run "a_channel_by_its_address" {
+  command = plan
+
+  variables {
+    notification_channels = ["oncall@example.com"]
+  }
+
+  expect_failures = [var.notification_channels]
+}
+
+run "a_label_with_capitals" {
+  command = plan
+
+  variables {
+    labels = { Team = "research" }
+  }
+
+  expect_failures = [var.labels]
+}
