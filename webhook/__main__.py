@@ -1,4 +1,7 @@
-"""``python -m webhook``: serve until SIGTERM or SIGINT."""
+"""``python -m webhook``: serve until SIGINT, or for a while after SIGTERM.
+
+A Pod that is to go is told so when others begin to hear of it: until they all have, reviews still come,
+and one that is not answered is a workload that a policy refuses."""
 
 from __future__ import annotations
 
@@ -35,9 +38,10 @@ def main() -> int:
 
 
 async def _run(settings: Settings, certificate: Certificate) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    going, stop = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, going.set)
+    loop.add_signal_handler(signal.SIGINT, stop.set)
     mutations = {
         "/mutate": partial(inject, settings=settings.injection),
         "/mutate-jobs": partial(admit, settings=settings.admission),
@@ -46,12 +50,24 @@ async def _run(settings: Settings, certificate: Certificate) -> None:
     runner, port = await serve(webhook, settings.host, settings.port, certificate.context)
     _LOG.info("started", port=port)
     following = asyncio.create_task(certificate.follow())
+    draining = asyncio.create_task(_drain(going, webhook, settings.drain_s, stop))
     try:
         await stop.wait()
     finally:
         following.cancel()
+        draining.cancel()
         await runner.cleanup()
     _LOG.info("ended")
+
+
+async def _drain(
+    going: asyncio.Event, webhook: Webhook, drain_s: float, stop: asyncio.Event
+) -> None:
+    await going.wait()
+    _LOG.info("ending", drain_s=drain_s)
+    webhook.let_go()
+    await asyncio.sleep(drain_s)
+    stop.set()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from http import HTTPStatus
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     REGISTRY,
@@ -28,6 +29,8 @@ from shared.admission import MAX_BYTES, OUTCOMES, Mutation, NoReviewError, Revie
 
 BODY_WITHIN_S = 10.0
 """The API server waits 30 seconds at most for all of an answer."""
+LAST_ANSWERS_S = 5.0
+"""For answers that are under way when it ends."""
 LARGE_BYTES = 128 * 1024
 MAX_LARGE_BYTES = 2 * MAX_BYTES
 """Of all large bodies that are being read, so that they cannot fill the memory. An ordinary review has
@@ -53,13 +56,26 @@ class Webhook:
         self._mutations = mutations
         self._is_verbose = is_verbose
         self._large_bytes = 0
+        self._is_ending = False
         for path in mutations:
             for outcome in (*OUTCOMES, "invalid"):
                 _REVIEWS.labels(path, outcome)
 
+    def let_go(self) -> None:
+        """From now on, close each connection after its answer: the next review shall go elsewhere."""
+        self._is_ending = True
+
     def application(self) -> web.Application:
         """What aiohttp serves."""
-        app = web.Application(client_max_size=MAX_BYTES)
+
+        @web.middleware
+        async def close(request: web.Request, handler: Handler) -> web.StreamResponse:
+            response = await handler(request)
+            if self._is_ending:
+                response.force_close()
+            return response
+
+        app = web.Application(client_max_size=MAX_BYTES, middlewares=[close])
         app.add_routes(
             [
                 *(
@@ -117,7 +133,7 @@ async def serve(
 ) -> tuple[web.AppRunner, int]:
     """Listen; the runner (to clean up) and the port. Raises `OSError`."""
     listener = _listen(host, port)
-    runner = web.AppRunner(webhook.application(), access_log=None, shutdown_timeout=5.0)
+    runner = web.AppRunner(webhook.application(), access_log=None, shutdown_timeout=LAST_ANSWERS_S)
     await runner.setup()
     await web.SockSite(runner, listener, ssl_context=tls).start()
     return runner, listener.getsockname()[1]

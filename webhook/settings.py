@@ -8,6 +8,7 @@ and ``GTEI_VERBOSE``. A flag beats a variable.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,14 @@ TRUE_WORDS = ("1", "true", "yes")
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the certificate and its key are, where to listen, how to inject and to admit Jobs."""
+    """Where the certificate and its key are, where to listen and for how long after SIGTERM, how to
+    inject and to admit Jobs."""
 
     certificate: Path
     key: Path
     host: str
     port: int
+    drain_s: float
     is_verbose: bool
     injection: Injection
     admission: Admission
@@ -61,6 +64,13 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         help="the port to listen at, 0 for any free one (PORT; 8443)",
     )
     parser.add_argument(
+        "--drain-seconds",
+        type=_read_seconds,
+        default=environment.get("DRAIN_SECONDS") or "10",
+        metavar="SECONDS",
+        help="go on serving for so long after SIGTERM (DRAIN_SECONDS; 10)",
+    )
+    parser.add_argument(
         "--verbose",
         action="store_true",
         default=environment.get("GTEI_VERBOSE", "").lower() in TRUE_WORDS,
@@ -73,7 +83,18 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         key=options.tls_key_file,
         host=options.host,
         port=options.port,
+        drain_s=options.drain_seconds,
         is_verbose=options.verbose,
         injection=read_injection(environment),
         admission=read_admission(environment),
     )
+
+
+def _read_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds) or seconds < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} must be seconds, 0 or more")
+    return seconds

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -319,7 +320,7 @@ def running(plane: OwnControlPlane, folder: Path) -> Iterator[int]:
         assert process.poll() is None
         yield port
     finally:
-        process.terminate()
+        process.send_signal(signal.SIGINT)
         assert process.wait() == 0, (folder / "log").read_text()
 
 

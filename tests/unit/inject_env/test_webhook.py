@@ -239,6 +239,27 @@ def test_the_flags_and_variables_of_gke_tpu_env_injector_work(
 
 
 @pytest.mark.parametrize(
+    "arguments, environment, drain_s",
+    [
+        ([], {}, 10),
+        ([], {"DRAIN_SECONDS": "2.5"}, 2.5),
+        (["--drain-seconds=0"], {"DRAIN_SECONDS": "3"}, 0),
+    ],
+)
+def test_how_long_it_goes_on_serving_is_a_setting(
+    arguments: list[str], environment: dict[str, str], drain_s: float
+) -> None:
+    assert read_settings(arguments, environment).drain_s == drain_s
+
+
+@pytest.mark.parametrize("text", ["-1", "soon", "inf", "nan"])
+def test_a_time_that_is_none_is_named(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        read_settings([], {"DRAIN_SECONDS": text})
+    assert f"--drain-seconds: '{text}' must be seconds, 0 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "environment, message",
     [
         ({"INJECT_PROCESS_PORT": "0"}, "INJECT_PROCESS_PORT='0' must be a port, 1 to 65535"),

@@ -1,0 +1,85 @@
+"""The webhook's process at its end: no review is lost while others still send some."""
+
+from __future__ import annotations
+
+import json
+import signal
+import ssl
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from local.kube import CertificateAuthority
+from local.ports import LOOPBACK
+from tests.harness import ROOT
+from tests.processes.program import Program
+from tests.unit.inject_env.workloads import as_review, stateful_set
+from webhook.server import LAST_ANSWERS_S
+from webhook.settings import read_settings
+
+pytestmark = pytest.mark.processes
+
+DEPLOYMENT = ROOT / "infra" / "kubernetes" / "components" / "inject-env" / "deployment.yaml"
+
+
+@contextmanager
+def running(folder: Path, drain_seconds: str) -> Iterator[tuple[Program, ssl.SSLContext]]:
+    ca = CertificateAuthority.create(datetime.now(UTC))
+    pair = ca.issue_server((LOOPBACK,), datetime.now(UTC))
+    (folder / "tls.crt").write_text(pair.certificate_pem)
+    (folder / "tls.key").write_text(pair.key_pem)
+    program = Program(
+        folder / "run",
+        "webhook",
+        f"--host={LOOPBACK}",
+        "--port=0",
+        f"--tls-cert-file={folder}/tls.crt",
+        f"--tls-key-file={folder}/tls.key",
+        f"--drain-seconds={drain_seconds}",
+    )
+    try:
+        program.until_it_says('"started"')
+        yield program, ssl.create_default_context(cadata=ca.certificate_pem)
+    finally:
+        if program.process.poll() is None:
+            program.process.kill()
+            program.process.wait()
+
+
+def test_after_sigterm_reviews_are_answered_and_their_connections_let_go(tmp_path: Path) -> None:
+    with running(tmp_path, "600") as (program, trust):
+        (line,) = (one for one in program.output.splitlines() if '"started"' in one)
+        url = f"https://{LOOPBACK}:{json.loads(line)['port']}/mutate"
+        body = json.dumps(as_review(stateful_set())).encode()
+        program.process.send_signal(signal.SIGTERM)
+        program.until_it_says('"ending"')
+        for _ in range(2):
+            with urllib.request.urlopen(url, data=body, context=trust, timeout=30) as answer:
+                assert answer.status == 200
+                assert answer.headers["Connection"] == "close"
+                assert json.load(answer)["response"]["patchType"] == "JSONPatch"
+        # Who interrupts it does not want to wait.
+        assert program.stop(signal.SIGINT) == 0
+
+
+def test_it_ends_by_itself_when_the_time_is_over(tmp_path: Path) -> None:
+    with running(tmp_path, "0.1") as (program, _):
+        assert program.stop(signal.SIGTERM) == 0
+        assert '"ended"' in program.output
+
+
+def test_the_time_fits_into_what_the_deployment_gives() -> None:
+    (deployment,) = (
+        one for one in yaml.safe_load_all(DEPLOYMENT.read_text()) if one["kind"] == "Deployment"
+    )
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    variables = {one["name"]: one["value"] for one in container.get("env", [])}
+    drain_s = read_settings(container["args"], variables).drain_s
+    assert drain_s >= 5
+    assert drain_s + LAST_ANSWERS_S < pod["terminationGracePeriodSeconds"]
