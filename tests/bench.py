@@ -7,6 +7,7 @@
 - Calls of whole lives, against the budget and against a polling operator's schedule.
 - The sweep over 1, 100 and 1,000 groups of which none is due.
 - Reviews of the webhook: latency over a kept connection, and how many a second one process answers.
+  Where one in a hundred takes longer than 50 ms, it fails.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import base64
 import json
 import os
+import signal
 import ssl
 import statistics
 import subprocess
@@ -49,6 +51,7 @@ from tests.unit.inject_env.workloads import as_review, stateful_set
 ROUNDS = 5
 WARM_PUSHES = 30
 REVIEWS = 300
+REVIEW_P99_S = 0.05
 CONNECTIONS = 8
 ROOT = Path(__file__).parent.parent
 OBVIOUS = Path(__file__).with_name("obvious_main.py")
@@ -323,8 +326,8 @@ async def _reviews_a_second(url: str, ca: CertificateAuthority, body: bytes) -> 
     return REVIEWS * CONNECTIONS / (time.perf_counter() - begun)
 
 
-def bench_webhook(folder: Path) -> None:
-    """The webhook in a process of its own, over TLS."""
+def bench_webhook(folder: Path) -> str:
+    """The webhook in a process of its own, over TLS; what is wrong with its figures, if anything."""
     ca = CertificateAuthority.create(datetime.now(UTC))
     pair = ca.issue_server(("127.0.0.1",), datetime.now(UTC))
     (folder / "tls.crt").write_text(pair.certificate_pem)
@@ -341,23 +344,37 @@ def bench_webhook(folder: Path) -> None:
         asyncio.run(_review_s(url, ca, [body] * 20))
         took = sorted(asyncio.run(_review_s(url, ca, [body] * REVIEWS)))
         rate = asyncio.run(_reviews_a_second(url, ca, body))
-        process.terminate()
-    p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
+        process.send_signal(signal.SIGINT)
+    p50, p99 = took[len(took) // 2], _p99(took)
     print("\nreviews of a StatefulSet of 64 workers, warm, over TLS")
-    print(f"p50 {p50 * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms: {p99 / 0.05:.2f} of 50 ms")
+    print(f"p50 {p50 * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms: {p99 / REVIEW_P99_S:.2f} of 50 ms")
     print(f"{rate:.0f} a second in one process, {CONNECTIONS} at a time")
+    return find_slowness(took)
 
 
-def main() -> None:
-    """Print all figures."""
+def _p99(took: list[float]) -> float:
+    return sorted(took)[len(took) * 99 // 100]
+
+
+def find_slowness(took: list[float]) -> str:
+    """What is wrong with the seconds that reviews took; empty if they are quick enough."""
+    p99 = _p99(took)
+    if p99 <= REVIEW_P99_S:
+        return ""
+    return f"too slow: p99 of a review is {p99 * 1000:.1f} ms; at most {REVIEW_P99_S * 1000:.0f} ms"
+
+
+def main() -> str:
+    """Print all figures; what is wrong with them, if anything."""
     with tempfile.TemporaryDirectory() as name:
         bench = Bench()
         bench_cold_start(bench, Path(name))
         bench_reaction(bench, Path(name))
-        bench_webhook(Path(name))
+        wrong = bench_webhook(Path(name))
     bench_calls()
     bench_sweep()
+    return wrong
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main() or 0)
