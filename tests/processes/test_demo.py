@@ -59,7 +59,7 @@ def _check_story(demo: Program) -> None:
     assert len(set(re.findall(r"VM (\w+) +waiting", demo.output))) >= 1, "one by its script"
 
 
-@pytest.mark.slow
+@pytest.mark.real
 def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
@@ -94,7 +94,7 @@ INTERRUPTED = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.real
 def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:

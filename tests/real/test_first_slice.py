@@ -37,7 +37,6 @@ def test_the_page_shows_what_kubectl_says_on_a_real_control_plane(
 @real
 @processes
 @in_time
-@pytest.mark.slow
 def test_the_page_shows_what_kubectl_says_on_the_embedded_api(tmp_path: Path) -> None:
     binaries = find(os.environ)
     if binaries is None:
