@@ -3,21 +3,25 @@
 Occasions: such a Pod (its leader) is unschedulable; a node pool was made, or deleted; SYNC, which the
 minute sends to this inbox for each Pod that waits, at gaps that grow with the wait.
 
+GKE changes a few node pools at a time and refuses the rest. Who is refused for that is not tried again
+by Pub/Sub: when a node pool was made or deleted, those whose turn it is get a SYNC.
+
 What stands in the way is told once, as an Event on the Pod. A slice that cannot be made is deleted
 and made anew on a SYNC, and so at those gaps; one whose maker goes on by itself is left to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from shared import pace
+from shared import pace, turns
 from shared.cluster import Event
 from shared.errors import CallError, Reason
+from shared.fields import is_yes
 from shared.jobsets import (
     COMPLETION_INDEX,
     JOB_KEY,
@@ -27,14 +31,16 @@ from shared.jobsets import (
     find_foreign_key,
     find_leader,
     has_opted_out,
-    is_yes,
 )
 from shared.names import POOL_LABEL, SYSTEM_NAMESPACE
 from shared.occasions import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
 from shared.slice_work import (
+    QUEUED,
     is_of_our_pools,
+    is_out_of_places,
     list_jobs_on,
     look_until_done,
+    make_provider,
     refuse,
     tell,
     trace,
@@ -108,19 +114,43 @@ def run(invocation: Invocation) -> Answer:
 
 def _wake(invocation: Invocation) -> Answer:
     invocation.cluster.get_cluster_id()
+    provider, now = make_provider(invocation), invocation.runtime.now()
+    waiting = find_leaders(invocation.cluster.list_pending_pods())
+    due = [leader for leader in waiting if is_due(leader, now, provider)]
+    if due and provider.at_once is not None:
+        places = turns.count_places(provider.at_once, provider.list_all(with_nodes=False))
+        due = choose(due, places, now)
+    invocation.facts |= {"waiting": len(waiting), "woken": len(due)}
+    _send_sync(due, invocation)
+    return Answer(ACKNOWLEDGED, "Swept")
+
+
+def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
+    """Those of the Pods that wait for a slice, the one that has waited longest first."""
+    found = (leader for pod in pods if (leader := find_leader(pod)))
+    return sorted(found, key=lambda leader: (waits_since(leader), leader.uid))
+
+
+def is_due(leader: Leader, now: datetime, provider: Provider) -> bool:
+    """Whether this minute is one of the Pod's. Where not all can be served at once, those that came
+    together have minutes of their own."""
+    lag = 0.0 if provider.at_once is None else turns.draw(leader.uid)
+    return pace.is_due(now - waits_since(leader), lag)
+
+
+def choose(leaders: Sequence[Leader], places: int, now: datetime) -> list[Leader]:
+    """Whose turn it is."""
+    return turns.choose(leaders, places, now, lambda leader: leader.uid)
+
+
+def _send_sync(leaders: Iterable[Leader], invocation: Invocation) -> None:
     now = invocation.runtime.now()
-    waiting = [
-        leader for pod in invocation.cluster.list_pending_pods() if (leader := find_leader(pod))
-    ]
-    due = [leader for leader in waiting if pace.is_due(now - waits_since(leader))]
     messages = [
         Message(leader.namespace, leader.name, leader.uid, Cause.SYNC, now, kind=POD_KIND)
-        for leader in due
+        for leader in leaders
     ]
-    invocation.facts |= {"waiting": len(waiting), "woken": len(messages)}
     if messages:
         invocation.runtime.publish(invocation.step, messages)
-    return Answer(ACKNOWLEDGED, "Swept")
 
 
 def waits_since(leader: Leader) -> datetime:
@@ -136,18 +166,68 @@ def waits_since(leader: Leader) -> datetime:
 
 def _see_to(invocation: Invocation, provider: Provider) -> Answer:
     event = invocation.occasion.event
-    if event is None:
-        pod, why_not = _find_pod(invocation)
-    elif not is_of_our_pools(event, invocation.runtime.settings):
-        return Answer(ACKNOWLEDGED, "NotOurs")
-    else:
-        pod, why_not = _find_pod_of(event.name, invocation), "NobodyWaits"
-        if event.method == MADE:
-            return _tell_of_the_making(event, pod, invocation, provider)
+    if event is not None:
+        if not is_of_our_pools(event, invocation.runtime.settings):
+            return Answer(ACKNOWLEDGED, "NotOurs")
+        return _hear(event, invocation, provider)
+    pod, why_not = _find_pod(invocation)
     leader = find_leader(pod) if pod else None
     if leader is None:
         return Answer(ACKNOWLEDGED, why_not)
     return _see_to_leader(leader, invocation, provider)
+
+
+def _hear(event: LogEvent, invocation: Invocation, provider: Provider) -> Answer:
+    """An operation has ended: about its own Pod first, and then whose turn it is."""
+    invocation.facts["slice"] = event.name
+    pods = invocation.cluster.list_pending_pods()
+    pod = next((pod for pod in pods if is_of(pod, event.name)), None)
+    leader = find_leader(pod) if pod else None
+    if event.method == MADE:
+        answer = _tell_of_the_making(event, pod, invocation, provider)
+    elif leader is not None:
+        answer = _see_to_leader(leader, invocation, provider)
+    else:
+        answer = Answer(ACKNOWLEDGED, "NobodyWaits")
+    _wake_next(find_leaders(pods), invocation, provider)
+    return answer
+
+
+def _wake_next(waiting: Sequence[Leader], invocation: Invocation, provider: Provider) -> None:
+    """Those who wait for a slice of which nothing is there yet; what is, the minute sees to."""
+    if not waiting or provider.at_once is None:
+        return
+    slices = list(provider.list_all(with_nodes=False))
+    without = find_those_without(waiting, slices, provider)
+    places = turns.count_places(provider.at_once, slices)
+    chosen = choose(without, places, invocation.runtime.now())
+    invocation.facts |= {"waiting": len(without), "woken": len(chosen)}
+    _send_sync(chosen, invocation)
+
+
+def find_those_without(
+    leaders: Iterable[Leader], slices: Iterable[Slice], provider: Provider
+) -> list[Leader]:
+    """The leaders for whom a slice could be made, and is not there."""
+    there = list(slices)
+    names, owners = {one.name for one in there}, {one.owner for one in there}
+    found = []
+    for leader in leaders:
+        try:
+            wanted = _want(leader, provider)
+        except InputError:
+            continue
+        if wanted.name not in names and wanted.owner not in owners:
+            found.append(leader)
+    return found
+
+
+def _want(leader: Leader, provider: Provider) -> Wanted:
+    """What a leader asks for. Raises `InputError`."""
+    wanted, foreign = provider.want(leader), find_foreign_key(leader)
+    if foreign is not None:
+        raise InputError(foreign)
+    return wanted
 
 
 def _find_pod(invocation: Invocation) -> tuple[Mapping[str, Any] | None, str]:
@@ -161,12 +241,6 @@ def _find_pod(invocation: Invocation) -> tuple[Mapping[str, Any] | None, str]:
     if message.uid and pod["metadata"]["uid"] != message.uid:
         return None, "PodReplaced"
     return pod, "NotWaiting"
-
-
-def _find_pod_of(name: str, invocation: Invocation) -> Mapping[str, Any] | None:
-    """The Pod that has not started and whose slice would have this name."""
-    invocation.facts["slice"] = name
-    return next((pod for pod in invocation.cluster.list_pending_pods() if is_of(pod, name)), None)
 
 
 def is_of(pod: Mapping[str, Any], name: str) -> bool:
@@ -212,30 +286,29 @@ def _see_to_leader(leader: Leader, invocation: Invocation, provider: Provider) -
 
 def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
     cluster, now = invocation.cluster, invocation.runtime.now()
-    wanted = provider.want(leader)
-    foreign = find_foreign_key(leader)
-    if foreign is not None:
-        raise InputError(foreign)
+    wanted = _want(leader, provider)
     invocation.facts["slice"] = wanted.name
     existing = provider.find(wanted)
+    guests: tuple[str, ...] = ()
     if isinstance(existing, Slice):
         trace(invocation, existing)
-    differs = _differs(existing, wanted)
+        if _differs(existing, wanted):
+            guests = list_jobs_on(cluster, existing.name, now, but=wanted.owner)
     return Seen(
         leader=leader,
         wanted=wanted,
         existing=existing,
         jobset=cluster.find_jobset(leader.namespace, leader.jobset),
         now=now,
-        guests=list_jobs_on(cluster, wanted.name, now, but=wanted.owner) if differs else (),
+        guests=guests,
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
         is_sync=invocation.occasion.is_sync,
     )
 
 
-def _differs(existing: Slice | Clash | None, wanted: Wanted) -> bool:
+def _differs(existing: Slice, wanted: Wanted) -> bool:
     """Whether the Job's slice is not what it asks for; one that says nothing of it is."""
-    return isinstance(existing, Slice) and existing.hash not in ("", wanted.hash)
+    return existing.hash not in ("", wanted.hash)
 
 
 def decide(seen: Seen, naming: Naming) -> Decision:
@@ -353,19 +426,33 @@ def _keep(existing: Slice) -> Decision:
 def _carry_out(
     decision: Decision, seen: Seen, provider: Provider, invocation: Invocation
 ) -> Answer:
-    if decision.event is not None:
-        is_start = decision.do in (Do.CREATE, Do.DELETE)
-        tell(invocation, seen.leader.raw, decision.event, once=not is_start)
     try:
         _do(decision.do, seen, provider)
     except CallError as error:
+        if is_out_of_places(error, provider):
+            return _queue(error, seen, provider, invocation)
         what = "Deletion" if decision.do is Do.DELETE else "Creation"
         event = Event(f"{provider.event_prefix}{what}Failed", str(error), is_warning=True)
         if decision.do is Do.CREATE and error.http == 404:  # that in which it would be made
             tell(invocation, seen.leader.raw, event, once=True)
             return Answer(ACKNOWLEDGED, Reason.REFUSED, str(error))
         return refuse(error, lambda: tell(invocation, seen.leader.raw, event, once=True))
+    if decision.event is not None:
+        is_start = decision.do in (Do.CREATE, Do.DELETE)
+        tell(invocation, seen.leader.raw, decision.event, once=not is_start)
     return Answer(ACKNOWLEDGED, decision.outcome)
+
+
+def _queue(error: CallError, seen: Seen, provider: Provider, invocation: Invocation) -> Answer:
+    """It has its turn when an operation ends: told once, and not at each try."""
+    if not seen.is_sync:
+        event = Event(
+            f"{provider.event_prefix}Queued",
+            f"{provider.noun} {seen.wanted.name} waits for others that are being made or deleted: "
+            f"{error.message}",
+        )
+        tell(invocation, seen.leader.raw, event, once=True)
+    return Answer(ACKNOWLEDGED, QUEUED, str(error))
 
 
 def _do(do: Do, seen: Seen, provider: Provider) -> None:

@@ -1,8 +1,8 @@
 """release_slice: a slice whose JobSet needs it no longer goes, half a minute later.
 
-Occasions: a JobSet has completed, failed or gone; the deletion of a node pool has ended, or its update
-has failed; SYNC, which the minute sends to this inbox for each slice about which there is something to
-do.
+Occasions: a JobSet has completed, failed or gone; a node pool was made or deleted, or its update has
+failed; SYNC, which the minute sends to this inbox for each slice about which there is something to do,
+and the end of an operation for those whose turn it is, where only so many are changed at a time.
 
 The first look marks the slice, and only a later one, which finds the same, deletes it: a JobSet that
 is made again at once under its name keeps its slices. What Pods run on stays until they end.
@@ -13,19 +13,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import islice
 from typing import Any
 
-from shared import pace
+from shared import pace, turns
 from shared.cluster import Event
 from shared.errors import CallError
 from shared.jobsets import find_end, job_key
 from shared.occasions import JOBSET_KIND, SLICE_KIND, SWEEP_KIND, Cause, LogEvent, Message
 from shared.settings import Settings
 from shared.slice_work import (
+    QUEUED,
     is_of_our_pools,
+    is_out_of_places,
     is_refused,
     jobset_reference,
     list_jobs_on,
@@ -44,9 +46,8 @@ MAX_JOBS = 10_000
 """Jobs of one JobSet that are looked at for their names: more than a cluster has room for. A user may
 write two thousand million replicas."""
 
-
-MARKED = "container.nodePools.update"
-"""The method of an entry of the audit log: it comes to this step when the update has failed."""
+DELETED, MARKED = "container.nodePools.delete", "container.nodePools.update"
+"""Methods of entries of the audit log; the second comes to this step when the update has failed."""
 
 
 class Do(StrEnum):
@@ -79,24 +80,48 @@ def run(invocation: Invocation) -> Answer:
 
 def _wake(invocation: Invocation, provider: Provider) -> Answer:
     invocation.cluster.get_cluster_id()
-    now, settings = invocation.runtime.now(), invocation.runtime.settings
     slices = list(provider.list_all())
-    jobsets = _by_name(invocation.cluster.list_jobsets()) if slices else {}
-    due = [
-        one
-        for one in slices
-        if is_due(decide(one, jobsets.get(_jobset_of(one)), now, settings, provider), one, now)
+    jobsets = list(invocation.cluster.list_jobsets()) if slices else []
+    _send_sync(slices, jobsets, invocation, provider)
+    return Answer(ACKNOWLEDGED, "Swept")
+
+
+def _send_sync(
+    slices: Sequence[Slice],
+    jobsets: Iterable[Mapping[str, Any]],
+    invocation: Invocation,
+    provider: Provider,
+    *,
+    to_tell: bool = True,
+) -> None:
+    """For the slices about which there is something to do, or to tell, as far as it is their turn."""
+    now, settings = invocation.runtime.now(), invocation.runtime.settings
+    by_name = _by_name(jobsets)
+    decided = [
+        (one, decide(one, by_name.get(_jobset_of(one)), now, settings, provider)) for one in slices
     ]
+    to_change = [one for one, decision in decided if decision.do is not Do.NOTHING]
+    if provider.at_once is not None:
+        to_change = choose(to_change, turns.count_places(provider.at_once, slices), now)
+    told = [one for one, decision in decided if to_tell and is_to_be_told(decision, one, now)]
     messages = [
-        Message(one.owner.namespace, one.name, "", Cause.SYNC, now, kind=SLICE_KIND) for one in due
+        Message(one.owner.namespace, one.name, "", Cause.SYNC, now, kind=SLICE_KIND)
+        for one in (*to_change, *told)
     ]
     invocation.facts |= {"slices": len(slices), "woken": len(messages)}
     if messages:
         invocation.runtime.publish(invocation.step, messages)
-    return Answer(ACKNOWLEDGED, "Swept")
 
 
-def _by_name(jobsets: Iterable[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+def choose(slices: Iterable[Slice], places: int, now: datetime) -> list[Slice]:
+    """Whose turn it is: first those that might have gone longest."""
+    waiting = sorted(
+        slices, key=lambda one: (one.release_after or datetime.max.replace(tzinfo=UTC), one.name)
+    )
+    return turns.choose(waiting, places, now, lambda one: one.name)
+
+
+def _by_name(jobsets: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
     return {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in jobsets}
 
 
@@ -104,10 +129,10 @@ def _jobset_of(existing: Slice) -> tuple[str, str]:
     return existing.owner.namespace, existing.owner.jobset
 
 
-def is_due(decision: Decision, existing: Slice, now: datetime) -> bool:
-    """Whether there is something to do in this minute; what is only to be told is told seldom."""
+def is_to_be_told(decision: Decision, existing: Slice, now: datetime) -> bool:
+    """Whether there is something to tell in this minute, and nothing to do: that is told seldom."""
     if decision.do is not Do.NOTHING or decision.event is None:
-        return decision.do is not Do.NOTHING
+        return False
     return existing.since is None or pace.is_due(now - existing.since)
 
 
@@ -117,7 +142,7 @@ def _see_to(invocation: Invocation, provider: Provider) -> Answer:
         if not is_of_our_pools(event, invocation.runtime.settings):
             return Answer(ACKNOWLEDGED, "NotOurs")
         invocation.facts["slice"] = event.name
-        hear = _see_to_unmarked if event.method == MARKED else _tell_of_the_end
+        hear = _see_to_unmarked if event.method == MARKED else _hear_of_the_end
         return hear(event, invocation, provider)
     if message is None:
         return Answer(ACKNOWLEDGED, "NotForThisStep")
@@ -155,13 +180,31 @@ def _see_to_unmarked(event: LogEvent, invocation: Invocation, provider: Provider
     return _delete_unmarked(invocation, provider, existing, about, event.words)
 
 
-def _tell_of_the_end(event: LogEvent, invocation: Invocation, provider: Provider) -> Answer:
-    """A deletion that has failed is tried again when the minute finds the slice."""
-    jobset = find_jobset_of(event.name, invocation.cluster.list_jobsets())
+def _hear_of_the_end(event: LogEvent, invocation: Invocation, provider: Provider) -> Answer:
+    """There is room for others; a deletion that has failed is tried again when the minute finds it."""
+    slices = list(provider.list_all(with_nodes=False))
+    is_deletion = event.method == DELETED
+    jobsets = list(invocation.cluster.list_jobsets()) if slices or is_deletion else []
+    _send_sync(slices, jobsets, invocation, provider, to_tell=False)
+    if not is_deletion:
+        return Answer(ACKNOWLEDGED, "RoomForOthers")
+    return _tell_of_the_end(event, slices, jobsets, invocation, provider)
+
+
+def _tell_of_the_end(
+    event: LogEvent,
+    slices: Iterable[Slice],
+    jobsets: Iterable[Mapping[str, Any]],
+    invocation: Invocation,
+    provider: Provider,
+) -> Answer:
+    jobset = find_jobset_of(event.name, jobsets)
     outcome = "DeletionFailed" if event.has_failed else "DeletionSucceeded"
     if jobset is None:
         return Answer(ACKNOWLEDGED, outcome, event.words)
-    existing = provider.get(jobset["metadata"]["namespace"], event.name)
+    namespace = jobset["metadata"]["namespace"]
+    its = (one for one in slices if (one.owner.namespace, one.name) == (namespace, event.name))
+    existing = next(its, None)
     if is_old_news(event, existing):
         return Answer(ACKNOWLEDGED, "OldNews")
     said = f"could not be deleted: {event.words}" if event.has_failed else "has been deleted"
@@ -222,20 +265,22 @@ def _carry_out(
         if decision.do is Do.DELETE:
             jobs = _jobs_on(invocation, existing, decision)
             decision = wait_for(jobs, decision, existing, provider)
-        if decision.event is not None:
-            tell(invocation, about, decision.event, once=decision.do is Do.NOTHING)
         was_there = _do(decision.do, existing, provider, now)
     except CallError as error:
+        if is_out_of_places(error, provider):
+            return Answer(ACKNOWLEDGED, QUEUED, str(error))
         if decision.do is Do.MARK and is_refused(error):
             return _delete_unmarked(invocation, provider, existing, about, str(error))
         event = Event(f"{provider.event_prefix}DeletionFailed", str(error), is_warning=True)
         return refuse(error, lambda: tell(invocation, about, event, once=False))
+    told = decision.event
     if not was_there:
-        event = Event(
+        told = Event(
             f"{provider.event_prefix}NotFound",
             f"{provider.noun} {existing.name} was gone when it was to be deleted",
         )
-        tell(invocation, about, event, once=False)
+    if told is not None:
+        tell(invocation, about, told, once=decision.do is Do.NOTHING)
     return Answer(ACKNOWLEDGED, decision.outcome)
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.jobsets import job_key
 from shared.node_pools import (
     HASH_LABEL,
     JOBSET_LABEL,
@@ -69,6 +71,44 @@ def read_found(pool: Mapping[str, Any], wanted: Wanted) -> Slice | Clash:
             f"the node pool of Job {theirs.namespace}/{theirs.job} of JobSet {theirs.jobset}",
         )
     return found
+
+
+def older_name(owner: Owner) -> str:
+    """What TPU Provisioner calls the pool of a Job: five digits of the Job's key are in it."""
+    key = job_key(owner.namespace, owner.job)
+    return f"{owner.jobset[:34]}-{key[:5]}".replace(".", "-")
+
+
+def read_older(pool: Mapping[str, Any], wanted: Wanted) -> Slice | None:
+    """The pool that has the name by TPU Provisioner: the Job's slice, or ``None`` if it is another's.
+
+    Its hash is over other things. Where it has all that the Pod asks for, it says nothing here.
+    """
+    if not is_managed(pool):
+        return None
+    found = read_slice(pool)
+    if found.owner != wanted.owner:
+        return None
+    return replace(found, hash="") if _is_as(wanted.body, pool) else found
+
+
+def _is_as(wanted: Mapping[str, Any], pool: Mapping[str, Any]) -> bool:
+    """Whether a pool's Nodes are those of a wanted one, as far as a Pod sees it."""
+    placement, found = wanted.get("placementPolicy") or {}, pool.get("placementPolicy") or {}
+    is_placed = all(found.get(key) == value for key, value in placement.items())
+    return is_placed and _properties(wanted) == _properties(pool)
+
+
+def _properties(pool: Mapping[str, Any]) -> tuple[Any, ...]:
+    config = pool.get("config") or {}
+    reservation = config.get("reservationAffinity") or {}
+    return (
+        int(pool.get("initialNodeCount") or 0),
+        list(pool.get("locations") or ()),
+        config.get("machineType"),
+        bool(config.get("spot")),
+        list(reservation.get("values") or ()),
+    )
 
 
 def stamped_labels(pool: Mapping[str, Any], release_after: datetime | None) -> dict[str, str]:

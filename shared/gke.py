@@ -14,7 +14,14 @@ from datetime import datetime
 from typing import Any
 
 from shared.errors import CallError
-from shared.found_pools import is_managed, read_found, read_slice, stamped_labels
+from shared.found_pools import (
+    is_managed,
+    older_name,
+    read_found,
+    read_older,
+    read_slice,
+    stamped_labels,
+)
 from shared.jobsets import Leader
 from shared.node_pools import GkeSettings, want
 from shared.slices import Clash, Slice, SliceState, Wanted
@@ -29,6 +36,7 @@ class NodePools:
 
     noun = "node pool"
     event_prefix = "NodePool"
+    at_once: int | None = 5
 
     def __init__(
         self,
@@ -47,9 +55,14 @@ class NodePools:
         return want(leader, self._settings)
 
     def find(self, wanted: Wanted) -> Slice | Clash | None:
-        """What there is by that name."""
+        """What there is by that name, or else what TPU Provisioner has made for the Job."""
+        found: Slice | Clash | None
         pool = self._find(wanted.name)
-        found = read_found(pool, wanted) if pool else None
+        if pool is not None:
+            found = read_found(pool, wanted)
+        else:
+            older = self._find(older_name(wanted.owner))
+            found = read_older(older, wanted) if older else None
         return self._with_nodes(found) if isinstance(found, Slice) else found
 
     def get(self, namespace: str, name: str) -> Slice | None:
@@ -65,9 +78,9 @@ class NodePools:
         found = (one for one in self._list() if one.owner.namespace == namespace)
         return [self._with_nodes(one) for one in found if one.owner.jobset == jobset]
 
-    def list_all(self) -> Iterable[Slice]:
+    def list_all(self, *, with_nodes: bool = True) -> Iterable[Slice]:
         """All pools of the cluster that were made for JobSets."""
-        return [self._with_nodes(one) for one in self._list()]
+        return [self._with_nodes(one) if with_nodes else one for one in self._list()]
 
     def create(self, wanted: Wanted) -> None:
         """Begin to make it. Raises `CallError` with 409 if it is there already."""

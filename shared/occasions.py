@@ -323,7 +323,7 @@ _WAKES_WHEN_FAILED = {
 
 
 _NODE_POOL_WAKES = {
-    "container.nodePools.create": ("provision_slice",),
+    "container.nodePools.create": ("provision_slice", "release_slice"),
     "container.nodePools.delete": ("provision_slice", "release_slice"),
 }
 _NODE_POOL_WAKES_WHEN_FAILED = {"container.nodePools.update": ("release_slice",)}

@@ -100,6 +100,10 @@ class Naming(Protocol):
 class Provider(Naming, Protocol):
     """Who makes slices. Every call may raise `CallError`; reads tell absence by ``None``."""
 
+    at_once: int | None
+    """How many slices it changes at a time: what is asked beyond that is refused (429). ``None``: any
+    number."""
+
     def want(self, leader: Leader) -> Wanted:
         """What a leader asks for. Raises `InputError`."""
 
@@ -112,8 +116,8 @@ class Provider(Naming, Protocol):
     def list_of(self, namespace: str, jobset: str) -> list[Slice]:
         """The slices of one JobSet."""
 
-    def list_all(self) -> Iterable[Slice]:
-        """All slices that were made for JobSets."""
+    def list_all(self, *, with_nodes: bool = True) -> Iterable[Slice]:
+        """All slices that were made for JobSets; without asking for ``has_ready_nodes``, if it costs."""
 
     def create(self, wanted: Wanted) -> None:
         """Begin to make it. Raises `CallError` with 409 if it is there already: the step looks again."""

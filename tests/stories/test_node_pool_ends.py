@@ -12,6 +12,7 @@ from tests.jobset_objects import JOBSET, pod
 from tests.stories.life import MINUTE
 from tests.stories.test_node_pool_slices import (
     JOBSETS,
+    MAKING,
     NAME,
     PODS,
     RUNS_ON,
@@ -190,6 +191,44 @@ def test_a_pod_of_somebody_s_own_making_is_told_what_is_wrong_with_it() -> None:
         "Pod NodePoolCreationFailed: the Pod's jobset.sigs.k8s.io/jobset-name is 'x/../y?z': it must be "
         "the name of a JobSet"
     ]
+
+
+NO_ROOM = "Too many operations: please try again later."
+
+
+def no_room(harness: Harness, verb: str, calls: int) -> None:
+    """GKE has no room for so many calls."""
+    harness.gke.faults.fail_next(verb, calls, 429, "rateLimitExceeded", NO_ROOM)
+
+
+def counts(harness: Harness) -> dict[str, int]:
+    """How often each Event was told, by its reason."""
+    events = harness.world.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    return {one["reason"]: one["count"] for one in events}
+
+
+def test_what_gke_has_no_room_for_is_queued_and_said_to_begin_when_it_does() -> None:
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    no_room(harness, "nodePools.create", 3)
+    post(harness)
+    harness.run_for(30 * SECOND)
+    assert told(harness) == [
+        f"Pod NodePoolQueued: node pool {NAME} waits for others that are being made or deleted: "
+        f"{NO_ROOM}"
+    ]
+    until(harness, lambda: are_running(harness))
+    assert told(harness)[1:] == [MAKING, MADE]
+    no_room(harness, "nodePools.update", 2)
+    no_room(harness, "nodePools.delete", 3)
+    harness.world.admin("DELETE", f"{JOBSETS}/{JOBSET}")
+    until(harness, lambda: is_gone(harness))
+    told_of = counts(harness)
+    assert told_of["NodePoolQueued"] == told_of["NodePoolCreationStarted"] == 1
+    assert told_of["NodePoolDeletionStarted"] == 1
+    assert "NodePoolDeletionFailed" not in told_of
+    refused = [one for one in harness.gke.calls.records if one.status == 429]
+    assert len(refused) == 8, "each of them was made"
 
 
 def test_what_gke_is_too_busy_for_is_tried_again_and_not_told() -> None:

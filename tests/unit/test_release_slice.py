@@ -11,10 +11,11 @@ import pytest
 from functions.release_slice import (
     Decision,
     Do,
+    choose,
     decide,
     find_jobset_of,
-    is_due,
     is_old_news,
+    is_to_be_told,
     wait_for,
 )
 from shared.cluster import Event
@@ -230,8 +231,8 @@ def test_whether_the_end_of_a_deletion_is_what_led_here(
     assert is_old_news(event, existing) is is_old
 
 
-WAKES: dict[str, tuple[Decision, Slice, bool]] = {
-    "something to do": (MARK, SLICE, True),
+TOLD: dict[str, tuple[Decision, Slice, bool]] = {
+    "something to do": (MARK, SLICE, False),
     "nothing to do": (WANTED, SLICE, False),
     "no time yet": (WAIT, MARKED, False),
     "something to tell, lately": (LOSS, replace(LOST, since=NOW - timedelta(minutes=1)), True),
@@ -240,10 +241,18 @@ WAKES: dict[str, tuple[Decision, Slice, bool]] = {
 }
 
 
-@pytest.mark.parametrize("case", WAKES.values(), ids=WAKES)
-def test_which_slices_the_minute_wakes_for(case: tuple[Decision, Slice, bool]) -> None:
-    decision, existing, wakes = case
-    assert is_due(decision, existing, NOW) is wakes
+@pytest.mark.parametrize("case", TOLD.values(), ids=TOLD)
+def test_about_which_slices_the_minute_has_something_told(
+    case: tuple[Decision, Slice, bool],
+) -> None:
+    decision, existing, is_told = case
+    assert is_to_be_told(decision, existing, NOW) is is_told
+
+
+def test_those_that_are_due_for_longest_go_first_and_then_those_that_have_no_mark() -> None:
+    older, unmarked = replace(DUE, name="older", release_after=NOW - timedelta(minutes=1)), SLICE
+    assert choose([unmarked, DUE, older], 4, NOW)[:2] == [older, DUE]
+    assert set(choose([unmarked, DUE, older], 4, NOW)) == {older, DUE, unmarked}
 
 
 def test_a_slice_leads_to_its_jobset_when_it_is_gone() -> None:

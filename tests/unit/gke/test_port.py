@@ -55,7 +55,7 @@ def test_a_life(gke: Gke, pools: NodePools) -> None:
     assert pools.find(wanted) is None
     assert gke.nodes.there == {}
     assert gke.simulator.calls.counts() == {
-        "nodePools.get": 6,
+        "nodePools.get": 8,
         "nodePools.create": 1,
         "nodePools.delete": 1,
     }
