@@ -34,6 +34,8 @@ class Cluster(Protocol):
     """By which VMs reach it."""
     parts: frozenset[Part]
     """What of JobSets and their Pods it does not do by itself; known once it has started."""
+    selector: str
+    """Of which JobSets, Jobs and Pods, by their labels; empty for all."""
 
     async def check(self) -> None:
         """Change nothing yet. Raises `ClusterUnusable` with all that is in the way."""
@@ -42,7 +44,7 @@ class Cluster(Protocol):
         """Have the manifests in it, and identities; ``stack`` leaves it as it was found."""
 
     async def drain(self) -> None:
-        """Delete the groups that are left, as long as there are functions that see to it."""
+        """Delete the JobSets and groups that are left, as long as there are functions that see to it."""
 
     async def identify(self, node: str) -> Identity:
         """How a VM of somebody's own image joins: its owner gave it a kubelet's certificate.
@@ -82,6 +84,7 @@ class EmbeddedCluster:
         self._port = port
         self._url = ""
         self.parts = frozenset(Part)
+        self.selector = ""
         self._api = kube.KubeApi(
             clock,
             random=Random(secrets.randbits(64)),

@@ -80,23 +80,25 @@ class ClusterClient:
             raise Refused(f"POST {path}", code, made)
         return made
 
-    async def delete(self, path: str, uid: str) -> None:
+    async def delete(self, path: str, uid: str, **options: Any) -> None:
         """Delete the very object that has this uid; not to find it is well. Raises `Refused`."""
-        code, answer = await self.request("DELETE", path, {"preconditions": {"uid": uid}})
+        body = {"preconditions": {"uid": uid}, **options}
+        code, answer = await self.request("DELETE", path, body)
         if code not in (200, 202, 404, 409):
             raise Refused(f"DELETE {path}", code, answer)
 
     async def watch(self, path: str) -> AsyncIterator[tuple[str, Document]]:
         """What there is (``ADDED``) and all changes, for ever: type and object.
 
-        When the stream ends it begins anew, with what there is then.
+        ``path`` may have a query. When the stream ends it begins anew, with what there is then.
         """
+        join = "&" if "?" in path else "?"
         while True:
             _, listed = await self.request("GET", path)
             for item in listed["items"]:
                 yield "ADDED", item
             version = listed["metadata"]["resourceVersion"]
-            url = f"{self._access.server}{path}?watch=1&resourceVersion={version}"
+            url = f"{self._access.server}{path}{join}watch=1&resourceVersion={version}"
             async with self._session.get(url, timeout=_NO_LIMIT, headers=self._headers()) as stream:
                 async for line in stream.content:
                     event = json.loads(line)

@@ -22,8 +22,9 @@ import yaml
 from local.access import Access, decode
 from local.cluster_client import ClusterClient, Document, Refused
 from local.kubeadm import public_key_pin
+from local.manifests import LABEL, LABEL_VALUE
 from local.node_certificates import NotSigned, request_certificate
-from local.traces import LABEL, LABEL_VALUE, TOKENS
+from local.traces import TOKENS
 
 OLDEST_MINOR = 30
 TOKEN_GROUP = "system:bootstrappers:kubeadm:default-node-token"

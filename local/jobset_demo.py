@@ -16,6 +16,7 @@ import yaml
 
 from local.cluster_client import ClusterClient
 from local.demo import Demo, Kind, run_demo
+from local.jobset_traces import mark
 from local.narrator import tell_event, tell_group, tell_jobset, tell_node, tell_pod
 from local.parts import add_options, run_clean_up
 from local.station import GKE, ROOT, TPU_NODE_GROUP, Station
@@ -55,7 +56,7 @@ class JobSetDemo(Demo):
 
     async def show(self, station: Station, client: ClusterClient) -> None:
         example = EXAMPLES[station.setup.slices]
-        manifest = yaml.safe_load(example.read_text())
+        manifest = mark(yaml.safe_load(example.read_text()))
         name = manifest["metadata"]["name"]
         tables = {"kubectl get jobsets": JOBSETS}
         if station.setup.slices == TPU_NODE_GROUP:

@@ -11,6 +11,9 @@ import yaml
 
 Manifest = dict[str, Any]
 
+LABEL = "app.kubernetes.io/managed-by"
+LABEL_VALUE = "tpu-functions-local"
+"""Of all that a run puts into somebody's cluster: it is found again by it."""
 FOLDER = Path(__file__).resolve().parent.parent / "infra" / "kubernetes" / "base"
 FOR_PODS = frozenset({"device-plugin.yaml", "relay.yaml"})
 """What only Pods need: on this machine the relay is a process, and VMs bring their chips along."""
@@ -64,3 +67,8 @@ def describe(manifest: Manifest) -> str:
     metadata = manifest["metadata"]
     namespace = f"{metadata['namespace']}/" if "namespace" in metadata else ""
     return f"{manifest['kind']} {namespace}{metadata['name']}"
+
+
+def is_local(found: Manifest) -> bool:
+    """Whether an object of a cluster was put there by a run."""
+    return bool(found["metadata"].get("labels", {}).get(LABEL) == LABEL_VALUE)

@@ -23,6 +23,7 @@ from local.cluster_client import ClusterClient, Document, Refused
 from local.cluster_needs import Lack, find_lacks, find_lacks_of_user
 from local.credentials import ADMIN, write_private
 from local.happenings import Housekeeping, Observe
+from local.jobset_traces import SELECTOR, delete_marked, find_marked, has_controller
 from local.jobsets import BESIDE_A_CONTROL_PLANE, OF_JOBSET
 from local.kubeadm import Identity
 from local.manifests import collection_path, object_path
@@ -68,6 +69,7 @@ class NamedCluster:
         ``slices`` are what JobSets get; empty where they get none.
         """
         self.parts = BESIDE_A_CONTROL_PLANE
+        self.selector = SELECTOR
         self._slices = slices
         self._kubeconfig = kubeconfig
         self._identities = tuple(identities)
@@ -90,7 +92,7 @@ class NamedCluster:
 
     async def check(self) -> None:
         self._say("looks whether the cluster has what it takes, and nothing of ours", self.url)
-        await check(self._access, self._kubeconfig)
+        await check(self._access, self._kubeconfig, gives_slices=bool(self._slices))
 
     async def start(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._leave)
@@ -107,9 +109,7 @@ class NamedCluster:
             async with self.client() as client:
                 await self._drain(client)
         except _FAILURES as error:
-            self._say(
-                "could not delete the TPUNodeGroups that are left", _words(error), is_bad=True
-            )
+            self._say("could not delete what is left", _words(error), is_bad=True)
 
     async def identify(self, node: str) -> Identity:
         try:
@@ -125,7 +125,8 @@ class NamedCluster:
         async with self.client() as client:
             if await client.find(JOBSET_CRD) is not None:
                 manifests = [one for one in manifests if object_path(one) != JOBSET_CRD]
-                self.parts -= OF_JOBSET
+                if await has_controller(client):
+                    self.parts -= OF_JOBSET
             namespace, *rest = manifests
             namespace["metadata"]["annotations"] = {RUN: Run.this().render()}
             for manifest in (namespace, *rest):
@@ -149,19 +150,21 @@ class NamedCluster:
             ) from error
 
     async def _drain(self, client: ClusterClient) -> None:
-        groups = await client.list(GROUPS)
-        if not groups:
-            return
-        names = ", ".join(group["metadata"]["name"] for group in groups)
-        self._say(f"deletes the TPUNodeGroups that are left: {names}", f"{DRAIN_S:g} s at most")
-        for group in groups:
-            await client.delete(group_path(group), group["metadata"]["uid"])
         deadline = asyncio.get_running_loop().time() + DRAIN_S
-        while await client.list(GROUPS):
-            if self._hurry.is_set() or asyncio.get_running_loop().time() > deadline:
-                self._say("removes them by force", "finalizers and all", is_bad=True)
-                return
-            await asyncio.sleep(_POLL_S)
+        # While there is a JobSet, its groups would be made again.
+        for kind, find, delete in (
+            ("JobSets", find_marked, delete_marked),
+            ("TPUNodeGroups", _find_groups, _delete_groups),
+        ):
+            found = await find(client)
+            if found:
+                names = ", ".join(one["metadata"]["name"] for one in found)
+                self._say(f"deletes the {kind} that are left: {names}", f"{DRAIN_S:g} s at most")
+            while await delete(client):
+                if self._hurry.is_set() or asyncio.get_running_loop().time() > deadline:
+                    self._say("removes them by force", "finalizers and all", is_bad=True)
+                    return
+                await asyncio.sleep(_POLL_S)
 
     # --- identities ---
 
@@ -189,12 +192,13 @@ class NamedCluster:
         self._observe(Housekeeping(what, why, is_bad))
 
 
-async def check(access: Access, kubeconfig: Path) -> None:
+async def check(access: Access, kubeconfig: Path, *, gives_slices: bool) -> None:
     """Raises `ClusterUnusable` with all that is in the way; nothing is changed before."""
     try:
         async with ClusterClient(access) as client:
             await _raise_lacks(await find_lacks_of_user(client), access)
-            problem = describe_traces(await find_traces(client), kubeconfig)
+            traces = await find_traces(client)
+            problem = describe_traces(traces, kubeconfig, gives_slices=gives_slices)
             if problem:
                 raise ClusterUnusable(f"{access.server} has been left as it is, because\n{problem}")
             await _raise_lacks(await find_lacks(client, access), access)
@@ -221,8 +225,11 @@ async def clean(kubeconfig: Path, directory: Path) -> Sequence[str]:
     return traces.earlier_run
 
 
-def describe_traces(traces: Traces, kubeconfig: Path) -> str:
-    """What is in the way, and what would be right; empty when nothing is."""
+def describe_traces(traces: Traces, kubeconfig: Path, *, gives_slices: bool) -> str:
+    """What is in the way, and what would be right; empty when nothing is.
+
+    Only to a run that ``gives_slices`` are the JobSets of others in the way.
+    """
     parts = []
     if traces.installation:
         right = (
@@ -240,6 +247,10 @@ def describe_traces(traces: Traces, kubeconfig: Path) -> str:
             else f"Remove them: {_clean_command(kubeconfig)}"
         )
         parts.append(_part("an earlier run has left things there:", traces.earlier_run, right))
+    if traces.jobsets and gives_slices:
+        head = "there are JobSets that ask for TPUs, and this run would give them simulated slices:"
+        right = "Delete them, or name a cluster without such JobSets."
+        parts.append(_part(head, traces.jobsets, right))
     return "\n".join(parts)
 
 
@@ -262,6 +273,19 @@ async def _raise_lacks(lacks: Sequence[Lack], access: Access) -> None:
     if lacks:
         lines = [f"  - {lack.what}\n    right: {lack.right}" for lack in lacks]
         raise ClusterUnusable("\n".join([f"{access.server} lacks what it takes:", *lines]))
+
+
+async def _find_groups(client: ClusterClient) -> Sequence[Document]:
+    return await client.list(GROUPS)
+
+
+async def _delete_groups(client: ClusterClient) -> bool:
+    """Begin to delete them, those too that have come meanwhile; whether any is left."""
+    groups = await _find_groups(client)
+    for group in groups:
+        if "deletionTimestamp" not in group["metadata"]:
+            await client.delete(group_path(group), group["metadata"]["uid"])
+    return bool(groups)
 
 
 def _words(error: Exception) -> str:

@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from local.access import decode
 from local.cluster_client import ClusterClient, Document, Refused
 from local.kubeadm import Certificate, signing_request
-from local.traces import CSRS, LABEL, LABEL_VALUE
+from local.manifests import LABEL, LABEL_VALUE
+from local.traces import CSRS
 
 _POLL_S = 0.2
 

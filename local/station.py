@@ -270,7 +270,9 @@ class Station:
 
     async def _stand_in_for_jobset(self, stack: AsyncExitStack) -> None:
         client = await stack.enter_async_context(self.client())
-        live = LiveStandIn(client, parts=self.cluster.parts, habits=LIVELY_PODS)
+        live = LiveStandIn(
+            *(client, self.cluster.selector), parts=self.cluster.parts, habits=LIVELY_PODS
+        )
         await stack.enter_async_context(live.at_work())
 
     def _choose_cluster(self) -> Cluster:

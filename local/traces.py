@@ -10,7 +10,7 @@ import asyncio
 import base64
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,17 +20,19 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from local.cluster_client import ClusterClient, Document
+from local.jobset_traces import find_marked, find_others, remove_marked
 from local.manifests import (
     FOR_PODS,
+    LABEL,
+    LABEL_VALUE,
     Manifest,
     describe,
+    is_local,
     object_path,
     read_manifests,
     read_manifests_for_jobsets,
 )
 
-LABEL = "app.kubernetes.io/managed-by"
-LABEL_VALUE = "tpu-functions-local"
 RUN = "tpu-functions.dev/local-run"
 """An annotation of the namespace: whose run it is."""
 NAMESPACE = "/api/v1/namespaces/tpu-functions"
@@ -53,6 +55,8 @@ _OF_OPERATOR = {
 }
 _RESOURCE_NAME = "tpu-functions.dev/resource-name"
 _VM_PREFIX = "tng-"
+_COMPONENTS = "tpu-functions-"
+"""What the steps call themselves in Events begins with it."""
 _PART_OF = "app.kubernetes.io/part-of"
 _POLL_S = 0.2
 _GONE_WITHIN_S = 90.0
@@ -94,11 +98,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Traces:
-    """What was found, in words, by whose it is."""
+    """What was found, in words, by whose it is. ``jobsets`` are those of others that ask for chips."""
 
     installation: Sequence[str] = ()
     operator: Sequence[str] = ()
     earlier_run: Sequence[str] = ()
+    jobsets: Sequence[str] = ()
     run: Run | None = None
 
 
@@ -110,7 +115,7 @@ class _Sorting:
 
     def add(self, manifest: Manifest, found: Document) -> None:
         labels = found["metadata"].get("labels", {})
-        if labels.get(LABEL) == LABEL_VALUE:
+        if is_local(found):
             self.earlier_run.append(describe(manifest))
         elif object_path(manifest) == JOBSET_CRD:
             pass  # JobSet is installed, which is nobody's trace
@@ -128,19 +133,26 @@ async def find_traces(client: ClusterClient) -> Traces:
     for manifest, found in zip(manifests, objects, strict=True):
         if found is not None:
             sorting.add(manifest, found)
-    others = await asyncio.gather(*(client.find(path) for path in _OF_OPERATOR.values()))
+    children = await asyncio.gather(*(client.find(path) for path in _OF_OPERATOR.values()))
     sorting.operator += [
-        name for name, found in zip(_OF_OPERATOR, others, strict=True) if found is not None
+        name for name, found in zip(_OF_OPERATOR, children, strict=True) if found is not None
     ]
     groups = await client.list(GROUPS)
     if groups:
-        names = ", ".join(_name_of(group) for group in groups[:5])
-        more = ", ..." if len(groups) > 5 else ""
         owner = sorting.earlier_run or sorting.operator or sorting.installation
-        owner.append(f"{len(groups)} TPUNodeGroups ({names}{more})")
+        owner.insert(0, _count("TPUNodeGroups", groups))
+    jobsets = await find_marked(client)
+    if jobsets:
+        sorting.earlier_run.insert(0, _count("JobSets", jobsets))
+    others = [_name_of(one) for one in await find_others(client)]
     namespace = await client.find(NAMESPACE)
     run = None if namespace is None else _run_of(namespace)
-    return Traces(sorting.installation, sorting.operator, sorting.earlier_run, run)
+    return Traces(sorting.installation, sorting.operator, sorting.earlier_run, others, run)
+
+
+def _count(kind: str, found: Sequence[Document]) -> str:
+    names = ", ".join(_name_of(one) for one in found[:5])
+    return f"{len(found)} {kind} ({names}{', ...' if len(found) > 5 else ''})"
 
 
 def manifests_for_a_named_cluster(slices: str) -> list[Manifest]:
@@ -191,13 +203,14 @@ async def remove_everything(client: ClusterClient, run: Run | None = None) -> No
     when something does not go away.
     """
     namespace = await client.find(NAMESPACE)
-    if namespace is None or not _is_local(namespace):
+    if namespace is None or not is_local(namespace):
         return
     if run is not None and _run_of(namespace) != run:
         return  # somebody else was faster, and has claimed the cluster
     since = namespace["metadata"]["creationTimestamp"]
+    await remove_marked(client)
     crd = await client.find(_OUR_CRD)
-    if crd is not None and _is_local(crd):
+    if crd is not None and is_local(crd):
         await _force_groups(client)
     made = await _find_made(client, since)
     applied = [one for one in await _find_applied(client) if one.path != NAMESPACE]
@@ -219,7 +232,7 @@ async def _find_made(client: ClusterClient, since: str) -> list[_Object]:
     kinds: dict[str, Callable[[Document], bool]] = {
         NODES: _is_named_like_a_vm,
         _LEASES: _is_named_like_a_vm,
-        TOKENS: lambda one: _RESOURCE_NAME in one["metadata"].get("labels", {}) or _is_local(one),
+        TOKENS: lambda one: _RESOURCE_NAME in one["metadata"].get("labels", {}) or is_local(one),
         CSRS: lambda one: _subject(one).startswith(f"system:node:{_VM_PREFIX}"),
     }
     return [
@@ -236,7 +249,7 @@ async def _find_applied(client: ClusterClient) -> list[_Object]:
     return [
         _object(path, one)
         for path, one in zip(paths, found, strict=True)
-        if one is not None and _is_local(one)
+        if one is not None and is_local(one)
     ]
 
 
@@ -257,22 +270,31 @@ async def _is_there(client: ClusterClient, wanted: _Object) -> bool:
 
 
 async def _delete_events(client: ClusterClient, since: str) -> None:
-    for kind in ("TPUNodeGroup", "Node"):
+    for kind, is_ours in _OF_OUR_EVENTS.items():
         path = f"/api/v1/events?fieldSelector=involvedObject.kind%3D{kind}"
         for event in await client.list(path):
-            is_ours = kind == "TPUNodeGroup" or _is_vm(event["involvedObject"]["name"])
-            if is_ours and event["metadata"]["creationTimestamp"] >= since:
+            if is_ours(event) and event["metadata"]["creationTimestamp"] >= since:
                 namespace, name = event["metadata"]["namespace"], event["metadata"]["name"]
                 path = f"/api/v1/namespaces/{namespace}/events/{name}"
                 await client.delete(path, event["metadata"]["uid"])
 
 
+def _is_told_by_us(event: Document) -> bool:
+    component: str = event.get("source", {}).get("component", "")
+    return component.startswith(_COMPONENTS)
+
+
+_OF_OUR_EVENTS: Mapping[str, Callable[[Document], bool]] = {
+    "TPUNodeGroup": lambda _: True,
+    "Node": lambda event: _is_vm(event["involvedObject"]["name"]),
+    "Pod": _is_told_by_us,
+    "JobSet": _is_told_by_us,
+}
+"""By what they are about. What the cluster itself notes of Pods ends with its hour."""
+
+
 def _object(path: str, found: Document) -> _Object:
     return _Object(path, found["metadata"]["uid"])
-
-
-def _is_local(found: Document) -> bool:
-    return bool(found["metadata"].get("labels", {}).get(LABEL) == LABEL_VALUE)
 
 
 def _is_named_like_a_vm(found: Document) -> bool:

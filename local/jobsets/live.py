@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from local.cluster_client import ClusterClient
-from local.jobsets.objects import PATHS, Call, Later, Objects
+from local.jobsets.objects import JOBS, JOBSETS, PATHS, PODS, Call, Later, Objects
 from local.jobsets.parts import Habits, Part, decide
 
 _DELAY_S = 0.2
@@ -16,16 +16,21 @@ _LONG_S = 3600.0
 
 
 class LiveStandIn:
-    """Follows a cluster within `at_work`. ``client`` is its administrator's."""
+    """Follows a cluster within `at_work`. ``client`` is its administrator's.
+
+    It sees the JobSets, Jobs and Pods that have the labels of ``selector``; all if it is empty.
+    """
 
     def __init__(
         self,
         client: ClusterClient,
+        selector: str = "",
         *,
         parts: frozenset[Part],
         habits: Habits = Habits(),  # noqa: B008 - frozen
     ) -> None:
         self._client = client
+        self._selector = selector
         self._parts = parts
         self._habits = habits
         self._objects = Objects()
@@ -33,18 +38,25 @@ class LiveStandIn:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        """Until the block is left."""
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._follow(kind)) for kind in PATHS]
-            tasks.append(group.create_task(self._work()))
-            try:
-                yield
-            finally:
-                for task in tasks:
-                    task.cancel()
+        """Until the block is left. Raises what the block raises, or what one of its own tasks does."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._follow(kind)) for kind in PATHS]
+                tasks.append(group.create_task(self._work()))
+                try:
+                    yield
+                finally:
+                    for task in tasks:
+                        task.cancel()
+        except ExceptionGroup as failures:
+            if len(failures.exceptions) > 1:
+                raise
+            raise failures.exceptions[0] from None
 
     async def _follow(self, kind: str) -> None:
-        async for event, item in self._client.watch(PATHS[kind]):
+        is_selected = self._selector and kind in (JOBSETS, JOBS, PODS)
+        path = f"{PATHS[kind]}?labelSelector={self._selector}" if is_selected else PATHS[kind]
+        async for event, item in self._client.watch(path):
             self._objects.note(kind, event, item)
             self._news.set()
 

@@ -14,7 +14,8 @@ _SERVED_WITHIN_S = 10.0
 def list_everything(plane: ControlPlane) -> set[str]:
     """Each object as ``resource namespace/name``; and the keys of cluster-info, signed by tokens.
 
-    Of events only those about groups: what the cluster notes of Nodes ends with its hour.
+    Of events only those about groups and those that the product tells: what the cluster itself notes,
+    of Nodes and of Pods, ends with its hour.
     """
     _, info = plane.request("GET", "/api/v1/namespaces/kube-public/configmaps/cluster-info")
     found = {f"cluster-info {key}" for key in info.get("data", {})}
@@ -43,10 +44,12 @@ def _names(plane: ControlPlane, path: str, resource: str) -> set[str]:
     return {
         f"{resource} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}"
         for item in listed.get("items", [])
-        if resource != "events" or _is_about_a_group(item)
+        if resource != "events" or _is_ours(item)
     }
 
 
-def _is_about_a_group(event: dict[str, Any]) -> bool:
+def _is_ours(event: dict[str, Any]) -> bool:
     about = event.get("involvedObject") or event.get("regarding") or {}
-    return bool(about.get("kind") == "TPUNodeGroup")
+    source = event.get("source") or event.get("deprecatedSource") or {}
+    is_told_by_us = source.get("component", "").startswith("tpu-functions-")
+    return bool(about.get("kind") == "TPUNodeGroup" or is_told_by_us)

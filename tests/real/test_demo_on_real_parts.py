@@ -13,7 +13,7 @@ import re
 import signal
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,16 +21,20 @@ import pytest
 from local import named_cluster
 from local.access import Access, read_kubeconfig
 from local.cluster_client import ClusterClient
+from local.jobsets import BESIDE_A_CONTROL_PLANE, Part
 from local.named_cluster import NamedCluster
+from local.station import TPU_NODE_GROUP
 from local.traces import GROUPS
 from local.world import PROJECT
 from tests.conftest import miss, open_own_control_plane
 from tests.control_plane import binaries, plane
 from tests.control_plane.plane import ControlPlane, OwnControlPlane
 from tests.harness import MANIFESTS, ROOT
+from tests.jobset_crd import read_crd
 from tests.processes.program import Local, Program, running
 from tests.real.inventory import list_everything
 from tests.real.relay.patience import until
+from tests.unit.jobsets.cluster import jobset
 
 pytestmark = [
     pytest.mark.real,
@@ -43,6 +47,8 @@ LIFE_WITHIN_S = 240.0
 CLEAN_WITHIN_S = 120.0
 ANY_PORTS = ("--compute-port", "0")
 CRD = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +108,38 @@ def test_the_demo_shows_a_life_on_a_real_cluster_and_the_emulator(
     say(f"make demo on real parts: {took}")
 
 
-@pytest.mark.usefixtures("untouched")
-def test_the_demo_of_a_jobset_is_bound_by_a_real_scheduler_and_leaves_nothing(
+@contextmanager
+def jobset_defined(cluster: ControlPlane) -> Iterator[None]:
+    """JobSet's own definition is in the cluster, and nobody acts on what it defines."""
+    crd = read_crd()
+    code, answer = cluster.request("POST", DEFINITIONS, crd)
+    assert code == 201, answer
+    until(lambda: cluster.request("GET", JOBSETS)[0] == 200, "JobSets are known")
+    yield
+    cluster.request("DELETE", f"{DEFINITIONS}/{crd['metadata']['name']}")
+    until(lambda: cluster.request("GET", JOBSETS)[0] == 404, "JobSets are known no more")
+
+
+@pytest.fixture
+def own_definition(cluster: OwnControlPlane) -> Iterator[None]:
+    """JobSet's definition was there before, and is to stay."""
+    with jobset_defined(cluster):
+        yield
+
+
+def run_jobset_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Program:
+    """A demo of a JobSet on a cluster, run to its end."""
+    kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
+    with running(folder, "local.jobset_demo", *kubeconfig, *arguments) as demo:
+        demo.process.wait(timeout=LIFE_WITHIN_S)
+    return demo
+
+
+@pytest.mark.usefixtures("own_definition", "untouched")
+def test_the_demo_of_a_jobset_meets_jobsets_definition_and_a_real_scheduler_and_leaves_nothing(
     tmp_path: Path, cluster: OwnControlPlane, say: Callable[[str], None]
 ) -> None:
-    kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
-    with running(tmp_path, "local.jobset_demo", *kubeconfig) as demo:
-        demo.process.wait(timeout=LIFE_WITHIN_S)
+    demo = run_jobset_demo(tmp_path, cluster)
     assert demo.process.returncode == 0, demo.output
     places = dict(re.findall(r"^  (multislice-slice-\d-\d)   tng-(\S+)-\w+$", demo.output, re.M))
     slices = [{places[f"multislice-slice-{job}-{host}"] for host in "01"} for job in "01"]
@@ -120,6 +151,96 @@ def test_the_demo_of_a_jobset_is_bound_by_a_real_scheduler_and_leaves_nothing(
     assert demo.files() == []
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     say(f"make demo-jobset on a real control plane: {took}")
+
+
+@pytest.mark.parametrize(
+    "is_defined, text",
+    [
+        pytest.param(False, "Event TPUNodeGroupCreationStarted on Pod", id="its slices are made"),
+        pytest.param(True, "Pod multislice-slice-0-0: Running", id="its Pods run"),
+    ],
+)
+def test_ctrl_c_takes_along_the_jobset_of_the_demo(
+    tmp_path: Path, cluster: OwnControlPlane, is_defined: bool, text: str
+) -> None:
+    with jobset_defined(cluster) if is_defined else nullcontext():
+        before = list_everything(cluster)
+        kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
+        with running(tmp_path, "local.jobset_demo", *kubeconfig) as demo:
+            demo.until_it_says(text, LIFE_WITHIN_S)
+            assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
+        assert list_everything(cluster) ^ before == set()
+    assert "deletes the JobSets that are left: multislice" in demo.output
+    assert "by force" not in demo.output
+    assert "Traceback" not in demo.output
+    assert demo.children() == []
+
+
+@pytest.mark.usefixtures("own_definition", "untouched")
+def test_what_a_killed_demo_of_a_jobset_leaves_is_named_and_cleaned(
+    tmp_path: Path, cluster: OwnControlPlane
+) -> None:
+    kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
+    with running(tmp_path / "killed", "local.jobset_demo", *kubeconfig) as demo:
+        demo.until_it_says("Pod multislice-slice-0-0: Running", LIFE_WITHIN_S)
+        demo.stop(signal.SIGKILL)
+        demo.until_alone()
+    refused = run_jobset_demo(tmp_path / "refused", cluster)
+    assert refused.process.returncode == 1
+    assert "    1 JobSets (default/multislice)\n" in refused.output
+    cleaned = run_demo(tmp_path / "cleaned", cluster, "--clean")
+    assert cleaned.process.returncode == 0, cleaned.output
+    assert "removed 1 JobSets (default/multislice)\n" in cleaned.output
+
+
+@pytest.mark.usefixtures("own_definition")
+def test_a_cluster_with_jobsets_that_ask_for_chips_is_left_alone(
+    tmp_path: Path, cluster: OwnControlPlane
+) -> None:
+    for name, chips in (("train", 4), ("render", 0)):
+        code, answer = cluster.request("POST", JOBSETS, jobset(name, chips=chips))
+        assert code == 201, answer
+    before = list_everything(cluster)
+    refused = run_jobset_demo(tmp_path, cluster)
+    assert list_everything(cluster) ^ before == set()
+    assert refused.process.returncode == 1
+    assert refused.output.partition("FAILED: ")[2] == (
+        f"{cluster.server} has been left as it is, because\n"
+        "  there are JobSets that ask for TPUs, and this run would give them simulated slices:\n"
+        "    default/train\n"
+        "  Delete them, or name a cluster without such JobSets.\n"
+    )
+
+
+@pytest.mark.usefixtures("own_definition", "untouched")
+def test_where_jobsets_own_controller_is_nobody_stands_in_for_it(
+    tmp_path: Path, cluster: OwnControlPlane
+) -> None:
+    deployments = "/apis/apps/v1/namespaces/default/deployments"
+    labels = {"control-plane": "controller-manager"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "manager", "image": "manager"}]},
+    }
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+
+    async def parts() -> frozenset[Part]:
+        named = NamedCluster(
+            *(cluster.kubeconfig, ["relay"], tmp_path, lambda _: None, asyncio.Event()),
+            TPU_NODE_GROUP,
+        )
+        async with AsyncExitStack() as stack:
+            await named.check()
+            await named.start(stack)
+            return named.parts
+
+    assert asyncio.run(parts()) == BESIDE_A_CONTROL_PLANE
+    manager = {"metadata": {"name": "jobset-controller-manager"}, "spec": spec}
+    assert cluster.request("POST", deployments, manager)[0] == 201
+    try:
+        assert asyncio.run(parts()) == {Part.KUBELETS}
+    finally:
+        cluster.request("DELETE", f"{deployments}/jobset-controller-manager")
 
 
 def topics(address: str) -> list[str]:

@@ -136,12 +136,26 @@ def test_what_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
             ],
             id="a run that goes on",
         ),
+        pytest.param(
+            Traces(jobsets=["default/train", "research/tune"]),
+            [
+                "  there are JobSets that ask for TPUs, and this run would give them simulated slices:",
+                "    default/train",
+                "    research/tune",
+                "  Delete them, or name a cluster without such JobSets.",
+            ],
+            id="JobSets of others",
+        ),
     ],
 )
 def test_what_is_in_the_way_is_said_with_what_would_be_right(
     traces: Traces, lines: list[str]
 ) -> None:
-    assert describe_traces(traces, KUBECONFIG).splitlines() == lines
+    assert describe_traces(traces, KUBECONFIG, gives_slices=True).splitlines() == lines
+
+
+def test_jobsets_of_others_are_not_in_the_way_of_who_gives_them_nothing() -> None:
+    assert describe_traces(Traces(jobsets=["default/train"]), KUBECONFIG, gives_slices=False) == ""
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,25 @@
+"""The stand-in in real time: what goes wrong beside it is told as it is."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from local.access import Access
+from local.cluster_client import ClusterClient
+from local.demo import DemoFailed
+from local.jobsets import LiveStandIn
+
+
+def test_who_fails_beside_it_is_understood() -> None:
+    async def fail() -> None:
+        nowhere = Access("https://127.0.0.1:9", None, lambda: "")
+        async with (
+            ClusterClient(nowhere) as client,
+            LiveStandIn(client, parts=frozenset()).at_work(),
+        ):
+            raise DemoFailed("not all Pods run after 120 seconds")
+
+    with pytest.raises(DemoFailed, match="not all Pods run after 120 seconds"):
+        asyncio.run(fail())
