@@ -178,6 +178,35 @@ def test_without_device_plugin_leaves_out_all_of_it_and_nothing_else(tmp_path: P
     assert all(after is None for _, after in gone.values())
 
 
+@pytest.mark.parametrize(
+    "components",
+    [
+        [],
+        ["google-identities"],
+        ["jobsets", "jobsets-node-groups", "jobsets-google-identities"],
+        ["guardrails", "inject-env"],
+    ],
+)
+def test_without_admission_policies_leaves_out_all_of_them_and_nothing_else(
+    components: list[str], tmp_path: Path
+) -> None:
+    name = "without-admission-policies"
+    (tmp_path / "with").mkdir()
+    whole = render(write_overlay(tmp_path / "with", *components))
+    rendered = render(write_overlay(tmp_path / "without", *components, name))
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    assert rendered == [document for document in whole if document["kind"] not in kinds]
+    assert len(rendered) <= len(whole) - 4
+
+
+def test_policies_may_be_left_out_before_steps_become_google_identities(tmp_path: Path) -> None:
+    """As deploy.sh does it: by a component of its own, which comes first in the overlay."""
+    names = ["without-admission-policies", "google-identities"]
+    (tmp_path / "last").mkdir()
+    last = render(write_overlay(tmp_path / "last", *reversed(names)))
+    assert render(write_overlay(tmp_path / "first", *names)) == last
+
+
 # Google identities
 
 
