@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +25,7 @@ APIS = ("artifactregistry", "cloudbuild", "cloudresourcemanager", "compute", "ia
 Rule = tuple[str, str, int]
 GCLOUD: tuple[Rule, ...] = (
     ("auth print-access-token", TOKEN, 0),
+    ("config get account", "me@example.com", 0),
     ("services list", "\n".join(f"{name}.googleapis.com" for name in APIS), 0),
     ("artifacts repositories describe", "", 1),
     ("topics publish", "1234567890", 0),
@@ -32,11 +33,7 @@ GCLOUD: tuple[Rule, ...] = (
 )
 TERRAFORM: tuple[Rule, ...] = (
     ("workspace show", "default", 0),
-    (r"console .* var\.project_id$", f'"{PROJECT}"', 0),
-    (r"console .* var\.region$", '"us-central1"', 0),
-    (r"console .* var\.name_prefix$", '"tpu-functions"', 0),
-    (r"console .* join.*distinct", f'"{PROJECT}"', 0),
-    (r"console .* join.*kubeconfig_secrets", '""', 0),
+    ("state list", "No state file was found!", 1),
 )
 
 
@@ -51,9 +48,28 @@ class Ran:
     def changing_calls(self) -> list[str]:
         """Those that change something in the cloud."""
         words = re.compile(
-            r" (create|submit|publish|apply|destroy|enable|delete|add|set-iam-policy)\b"
+            r" (build|push|create|submit|publish|apply|destroy|enable|delete|add|set-iam-policy)\b"
         )
         return [call for call in self.calls if words.search(call)]
+
+
+@dataclass
+class Settings:
+    """What Terraform makes of the settings' file."""
+
+    prefix: str = "tpu-functions"
+    jobset_provider: str = ""
+    secrets: Sequence[str] = ()
+    federation: bool = False
+    node_pools: str = ""
+    """Project, location and name of the cluster."""
+
+    def told(self) -> str:
+        """As ``terraform console`` prints it."""
+        federation = "federation" if self.federation else ""
+        secrets = " ".join(self.secrets)
+        told = (PROJECT, "us-central1", self.prefix, self.jobset_provider, PROJECT)
+        return f'"{"|".join((*told, secrets, federation, self.node_pools))}"'
 
 
 @dataclass
@@ -66,9 +82,15 @@ class Installer:
     outputs: Outputs
     lacking: set[str] = field(default_factory=set)
     """Permissions that the caller has not."""
+    unknown: set[str] = field(default_factory=set)
+    """Permissions that cannot be asked for on a project."""
+    settings: Settings = field(default_factory=Settings)
     gcloud: list[Rule] = field(default_factory=list)
     """Answers that come before the usual ones."""
     terraform: list[Rule] = field(default_factory=list)
+    kubectl: list[Rule] = field(default_factory=list)
+    """Answers in place of the cluster's."""
+    docker: list[Rule] = field(default_factory=list)
 
     def run(self, *arguments: str, answer: str = "", path: str | None = None) -> Ran:
         """Run deploy.sh; ``answer`` is typed in."""
@@ -88,7 +110,14 @@ class Installer:
         outputs = [(f"output -raw {name}$", it, 0) for name, it in asdict(self.outputs).items()]
         answers = {
             "gcloud": [*self.gcloud, *GCLOUD],
-            "terraform": [*self.terraform, *TERRAFORM, *outputs],
+            "terraform": [
+                *self.terraform,
+                ("console", self.settings.told(), 0),
+                *TERRAFORM,
+                *outputs,
+            ],
+            "kubectl": self.kubectl,
+            "docker": self.docker,
         }
         (self.tree / "answers").write_text(json.dumps(answers))
         beside = f"{self.tree / 'bin'}{os.pathsep}{os.defpath}"
@@ -102,6 +131,7 @@ class Installer:
                 "CALLS": str(calls),
                 "ANSWERS": str(self.tree / "answers"),
                 "SECRETS": str(self.tree / "secrets"),
+                "REAL": json.dumps({"kubectl": str(self.plane.kubectl)}),
                 "CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER": self.permissions_url,
             },
             input=answer,
@@ -129,10 +159,9 @@ def installer(
     (tree / "secrets").mkdir()
     script = (Path(__file__).parent / "stand_in.py").read_text()
     script = script.replace("#!/usr/bin/env python3", f"#!{sys.executable}", 1)
-    for name in ("gcloud", "terraform"):
+    for name in ("docker", "gcloud", "kubectl", "terraform"):
         (tree / "bin" / name).write_text(script)
         (tree / "bin" / name).chmod(0o755)
-    (tree / "bin" / "kubectl").symlink_to(plane.kubectl)
     made = Installer(tree, plane, "", outputs)
 
     class Handler(BaseHTTPRequestHandler):
@@ -141,7 +170,7 @@ def installer(
             assert self.headers["Authorization"] == f"Bearer {TOKEN}"
             granted = [one for one in asked if one not in made.lacking]
             body = json.dumps({"permissions": granted}).encode()
-            self.send_response(200)
+            self.send_response(400 if made.unknown & set(asked) else 200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -161,7 +190,7 @@ def installer(
 
 @contextmanager
 def playing_kubelet(plane: ControlPlane) -> Iterator[None]:
-    """A Node, on which every Pod is Ready as soon as it is bound, and gone as soon as it is deleted."""
+    """A Node: a Pod is Ready as soon as it is bound and its Secrets are there, and goes when deleted."""
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -176,6 +205,10 @@ def playing_kubelet(plane: ControlPlane) -> Iterator[None]:
     plane.request("PATCH", "/api/v1/nodes/control-plane/status", status, merge)
     over = threading.Event()
 
+    def exists(secret: str) -> bool:
+        path = f"/api/v1/namespaces/tpu-functions/secrets/{secret}"
+        return plane.request("GET", path)[0] == 200
+
     def play() -> None:
         while not over.wait(0.3):
             # The Node's controller lets nobody stay on a Node that has been silent.
@@ -185,7 +218,7 @@ def playing_kubelet(plane: ControlPlane) -> Iterator[None]:
                 path = f"/api/v1/namespaces/tpu-functions/pods/{pod['metadata']['name']}"
                 if pod["metadata"].get("deletionTimestamp"):
                     plane.request("DELETE", f"{path}?gracePeriodSeconds=0")
-                elif pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
+                elif is_bound(pod) and all(map(exists, secrets_of(pod))):
                     running = {"status": {"phase": "Running", "conditions": [ready]}}
                     plane.request("PATCH", f"{path}/status", running, merge)
 
@@ -197,3 +230,15 @@ def playing_kubelet(plane: ControlPlane) -> Iterator[None]:
         over.set()
         player.join()
         plane.request("DELETE", "/api/v1/nodes/control-plane")
+
+
+def is_bound(pod: Mapping[str, Any]) -> bool:
+    """Whether a Pod has a Node, and has not been started on it."""
+    return "nodeName" in pod["spec"] and pod["status"]["phase"] == "Pending"
+
+
+def secrets_of(pod: Mapping[str, Any]) -> Iterator[str]:
+    """What must be there before a kubelet starts a Pod."""
+    for volume in pod["spec"].get("volumes", ()):
+        if "secret" in volume:
+            yield volume["secret"]["secretName"]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests import jobset_crd
 from tests.conftest import open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.manifests import manifest
-from tests.real.deploy.installer import Installer, installer, playing_kubelet
+from tests.real.deploy.installer import Installer, Settings, installer, playing_kubelet
 from tests.real.deploy.outputs import JOBSETS, PROJECT, USERS_WITH_JOBSETS
 
-A_PROVIDER = (r"console .* var\.jobset_provider$", '"tpu-node-group"', 0)
+STANDS = ("state list", 'data.google_project.this\ngoogle_pubsub_topic.inbox["sweep"]', 0)
+"""Terraform has applied something."""
+GRANT = "gcloud projects add-iam-policy-binding my-gcp-project --member=user:me@example.com"
+OVERLAY = "infra/kubernetes/overlays/prod"
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy")]
 
 
@@ -39,6 +44,27 @@ def look(tmp_path: Path, untouched: OwnControlPlane) -> Iterator[Installer]:
     with installer(tmp_path, untouched) as made:
         yield made
     assert untouched.request("GET", "/api/v1/namespaces/tpu-functions")[0] == 404
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installer]:
+    with (
+        open_own_control_plane() as plane,
+        installer(tmp_path_factory.mktemp("standing"), plane) as made,
+        playing_kubelet(plane),
+    ):
+        ran = made.run("--yes", "--images", "example.test/tpu:1", "prod")
+        assert ran.code == 0, ran.output
+        yield made
+
+
+@pytest.fixture
+def installed(tmp_path: Path, standing: Installer) -> Iterator[Installer]:
+    """Where it is installed; several tests share that, because none of them changes anything."""
+    with installer(tmp_path, standing.plane) as made:
+        shutil.copytree(standing.tree / OVERLAY, made.tree / OVERLAY)
+        made.terraform = [STANDS]
+        yield made
 
 
 def test_it_installs_and_a_second_time_changes_nothing(deploy: Installer) -> None:
@@ -92,29 +118,120 @@ def test_all_that_is_missing_is_said_at_once_with_what_mends_it(look: Installer)
         ),
         ("secrets versions list kubeconfig-sweep", "", 0),
     ]
-    look.terraform = [(r"console .* join.*kubeconfig_secrets", '"kubeconfig-sweep"', 0)]
+    look.settings.secrets = ["kubeconfig-sweep"]
     ran = look.run("prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
         "6 thing(s) missing; nothing was changed\n"
-        "\n  - project my-gcp-project: you lack iam.roles.create\n"
-        "      gcloud projects add-iam-policy-binding my-gcp-project --member=user:YOU --role=ROLE\n"
         "\n  - project my-gcp-project: the API cloudresourcemanager.googleapis.com is off\n"
         "      gcloud services enable cloudresourcemanager.googleapis.com --project=my-gcp-project\n"
         "\n  - project my-gcp-project: the API artifactregistry.googleapis.com is off\n"
         "      gcloud services enable artifactregistry.googleapis.com --project=my-gcp-project\n"
         "\n  - project my-gcp-project: the API cloudbuild.googleapis.com is off\n"
         "      gcloud services enable cloudbuild.googleapis.com --project=my-gcp-project\n"
+        "\n  - project my-gcp-project: you lack iam.roles.create\n"
+        f"      {GRANT} --role=roles/iam.roleAdmin\n"
         "\n  - project my-gcp-project: you lack pubsub.topics.create\n"
-        "      gcloud projects add-iam-policy-binding my-gcp-project --member=user:YOU --role=ROLE\n"
+        f"      {GRANT} --role=roles/pubsub.admin\n"
         "\n  - secret kubeconfig-sweep is not there, or has no kubeconfig in it\n"
         "      docs/install.md, Kubeconfigs\n"
     )  # fmt: skip
     assert ran.changing_calls() == []
 
 
+def test_apis_that_cannot_be_listed_are_one_thing_of_those_missing(look: Installer) -> None:
+    told = "ERROR: (gcloud.services.list) PERMISSION_DENIED: Permission denied to list services"
+    look.gcloud = [("services list", f"{told}\nmore of it", 1)]
+    look.lacking = {"iam.roles.create"}
+    ran = look.run("prod")
+    assert ran.code == 1
+    assert ran.output.partition("deploy.sh: ")[2] == (
+        "2 thing(s) missing; nothing was changed\n"
+        f"\n  - project my-gcp-project: its APIs cannot be listed: {told}\n"
+        f"      {GRANT} --role=roles/serviceusage.serviceUsageViewer\n"
+        "\n  - project my-gcp-project: you lack iam.roles.create\n"
+        f"      {GRANT} --role=roles/iam.roleAdmin\n"
+    )
+
+
+RIGHTS = {
+    "resourcemanager.projects.setIamPolicy": "resourcemanager.projectIamAdmin",
+    "iam.roles.create": "iam.roleAdmin",
+    "logging.sinks.create": "logging.configWriter",
+    "cloudfunctions.functions.create": "cloudfunctions.admin",
+    "run.services.setIamPolicy": "run.admin",
+    "pubsub.topics.create": "pubsub.admin",
+    "pubsub.topics.setIamPolicy": "pubsub.admin",
+    "pubsub.subscriptions.create": "pubsub.admin",
+    "iam.serviceAccounts.create": "iam.serviceAccountAdmin",
+    "iam.serviceAccounts.setIamPolicy": "iam.serviceAccountAdmin",
+    "storage.buckets.create": "storage.admin",
+    "cloudscheduler.jobs.create": "cloudscheduler.admin",
+    "iam.workloadIdentityPools.create": "iam.workloadIdentityPoolAdmin",
+    "secretmanager.secrets.setIamPolicy": "secretmanager.admin",
+    "iam.serviceAccounts.actAs": "iam.serviceAccountUser",
+    "serviceusage.services.enable": "serviceusage.serviceUsageAdmin",
+    "artifactregistry.repositories.create": "artifactregistry.admin",
+    "cloudbuild.builds.create": "cloudbuild.builds.editor",
+}
+"""What an installation needs, with the role that has it."""
+ALSO_NEEDED_TO_DELETE = {right for right in RIGHTS if right.endswith("setIamPolicy")}
+OURS = "app.kubernetes.io/part-of=tpu-functions"
+
+
+def test_each_right_that_is_lacking_is_named_with_a_role_that_has_it(look: Installer) -> None:
+    look.lacking = set(RIGHTS)
+    look.settings = Settings(secrets=["kubeconfig-sweep"], federation=True)
+    robot = "installer@my-gcp-project.iam.gserviceaccount.com"
+    look.gcloud = [("secrets versions list", "1", 0), ("config get account", robot, 0)]
+    ran = look.run("prod")
+    assert ran.code == 1
+    assert ran.output.partition(" changed\n")[2] == "".join(
+        f"\n  - project my-gcp-project: you lack {right}\n"
+        "      gcloud projects add-iam-policy-binding my-gcp-project"
+        f" --member=serviceAccount:{robot} --role=roles/{role}\n"
+        for right, role in RIGHTS.items()
+    )
+
+
+@pytest.mark.parametrize(
+    "images, needed",
+    [
+        (["--images", "example.test/tpu:1"], set()),
+        (["--docker"], {"artifactregistry.repositories.create"}),
+        ([], {"artifactregistry.repositories.create", "cloudbuild.builds.create"}),
+    ],
+    ids=["named", "by docker", "by Cloud Build"],
+)
+def test_rights_that_images_need_are_asked_for_where_images_are_made(
+    images: list[str], needed: set[str], look: Installer
+) -> None:
+    look.lacking = {"artifactregistry.repositories.create", "cloudbuild.builds.create"}
+    ran = look.run(*images, "prod", answer="n\n")
+    assert set(re.findall(r"you lack (\S+)", ran.output)) == needed
+
+
+def test_a_right_that_cannot_be_asked_for_is_said_and_holds_nothing_up(look: Installer) -> None:
+    look.unknown = {"run.services.setIamPolicy"}
+    look.lacking = {"iam.roles.create"}
+    ran = look.run("prod")
+    assert (
+        "project my-gcp-project: whether you have these rights cannot be asked:"
+        " run.services.setIamPolicy\n"
+    ) in ran.output
+    assert re.findall(r"you lack (\S+)", ran.output) == ["iam.roles.create"]
+
+
+def test_images_that_cannot_be_built_end_it(look: Installer) -> None:
+    look.docker = [("^#1 build", "ERROR: failed to solve", 1)]
+    ran = look.run("--docker", "--yes", "prod")
+    assert ran.code == 1
+    assert ran.output.endswith("ERROR: failed to solve\n")
+    assert not any(" apply" in call or "docker push" in call for call in ran.calls)
+
+
 def test_jobsets_are_asked_for_only_where_jobset_is(look: Installer) -> None:
-    look.terraform = [A_PROVIDER]
+    look.settings.jobset_provider = "tpu-node-group"
     ran = look.run("prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
@@ -129,7 +246,7 @@ def test_jobsets_get_their_part_of_the_cluster(
 ) -> None:
     own_control_plane.run_kubectl("apply", "--server-side", "-f", str(jobset_crd.PATH))
     with installer(tmp_path, own_control_plane, JOBSETS) as deploy:
-        deploy.terraform = [A_PROVIDER]
+        deploy.settings.jobset_provider = "tpu-node-group"
         with playing_kubelet(deploy.plane):
             ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 0, ran.output
@@ -179,6 +296,16 @@ def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(deploy: Ins
     )
 
 
+def test_its_scripts_run_in_the_bash_of_macos(look: Installer) -> None:
+    """Bash 3.2 takes an empty array for a variable that is not set, and has none of the newer words."""
+    newer = (
+        r"\$\{[#!]?\w+\[|\w\+?=\(|read -\w*a|mapfile|readarray|(?:declare|local) -"
+        r"|\$\{\w+(?:,|\^|@)|&>>|\|&"
+    )
+    for script in ("deploy.sh", "infra/preflight.sh"):
+        assert re.findall(newer, (look.tree / script).read_text()) == []
+
+
 def test_tools_that_are_missing_are_named_together(look: Installer) -> None:
     bare = look.tree / "bare"
     bare.mkdir()
@@ -217,6 +344,136 @@ def test_help_is_what_stands_at_its_top(look: Installer) -> None:
     assert ran.output.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in top]
 
 
+@pytest.mark.parametrize("mode", [[], ["--dry-run"], ["--destroy"]])
+def test_a_cluster_of_another_installation_is_not_touched(
+    mode: list[str], installed: Installer
+) -> None:
+    installed.settings.prefix = "research"
+    ran = installed.run(*mode, "--yes", "prod")
+    assert ran.code == 1
+    assert ran.output.partition("deploy.sh: ")[2] == (
+        "1 thing(s) missing; nothing was changed\n"
+        "\n  - context tests is the cluster of project my-gcp-project with the prefix tpu-functions-,"
+        " and prod is project my-gcp-project with the prefix research-\n"
+        "      kubectl config use-context CONTEXT\n"
+    )
+    assert ran.changing_calls() == []
+
+
+BY_HAND = (
+    "kubectl config use-context CONTEXT; if the cluster is gone for good, or never had it: "
+    "terraform -chdir=infra/terraform destroy -var-file=prod.tfvars "
+    "(docs/install.md, A cluster that is gone)\n"
+)
+
+
+def test_it_is_not_taken_away_where_the_cluster_has_nothing_of_it(look: Installer) -> None:
+    look.terraform = [STANDS]
+    ran = look.run("--destroy", "--yes", "prod")
+    assert ran.code == 1
+    assert ran.output.partition("deploy.sh: ")[2] == (
+        "1 thing(s) missing; nothing was changed\n"
+        "\n  - context tests is no cluster of tpu-functions, and Terraform has 1 resource(s) of prod\n"
+        f"      {BY_HAND}"
+    )
+    assert ran.changing_calls() == []
+
+
+def test_it_is_not_taken_away_where_the_cluster_does_not_answer(look: Installer) -> None:
+    look.kubectl = [("get --raw /version", "Unable to connect to the server: EOF", 1)]
+    ran = look.run("--destroy", "--yes", "prod")
+    assert ran.code == 1
+    assert ran.output.endswith(
+        f"  - the cluster does not answer: Unable to connect to the server: EOF\n      {BY_HAND}"
+    )
+    assert ran.changing_calls() == []
+
+
+def test_taking_it_away_asks_for_nothing_that_only_an_installation_needs(look: Installer) -> None:
+    look.lacking = RIGHTS.keys() - ALSO_NEEDED_TO_DELETE
+    look.settings.secrets = ["kubeconfig-sweep"]
+    apis = ("cloudresourcemanager", "iam", "serviceusage")
+    look.gcloud = [
+        ("services list", "\n".join(f"{name}.googleapis.com" for name in apis), 0),
+        ("secrets versions list", "ERROR: NOT_FOUND", 1),
+    ]
+    ran = look.run("--destroy", "--yes", "prod")
+    assert ran.code == 0, ran.output
+    look.lacking = {"pubsub.topics.delete"}
+    refused = look.run("--destroy", "--yes", "prod")
+    assert refused.code == 1
+    assert re.findall(r"you lack (\S+)", refused.output) == ["pubsub.topics.delete"]
+
+
+def test_it_is_not_taken_away_without_the_overlay_that_says_what_is_in_the_cluster(
+    installed: Installer,
+) -> None:
+    (installed.tree / OVERLAY / "deployed" / "kustomization.yaml").unlink()
+    halved = installed.run("--destroy", "--yes", "prod")
+    shutil.rmtree(installed.tree / OVERLAY)
+    gone = installed.run("--destroy", "--yes", "prod")
+    assert (halved.code, gone.code) == (1, 1)
+    assert f"  - {OVERLAY} cannot be rendered: " in halved.output
+    assert f"  - there is no {OVERLAY}, and tpu-functions is in the cluster\n" in gone.output
+    for ran in (halved, gone):
+        assert ran.output.endswith(
+            "\n      bring it back from version control, or have it made anew: ./deploy.sh prod\n"
+        )
+        assert ran.changing_calls() == []
+
+
+def test_a_dry_run_shows_what_the_run_would_change_in_the_cluster(installed: Installer) -> None:
+    same = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
+    assert same.code == 0, same.output
+    assert "and the images example.test/tpu:1\nno change\n" in same.output
+    other = installed.run("--dry-run", "--images", "example.test/tpu:2", "prod")
+    assert other.code == 0, other.output
+    changed = [line.split() for line in other.output.splitlines() if re.match(r"[-+] ", line)]
+    assert ["-", "image:", "example.test/tpu/relay:1"] in changed
+    assert ["+", "image:", "example.test/tpu/relay:2"] in changed
+    overlays = installed.tree / OVERLAY
+    assert sorted(path.name for path in overlays.parent.iterdir()) == ["example", "prod"]
+    written = (overlays / "deployed" / "kustomization.yaml").read_text()
+    assert 'newTag: "1"' in written
+
+
+def test_a_cluster_without_admission_policies_gets_none(deploy: Installer) -> None:
+    deploy.kubectl = [("get --raw /version", '{"major": "1", "minor": "29+"}', 0)]
+    with playing_kubelet(deploy.plane):
+        ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+    assert ran.code == 0, ran.output
+    assert (
+        "Kubernetes 1.29 has no ValidatingAdmissionPolicies: "
+        "rights on Secrets and Nodes stay wide (SECURITY.md)\n"
+    ) in ran.output
+    policies = "validatingadmissionpolicies,validatingadmissionpolicybindings"
+    found = deploy.plane.run_kubectl("get", policies, "-l", OURS, "-o", "name")
+    assert found.stdout == ""
+
+
+def test_a_webhook_without_its_certificate_is_no_installation(deploy: Installer) -> None:
+    overlay = deploy.tree / OVERLAY
+    overlay.mkdir()
+    components = ["deployed", "../../components/inject-env"]
+    (overlay / "kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": ["../../base"], "components": components})
+    )
+    deploy.kubectl = [("rollout status deployment/inject-env", "error: timed out waiting", 1)]
+    with playing_kubelet(deploy.plane):
+        ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+        assert ran.code == 1
+        assert ran.output.endswith(
+            "deploy.sh: inject-env has not become ready: its Secret inject-env-tls is missing "
+            "(docs/injection.md, Switch it on); mend that, and run this again\n"
+        )
+        deploy.kubectl = []
+        secret = {"metadata": {"name": "inject-env-tls"}, "type": "Opaque"}
+        deploy.plane.request("POST", "/api/v1/namespaces/tpu-functions/secrets", secret)
+        again = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+    assert again.code == 0, again.output
+    assert 'deployment "inject-env" successfully rolled out' in again.output
+
+
 def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
     with playing_kubelet(deploy.plane):
         assert deploy.run("--yes", "--images", "example.test/tpu:1", "prod").code == 0
@@ -232,14 +489,35 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
         "      kubectl delete tpunodegroups --all --all-namespaces\n"
     ) in refused.output
     assert refused.changing_calls() == []
+    deploy.kubectl = [("^#1 get tpunodegroups", "", 0)]
+    meanwhile = deploy.run("--destroy", "prod", answer="y\n")
+    assert meanwhile.code == 1
+    assert "  - there are TPUNodeGroups, whose slices nobody would delete" in meanwhile.output
+    assert meanwhile.changing_calls() == []
     deploy.plane.request("DELETE", f"{groups}/{name}")
+    # It can end at each of its two halves, and be begun again.
+    deploy.kubectl, deploy.terraform = [], [STANDS, ("destroy", "Error: Forbidden", 1)]
+    assert deploy.run("--destroy", "--yes", "prod").code == 1
+    namespace = "/api/v1/namespaces/tpu-functions"
+    assert deploy.plane.request("GET", f"{namespace}/serviceaccounts/sweep")[0] == 200
+    deploy.kubectl, deploy.terraform = [("^#1 delete", "error: EOF", 1)], [STANDS]
+    half = deploy.run("--destroy", "--yes", "prod")
+    assert half.code == 1
+    assert half.changing_calls()[0].startswith("terraform -chdir=infra/terraform destroy ")
+    deploy.kubectl, deploy.terraform = [], []
+    limits = {"metadata": {"name": "tpu-guardrails", "labels": dict([OURS.split("=")])}}
+    deploy.plane.request("POST", "/api/v1/namespaces/default/configmaps", limits)
     with playing_kubelet(deploy.plane):
         gone = deploy.run("--destroy", "--yes", "prod")
     assert gone.code == 0, gone.output
-    assert any("terraform -chdir=infra/terraform destroy" in call for call in gone.calls)
+    assert gone.output.endswith(
+        f"\n== Gone. {OVERLAY}, infra/terraform/prod.tfvars and the relay's images are left.\n"
+        "Left in the cluster, too, because the overlay does not name it; delete it if nobody needs it:\n"
+        "ConfigMap default/tpu-guardrails\n"
+    )
     left = deploy.plane.run_kubectl(
         *("get", "all,clusterroles,clusterrolebindings,crd,validatingadmissionpolicies"),
-        *("-A", "-l", "app.kubernetes.io/part-of=tpu-functions", "-o", "name"),
+        *("-A", "-l", OURS, "-o", "name"),
     )
     assert left.stdout == ""
     again = deploy.run("--destroy", "--yes", "prod")
@@ -249,8 +527,7 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
 
 def test_it_is_not_taken_away_from_under_node_pools_of_jobsets(look: Installer) -> None:
     """Nor from under one without Nodes: it is being made, or has failed."""
-    look.terraform.insert(0, (r"console .* var\.jobset_provider$", '"gke"', 0))
-    look.terraform.insert(0, (r"console .* pools\.cluster", '"gke-home us-east5 research"', 0))
+    look.settings = Settings(jobset_provider="gke", node_pools="gke-home us-east5 research")
     theirs = "google.com/nodepool-manager=tpu-provisioner;team=a"
     pools = f"default-pool\t\ntrain-410e1982e93873ae\t{theirs}"
     asked = "container node-pools list --project=gke-home --location=us-east5 --cluster=research "
@@ -265,8 +542,7 @@ def test_it_is_not_taken_away_from_under_node_pools_of_jobsets(look: Installer) 
 
 
 def test_it_is_not_taken_away_where_node_pools_cannot_be_asked_for(look: Installer) -> None:
-    look.terraform.insert(0, (r"console .* var\.jobset_provider$", '"gke"', 0))
-    look.terraform.insert(0, (r"console .* pools\.cluster", '"gke-home us-east5 research"', 0))
+    look.settings = Settings(jobset_provider="gke", node_pools="gke-home us-east5 research")
     look.gcloud.insert(0, ("container node-pools list", "ERROR: (gcloud) no right", 1))
     refused = look.run("--destroy", "--yes", "prod")
     assert refused.code == 1

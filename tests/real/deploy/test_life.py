@@ -65,7 +65,7 @@ def by_kubeconfigs(folder: Path) -> Iterator[tuple[Installer, Steps]]:
         made = deploy.run_shell(commands)
         assert made.code == 0, made.output
         names = [f"tpu-functions-{name}" for name in ACCOUNTS]
-        deploy.terraform = [(r"console .* join.*kubeconfig_secrets", f'"{" ".join(names)}"', 0)]
+        deploy.settings.secrets = names
         deploy.gcloud = [("secrets versions list", "1", 0)]
         yield (
             deploy,

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("infra/**/*.md")]
 SCRIPTS = [
     ROOT / "deploy.sh",
+    ROOT / "infra" / "preflight.sh",
     ROOT / "infra" / "terraform" / "outputs.tf",
     *ROOT.glob("infra/*.yaml"),
 ]
@@ -71,7 +72,7 @@ COMMANDS = sorted({one for one in FOUND if not PROSE.match(one[1])})
 
 
 def test_commands_were_found() -> None:
-    assert {"deploy.sh", "install.md", "operate.md", "cluster-access.md"} <= {
+    assert {"deploy.sh", "preflight.sh", "install.md", "operate.md", "cluster-access.md"} <= {
         name for name, _ in COMMANDS
     }
     assert len(COMMANDS) > 25
