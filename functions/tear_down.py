@@ -43,8 +43,8 @@ from shared.status import MIG, TEMPLATE, Counts, Resource, State, Status
 from shared.step import Step, message_about
 
 SURELY_ABSENT_AFTER = timedelta(seconds=150)
-"""An intent without operation that is this old has no create under way: an invocation's calls, the
-lag of Compute Engine and the difference of clocks together are shorter."""
+"""When the newest intent is this old, no create is under way: an invocation's calls, the lag of
+Compute Engine and the difference of clocks together are shorter."""
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,18 @@ def _is_gone(group: NodeGroup, known: Status, kind: str) -> bool:
     return resource.since is not None and resource.since >= group.deleting
 
 
-def _was_never_asked_for(resource: Resource) -> bool:
-    """Its intent was never written, was taken back, or was refused."""
-    is_idle = resource.state in (State.PENDING, State.FAILED)
-    return is_idle and not resource.uri and not resource.operation
+_NOT_MADE = (State.PENDING, State.FAILED)
+
+
+def _was_never_asked_for(resource: Resource, now: datetime) -> bool:
+    """Its intent was never written; or the last one was taken back or refused so long ago that no
+    slower rival's insert, which had an intent before that, can arrive any more."""
+    is_idle = resource.state in _NOT_MADE and not resource.uri and not resource.operation
+    return is_idle and (resource.since is None or _is_long_ago(resource.since, now))
+
+
+def _is_long_ago(intent: datetime, now: datetime) -> bool:
+    return now - intent >= SURELY_ABSENT_AFTER
 
 
 def _last_kinds(group: NodeGroup) -> tuple[str, ...]:
@@ -173,7 +181,7 @@ def _look_at(work: Work, seen: Seen, kind: str) -> Seen:
     group = work.group
     assert group.spec is not None
     resource = seen.resource(kind, work.now)
-    if _was_never_asked_for(resource):
+    if _was_never_asked_for(resource, work.now):
         return replace(seen, found={**seen.found, kind: None})
     is_being_made = resource.state is State.CREATING
     if is_being_made:
@@ -281,13 +289,15 @@ def _without_mark(seen: Seen, resource: Resource, found: Found, now: datetime) -
 def _is_surely_absent(resource: Resource, operation: Operation | None, now: datetime) -> bool:
     """Absent, and no create can be under way. An operation that was forgotten, or has ended well,
     may have made it a moment ago, where it is not seen yet; one that failed has made nothing."""
+    if resource.state in _NOT_MADE:
+        return resource.since is None or _is_long_ago(resource.since, now)
     if resource.state is not State.CREATING:
         return True
     if operation is not None and operation.fault is not None:
         return True
     if operation is not None and not operation.is_done:
         return False
-    return resource.since is not None and now - resource.since >= SURELY_ABSENT_AFTER
+    return resource.since is not None and _is_long_ago(resource.since, now)
 
 
 def _delete_mig(seen: Seen, resources: dict[str, Resource], now: datetime) -> Plan:

@@ -34,6 +34,11 @@ def creating(seconds_ago: float, operation: str = "") -> Resource:
     return Resource(RESOURCE, State.CREATING, since, operation=operation)
 
 
+def refused(seconds_ago: float) -> Resource:
+    """By the last insert, whose intent was written so long ago."""
+    return creating(seconds_ago).fail("QuotaExceeded", "quotaExceeded", "no", NOW)
+
+
 def node(name: str = VM, *, proved: bool = True, place: str = "", **spec: Any) -> Node:
     labels = {VM_ID_LABEL: "42"} if proved else {}
     provider = place or f"gce://my-gcp-project/us-central1-c/{name}"
@@ -125,6 +130,36 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
         ),
         "DeletingRest",
         ["WriteStatus", "Delete workloadPolicy", "Delete instanceTemplate", "WriteStatus"],
+    ),
+    "the last insert was refused a moment ago, a rival's may yet arrive": (
+        seen({MIG: refused(149)}, {MIG: None}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "the last intent was taken back a moment ago, a rival's insert may yet arrive": (
+        seen({MIG: replace(refused(149), state=State.PENDING)}, {MIG: None}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "so may a rival's insert of a template": (
+        seen({MIG: GONE, POLICY: GONE, TEMPLATE: refused(149)}, {TEMPLATE: None}),
+        "AwaitingDelete",
+        ["WriteStatus"],
+    ),
+    "what was refused long ago is surely absent": (
+        seen({MIG: refused(150), POLICY: GONE, TEMPLATE: GONE}, {MIG: None}),
+        "Done",
+        ["RemoveFinalizer"],
+    ),
+    "what was never asked for is surely absent": (
+        seen({MIG: Resource(RESOURCE), POLICY: GONE, TEMPLATE: GONE}, {MIG: None}),
+        "Done",
+        ["RemoveFinalizer"],
+    ),
+    "a rival's insert that has arrived is deleted": (
+        seen({MIG: refused(5)}, {MIG: STANDING}),
+        "DeletingMIG",
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
     ),
     "an entry that was lost is under way since now": (
         seen({}, {MIG: None}),
