@@ -58,6 +58,9 @@ GKE_REGION, GKE_CLUSTER = "us-central1", "research"
 """The cluster, as GKE knows it where JobSets get node pools."""
 
 
+_COUNTED = frozenset({"insert", "delete", "CreateNodePool", "DeleteNodePool"})
+
+
 class Death(BaseException):
     """A process that ends here and now: no handler catches it."""
 
@@ -225,7 +228,7 @@ class Harness:
         self.log = _Log()
         self.answers: list[tuple[str, Answer]] = []
         self.made: Counter[str] = Counter()
-        """What was made and deleted on Compute Engine, by method: one for each operation begun."""
+        """What was made and deleted in the cloud, by method: one for each operation begun."""
         self._random = Random(seed + 10)
         self._kubeconfigs = tempfile.TemporaryDirectory()
         self.settings = {
@@ -306,12 +309,13 @@ class Harness:
         self.clock.run_for(duration.total_seconds())
 
     def leftovers(self) -> list[str]:
-        """All that is left of any group: on Compute Engine, of Nodes, Secrets and groups."""
+        """All that is left of any group or pool: in the cloud, of Nodes, Secrets and groups."""
         nodes = self.world.admin("GET", "/api/v1/nodes")["items"]
         secrets = self.world.admin("GET", "/api/v1/namespaces/kube-system/secrets")["items"]
         groups = self.world.admin("GET", "/apis/tpu.google.com/v1alpha1/tpunodegroups")["items"]
         return [
             *self.world.gce.leftovers(),
+            *self.gke.leftovers(),
             *(f"Node {node['metadata']['name']}" for node in nodes),
             *(f"Secret {secret['metadata']['name']}" for secret in secrets),
             *(f"TPUNodeGroup {group['metadata']['name']}" for group in groups),
@@ -325,7 +329,7 @@ class Harness:
     def _observe(self, entry: dict[str, Any]) -> None:
         if entry.get("operation", {}).get("first"):
             method = entry["protoPayload"]["methodName"].split("compute.")[-1]
-            if method.rpartition(".")[2] in ("insert", "delete"):
+            if method.rpartition(".")[2] in _COUNTED:
                 self.made[method] += 1
 
     def kubeconfig(self, step: str) -> Path:

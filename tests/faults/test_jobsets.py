@@ -1,22 +1,25 @@
 """The steps of JobSets die at each kind of call, or are at work twice; the life ends the same.
 
-Lives of a small JobSet whose slices are TPUNodeGroups; what the other steps do in them has lives of its
-own (`test_crash_anywhere`). The minute makes the same calls again and again: of each read the first is
-tried, of each write the first two. To die after a read is to die before the next call.
+Lives of a small JobSet whose slices are TPUNodeGroups, or node pools; what the other steps do in them
+has lives of its own (`test_crash_anywhere`). The minute makes the same calls again and again: of each
+read the first is tried, of each write the first two. To die after a read is to die before the next call.
+Of lives with node pools every day tries what is asked of GKE, the slow tests all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from local.jobsets import Habits
 from shared.names import JOBSET_STEPS
-from shared.settings import TPU_NODE_GROUP
+from shared.settings import GKE, TPU_NODE_GROUP
 from shared.step import ACKNOWLEDGED, TRY_AGAIN
 from tests import jobset_objects as objects
 from tests.faults.test_crash_anywhere import Outcome, Point, anonymous, differences, live
@@ -24,9 +27,13 @@ from tests.harness import Harness
 from tests.stories import test_at_the_same_time as twice
 from tests.stories.life import Say
 from tests.stories.test_jobset_slices import JOBSETS, OPTIONS, RUNS_ON, delete, pods, until
+from tests.stories.test_node_pool_slices import SETTINGS as POOL_SETTINGS
 
 GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
-SETTINGS = {"jobset_provider": TPU_NODE_GROUP}
+SETTINGS: dict[str, dict[str, Any]] = {
+    TPU_NODE_GROUP: {"jobset_provider": TPU_NODE_GROUP},
+    GKE: {"jobset_provider": GKE, "gke": POOL_SETTINGS},
+}
 
 Play = Callable[[Harness], Any]
 
@@ -37,14 +44,14 @@ def prepare(harness: Harness) -> None:
     harness.jobsets.habits = RUNS_ON
 
 
-def world() -> Harness:
-    harness = Harness(slices=SETTINGS)
+def world(provider: str) -> Harness:
+    harness = Harness(slices=SETTINGS[provider])
     prepare(harness)
     return harness
 
 
-def doubled_world() -> twice.Doubled:
-    harness = twice.Doubled(slices=SETTINGS)
+def doubled_world(provider: str) -> twice.Doubled:
+    harness = twice.Doubled(slices=SETTINGS[provider])
     prepare(harness)
     return harness
 
@@ -65,21 +72,36 @@ def running(harness: Harness) -> int:
     return sum(pod["status"]["phase"] == "Running" for pod in pods(harness))
 
 
-def groups(harness: Harness) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = harness.world.admin("GET", GROUPS)["items"]
-    return found
+def slices(harness: Harness) -> list[tuple[str, str, bool]]:
+    """Name, topology (of a pool of one host: none is said), and whether it bears a stamp."""
+    groups = harness.world.admin("GET", GROUPS)["items"]
+    return [_read_group(one) for one in groups] + [
+        _read_pool(one, harness) for one in pools(harness)
+    ]
+
+
+def pools(harness: Harness) -> list[str]:
+    return [path.rpartition("/")[2] for path in harness.gke.leftovers()]
+
+
+def _read_group(group: dict[str, Any]) -> tuple[str, str, bool]:
+    metadata = group["metadata"]
+    is_stamped = any(key.endswith("release-after") for key in metadata["annotations"])
+    return metadata["name"], group["spec"]["topology"], is_stamped
+
+
+def _read_pool(name: str, harness: Harness) -> tuple[str, str, bool]:
+    pool = harness.gke.find_pool(name)
+    assert pool is not None
+    is_stamped = any(key.endswith("release-after") for key in pool.content["config"]["labels"])
+    topology = pool.content.get("placementPolicy", {}).get("tpuTopology", "")
+    return name, topology, is_stamped
 
 
 def seen(harness: Harness) -> Any:
     """What a person sees of a JobSet that runs, without times, ids and random ends of names."""
     return {
-        "groups": [(one["metadata"]["name"], one["spec"]["topology"]) for one in groups(harness)],
-        "stamps": [
-            key
-            for one in groups(harness)
-            for key in one["metadata"]["annotations"]
-            if key.endswith("release-after")
-        ],
+        "slices": slices(harness),
         "pods": sorted(pod["spec"]["hostname"] for pod in pods(harness)),
         "nodes": len({pod["spec"]["nodeName"] for pod in pods(harness)}),
         "compute": sorted(anonymous(path)[:60] for path in harness.world.gce.leftovers()),
@@ -92,7 +114,7 @@ def whole_life(harness: Harness) -> Any:
     until(harness, lambda: running(harness) == 1)
     state = seen(harness)
     harness.jobsets.habits = Habits(run_s=0)
-    until(harness, lambda: not groups(harness))
+    until(harness, lambda: not slices(harness))
     return state
 
 
@@ -107,7 +129,7 @@ def made_again_at_once(harness: Harness) -> Any:
     harness.run_for(timedelta(minutes=3))
     state = seen(harness)
     delete(harness)
-    until(harness, lambda: not groups(harness))
+    until(harness, lambda: not slices(harness))
     return state
 
 
@@ -122,23 +144,27 @@ def made_again_as_another(harness: Harness) -> Any:
     harness.run_for(timedelta(minutes=3))
     state = seen(harness)
     delete(harness)
-    until(harness, lambda: not groups(harness))
+    until(harness, lambda: not slices(harness))
     return state
 
 
 def deleted_in_mid_creation(harness: Harness) -> Any:
     """Deleted while the slice is being made."""
     post(harness)
-    until(harness, lambda: bool(groups(harness)))
+    until(harness, lambda: bool(slices(harness)))
     delete(harness)
-    until(harness, lambda: not groups(harness))
+    until(harness, lambda: not slices(harness))
 
 
 LIVES: tuple[Any, ...] = (
-    whole_life,
-    made_again_at_once,
-    pytest.param(made_again_as_another, marks=pytest.mark.slow),
-    deleted_in_mid_creation,
+    pytest.param((TPU_NODE_GROUP, whole_life)),
+    pytest.param((TPU_NODE_GROUP, made_again_at_once)),
+    pytest.param((TPU_NODE_GROUP, made_again_as_another), marks=pytest.mark.slow),
+    pytest.param((TPU_NODE_GROUP, deleted_in_mid_creation)),
+    pytest.param((GKE, whole_life)),
+    pytest.param((GKE, made_again_at_once), marks=pytest.mark.slow),
+    pytest.param((GKE, made_again_as_another), marks=pytest.mark.slow),
+    pytest.param((GKE, deleted_in_mid_creation), marks=pytest.mark.slow),
 )
 
 
@@ -152,8 +178,8 @@ def places(calls: list[str]) -> Iterator[int]:
 
 
 def is_write(call: str) -> bool:
-    """Whether it changes something at the API server. A message that comes once more is no change."""
-    return call.partition(": ")[2].partition(" ")[0] in ("POST", "PATCH", "DELETE")
+    """Whether it changes something, other than by a message that comes once more."""
+    return call.partition(": ")[2].partition(" ")[0] in ("POST", "PUT", "PATCH", "DELETE")
 
 
 def kind(call: str) -> str:
@@ -165,88 +191,104 @@ def kind(call: str) -> str:
     return path
 
 
+def is_of_every_day(call: str, provider: str) -> bool:
+    return provider != GKE or ("/nodePools" in call and is_write(call))
+
+
+@dataclass(frozen=True)
+class Life:
+    """A life with a provider's slices, and how it goes undisturbed."""
+
+    provider: str
+    play: Play
+    model: Outcome
+
+    @property
+    def name(self) -> str:
+        return f"{self.play.__name__} with {self.provider}"
+
+
 @pytest.fixture(scope="module")
-def undisturbed() -> dict[str, Outcome]:
+def undisturbed() -> dict[Any, Outcome]:
     return {}
 
 
-@pytest.fixture(params=LIVES, ids=lambda play: str(play.__name__))
-def life_and_model(
-    request: pytest.FixtureRequest, undisturbed: dict[str, Outcome]
-) -> tuple[Play, Outcome]:
-    """A life, and how it goes undisturbed."""
-    play: Play = request.param
-    if play.__name__ not in undisturbed:
-        undisturbed[play.__name__] = live(play, make=world, steps=JOBSET_STEPS)
-    model = undisturbed[play.__name__]
+@pytest.fixture(params=LIVES, ids=lambda life: f"{life[1].__name__}-{life[0]}")
+def life(request: pytest.FixtureRequest, undisturbed: dict[Any, Outcome]) -> Life:
+    provider, play = request.param
+    if request.param not in undisturbed:
+        undisturbed[request.param] = live(play, make=partial(world, provider), steps=JOBSET_STEPS)
+    model = undisturbed[request.param]
     assert model.leftovers == []
-    return play, model
+    return Life(provider, play, model)
 
 
-def try_deaths(play: Play, model: Outcome, points: list[Point]) -> list[str]:
+def try_deaths(life: Life, points: list[Point]) -> list[str]:
     """What has gone otherwise than undisturbed, by point."""
     failures = []
     for point in points:
-        outcome = live(play, point, world, JOBSET_STEPS)
+        outcome = live(life.play, point, partial(world, life.provider), JOBSET_STEPS)
         assert point.is_reached
         failures += [
-            f"{point.index} {point.moment} {point.call}: {x}" for x in differences(model, outcome)
+            f"{point.index} {point.moment} {point.call}: {x}"
+            for x in differences(life.model, outcome)
         ]
     return failures
 
 
-def test_a_step_of_jobsets_may_die_at_each_kind_of_call(
-    life_and_model: tuple[Play, Outcome], say: Say
-) -> None:
-    play, model = life_and_model
-    points = [
+def deaths(model: Outcome, numbers: Iterable[int]) -> list[Point]:
+    return [
         Point(number, moment)
-        for number in places(model.calls)
+        for number in numbers
         for moment in ("before", *(["after"] if is_write(model.calls[number - 1]) else []))
     ]
-    assert try_deaths(play, model, points) == []
-    say(f"JobSets, {play.__name__}: a step died at {len(points)} points")
+
+
+def test_a_step_of_jobsets_may_die_at_each_kind_of_call(life: Life, say: Say) -> None:
+    calls = life.model.calls
+    numbers = [at for at in places(calls) if is_of_every_day(calls[at - 1], life.provider)]
+    points = deaths(life.model, numbers)
+    assert points
+    assert try_deaths(life, points) == []
+    say(f"JobSets, {life.name}: a step died at {len(points)} points")
 
 
 @pytest.mark.slow
-def test_a_step_of_jobsets_may_die_at_any_call(
-    life_and_model: tuple[Play, Outcome], say: Say
-) -> None:
-    play, model = life_and_model
+def test_a_step_of_jobsets_may_die_at_any_call(life: Life, say: Say) -> None:
     points = [
         Point(number, moment)
-        for number in range(1, len(model.calls) + 1)
+        for number in range(1, len(life.model.calls) + 1)
         for moment in ("before", "after")
     ]
-    assert try_deaths(play, model, points) == []
-    say(f"JobSets, {play.__name__}: a step died at all {len(points)} points")
+    assert try_deaths(life, points) == []
+    say(f"JobSets, {life.name}: a step died at all {len(points)} points")
 
 
-def try_twice(play: Play, model: Outcome, numbers: list[int]) -> list[str]:
+def try_twice(life: Life, numbers: list[int]) -> list[str]:
     """What has gone otherwise than undisturbed, by point."""
     failures = []
     for point in map(twice.Point, numbers):
-        outcome = twice.live_doubled(play, point, doubled_world, JOBSET_STEPS)
-        failures += [f"{point.index} {point.call}: {x}" for x in differences(model, outcome)]
+        make = partial(doubled_world, life.provider)
+        outcome = twice.live_doubled(life.play, point, make, JOBSET_STEPS)
+        failures += [f"{point.index} {point.call}: {x}" for x in differences(life.model, outcome)]
         if point.answer not in (ACKNOWLEDGED, TRY_AGAIN):
             failures.append(f"{point.index} {point.call}: answered with {point.answer}")
     return failures
 
 
 def test_a_message_of_jobsets_may_be_at_work_twice_when_something_is_changed(
-    life_and_model: tuple[Play, Outcome], say: Say
+    life: Life, say: Say
 ) -> None:
-    play, model = life_and_model
-    numbers = [number for number in places(model.calls) if is_write(model.calls[number - 1])]
-    assert try_twice(play, model, numbers) == []
-    say(f"JobSets, {play.__name__}: a message was at work twice at {len(numbers)} points")
+    calls = life.model.calls
+    changes = [number for number in places(calls) if is_write(calls[number - 1])]
+    numbers = [at for at in changes if is_of_every_day(calls[at - 1], life.provider)]
+    assert numbers
+    assert try_twice(life, numbers) == []
+    say(f"JobSets, {life.name}: a message was at work twice at {len(numbers)} points")
 
 
 @pytest.mark.slow
-def test_a_message_of_jobsets_may_be_at_work_twice_at_any_call(
-    life_and_model: tuple[Play, Outcome], say: Say
-) -> None:
-    play, model = life_and_model
-    numbers = list(range(1, len(model.calls) + 1))
-    assert try_twice(play, model, numbers) == []
-    say(f"JobSets, {play.__name__}: a message was at work twice at all {len(numbers)} points")
+def test_a_message_of_jobsets_may_be_at_work_twice_at_any_call(life: Life, say: Say) -> None:
+    numbers = list(range(1, len(life.model.calls) + 1))
+    assert try_twice(life, numbers) == []
+    say(f"JobSets, {life.name}: a message was at work twice at all {len(numbers)} points")
