@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from random import Random
 from typing import TypeVar
@@ -39,8 +39,8 @@ T = TypeVar("T")
 Range = tuple[float, float]
 """From, to, in seconds; drawn anew each time."""
 
-TRIES_PER_TOKEN = 2
-_TRY_AGAIN_S = 2.0
+_PAUSE_S = (20.0, 200.0)
+"""After the first failure with a token, and at most; twice as long each time."""
 _SCRIPT = "startup-script"
 _TOKEN = "kubeadm-join-token"
 _EXPIRES = "kubeadm-join-token-expires"
@@ -87,7 +87,9 @@ class Boot:
         self._timers: set[Timer] = set()
         self._is_on = True
         self.is_waiting = False
-        self.spent_token = ""
+        self.tried = ""
+        self.tries = 0
+        self.pauses_until: datetime | None = None
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         def run() -> None:
@@ -226,20 +228,26 @@ class KubeGuest:
         boot = self._running
         if not boot.is_waiting:
             return
+        if self._is_pausing():
+            return
         obstacle = self._find_obstacle()
         boot.is_waiting = obstacle is not None
         if obstacle is not None:
             self._say("waiting", obstacle)
         else:
-            self._try_to_join(self._join_data(), 1)
+            self._try_to_join(self._join_data())
+
+    def _is_pausing(self) -> bool:
+        """After a failed try, unless there is another token."""
+        boot = self._running
+        is_same = self._machine.attributes().get(_TOKEN) == boot.tried
+        return is_same and boot.pauses_until is not None and self._clock.now() < boot.pauses_until
 
     def _find_obstacle(self) -> str | None:
         attributes = self._machine.attributes()
         missing = [key for key in (_TOKEN, _EXPIRES, _ENDPOINT, _CA_HASH) if key not in attributes]
         if missing:
             return f"for {', '.join(missing)} in the metadata of this VM"
-        if attributes[_TOKEN] == self._running.spent_token:
-            return f"for another token: {TRIES_PER_TOKEN} tries with this one have failed"
         if self._clock.now() >= self._join_data().expires:
             return f"for another token: this one expired at {attributes[_EXPIRES]}"
         return None
@@ -250,13 +258,16 @@ class KubeGuest:
         endpoint = _with_port(attributes[_ENDPOINT])
         return _JoinData(attributes[_TOKEN], expires, endpoint, attributes[_CA_HASH])
 
-    def _try_to_join(self, data: _JoinData, number: int) -> None:
-        words = f"{data.endpoint} as {self._machine.name}, try {number} of {TRIES_PER_TOKEN}"
-        self._say("joining", f"{words} with this token")
+    def _try_to_join(self, data: _JoinData) -> None:
+        boot = self._running
+        boot.tries = boot.tries + 1 if boot.tried == data.token else 1
+        boot.tried = data.token
+        words = f"{data.endpoint} as {self._machine.name}, try {boot.tries} with this token"
+        self._say("joining", words)
         mishap = self._next_mishap()
 
         def fail(failure: JoinFailed) -> None:
-            self._failed(data, number, failure)
+            self._failed(failure)
 
         def run() -> None:
             if mishap is Mishap.KUBEADM_FAILS:
@@ -272,13 +283,12 @@ class KubeGuest:
             delay_s = (data.expires - self._clock.now()).total_seconds() + 1
         self._running.later(delay_s, run)
 
-    def _failed(self, data: _JoinData, number: int, failure: JoinFailed) -> None:
+    def _failed(self, failure: JoinFailed) -> None:
         self._say("failed", f"kubeadm join: {failure}")
-        if number == TRIES_PER_TOKEN:
-            self._running.spent_token = data.token
-        elif self._clock.now() < data.expires:
-            self._running.later(_TRY_AGAIN_S, lambda: self._try_to_join(data, number + 1))
-            return
+        boot, (shortest_s, longest_s) = self._running, _PAUSE_S
+        pause_s = min(longest_s, shortest_s * 2 ** (boot.tries - 1))
+        boot.pauses_until = self._clock.now() + timedelta(seconds=pause_s)
+        boot.later(pause_s, self._look_for_token)
         self._wait_for_token()
 
     def _joined(self, identity: Identity) -> None:

@@ -19,9 +19,8 @@ readonly REPOSITORY="https://pkgs.k8s.io/core:/stable:/v$KUBERNETES_MINOR/deb/"
 readonly LOG="$ROOT/var/log/tpu-functions-startup.log"
 readonly KUBELET_CONF="$ROOT/etc/kubernetes/kubelet.conf"
 readonly JOIN_CONFIG="$ROOT/run/tpu-functions/join.yaml"
-readonly TRIES_PER_TOKEN=2
 readonly CHANGE_TIMEOUT_S=300 # the metadata server answers then, changed or not
-readonly MAX_DELAY_S=60
+readonly MAX_DELAY_S=60 MIN_PAUSE_S=20 MAX_PAUSE_S=200
 
 readonly EXIT_FAILED=1 EXIT_UNUSABLE_IMAGE=2 EXIT_RUNNING_ALREADY=3
 
@@ -69,12 +68,13 @@ metadata() {
 
 ETAG=0
 
-# Returns when the VM's attributes differ from those that ETAG stands for, or after a while; fails
-# when the server does not answer. The attributes hold the token: they are not kept.
+# wait_for_change SECONDS: returns when the VM's attributes differ from those that ETAG stands for, or
+# after a while; fails when the server does not answer. The attributes hold the token: they are not
+# kept.
 wait_for_change() {
   local headers line value
-  headers=$(metadata --max-time $((CHANGE_TIMEOUT_S + 30)) --dump-header - --output /dev/null \
-    "$METADATA/attributes/?recursive=true&wait_for_change=true&last_etag=$ETAG&timeout_sec=$CHANGE_TIMEOUT_S" \
+  headers=$(metadata --max-time $(($1 + 30)) --dump-header - --output /dev/null \
+    "$METADATA/attributes/?recursive=true&wait_for_change=true&last_etag=$ETAG&timeout_sec=$1" \
     2>/dev/null) || return 1
   ETAG=0
   while IFS=$': \r' read -r line value _; do
@@ -122,8 +122,6 @@ is_expired() {
   (($(date -u -d "$EXPIRES" +%s) <= $(date -u +%s)))
 }
 
-SPENT="" # a token that has had its tries
-
 # Prints why this VM cannot join with the metadata as it is; nothing when it can.
 find_obstacle() {
   if [[ -z $TOKEN ]]; then
@@ -138,8 +136,6 @@ find_obstacle() {
     printf 'for a usable address: kubeadm-control-plane-ip is not a host or host:port'
   elif ! date -u -d "$EXPIRES" >/dev/null 2>&1; then
     printf 'for a usable expiry: kubeadm-join-token-expires is not a time'
-  elif [[ $TOKEN == "$SPENT" ]]; then
-    printf 'for another token: %s tries with this one have failed' "$TRIES_PER_TOKEN"
   elif is_expired; then
     printf 'for another token: this one expired at %s' "$EXPIRES"
   fi
@@ -150,7 +146,7 @@ wait_for_token() {
   local obstacle
   ETAG=0
   while true; do
-    if wait_for_change && read_metadata; then
+    if wait_for_change "$CHANGE_TIMEOUT_S" && read_metadata; then
       DELAY_S=1
       obstacle=$(find_obstacle)
       [[ -n $obstacle ]] || return 0
@@ -304,10 +300,13 @@ has_leftovers() {
   [[ -e $ROOT/etc/kubernetes/bootstrap-kubelet.conf || -e $ROOT/etc/kubernetes/pki/ca.crt ]]
 }
 
-# try_to_join NUMBER
+TRIED="" TRIES=0 PAUSE_S=$MIN_PAUSE_S
+
 try_to_join() {
   local output reason
-  say joining "$(api_server "$ENDPOINT") as $VM, try $1 of $TRIES_PER_TOKEN with this token"
+  [[ $TOKEN == "$TRIED" ]] || TRIED=$TOKEN TRIES=0 PAUSE_S=$MIN_PAUSE_S
+  TRIES=$((TRIES + 1))
+  say joining "$(api_server "$ENDPOINT") as $VM, try $TRIES with this token"
   if output=$(run_kubeadm_join); then
     printf '%s\n' "$output" >>"$LOG"
     return 0
@@ -320,15 +319,16 @@ try_to_join() {
   return 1
 }
 
-join_with_token() {
-  local try
-  for ((try = 1; try <= TRIES_PER_TOKEN; try++)); do
-    ! is_expired || return 1
-    try_to_join "$try" && return 0
-    ((try == TRIES_PER_TOKEN)) || back_off
+# Lets time pass before the token is tried again, longer each time; none once there is another token.
+pause() {
+  local end=$((SECONDS + ${TNG_BACKOFF_S:-PAUSE_S + RANDOM % (PAUSE_S / 2)}))
+  PAUSE_S=$((PAUSE_S * 2 < MAX_PAUSE_S ? PAUSE_S * 2 : MAX_PAUSE_S))
+  while [[ $TOKEN == "$TRIED" ]] && ((SECONDS < end)); do
+    if ! wait_for_change $((end - SECONDS)) || ! read_metadata; then
+      ETAG=0
+      back_off
+    fi
   done
-  SPENT=$TOKEN
-  return 1
 }
 
 main() {
@@ -347,8 +347,8 @@ main() {
   ! has_leftovers || reset_node
   until
     wait_for_token
-    join_with_token
-  do true; done
+    try_to_join
+  do pause; done
   say joined "$(api_server "$ENDPOINT") as $VM"
 }
 
