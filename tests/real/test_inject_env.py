@@ -305,6 +305,38 @@ def test_the_pods_of_a_set_that_begins_elsewhere_get_their_place(cluster: Contro
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", "late")
 
 
+def test_the_pods_of_a_set_that_is_scaled_agree_on_their_slice(cluster: ControlPlane) -> None:
+    manifest = marked(stateful_set(name="grown", service="grown", replicas=1, pod=TPU7X))
+    manifest["spec"]["podManagementPolicy"] = "Parallel"
+    assert "needs 2 Pods, and there is 1" in apply(cluster, manifest)
+    _kubectl(cluster, "-n", "ml", "scale", "statefulset/grown", "--replicas=2")
+    for number in (0, 1):
+        made = f"grown-{number}"
+        _kubectl(cluster, "-n", "ml", "wait", "--for=create", f"pod/{made}", "--timeout=30s")
+        seen = env_of(cluster, "pod", made)
+        assert seen["TPU_WORKER_HOSTNAMES"] == "grown-0.grown,grown-1.grown"
+        assert seen["JAX_PROCESS_COUNT"] == "2"
+    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "grown")
+
+
+def test_the_pods_of_a_contradictory_set_are_not_let_in(cluster: ControlPlane) -> None:
+    said = apply(cluster, marked(stateful_set(name="lost", service="", replicas=2, pod=TPU7X)))
+    assert "Warning: tpu-functions: StatefulSet lost has no spec.serviceName" in said
+
+    def messages() -> str:
+        events = "involvedObject.kind=StatefulSet,involvedObject.name=lost"
+        path = "jsonpath={.items[*].message}"
+        return _kubectl(
+            cluster, "-n", "ml", "get", "events", f"--field-selector={events}", "-o", path
+        )
+
+    until(lambda: "has no TPU_WORKER_ID" in messages(), "its Pods are refused")
+    found = _kubectl(cluster, "-n", "ml", "get", "statefulset", "lost", "-o", "json")
+    note = json.loads(found)["spec"]["template"]["metadata"]["annotations"]
+    assert note["tpu-functions.dev/not-injected"].startswith("StatefulSet lost has no spec.service")
+    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "lost")
+
+
 def owner(kind: str) -> Manifest:
     """A controller that is not looked for."""
     version = "batch/v1" if kind == "Job" else "apps/v1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,9 @@ class Served:
 
 
 @contextmanager
-def serving(directory: Path, mutations: Mapping[str, Mutation]) -> Iterator[Served]:
+def serving(
+    directory: Path, mutations: Mapping[str, Mutation], make: Callable[..., Webhook] = Webhook
+) -> Iterator[Served]:
     """The server in a thread of its own, until the block is left. ``directory`` takes its keys."""
     ca = CertificateAuthority.create(datetime.now(UTC))
     pair = ca.issue_server(("localhost", "127.0.0.1"), datetime.now(UTC))
@@ -50,7 +52,7 @@ def serving(directory: Path, mutations: Mapping[str, Mutation]) -> Iterator[Serv
         return asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
     certificate = Certificate(directory / "tls.crt", directory / "tls.key")
-    runner, port = do(serve(Webhook(mutations), "127.0.0.1", 0, certificate.context))
+    runner, port = do(serve(make(mutations), "127.0.0.1", 0, certificate.context))
     try:
         yield Served(f"https://127.0.0.1:{port}", ca.certificate_pem)
     finally:

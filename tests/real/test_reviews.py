@@ -1,0 +1,173 @@
+"""What a real API server asks the webhook, as recorded in ``tests/data/reviews``.
+
+``RECORD_REVIEWS=1 python -m pytest tests/real/test_reviews.py`` writes the recordings anew; without it,
+they are held against what is asked now. What they are answered: tests/unit/inject_env/test_reviews.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from shared.admission import Mutation
+from tests.control_plane.plane import ControlPlane
+from tests.real.relay.patience import until
+from tests.real.test_inject_env import COMPONENT, OURS, apply, complete, marked
+from tests.real.webhooks import serving
+from tests.unit.inject_env.workloads import (
+    Manifest,
+    injecting,
+    job,
+    jobset_labels,
+    selector,
+    stateful_set,
+)
+from webhook.server import Webhook
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("inject-env")]
+
+RECORDINGS = Path(__file__).parents[1] / "data" / "reviews"
+NAMESPACE = "recorded"
+LWS = "leaderworkerset.sigs.k8s.io"
+TWO_HOSTS = {"nodeSelector": selector("tpu7x", "2x2x2")}
+
+Seen = list[Manifest]
+
+
+class Recorder(Webhook):
+    """The webhook, which also keeps the reviews as they come."""
+
+    def __init__(self, seen: Seen, mutations: Mapping[str, Mutation]) -> None:
+        super().__init__(mutations)
+        self._seen = seen
+
+    def _decide(self, mutate: Mutation, path: str, body: bytes) -> web.Response:
+        self._seen.append(json.loads(body))
+        return super()._decide(mutate, path, body)
+
+
+@pytest.fixture(scope="module")
+def seen(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    """The reviews of all that is made here."""
+    seen: Seen = []
+    mutations = {"/mutate": injecting()}
+    with serving(tmp_path_factory.mktemp("tls"), mutations, partial(Recorder, seen)) as served:
+        configuration = served.configure(COMPONENT / "webhook.yaml")
+        configuration["metadata"]["name"] = "recorder.tpu-functions.dev"
+        text = yaml.safe_dump(configuration)
+        run(control_plane, "apply", "-f", "-", stdin=text)
+        run(control_plane, "create", "namespace", NAMESPACE)
+        probe = json.dumps(complete(here(stateful_set(name="probe"))))
+        trial = ("create", "--dry-run=server", "-f", "-")
+        until(
+            lambda: bool(run(control_plane, *trial, stdin=probe) and seen), "the webhook is asked"
+        )
+        make_all(control_plane)
+        until(lambda: len(find_all(seen)) == len(ASKED), f"asked about all of {list(ASKED)}")
+        yield seen
+        run(control_plane, "delete", "-f", "-", stdin=text)
+        run(control_plane, "delete", "namespace", NAMESPACE, "--wait=false")
+
+
+def run(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> str:
+    done = plane.run_kubectl(*arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def here(manifest: Manifest) -> Manifest:
+    manifest["metadata"]["namespace"] = NAMESPACE
+    return marked(manifest)
+
+
+def make_all(plane: ControlPlane) -> None:
+    """As people make them, and controllers of LeaderWorkerSet and JobSet."""
+    apply(plane, here(stateful_set(name="web", service="nginx", replicas=2, pod=TWO_HOSTS)))
+    run(plane, "-n", NAMESPACE, "set", "image", "statefulset/web", "c=train:2")
+    run(plane, "-n", NAMESPACE, "scale", "statefulset/web", "--replicas=3")
+    side = here(stateful_set(name="side", service="nginx", replicas=2, pod=TWO_HOSTS))
+    apply(plane, side, "--server-side")
+    side["spec"]["replicas"] = 4
+    side["spec"]["template"]["spec"]["nodeSelector"] = selector("tpu7x", "2x2x4")
+    apply(plane, side, "--server-side")
+    trial = here(stateful_set(name="trial", service="nginx", replicas=2, pod=TWO_HOSTS))
+    apply(plane, trial, "--dry-run=server")
+    labels = jobset_labels(2, 1)
+    child = job(name="ms-slice-1", count=2, subdomain="ms", labels=labels, pod=TWO_HOSTS)
+    child["spec"]["template"]["metadata"]["labels"] = labels
+    apply(plane, here(child))
+    apply(plane, group("llm", 0, {f"{LWS}/size": "2"}))
+    annotations = {f"{LWS}/size": "2", f"{LWS}/leader-requests-tpus": "true"}
+    apply(plane, group("llm-0", 1, annotations))
+
+
+def group(name: str, index: int, annotations: dict[str, str]) -> Manifest:
+    """A StatefulSet of a LeaderWorkerSet, with what its Pods' webhook adds for the one Pod of it."""
+    labels = {f"{LWS}/name": "llm", f"{LWS}/worker-index": str(index), OURS: "enabled"}
+    made = stateful_set(
+        name=name, service="llm", replicas=1, start=index, pod=TWO_HOSTS, template_labels=labels
+    )
+    made["spec"]["template"]["metadata"]["annotations"] = annotations
+    made["metadata"]["namespace"] = NAMESPACE
+    return made
+
+
+ASKED: dict[str, tuple[str, str, str, bool]] = {
+    "stateful-set-created": ("StatefulSet", "CREATE", "web", False),
+    "stateful-set-updated": ("StatefulSet", "UPDATE", "web", False),
+    "stateful-set-applied-server-side": ("StatefulSet", "CREATE", "side", False),
+    "stateful-set-grown-server-side": ("StatefulSet", "UPDATE", "side", False),
+    "stateful-set-dry-run": ("StatefulSet", "CREATE", "trial", True),
+    "pod-of-a-stateful-set": ("Pod", "CREATE", "web-0", False),
+    "job-of-a-jobset": ("Job", "CREATE", "ms-slice-1", False),
+    "pod-of-a-jobsets-job": ("Pod", "CREATE", "ms-slice-1-1-", False),
+    "leader-of-a-group": ("Pod", "CREATE", "llm-0", False),
+    "worker-of-a-group": ("Pod", "CREATE", "llm-0-1", False),
+}
+"""Kind, operation, name or the beginning that Kubernetes completes, and whether it is a dry run."""
+
+
+def find_all(seen: Seen) -> dict[str, Manifest]:
+    """The first review of each."""
+    found: dict[str, Manifest] = {}
+    for review in seen:
+        request = review["request"]
+        metadata = request["object"]["metadata"]
+        name = metadata.get("name") or metadata["generateName"]
+        key = (request["kind"]["kind"], request["operation"], name, request["dryRun"])
+        for case, asked in ASKED.items():
+            if key == asked:
+                found.setdefault(case, review)
+    return found
+
+
+def forms(value: Any, path: str = "") -> Iterator[str]:
+    """Where there is something in a document, whatever it says. Keys that hold uids are one."""
+    yield path
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from forms(part, f"{path}/{'uid' if 'uid' in key else key}")
+    elif isinstance(value, list):
+        for part in value:
+            yield from forms(part, f"{path}/-")
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_a_recording_has_the_form_in_which_an_api_server_asks(case: str, seen: Seen) -> None:
+    asked, path = find_all(seen)[case], RECORDINGS / f"{case}.json"
+    if os.environ.get("RECORD_REVIEWS"):
+        path.write_text(json.dumps(asked, indent=1) + "\n")
+    assert set(forms(json.loads(path.read_text()))) == set(forms(asked))
+
+
+def test_sub_resources_are_not_asked_about(seen: Seen) -> None:
+    """A scale has no template, and there is nothing to inject into a status."""
+    assert not [review for review in seen if review["request"].get("subResource")]

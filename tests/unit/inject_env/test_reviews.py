@@ -1,0 +1,185 @@
+"""Reviews as an API server sent them (recorded by tests/real/test_reviews.py), and their patches."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.admission import Operation, review
+from tests.unit.inject_env.workloads import injecting
+
+RECORDINGS = Path(__file__).parents[2] / "data" / "reviews"
+TEMPLATE = "/spec/template"
+
+Entry = dict[str, Any]
+
+
+def entries(**variables: str) -> list[Entry]:
+    """Variables of a container; in angle brackets, the path of a field."""
+    return [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": value[1:-1]}}}
+        if value.startswith("<")
+        else {"name": name, "value": value}
+        for name, value in variables.items()
+    ]
+
+
+def added(base: str, variables: list[Entry]) -> list[Operation]:
+    """To a container that has none."""
+    path = f"{base}/spec/containers/0/env"
+    return [
+        {"op": "add", "path": path, "value": variables[:1]},
+        *({"op": "add", "path": f"{path}/-", "value": one} for one in variables[1:]),
+    ]
+
+
+def marked() -> Operation:
+    path = f"{TEMPLATE}/metadata/labels/tpu-functions.dev~1inject"
+    return {"op": "add", "path": path, "value": "enabled"}
+
+
+def noted(variables: list[Entry]) -> str:
+    """What tells later which variables were injected."""
+    digests = {
+        f"c/{one['name']}": hashlib.sha256(compact(one).encode()).hexdigest()[:8]
+        for one in variables
+    }
+    return compact(digests)
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
+def injected(variables: list[Entry]) -> list[Operation]:
+    """Into a template that knows nothing of it yet."""
+    note = {"tpu-functions.dev/injected": noted(variables)}
+    return [
+        *added(TEMPLATE, variables),
+        marked(),
+        {"op": "add", "path": f"{TEMPLATE}/metadata/annotations", "value": note},
+    ]
+
+
+def of_set(name: str) -> list[Entry]:
+    return entries(
+        TPU_TOPOLOGY="2x2x2",
+        TPU_ACCELERATOR_TYPE="tpu7x-16",
+        TPU_HOST_BOUNDS="1,1,2",
+        TPU_CHIPS_PER_HOST_BOUNDS="2,2,1",
+        TPU_NAME=name,
+        TPU_WORKER_ID="<metadata.labels['apps.kubernetes.io/pod-index']>",
+        TPU_WORKER_HOSTNAMES=f"{name}-0.nginx,{name}-1.nginx",
+        TPU_PROCESS_ADDRESSES=f"{name}-0.nginx:8471,{name}-1.nginx:8471",
+        TPU_PROCESS_PORT="8471",
+        JAX_COORDINATOR_ADDRESS=f"{name}-0.nginx:8482",
+        JAX_PROCESS_COUNT="2",
+        JAX_PROCESS_ID="<metadata.labels['apps.kubernetes.io/pod-index']>",
+    )
+
+
+def of_group(number: str) -> list[Entry]:
+    return entries(
+        TPU_TOPOLOGY="2x2x2",
+        TPU_ACCELERATOR_TYPE="tpu7x-16",
+        TPU_HOST_BOUNDS="1,1,2",
+        TPU_CHIPS_PER_HOST_BOUNDS="2,2,1",
+        TPU_NAME="llm-0",
+        TPU_WORKER_ID=number,
+        TPU_WORKER_HOSTNAMES="llm-0.llm,llm-0-1.llm",
+        TPU_PROCESS_ADDRESSES="llm-0.llm:8476,llm-0-1.llm:8476",
+        TPU_PROCESS_PORT="8476",
+        JAX_COORDINATOR_ADDRESS="llm-0.llm:8482",
+        JAX_PROCESS_COUNT="2",
+        JAX_PROCESS_ID=number,
+    )
+
+
+SECOND_SLICE = entries(
+    TPU_TOPOLOGY="2x2x2",
+    TPU_ACCELERATOR_TYPE="tpu7x-16",
+    TPU_HOST_BOUNDS="1,1,2",
+    TPU_CHIPS_PER_HOST_BOUNDS="2,2,1",
+    TPU_NAME="ms-slice-1",
+    TPU_WORKER_ID="<metadata.annotations['batch.kubernetes.io/job-completion-index']>",
+    TPU_WORKER_HOSTNAMES="ms-slice-1-0.ms,ms-slice-1-1.ms",
+    TPU_PROCESS_ADDRESSES="ms-slice-1-0.ms:8471,ms-slice-1-1.ms:8471",
+    TPU_PROCESS_PORT="8471",
+    JAX_COORDINATOR_ADDRESS="ms-slice-0-0.ms:8482",
+    JAX_PROCESS_COUNT="4",
+    MEGASCALE_NUM_SLICES="2",
+    MEGASCALE_SLICE_ID="1",
+    MEGASCALE_COORDINATOR_ADDRESS="ms-slice-0-0.ms",
+)
+FOUR = {
+    1: ("TPU_ACCELERATOR_TYPE", "tpu7x-32"),
+    6: ("TPU_WORKER_HOSTNAMES", "side-0.nginx,side-1.nginx,side-2.nginx,side-3.nginx"),
+    7: (
+        "TPU_PROCESS_ADDRESSES",
+        "side-0.nginx:8471,side-1.nginx:8471,side-2.nginx:8471,side-3.nginx:8471",
+    ),
+    10: ("JAX_PROCESS_COUNT", "4"),
+    0: ("TPU_TOPOLOGY", "2x2x4"),
+    2: ("TPU_HOST_BOUNDS", "1,1,4"),
+}
+"""What is otherwise with four hosts, by its place among the variables of two."""
+
+
+def grown() -> list[Operation]:
+    """Server-side apply leaves what is another's field, so that it is there to be changed."""
+    variables = of_set("side")
+    for place, (name, value) in FOUR.items():
+        assert variables[place]["name"] == name
+        variables[place] = {"name": name, "value": value}
+    path = f"{TEMPLATE}/spec/containers/0/env"
+    note = f"{TEMPLATE}/metadata/annotations/tpu-functions.dev~1injected"
+    return [
+        *(
+            {"op": "replace", "path": f"{path}/{place}", "value": variables[place]}
+            for place in sorted(FOUR)
+        ),
+        {"op": "add", "path": note, "value": noted(variables)},
+    ]
+
+
+PATCHES: dict[str, list[Operation]] = {
+    "stateful-set-created": injected(of_set("web")),
+    "stateful-set-dry-run": injected(of_set("trial")),
+    "stateful-set-applied-server-side": injected(of_set("side")),
+    "stateful-set-updated": [],
+    "stateful-set-grown-server-side": grown(),
+    # Its template has told it all.
+    "pod-of-a-stateful-set": [],
+    "job-of-a-jobset": injected(SECOND_SLICE),
+    # Its template could not say this in a field.
+    "pod-of-a-jobsets-job": [
+        {"op": "add", "path": "/spec/containers/0/env/-", "value": entries(JAX_PROCESS_ID="3")[0]}
+    ],
+    "leader-of-a-group": added("", of_group("0")),
+    "worker-of-a-group": added("", of_group("1")),
+}
+
+
+@pytest.mark.parametrize("case", PATCHES)
+def test_a_recorded_review_is_answered_with_this_patch(case: str) -> None:
+    body = (RECORDINGS / f"{case}.json").read_bytes()
+    answer = review(body, injecting()).document
+    wanted = {"uid": json.loads(body)["request"]["uid"], "allowed": True}
+    patch = answer["response"].pop("patch", "")
+    assert json.loads(base64.b64decode(patch) or "[]") == PATCHES[case]
+    if patch:
+        wanted["patchType"] = "JSONPatch"
+    assert answer == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": wanted,
+    }
+
+
+def test_every_recording_has_its_answer() -> None:
+    assert {path.stem for path in RECORDINGS.iterdir()} == set(PATCHES)
