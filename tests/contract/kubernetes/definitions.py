@@ -166,4 +166,14 @@ BASE = Path(__file__).parents[3] / "infra" / "kubernetes" / "base"
 NODE_GROUPS: dict[str, Any] = yaml.safe_load((BASE / "crd.yaml").read_text(encoding="utf-8"))
 """The product's own."""
 
-ALL = (WIDGETS, GADGETS, NODE_GROUPS)
+_JOBSET = yaml.safe_load(
+    (Path(__file__).parents[3] / "local" / "jobsets" / "crd.yaml").read_text(encoding="utf-8")
+)
+JOBSETS: dict[str, Any] = {
+    **_JOBSET,
+    "metadata": {"name": f"jobsets.{GROUP}"},
+    "spec": {**_JOBSET["spec"], "group": GROUP},
+}
+"""JobSet's, in the cases' own group: a real server may have JobSet's, too."""
+
+ALL = (WIDGETS, GADGETS, NODE_GROUPS, JOBSETS)

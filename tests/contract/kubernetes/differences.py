@@ -41,6 +41,21 @@ def _within(case: str, *paths: str) -> tuple[Difference, ...]:
     return tuple(Difference(case, path) for path in paths)
 
 
+_POD_DEFAULTS = (
+    *(f"spec.containers.0.{name}" for name in ("imagePullPolicy", "resources", "volumeMounts")),
+    *(f"spec.{name}" for name in ("enableServiceLinks", "preemptionPolicy", "priority")),
+    *(f"spec.{name}" for name in ("securityContext", "serviceAccount", "serviceAccountName")),
+    *(f"spec.{name}" for name in ("tolerations", "volumes")),
+    "status.qosClass",
+    "metadata.managedFields",
+)
+"""What a real cluster adds to a Pod."""
+
+
+def _pods(case: str, *at: str) -> tuple[Difference, ...]:
+    return _within(case, *(f"{one}.{path}" for one in at for path in _POD_DEFAULTS))
+
+
 KNOWN: Mapping[str, tuple[Difference, ...]] = {
     "controllers act when they get to it": (
         *_sometimes(
@@ -75,11 +90,23 @@ KNOWN: Mapping[str, tuple[Difference, ...]] = {
         Difference("an answer in an unknown media type is refused", "body.message"),
         Difference("an answer in an unknown media type is refused", "body.details"),
     ),
-    "of Pods and workloads only some defaults are set": _within(
-        "a strategic merge deletes from a keyed list",
-        "body.spec",
-        "body.status",
-        "body.metadata.managedFields",
+    "of Pods and workloads only some defaults are set": (
+        *_within(
+            "a strategic merge deletes from a keyed list",
+            "body.spec",
+            "body.status",
+            "body.metadata.managedFields",
+        ),
+        *_pods("pods of jobsets that have not started are listed", "body", "body.items.0"),
+        *_within(
+            "pods of jobsets that have not started are listed",
+            "body.rows.0.object.metadata.managedFields",
+        ),
+        *_pods(
+            "pods of jobsets that wait are watched until they run",
+            *("body", "body.0.object", "body.1.object"),
+        ),
+        *_pods("pods of jobs are listed by their node", "body", "body.items.0"),
     ),
 }
 """By words of the page that tell of them."""

@@ -6,9 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.contract.kubernetes import differences
 from tests.contract.kubernetes.cases import CASES
 from tests.contract.kubernetes.dialogue import Case, run
 from tests.contract.kubernetes.embedded import Embedded
+from tests.contract.kubernetes.kubectl import differences as of_kubectl
+from tests.harness import ROOT
+
+PAGE = (ROOT / "docs" / "reference" / "embedded-kubernetes.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("asked", CASES, ids=lambda asked: asked.name)
@@ -21,3 +26,8 @@ def test_case_names_are_unique(say: Callable[[str], None]) -> None:
     names = [asked.name for asked in CASES]
     assert len(set(names)) == len(names)
     say(f"Kubernetes contract: {len(names)} cases for the embedded API")
+
+
+@pytest.mark.parametrize("words", [*differences.KNOWN, *of_kubectl.KNOWN])
+def test_what_differs_stands_in_the_page(words: str) -> None:
+    assert words in " ".join(PAGE.split())

@@ -6,30 +6,20 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import yaml
 
 from local.clock import LoopClock
-from local.kube import ADMIN, CertificateAuthority, KubeApi, User, kubeconfig
+from local.kube import ADMIN, CertificateAuthority, KubeApi, kubeconfig
 from local.web import serve
 
 
-@dataclass(frozen=True)
-class Served:
-    """Where the server is, and kubeconfig files for ``admin`` and for ``joe``, who may nothing."""
-
-    url: str
-    admin: Path
-    joe: Path
-
-
 @contextmanager
-def served(directory: Path) -> Iterator[Served]:
-    """A server that lives as long as the context."""
-    ready: list[Served] = []
+def served(directory: Path) -> Iterator[Path]:
+    """A server that lives as long as the context; its administrator's kubeconfig."""
+    path = directory / "admin.yaml"
     started = threading.Event()
     stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
@@ -37,17 +27,11 @@ def served(directory: Path) -> Iterator[Served]:
         loop = asyncio.get_running_loop()
         clock = LoopClock(loop)
         authority = CertificateAuthority.create(clock.now())
-        tokens = {"admin": ADMIN, "joe": User("joe", ("devs",))}
-        api = KubeApi(clock, random=Random(1), ca=authority, tokens=tokens)
+        api = KubeApi(clock, random=Random(1), ca=authority, tokens={"admin": ADMIN})
         context = authority.server_context(["127.0.0.1"], clock.now())
         runner, port = await serve(api, tls=context)
-        url = f"https://127.0.0.1:{port}"
-        files = {}
-        for name in tokens:
-            files[name] = directory / f"{name}.yaml"
-            config = kubeconfig(url, authority.certificate_pem, name)
-            files[name].write_text(yaml.safe_dump(config), encoding="utf-8")
-        ready.append(Served(url, files["admin"], files["joe"]))
+        config = kubeconfig(f"https://127.0.0.1:{port}", authority.certificate_pem, "admin")
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
         ended = asyncio.Event()
         stop.append((loop, ended))
         started.set()
@@ -59,7 +43,7 @@ def served(directory: Path) -> Iterator[Served]:
     thread.start()
     assert started.wait(10), "the server should be up within ten seconds"
     try:
-        yield ready[0]
+        yield path
     finally:
         loop, ended = stop[0]
         loop.call_soon_threadsafe(ended.set)

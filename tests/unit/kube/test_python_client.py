@@ -18,8 +18,8 @@ GROUP = ("cases.example.com", "v1", "default", "widgets")
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     directory: Path = tmp_path_factory.mktemp("client")
-    with served(directory) as server:
-        connected = config.new_client_from_config(str(server.admin))
+    with served(directory) as kubeconfig:
+        connected = config.new_client_from_config(str(kubeconfig))
         client.ApiextensionsV1Api(connected).create_custom_resource_definition(WIDGETS)
         yield connected
         connected.close()

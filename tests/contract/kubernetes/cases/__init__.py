@@ -7,6 +7,7 @@ from tests.contract.kubernetes.cases.ending import DELETES, NAMESPACES, OWNERS
 from tests.contract.kubernetes.cases.events import EVENTS_TOLD
 from tests.contract.kubernetes.cases.fields import FIELDS, RULES, VALIDATION
 from tests.contract.kubernetes.cases.groups import GROUP_LIFE, SLICE_NODES, SPECS
+from tests.contract.kubernetes.cases.jobsets import JOBSET_LISTS, WAITING_PODS
 from tests.contract.kubernetes.cases.joining import BOOTSTRAP_TOKENS, SIGNING_REQUESTS
 from tests.contract.kubernetes.cases.patching import PATCH, SERVER_SIDE_APPLY
 from tests.contract.kubernetes.cases.reading import LISTS, SELECTORS, WATCHES
@@ -45,4 +46,6 @@ CASES: tuple[Case, ...] = (
     *GROUP_LIFE,
     *SPECS,
     *SLICE_NODES,
+    *WAITING_PODS,
+    *JOBSET_LISTS,
 )
