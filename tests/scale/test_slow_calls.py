@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from local.world import PROJECT
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
@@ -48,6 +49,21 @@ def test_what_one_invocation_leaves_undone_the_next_ones_do() -> None:
     late = [line for line in harness.log.lines if "no answer within 30 s" in line.get("note", "")]
     assert {line["step"] for line in late} >= {"label_node", "tear_down"}
     assert dead_letters(harness) == []
+
+
+def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> None:
+    """A SYNC asks for ten Nodes by name and begins with another VM each time; no relay names it."""
+    harness = Harness(replace(life.guest_dials(joins=False), relays=False))
+    alone = {"nodeCount": 64, "topology": "2x2x1", "targetSizePolicyMode": "INDIVIDUAL"}
+    harness.apply(manifest(**alone, instanceConfig=SPOT, bootstrapKubernetes=None))
+    life.until(harness, lambda: len(life.vms(harness)) == 64)
+    harness.run_for(MINUTE)
+    SlowCalls(harness)
+    name = sorted(map(life.vm_name, life.vms(harness)))[-1]
+    place = {"providerID": f"gce://{PROJECT}/us-central1-c/{name}"}
+    late = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": place}
+    harness.world.admin("POST", "/api/v1/nodes", late)
+    life.until(harness, lambda: life.summary(harness).get("joined") == 1, timeout=2 * HOUR)
 
 
 def test_vms_that_never_join_are_told_and_deleted_all_the_same() -> None:
