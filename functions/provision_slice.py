@@ -117,7 +117,7 @@ def _wake(invocation: Invocation) -> Answer:
     provider, now = make_provider(invocation), invocation.runtime.now()
     waiting = find_leaders(invocation.cluster.list_pending_pods())
     due = [leader for leader in waiting if is_due(leader, now, provider)]
-    if due and provider.at_once is not None:
+    if provider.at_once is not None and len(due) > turns.FEWEST:
         places = turns.count_places(provider.at_once, provider.list_all(with_nodes=False))
         due = choose(due, places, now)
     invocation.facts |= {"waiting": len(waiting), "woken": len(due)}

@@ -82,33 +82,43 @@ def _wake(invocation: Invocation, provider: Provider) -> Answer:
     invocation.cluster.get_cluster_id()
     slices = list(provider.list_all())
     jobsets = list(invocation.cluster.list_jobsets()) if slices else []
-    _send_sync(slices, jobsets, invocation, provider)
+    by_name, now = _by_name(jobsets), invocation.runtime.now()
+    decided = [(one, _decide_about(one, by_name, invocation, provider)) for one in slices]
+    told = [one for one, decision in decided if is_to_be_told(decision, one, now)]
+    _send_sync([*_find_next(decided, provider, now), *told], invocation)
+    invocation.facts["slices"] = len(slices)
     return Answer(ACKNOWLEDGED, "Swept")
 
 
-def _send_sync(
-    slices: Sequence[Slice],
-    jobsets: Iterable[Mapping[str, Any]],
+def _decide_about(
+    existing: Slice,
+    jobsets: Mapping[tuple[str, str], Mapping[str, Any]],
     invocation: Invocation,
     provider: Provider,
-    *,
-    to_tell: bool = True,
-) -> None:
-    """For the slices about which there is something to do, or to tell, as far as it is their turn."""
-    now, settings = invocation.runtime.now(), invocation.runtime.settings
-    by_name = _by_name(jobsets)
-    decided = [
-        (one, decide(one, by_name.get(_jobset_of(one)), now, settings, provider)) for one in slices
-    ]
+) -> Decision:
+    runtime = invocation.runtime
+    jobset = jobsets.get(_jobset_of(existing))
+    return decide(existing, jobset, runtime.now(), runtime.settings, provider)
+
+
+def _find_next(
+    decided: Sequence[tuple[Slice, Decision]], provider: Provider, now: datetime
+) -> list[Slice]:
+    """The slices about which there is something to do, as far as it is their turn."""
     to_change = [one for one, decision in decided if decision.do is not Do.NOTHING]
-    if provider.at_once is not None:
-        to_change = choose(to_change, turns.count_places(provider.at_once, slices), now)
-    told = [one for one, decision in decided if to_tell and is_to_be_told(decision, one, now)]
+    if provider.at_once is None:
+        return to_change
+    places = turns.count_places(provider.at_once, (one for one, _ in decided))
+    return choose(to_change, places, now)
+
+
+def _send_sync(slices: Sequence[Slice], invocation: Invocation) -> None:
+    now = invocation.runtime.now()
     messages = [
         Message(one.owner.namespace, one.name, "", Cause.SYNC, now, kind=SLICE_KIND)
-        for one in (*to_change, *told)
+        for one in slices
     ]
-    invocation.facts |= {"slices": len(slices), "woken": len(messages)}
+    invocation.facts["woken"] = len(messages)
     if messages:
         invocation.runtime.publish(invocation.step, messages)
 
@@ -181,14 +191,26 @@ def _see_to_unmarked(event: LogEvent, invocation: Invocation, provider: Provider
 
 
 def _hear_of_the_end(event: LogEvent, invocation: Invocation, provider: Provider) -> Answer:
-    """There is room for others; a deletion that has failed is tried again when the minute finds it."""
+    """There is room for others; a deletion that has failed is tried again when the minute finds it.
+
+    After a creation the first of them is seen to at once, while those that wait for a slice are being
+    woken; after a deletion it is the other way round. So neither keep the other waiting.
+    """
     slices = list(provider.list_all(with_nodes=False))
     is_deletion = event.method == DELETED
     jobsets = list(invocation.cluster.list_jobsets()) if slices or is_deletion else []
-    _send_sync(slices, jobsets, invocation, provider, to_tell=False)
-    if not is_deletion:
-        return Answer(ACKNOWLEDGED, "RoomForOthers")
-    return _tell_of_the_end(event, slices, jobsets, invocation, provider)
+    by_name = _by_name(jobsets)
+    decided = [(one, _decide_about(one, by_name, invocation, provider)) for one in slices]
+    following = _find_next(decided, provider, invocation.runtime.now())
+    if is_deletion:
+        _send_sync(following, invocation)
+        return _tell_of_the_end(event, slices, jobsets, invocation, provider)
+    _send_sync(following[1:], invocation)
+    existing = following and provider.get(following[0].owner.namespace, following[0].name)
+    if not existing:
+        return Answer(ACKNOWLEDGED, "NoSlice")
+    invocation.facts["slice"] = existing.name
+    return _see_to_one(invocation, provider, existing, by_name.get(_jobset_of(existing)))
 
 
 def _tell_of_the_end(

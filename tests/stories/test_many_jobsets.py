@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from local import pubsub
 from local.gke.dials import OPERATION_S
 from local.jobsets import Habits
-from local.world import identity
+from local.world import Dials, identity
 from shared.names import JOBSET_STEPS
 from tests import jobset_objects as objects
 from tests.harness import Harness
@@ -131,6 +132,21 @@ def test_many_jobsets_at_once_get_their_pools_and_lose_them_as_fast_as_gke_chang
     minutes = ceil((took + released) / MINUTE)
     assert spent.total() <= count * GKE_CALLS_EACH + minutes * GKE_CALLS_A_MINUTE
     assert calls(harness) <= count * CALLS_EACH_ON_GKE + minutes * CALLS_A_MINUTE
+
+
+def test_what_is_over_goes_while_others_wait_for_their_turn() -> None:
+    """A slice that nobody needs is paid for, and its chips may be what the others wait for."""
+    harness = world_of_pools(Dials(pubsub=pubsub.Dials(delay_s=0.5)))
+    begin(harness, 3)
+    until(harness, lambda: phases(harness) == ["Running"] * 3)
+    over = {*harness.gke.leftovers()}
+    for number in range(3, 18):
+        harness.world.admin("POST", JOBSETS, small(f"train-{number}"))
+    harness.run_for(MINUTE)
+    for number in range(3):
+        harness.world.admin("DELETE", f"{JOBSETS}/train-{number}")
+    until(harness, lambda: over.isdisjoint(harness.gke.leftovers()), 8 * MINUTE)
+    until(harness, lambda: phases(harness) == ["Running"] * 15)
 
 
 def accepted(harness: Harness) -> Iterator[str]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from local.jobsets import Habits
+from local.world import Dials
 from shared.node_pools import GkeSettings
 from shared.settings import GKE
 from tests import jobset_objects as objects
@@ -28,9 +29,9 @@ MAKING = (
 )
 
 
-def world() -> Harness:
+def world(dials: Dials | None = None) -> Harness:
     """A world in which JobSets get node pools."""
-    harness = Harness(slices={"jobset_provider": GKE, "gke": SETTINGS})
+    harness = Harness(dials, slices={"jobset_provider": GKE, "gke": SETTINGS})
     harness.world.admin("POST", "/api/v1/namespaces/tpu-functions/configmaps", objects.config_map())
     return harness
 
