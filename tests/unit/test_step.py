@@ -9,12 +9,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.access import Kubeconfig
 from shared.cluster import Connection
 from shared.errors import CallError
 from shared.gce import Clients
 from shared.logs import make_logger
-from shared.settings import Settings
+from shared.settings import Kubeconfig, Settings
 from shared.step import Answer, Invocation, Runtime, handle
 from tests.bench import push
 
