@@ -254,6 +254,7 @@ def test_a_step_of_jobsets_may_die_at_each_kind_of_call(life: Life, say: Say) ->
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_step_of_jobsets_may_die_at_any_call(life: Life, say: Say) -> None:
     points = [
         Point(number, moment)
@@ -288,6 +289,7 @@ def test_a_message_of_jobsets_may_be_at_work_twice_when_something_is_changed(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_message_of_jobsets_may_be_at_work_twice_at_any_call(life: Life, say: Say) -> None:
     numbers = list(range(1, len(life.model.calls) + 1))
     assert try_twice(life, numbers) == []
