@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from local.world import PROJECT
 from tests.harness import Harness
@@ -54,7 +55,11 @@ def test_what_one_invocation_leaves_undone_the_next_ones_do() -> None:
 def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> None:
     """A SYNC asks for ten Nodes by name and begins with another VM each time; no relay names it."""
     harness = Harness(replace(life.guest_dials(joins=False), relays=False))
-    alone = {"nodeCount": 64, "topology": "2x2x1", "targetSizePolicyMode": "INDIVIDUAL"}
+    alone: dict[str, Any] = {
+        "nodeCount": 64,
+        "topology": "2x2x1",
+        "targetSizePolicyMode": "INDIVIDUAL",
+    }
     harness.apply(manifest(**alone, instanceConfig=SPOT, bootstrapKubernetes=None))
     life.until(harness, lambda: len(life.vms(harness)) == 64)
     harness.run_for(MINUTE)
