@@ -223,7 +223,7 @@ def test_a_right_that_cannot_be_asked_for_is_said_and_holds_nothing_up(look: Ins
 
 
 def test_images_that_cannot_be_built_end_it(look: Installer) -> None:
-    look.docker = [("^#1 build", "ERROR: failed to solve", 1)]
+    look.docker = [("build --file relay/", "ERROR: failed to solve", 1)]
     ran = look.run("--docker", "--yes", "prod")
     assert ran.code == 1
     assert ran.output.endswith("ERROR: failed to solve\n")
@@ -449,6 +449,20 @@ def test_a_cluster_without_admission_policies_gets_none(deploy: Installer) -> No
     policies = "validatingadmissionpolicies,validatingadmissionpolicybindings"
     found = deploy.plane.run_kubectl("get", policies, "-l", OURS, "-o", "name")
     assert found.stdout == ""
+
+
+def test_nor_does_it_get_those_of_the_components_that_terraform_names(
+    installed: Installer,
+) -> None:
+    installed.outputs = JOBSETS
+    shown = {}
+    for minor in ("29", "30"):
+        installed.kubectl = [("get --raw /version", f'{{"major": "1", "minor": "{minor}"}}', 0)]
+        ran = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
+        assert ran.code == 0, ran.output
+        shown[minor] = set(re.findall(r"^\+  name: (\S+)$", ran.output, re.M))
+    assert shown["30"] - shown["29"] == {"tpu-functions-slices"}
+    assert {"jobsets", "tpu-functions-release-slice-node-groups"} <= shown["29"]
 
 
 def test_a_webhook_without_its_certificate_is_no_installation(deploy: Installer) -> None:
