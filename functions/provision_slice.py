@@ -13,13 +13,13 @@ and made anew on a SYNC, and so at those gaps; one whose maker goes on by itself
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from shared import pace, turns
-from shared.cluster import Event
+from shared.cluster import Cluster, Event
 from shared.errors import CallError, Reason
 from shared.fields import is_yes
 from shared.jobsets import (
@@ -292,6 +292,8 @@ def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
     guests: tuple[str, ...] = ()
     if isinstance(existing, Slice):
         trace(invocation, existing)
+        if _has_waited_beside(existing, leader, invocation):
+            existing = replace(existing, since=_since_its_nodes(existing, cluster) or now)
         if _differs(existing, wanted):
             guests = list_jobs_on(cluster, existing.name, now, but=wanted.owner)
     return Seen(
@@ -304,6 +306,20 @@ def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
         is_sync=invocation.occasion.is_sync,
     )
+
+
+def _has_waited_beside(existing: Slice, leader: Leader, invocation: Invocation) -> bool:
+    """Whether it matters since when the slice is there, and its maker does not say so, as GKE."""
+    is_dated = existing.state is not SliceState.READY or existing.since is not None
+    waited = invocation.runtime.now() - waits_since(leader)
+    return not is_dated and invocation.occasion.is_sync and waited >= UNFIT_AFTER
+
+
+def _since_its_nodes(existing: Slice, cluster: Cluster) -> datetime | None:
+    """Since when all Nodes of a slice that there are have been there; ``None``: there are none yet."""
+    nodes = cluster.list_nodes_of_slice(existing.name)
+    times = (guess_time(node["metadata"].get("creationTimestamp")) for node in nodes)
+    return max((one for one in times if one is not None), default=None)
 
 
 def _differs(existing: Slice, wanted: Wanted) -> bool:

@@ -17,7 +17,8 @@ from tests.control_plane.binaries import find
 if TYPE_CHECKING:
     from tests.real.bridge.installation import Installation
 
-settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("random", deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")  # what failed fails again; `make test-all` draws at random
 
 REAL_PARTS = "REAL_PARTS"

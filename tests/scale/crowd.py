@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 
+from shared.jobsets import JOB_KEY
 from tests.control_plane.plane import ControlPlane
 from tests.unit.relay.objects import foreign_node
 
@@ -76,9 +77,10 @@ class Crowd:
         await self._ask("POST", _LEASES, {"metadata": {"name": name}, "spec": _lease(name)})
 
     async def _bind(self, number: int, host: str) -> None:
+        """No kubelet starts it: it stays pending, as a JobSet's Pod that asks for no chips."""
         container = {"name": "c", "image": "registry.example/image:v1"}
         pod = {
-            "metadata": {"name": f"pod-{number:05}"},
+            "metadata": {"name": f"pod-{number:05}", "labels": {JOB_KEY: f"{number:040}"}},
             "spec": {"nodeName": host, "containers": [container]},
         }
         await self._ask("POST", _PODS, pod)

@@ -1,4 +1,4 @@
-"""The relay in a real cluster of a thousand Nodes that are not ours."""
+"""The relay in a real cluster of a thousand Nodes, and of Pods of JobSets, that are not ours."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from relay.outbox import KINDS
+from tests import jobset_crd
 from tests.control_plane.plane import OwnControlPlane
 from tests.real.relay.conftest import (
     GROUPS,
@@ -22,6 +24,7 @@ from tests.real.relay.conftest import (
 from tests.real.relay.mailbox import Mailbox, open_mailbox
 from tests.real.relay.patience import until
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
+from tests.real.relay.test_jobsets import JOBSETS, MANIFESTS
 from tests.scale import figures
 from tests.scale.crowd import STATUS_EVERY_S, open_crowd
 
@@ -46,13 +49,20 @@ def test_among_a_thousand_foreign_nodes_it_is_small_and_silent(
     own_control_plane: OwnControlPlane, tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
-    until(lambda: own_control_plane.request("GET", GROUPS)[0] == 200, "groups are served")
+    files = [argument for path in (*MANIFESTS, jobset_crd.PATH) for argument in ("-f", str(path))]
+    own_control_plane.run_kubectl("apply", *files)
+    until(lambda: _is_served(own_control_plane, GROUPS), "groups are served")
+    until(lambda: _is_served(own_control_plane, JOBSETS), "JobSets are served")
     with open_mailbox() as mailbox:
         found = asyncio.run(_measure(own_control_plane, mailbox, tmp_path))
     figures.tell("relay", found, say)
     assert found["messages published meanwhile"] == 0
     assert float(found["highest memory, MB"]) < MOST_MEMORY_MB
     assert float(found["CPU, % of a core"]) < MOST_CPU_PERCENT
+
+
+def _is_served(plane: OwnControlPlane, path: str) -> bool:
+    return plane.request("GET", path)[0] == 200
 
 
 async def _measure(
@@ -67,8 +77,8 @@ async def _measure(
         await crowd.fill()
         await crowd.until_ready()
         began = time.monotonic()
-        with run_relay(kubeconfig, mailbox.address) as relay:
-            await asyncio.to_thread(relay.wait_until_listed)
+        with run_relay(kubeconfig, mailbox.address, JOBSETS="true") as relay:
+            await asyncio.to_thread(relay.wait_until_listed, kinds=KINDS)
             listed_s = time.monotonic() - began
             before = await asyncio.to_thread(_read, relay)
             beaten = crowd.heartbeats
@@ -86,8 +96,8 @@ async def _measure(
     return {
         "Nodes that are not ours": NODE_COUNT,
         "of them Ready at the end": ready,
-        "Pods": POD_COUNT,
-        "start to both lists read, s": round(listed_s, 1),
+        "pending Pods of JobSets that ask for no chips": POD_COUNT,
+        "start to all lists read, s": round(listed_s, 1),
         "minutes watched": MINUTES,
         "status of a Node sent every, s": int(STATUS_EVERY_S),
         "watch events a minute": round((after["events"] - before["events"]) / MINUTES),
@@ -125,7 +135,7 @@ def _time_reaction(plane: OwnControlPlane, relay: RelayProcess, mailbox: Mailbox
 def _list_again(plane: OwnControlPlane, relay: RelayProcess) -> None:
     """A restarted API server knows no old versions: all is listed while all is remembered."""
     plane.restart_api_server()
-    relay.wait_until_listed(times=2)
+    relay.wait_until_listed(times=2, kinds=KINDS)
 
 
 def _highest_mb(pid: int) -> float:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from functions import provision_slice
 from local.jobsets import Habits
 from local.world import Dials
 from shared.node_pools import GkeSettings
+from shared.occasions import POD_KIND, Cause, Message
 from shared.settings import GKE
+from shared.step import handle
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.jobset_objects import JOBSET, NAMESPACE
@@ -21,6 +26,8 @@ ZONE = f"{GKE_REGION}-c"
 SETTINGS = GkeSettings("my-gcp-project", GKE_REGION, GKE_CLUSTER, zone=ZONE)
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+STEP = "provision_slice"
 SECOND = timedelta(seconds=1)
 RUNS_ON = Habits(ends=lambda _: "")
 MAKING = (
@@ -148,3 +155,55 @@ def test_nobody_takes_the_name_of_another_namespace_s_pool() -> None:
     post(harness)
     until(harness, lambda: told(harness) != [], MINUTE)
     assert told(harness) == [MAKING]
+
+
+def look(harness: Harness) -> str:
+    """What the minute's message about the leader comes to."""
+    (leader,) = (
+        pod
+        for pod in harness.world.admin("GET", PODS)["items"]
+        if pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == "0"
+    )
+    about = Message(
+        NAMESPACE,
+        leader["metadata"]["name"],
+        leader["metadata"]["uid"],
+        Cause.SYNC,
+        harness.clock.now(),
+        kind=POD_KIND,
+    )
+    data = base64.b64encode(about.encode()).decode()
+    body = json.dumps({"message": {"data": data, "messageId": "m"}}).encode()
+    return handle(STEP, provision_slice.run, body, harness.runtime(STEP)).outcome
+
+
+def test_nodes_of_a_pool_that_was_long_in_coming_get_their_time_too() -> None:
+    harness = world()
+    harness.gke.faults.slow_operations("nodePools.create", 20 * 60)
+    post(harness)
+    until(harness, lambda: any("has been made" in line for line in told(harness)))
+    assert not life.nodes(harness)
+    assert look(harness) == "Ready"
+    until(harness, lambda: are_running(harness))
+    assert not [line for line in told(harness) if "Unfit" in line]
+
+
+def test_a_pod_that_no_node_of_its_pool_takes_is_told_after_a_quarter_of_an_hour() -> None:
+    harness = world()
+    harness.gke.faults.slow_operations("nodePools.create", 20 * 60)
+    post(harness)
+    until(harness, lambda: len(life.nodes(harness)) > 0)
+    until(harness, lambda: close(harness), MINUTE)
+    harness.run_for(14 * MINUTE)
+    assert look(harness) == "Ready"
+    harness.run_for(2 * MINUTE)
+    assert look(harness) == "Unfit"
+
+
+def close(harness: Harness) -> bool:
+    """Close all Nodes to Pods; whether all four are there."""
+    nodes = list(life.nodes(harness).values())
+    for node in nodes:
+        path = f"/api/v1/nodes/{node['metadata']['name']}"
+        harness.world.admin("PATCH", path, {"spec": {"unschedulable": True}}, **MERGE)
+    return len(nodes) == 4
