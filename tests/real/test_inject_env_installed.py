@@ -378,7 +378,7 @@ def installed(
     else:
         request.getfixturevalue("cert_manager")
         kubectl(plane, "delete", "mutatingwebhookconfigurations", "--all")
-        kubectl(plane, "delete", "secret", "inject-env-tls", "-n", NAMESPACE)
+        kubectl(plane, "delete", "secret", "inject-env-tls", "-n", NAMESPACE, "--ignore-not-found")
         write_overlay(overlay, "inject-env", "inject-env-cert-manager")
         kubectl(plane, "apply", "-k", str(overlay))
         act_as_cert_manager(plane)
