@@ -283,18 +283,20 @@ def _carry_out(
     decision: Decision,
 ) -> Answer:
     now = invocation.runtime.now()
-    try:
-        if decision.do is Do.DELETE:
+    if decision.do is Do.DELETE:
+        try:
             jobs = _jobs_on(invocation, existing, decision)
-            decision = wait_for(jobs, decision, existing, provider)
+        except CallError as error:
+            return _tell_of_the_failure(error, about, provider, invocation)
+        decision = wait_for(jobs, decision, existing, provider)
+    try:
         was_there = _do(decision.do, existing, provider, now)
     except CallError as error:
         if is_out_of_places(error, provider):
             return Answer(ACKNOWLEDGED, QUEUED, str(error))
         if decision.do is Do.MARK and is_refused(error):
             return _delete_unmarked(invocation, provider, existing, about, str(error))
-        event = Event(f"{provider.event_prefix}DeletionFailed", str(error), is_warning=True)
-        return refuse(error, lambda: tell(invocation, about, event, once=False))
+        return _tell_of_the_failure(error, about, provider, invocation)
     told = decision.event
     if not was_there:
         told = Event(
@@ -304,6 +306,13 @@ def _carry_out(
     if told is not None:
         tell(invocation, about, told, once=decision.do is Do.NOTHING)
     return Answer(ACKNOWLEDGED, decision.outcome)
+
+
+def _tell_of_the_failure(
+    error: CallError, about: Mapping[str, Any], provider: Provider, invocation: Invocation
+) -> Answer:
+    event = Event(f"{provider.event_prefix}DeletionFailed", str(error), is_warning=True)
+    return refuse(error, lambda: tell(invocation, about, event, once=False))
 
 
 def _delete_unmarked(

@@ -81,16 +81,19 @@ def list_jobs_on(
     """The Jobs whose Pods are on a slice, as far as the first of its Nodes that has any; ``but`` not
     this one."""
     nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
-    if len(nodes) > FEW_NODES:
-        bound = cluster.list_bound_pods()
-        lists = iter([[pod for pod in bound if pod["spec"]["nodeName"] in nodes]])
-    else:
-        lists = (cluster.list_pods_on(node) for node in sorted(nodes))
-    for pods in lists:
+    for pods in _list_pods_on(cluster, nodes):
         found = tuple(job for job in find_jobs(pods, now) if but is None or job != job_of(but))
         if found:
             return found
     return ()
+
+
+def _list_pods_on(cluster: Cluster, nodes: set[str]) -> Iterator[list[dict[str, Any]]]:
+    """The Pods of Jobs on these Nodes, in as many lists as were asked for."""
+    if len(nodes) <= FEW_NODES:
+        yield from map(cluster.list_pods_on, sorted(nodes))
+    else:
+        yield [pod for pod in cluster.list_bound_pods() if pod["spec"]["nodeName"] in nodes]
 
 
 def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:

@@ -303,8 +303,14 @@ def _complete(workers: Workers, slice_: _Slice) -> Workers:
     if slice_.hosts == 1:
         return replace(
             workers,
-            hosts=(LOCALHOST,), index=0, count=0, slices=None, nameless="", unnamed="", wrong="",
-        )  # fmt: skip
+            hosts=(LOCALHOST,),
+            index=0,
+            count=0,
+            slices=None,
+            nameless="",
+            unnamed="",
+            wrong="",
+        )
     is_nameable = workers.name and workers.subdomain and not workers.is_leader_worker_set
     if slice_.hosts is None or workers.wrong or not is_nameable:
         return workers

@@ -182,9 +182,14 @@ def _job_workers(metadata: Object, spec: Object, subdomain: str) -> Workers | No
     index = FieldPath(f"metadata.annotations['{COMPLETION_INDEX}']")
     together = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
     workers = Workers(
-        name, (), index, subdomain, _slices(metadata, subdomain), count=completions,
+        name,
+        (),
+        index,
+        subdomain,
+        _slices(metadata, subdomain),
+        count=completions,
         nameless="" if subdomain else _without_subdomain(name, metadata),
-    )  # fmt: skip
+    )
     if completions > MAX_WORKERS:
         wrong = f"Job {shown} has {completions} completions, and no slice more than {MAX_WORKERS}"
     elif together != completions:
@@ -192,9 +197,8 @@ def _job_workers(metadata: Object, spec: Object, subdomain: str) -> Workers | No
             f"Job {shown}: parallelism {together} differs from completions {completions}: the workers "
             "of one slice would not run together; set both to the number of hosts"
         )
-    elif completions == 1:
-        # It may well be all that is wanted.
-        wrong = ""
+    elif completions == 1:  # it may well be all that is wanted
+        return workers
     elif not name:
         return replace(workers, unnamed=f"Job {shown} has no name yet: give it metadata.name")
     elif not subdomain and _is_of_jobset(metadata):
@@ -324,7 +328,7 @@ def _leader_worker_set(metadata: Object, spec: Object) -> Workers | None:
     hosts = name_hosts(leader, range(first, first + count), subdomain)
     if first == 0:
         hosts = (f"{leader}.{subdomain}", *hosts[1:])
-    return Workers(leader, hosts, place - first, subdomain, None, True, count)
+    return Workers(leader, hosts, place - first, subdomain, is_leader_worker_set=True, count=count)
 
 
 def _count(value: Any) -> int | None:

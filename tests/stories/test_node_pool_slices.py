@@ -11,6 +11,7 @@ from typing import Any
 from functions import provision_slice
 from local.jobsets import Habits
 from local.world import Dials
+from shared.errors import CallError
 from shared.node_pools import GkeSettings
 from shared.occasions import POD_KIND, Cause, Message
 from shared.settings import GKE
@@ -207,3 +208,22 @@ def close(harness: Harness) -> bool:
         path = f"/api/v1/nodes/{node['metadata']['name']}"
         harness.world.admin("PATCH", path, {"spec": {"unschedulable": True}}, **MERGE)
     return len(nodes) == 4
+
+
+def test_an_api_server_that_is_busy_is_asked_again_and_not_taken_for_gke() -> None:
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    post(harness)
+    until(harness, lambda: are_running(harness))
+    refusals = [CallError("GET /api/v1/pods", 429, "TooManyRequests", "try later")]
+
+    def be_busy(step: str, call: str) -> None:
+        if refusals and (step, call) == ("release_slice", "GET /api/v1/pods"):
+            raise refusals.pop()
+
+    harness.hooks.before = be_busy
+    harness.world.admin("DELETE", f"{JOBSETS}/{JOBSET}")
+    until(harness, lambda: is_gone(harness))
+    notes = [line for line in harness.log.lines if "TooManyRequests" in line.get("note", "")]
+    assert {line["decision"] for line in notes} <= {"TryAgain", "SyncDropped"}
+    assert len(notes) == 1
