@@ -11,11 +11,11 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from shared.logs import make_logger
-from shared.push import Gate
-from shared.runtime import get_runtime
-from shared.settings import Pusher, SettingsError
-from shared.step import ACKNOWLEDGED, TRY_AGAIN, handle
+from shared.base.logs import make_logger
+from shared.frame.push import Gate
+from shared.frame.runtime import get_runtime
+from shared.frame.settings import Pusher, SettingsError
+from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN, handle
 
 if TYPE_CHECKING:
     import flask
@@ -59,7 +59,7 @@ def release_slice(request: flask.Request) -> tuple[str, int]:
 def inject_env(request: flask.Request) -> tuple[str, int] | tuple[str, int, dict[str, str]]:
     """An admission review of a workload comes back with its TPU variables."""
     from functions.inject_env import inject, read_injection
-    from shared.admission import MAX_BYTES, NoReviewError, review
+    from shared.tpu_env.admission import MAX_BYTES, NoReviewError, review
 
     if (request.content_length or 0) > MAX_BYTES:
         return f"a review has at most {MAX_BYTES} bytes\n", 413

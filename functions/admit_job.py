@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from shared.admission import Answer, Object, Operation, Request, escape, set_keys
-from shared.jobsets import JOB_KEY, JOB_KEY_SELECTOR, has_opted_out
-from shared.names import TOPOLOGY_LABEL
-from shared.settings import SettingsError
-from shared.workloads import TEMPLATE, chips_of
+from shared.base.names import TOPOLOGY_LABEL
+from shared.frame.settings import SettingsError
+from shared.slices.jobsets import JOB_KEY, JOB_KEY_SELECTOR, has_opted_out
+from shared.tpu_env.admission import Answer, Object, Operation, Request, escape, set_keys
+from shared.tpu_env.workloads import TEMPLATE, chips_of
 
 LOCATION_HINT = "cloud.google.com/gke-location-hint"
 RESERVED_OR_SPOT = (

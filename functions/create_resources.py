@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from shared.errors import REASONS, CallError, Kind, Reason, classify
-from shared.gce import Fault, ManagedInstance, Mig, Operation, Template
-from shared.node_group import NodeGroup
-from shared.occasions import Cause, Occasion
-from shared.plan import Action, Derive, Insert, Plan, Send, TakeOwnership, Work, WriteStatus
-from shared.resources import (
+from shared.base.errors import REASONS, CallError, Kind, Reason, classify
+from shared.base.topology import find_count_problem, find_machine, find_shape_problem
+from shared.frame.plan import Action, Derive, Insert, Plan, Send, TakeOwnership, Work, WriteStatus
+from shared.frame.settings import Settings
+from shared.frame.step import Step, message_about
+from shared.frame.triggers import Cause, Occasion
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.resources import (
     KINDS,
     Found,
     machine_of,
@@ -26,8 +28,7 @@ from shared.resources import (
     policy_body,
     template_body,
 )
-from shared.settings import Settings
-from shared.status import (
+from shared.node_groups.status import (
     CONDITION_OF,
     MIG,
     NOUN,
@@ -39,8 +40,7 @@ from shared.status import (
     Status,
     Type,
 )
-from shared.step import Step, message_about
-from shared.topology import find_count_problem, find_machine, find_shape_problem
+from shared.ports.gce import Fault, ManagedInstance, Mig, Operation, Template
 
 YOUNG = timedelta(seconds=5)
 """An intent younger than this is somebody's who is about to insert: leave it to them."""

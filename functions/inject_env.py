@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.admission import Answer, Object, Operation, Request, escape, set_keys
-from shared.settings import SettingsError
-from shared.tpu_env import (
+from shared.frame.settings import SettingsError
+from shared.tpu_env.admission import Answer, Object, Operation, Request, escape, set_keys
+from shared.tpu_env.variables import (
     LISTS,
     LOCALHOST,
     Environment,
@@ -24,7 +24,7 @@ from shared.tpu_env import (
     decide,
     render,
 )
-from shared.workloads import NOT_INJECTED, FieldPath, Workload, read
+from shared.tpu_env.workloads import NOT_INJECTED, FieldPath, Workload, read
 
 INJECT = "tpu-functions.dev/inject"
 MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")

@@ -14,14 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from shared.bootstrap import TOKEN_LIFE, Token, ca_hash, find_token, join_metadata, new_token
-from shared.errors import REASONS, CallError, Reason
-from shared.gce import Instance
-from shared.names import TOKEN_KEY
-from shared.node_group import NodeGroup
-from shared.nodes import Node, parse_node
-from shared.occasions import BATCH, Cause, Occasion
-from shared.plan import (
+from shared.base.errors import REASONS, CallError, Reason
+from shared.base.names import TOKEN_KEY
+from shared.frame.plan import (
     Action,
     CreateSecret,
     DeleteNode,
@@ -33,9 +28,21 @@ from shared.plan import (
     Work,
     WriteStatus,
 )
-from shared.settings import Settings
-from shared.status import Condition, Status, Type
-from shared.step import Step, message_about
+from shared.frame.settings import Settings
+from shared.frame.step import Step, message_about
+from shared.frame.triggers import BATCH, Cause, Occasion
+from shared.node_groups.bootstrap import (
+    TOKEN_LIFE,
+    Token,
+    ca_hash,
+    find_token,
+    join_metadata,
+    new_token,
+)
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.nodes import Node, parse_node
+from shared.node_groups.status import Condition, Status, Type
+from shared.ports.gce import Instance
 
 MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""

@@ -14,14 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from shared.bootstrap import find_token
-from shared.cluster import Event
-from shared.errors import REASONS, CallError, Reason
-from shared.gce import Instance, Mig
-from shared.node_group import NodeGroup
-from shared.nodes import Node, bears_name_of, parse_node, proof_patch
-from shared.occasions import BATCH, Cause, Occasion
-from shared.plan import (
+from shared.base.errors import REASONS, CallError, Reason
+from shared.frame.plan import (
     Action,
     DeleteNode,
     DeleteSecret,
@@ -34,9 +28,14 @@ from shared.plan import (
     Work,
     WriteStatus,
 )
-from shared.resources import machine_of
-from shared.settings import Settings
-from shared.status import (
+from shared.frame.settings import Settings
+from shared.frame.step import Step, message_about
+from shared.frame.triggers import BATCH, Cause, Occasion
+from shared.node_groups.bootstrap import find_token
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.nodes import Node, bears_name_of, parse_node, proof_patch
+from shared.node_groups.resources import machine_of
+from shared.node_groups.status import (
     MAX_PENDING,
     MIG,
     Condition,
@@ -46,7 +45,8 @@ from shared.status import (
     Type,
     awaiting_message,
 )
-from shared.step import Step, message_about
+from shared.ports.gce import Instance, Mig
+from shared.ports.kubernetes.cluster import Event
 
 ALREADY_SAID = timedelta(seconds=10)
 """While the group's status tells of a loss since less than this, the next VM that is lost is looked at

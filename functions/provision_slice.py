@@ -18,11 +18,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from shared import pace, turns
-from shared.cluster import Cluster, Event
-from shared.errors import CallError, Reason
-from shared.fields import is_yes
-from shared.jobsets import (
+from shared.base import backoff
+from shared.base.errors import CallError, Reason
+from shared.base.fields import is_yes
+from shared.base.names import POOL_LABEL, SYSTEM_NAMESPACE
+from shared.base.timestamps import guess_time, parse_time
+from shared.frame.step import ACKNOWLEDGED, Answer, Invocation
+from shared.frame.triggers import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
+from shared.ports.kubernetes.cluster import Cluster, Event
+from shared.slices import concurrency
+from shared.slices.jobsets import (
     COMPLETION_INDEX,
     JOB_KEY,
     JOBSET_NAME,
@@ -32,9 +37,17 @@ from shared.jobsets import (
     find_leader,
     has_opted_out,
 )
-from shared.names import POOL_LABEL, SYSTEM_NAMESPACE
-from shared.occasions import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
-from shared.slice_work import (
+from shared.slices.provider import (
+    Clash,
+    InputError,
+    Naming,
+    Provider,
+    Slice,
+    SliceState,
+    Wanted,
+    slice_name,
+)
+from shared.slices.work import (
     QUEUED,
     is_of_our_pools,
     is_out_of_places,
@@ -45,9 +58,6 @@ from shared.slice_work import (
     tell,
     trace,
 )
-from shared.slices import Clash, InputError, Naming, Provider, Slice, SliceState, Wanted, slice_name
-from shared.step import ACKNOWLEDGED, Answer, Invocation
-from shared.when import guess_time, parse_time
 
 UNFIT_AFTER = timedelta(minutes=15)
 """The Pod waits for so long, and its slice is ready for as long, if anybody knows since when: it does
@@ -117,8 +127,8 @@ def _wake(invocation: Invocation) -> Answer:
     provider, now = make_provider(invocation), invocation.runtime.now()
     waiting = find_leaders(invocation.cluster.list_pending_pods())
     due = [leader for leader in waiting if is_due(leader, now, provider)]
-    if provider.at_once is not None and len(due) > turns.FEWEST:
-        places = turns.count_places(provider.at_once, provider.list_all(with_nodes=False))
+    if provider.at_once is not None and len(due) > concurrency.FEWEST:
+        places = concurrency.count_places(provider.at_once, provider.list_all(with_nodes=False))
         due = choose(due, places, now)
     invocation.facts |= {"waiting": len(waiting), "woken": len(due)}
     _send_sync(due, invocation)
@@ -134,13 +144,13 @@ def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
 def is_due(leader: Leader, now: datetime, provider: Provider) -> bool:
     """Whether this minute is one of the Pod's. Where not all can be served at once, those that came
     together have minutes of their own."""
-    lag = 0.0 if provider.at_once is None else turns.draw(leader.uid)
-    return pace.is_due(now - waits_since(leader), lag)
+    lag = 0.0 if provider.at_once is None else concurrency.draw(leader.uid)
+    return backoff.is_due(now - waits_since(leader), lag)
 
 
 def choose(leaders: Sequence[Leader], places: int, now: datetime) -> list[Leader]:
     """Whose turn it is."""
-    return turns.choose(leaders, places, now, lambda leader: leader.uid)
+    return concurrency.choose(leaders, places, now, lambda leader: leader.uid)
 
 
 def _send_sync(leaders: Iterable[Leader], invocation: Invocation) -> None:
@@ -199,7 +209,7 @@ def _wake_next(waiting: Sequence[Leader], invocation: Invocation, provider: Prov
         return
     slices = list(provider.list_all(with_nodes=False))
     without = find_those_without(waiting, slices, provider)
-    places = turns.count_places(provider.at_once, slices)
+    places = concurrency.count_places(provider.at_once, slices)
     chosen = choose(without, places, invocation.runtime.now())
     invocation.facts |= {"waiting": len(without), "woken": len(chosen)}
     _send_sync(chosen, invocation)

@@ -18,13 +18,24 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any
 
-from shared import pace, turns
-from shared.cluster import Event
-from shared.errors import CallError
-from shared.jobsets import find_end, job_key
-from shared.occasions import JOBSET_KIND, SLICE_KIND, SWEEP_KIND, Cause, LogEvent, Message
-from shared.settings import Settings
-from shared.slice_work import (
+from shared.base import backoff
+from shared.base.errors import CallError
+from shared.base.timestamps import guess_time
+from shared.frame.settings import Settings
+from shared.frame.step import ACKNOWLEDGED, Answer, Invocation
+from shared.frame.triggers import JOBSET_KIND, SLICE_KIND, SWEEP_KIND, Cause, LogEvent, Message
+from shared.ports.kubernetes.cluster import Event
+from shared.slices import concurrency
+from shared.slices.jobsets import find_end, job_key
+from shared.slices.provider import (
+    RELEASE_AFTER,
+    Naming,
+    Provider,
+    Slice,
+    SliceState,
+    slice_name,
+)
+from shared.slices.work import (
     QUEUED,
     is_of_our_pools,
     is_out_of_places,
@@ -36,9 +47,6 @@ from shared.slice_work import (
     tell,
     trace,
 )
-from shared.slices import RELEASE_AFTER, Naming, Provider, Slice, SliceState, slice_name
-from shared.step import ACKNOWLEDGED, Answer, Invocation
-from shared.when import guess_time
 
 REBUILDING = "Rebuilding"
 """The outcome of a deletion that makes room for the same slice."""
@@ -108,7 +116,7 @@ def _find_next(
     to_change = [one for one, decision in decided if decision.do is not Do.NOTHING]
     if provider.at_once is None:
         return to_change
-    places = turns.count_places(provider.at_once, (one for one, _ in decided))
+    places = concurrency.count_places(provider.at_once, (one for one, _ in decided))
     return choose(to_change, places, now)
 
 
@@ -128,7 +136,7 @@ def choose(slices: Iterable[Slice], places: int, now: datetime) -> list[Slice]:
     waiting = sorted(
         slices, key=lambda one: (one.release_after or datetime.max.replace(tzinfo=UTC), one.name)
     )
-    return turns.choose(waiting, places, now, lambda one: one.name)
+    return concurrency.choose(waiting, places, now, lambda one: one.name)
 
 
 def _by_name(jobsets: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
@@ -143,7 +151,7 @@ def is_to_be_told(decision: Decision, existing: Slice, now: datetime) -> bool:
     """Whether there is something to tell in this minute, and nothing to do: that is told seldom."""
     if decision.do is not Do.NOTHING or decision.event is None:
         return False
-    return existing.since is None or pace.is_due(now - existing.since)
+    return existing.since is None or backoff.is_due(now - existing.since)
 
 
 def _see_to(invocation: Invocation, provider: Provider) -> Answer:

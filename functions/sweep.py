@@ -13,13 +13,14 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from shared import node_group, pace, status
-from shared.errors import CallError, Reason
-from shared.names import JOBSET_STEPS
-from shared.node_group import NodeGroup
-from shared.occasions import SWEEP_KIND, Cause, Message
-from shared.status import MIG, State, Status, Type
-from shared.step import ACKNOWLEDGED, Answer, Invocation, message_about
+from shared.base import backoff
+from shared.base.errors import CallError, Reason
+from shared.base.names import JOBSET_STEPS
+from shared.frame.step import ACKNOWLEDGED, Answer, Invocation, message_about
+from shared.frame.triggers import SWEEP_KIND, Cause, Message
+from shared.node_groups import node_group, status
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.status import MIG, State, Status, Type
 
 SETTLED_EVERY_MINUTES = 60
 
@@ -80,7 +81,7 @@ def is_due(group: NodeGroup, known: Status, now: datetime) -> bool:
     minute = int(now.timestamp() // 60)
     if is_settled(group, known):
         return minute % SETTLED_EVERY_MINUTES == _own_minute(group)
-    return pace.is_due(now - last_progress(group, known))
+    return backoff.is_due(now - last_progress(group, known))
 
 
 def is_settled(group: NodeGroup, known: Status) -> bool:

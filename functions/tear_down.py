@@ -17,13 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from shared.bootstrap import find_token
-from shared.errors import REASONS, CallError, Reason, classify
-from shared.gce import Instance, Operation
-from shared.node_group import NodeGroup
-from shared.nodes import Node, bears_name_of, parse_node, proof_patch
-from shared.occasions import Cause
-from shared.plan import (
+from shared.base.errors import REASONS, CallError, Reason, classify
+from shared.frame.plan import (
     Action,
     Attempt,
     Delete,
@@ -37,10 +32,15 @@ from shared.plan import (
     Work,
     WriteStatus,
 )
-from shared.resources import KINDS, MIG_COLLECTION, Found
-from shared.settings import Settings
-from shared.status import MIG, TEMPLATE, Counts, Resource, State, Status
-from shared.step import Step, message_about
+from shared.frame.settings import Settings
+from shared.frame.step import Step, message_about
+from shared.frame.triggers import Cause
+from shared.node_groups.bootstrap import find_token
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.nodes import Node, bears_name_of, parse_node, proof_patch
+from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found
+from shared.node_groups.status import MIG, TEMPLATE, Counts, Resource, State, Status
+from shared.ports.gce import Instance, Operation
 
 SURELY_ABSENT_AFTER = timedelta(seconds=150)
 """When the newest intent is this old, no create is under way: an invocation's calls, the lag of

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 import structlog
 from google.auth.credentials import Credentials
 
-from relay.api import CannotConnect, KubernetesApi
 from relay.daemon import Relay
 from relay.health import serve
 from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
 from relay.settings import InvalidSettings, Settings, read_settings
-from relay.watch import Timing
-from shared import daemon_logs
+from relay.watching.api import CannotConnect, KubernetesApi
+from relay.watching.watch import Timing
+from shared.base import daemon_logs
 
 EXIT_CANNOT_START = 2
 """Settings or surroundings are wrong; the last line of the log names which."""

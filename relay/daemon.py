@@ -12,17 +12,17 @@ from typing import Any, Protocol
 import aiohttp
 import structlog
 
-from relay.api import API_FAILURES, KubernetesApi
-from relay.backoff import Backoff
+from relay.changes.coalescing import WIDEST_RETRY_GAP
+from relay.changes.outbox import Event, Kind, Outbox
+from relay.changes.pending import Publication
 from relay.health import Health
-from relay.outbox import Event, Kind, Outbox
-from relay.pacing import WIDEST_RETRY_GAP
-from relay.pulse import Monotonic, Pulse
-from relay.slots import Publication
-from relay.trimming import parse
-from relay.watch import Resource, Timing, Watch
-from shared import jobsets
-from shared.names import GROUP, PLURAL, VERSION
+from relay.watching.api import API_FAILURES, KubernetesApi
+from relay.watching.backoff import Backoff
+from relay.watching.projection import parse
+from relay.watching.watch import Resource, Timing, Watch
+from relay.watching.watch_health import Monotonic, Pulse
+from shared.base.names import GROUP, PLURAL, VERSION
+from shared.slices import jobsets
 
 RESOURCES = (
     Resource("TPUNodeGroup", f"/apis/{GROUP}/{VERSION}/{PLURAL}"),

@@ -15,9 +15,9 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from relay import metrics
-from relay.outbox import INBOXES, Kind, Outbox
-from relay.pulse import Pulse
-from relay.watch import Timing
+from relay.changes.outbox import INBOXES, Kind, Outbox
+from relay.watching.watch import Timing
+from relay.watching.watch_health import Pulse
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

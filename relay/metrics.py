@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from relay.ends import MEANINGS
-from relay.outbox import INBOXES, KINDS
+from relay.changes.outbox import INBOXES, KINDS
+from relay.watching.outcomes import MEANINGS
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 

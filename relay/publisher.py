@@ -21,10 +21,10 @@ from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.types import PubsubMessage
 
 from relay import metrics
-from relay.outbox import INBOXES
-from relay.slots import Publication
-from shared.names import KIND, topic_id
-from shared.occasions import JOBSET_KIND, POD_KIND
+from relay.changes.outbox import INBOXES
+from relay.changes.pending import Publication
+from shared.base.names import KIND, topic_id
+from shared.frame.triggers import JOBSET_KIND, POD_KIND
 
 CALL_TIMEOUT_S = 10.0
 _SCOPES = ("https://www.googleapis.com/auth/pubsub",)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from google.auth.exceptions import GoogleAuthError
 
-from shared.access import AccessError
-from shared.errors import CallError, OutOfTimeError
-from shared.settings import SettingsError
+from shared.base.errors import CallError, OutOfTimeError
+from shared.frame.settings import SettingsError
+from shared.ports.kubernetes.access import AccessError
 
 
 class ReplayError(Exception):

@@ -17,19 +17,19 @@ from functions import create_resources, inject_token, label_node, sweep, tear_do
 from replay.errors import in_plain_words
 from replay.publications import get_group
 from replay.ways import Ways
-from shared import status
-from shared.errors import (
+from shared.base.backoff import TICK
+from shared.base.errors import (
     REASONS,
     CallError,
     OutOfTimeError,
 )
-from shared.node_group import NodeGroup
-from shared.occasions import Cause, Message, Occasion
-from shared.pace import TICK
-from shared.plan import Work
-from shared.status import Condition, Status, Type
-from shared.step import Step, message_about
-from shared.when import render_time
+from shared.base.timestamps import render_time
+from shared.frame.plan import Work
+from shared.frame.step import Step, message_about
+from shared.frame.triggers import Cause, Message, Occasion
+from shared.node_groups import status
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.status import Condition, Status, Type
 
 STEPS: tuple[Step, ...] = (
     create_resources.STEP,

@@ -11,8 +11,8 @@ from typing import Any
 
 from replay.explain import Answer, Explanation, to_document
 from replay.publications import Sent
-from shared.names import topic_id
-from shared.status import Condition, Type
+from shared.base.names import topic_id
+from shared.node_groups.status import Condition, Type
 
 _WIDE = 100_000
 """Columns of an output that is no terminal: nothing is folded there."""

@@ -9,11 +9,11 @@ from datetime import datetime
 from functions import sweep
 from replay.errors import ReplayError
 from replay.ways import Ways
-from shared import node_group, status
-from shared.names import STEPS
-from shared.node_group import NodeGroup
-from shared.occasions import Cause
-from shared.step import message_about
+from shared.base.names import STEPS
+from shared.frame.step import message_about
+from shared.frame.triggers import Cause
+from shared.node_groups import node_group, status
+from shared.node_groups.node_group import NodeGroup
 
 GROUP_STEPS = tuple(step for step in STEPS if step != "sweep")
 """The steps that take an occasion about a group."""

@@ -16,8 +16,8 @@ from datetime import datetime
 from typing import Any
 
 from replay.publications import GROUP_STEPS, Publication
-from shared.names import JOBSET_STEPS, topic_id
-from shared.occasions import Occasion, PoisonError, decode, find_steps
+from shared.base.names import JOBSET_STEPS, topic_id
+from shared.frame.triggers import Occasion, PoisonError, decode, find_steps
 
 DEAD_LETTER_SOURCE = "CloudPubSubDeadLetterSourceSubscription"
 """On a dead letter: the id of the subscription that gave it up."""

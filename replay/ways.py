@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shared.cluster import Cluster, Connection
-from shared.errors import OutOfTimeError
-from shared.gce import Clients, Gce
-from shared.settings import Settings, from_environment
-from shared.step import SECONDS_FOR_CALLS
+from shared.base.errors import OutOfTimeError
+from shared.frame.settings import Settings, from_environment
+from shared.frame.step import SECONDS_FOR_CALLS
+from shared.ports.gce import Clients, Gce
+from shared.ports.kubernetes.cluster import Cluster, Connection
 
 PublishData = Callable[[str, bytes, Mapping[str, str]], str]
 """Publishes data and attributes to a step's inbox; returns the message's id, raises `CallError`."""
@@ -57,7 +57,7 @@ class Ways:
 
 def open_ways() -> Ways:
     """The real ones, by the functions' own environment variables. Raises `SettingsError`."""
-    from shared.runtime import Inboxes
+    from shared.frame.runtime import Inboxes
 
     settings = from_environment(with_default_kubeconfig(os.environ, Path.home()))
     connection = Connection(settings.access)

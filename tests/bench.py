@@ -42,8 +42,8 @@ from local.ports import find_free_ports
 from local.pubsub.server import serve as serve_pubsub
 from local.web import serve
 from local.world import PROJECT, identity, topic
-from shared.names import FINALIZER, RESOURCE_NAME_LABEL, STEPS
-from shared.node_group import resource_name
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, STEPS
+from shared.node_groups.node_group import resource_name
 from tests.harness import Harness, manifests
 from tests.manifests import manifest
 from tests.unit.inject_env.workloads import as_review, stateful_set

@@ -78,7 +78,7 @@ def installation() -> Iterator[Installation]:
 
     Each test finds nothing of another's in it and begins with `Installation.clean`.
     """
-    from shared.names import STEPS
+    from shared.base.names import STEPS
     from tests.harness import manifests
     from tests.real.bridge.hearts import CONTROLLER_FLAGS
     from tests.real.bridge.installation import install

@@ -30,15 +30,15 @@ from local.http import Application, Request, Response
 from local.kubeadm import Bearer, Habits, Identity
 from local.transport import InProcess
 from local.world import PROJECT, PROJECT_NUMBER, Cluster, Dials, World
-from relay.outbox import Outbox
-from shared.cluster import Connection
-from shared.errors import CallError
-from shared.gce import Clients
-from shared.gke import Client
-from shared.names import JOBSET_STEPS, STEPS
-from shared.occasions import Message
-from shared.settings import Kubeconfig, Settings
-from shared.step import Answer, Runtime, handle
+from relay.changes.outbox import Outbox
+from shared.base.errors import CallError
+from shared.base.names import JOBSET_STEPS, STEPS
+from shared.frame.settings import Kubeconfig, Settings
+from shared.frame.step import Answer, Runtime, handle
+from shared.frame.triggers import Message
+from shared.ports.gce import Clients
+from shared.ports.gke import Client
+from shared.ports.kubernetes.cluster import Connection
 
 ROOT = Path(__file__).parent.parent
 COMPONENTS = ROOT / "infra" / "kubernetes" / "components"

@@ -35,7 +35,7 @@ class Settings:
 
 
 def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
-    """Read flags and variables. Raises `shared.settings.SettingsError`; exits for unknown flags."""
+    """Read flags and variables. Raises `SettingsError`; exits for unknown flags."""
     parser = argparse.ArgumentParser(
         prog="python -m webhook",
         description="Serve the admission webhook that gives TPU Pods their variables.",

@@ -6,7 +6,7 @@ locals {
   # All that is deployed, and nothing else.
   source_files = setunion(
     ["main.py", "requirements.txt"],
-    fileset(local.repository, "{functions,shared}/*.{py,sh}"),
+    fileset(local.repository, "{functions,shared}/**/*.{py,sh}"),
   )
 
   function_names = { for step, slug in local.slugs : step => "${var.name_prefix}-${slug}" }

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pathspec import GitIgnoreSpec
+
 from tests.bundle.bundle import ROOT, make_environment, pip, run
 
 _IGNORED = frozenset({"USER", "EXPOSE"})
@@ -120,4 +122,14 @@ def _copy(image: Image, words: list[str], stages: dict[str, Image]) -> None:
         found = sorted(ROOT.glob(pattern))
         assert found, f"COPY {pattern}: there is no such file"
         for path in found:
-            shutil.copy(path, destination)
+            if path.is_dir():
+                shutil.copytree(path, destination, ignore=_ignored, dirs_exist_ok=True)
+            else:
+                shutil.copy(path, destination)
+
+
+def _ignored(folder: str, names: list[str]) -> set[str]:
+    """The names that ``.dockerignore`` keeps out of the build's context."""
+    spec = GitIgnoreSpec.from_lines((ROOT / ".dockerignore").read_text().splitlines())
+    base = Path(folder).relative_to(ROOT)
+    return {name for name in names if spec.match_file((base / name).as_posix())}

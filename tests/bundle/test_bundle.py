@@ -30,7 +30,7 @@ from local.pubsub.tokens import PushTokens
 from local.transport import InProcess
 from local.web import serve
 from local.world import PROJECT
-from shared.names import JOBSET_STEPS, STEPS
+from shared.base.names import JOBSET_STEPS, STEPS
 from tests.bench import Bench, make_group, push
 from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, pip, run
 from tests.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token

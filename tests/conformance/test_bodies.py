@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from functions.inject_token import Vm, decide
-from shared.bootstrap import Token
-from shared.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
-from shared.node_group import NodeGroup, parse
-from shared.resources import merge_kube_labels, mig_body, policy_body, template_body
+from shared.base.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
+from shared.node_groups.bootstrap import Token
+from shared.node_groups.node_group import NodeGroup, parse
+from shared.node_groups.resources import merge_kube_labels, mig_body, policy_body, template_body
 from tests.unit.builders import NOW, RESOURCE, group, raw_group
 from tests.unit.specs import OWN_TEMPLATE
 from tests.unit.test_create_resources import template

@@ -7,11 +7,10 @@ from datetime import timedelta
 import pytest
 
 from functions.label_node import Seen
-from shared.cluster import Event
-from shared.errors import Reason
-from shared.events import changes
-from shared.nodes import parse_node
-from shared.status import (
+from shared.base.errors import Reason
+from shared.node_groups.events import changes
+from shared.node_groups.nodes import parse_node
+from shared.node_groups.status import (
     MIG,
     POLICY,
     TEMPLATE,
@@ -23,6 +22,7 @@ from shared.status import (
     Type,
     judge,
 )
+from shared.ports.kubernetes.cluster import Event
 from tests.unit.builders import NOW, RESOURCE, group
 from tests.unit.specs import OWN_TEMPLATE
 from tests.unit.test_label_node import NODES, A, node

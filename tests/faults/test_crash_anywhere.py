@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from shared.names import STEPS
+from shared.base.names import STEPS
 from tests.harness import Death, Harness
 from tests.manifests import manifest
 

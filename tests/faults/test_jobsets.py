@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from local.jobsets import Habits
-from shared.names import JOBSET_STEPS
-from shared.settings import GKE, TPU_NODE_GROUP
-from shared.step import ACKNOWLEDGED, TRY_AGAIN
+from shared.base.names import JOBSET_STEPS
+from shared.frame.settings import GKE, TPU_NODE_GROUP
+from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN
 from tests import jobset_objects as objects
 from tests.faults.test_crash_anywhere import Outcome, Point, anonymous, differences, live
 from tests.harness import Harness

@@ -21,10 +21,10 @@ from google.auth.compute_engine import _metadata
 
 from local.kube import CertificateAuthority
 from local.ports import LOOPBACK
-from shared.cluster import Cluster, Connection
-from shared.errors import CallError
-from shared.names import RESOURCE_NAME_LABEL, STEPS
-from shared.settings import Access, GoogleToken, Kubeconfig, TokenKind
+from shared.base.errors import CallError
+from shared.base.names import RESOURCE_NAME_LABEL, STEPS
+from shared.frame.settings import Access, GoogleToken, Kubeconfig, TokenKind
+from shared.ports.kubernetes.cluster import Cluster, Connection
 from tests.conftest import open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.loopback import Google, Issuer, MetadataServer, kubeconfig, open_loopback

@@ -27,8 +27,8 @@ from local.kubeadm import (
     signing_request,
 )
 from local.transport import send_https
-from shared.bootstrap import TOKEN_GROUP, Token, token_secret
-from shared.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
+from shared.base.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
+from shared.node_groups.bootstrap import TOKEN_GROUP, Token, token_secret
 from tests.real.bridge.connections import Caller, showing, trusting
 from tests.real.bridge.installation import Installation
 from tests.real.relay.patience import until

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.names import FINALIZER, RESOURCE_NAME_LABEL, STEPS
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, STEPS
 from tests.conftest import open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.guardrails import CASES, Case

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from local.kube import CertificateAuthority
-from shared.admission import Mutation
+from shared.tpu_env.admission import Mutation
 from webhook.certificate import Certificate
 from webhook.server import Webhook, serve
 

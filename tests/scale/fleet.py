@@ -8,7 +8,7 @@ from typing import Any
 
 from local.http import Request
 from local.world import identity, topic
-from shared.names import STEPS
+from shared.base.names import STEPS
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories.life import MINUTE, ONE_HOST, STANDARD

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from local.http import Request, Response
 from local.pubsub.subscription import Subscription
 from local.world import topic
-from shared.names import STEPS
+from shared.base.names import STEPS
 from tests.harness import Harness
 
 _TOKENS = {f"Bearer {step.replace('_', '-')}": step for step in STEPS}

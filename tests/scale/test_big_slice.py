@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from shared.names import STEPS
+from shared.base.names import STEPS
 from tests.conftest import open_own_control_plane
 from tests.harness import Harness, manifests
 from tests.manifests import manifest

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from shared.names import STEPS
-from shared.step import ACKNOWLEDGED, TRY_AGAIN
+from shared.base.names import STEPS
+from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN
 from tests.faults.test_crash_anywhere import (
     LIVES,
     Outcome,

@@ -19,7 +19,7 @@ import pytest
 
 from local.http import Request, Response
 from local.world import identity
-from shared.names import STEPS
+from shared.base.names import STEPS
 from tests.harness import ROOT, Harness
 from tests.manifests import manifest
 from tests.stories import life

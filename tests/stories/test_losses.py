@@ -15,7 +15,7 @@ import pytest
 from local.guests import Mishap
 from local.kubeadm import ACCELERATOR_LABEL
 from local.world import PROJECT, identity
-from shared.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life

@@ -19,7 +19,7 @@ from local import pubsub
 from local.gke.dials import OPERATION_S
 from local.jobsets import Habits
 from local.world import Dials, identity
-from shared.names import JOBSET_STEPS
+from shared.base.names import JOBSET_STEPS
 from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.stories.life import HOUR, MINUTE, Say

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from local.world import Dials
-from shared.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
+from shared.base.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life

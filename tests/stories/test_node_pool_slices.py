@@ -11,11 +11,11 @@ from typing import Any
 from functions import provision_slice
 from local.jobsets import Habits
 from local.world import Dials
-from shared.errors import CallError
-from shared.node_pools import GkeSettings
-from shared.occasions import POD_KIND, Cause, Message
-from shared.settings import GKE
-from shared.step import handle
+from shared.base.errors import CallError
+from shared.frame.settings import GKE
+from shared.frame.step import handle
+from shared.frame.triggers import POD_KIND, Cause, Message
+from shared.slices.by_node_pool.bodies import GkeSettings
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.jobset_objects import JOBSET, NAMESPACE

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from local.http import Request
-from shared.jobsets import JOB_KEY_SELECTOR, find_leader, job_key
-from shared.node_pools import HASH_LABEL, want
+from shared.slices.by_node_pool.bodies import HASH_LABEL, want
+from shared.slices.jobsets import JOB_KEY_SELECTOR, find_leader, job_key
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, Harness
 from tests.stories.life import HOUR, MINUTE

@@ -18,8 +18,8 @@ import pytest
 
 from local.gce.faults import Faults
 from local.world import PROJECT
-from shared.names import STEPS
-from shared.step import handle
+from shared.base.names import STEPS
+from shared.frame.step import handle
 from tests.harness import RESERVATION, Harness, manifests
 from tests.manifests import manifest
 from tests.stories import life

@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
-from shared import node_group
-from shared.names import FINALIZER, RESOURCE_NAME_LABEL
-from shared.node_group import NodeGroup, resource_name
-from shared.plan import Action, Attempt, ForOne, Plan
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
+from shared.frame.plan import Action, Attempt, ForOne, Plan
+from shared.node_groups import node_group
+from shared.node_groups.node_group import NodeGroup, resource_name
 
 DATA = Path(__file__).parent.parent / "data"
 CLUSTER = "11111111-2222-3333-4444-555555555555"

@@ -20,10 +20,10 @@ from local.clock import LoopClock
 from local.http import Response
 from local.kube import CertificateAuthority
 from local.ports import LOOPBACK, find_free_ports
-from shared.access import AccessError, explain
-from shared.cluster import Cluster, Connection
-from shared.errors import CallError, Kind, Reason, Verdict, verdict_of
-from shared.settings import Access, GoogleToken, Kubeconfig, TokenKind
+from shared.base.errors import CallError, Kind, Reason, Verdict, verdict_of
+from shared.frame.settings import Access, GoogleToken, Kubeconfig, TokenKind
+from shared.ports.kubernetes.access import AccessError, explain
+from shared.ports.kubernetes.cluster import Cluster, Connection
 from tests.loopback import (
     Google,
     Loopback,

@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from functions.admit_job import Admission, admit, read_admission
-from shared.admission import review
-from shared.jobsets import job_key
-from shared.settings import SettingsError
+from shared.frame.settings import SettingsError
+from shared.slices.jobsets import job_key
+from shared.tpu_env.admission import review
 from tests.admission import evaluate
 from tests.unit.inject_env.workloads import Manifest, as_review, container, job, selector
 from webhook.settings import read_settings

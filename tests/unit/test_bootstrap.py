@@ -25,7 +25,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.bootstrap import (
+from shared.node_groups.bootstrap import (
     Token,
     ca_hash,
     join_metadata,
@@ -309,6 +309,8 @@ def test_the_script_fits_into_the_metadata() -> None:
 
 def test_importing_the_module_brings_no_heavy_library() -> None:
     heavy = ("cryptography", "kubernetes", "google.auth", "pyasn1", "ssl")
-    code = f"import sys, shared.bootstrap; print([m for m in {heavy} if m in sys.modules])"
+    code = (
+        f"import sys, shared.node_groups.bootstrap; print([m for m in {heavy} if m in sys.modules])"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"

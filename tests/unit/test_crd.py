@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from local.clock import VirtualClock
 from local.http import Request, Response
 from local.kube import ADMIN, KubeApi
-from shared import node_group, status
-from shared.errors import Reason
-from shared.spec import MAX_NODES
-from shared.status import (
+from shared.base.errors import Reason
+from shared.base.topology import find_machine
+from shared.node_groups import node_group, status
+from shared.node_groups.spec import MAX_NODES
+from shared.node_groups.status import (
     MAX_MESSAGE,
     MAX_PENDING,
     MIG,
@@ -37,7 +38,6 @@ from shared.status import (
     Trouble,
     Type,
 )
-from shared.topology import find_machine
 from tests.unit.specs import (
     ACCEPTED,
     GOOD_NAMES,

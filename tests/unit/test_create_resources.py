@@ -9,15 +9,24 @@ from typing import Any
 import pytest
 
 from functions.create_resources import Seen, decide, find_template_problem
-from shared import status
-from shared.errors import Reason
-from shared.gce import Fault, ManagedInstance, Mig, Operation, Policy, Template
-from shared.node_group import NodeGroup
-from shared.occasions import Cause, Message, Occasion
-from shared.plan import Action, Insert, Plan, Send, TakeOwnership, WriteStatus
-from shared.resources import Found
-from shared.settings import Kubeconfig, Settings
-from shared.status import MIG, POLICY, TEMPLATE, Condition, Resource, State, Status, Type
+from shared.base.errors import Reason
+from shared.frame.plan import Action, Insert, Plan, Send, TakeOwnership, WriteStatus
+from shared.frame.settings import Kubeconfig, Settings
+from shared.frame.triggers import Cause, Message, Occasion
+from shared.node_groups import status
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.resources import Found
+from shared.node_groups.status import (
+    MIG,
+    POLICY,
+    TEMPLATE,
+    Condition,
+    Resource,
+    State,
+    Status,
+    Type,
+)
+from shared.ports.gce import Fault, ManagedInstance, Mig, Operation, Policy, Template
 from tests.unit.builders import NOW, RESOURCE, group
 
 URI = "projects/my-gcp-project/x/" + RESOURCE

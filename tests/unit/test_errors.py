@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.errors import (
+from shared.base.errors import (
     REASONS,
     STALE_ANSWERS,
     CallError,
@@ -18,7 +18,7 @@ from shared.errors import (
     classify,
     verdict_of,
 )
-from shared.reference import refresh
+from shared.base.reference import refresh
 from tests.unit.builders import DATA
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -272,7 +272,7 @@ def test_only_what_the_user_must_change_is_the_users() -> None:
 def test_the_page_of_reasons_is_up_to_date() -> None:
     page = DATA.parents[1] / "docs" / "reference" / "reasons.md"
     text = page.read_text()
-    assert refresh(text) == text, "run: python -m shared.reference docs/reference/reasons.md"
+    assert refresh(text) == text, "run: python -m shared.base.reference docs/reference/reasons.md"
 
 
 def test_a_page_without_a_place_for_the_table_is_an_error() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.group_manifests import want
-from shared.jobsets import Leader, find_leader, job_key
-from shared.node_group import parse
-from shared.slices import InputError, Owner, Wanted
+from shared.node_groups.node_group import parse
+from shared.slices.by_node_group.manifests import want
+from shared.slices.jobsets import Leader, find_leader, job_key
+from shared.slices.provider import InputError, Owner, Wanted
 from tests.jobset_objects import NAMESPACE, options, selector, waiting_pod
 from tests.unit.builders import CLUSTER
 from tests.unit.specs import shapes

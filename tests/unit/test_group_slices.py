@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shared.errors import Reason
-from shared.group_manifests import TEMPLATE_HASH_ANNOTATION, want
-from shared.group_slices import LOST_AFTER, is_made_otherwise, read_slice
-from shared.jobsets import find_leader
-from shared.slices import Owner, Slice, SliceState
+from shared.base.errors import Reason
+from shared.slices.by_node_group.manifests import TEMPLATE_HASH_ANNOTATION, want
+from shared.slices.by_node_group.provider import LOST_AFTER, is_made_otherwise, read_slice
+from shared.slices.jobsets import find_leader
+from shared.slices.provider import Owner, Slice, SliceState
 from tests.jobset_objects import options, waiting_pod
 from tests.unit.builders import NOW, merge
 

@@ -1,4 +1,4 @@
-"""Guest, token and embedded API together: what `shared.bootstrap` writes lets a VM join."""
+"""Guest, token and embedded API together: what `shared.node_groups.bootstrap` writes lets a VM join."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from local.clock import VirtualClock
 from local.guests import Dials, InProcess, KubeGuest, Mishap
 from local.http import Request
 from local.kube import ADMIN, KubeApi
-from shared.bootstrap import (
+from shared.node_groups.bootstrap import (
     Token,
     ca_hash,
     join_metadata,

@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from shared.names import JOBSET_STEPS, STEPS
+from shared.base.names import JOBSET_STEPS, STEPS
 
 PROGRAM = """
 import sys
 from importlib import import_module
 
 import main
-from shared.cluster import Connection
-from shared.gce import Clients
+from shared.ports.kubernetes.cluster import Connection
+from shared.ports.gce import Clients
 
 import_module("functions.{step}")
 before = {{name for name in sys.modules if name.startswith(("google.cloud.", "kubernetes", "grpc"))}}
@@ -46,7 +46,7 @@ def test_the_kubernetes_models_are_never_imported() -> None:
     program = (
         "import sys\n"
         "from kubernetes.client.api_client import ApiClient\n"
-        "from shared import cluster\n"
+        "from shared.ports.kubernetes import cluster\n"
         "print(any(name.startswith('kubernetes.client.models.v1') for name in sys.modules))"
     )
     done = subprocess.run(
@@ -58,9 +58,9 @@ def test_the_kubernetes_models_are_never_imported() -> None:
 def test_gkes_library_is_imported_at_the_first_call_and_by_whoever_makes_node_pools_alone() -> None:
     program = (
         "import sys\n"
-        "import main, shared.node_pools\n"
+        "import main, shared.slices.by_node_pool.bodies\n"
         "from functions import provision_slice, release_slice\n"
-        "from shared.gke import Client\n"
+        "from shared.ports.gke import Client\n"
         "Client('http://127.0.0.1:1')\n"
         "print(any(name.startswith('google.cloud.') for name in sys.modules))"
     )

@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 import pytest
 
 from functions.inject_token import Seen, Vm, decide
-from shared.bootstrap import TOKEN_LIFE, Token, join_metadata
-from shared.errors import Reason
-from shared.gce import Instance
-from shared.node_group import NodeGroup
-from shared.nodes import Node, parse_node
-from shared.occasions import Cause, Message, Occasion
-from shared.plan import CreateSecret, DeleteNode, Plan, Send, SetMetadata, WriteStatus
-from shared.status import Status, Type, conclude
+from shared.base.errors import Reason
+from shared.frame.plan import CreateSecret, DeleteNode, Plan, Send, SetMetadata, WriteStatus
+from shared.frame.triggers import Cause, Message, Occasion
+from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.nodes import Node, parse_node
+from shared.node_groups.status import Status, Type, conclude
+from shared.ports.gce import Instance
 from tests.unit.builders import NOW, RESOURCE, flat, group
 
 VM = f"{RESOURCE}-ab12"

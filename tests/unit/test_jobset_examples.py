@@ -15,13 +15,13 @@ from functions.admit_job import Admission, admit
 from local import jobsets, kube
 from local.clock import VirtualClock
 from local.http import Request
-from shared.admission import Request as Review
-from shared.group_manifests import want as want_group
-from shared.jobsets import find_leader
-from shared.names import POOL_LABEL
-from shared.node_pools import read_settings
-from shared.node_pools import want as want_pool
-from shared.slices import Wanted
+from shared.base.names import POOL_LABEL
+from shared.slices.by_node_group.manifests import want as want_group
+from shared.slices.by_node_pool.bodies import read_settings
+from shared.slices.by_node_pool.bodies import want as want_pool
+from shared.slices.jobsets import find_leader
+from shared.slices.provider import Wanted
+from shared.tpu_env.admission import Request as Review
 from tests.jobset_crd import read_crd
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -131,7 +131,7 @@ def test_the_example_of_kueue_admits_the_example_jobset() -> None:
 def test_the_page_on_migrating_has_each_variable_of_node_pools() -> None:
     root = EXAMPLES.parent
     page = (root / "docs" / "migrate-from-tpu-provisioner.md").read_text()
-    source = (root / "shared" / "node_pools.py").read_text()
+    source = (root / "shared" / "slices" / "by_node_pool" / "bodies.py").read_text()
     names = set(re.findall(r'"(G(?:CP|KE)_[A-Z_]+)"', source))
     assert {name for name in names if f"`{name}`" not in page} == set()
 

@@ -21,6 +21,6 @@ def test_the_page_has_each_event_and_no_other() -> None:
 
 
 def test_the_page_has_each_setting() -> None:
-    settings = (ROOT / "shared" / "settings.py").read_text()
+    settings = (ROOT / "shared" / "frame" / "settings.py").read_text()
     names = set(re.findall(r'"(JOBSET_[A-Z_]+)"', settings))
     assert {name for name in names if name not in PAGE} == set()

@@ -9,14 +9,23 @@ from typing import Any
 import pytest
 
 from functions.label_node import Seen, decide, is_told_already
-from shared.errors import Reason
-from shared.gce import Instance
-from shared.names import VM_ID_LABEL
-from shared.node_group import NodeGroup
-from shared.nodes import Node, parse_node
-from shared.occasions import Cause, LogEvent, Message, Occasion
-from shared.plan import Action, DeleteNode, DeleteSecret, Emit, PatchNode, Plan, Send, WriteStatus
-from shared.status import (
+from shared.base.errors import Reason
+from shared.base.names import VM_ID_LABEL
+from shared.base.topology import find_machine
+from shared.frame.plan import (
+    Action,
+    DeleteNode,
+    DeleteSecret,
+    Emit,
+    PatchNode,
+    Plan,
+    Send,
+    WriteStatus,
+)
+from shared.frame.triggers import Cause, LogEvent, Message, Occasion
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.nodes import Node, parse_node
+from shared.node_groups.status import (
     MIG,
     Condition,
     Counts,
@@ -27,7 +36,7 @@ from shared.status import (
     Type,
     conclude,
 )
-from shared.topology import find_machine
+from shared.ports.gce import Instance
 from tests.unit.builders import NOW, RESOURCE, flat, group
 from tests.unit.test_create_resources import instance_group
 from tests.unit.test_inject_token import OLD, instance

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from relay.settings import VARIABLES, InvalidSettings, read_settings
-from shared.bootstrap import TOKEN_GROUP, Token, token_secret
-from shared.names import ACCELERATOR_LABEL, RESOURCE_NAME_LABEL, STEPS
+from shared.base.names import ACCELERATOR_LABEL, RESOURCE_NAME_LABEL, STEPS
+from shared.node_groups.bootstrap import TOKEN_GROUP, Token, token_secret
 from tests.admission import refusal
 
 Manifest = dict[str, Any]

@@ -26,7 +26,7 @@ from local.narrator import (
 )
 from local.station import JOBSET_STEPS, STEPS
 from local.timeline import Line
-from shared import names
+from shared.base import names
 
 VM = "tng-training-80f92ae7-jdc7"
 

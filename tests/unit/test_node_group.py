@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared import node_group
-from shared.fields import Problem
-from shared.node_group import parse_template_uri, resource_name
-from shared.spec import parse_duration_s
+from shared.base.fields import Problem
+from shared.node_groups import node_group
+from shared.node_groups.node_group import parse_template_uri, resource_name
+from shared.node_groups.spec import parse_duration_s
 from tests.unit.builders import CLUSTER, DATA, group, merge, raw_group, spec
 from tests.unit.specs import (
     ACCEPTED,

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.found_pools import RELEASE_LABEL, is_managed, read_found, read_slice, stamped_labels
-from shared.jobsets import Leader, find_leader, job_key
-from shared.node_fit import COPY_LABELS, SPOT
-from shared.node_pools import (
+from shared.frame.settings import SettingsError
+from shared.slices.by_node_pool.bodies import (
     FAMILIES,
     NETWORKS,
     SERVICE_ACCOUNT,
@@ -28,8 +26,16 @@ from shared.node_pools import (
     read_settings,
     want,
 )
-from shared.settings import SettingsError
-from shared.slices import Clash, InputError, Owner, Slice, SliceState, slice_name
+from shared.slices.by_node_pool.found_pools import (
+    RELEASE_LABEL,
+    is_managed,
+    read_found,
+    read_slice,
+    stamped_labels,
+)
+from shared.slices.jobsets import Leader, find_leader, job_key
+from shared.slices.node_fit import COPY_LABELS, SPOT
+from shared.slices.provider import Clash, InputError, Owner, Slice, SliceState, slice_name
 from tests.unit.builders import DATA
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())

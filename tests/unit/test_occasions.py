@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.gce import Instance
-from shared.node_group import NodeGroup
-from shared.occasions import (
+from shared.frame.step import Invocation, find_target
+from shared.frame.triggers import (
     MAX_NAMES,
     Cause,
     Delivery,
@@ -27,7 +26,8 @@ from shared.occasions import (
     decode,
     find_steps,
 )
-from shared.step import Invocation, find_target
+from shared.node_groups.node_group import NodeGroup
+from shared.ports.gce import Instance
 from tests.unit.builders import CLUSTER, DATA, NAME, NOW, RESOURCE, UID, group, raw_group
 
 MESSAGE = Message("default", NAME, UID, Cause.NODES_CHANGED, NOW, nodes=("n",), vms=("v",))

@@ -18,13 +18,13 @@ from functions.provision_slice import (
     is_of,
     waits_since,
 )
-from shared import pace
-from shared.cluster import Event
-from shared.group_slices import GroupSlices
-from shared.jobsets import Leader, find_leader
-from shared.slice_work import find_jobs
-from shared.slices import Clash, Owner, Slice, SliceState, Wanted
-from shared.when import render_time
+from shared.base import backoff
+from shared.base.timestamps import render_time
+from shared.ports.kubernetes.cluster import Event
+from shared.slices.by_node_group.provider import GroupSlices
+from shared.slices.jobsets import Leader, find_leader
+from shared.slices.provider import Clash, Owner, Slice, SliceState, Wanted
+from shared.slices.work import find_jobs
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition
 from tests.unit.builders import NOW, merge
@@ -269,7 +269,7 @@ def test_a_pod_waits_since_it_was_made_if_nobody_says_since_when(since: str) -> 
 def test_when_a_wait_without_end_is_looked_at_is_soon_known() -> None:
     """Every minute it is asked for each Pod that waits, whatever its status says."""
     began = process_time()
-    assert pace.is_due(timedelta(days=365 * 2_000)) is False
+    assert backoff.is_due(timedelta(days=365 * 2_000)) is False
     assert process_time() - began < 1
 
 

@@ -20,9 +20,9 @@ from local.http import Request, Response
 from local.ports import LOOPBACK, find_free_ports
 from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
-from shared.push import Gate, KeysError, Refusal, fetch_certificates
-from shared.runtime import get_runtime
-from shared.settings import Pusher
+from shared.frame.push import Gate, KeysError, Refusal, fetch_certificates
+from shared.frame.runtime import get_runtime
+from shared.frame.settings import Pusher
 from tests.loopback import Loopback, open_loopback
 
 EMAIL = "pusher@my-project.iam.gserviceaccount.com"

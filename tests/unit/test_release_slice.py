@@ -18,13 +18,13 @@ from functions.release_slice import (
     is_to_be_told,
     wait_for,
 )
-from shared.cluster import Event
-from shared.group_slices import GroupSlices
-from shared.jobsets import job_key
-from shared.occasions import LogEvent
-from shared.settings import Kubeconfig, Settings
-from shared.slices import Owner, Slice, SliceState, slice_name
-from shared.when import render_time
+from shared.base.timestamps import render_time
+from shared.frame.settings import Kubeconfig, Settings
+from shared.frame.triggers import LogEvent
+from shared.ports.kubernetes.cluster import Event
+from shared.slices.by_node_group.provider import GroupSlices
+from shared.slices.jobsets import job_key
+from shared.slices.provider import Owner, Slice, SliceState, slice_name
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition
 from tests.unit.builders import NOW

@@ -19,7 +19,7 @@ from local.machine import Guest
 from local.script_guest import ScriptGuest
 from local.transport import send_https
 from local.web import serve
-from shared.bootstrap import join_metadata, new_token, render_startup_script
+from shared.node_groups.bootstrap import join_metadata, new_token, render_startup_script
 from tests.unit.small_cluster import SmallCluster
 from tests.unit.startup.vm import Machine
 

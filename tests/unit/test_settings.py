@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from local.kube import CertificateAuthority
-from shared.settings import (
+from shared.frame.settings import (
     GOOGLES_CERTIFICATES,
     GoogleToken,
     Kubeconfig,

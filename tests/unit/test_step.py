@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.cluster import Connection
-from shared.errors import CallError
-from shared.gce import Clients
-from shared.logs import make_logger
-from shared.settings import Kubeconfig, Settings
-from shared.step import Answer, Invocation, Runtime, handle
+from shared.base.errors import CallError
+from shared.base.logs import make_logger
+from shared.frame.settings import Kubeconfig, Settings
+from shared.frame.step import Answer, Invocation, Runtime, handle
+from shared.ports.gce import Clients
+from shared.ports.kubernetes.cluster import Connection
 from tests.bench import push
 
 STEP = "label_node"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from functions.sweep import decide, is_due, is_settled
-from shared.errors import Reason
-from shared.node_group import NodeGroup
-from shared.status import MIG, Condition, Counts, Resource, State, Status, Type
+from shared.base.errors import Reason
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.status import MIG, Condition, Counts, Resource, State, Status, Type
 from tests.unit.builders import NOW, group
 
 CREATED = datetime.fromisoformat("2026-11-20T09:00:00+00:00")

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.topology import (
+from shared.base.topology import (
     CHIP_BOUNDS,
     GENERATIONS,
     Machine,

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from relay.changes.pending import Publication
 from relay.publisher import PubSubPublisher, find_credentials
-from relay.slots import Publication
-from shared.cluster import Connection
-from shared.errors import CallError
-from shared.names import topic_id
-from shared.occasions import Cause, Delivery, Message, decode
-from shared.runtime import Inboxes
-from shared.settings import Kubeconfig, Settings
+from shared.base.errors import CallError
+from shared.base.names import topic_id
+from shared.frame.runtime import Inboxes
+from shared.frame.settings import Kubeconfig, Settings
+from shared.frame.triggers import Cause, Delivery, Message, decode
+from shared.ports.kubernetes.cluster import Connection
 from tests.contract.pubsub.bench import Bench, Inbox, Push
 from tests.contract.pubsub.case import Differs, case
 

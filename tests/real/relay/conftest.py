@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from shared.names import FINALIZER, RESOURCE_NAME_LABEL
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
 from tests.conftest import open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.manifests import manifest

@@ -18,7 +18,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 from local.pubsub.model import SubscriptionConfig
 from local.pubsub.server import Server, serve
 from local.world import topic
-from relay.outbox import INBOXES
+from relay.changes.outbox import INBOXES
 from tests.real.relay.patience import PATIENCE_S
 from tests.real.relay.wire import Background
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.names import FINALIZER
+from shared.base.names import FINALIZER
 from tests.conftest import open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.harness import manifests

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from relay.watch import Timing
+from relay.watching.watch import Timing
 from tests.real.relay.conftest import GROUPS, INSTALLATION, NODES, Scene
 from tests.real.relay.patience import until
 from tests.real.relay.process import request_token

@@ -12,8 +12,8 @@ from local.gce import Principal
 from local.gce.inprocess import mount
 from local.gke import Cluster, Dials, PoolNode, Simulator
 from local.http import Request
-from shared.gke import Client, NodePools
-from shared.node_pools import GkeSettings
+from shared.ports.gke import Client, NodePools
+from shared.slices.by_node_pool.bodies import GkeSettings
 
 PROJECT, NUMBER = "my-project", "123456789012"
 LOCATION, CLUSTER, ZONE = "us-east5", "my-cluster", "us-east5-a"

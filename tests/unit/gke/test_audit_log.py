@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local.sinks import Sinks
-from shared.occasions import LogEvent, decode, find_steps
+from shared.frame.triggers import LogEvent, decode, find_steps
 from tests.harness import filters
 from tests.unit.gke.small_gke import CLUSTER, NAME, POOL, POOLS, PROJECT, ZONE, Gke, pool_body
 

@@ -9,10 +9,10 @@ import pytest
 
 from local.gce import Principal
 from local.gke import Dials
-from shared.errors import CallError, OutOfTimeError, verdict_of
-from shared.gke import Client, NodePools
-from shared.node_fit import SPOT
-from shared.slices import Clash, Slice, SliceState
+from shared.base.errors import CallError, OutOfTimeError, verdict_of
+from shared.ports.gke import Client, NodePools
+from shared.slices.node_fit import SPOT
+from shared.slices.provider import Clash, Slice, SliceState
 from tests.loopback import open_loopback
 from tests.unit.gke.small_gke import CLUSTER, SETTINGS, ZONE, Gke
 from tests.unit.test_node_pools import TOLERATION, leader

@@ -19,7 +19,7 @@ from google.auth import identity_pool
 from local.clock import VirtualClock
 from local.kube import KubeApi
 from relay.settings import read_settings
-from shared.names import JOBSET_STEPS, STEPS
+from shared.base.names import JOBSET_STEPS, STEPS
 from tests.admission import evaluate, refusal
 from tests.control_plane.binaries import find
 from tests.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay

@@ -14,11 +14,11 @@ import pytest
 
 from local import world
 from local.kube.certificates import CertificateAuthority
-from relay.outbox import INBOXES
+from relay.changes.outbox import INBOXES
 from relay.settings import VARIABLES as RELAY_VARIABLES
-from shared import occasions, settings
-from shared.names import JOBSET_STEPS, STEPS, topic_id
-from shared.step import MAX_LOOKS, SECONDS_FOR_CALLS
+from shared.base.names import JOBSET_STEPS, STEPS, topic_id
+from shared.frame import settings, triggers
+from shared.frame.step import MAX_LOOKS, SECONDS_FOR_CALLS
 from tests.unit.infra.terraform_module import (
     MODULE,
     ROOT,
@@ -183,9 +183,9 @@ def test_the_scheduler_wakes_the_sweep_every_minute() -> None:
     assert said is not None
     data = json.dumps({"version": int(said[1]), "kind": said[2]}).encode()
     push = {"message": {"data": base64.b64encode(data).decode(), "messageId": "1"}}
-    decoded = occasions.decode(json.dumps(push).encode()).occasion
+    decoded = triggers.decode(json.dumps(push).encode()).occasion
     assert decoded is not None
-    assert decoded.cause == occasions.SWEEP_KIND
+    assert decoded.cause == triggers.SWEEP_KIND
     assert target["topic_name"] == '${google_pubsub_topic.inbox["sweep"].id}'
     assert (job["schedule"], world.SWEEP_EVERY_S) == ("* * * * *", 60.0)
 
@@ -286,7 +286,7 @@ def test_every_variable_that_is_set_is_one_that_the_functions_read() -> None:
 
 def test_the_archive_holds_what_the_functions_need_and_nothing_else() -> None:
     found = re.search(
-        r'fileset\(local.repository, "\{(.*)}/\*\.\{(.*)}"\)', module.locals["source_files"]
+        r'fileset\(local.repository, "\{(.*)}/\*\*/\*\.\{(.*)}"\)', module.locals["source_files"]
     )
     assert found is not None
     folders, endings = found[1].split(","), found[2].split(",")
@@ -296,10 +296,10 @@ def test_the_archive_holds_what_the_functions_need_and_nothing_else() -> None:
         ["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     taken = {
-        f"{folder}/{path.name}"
+        path.relative_to(ROOT).as_posix()
         for folder in folders
         for ending in endings
-        for path in (ROOT / folder).glob(f"*.{ending}")
+        for path in (ROOT / folder).rglob(f"*.{ending}")
     }
     assert set(tracked) <= taken
 

@@ -17,9 +17,9 @@ import pytest
 from local import gce, guests
 from local.gce.inprocess import mount
 from local.world import Dials
-from shared.gke import Client, NodePools
-from shared.names import JOBSET_STEPS, STEPS
-from shared.slices import Slice
+from shared.base.names import JOBSET_STEPS, STEPS
+from shared.ports.gke import Client, NodePools
+from shared.slices.provider import Slice
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life

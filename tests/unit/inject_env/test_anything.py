@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.admission import NoReviewError, Operation, Request, review, set_keys
-from shared.workloads import MAX_WORKERS
+from shared.tpu_env.admission import NoReviewError, Operation, Request, review, set_keys
+from shared.tpu_env.workloads import MAX_WORKERS
 from tests.unit.inject_env.workloads import (
     Answered,
     Manifest,

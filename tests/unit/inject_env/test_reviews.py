@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.admission import Operation, review
+from shared.tpu_env.admission import Operation, review
 from tests.unit.inject_env.workloads import injecting
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "reviews"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.admission import MAX_BYTES, NoReviewError, review
+from shared.tpu_env.admission import MAX_BYTES, NoReviewError, review
 from tests.unit.inject_env.workloads import (
     Answered,
     as_review,

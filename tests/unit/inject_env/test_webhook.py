@@ -19,8 +19,8 @@ import pytest
 import main
 from functions.inject_env import read_injection
 from local.kube import CertificateAuthority
-from shared.admission import MAX_BYTES, Answer, Mutation
-from shared.settings import SettingsError
+from shared.frame.settings import SettingsError
+from shared.tpu_env.admission import MAX_BYTES, Answer, Mutation
 from tests.unit.inject_env.workloads import as_review, injecting, stateful_set
 from webhook import server
 from webhook.certificate import Certificate, UnusableCertificate

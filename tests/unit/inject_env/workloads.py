@@ -13,7 +13,7 @@ from typing import Any
 import jsonpatch
 
 from functions.inject_env import Injection, inject
-from shared.admission import Mutation, review
+from shared.tpu_env.admission import Mutation, review
 
 Manifest = dict[str, Any]
 

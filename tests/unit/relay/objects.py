@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.jobsets import COMPLETION_INDEX, JOB_KEY, JOBSET_NAME, job_key
-from shared.names import (
+from shared.base.names import (
     ACCELERATOR_LABEL,
     FINALIZER,
     GROUP,
@@ -18,6 +17,7 @@ from shared.names import (
     VERSION,
     VM_ID_LABEL,
 )
+from shared.slices.jobsets import COMPLETION_INDEX, JOB_KEY, JOBSET_NAME, job_key
 
 Raw = dict[str, Any]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from local.http import Request, Response
-from shared.names import GROUP, PLURAL, VERSION
+from shared.base.names import GROUP, PLURAL, VERSION
 from tests.unit.relay.objects import Raw, versioned
 
 GROUPS = f"/apis/{GROUP}/{VERSION}/{PLURAL}"

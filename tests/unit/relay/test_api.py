@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kubernetes.aio.config import incluster_config
 
 from local.web import serve
-from relay.api import CannotConnect, KubernetesApi, Refused
+from relay.watching.api import CannotConnect, KubernetesApi, Refused
 from tests.unit.relay.scripted_api import NODES, ScriptedApi
 
 TIMEOUT = aiohttp.ClientTimeout(total=10)

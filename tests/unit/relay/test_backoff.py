@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from relay.backoff import Backoff
+from relay.watching.backoff import Backoff
 
 DELAYS: dict[str, tuple[int, float]] = {
     "none": (0, 0),

@@ -16,10 +16,10 @@ import pytest
 from local.http import Request, Response
 from local.web import serve
 from relay import daemon
-from relay.api import KubernetesApi
+from relay.changes.pending import Publication
 from relay.daemon import Relay
-from relay.slots import Publication
-from relay.watch import Timing
+from relay.watching.api import KubernetesApi
+from relay.watching.watch import Timing
 from tests.unit.relay.objects import (
     RESOURCE_NAME,
     foreign_node,

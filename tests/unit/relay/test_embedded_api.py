@@ -20,7 +20,7 @@ from local.kube import ADMIN, KubeApi
 from local.kube.dials import Dials
 from local.kube.users import ALL_AUTHENTICATED, User
 from local.web import serve
-from shared.names import FINALIZER, RESOURCE_NAME_LABEL
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
 from tests.unit.relay.objects import RESOURCE_NAME, Raw
 from tests.unit.relay.scripted_api import NODES, write_kubeconfig
 from tests.unit.relay.test_daemon import Recorder, relaying

@@ -9,11 +9,11 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from relay.changes.outbox import Outbox
 from relay.health import Health, serve
 from relay.metrics import DESCRIPTIONS, LABELS
-from relay.outbox import Outbox
-from relay.pulse import Pulse
-from relay.watch import Timing
+from relay.watching.watch import Timing
+from relay.watching.watch_health import Pulse
 
 TIMING = Timing()
 

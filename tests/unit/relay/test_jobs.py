@@ -9,11 +9,11 @@ from datetime import timedelta
 
 import pytest
 
-from relay.jobs import LATELY
-from relay.outbox import Event, Kind, Outbox
-from shared.jobsets import OPT_OUT
-from shared.names import TPU_RESOURCE
-from shared.when import render_time
+from relay.changes.jobsets import LATELY
+from relay.changes.outbox import Event, Kind, Outbox
+from shared.base.names import TPU_RESOURCE
+from shared.base.timestamps import render_time
+from shared.slices.jobsets import OPT_OUT
 from tests.unit.relay.objects import Raw, jobset, pod
 from tests.unit.relay.test_outbox import START, seconds
 from tests.unit.relay.test_trimming import trimmed

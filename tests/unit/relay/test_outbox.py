@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from relay.fleet import MAX_STRAYS
-from relay.outbox import Kind, Outbox
-from relay.slots import Publication
-from shared.names import (
+from relay.changes.cache import MAX_STRAYS
+from relay.changes.outbox import Kind, Outbox
+from relay.changes.pending import Publication
+from shared.base.names import (
     FINALIZER,
     RESOURCE_NAME_LABEL,
     THEIR_FINALIZER_PREFIX,
     TOPOLOGY_LABEL,
     VM_ID_LABEL,
 )
-from shared.occasions import Cause
+from shared.frame.triggers import Cause
 from tests.unit.relay.objects import (
     OUR_LABELS,
     RESOURCE_NAME,

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from relay.outbox import Outbox
-from relay.pacing import WIDEST_RETRY_GAP
-from relay.slots import Publication
+from relay.changes.coalescing import WIDEST_RETRY_GAP
+from relay.changes.outbox import Outbox
+from relay.changes.pending import Publication
 from tests.unit.relay.objects import RESOURCE_NAME, Raw, node, settled_group
 
 NODES = st.sampled_from([f"{RESOURCE_NAME}-{index:04}" for index in range(4)])

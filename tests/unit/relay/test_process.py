@@ -178,12 +178,9 @@ def test_sigterm_ends_a_relay_that_has_no_pubsub_and_no_api_server(tmp_path: Pat
 
 def test_what_the_image_is_given_is_all_that_the_relay_imports(tmp_path: Path) -> None:
     for line in (ROOT / "relay" / "Dockerfile").read_text().splitlines():
-        if not line.startswith(("COPY relay/*", "COPY shared/")):
-            continue
-        *patterns, folder = line.split()[1:]
-        (tmp_path / folder).mkdir(exist_ok=True)
-        for path in (path for pattern in patterns for path in ROOT.glob(pattern)):
-            shutil.copy(path, tmp_path / folder)
+        if line.startswith(("COPY relay/ ", "COPY shared/ ")):
+            source, target = line.split()[1:]
+            shutil.copytree(ROOT / source, tmp_path / target)
 
     async def story() -> None:
         process = await _start({"PUBSUB_EMULATOR_HOST": "127.0.0.1:1"}, tmp_path)

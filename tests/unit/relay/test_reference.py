@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from relay.changes.coalescing import WIDEST_GAP, WIDEST_RETRY_GAP
 from relay.daemon import LAST_WORDS_S
-from relay.ends import MEANINGS, End
-from relay.pacing import WIDEST_GAP, WIDEST_RETRY_GAP
 from relay.reference import refresh
-from relay.watch import Timing
+from relay.watching.outcomes import MEANINGS, End
+from relay.watching.watch import Timing
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "relay.md"
 

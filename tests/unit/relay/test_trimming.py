@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from relay.sightings import sight_group, sight_node
-from relay.trimming import parse
-from shared.jobsets import asks_for_chips, find_end, find_end_time, find_leader
+from relay.changes.fingerprints import sight_group, sight_node
+from relay.watching.projection import parse
+from shared.slices.jobsets import asks_for_chips, find_end, find_end_time, find_leader
 from tests.unit.relay.objects import (
     Raw,
     foreign_node,

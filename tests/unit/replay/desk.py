@@ -14,9 +14,9 @@ from typer.testing import CliRunner, Result
 from local.world import Dials, topic
 from replay.app import app
 from replay.ways import Ways
-from shared.errors import CallError
-from shared.gce import Clients
-from shared.settings import Kubeconfig
+from shared.base.errors import CallError
+from shared.frame.settings import Kubeconfig
+from shared.ports.gce import Clients
 from tests.harness import Harness
 
 ROOT = Path(__file__).parents[3]

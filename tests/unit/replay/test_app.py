@@ -21,8 +21,8 @@ from replay.output import printable, render_age
 from replay.publications import GROUP_STEPS
 from replay.reference import refresh
 from replay.ways import with_default_kubeconfig
-from shared.access import AccessError
-from shared.errors import CallError, OutOfTimeError
+from shared.base.errors import CallError, OutOfTimeError
+from shared.ports.kubernetes.access import AccessError
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "replay.md"

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import yaml
 
 from local.metadata_server import MetadataServer
-from shared.bootstrap import render_startup_script
+from shared.node_groups.bootstrap import render_startup_script
 
 T = TypeVar("T")
 TIMEOUT_S = 20.0

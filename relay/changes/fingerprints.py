@@ -1,0 +1,271 @@
+"""What the relay remembers of an object: the few fields whose change can matter, and nothing else.
+
+A sighting is a fingerprint. Two of the same object are compared to tell news from noise (heartbeats,
+status writes of this very system). Absent fields, nulls and fields of a wrong shape read as absent:
+what somebody else wrote into a Node must not stop the relay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shared.base.names import (
+    ACCELERATOR_COUNT_LABEL,
+    FINALIZER,
+    GROUP_LABEL,
+    PAUSED_ANNOTATION,
+    RESOURCE_NAME_LABEL,
+    THEIR_FINALIZER_PREFIX,
+    TPU_RESOURCE,
+    VM_ID_LABEL,
+)
+from shared.frame.triggers import Cause
+
+GroupKey = tuple[str, str]
+"""Namespace and name."""
+
+_TPU_LABEL_PREFIXES = ("cloud.google.com/gke-tpu-", GROUP_LABEL)
+_CONCERNING_LABELS = frozenset({RESOURCE_NAME_LABEL, VM_ID_LABEL, ACCELERATOR_COUNT_LABEL})
+_OUR_VM_NAME = re.compile(r"(tng-[a-z0-9-]+-[0-9a-f]{8})-[a-z0-9]{4}")
+"""A VM of a managed instance group is called after it, with four random characters behind."""
+
+TRUE = "True"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSighting:
+    """A TPUNodeGroup. What stands under its status is read at the start only, and is never news."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_name: str
+    generation: int
+    paused: str
+    finalizers: tuple[str, ...]
+    deleting: bool
+    observed_generation: int
+    ready: str
+    nodes_ready: int
+    node_count: int
+
+    @property
+    def key(self) -> GroupKey:
+        return self.namespace, self.name
+
+    @property
+    def owning_finalizers(self) -> frozenset[str]:
+        """The finalizers that say whose the group is: this system's, or tpu-operator's."""
+        return frozenset(
+            finalizer
+            for finalizer in self.finalizers
+            if finalizer == FINALIZER or finalizer.startswith(THEIR_FINALIZER_PREFIX)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSighting:
+    """A Node. ``claims`` are the resource names of the groups that it may belong to."""
+
+    name: str
+    uid: str
+    claims: frozenset[str]
+    ready: str
+    tpu_capacity: str
+    tpu_allocatable: str
+    provider_id: str
+    labels: frozenset[tuple[str, str]]
+
+    @property
+    def is_ready(self) -> bool:
+        """Ready, with all the TPU chips that it has; whether it has enough only a step can tell."""
+        chips = self.tpu_capacity
+        return self.ready == TRUE and chips not in ("", "0") and chips == self.tpu_allocatable
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether it bears the label that only this system can write."""
+        return any(key == VM_ID_LABEL for key, _ in self.labels)
+
+
+def sight_group(raw: Mapping[str, Any]) -> GroupSighting:
+    """The fingerprint of a TPUNodeGroup as the API server shows it."""
+    metadata, status = _mapping(raw, "metadata"), _mapping(raw, "status")
+    return GroupSighting(
+        namespace=_text(metadata, "namespace"),
+        name=_text(metadata, "name"),
+        uid=_text(metadata, "uid"),
+        resource_name=_text(_mapping(metadata, "labels"), RESOURCE_NAME_LABEL),
+        generation=_number(metadata, "generation"),
+        paused=_text(_mapping(metadata, "annotations"), PAUSED_ANNOTATION),
+        finalizers=tuple(text for text in _items(metadata, "finalizers") if isinstance(text, str)),
+        deleting=bool(_text(metadata, "deletionTimestamp")),
+        observed_generation=_number(status, "observedGeneration"),
+        ready=_ready_status(status),
+        nodes_ready=_number(_mapping(status, "nodeSummary"), "ready"),
+        node_count=_number(_mapping(raw, "spec"), "nodeCount"),
+    )
+
+
+def sight_node(raw: Mapping[str, Any]) -> NodeSighting:
+    """The fingerprint of a Node as the API server shows it."""
+    metadata, status = _mapping(raw, "metadata"), _mapping(raw, "status")
+    name, labels = _text(metadata, "name"), _mapping(metadata, "labels")
+    return NodeSighting(
+        name=name,
+        uid=_text(metadata, "uid"),
+        claims=_claims(name, _text(labels, RESOURCE_NAME_LABEL)),
+        ready=_ready_status(status),
+        tpu_capacity=str(_mapping(status, "capacity").get(TPU_RESOURCE, "")),
+        tpu_allocatable=str(_mapping(status, "allocatable").get(TPU_RESOURCE, "")),
+        provider_id=_text(_mapping(raw, "spec"), "providerID"),
+        labels=frozenset((key, str(value)) for key, value in labels.items() if _concerns(key)),
+    )
+
+
+def group_news(before: GroupSighting | None, after: GroupSighting) -> Cause | None:
+    """Why somebody should look at a group that was ``before`` and is ``after``, if at all.
+
+    `Cause.DELETING` is for ``tear_down``, every other cause for ``create_resources``. While a group
+    is being deleted only its finalizers matter: the last foreign one may be what was waited for.
+    Likewise a group that tpu-operator lets go becomes this system's to look at. Its own taking of
+    ownership is no news to the step that has done it.
+    """
+    if after.deleting:
+        known = before is not None and before.deleting and before.finalizers == after.finalizers
+        return None if known else Cause.DELETING
+    if before is None:
+        return Cause.ADDED
+    if before.generation != after.generation:
+        return Cause.SPEC_CHANGED
+    if _ownership(before) != _ownership(after) and not _is_taking(before, after):
+        return Cause.METADATA_CHANGED
+    return None
+
+
+def missed_group_news(group: GroupSighting) -> Cause | None:
+    """Why somebody should look at a group that is seen for the first time after a start, if at all.
+
+    What happened while nobody watched is told by the state: taking ownership, the status of a
+    generation and the Ready condition are what ``create_resources`` leaves behind.
+    """
+    if group.deleting:
+        return Cause.DELETING
+    taken = FINALIZER in group.finalizers and group.resource_name
+    told = group.ready and group.observed_generation == group.generation
+    return None if taken and told else Cause.ADDED
+
+
+def has_missed_node_news(group: GroupSighting, nodes: Sequence[NodeSighting]) -> bool:
+    """Whether a group and its Nodes, seen for the first time after a start, do not fit together.
+
+    They do when as many Nodes are ready as the status says, and the group is Ready and all of its
+    Nodes are proved, or there are none to tell of.
+    """
+    if sum(node.is_ready for node in nodes) != group.nodes_ready:
+        return True
+    settled = group.ready == TRUE and all(node.is_proved for node in nodes)
+    return bool(nodes) and not settled
+
+
+def is_node_news(before: NodeSighting | None, after: NodeSighting, *, live: bool) -> bool:
+    """Whether ``label_node`` should look at a Node that was ``before`` and is ``after``.
+
+    ``live``: a watch has told of it, so that nothing happened in between that was not seen.
+    """
+    if before is None:
+        return True
+    is_noise = before == after or _is_half_way(before, after) or (live and _is_echo(before, after))
+    return not is_noise
+
+
+def _is_half_way(before: NodeSighting, after: NodeSighting) -> bool:
+    """Whether a Node that could not count as ready, and still cannot, only changed in what it lacks.
+
+    A kubelet registers, is Ready, and then has chips: of those three the first and the last are worth
+    a look. What is told of a Node that stays half-way is told by the sweep.
+    """
+    if before.is_ready or after.is_ready:
+        return False
+    now = {name: getattr(after, name) for name in ("ready", "tpu_capacity", "tpu_allocatable")}
+    return replace(before, **now) == after
+
+
+def _is_echo(before: NodeSighting, after: NodeSighting) -> bool:
+    """Whether a change of a Node, seen live, is ``label_node``'s own patch coming back.
+
+    Two changes are, and are safe to ignore, because after them the labels are what the step, which
+    had just looked, wanted them to be; nothing but labels may have changed, and none be gone:
+
+    - the VM's id was written, by whoever may write it (no kubelet may): the patch that proves a Node
+      sets all its labels along with it, so what was added or replaced with it is right.
+    - labels were added to a Node that bears the VM's id already: they stood there when it was
+      proved, so they had been lost, which was news, and have been put back. Somebody who adds a
+      wrong value in that moment does so before the step that the loss has woken looks, or is
+      overwritten by its patch.
+
+    A label that is lost, or changed while the VM's id stays, is news: so a replaced value costs one
+    look more when the step repairs it. A Node that this relay sees for the first time, and what a
+    fresh list shows to be different, is never an echo.
+    """
+    if replace(before, labels=after.labels, claims=after.claims) != after:
+        return False
+    old, new = dict(before.labels), dict(after.labels)
+    if VM_ID_LABEL not in new or not old.keys() <= new.keys() or not before.claims <= after.claims:
+        return False
+    return old.get(VM_ID_LABEL) != new[VM_ID_LABEL] or before.labels <= after.labels
+
+
+def _ownership(group: GroupSighting) -> tuple[str, str, frozenset[str]]:
+    return group.paused, group.resource_name, group.owning_finalizers
+
+
+def _is_taking(before: GroupSighting, after: GroupSighting) -> bool:
+    """Whether a change is ``create_resources`` taking ownership, which comes back as an echo.
+
+    It gains our finalizer, our label, or both, and nothing else. A label that somebody else writes
+    first is seen by the sweep, for which such a group is not settled.
+    """
+    gained = after.owning_finalizers - before.owning_finalizers
+    lost = before.owning_finalizers - after.owning_finalizers
+    keeps_label = before.resource_name in ("", after.resource_name)
+    return before.paused == after.paused and gained <= {FINALIZER} and not lost and keeps_label
+
+
+def _claims(node_name: str, label: str) -> frozenset[str]:
+    by_name = _OUR_VM_NAME.fullmatch(node_name.partition(".")[0])
+    return frozenset({label, by_name[1] if by_name else ""} - {""})
+
+
+def _concerns(label: str) -> bool:
+    return label in _CONCERNING_LABELS or label.startswith(_TPU_LABEL_PREFIXES)
+
+
+def _ready_status(status: Mapping[str, Any]) -> str:
+    for condition in _items(status, "conditions"):
+        if isinstance(condition, Mapping) and condition.get("type") == "Ready":
+            return _text(condition, "status")
+    return ""
+
+
+def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = holder.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(holder: Mapping[str, Any], key: str) -> list[Any]:
+    value = holder.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _text(holder: Mapping[str, Any], key: str) -> str:
+    value = holder.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(holder: Mapping[str, Any], key: str) -> int:
+    value = holder.get(key)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,156 @@
+"""What the relay knows of JobSets: the Pods that wait for a slice, and which JobSets have ended.
+
+Nothing is kept of a Pod that no slice is to be made for, nor of a JobSet that asks for no TPU chips.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from relay.changes.pending import Slots, Subject
+from shared.frame.triggers import JOBSET_KIND, POD_KIND, Cause
+from shared.slices.jobsets import Leader, asks_for_chips, find_end, find_end_time, find_leader
+
+PROVISION_SLICE, RELEASE_SLICE = "provision_slice", "release_slice"
+
+LATELY = timedelta(hours=1)
+"""A JobSet that is first seen when it has ended is told of if that was not longer ago.
+
+Finished JobSets stay in a cluster until somebody deletes them: to tell of thousands at each start
+would wake a step for each, for nothing. The step looks every minute which slices are left of JobSets
+that have ended, and needs no message for those; the hour is for a relay that was away a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """A leader that waits; ``wish`` differs when anything does that its slice is made by."""
+
+    subject: Subject
+    wish: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJobSet:
+    """A JobSet; ``end`` is ``None`` while it goes on."""
+
+    subject: Subject
+    end: str | None
+    ended_at: datetime | None
+
+
+class Jobs:
+    """Pods and JobSets, and what of them is news."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._pods: dict[tuple[str, str], WaitingPod] = {}
+        self._jobsets: dict[tuple[str, str], KnownJobSet] = {}
+
+    @property
+    def waiting_count(self) -> int:
+        """How many Pods wait for a slice."""
+        return len(self._pods)
+
+    @property
+    def jobset_count(self) -> int:
+        """How many JobSets are remembered: those that ask for TPU chips."""
+        return len(self._jobsets)
+
+    def is_moot(self, subject: Subject) -> bool:
+        """Whether nobody need be told of it any more. That a JobSet has ended is never moot."""
+        known = self._pods.get(subject.key)
+        return subject.kind == POD_KIND and (known is None or known.subject != subject)
+
+    def see_pod(self, raw: Mapping[str, Any], now: datetime) -> None:
+        """A Pod has appeared or changed: it is told of once, as soon as it waits, and when it waits
+        for something else."""
+        leader = find_leader(raw)
+        if leader is None:
+            self.miss_pod(raw)
+            return
+        pod = _sight_pod(leader)
+        before = self._pods.get(pod.subject.key)
+        if pod == before:
+            return
+        if before is not None and before.subject != pod.subject:
+            self._forget_pod(before)
+        self._pods[pod.subject.key] = pod
+        self._slots.tell(pod.subject, PROVISION_SLICE, Cause.UNSCHEDULABLE, now)
+
+    def miss_pod(self, raw: Mapping[str, Any]) -> None:
+        """A Pod has gone, or is not Pending any more."""
+        known = self._pods.get(_subject(raw, POD_KIND).key)
+        if known is not None:
+            self._forget_pod(known)
+
+    def relist_pods(self, raws: Iterable[Mapping[str, Any]], now: datetime) -> None:
+        """All Pending Pods of JobSets, freshly listed."""
+        listed = set()
+        for raw in raws:
+            listed.add(_subject(raw, POD_KIND).key)
+            self.see_pod(raw, now)
+        for known in [pod for key, pod in self._pods.items() if key not in listed]:
+            self._forget_pod(known)
+
+    def see_jobset(self, raw: Mapping[str, Any], now: datetime) -> None:
+        """A JobSet has appeared or changed: that it has ended is told of once."""
+        if not asks_for_chips(raw):
+            return
+        jobset = _sight_jobset(raw)
+        before = self._jobsets.get(jobset.subject.key)
+        self._jobsets[jobset.subject.key] = jobset
+        if before is not None and before.subject != jobset.subject:
+            self._tell_gone(before, now)
+            before = None
+        if _has_just_ended(before, jobset, now):
+            self._slots.tell(jobset.subject, RELEASE_SLICE, Cause(str(jobset.end)), now)
+
+    def miss_jobset(self, raw: Mapping[str, Any], now: datetime) -> None:
+        """A JobSet has gone."""
+        known = self._jobsets.pop(_subject(raw, JOBSET_KIND).key, None)
+        if known is not None:
+            self._tell_gone(known, now)
+
+    def relist_jobsets(self, raws: Iterable[Mapping[str, Any]], now: datetime) -> None:
+        """All JobSets, freshly listed."""
+        listed = set()
+        for raw in raws:
+            listed.add(_subject(raw, JOBSET_KIND).key)
+            self.see_jobset(raw, now)
+        for key in [key for key in self._jobsets if key not in listed]:
+            self._tell_gone(self._jobsets.pop(key), now)
+
+    def _forget_pod(self, pod: WaitingPod) -> None:
+        del self._pods[pod.subject.key]
+        self._slots.drop(pod.subject, PROVISION_SLICE)
+
+    def _tell_gone(self, jobset: KnownJobSet, now: datetime) -> None:
+        """Of one that had ended before, the end was what mattered."""
+        if jobset.end is None:
+            self._slots.tell(jobset.subject, RELEASE_SLICE, Cause.GONE, now)
+
+
+def _has_just_ended(before: KnownJobSet | None, after: KnownJobSet, now: datetime) -> bool:
+    if after.end is None or (before is not None and before.end is not None):
+        return False
+    return before is not None or after.ended_at is None or now - after.ended_at <= LATELY
+
+
+def _sight_pod(leader: Leader) -> WaitingPod:
+    subject = Subject(leader.namespace, leader.name, leader.uid, POD_KIND)
+    wish = leader.labels, leader.annotations, leader.selector, leader.tolerations, leader.chips
+    return WaitingPod(subject, hash(json.dumps(wish, sort_keys=True)))
+
+
+def _sight_jobset(raw: Mapping[str, Any]) -> KnownJobSet:
+    return KnownJobSet(_subject(raw, JOBSET_KIND), find_end(raw), find_end_time(raw))
+
+
+def _subject(raw: Mapping[str, Any], kind: str) -> Subject:
+    metadata = raw["metadata"]
+    namespace, name, uid = (str(metadata.get(key)) for key in ("namespace", "name", "uid"))
+    return Subject(namespace, name, uid, kind)

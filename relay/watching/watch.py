@@ -1,0 +1,237 @@
+"""List and watch one kind of object for ever, whatever becomes of the connection.
+
+The kubernetes client's own ``Watch`` is not used: it builds validated models (one odd Node spoils
+a whole list), asks again with an expired version, and waits for ever on a half-open connection.
+
+How a watch ends decides how it goes on (`End`): from the last version seen, or, when that leads
+nowhere any more, with a fresh list, which the sink compares with what it knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, NoReturn, Protocol
+
+import aiohttp
+import structlog
+
+from relay import metrics
+from relay.changes.outbox import Event, Kind
+from relay.watching.api import API_FAILURES, CannotConnect, KubernetesApi, Refused
+from relay.watching.backoff import Backoff
+from relay.watching.outcomes import End
+from relay.watching.projection import parse
+from relay.watching.watch_health import Pulse
+
+PAGE_SIZE = 500
+REFUSALS_BEFORE_RELIST = 3
+
+_LOG = structlog.get_logger()
+_CHANGES: Mapping[str, Event] = {"ADDED": "ADDED", "MODIFIED": "MODIFIED", "DELETED": "DELETED"}
+
+
+class Sink(Protocol):
+    """Where lists and changes go."""
+
+    def changed(self, kind: Kind, event: Event, raw: Mapping[str, Any]) -> None:
+        """One object has appeared, changed or gone."""
+
+    def relisted(self, kind: Kind, objects: Iterable[Mapping[str, Any]]) -> None:
+        """These are all objects of the kind."""
+
+
+_ENDS: tuple[tuple[type[Exception], End], ...] = (
+    (CannotConnect, End.REFUSED),
+    (aiohttp.ClientConnectorError, End.UNREACHABLE),
+    (aiohttp.ConnectionTimeoutError, End.UNREACHABLE),
+    (TimeoutError, End.SILENT),
+    (aiohttp.ClientError, End.BROKEN),
+    (OSError, End.BROKEN),
+    (ValueError, End.BROKEN),
+)
+"""The first line that fits counts: aiohttp's errors are of several kinds at once."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a watch waits for what, in seconds."""
+
+    watch_s: int = 240
+    """The server is asked to close a watch after this; bookmarks come about once a minute."""
+    grace_s: float = 15
+    """A watch of which nothing is heard for this much longer is given up as half-open."""
+    connect_s: float = 10
+    list_s: float = 60
+    """A list of which nothing is heard for this long is given up."""
+    first_backoff_s: float = 0.5
+    longest_backoff_s: float = 30
+    short_s: float = 1
+    """A watch that brings nothing and ends sooner has failed, whatever its end was called."""
+
+    @property
+    def silent_s(self) -> float:
+        """How long nothing may be heard of a watch."""
+        return self.watch_s + self.grace_s
+
+    @property
+    def stuck_s(self) -> float:
+        """Nothing heard for so long is more than two half-open connections in a row explain."""
+        return 2 * (self.silent_s + self.longest_backoff_s)
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A kind, the path of its collection, and which of it is watched: all, if nothing else is said.
+
+    An object that leaves the selection counts as gone."""
+
+    kind: Kind
+    path: str
+    selection: Mapping[str, str] = field(default_factory=dict)
+
+
+class Watch:
+    """One kind of object, listed and watched."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        resource: Resource,
+        sink: Sink,
+        pulse: Pulse,
+        *,
+        timing: Timing,
+        backoff: Backoff,
+    ) -> None:
+        self._api = api
+        self._resource = resource
+        self._sink = sink
+        self._pulse = pulse
+        self._timing = timing
+        self._backoff = backoff
+        self._version = ""
+        self._moved = False
+        self._failures = 0
+
+    async def run(self) -> NoReturn:
+        """List and watch until cancelled."""
+        while True:
+            self._moved = False
+            began = self._pulse.clock()
+            end, detail = await self._attempt()
+            lasted = end is End.CLOSED and self._pulse.clock() - began >= self._timing.short_s
+            self._failures = 0 if self._moved or lasted else self._failures + 1
+            if end is End.EXPIRED or self._is_refused_for_long(end):
+                self._version = ""
+            await self._pause(end, detail)
+
+    async def _attempt(self) -> tuple[End, str]:
+        try:
+            if not self._version:
+                await self._list()
+            await self._follow()
+        except Refused as refusal:
+            missing = self._missing() if refusal.status == HTTPStatus.NOT_FOUND else ""
+            self._pulse.refusal(missing)
+            expired = refusal.status == HTTPStatus.GONE
+            return End.EXPIRED if expired else End.REFUSED, missing or str(refusal)
+        except API_FAILURES as error:
+            end = next(end for kind, end in _ENDS if isinstance(error, kind))
+            if end is not End.SILENT:
+                self._pulse.refusal()
+            return end, f"{type(error).__name__}: {error}"
+        self._pulse.contact()
+        return End.CLOSED, ""
+
+    def _missing(self) -> str:
+        return (
+            f"404: the API server does not know {self._resource.path}; "
+            "its CustomResourceDefinition must be applied"
+        )
+
+    async def _list(self) -> None:
+        objects: list[Mapping[str, Any]] = []
+        token, more = "", True
+        while more:
+            items, version, token = _page(await self._get_page(token))
+            objects.extend(items)
+            more = bool(token)
+        self._sink.relisted(self._resource.kind, objects)
+        self._version = version
+        self._pulse.listed = True
+        metrics.LISTS.labels(self._resource.kind).inc()
+        _LOG.info("listed", kind=self._resource.kind, count=len(objects), version=version)
+
+    async def _get_page(self, token: str) -> Any:
+        query = {
+            **self._resource.selection,
+            "limit": str(PAGE_SIZE),
+            **({"continue": token} if token else {}),
+        }
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=self._timing.connect_s, sock_read=self._timing.list_s
+        )
+        async with self._api.get(self._resource.path, query, timeout) as response:
+            page = parse(await response.read())
+        self._pulse.contact()
+        return page
+
+    async def _follow(self) -> None:
+        query = {
+            **self._resource.selection,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(self._timing.watch_s),
+        }
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=self._timing.connect_s, sock_read=self._timing.silent_s
+        )
+        async with self._api.get(self._resource.path, query, timeout) as response:
+            self._pulse.contact()
+            async for line in response.content:
+                self._take(parse(line))
+
+    def _take(self, line: Any) -> None:
+        match line:
+            case {"type": "ERROR", "object": {"code": int(code), **status}}:
+                raise Refused(code, str(status.get("message")))
+            case {"type": str(word), "object": {"metadata": {"resourceVersion": str(version)}}}:
+                pass
+            case _:
+                raise ValueError(f"no watch event: {str(line)[:200]}")
+        metrics.EVENTS.labels(self._resource.kind, metrics.event_label(word)).inc()
+        if word in _CHANGES:
+            self._sink.changed(self._resource.kind, _CHANGES[word], line["object"])
+        self._version, self._moved = version, True
+        self._pulse.contact()
+
+    def _is_refused_for_long(self, end: End) -> bool:
+        """Whether a version that is refused again and again, whatever the words, is given up."""
+        return end is End.REFUSED and self._failures >= REFUSALS_BEFORE_RELIST
+
+    async def _pause(self, end: End, detail: str) -> None:
+        delay_s = self._backoff.delay_s(self._failures)
+        metrics.ENDS.labels(self._resource.kind, end).inc()
+        if end is not End.CLOSED or self._failures:
+            report = _LOG.info if end is End.EXPIRED else _LOG.warning
+            report(
+                "watch ended",
+                kind=self._resource.kind,
+                end=end,
+                detail=detail,
+                retry_in_s=round(delay_s, 1),
+            )
+        await asyncio.sleep(delay_s)
+
+
+def _page(page: Any) -> tuple[list[Mapping[str, Any]], str, str]:
+    """The items of a list, its version, and the token of the next page, empty after the last one."""
+    match page:
+        case {"items": items, "metadata": {"resourceVersion": str(version), **rest}}:
+            return items or [], version, str(rest.get("continue") or "")
+        case _:
+            raise ValueError(f"no list: {str(page)[:200]}")

@@ -1,0 +1,203 @@
+"""Who pushes: the token that Pub/Sub sends with each message, verified here as well.
+
+Cloud Run verifies it for a service that is not public; this holds where it does not: for one that was
+made public by mistake, or on another platform.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shared.frame.settings import Pusher
+from shared.ports.kubernetes.access import explain
+
+UNAUTHORIZED, FORBIDDEN, UNAVAILABLE = 401, 403, 503
+
+_ISSUERS = ("https://accounts.google.com", "accounts.google.com")
+_ALGORITHM = "RS256"
+_REMOVED = ".SIGNATURE_REMOVED_BY_GOOGLE"
+_CLOCKS_DIFFER_S = 10
+_FETCH_TIMEOUT_S = 5.0
+_KEPT_S = (60.0, 86_400.0)
+"""Keys are kept for as long as their answer says, within these bounds."""
+_KEPT_UNSAID_S = 300.0
+_ASK_AGAIN_S = 60.0
+"""A key that is not known is asked for, but not more often than this: anybody can make one up."""
+_TRY_AGAIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a request is not taken: the HTTP status, and for the log what did not fit."""
+
+    http: int
+    note: str
+
+
+class KeysError(Exception):
+    """The keys that sign tokens could not be fetched; the message says why."""
+
+
+Fetch = Callable[[str], tuple[Mapping[str, str], float]]
+"""From a URL to certificates in PEM by key id, and for how many seconds they are good."""
+
+
+class Gate:
+    """Lets in who has a token of the pusher's. For many threads."""
+
+    def __init__(
+        self,
+        pusher: Pusher,
+        *,
+        fetch: Fetch | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pusher = pusher
+        self._keys = _Keys(pusher.certificates_url, fetch or fetch_certificates, monotonic)
+
+    def refuse(self, authorization: str) -> Refusal | None:
+        """Why a request with this ``Authorization`` header is not taken; ``None`` when it is.
+
+        The token itself is in no note.
+        """
+        scheme, _, token = authorization.strip().partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            return Refusal(UNAUTHORIZED, "there is no bearer token")
+        if token.endswith(_REMOVED):
+            return Refusal(UNAUTHORIZED, _SIGNATURE_REMOVED)
+        key_id = _find_key_id(token)
+        if key_id is None:
+            return Refusal(
+                UNAUTHORIZED, f"the token is no JWT that {_ALGORITHM} signs with a named key"
+            )
+        try:
+            certificate = self._keys.find(key_id)
+        except KeysError as error:
+            return Refusal(UNAVAILABLE, str(error))
+        if certificate is None:
+            return Refusal(
+                UNAUTHORIZED, f"the token's key is none of those at {self._pusher.certificates_url}"
+            )
+        return _judge(token, certificate, self._pusher)
+
+
+_SIGNATURE_REMOVED = (
+    "Cloud Run has verified the token itself and removed its signature, so that it cannot be verified "
+    "again: unset PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE, and let Cloud Run alone verify"
+)
+
+
+def _find_key_id(token: str) -> str | None:
+    from google.auth import jwt
+
+    try:
+        header = jwt.decode_header(token)
+    except (ValueError, TypeError):  # their texts quote the token
+        return None
+    key_id = header.get("kid")
+    return key_id if header.get("alg") == _ALGORITHM and isinstance(key_id, str) else None
+
+
+def _judge(token: str, certificate: str, pusher: Pusher) -> Refusal | None:
+    from google.auth import jwt
+    from google.auth.exceptions import InvalidValue
+
+    try:
+        claims = jwt.decode(token, certs=certificate, clock_skew_in_seconds=_CLOCKS_DIFFER_S)
+    except InvalidValue as error:
+        return Refusal(UNAUTHORIZED, str(error))
+    except (ValueError, TypeError):
+        return Refusal(UNAUTHORIZED, "the token's signature or its times are wrong")
+    return _judge_claims(claims, pusher)
+
+
+def _judge_claims(claims: Mapping[str, Any], pusher: Pusher) -> Refusal | None:
+    found = {name: claims.get(name) for name in ("iss", "aud", "email", "email_verified")}
+    if found["iss"] not in _ISSUERS:
+        return Refusal(UNAUTHORIZED, f"the token is by {found['iss']!r}, not by {_ISSUERS[0]}")
+    if found["aud"] != pusher.audience:
+        return Refusal(
+            UNAUTHORIZED,
+            f"the token is for {found['aud']!r}, not for PUSH_AUDIENCE={pusher.audience!r}",
+        )
+    if found["email"] != pusher.service_account or found["email_verified"] is not True:
+        how = "" if found["email_verified"] is True else ", whose e-mail is not verified"
+        return Refusal(
+            FORBIDDEN,
+            f"the token is of {found['email']!r}{how}, not of PUSH_SERVICE_ACCOUNT="
+            f"{pusher.service_account!r}",
+        )
+    return None
+
+
+class _Keys:
+    """The issuer's certificates, fetched when they are needed and kept while they are good."""
+
+    def __init__(self, url: str, fetch: Fetch, monotonic: Callable[[], float]) -> None:
+        self._url = url
+        self._fetch = fetch
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._certificates: Mapping[str, str] = {}
+        self._good_until = self._ask_after = float("-inf")
+        self._trouble = ""
+
+    def find(self, key_id: str) -> str | None:
+        """The certificate of that name. Raises `KeysError`."""
+        with self._lock:
+            now = self._monotonic()
+            if now >= self._good_until:
+                self._certificates = {}
+            if key_id not in self._certificates and now >= self._ask_after:
+                self._ask(now)
+            if key_id not in self._certificates and self._trouble:
+                raise KeysError(self._trouble)
+            return self._certificates.get(key_id)
+
+    def _ask(self, now: float) -> None:
+        try:
+            self._certificates, good_s = self._fetch(self._url)
+        except KeysError as error:
+            self._trouble = str(error)
+            self._ask_after = now + _TRY_AGAIN_S
+        else:
+            self._trouble = ""
+            self._good_until, self._ask_after = now + good_s, now + min(good_s, _ASK_AGAIN_S)
+
+
+def fetch_certificates(url: str) -> tuple[Mapping[str, str], float]:
+    """Fetch them by HTTP, once. Raises `KeysError`."""
+    from google.auth.exceptions import TransportError
+    from google.auth.transport.requests import Request
+
+    try:
+        answer = Request()(url, timeout=_FETCH_TIMEOUT_S)
+    except TransportError as error:
+        raise KeysError(f"the keys at {url} cannot be fetched: {explain(error)}") from error
+    if answer.status != 200:
+        raise KeysError(f"the keys at {url} cannot be fetched: {answer.status}")
+    return _decode(url, answer.data), _good_s(answer.headers)
+
+
+def _decode(url: str, data: bytes) -> Mapping[str, str]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(pem, str) for pem in found.values()):
+        raise KeysError(f"what stands at {url} is not certificates in PEM form by key id")
+    return found
+
+
+def _good_s(headers: Mapping[str, str]) -> float:
+    lowered = {name.lower(): value for name, value in headers.items()}
+    stated = re.search(r"max-age=(\d{1,9})", lowered.get("cache-control", ""))
+    age = lowered.get("age", "")
+    good_s = float(stated[1]) if stated else _KEPT_UNSAID_S
+    return max(_KEPT_S[0], min(_KEPT_S[1], good_s - (float(age) if age.isdigit() else 0.0)))

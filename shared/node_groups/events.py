@@ -1,0 +1,83 @@
+"""Kubernetes Events: what of a change of status is told to whoever reads ``kubectl describe``.
+
+Events follow from the difference of two statuses, so that every step tells the same things in the
+same words, once. Names of tpu-operator's events are kept, because people's alerts know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shared.base.errors import Reason
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.status import Condition, Status, Type, awaiting_message
+from shared.ports.kubernetes.cluster import Event
+
+_QUIET = frozenset(
+    {
+        "Ready",
+        Reason.PROVISIONING,
+        Reason.AWAITING_NODE_JOIN,
+        Reason.PAUSED,
+        Reason.NOT_WIRED,
+        Reason.NODE_NOT_READY,
+        Reason.DELETING_MIG,
+        Reason.DELETING_TEMPLATE,
+        Reason.DELETING_POLICY,
+        Reason.DELETING_NODES,
+    }
+)
+"""Reasons that belong to every life; NodeNotReady is one only until the slice was complete."""
+
+
+def changes(group: NodeGroup, before: Status, after: Status) -> list[Event]:
+    """The Events of a change, in the order in which they are told."""
+    return list(_changes(group, before, after))
+
+
+def _changes(group: NodeGroup, before: Status, after: Status) -> Iterator[Event]:
+    if not before.resources and after.resources and _names_minimum(group):
+        yield Event(
+            "MinNodeCountIgnored",
+            "spec.minNodeCount is accepted for compatibility and does nothing",
+            is_warning=True,
+        )
+    if _became_true(before, after, Type.MIG_READY):
+        yield Event("ChildResourcesProvisioned", "All child resources provisioned successfully")
+    if before.counts.ready == 0 < after.counts.ready < after.counts.desired:
+        missing = after.counts.desired - after.counts.ready
+        yield Event("NodesJoining", awaiting_message(missing, after.counts.desired))
+    if _became_true(before, after, Type.READY):
+        yield Event("Provisioned", "All nodes are ready")
+    yield from _template_events(before, after)
+    yield from _readiness_events(before, after)
+
+
+def _names_minimum(group: NodeGroup) -> bool:
+    return group.spec is not None and group.spec.min_node_count is not None
+
+
+def _became_true(before: Status, after: Status, kind: Type) -> bool:
+    return after.is_true(kind) and not before.is_true(kind)
+
+
+def _template_events(before: Status, after: Status) -> Iterator[Event]:
+    now = after.conditions.get(Type.TEMPLATE_READY)
+    if _has_new_reason(before.conditions.get(Type.TEMPLATE_READY), now, Reason.INVALID_TEMPLATE):
+        assert now is not None
+        yield Event("InvalidInstanceTemplate", now.message, is_warning=True)
+
+
+def _has_new_reason(was: Condition | None, now: Condition | None, reason: str) -> bool:
+    return now is not None and now.reason == reason and (was is None or was.reason != reason)
+
+
+def _readiness_events(before: Status, after: Status) -> Iterator[Event]:
+    was, now = before.conditions.get(Type.READY), after.conditions.get(Type.READY)
+    if now is None or (was is not None and was.reason == now.reason):
+        return
+    if now.reason.startswith("Deleting") and not (was and was.reason.startswith("Deleting")):
+        yield Event("Cleanup", "TPU Node Group deletion initiated")
+    is_loss = was is not None and was.is_true and now.reason == Reason.NODE_NOT_READY
+    if is_loss or now.reason not in _QUIET:
+        yield Event(now.reason, now.message, is_warning=True)

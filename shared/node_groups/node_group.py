@@ -1,0 +1,308 @@
+"""A TPUNodeGroup as a typed value: what it asks for, what is wrong with it, what it is called."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from shared.base.fields import Problem, is_yes
+from shared.base.names import (
+    ACCELERATOR_COUNT_LABEL,
+    ACCELERATOR_LABEL,
+    FINALIZER,
+    GROUP_LABEL,
+    GROUP_NAME_LABEL,
+    GROUP_NAMESPACE_LABEL,
+    PAUSED_ANNOTATION,
+    RESOURCE_NAME_LABEL,
+    THEIR_FINALIZER_PREFIX,
+    TOPOLOGY_LABEL,
+)
+from shared.base.timestamps import parse_time
+from shared.base.topology import Machine
+from shared.node_groups.spec import TEMPLATE, Given, find_name_problem, parse_duration_s, region_of
+
+MAX_LABEL = 63
+DEFAULT_VERSION = "1.31"
+"""Kubernetes' minor version where the spec names none, as tpu-operator has it."""
+
+
+@dataclass(frozen=True)
+class TemplateRef:
+    """An instance template: global, or of a region."""
+
+    project: str
+    name: str
+    region: str = ""
+
+    @property
+    def uri(self) -> str:
+        """The partial URL that Compute Engine takes everywhere."""
+        scope = f"regions/{self.region}" if self.region else "global"
+        return f"projects/{self.project}/{scope}/instanceTemplates/{self.name}"
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How VMs join: the endpoint exactly as the user gave it, and Kubernetes' minor version."""
+
+    endpoint: str
+    version: str
+
+
+@dataclass(frozen=True)
+class InstanceConfig:
+    """What the group's own template is made of."""
+
+    machine_type: str
+    image: str
+    provisioning_model: str
+    reservation: str = ""
+    max_run_s: int = 0
+    boot_disk_gb: int = 0
+    disk_type: str = ""
+    subnetwork: str = "default"
+    service_account: tuple[str, tuple[str, ...]] | None = None
+    """E-mail and scopes."""
+    network_tags: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Taint:
+    """A taint that every Node of the slice registers with."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is asked for. Exactly one of ``template`` and ``instance`` is set."""
+
+    project: str
+    zone: str
+    node_count: int
+    topology: str
+    mode: str
+    template: TemplateRef | None = None
+    instance: InstanceConfig | None = None
+    bootstrap: Bootstrap | None = None
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    node_taints: tuple[Taint, ...] = ()
+    min_node_count: int | None = None
+
+    @property
+    def region(self) -> str:
+        return region_of(self.zone)
+
+    @property
+    def is_bulk(self) -> bool:
+        return self.mode == "BULK"
+
+    @property
+    def resource_kinds(self) -> tuple[str, ...]:
+        """Keys of ``status.resources`` that this group needs, in the order of creation."""
+        policy = ("workloadPolicy",) if self.is_bulk else ()
+        return (*policy, "instanceTemplate", "managedInstanceGroup")
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """One TPUNodeGroup as it was read. ``spec`` is ``None`` when ``problems`` leave nothing to go by.
+
+    ``raw`` is the object itself: its ``status`` is read by `shared.node_groups.status.parse`.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    cluster: str
+    generation: int
+    created: datetime
+    deleting: datetime | None
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    finalizers: tuple[str, ...]
+    spec: Spec | None
+    problems: tuple[Problem, ...]
+    raw: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_paused(self) -> bool:
+        return is_yes(self.annotations.get(PAUSED_ANNOTATION, ""))
+
+    @property
+    def has_finalizer(self) -> bool:
+        return FINALIZER in self.finalizers
+
+    @property
+    def is_owned(self) -> bool:
+        """Ours, and findable: finalizer and label are in place."""
+        return self.has_finalizer and self.labels.get(RESOURCE_NAME_LABEL) == self.resource_name
+
+    @property
+    def carries_foreign_finalizer(self) -> bool:
+        return any(name.startswith(THEIR_FINALIZER_PREFIX) for name in self.finalizers)
+
+    @property
+    def resource_name(self) -> str:
+        return resource_name(self.cluster, self.name, self.uid)
+
+    @property
+    def mark(self) -> str:
+        """What stands in the ``description`` of every GCE resource of this group."""
+        return f"tpu-functions cluster={self.cluster} group={self.key} uid={self.uid}"
+
+    @property
+    def foreign_child_names(self) -> dict[str, str]:
+        """tpu-operator's children of this group, had it made any: plural to name."""
+        suffix = hashlib.sha256(self.uid.encode()).hexdigest()[:8]
+        kinds = {
+            "workloadpolicies": "policy",
+            "instancetemplates": "template",
+            "managedinstancegroups": "mig",
+        }
+        return {plural: f"{self.name}-{word}-{suffix}" for plural, word in kinds.items()}
+
+    def node_labels(self, machine: Machine | None) -> dict[str, str]:
+        """The labels that every Node of this group bears, the user's own included."""
+        assert self.spec is not None
+        labels = dict(self.spec.node_labels)
+        labels |= {
+            RESOURCE_NAME_LABEL: self.resource_name,
+            GROUP_NAMESPACE_LABEL: self.namespace,
+            GROUP_NAME_LABEL: self.name,
+            TOPOLOGY_LABEL: self.spec.topology,
+        }
+        joined = f"{self.namespace}-{self.name}"
+        if len(joined) <= MAX_LABEL:
+            labels[GROUP_LABEL] = joined
+        if machine is not None:
+            labels[ACCELERATOR_LABEL] = machine.generation.accelerator
+            labels[ACCELERATOR_COUNT_LABEL] = str(machine.chips)
+        return labels
+
+    def vm_labels(self) -> dict[str, str]:
+        """Labels of the VMs: for the bill, and to find them by."""
+        return {
+            "tpu-functions-cluster": self.cluster[:MAX_LABEL],
+            "tpu-functions-resource-name": self.resource_name,
+            "tpu-node-group-namespace": self.namespace,
+            "tpu-node-group-name": self.name,
+        }
+
+
+def resource_name(cluster: str, name: str, uid: str) -> str:
+    """The name of all GCE resources of a group: at most 58 characters, never used twice."""
+    suffix = hashlib.sha256(f"{cluster}/{uid}".encode()).hexdigest()[:8]
+    return f"tng-{name[:45].rstrip('-')}-{suffix}"
+
+
+def parse(raw: Mapping[str, Any], cluster: str) -> NodeGroup:
+    """Read an object as the API server gives it. Never raises for what stands in ``spec``."""
+    metadata = raw["metadata"]
+    given = Given(raw.get("spec"))
+    name_problem = find_name_problem(metadata["name"])
+    deleting = metadata.get("deletionTimestamp")
+    return NodeGroup(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        cluster=cluster,
+        generation=metadata.get("generation", 1),
+        created=parse_time(metadata["creationTimestamp"]),
+        deleting=parse_time(deleting) if deleting else None,
+        labels=metadata.get("labels") or {},
+        annotations=metadata.get("annotations") or {},
+        finalizers=tuple(metadata.get("finalizers") or ()),
+        spec=_spec(given),
+        problems=(*([name_problem] if name_problem else ()), *given.problems),
+        raw=raw,
+    )
+
+
+def parse_template_uri(uri: str) -> TemplateRef | None:
+    """A template's URI in any form that Compute Engine gives out; ``None`` if it is none."""
+    found = TEMPLATE.fullmatch(uri)
+    if found is None:
+        return None
+    return TemplateRef(found["project"], found["name"], found["region"] or "")
+
+
+def _spec(given: Given) -> Spec | None:
+    """The spec, if what says where and how many is well-formed: enough to delete by."""
+    project, zone = given.get("project"), given.get("nodeLocation")
+    count, mode, shape = (
+        given.get(path) for path in ("nodeCount", "targetSizePolicyMode", "topology")
+    )
+    template = _template(given, project)
+    instance = _instance(given) if template is None and given.has("instanceConfig") else None
+    if not (project and zone and count and mode and shape and (template or instance)):
+        return None
+    return Spec(
+        project=project,
+        zone=zone,
+        node_count=count,
+        topology=shape,
+        mode=mode,
+        template=template,
+        instance=instance,
+        bootstrap=_bootstrap(given),
+        node_labels=given.get("nodeLabels", {}),
+        node_taints=tuple(_taints(given)),
+        min_node_count=given.get("minNodeCount"),
+    )
+
+
+def _template(given: Given, project: str | None) -> TemplateRef | None:
+    ref = parse_template_uri(given.get("instanceTemplateURI", ""))
+    return ref if ref is not None and ref.project == project else None
+
+
+def _instance(given: Given) -> InstanceConfig:
+    def get(name: str, default: Any = "") -> Any:
+        return given.get(f"instanceConfig.{name}", default)
+
+    accounts = get("serviceAccounts", [])
+    return InstanceConfig(
+        machine_type=get("machineType"),
+        image=get("image"),
+        provisioning_model=get("provisioningModel", _free_model(get("reservation"))),
+        reservation=get("reservation"),
+        max_run_s=parse_duration_s(get("maxRunDuration")) or 0,
+        boot_disk_gb=get("bootDiskSizeGB", 0),
+        disk_type=get("diskType"),
+        subnetwork=get("subnetwork", "default"),
+        service_account=(accounts[0]["email"], tuple(accounts[0]["scopes"])) if accounts else None,
+        network_tags=tuple(get("networkTags", ())),
+        metadata=get("metadata", {}),
+    )
+
+
+def _free_model(reservation: str) -> str:
+    """How VMs are bought when the spec does not say."""
+    return "RESERVATION_BOUND" if reservation else "STANDARD"
+
+
+def _bootstrap(given: Given) -> Bootstrap | None:
+    if not given.has("bootstrapKubernetes"):
+        return None
+    endpoint = given.get("bootstrapKubernetes.controlPlaneIP", "")
+    return Bootstrap(endpoint, given.get("bootstrapKubernetes.version", DEFAULT_VERSION))
+
+
+def _taints(given: Given) -> Iterator[Taint]:
+    for taint in given.get("nodeTaints", ()):
+        yield Taint(taint["key"], taint.get("value") or "", taint["effect"])

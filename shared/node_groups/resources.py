@@ -1,0 +1,257 @@
+"""The three GCE resources of a group: what each is made of, and how it is found, made and deleted.
+
+Bodies are as the Compute client takes them (field names in snake_case). All are pure; the calls are
+one table, `KINDS`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from shared.base.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
+from shared.base.timestamps import render_time
+from shared.base.topology import Machine, find_machine
+from shared.node_groups.bootstrap import render_startup_script
+from shared.node_groups.node_group import InstanceConfig, NodeGroup, Spec, TemplateRef
+from shared.node_groups.status import MIG, POLICY, TEMPLATE
+from shared.ports.gce import Gce, Mig, Operation, Policy, Template, describe_body
+
+_REQUESTS = uuid.UUID("5f0c7f0e-6e0e-4a4e-9e54-0d2f7a0b8f11")
+_DEFAULT_DISK_TYPE = "hyperdisk-balanced"
+_TERMINATION = {"SPOT": "STOP", "RESERVATION_BOUND": "DELETE", "FLEX_START": "DELETE"}
+"""What becomes of a VM that is taken back; tpu-operator's choices, flex start's own."""
+
+MIG_COLLECTION = "instanceGroupManagers"
+Found = Policy | Template | Mig
+
+
+def request_id(group: NodeGroup, kind: str, since: datetime, body: Mapping[str, Any]) -> str:
+    """The id by which Compute Engine knows a repeated insert: the same attempt, the same id."""
+    said = f"{group.mark} {kind} {render_time(since)} {describe_body(body)}"
+    return str(uuid.uuid5(_REQUESTS, said))
+
+
+def machine_of(group: NodeGroup, learned: str) -> Machine | None:
+    """The machine of the group's VMs; ``learned`` is what its own template was found to say."""
+    if group.spec is None:
+        return None
+    config = group.spec.instance
+    return find_machine(config.machine_type if config else learned)
+
+
+def policy_body(group: NodeGroup) -> dict[str, Any]:
+    """A workload policy that wires the VMs of one group to a slice."""
+    spec = _spec(group)
+    return {
+        "name": group.resource_name,
+        "description": group.mark,
+        "workload_policy": {
+            "type_": "HIGH_THROUGHPUT",
+            "accelerator_topology": spec.topology,
+        },
+    }
+
+
+def template_body(group: NodeGroup) -> dict[str, Any]:
+    """An instance template for the group's TPU VMs."""
+    spec = _spec(group)
+    config = spec.instance
+    assert config is not None
+    properties: dict[str, Any] = {
+        "machine_type": config.machine_type,
+        "metadata": {"items": _metadata_items(group, config)},
+        "labels": group.vm_labels(),
+        "disks": [_boot_disk(config)],
+        "scheduling": _scheduling(config),
+        "network_interfaces": [{"subnetwork": _subnetwork(spec, config.subnetwork)}],
+    }
+    if config.network_tags:
+        properties["tags"] = {"items": list(config.network_tags)}
+    if config.service_account:
+        email, scopes = config.service_account
+        properties["service_accounts"] = [{"email": email, "scopes": list(scopes)}]
+    if config.reservation:
+        properties["reservation_affinity"] = {
+            "consume_reservation_type": "SPECIFIC_RESERVATION",
+            "key": "compute.googleapis.com/reservation-name",
+            "values": [config.reservation],
+        }
+    if config.provisioning_model == "FLEX_START":
+        properties["reservation_affinity"] = {"consume_reservation_type": "NO_RESERVATION"}
+    return {
+        "name": group.resource_name,
+        "description": group.mark,
+        "properties": properties,
+    }
+
+
+def mig_body(group: NodeGroup, template: Template | None) -> dict[str, Any]:
+    """A managed instance group; ``template`` is the group's own one, where it brings one."""
+    spec = _spec(group)
+    name = group.resource_name
+    body: dict[str, Any] = {
+        "name": name,
+        "description": group.mark,
+        "base_instance_name": name,
+        "instance_template": f"projects/{spec.project}/global/instanceTemplates/{name}",
+        "target_size": spec.node_count,
+        "target_size_policy": {"mode": spec.mode},
+        "instance_lifecycle_policy": {"default_action_on_failure": _on_failure(spec, template)},
+    }
+    if spec.is_bulk:
+        policy = f"projects/{spec.project}/regions/{spec.region}/resourcePolicies/{name}"
+        body["resource_policies"] = {"workload_policy": policy}
+    if spec.template is not None and template is not None:
+        body["instance_template"] = spec.template.uri
+        labels = kube_labels(group, machine_of(group, template.machine_type))
+        body["all_instances_config"] = {
+            "properties": {
+                "labels": group.vm_labels(),
+                "metadata": {
+                    KUBE_LABELS_KEY: merge_kube_labels(
+                        template.metadata.get(KUBE_LABELS_KEY, ""), labels
+                    )
+                },
+            }
+        }
+    return body
+
+
+def kube_labels(group: NodeGroup, machine: Machine | None) -> dict[str, str]:
+    """The Node labels that the metadata key ``kube-labels`` announces to the device plugin."""
+    return {
+        key: value
+        for key, value in group.node_labels(machine).items()
+        if key.startswith("cloud.google.com/gke-")
+    }
+
+
+def merge_kube_labels(existing: str, labels: Mapping[str, str]) -> str:
+    """``kube-labels`` with ours set and the user's kept: a sorted comma list of ``key=value``."""
+    pairs = dict(entry.split("=", 1) for entry in existing.split(",") if "=" in entry)
+    return ",".join(f"{key}={value}" for key, value in sorted({**pairs, **labels}.items()))
+
+
+def _spec(group: NodeGroup) -> Spec:
+    assert group.spec is not None
+    return group.spec
+
+
+def _on_failure(spec: Spec, template: Template | None) -> str:
+    """BULK slices are repaired as a whole or not at all; flex start demands the same of any."""
+    model = spec.instance.provisioning_model if spec.instance else ""
+    if template is not None:
+        model = template.provisioning_model
+    return "DO_NOTHING" if spec.is_bulk or model == "FLEX_START" else "REPAIR"
+
+
+def _metadata_items(group: NodeGroup, config: InstanceConfig) -> list[dict[str, str]]:
+    machine = find_machine(config.machine_type)
+    spec = _spec(group)
+    metadata = dict(config.metadata)
+    metadata[KUBE_LABELS_KEY] = merge_kube_labels(
+        metadata.get(KUBE_LABELS_KEY, ""), kube_labels(group, machine)
+    )
+    if spec.bootstrap is not None:
+        # The startup script says in a guest attribute what it waits for, or why it gave up.
+        metadata.setdefault("enable-guest-attributes", "TRUE")
+        metadata[STARTUP_SCRIPT_KEY] = render_startup_script(
+            version=spec.bootstrap.version,
+            project=spec.project,
+            zone=spec.zone,
+            node_labels=group.node_labels(machine),
+            node_taints=[str(taint) for taint in spec.node_taints],
+        )
+    return [{"key": key, "value": value} for key, value in sorted(metadata.items())]
+
+
+def _boot_disk(config: InstanceConfig) -> dict[str, Any]:
+    parameters: dict[str, Any] = {
+        "source_image": config.image,
+        "disk_type": config.disk_type or _DEFAULT_DISK_TYPE,
+    }
+    if config.boot_disk_gb:
+        parameters["disk_size_gb"] = config.boot_disk_gb
+    return {"boot": True, "auto_delete": True, "initialize_params": parameters}
+
+
+def _scheduling(config: InstanceConfig) -> dict[str, Any]:
+    model = config.provisioning_model
+    scheduling: dict[str, Any] = {
+        "on_host_maintenance": "TERMINATE",
+        "provisioning_model": model,
+    }
+    if model in _TERMINATION:
+        scheduling["instance_termination_action"] = _TERMINATION[model]
+    if model == "SPOT":
+        scheduling["automatic_restart"] = False
+    if config.max_run_s:
+        scheduling["max_run_duration"] = {"seconds": config.max_run_s}
+    return scheduling
+
+
+def _subnetwork(spec: Spec, subnetwork: str) -> str:
+    """A bare name is a subnetwork of the group's project and region."""
+    if "/" in subnetwork:
+        return subnetwork
+    return f"projects/{spec.project}/regions/{spec.region}/subnetworks/{subnetwork}"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one of the three is handled: its calls, and where its operations are looked up."""
+
+    collection: str
+    """Its word in the methods of the audit log, as in ``compute.resourcePolicies.insert``."""
+    find: Callable[[Gce, NodeGroup], Found | None]
+    insert: Callable[[Gce, NodeGroup, Mapping[str, Any], str], Operation]
+    delete: Callable[[Gce, NodeGroup], Operation | None]
+    scope: Callable[[Spec], str]
+
+
+def _find_template(gce: Gce, group: NodeGroup) -> Template | None:
+    spec = _spec(group)
+    return gce.find_template(spec.template or TemplateRef(spec.project, group.resource_name))
+
+
+KINDS: Mapping[str, Kind] = {
+    POLICY: Kind(
+        collection="resourcePolicies",
+        find=lambda gce, group: gce.find_policy(
+            _spec(group).project, _spec(group).region, group.resource_name
+        ),
+        insert=lambda gce, group, body, request: gce.insert_policy(
+            _spec(group).project, _spec(group).region, body, request
+        ),
+        delete=lambda gce, group: gce.delete_policy(
+            _spec(group).project, _spec(group).region, group.resource_name
+        ),
+        scope=lambda spec: spec.region,
+    ),
+    TEMPLATE: Kind(
+        collection="nstanceTemplates",  # instanceTemplates and regionInstanceTemplates
+        find=_find_template,
+        insert=lambda gce, group, body, request: gce.insert_template(
+            _spec(group).project, body, request
+        ),
+        delete=lambda gce, group: gce.delete_template(_spec(group).project, group.resource_name),
+        scope=lambda _: "",
+    ),
+    MIG: Kind(
+        collection=MIG_COLLECTION,
+        find=lambda gce, group: gce.find_mig(
+            _spec(group).project, _spec(group).zone, group.resource_name
+        ),
+        insert=lambda gce, group, body, request: gce.insert_mig(
+            _spec(group).project, _spec(group).zone, body, request
+        ),
+        delete=lambda gce, group: gce.delete_mig(
+            _spec(group).project, _spec(group).zone, group.resource_name
+        ),
+        scope=lambda spec: spec.zone,
+    ),
+}

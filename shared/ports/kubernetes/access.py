@@ -1,0 +1,266 @@
+"""The ways into the cluster: a kubeconfig, or a token of Google's for a server whose CA is given.
+
+A `Source` makes `Session`s: what requests are sent with. `cluster.Connection` keeps one and
+asks for another when it is stale, or when the API server has refused it with a 401.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from shared.base.errors import CallError
+from shared.frame.settings import Access, GoogleToken, Kubeconfig, TokenKind
+
+_METADATA_CALL = "token from the metadata server"
+_SCOPES = (
+    "https://www.googleapis.com/auth/cloud-platform",
+    # Without it, GKE knows the account by its number and not by its e-mail.
+    "https://www.googleapis.com/auth/userinfo.email",
+)
+_ANOTHER_CA = frozenset({2, 7, 18, 19, 20, 21})
+_ANOTHER_NAME = frozenset({62, 64})
+_EXPIRED = 10
+"""OpenSSL's results of verifying a certificate, ``X509_V_ERR_...``."""
+
+
+class AccessError(Exception):
+    """The way into the cluster is missing or wrong; the message says which and what would be right."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a request is sent with: a kubernetes `ApiClient`, and headers that show who asks."""
+
+    client: Any
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+class Source(Protocol):
+    """Where sessions come from."""
+
+    trust: str
+    """The variable that names the CA."""
+
+    def open(self, timeout_s: float) -> Session:
+        """A session by what there is now. Raises `AccessError` and `CallError`."""
+
+    def is_stale(self) -> bool:
+        """Whether the session that was opened last should no longer be used."""
+
+    @property
+    def hint(self) -> str:
+        """What may be the matter when the API server does not accept a fresh session."""
+
+
+def source_of(access: Access) -> Source:
+    """The source for what the settings say."""
+    return KubeconfigFile(access) if isinstance(access, Kubeconfig) else ServiceAccount(access)
+
+
+class KubeconfigFile:
+    """A kubeconfig, read again when it has changed: so a new version of a secret takes effect."""
+
+    trust = "KUBECONFIG"
+
+    def __init__(self, access: Kubeconfig) -> None:
+        self._path = access.path
+        self._stamp: object = None
+
+    def open(self, timeout_s: float) -> Session:  # noqa: ARG002 - it is a file
+        """Read the file."""
+        from kubernetes.client.configuration import Configuration
+        from kubernetes.config import ConfigException
+        from kubernetes.config.kube_config import load_kube_config
+        from yaml import YAMLError
+
+        configuration = Configuration()
+        self._stamp = self._look()
+        try:
+            load_kube_config(self._path, client_configuration=configuration)
+        except (ConfigException, OSError, ValueError, YAMLError) as error:
+            self._stamp = None
+            raise AccessError(
+                f"KUBECONFIG={self._path!r} cannot be used: {str(error).rstrip('.')}. It must name a "
+                "file in kubeconfig form with a current context."
+            ) from error
+        return Session(_client(configuration))
+
+    def is_stale(self) -> bool:
+        """Whether the file is another one than was read."""
+        return self._stamp != self._look()
+
+    @property
+    def hint(self) -> str:
+        """The credentials in the file."""
+        return f"KUBECONFIG={self._path!r} was read again, and its credentials are still refused"
+
+    def _look(self) -> object:
+        return [_stamp(path) for path in self._path.split(os.pathsep)]
+
+
+class ServiceAccount:
+    """Tokens of the service account that the function runs as, from the metadata server.
+
+    google-auth keeps a token until shortly before it expires, and the client its connections.
+    """
+
+    trust = "CLUSTER_CA"
+
+    def __init__(self, access: GoogleToken) -> None:
+        self._access = access
+        self._credentials: Any = None
+        self._client: Any = None
+
+    def open(self, timeout_s: float) -> Session:
+        """Fetch a token."""
+        if self._client is None:
+            self._client = self._connect()
+            self._credentials = _credentials(self._access)
+        _refresh(self._credentials, self._access.kind, timeout_s)
+        return Session(self._client, {"authorization": f"Bearer {self._credentials.token}"})
+
+    def is_stale(self) -> bool:
+        """Whether the token will expire soon."""
+        return not self._credentials.valid
+
+    @property
+    def hint(self) -> str:
+        """What the API server must know."""
+        if self._access.kind is TokenKind.ACCESS:
+            return (
+                f"the API server does not accept the token: CLUSTER_TOKEN={TokenKind.ACCESS} is for "
+                f"GKE, others need {TokenKind.ID}"
+            )
+        return (
+            "the API server does not accept the token: is https://accounts.google.com among its "
+            f"issuers, and is CLUSTER_AUDIENCE, here {self._access.audience!r}, among the audiences?"
+        )
+
+    def _connect(self) -> Any:
+        from kubernetes.client.configuration import Configuration
+
+        return _client(Configuration(host=self._access.server, ca_cert_data=self._access.ca_pem))
+
+
+def _client(configuration: Any) -> Any:
+    from kubernetes.client.api_client import ApiClient
+    from urllib3 import Retry
+
+    configuration.retries = Retry(total=None, connect=1, read=0, redirect=0, status=0, other=0)
+    return ApiClient(configuration)
+
+
+def _stamp(path: str) -> tuple[int, ...] | None:
+    with suppress(OSError):
+        found = os.stat(os.path.expanduser(path))
+        return (found.st_mtime_ns, found.st_size, found.st_ino)
+    return None
+
+
+def _credentials(access: GoogleToken) -> Any:
+    from google.auth import compute_engine
+
+    if access.kind is TokenKind.ACCESS:
+        return compute_engine.Credentials(scopes=_SCOPES)
+    return compute_engine.IDTokenCredentials(
+        None,
+        target_audience=access.audience,
+        use_metadata_identity_endpoint=True,
+        # A token that is bound to a client certificate is of no use without that.
+        bind_id_token=False,
+    )
+
+
+def _refresh(credentials: Any, kind: TokenKind, timeout_s: float) -> None:
+    """Fetch a token now. google-auth's errors may quote what is no token to it: they stay here."""
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        credentials.refresh(_metadata_transport(kind, timeout_s))
+    except (GoogleAuthError, ValueError, KeyError, TypeError):
+        raise AccessError(
+            f"CLUSTER_TOKEN={kind}: what the metadata server has answered is no such token"
+        ) from None
+
+
+def _metadata_transport(kind: TokenKind, timeout_s: float) -> Any:
+    """google-auth's way to the metadata server, without its retries: they sleep for 15 s and more.
+
+    Pub/Sub tries again. A proxy of the environment is not for the metadata server.
+    """
+    import requests
+    from google.auth.exceptions import TransportError
+    from google.auth.transport.requests import Request
+
+    class Once(Request):  # type: ignore[misc]
+        def __call__(self, url: str, *, timeout: float, **options: Any) -> Any:
+            try:
+                answer = super().__call__(url, timeout=min(timeout, timeout_s), **options)
+            except TransportError as error:
+                raise CallError(
+                    _METADATA_CALL,
+                    0,
+                    "unreachable",
+                    f"{explain(error)}; CLUSTER_TOKEN={kind} is for functions that run on Google Cloud",
+                ) from error
+            if answer.status == 404:
+                raise AccessError(
+                    f"CLUSTER_TOKEN={kind}: the metadata server knows no service account; the function "
+                    "must run as one"
+                )
+            if answer.status != 200:
+                said = answer.data.decode(errors="replace").strip()[:200]
+                raise CallError(_METADATA_CALL, answer.status, "refused", said)
+            return answer
+
+    session = requests.Session()
+    session.trust_env = False
+    return Once(session)
+
+
+def explain(error: BaseException, trust: str = "") -> str:
+    """In words, why no answer came; ``trust`` is the variable that names the CA."""
+    from urllib3.exceptions import NameResolutionError
+    from urllib3.exceptions import TimeoutError as Timeout
+
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return _explain_certificate(cause, trust)
+        if isinstance(cause, NameResolutionError):
+            return "its name cannot be resolved"
+    said = [cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror]
+    if said:
+        return said[0]
+    # urllib3's error of a connection that was refused is one of time, too: so this comes last.
+    is_late = any(isinstance(cause, TimeoutError | Timeout) for cause in causes)
+    return "no answer in time" if is_late else type(causes[-1]).__name__
+
+
+def _explain_certificate(error: ssl.SSLCertVerificationError, trust: str) -> str:
+    said = error.verify_message.rstrip(".")
+    if error.verify_code in _ANOTHER_CA:
+        return f"its certificate is signed by another CA than that of {trust} ({said})"
+    if error.verify_code in _ANOTHER_NAME:
+        return f"its certificate is for another name or address ({said})"
+    if error.verify_code == _EXPIRED:
+        return "its certificate has expired"
+    return f"its certificate cannot be verified ({said})"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and all that it was made of; urllib3 and requests put causes into arguments too."""
+    pending: list[object] = [error]
+    seen: set[int] = set()
+    while pending:
+        found = pending.pop(0)
+        if not isinstance(found, BaseException) or id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        pending += [*found.args, getattr(found, "reason", None), found.__cause__, found.__context__]

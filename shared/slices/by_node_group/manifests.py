@@ -1,0 +1,249 @@
+"""What a Job's leader asks for, as a TPUNodeGroup.
+
+What all groups of an installation have in common (project, zone, image, how VMs join) stands in the
+ConfigMap ``jobsets``, as a TPUNodeGroup without the rest; what the Pod says is the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shared.base import topology
+from shared.base.names import (
+    ACCELERATOR_LABEL,
+    GROUP,
+    JOBSET_LABEL,
+    KIND,
+    SYSTEM_NAMESPACE,
+    TOPOLOGY_LABEL,
+    TPU_RESOURCE,
+    VERSION,
+)
+from shared.base.topology import Machine
+from shared.node_groups.spec import Given
+from shared.slices.jobsets import Leader, find_key_problem
+from shared.slices.node_fit import RESERVATION, RESERVATION_PROJECT, SPOT, NodeFit
+from shared.slices.provider import InputError, Owner, Wanted, short_hash, slice_name
+
+JOB_LABEL = "tpu-functions.dev/job-name"
+"""On a group that was made for a JobSet: the Job; an annotation if it is too long for a label."""
+JOB_KEY_LABEL = "tpu-functions.dev/job-key"
+HASH_ANNOTATION = "tpu-functions.dev/slice-hash"
+TEMPLATE_HASH_ANNOTATION = "tpu-functions.dev/template-hash"
+"""Of the template that a group was made from."""
+TEMPLATE_ANNOTATION = "tpu-functions.dev/slice-template"
+"""On a Pod: which of the templates its slice is made from."""
+
+_MAX_LABEL = 63
+_MAX_TOPOLOGY = 11
+_CHIPS_OF_SLICE_HOSTS = 4
+_FROM_THE_POD = (
+    "nodeCount",
+    "minNodeCount",
+    "topology",
+    "targetSizePolicyMode",
+    "instanceTemplateURI",
+)
+_MAPPINGS = (
+    "",
+    "metadata",
+    "metadata.labels",
+    "metadata.annotations",
+    "spec",
+    "spec.instanceConfig",
+    "spec.nodeLabels",
+)
+"""What of a template must be one, where it is there."""
+
+
+_WRONG_BY_TAG = (LookupError, AttributeError)
+"""What PyYAML raises for a value that is not of the type that its tag says: ``!!bool x``."""
+
+
+def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
+    """The group that a leader asks for, from the ConfigMap's data. Raises `InputError`."""
+    problem = find_key_problem(leader)
+    if problem:
+        raise InputError(problem)
+    key = _template_key(leader)
+    template = _read_template(key, options.get(key))
+    made_from = _hash(template)
+    machine = _find_machine(leader)
+    count = _count_hosts(leader, machine)
+    name = slice_name(leader.jobset, leader.job_key)
+    spec = template["spec"]
+    selected = NodeFit(leader, name, machine, spec)
+    selected.check()
+    spec |= {
+        "nodeCount": count,
+        "acceleratorConnectionMode": "STATIC",
+        "topology": leader.topology,
+        "targetSizePolicyMode": "BULK" if count > 1 else "INDIVIDUAL",
+        "nodeLabels": selected.node_labels(),
+    }
+    spec["instanceConfig"] |= {"machineType": machine.machine_type}
+    _buy(leader, spec["instanceConfig"])
+    problems = Given(spec).problems
+    if problems:
+        told = "; ".join(map(str, problems))
+        raise InputError(f"with {_place(key)} the TPUNodeGroup would be refused: {told}")
+    owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
+    digest = _make_hash(spec, selected.asked)
+    hashes = {HASH_ANNOTATION: digest, TEMPLATE_HASH_ANNOTATION: made_from}
+    return Wanted(
+        name=name,
+        owner=owner,
+        hash=digest,
+        size=f"{count} host{'s' if count > 1 else ''} of {machine.machine_type} ({leader.topology})",
+        body={
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "metadata": _metadata(template.get("metadata", {}), leader, name, hashes),
+            "spec": spec,
+        },
+    )
+
+
+def _template_key(leader: Leader) -> str:
+    name = leader.annotations.get(TEMPLATE_ANNOTATION, "")
+    return f"template.{name}" if name else "template"
+
+
+def _place(key: str) -> str:
+    return f"the key {key!r} of the ConfigMap {SYSTEM_NAMESPACE}/jobsets"
+
+
+def _read_template(key: str, text: str | None) -> Any:
+    """Its ``spec`` and the spec's ``instanceConfig`` are there, to be changed at will."""
+    import yaml
+
+    if text is None:
+        raise InputError(
+            f"{_place(key)} is missing: it must be a TPUNodeGroup in YAML with project, nodeLocation "
+            "and instanceConfig, without a name and what follows from the Pod"
+        )
+    try:
+        # By way of JSON, as kubectl reads it: a key that YAML takes for a number is text.
+        template = json.loads(json.dumps(yaml.safe_load(text), default=str))
+    except (yaml.YAMLError, *_WRONG_BY_TAG, ValueError, TypeError, RecursionError) as error:
+        told = " ".join(str(error).split())
+        raise InputError(f"{_place(key)} is no YAML: {told}") from error
+    for path in _MAPPINGS:
+        if not isinstance(_at(template, path), dict):
+            what = path or "it"
+            raise InputError(f"{_place(key)} must be a TPUNodeGroup: {what} must be a mapping")
+    spec = template["spec"]
+    given = [f"spec.{name}" for name in _FROM_THE_POD if name in spec]
+    given += ["spec.instanceConfig.machineType"] if "machineType" in spec["instanceConfig"] else []
+    if given:
+        raise InputError(f"{_place(key)} must not have {', '.join(given)}: the Pod decides it")
+    return template
+
+
+def _at(template: Any, path: str) -> Any:
+    """What stands there; what may be left out is empty then."""
+    *above, name = path.split(".")
+    if not path:
+        return template
+    holder = template.get(above[0], {}) if above else template
+    return holder.get(name, None if name in ("spec", "instanceConfig") else {})
+
+
+def _find_machine(leader: Leader) -> Machine:
+    families = {one.accelerator: one.family for one in topology.GENERATIONS.values()}
+    family = families.get(leader.accelerator)
+    if family is None:
+        wrong = f"is {leader.accelerator!r}" if leader.accelerator else "is missing"
+        raise InputError(
+            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be {_any_of(families)}, "
+            "which TPUNodeGroups are made of"
+        )
+    machine = topology.find_machine(f"{family}-standard-{leader.chips}t")
+    if machine is None:
+        raise InputError(
+            f"the Pod asks for {leader.chips} of {TPU_RESOURCE}: it must ask for as many as a host has, "
+            f"{_any_of(map(str, topology.CHIP_BOUNDS))}"
+        )
+    return machine
+
+
+def _count_hosts(leader: Leader, machine: Machine) -> int:
+    shape = leader.topology
+    if len(shape) > _MAX_TOPOLOGY or not topology.TOPOLOGY.fullmatch(shape):
+        raise InputError(
+            f"the Pod's nodeSelector {TOPOLOGY_LABEL} is {shape!r}: it must be a shape, as in 2x2x2 "
+            "or 4x4"
+        )
+    problem = topology.find_shape_problem(shape, machine)
+    if problem:
+        raise InputError(f"the Pod's nodeSelector {TOPOLOGY_LABEL}: {problem}")
+    count = topology.chips_of(shape) // machine.chips
+    if count > 1 and machine.chips != _CHIPS_OF_SLICE_HOSTS:
+        raise InputError(
+            f"the topology {shape} would need {count} hosts of {machine.chips} chips: hosts of a slice "
+            f"with more than one have {_CHIPS_OF_SLICE_HOSTS}, which the Pod must ask for"
+        )
+    return count
+
+
+def _buy(leader: Leader, config: dict[str, Any]) -> None:
+    """How the VMs are bought, where the Pod says it."""
+    is_spot, reservation = SPOT in leader.selector, leader.selector.get(RESERVATION)
+    if is_spot and reservation is not None:
+        raise InputError(
+            f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
+            "Spot; it must have one of them"
+        )
+    if not is_spot and reservation is None:
+        return
+    for name in ("reservation", "maxRunDuration"):
+        config.pop(name, None)
+    if is_spot:
+        config["provisioningModel"] = "SPOT"
+        return
+    project = leader.selector.get(RESERVATION_PROJECT)
+    config["provisioningModel"] = "RESERVATION_BOUND"
+    config["reservation"] = (
+        f"projects/{project}/reservations/{reservation}" if project else reservation
+    )
+
+
+def _metadata(
+    template: Mapping[str, Any], leader: Leader, name: str, hashes: Mapping[str, str]
+) -> dict[str, Any]:
+    labels = {JOBSET_LABEL: leader.jobset, JOB_KEY_LABEL: leader.job_key}
+    annotations = dict(hashes)
+    job = labels if len(leader.owner_name) <= _MAX_LABEL else annotations
+    job[JOB_LABEL] = leader.owner_name
+    return {
+        "name": name,
+        "namespace": leader.namespace,
+        "labels": {**template.get("labels", {}), **labels},
+        "annotations": {**template.get("annotations", {}), **annotations},
+    }
+
+
+def _make_hash(spec: Mapping[str, Any], asked: Mapping[str, str]) -> str:
+    """What a group must have been made of for a Pod to fit. What only the template says, and labels
+    that are only copied, are not in it: no change to those makes a slice anew."""
+    config = spec["instanceConfig"]
+    content = {
+        "config": {
+            "labels": dict(asked),
+            "machineType": config["machineType"],
+        },
+        "nodeCount": spec["nodeCount"],
+        "topology": spec["topology"],
+    }
+    return _hash(content)
+
+
+def _hash(content: Any) -> str:
+    return short_hash(json.dumps(content, sort_keys=True, separators=(",", ":")))
+
+
+def _any_of(words: Iterable[str]) -> str:
+    *rest, last = words
+    return f"{', '.join(rest)} or {last}" if rest else last

@@ -1,0 +1,167 @@
+"""TPUNodeGroups as slices: the provider, and what a group says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.base.errors import Reason
+from shared.base.names import JOBSET_LABEL, KIND
+from shared.base.timestamps import find_time, guess_time, render_time
+from shared.ports.kubernetes.cluster import Cluster
+from shared.slices.by_node_group.manifests import (
+    HASH_ANNOTATION,
+    JOB_KEY_LABEL,
+    JOB_LABEL,
+    TEMPLATE_HASH_ANNOTATION,
+    want,
+)
+from shared.slices.jobsets import Leader
+from shared.slices.provider import Clash, Owner, Slice, SliceState, Wanted, slice_name
+
+RELEASE_ANNOTATION = "tpu-functions.dev/release-after"
+LOST_AFTER = timedelta(minutes=10)
+"""A host that is lost may come back (an automatic restart); Spot VMs that were taken do not."""
+_COMING = frozenset({Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.NOT_WIRED})
+_LOST = frozenset({Reason.PREEMPTED, Reason.NODE_LOST, Reason.RESOURCE_LOST})
+
+
+class GroupSlices:
+    """The provider whose slices are TPUNodeGroups, in the namespaces of their JobSets."""
+
+    noun = KIND
+    event_prefix = KIND
+    at_once: int | None = None
+
+    def __init__(self, cluster: Cluster, now: Callable[[], datetime]) -> None:
+        self._cluster = cluster
+        self._now = now
+
+    def want(self, leader: Leader) -> Wanted:
+        """The group that a leader asks for. Raises `InputError`."""
+        return want(leader, self._cluster.get_jobset_options())
+
+    def find(self, wanted: Wanted) -> Slice | Clash | None:
+        """What there is by that name."""
+        raw = self._cluster.find_group(wanted.owner.namespace, wanted.name)
+        if raw is None:
+            return None
+        found = read_slice(raw, self._now())
+        if found is None:
+            return Clash(wanted.name, "a TPUNodeGroup that was not made for a JobSet")
+        owner = found.owner
+        if owner != wanted.owner:
+            whose = f"the TPUNodeGroup of Job {owner.job} of JobSet {owner.jobset}"
+            return Clash(wanted.name, whose)
+        if is_made_otherwise(raw, wanted):
+            return replace(found, mends_itself=False)
+        return found
+
+    def get(self, namespace: str, name: str) -> Slice | None:
+        """The group of that name, if it was made for a JobSet."""
+        raw = self._cluster.find_group(namespace, name)
+        return None if raw is None else read_slice(raw, self._now())
+
+    def list_of(self, namespace: str, jobset: str) -> list[Slice]:
+        """The groups that were made for one JobSet."""
+        return list(self._read(self._cluster.list_slice_groups(namespace, jobset)))
+
+    def list_all(self, *, with_nodes: bool = True) -> list[Slice]:  # noqa: ARG002 - a group says it
+        """All groups that were made for JobSets."""
+        return list(self._read(self._cluster.list_slice_groups()))
+
+    def create(self, wanted: Wanted) -> None:
+        """Make it. Raises `CallError` with 409 if it is there already."""
+        self._cluster.create_group(wanted.body)
+
+    def delete(self, existing: Slice) -> bool:
+        """Begin to delete it (409 if it is not as it was read); ``False`` if it was gone."""
+        return self._cluster.delete_group(existing.raw)
+
+    def stamp(self, existing: Slice, release_after: datetime | None) -> None:
+        """Write the stamp, or take it back, if the group is still as it was read (409 if not)."""
+        text = render_time(release_after) if release_after else None
+        self._cluster.annotate_group(existing.raw, {RELEASE_ANNOTATION: text})
+
+    def _read(self, groups: Iterable[Mapping[str, Any]]) -> Iterator[Slice]:
+        now = self._now()
+        for raw in groups:
+            found = read_slice(raw, now)
+            if found is not None:
+                yield found
+
+
+def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
+    """A group as a slice; ``None`` if it was not made for a JobSet's Job.
+
+    Its labels alone do not prove that, since users can write them: the name must follow from them.
+    """
+    metadata = raw["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    jobset, key = labels.get(JOBSET_LABEL, ""), labels.get(JOB_KEY_LABEL, "")
+    job = labels.get(JOB_LABEL) or annotations.get(JOB_LABEL, "")
+    if not (jobset and key and job) or metadata["name"] != slice_name(jobset, key):
+        return None
+    state, words, since = _read_state(raw)
+    status = raw.get("status") or {}
+    return Slice(
+        name=metadata["name"],
+        owner=Owner(metadata["namespace"], jobset, job),
+        hash=annotations.get(HASH_ANNOTATION, ""),
+        state=state,
+        words=words,
+        has_ready_nodes=bool((status.get("nodeSummary") or {}).get("ready")),
+        mends_itself=not _is_lost(raw, since, now),
+        release_after=guess_time(annotations.get(RELEASE_ANNOTATION)),
+        since=since,
+        raw=raw,
+    )
+
+
+def is_made_otherwise(raw: Mapping[str, Any], wanted: Wanted) -> bool:
+    """Whether a group that has come to nothing yet would be made otherwise now: its template was
+    mended since, and it can only wait for what that does not say any more."""
+    made = (raw["metadata"].get("annotations") or {}).get(TEMPLATE_HASH_ANNOTATION)
+    would_be = wanted.body["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION]
+    is_paused = _ready(raw).get("reason") == Reason.PAUSED
+    return made not in (None, would_be) and not _was_complete(raw) and not is_paused
+
+
+def _read_state(raw: Mapping[str, Any]) -> tuple[SliceState, str, datetime | None]:
+    """The state, what is said of it, and since when."""
+    metadata, ready = raw["metadata"], _ready(raw)
+    if metadata.get("deletionTimestamp"):
+        return SliceState.GOING, "", find_time(metadata["deletionTimestamp"])
+    since = guess_time(ready.get("lastTransitionTime") or metadata.get("creationTimestamp"))
+    if ready.get("status") == "True":
+        return SliceState.READY, "", since
+    reason = ready.get("reason", Reason.PROVISIONING)
+    is_half_made = reason == Reason.NODE_NOT_READY and not _was_complete(raw)
+    if reason in _COMING or is_half_made:
+        return SliceState.COMING, "", since
+    return SliceState.TROUBLED, f"{reason}: {ready.get('message', '')}", since
+
+
+def _ready(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == "Ready"), {})
+
+
+def _was_complete(raw: Mapping[str, Any]) -> bool:
+    return bool((raw.get("status") or {}).get("completedAt"))
+
+
+def _is_lost(raw: Mapping[str, Any], since: datetime | None, now: datetime) -> bool:
+    """Whether nobody makes again what has gone: not its managed instance group, nor a step."""
+    reason = _ready(raw).get("reason")
+    if reason == Reason.RESOURCE_LOST:
+        return True
+    spec = raw.get("spec") or {}
+    model = (spec.get("instanceConfig") or {}).get("provisioningModel")
+    is_repaired = spec.get("targetSizePolicyMode") != "BULK" and model != "FLEX_START"
+    if reason not in _LOST or is_repaired:
+        return False
+    is_final = model == "SPOT" and reason == Reason.PREEMPTED
+    return is_final or (since is not None and now - since >= LOST_AFTER)

@@ -1,0 +1,509 @@
+"""GKE's node pools as slices: which pool a Job's leader asks for, and by which settings.
+
+Labels, annotations and variables are TPU Provisioner's own, so that its settings, its manifests and
+the pools that it has made keep their meaning. `found_pools` reads what a pool says of itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shared.base.names import (
+    ACCELERATOR_COUNT_LABEL,
+    ACCELERATOR_LABEL,
+    POOL_LABEL,
+    TOPOLOGY_LABEL,
+    TPU_RESOURCE,
+)
+from shared.base.topology import TOPOLOGY, chips_of
+from shared.frame.settings import SettingsError, Variables, read_url
+from shared.slices.jobsets import JOB_KEY_SELECTOR, Leader, find_key_problem
+from shared.slices.node_fit import COPY_LABELS, RESERVATION, RESERVATION_PROJECT, SPOT, tolerates
+from shared.slices.provider import InputError, Owner, Wanted, short_hash, slice_name
+
+MANAGER_LABEL = "google.com/nodepool-manager"
+MANAGER = "tpu-provisioner"
+PARENT = "google.com/tpu-provisioner-parent-"
+"""What the labels that name the Job begin with."""
+JOBSET_LABEL = "google.com/tpu-provisioner-jobset-name"
+JOBSET_NAMESPACE_LABEL = "google.com/tpu-provisioner-jobset-namespace"
+HASH_LABEL = "google.com/tpu-provisioner-nodepool-hash"
+
+SERVICE_ACCOUNT = "tpu-provisioner.cloud.google.com/node-service-account"
+NETWORKS = "tpu-provisioner.cloud.google.com/additional-node-networks"
+
+ZONE_LABEL = "topology.kubernetes.io/zone"
+_SPOT_TAINT = {"key": SPOT, "value": "true", "effect": "NoSchedule"}
+_ASKED_FOR = ("cloud.google.com/gke-tpu-ici-resiliency", "cloud.google.com/gke-location-hint")
+"""Selectors of GKE's own that are fulfilled by giving the Nodes the label."""
+_PLATFORM = ("google.com", "googleapis.com", "gke.io", "k8s.io", "kubernetes.io")
+"""Who owns a label with such a prefix, or one below it, sets it too; GKE may refuse it from others."""
+_OURS = "tpu-functions.dev"
+_SAYS_WHOSE = ("google.com", _OURS)
+"""Labels with such a prefix, or one below it, say whose a pool is and when it may go."""
+
+_PLACE = re.compile(r"[a-z]+-[a-z]+[0-9]+(-[a-z][a-z0-9]*)?")
+_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z][a-z0-9]*")
+_PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
+_CLUSTER = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
+_TRUE_OR_FALSE = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
+_PODS = range(8, 257)
+"""How many Pods a Node of GKE may have (documented)."""
+_SLICE_HOST = 4
+"""Chips of a host in a slice of more than one host, whatever the family."""
+_MOST_HOSTS = 2**31 - 1
+"""What a pool's count can say; GKE has lower limits, and words of its own for them."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A further network of each Node."""
+
+    network: str
+    subnetwork: str
+
+
+@dataclass(frozen=True)
+class GkeSettings:
+    """The cluster in which node pools are made, and what all of them have in common."""
+
+    project: str
+    location: str
+    """The cluster's zone or region."""
+    cluster: str
+    endpoint: str = ""
+    """Another address of GKE's API; empty for Google's."""
+    zone: str = ""
+    """Where pools are made for Pods that select no zone; empty: they must."""
+    service_account: str = ""
+    tags: tuple[str, ...] = ()
+    pod_to_node_labels: tuple[str, ...] = ()
+    secondary_disk: str = ""
+    networks: tuple[Network, ...] = ()
+    disk_type: str = ""
+    boot_disk_kms_key: str = ""
+    secure_boot: bool = True
+    confidential_storage: bool = False
+    force_on_demand: bool = False
+    max_pods: int = 15
+
+    @property
+    def cluster_path(self) -> str:
+        """The cluster's name in GKE's API."""
+        return f"projects/{self.project}/locations/{self.location}/clusters/{self.cluster}"
+
+
+def read_settings(environment: Mapping[str, str]) -> GkeSettings:
+    """Read TPU Provisioner's variables; an empty one counts as not set. Raises `SettingsError`."""
+    read = Variables(environment)
+    settings = GkeSettings(
+        project=read.require("GCP_PROJECT_ID", "the id of the cluster's project", _PROJECT),
+        location=read.require("GCP_CLUSTER_LOCATION", "the cluster's zone or region", _PLACE),
+        cluster=read.require("GCP_CLUSTER", "the cluster's name", _CLUSTER),
+        endpoint=read_url(read, "CONTAINER_ENDPOINT"),
+        zone=_zone(read),
+        service_account=read.get("GCP_NODE_SERVICE_ACCOUNT"),
+        tags=_items(read.get("GCP_NODE_TAGS")),
+        pod_to_node_labels=_labels_to_copy(read),
+        secondary_disk=read.get("GCP_NODE_SECONDARY_DISK"),
+        networks=_networks_of_all(read),
+        disk_type=read.get("GCP_NODE_DISK_TYPE"),
+        boot_disk_kms_key=read.get("GCP_NODE_BOOT_DISK_KMS_KEY"),
+        secure_boot=_is_on(read, "GCP_NODE_SECURE_BOOT", default=True),
+        confidential_storage=_is_on(read, "GCP_NODE_CONFIDENTIAL_STORAGE"),
+        force_on_demand=_is_on(read, "GCP_FORCE_ON_DEMAND"),
+        max_pods=_max_pods(read),
+    )
+    if read.problems:
+        raise SettingsError("; ".join(read.problems))
+    return settings
+
+
+def _zone(read: Variables) -> str:
+    zone, location = read.get("GCP_ZONE"), read.get("GCP_CLUSTER_LOCATION")
+    region = "-".join(location.split("-")[:2]) if _PLACE.fullmatch(location) else ""
+    if zone and not _ZONE.fullmatch(zone):
+        read.reject("GCP_ZONE", "a zone, such as us-east5-a")
+    elif zone and region and not zone.startswith(f"{region}-"):
+        read.reject("GCP_ZONE", f"a zone of the cluster's region, {region}")
+    return zone
+
+
+def _labels_to_copy(read: Variables) -> tuple[str, ...]:
+    keys = _items(read.get("GCP_POD_TO_NODE_LABELS"))
+    if any(_is_below(key, _SAYS_WHOSE) for key in keys):
+        meaning = f"labels of Pods that are not under google.com or {_OURS}"
+        read.reject("GCP_POD_TO_NODE_LABELS", meaning)
+    return keys
+
+
+def _networks_of_all(read: Variables) -> tuple[Network, ...]:
+    try:
+        return _networks(read.get("GCP_NODE_ADDITIONAL_NETWORKS"))
+    except ValueError:
+        read.reject("GCP_NODE_ADDITIONAL_NETWORKS", _NETWORKS_MEANING)
+        return ()
+
+
+def _is_on(read: Variables, name: str, *, default: bool = False) -> bool:
+    text = read.get(name)
+    if text and text.lower() not in _TRUE_OR_FALSE:
+        read.reject(name, "true or false")
+    return _TRUE_OR_FALSE.get(text.lower(), default)
+
+
+def _max_pods(read: Variables) -> int:
+    name, default = "GKE_MAX_PODS_PER_NODE", GkeSettings.max_pods
+    text = read.get(name) or str(default)
+    if not re.fullmatch("[0-9]{1,4}", text) or int(text) not in _PODS:
+        read.reject(name, f"a whole number from {_PODS[0]} to {_PODS[-1]}")
+        return default
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Machine types of one TPU generation: ``chips`` are those that a host may have, each with the
+    topology that GKE gives a slice of one such host."""
+
+    prefix: str
+    dimensions: int
+    chips: Mapping[int, str]
+
+
+FAMILIES: Mapping[str, Family] = {
+    "tpu-v4-podslice": Family("ct4p-hightpu", 3, {4: "2x2x1"}),
+    "tpu-v5-lite-podslice": Family("ct5lp-hightpu", 2, {1: "1x1", 4: "2x2", 8: "2x4"}),
+    "tpu-v5p-slice": Family("ct5p-hightpu", 3, {4: "2x2x1"}),
+    "tpu-v6e-slice": Family("ct6e-standard", 2, {1: "1x1", 4: "2x2", 8: "2x4"}),
+    "tpu7x": Family("tpu7x-standard", 3, {1: "1x1x1", 4: "2x2x1"}),
+}
+"""By the value of ``cloud.google.com/gke-tpu-accelerator``."""
+_BY_WORKLOAD_POLICY = frozenset({"tpu7x"})
+
+
+def find_family(accelerator: str) -> Family:
+    """The family behind an accelerator label. Raises `InputError`."""
+    family = FAMILIES.get(accelerator)
+    if family is None:
+        wrong = f"is {accelerator!r}" if accelerator else "is missing"
+        raise InputError(
+            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be {_any_of(FAMILIES)}"
+        )
+    return family
+
+
+def machine_type(accelerator: str, chips: int) -> str:
+    """The machine type whose hosts have so many chips. Raises `InputError`."""
+    family = find_family(accelerator)
+    if chips not in family.chips:
+        raise InputError(
+            f"the Pod asks for {chips} of {TPU_RESOURCE}: a host of {accelerator} has "
+            f"{_any_of(map(str, family.chips))}, all of which the Pod must ask for"
+        )
+    return f"{family.prefix}-{chips}t"
+
+
+def count_nodes(accelerator: str, topology: str, chips: int) -> int:
+    """The hosts of a slice, each with so many chips. Raises `InputError`."""
+    family = find_family(accelerator)
+    if not TOPOLOGY.fullmatch(topology) or topology.count("x") != family.dimensions - 1:
+        example = "4x4" if family.dimensions == 2 else "2x2x2"
+        raise InputError(
+            f"the Pod's nodeSelector {TOPOLOGY_LABEL} is {topology!r}: a topology of {accelerator} "
+            f"has {family.dimensions} numbers above 0, as in {example}"
+        )
+    count, rest = divmod(chips_of(topology), chips)
+    if rest or not count:
+        raise InputError(
+            f"the topology {topology} has {chips_of(topology)} chips, which hosts of {chips} do not "
+            f"make up: the Pod must ask for as much of {TPU_RESOURCE} as a host of the slice has"
+        )
+    if count > _MOST_HOSTS:
+        raise InputError(f"the topology {topology} would need {count} hosts: no slice has so many")
+    if count > 1 and chips != _SLICE_HOST:
+        raise InputError(
+            f"the topology {topology} would need {count} hosts of {chips} chips: the hosts of a slice "
+            f"with more than one have {_SLICE_HOST}, which the Pod must ask for"
+        )
+    return count
+
+
+def want(leader: Leader, settings: GkeSettings) -> Wanted:
+    """The node pool that a leader asks for. Raises `InputError`."""
+    problem = find_key_problem(leader)
+    if problem:
+        raise InputError(problem)
+    machine = machine_type(leader.accelerator, leader.chips)
+    count = count_nodes(leader.accelerator, leader.topology, leader.chips)
+    _check_single_host(leader, count)
+    _check_that_the_pod_fits(leader, settings)
+    owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
+    reservation, is_spot = _reservation(leader), leader.selector.get(SPOT) == "true"
+    selected = _selected_labels(leader)
+    digest = make_hash(
+        machine=machine,
+        labels=selected,
+        reservation=reservation,
+        is_spot=is_spot,
+        count=count,
+        topology=leader.topology,
+        zone=leader.selector.get(ZONE_LABEL, ""),
+    )
+    labels = {
+        **_copied_labels(leader, settings),
+        **selected,
+        **_own_labels(leader),
+        HASH_LABEL: digest,
+    }
+    config = {
+        "machineType": machine,
+        "labels": labels,
+        "serviceAccount": leader.annotations.get(SERVICE_ACCOUNT) or settings.service_account,
+        "tags": list(settings.tags),
+        "shieldedInstanceConfig": _without_empty(
+            {"enableIntegrityMonitoring": True, "enableSecureBoot": settings.secure_boot}
+        ),
+        "reservationAffinity": reservation,
+        "spot": is_spot,
+        "taints": [{"key": SPOT, "value": "true", "effect": "NO_SCHEDULE"}] if is_spot else [],
+        "diskType": settings.disk_type,
+        "bootDiskKmsKey": settings.boot_disk_kms_key,
+        "enableConfidentialStorage": settings.confidential_storage,
+        **_image_cache(settings),
+    }
+    name = slice_name(leader.jobset, leader.job_key)
+    body = {
+        "name": name,
+        "initialNodeCount": count,
+        "locations": [_find_zone(leader, settings)],
+        "config": _without_empty(config),
+        "placementPolicy": _placement(leader, count),
+        "management": {"autoRepair": True, "autoUpgrade": False},
+        "upgradeSettings": {"maxSurge": 1},
+        "maxPodsConstraint": {"maxPodsPerNode": settings.max_pods},
+        "networkConfig": _network_config(leader, settings),
+    }
+    _check_selectors(leader, body)
+    size = f"{count} host{'s' if count > 1 else ''} of {machine} ({leader.topology})"
+    return Wanted(name, owner, digest, size, _without_empty(body))
+
+
+def make_hash(
+    *,
+    machine: str,
+    labels: Mapping[str, str] | None = None,
+    reservation: Mapping[str, Any] | None = None,
+    is_spot: bool = False,
+    count: int = 0,
+    topology: str = "",
+    zone: str = "",
+) -> str:
+    """What a pool must have been made of for a Pod to fit: its hash, by TPU Provisioner's rule.
+
+    ``labels`` and ``zone`` are what the Pod selects by. What comes from settings, and labels that are
+    only copied, are not in it: no change to those makes a slice anew.
+    """
+    config = {
+        "labels": labels,
+        "machineType": machine,
+        "reservationAffinity": reservation,
+        "spot": is_spot,
+    }
+    content = {
+        "config": _without_empty(config),
+        "initialNodeCount": count,
+        "topology": topology,
+        "zone": zone,
+    }
+    return short_hash(json.dumps(_without_empty(content), sort_keys=True, separators=(",", ":")))
+
+
+def _check_single_host(leader: Leader, count: int) -> None:
+    """Raise `InputError` for a topology that a single host never has: nobody tells GKE of it."""
+    own = find_family(leader.accelerator).chips[leader.chips]
+    if count == 1 and leader.topology != own:
+        raise InputError(
+            f"the Pod's nodeSelector {TOPOLOGY_LABEL} is {leader.topology!r}: a slice of one host of "
+            f"{leader.accelerator} with {leader.chips} chips is {own}, which it must be"
+        )
+
+
+def _check_that_the_pod_fits(leader: Leader, settings: GkeSettings) -> None:
+    """Raise `InputError` for what would be paid for though the Pod could never run there."""
+    if leader.selector.get(SPOT, "true") != "true":
+        raise InputError(f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there')
+    unnamed = next(
+        (key for key in (RESERVATION, RESERVATION_PROJECT) if _lacks_name(key, leader)), None
+    )
+    if unnamed:
+        raise InputError(
+            f"the Pod's nodeSelector has {unnamed}, which no Node has unless its reservation is named: "
+            f"{RESERVATION} must name one, or both must be taken out"
+        )
+    is_spot = SPOT in leader.selector
+    asked = [SPOT] if is_spot else []
+    asked += [key for key in (RESERVATION, RESERVATION_PROJECT) if leader.selector.get(key)]
+    if settings.force_on_demand and asked:
+        raise InputError(
+            f"the Pod's nodeSelector has {asked[0]}, which no on-demand Node has, and "
+            "GCP_FORCE_ON_DEMAND is set: the selector must be taken out, as the admission of Jobs "
+            "does where FORCE_ON_DEMAND is set there too"
+        )
+    if is_spot and RESERVATION in asked:
+        raise InputError(
+            f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
+            "Spot; it must have one of them"
+        )
+    if is_spot and not any(tolerates(one, _SPOT_TAINT) for one in leader.tolerations):
+        raise InputError(
+            f"the Pod's nodeSelector has {SPOT}, and Spot Nodes have the taint {SPOT}=true:NoSchedule: "
+            "the Pod must tolerate it"
+        )
+
+
+def _lacks_name(key: str, leader: Leader) -> bool:
+    selector = leader.selector
+    return key in selector and not (selector[key] and selector.get(RESERVATION))
+
+
+def _check_selectors(leader: Leader, body: Mapping[str, Any]) -> None:
+    """Raise `InputError` for a selector that these Nodes are known not to meet.
+
+    GKE gives Nodes many more labels than are known here: what it may give is not looked at.
+    """
+    known = {
+        POOL_LABEL: body["name"],
+        ACCELERATOR_COUNT_LABEL: str(leader.chips),
+        "node.kubernetes.io/instance-type": body["config"]["machineType"],
+        ZONE_LABEL: body["locations"][0],
+        "topology.kubernetes.io/region": body["locations"][0].rpartition("-")[0],
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+    }
+    ours = next((key for key in leader.selector if _is_below(key, (_OURS,))), None)
+    if ours:
+        raise InputError(
+            f"the Pod's nodeSelector has {ours}, and the Nodes of its pool have no label under {_OURS} "
+            "that stays: it must be taken out"
+        )
+    for key, value in known.items():
+        if leader.selector.get(key, value) != value:
+            raise InputError(
+                f"the Pod's nodeSelector has {key}={leader.selector[key]}, and the Nodes of its pool "
+                f"would have {key}={value}: it must be taken out"
+            )
+
+
+def _reservation(leader: Leader) -> dict[str, Any]:
+    name, project = leader.selector.get(RESERVATION), leader.selector.get(RESERVATION_PROJECT)
+    if not name:
+        return {}
+    return {
+        "consumeReservationType": "SPECIFIC_RESERVATION",
+        "key": "compute.googleapis.com/reservation-name",
+        "values": [f"projects/{project}/reservations/{name}" if project else name],
+    }
+
+
+def _own_labels(leader: Leader) -> dict[str, str]:
+    return {
+        MANAGER_LABEL: MANAGER,
+        f"{PARENT}kind": leader.owner_kind.lower(),
+        f"{PARENT}name": leader.owner_name,
+        f"{PARENT}namespace": leader.namespace,
+        JOBSET_LABEL: leader.jobset,
+        JOBSET_NAMESPACE_LABEL: leader.namespace,
+    }
+
+
+def _selected_labels(leader: Leader) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in leader.selector.items()
+        if key in _ASKED_FOR or not _is_below(key, _PLATFORM)
+    }
+
+
+def _copied_labels(leader: Leader, settings: GkeSettings) -> dict[str, str]:
+    asked = _items(leader.annotations.get(COPY_LABELS, ""))
+    refused = next((key for key in asked if _is_below(key, _SAYS_WHOSE)), None)
+    if refused:
+        raise InputError(
+            f"the Pod's annotation {COPY_LABELS} names {refused}: labels under google.com and {_OURS} "
+            "say whose a Node is and are not copied; it must name others"
+        )
+    keys = (key for key in (*settings.pod_to_node_labels, *asked) if key != JOB_KEY_SELECTOR)
+    return {key: leader.labels[key] for key in keys if key in leader.labels}
+
+
+def _is_below(key: str, domains: Iterable[str]) -> bool:
+    """Whether a label's prefix is one of these domains or below one."""
+    prefix = key.rpartition("/")[0]
+    return any(prefix == domain or prefix.endswith(f".{domain}") for domain in domains)
+
+
+def _find_zone(leader: Leader, settings: GkeSettings) -> str:
+    zone = leader.selector.get(ZONE_LABEL) or settings.zone
+    if not zone:
+        raise InputError(
+            f"the Pod selects no {ZONE_LABEL} and GCP_ZONE is not set: one of them must name the zone"
+        )
+    return zone
+
+
+def _placement(leader: Leader, count: int) -> dict[str, str]:
+    """How the hosts lie to each other; of a single host, nothing may be said."""
+    if count == 1:
+        return {}
+    if leader.accelerator in _BY_WORKLOAD_POLICY:
+        return {"policyName": f"tpu-provisioner-{leader.topology}"}
+    return {"type": "COMPACT", "tpuTopology": leader.topology}
+
+
+def _image_cache(settings: GkeSettings) -> dict[str, Any]:
+    """A disk with container images, which only image streaming (gcfs) reads."""
+    if not settings.secondary_disk:
+        return {}
+    disk = {"diskImage": settings.secondary_disk, "mode": "CONTAINER_IMAGE_CACHE"}
+    return {"secondaryBootDisks": [disk], "gcfsConfig": {"enabled": True}}
+
+
+def _network_config(leader: Leader, settings: GkeSettings) -> dict[str, Any]:
+    text = leader.annotations.get(NETWORKS, "")
+    try:
+        networks = _networks(text) or settings.networks
+    except ValueError as error:
+        raise InputError(
+            f"the Pod's annotation {NETWORKS} is {text!r}: it must be {_NETWORKS_MEANING}"
+        ) from error
+    pairs = [{"network": one.network, "subnetwork": one.subnetwork} for one in networks]
+    return {"additionalNodeNetworkConfigs": pairs} if pairs else {}
+
+
+_NETWORKS_MEANING = "network:subnetwork pairs with commas between"
+
+
+def _networks(text: str) -> tuple[Network, ...]:
+    """Raises `ValueError`."""
+    pairs = [[part.strip() for part in pair.split(":")] for pair in _items(text)]
+    if any(len(pair) != 2 or not all(pair) for pair in pairs):
+        raise ValueError(text)
+    return tuple(Network(*pair) for pair in pairs)
+
+
+def _items(text: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def _any_of(words: Iterable[str]) -> str:
+    *rest, last = words
+    return f"{', '.join(rest)} or {last}" if rest else last
+
+
+def _without_empty(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if value}

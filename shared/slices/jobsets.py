@@ -1,0 +1,225 @@
+"""What JobSet writes on its Jobs and Pods, and which Pod asks for a slice.
+
+JobSet sets its keys as labels and as annotations, on Jobs and on Pods alike. A Job's ``job-key`` is the
+SHA-1 of ``namespace/name`` in hex: the same over restarts, another for each Job of the cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from shared.base.fields import is_yes
+from shared.base.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from shared.base.timestamps import guess_time
+
+GROUP = "jobset.x-k8s.io"
+VERSION = "v1alpha2"
+PLURAL = "jobsets"
+KIND = "JobSet"
+
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+JOB_KEY = "jobset.sigs.k8s.io/job-key"
+JOB_KEY_SELECTOR = "job-key"
+"""The label of a slice's Nodes by which the Pods of its Job select them; see ``admit_job``."""
+JOB_NAME = "batch.kubernetes.io/job-name"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
+"""As a label or an annotation of a Pod, a Job or a JobSet: no slice is made for it."""
+
+MIN_KEY = 5
+FINISHED = ("Completed", "Failed")
+"""Conditions that end a JobSet."""
+
+
+@dataclass(frozen=True)
+class Leader:
+    """A Pod that asks for a slice: the first of a JobSet's Job.
+
+    ``chips`` is the sum of its containers' requests: what one host must have. ``owner_kind`` and
+    ``owner_name`` are those of its controller, the Job as a rule.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    jobset: str
+    job_key: str
+    owner_kind: str
+    owner_name: str
+    chips: int
+    selector: Mapping[str, str]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    tolerations: tuple[Mapping[str, Any], ...]
+    raw: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @property
+    def topology(self) -> str:
+        return self.selector[TOPOLOGY_LABEL]
+
+    @property
+    def accelerator(self) -> str:
+        """Empty where the Pod names none: then there is nothing to make."""
+        return self.selector.get(ACCELERATOR_LABEL, "")
+
+
+def find_leader(pod: Mapping[str, Any]) -> Leader | None:
+    """The Pod as one that waits for a slice, or ``None`` if no slice is to be made for it.
+
+    It waits when it is the first Pod of a JobSet's Job, Pending and Unschedulable, asks for TPU chips
+    and a topology, and nobody has opted out. The Pod may be of any shape: what is absent or wrong
+    reads as absent.
+    """
+    metadata, spec, status = (_mapping(pod, part) for part in ("metadata", "spec", "status"))
+    labels, annotations = _texts(metadata, "labels"), _texts(metadata, "annotations")
+    owner = _controller(metadata)
+    chips = sum(_chips(container) for container in _mappings(spec, "containers"))
+    waits = (
+        annotations.get(JOBSET_NAME)
+        and annotations.get(COMPLETION_INDEX) == "0"
+        and status.get("phase") == "Pending"
+        and is_unschedulable(status)
+        and chips >= 1
+        and TOPOLOGY_LABEL in _texts(spec, "nodeSelector")
+        and not has_opted_out(labels, annotations)
+        and "deletionTimestamp" not in metadata
+    )
+    if not waits or owner is None:
+        return None
+    return Leader(
+        namespace=str(metadata.get("namespace")),
+        name=str(metadata.get("name")),
+        uid=str(metadata.get("uid")),
+        jobset=labels.get(JOBSET_NAME) or annotations[JOBSET_NAME],
+        job_key=labels.get(JOB_KEY, ""),
+        owner_kind=str(owner.get("kind")),
+        owner_name=str(owner.get("name")),
+        chips=chips,
+        selector=_texts(spec, "nodeSelector"),
+        labels=labels,
+        annotations=annotations,
+        tolerations=tuple(_mappings(spec, "tolerations")),
+        raw=pod,
+    )
+
+
+def is_unschedulable(status: Mapping[str, Any]) -> bool:
+    """Whether the scheduler has said of a Pod that no Node takes it."""
+    return any(
+        condition.get("type") == "PodScheduled"
+        and condition.get("status") == "False"
+        and condition.get("reason") == "Unschedulable"
+        for condition in _mappings(status, "conditions")
+    )
+
+
+def has_opted_out(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """Whether somebody has written that no slice is wanted, in any spelling of true."""
+    return any(is_yes(one.get(OPT_OUT, "")) for one in (labels, annotations))
+
+
+def find_end(jobset: Mapping[str, Any]) -> str | None:
+    """``Completed`` or ``Failed`` of a JobSet that has ended, else ``None``."""
+    condition = _end(jobset)
+    return str(condition["type"]) if condition else None
+
+
+def find_end_time(jobset: Mapping[str, Any]) -> datetime | None:
+    """When a JobSet ended, as far as it says so."""
+    return guess_time(str(_end(jobset).get("lastTransitionTime") or ""))
+
+
+def asks_for_chips(jobset: Mapping[str, Any]) -> bool:
+    """Whether Pods of the JobSet are to have TPU chips."""
+    jobs = _mappings(_mapping(jobset, "spec"), "replicatedJobs")
+    return any(
+        TPU_RESOURCE in _mapping(_mapping(container, "resources"), part)
+        for job in jobs
+        for container in _mappings(_pod_spec(job), "containers")
+        for part in ("requests", "limits")
+    )
+
+
+def job_key(namespace: str, job: str) -> str:
+    """The ``job-key`` that JobSet computes for a Job."""
+    return hashlib.sha1(f"{namespace}/{job}".encode(), usedforsecurity=False).hexdigest()
+
+
+def find_key_problem(leader: Leader) -> str | None:
+    """What is wrong with what the Pod says of its JobSet and Job, or ``None``."""
+    if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", leader.jobset):
+        return f"the Pod's {JOBSET_NAME} is {leader.jobset!r}: it must be the name of a JobSet"
+    if not leader.job_key:
+        return f"the Pod has no label {JOB_KEY}: JobSet sets it on the Pods of its Jobs"
+    if len(leader.job_key) < MIN_KEY or not re.fullmatch("[a-z0-9-]+", leader.job_key):
+        return (
+            f"the label {JOB_KEY} is {leader.job_key!r}: it must be at least {MIN_KEY} letters and "
+            "digits, as JobSet computes it (40 hex digits)"
+        )
+    return None
+
+
+def find_foreign_key(leader: Leader) -> str | None:
+    """By which key the Pod means another Job than its own, as a person reads it, or ``None``.
+
+    Pods find their slice by its Nodes' labels, whatever the namespace: with another Job's key somebody
+    would make Nodes that take that Job's Pods.
+    """
+    key = job_key(leader.namespace, leader.owner_name)
+    no_other = "a slice is made for no other Job"
+    if leader.job_key != key:
+        return (
+            f"the label {JOB_KEY} is {leader.job_key!r}: for Job {leader.namespace}/"
+            f"{leader.owner_name} JobSet computes {key}, and {no_other}"
+        )
+    selected = leader.selector.get(JOB_KEY_SELECTOR, key)
+    if selected != key:
+        return (
+            f"the Pod's nodeSelector {JOB_KEY_SELECTOR} is {selected!r}: it must be the Pod's label "
+            f"{JOB_KEY}, {key}: {no_other}"
+        )
+    return None
+
+
+def _end(jobset: Mapping[str, Any]) -> Mapping[str, Any]:
+    for condition in _mappings(_mapping(jobset, "status"), "conditions"):
+        if condition.get("type") in FINISHED and condition.get("status") == "True":
+            return condition
+    return {}
+
+
+def _pod_spec(holder: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a replicated job: its template is a Job's, whose template is a Pod's."""
+    for key in ("template", "spec", "template", "spec"):
+        holder = _mapping(holder, key)
+    return holder
+
+
+def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    owners = _mappings(metadata, "ownerReferences")
+    return next((owner for owner in owners if owner.get("controller") is True), None)
+
+
+def _chips(container: Mapping[str, Any]) -> int:
+    asked = str(_mapping(_mapping(container, "resources"), "requests").get(TPU_RESOURCE, ""))
+    return int(asked) if re.fullmatch("[0-9]{1,4}", asked) else 0
+
+
+def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = holder.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(holder: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+    value = holder.get(key)
+    yield from (one for one in value if isinstance(one, Mapping)) if isinstance(value, list) else ()
+
+
+def _texts(holder: Mapping[str, Any], key: str) -> dict[str, str]:
+    return {name: one for name, one in _mapping(holder, key).items() if isinstance(one, str)}

@@ -1,0 +1,195 @@
+"""What a Pod wants of its Nodes, held against what the Nodes of its slice will be like.
+
+A slice on whose Nodes the Pod does not fit would be paid for while the Pod waits on: it is refused
+before it is made, in words that say what to change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from shared.base.names import (
+    ACCELERATOR_COUNT_LABEL,
+    ACCELERATOR_LABEL,
+    GROUP_LABEL,
+    GROUP_NAME_LABEL,
+    GROUP_NAMESPACE_LABEL,
+    POOL_LABEL,
+    TOPOLOGY_LABEL,
+)
+from shared.base.topology import Machine
+from shared.node_groups.spec import is_settable_label, region_of
+from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, JOB_KEY_SELECTOR, Leader
+from shared.slices.provider import InputError
+
+COPY_LABELS = "tpu-provisioner.cloud.google.com/copy-labels"
+"""On a Pod: which of its labels its Nodes get."""
+SPOT = "cloud.google.com/gke-spot"
+RESERVATION = "cloud.google.com/reservation-name"
+RESERVATION_PROJECT = "cloud.google.com/reservation-project"
+_ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+_HOSTNAME = "kubernetes.io/hostname"
+_OF_KUBELETS = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+_AS_SELECTED = (
+    SPOT,
+    RESERVATION,
+    RESERVATION_PROJECT,
+    "cloud.google.com/gke-location-hint",
+)
+"""Selectors of GKE's own that are fulfilled by giving the Nodes the label."""
+_PLATFORM = re.compile(
+    r"([^/]*[.])?(google[.]com|googleapis[.]com|gke[.]io|kubernetes[.]io|k8s[.]io)/.*"
+)
+"""Labels whose meaning is the platform's: a Node that was merely given one would not be so."""
+
+
+class NodeFit:
+    """What the Pod wants of its Nodes, held against what the slice's Nodes will be like."""
+
+    def __init__(
+        self, leader: Leader, name: str, machine: Machine, spec: Mapping[str, Any]
+    ) -> None:
+        self._leader = leader
+        self._name = name
+        self._spec = spec
+        self._given: Mapping[str, str] = spec.get("nodeLabels", {})
+        zone = str(spec.get("nodeLocation"))
+        self._known = {_ZONE: zone, _REGION: region_of(zone), _INSTANCE_TYPE: machine.machine_type}
+        self._set_for_us = {
+            **_OF_KUBELETS,
+            TOPOLOGY_LABEL: leader.topology,
+            ACCELERATOR_LABEL: leader.accelerator,
+            ACCELERATOR_COUNT_LABEL: str(machine.chips),
+            GROUP_NAMESPACE_LABEL: leader.namespace,
+            GROUP_NAME_LABEL: name,
+            GROUP_LABEL: f"{leader.namespace}-{name}",
+        }
+        self.asked = {
+            key: value
+            for key, value in leader.selector.items()
+            if key in _AS_SELECTED or self._is_free(key)
+        }
+        """Labels that the Nodes get because the Pod selects by them."""
+
+    def node_labels(self) -> dict[str, str]:
+        """What of the Nodes' labels is not set by whoever makes and proves them."""
+        known = {key: value for key, value in self._known.items() if key in self._leader.selector}
+        return {
+            **self._copied(),
+            **known,
+            **self._domain(),
+            **self.asked,
+            **self._given,
+            POOL_LABEL: self._name,
+        }
+
+    def check(self) -> None:
+        """Raise `InputError` for what would be paid for though the Pod could never run there."""
+        if self._leader.selector.get(SPOT, "true") != "true":
+            raise InputError(f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there')
+        labels = {**self._set_for_us, **self.node_labels()}
+        for key, value in self._leader.selector.items():
+            if labels.get(key) != value:
+                has = f"{key}={labels[key]}" if key in labels else "no such label"
+                can_be_given = key not in self._set_for_us and is_settable_label(key)
+                other_way = ", or fulfilled by the template's nodeLabels" if can_be_given else ""
+                raise InputError(
+                    f"the Pod's nodeSelector has {key}={value}, and the Nodes of its slice would have "
+                    f"{has}: it must be taken out{other_way}"
+                )
+        if not _meets(self._leader.raw, labels):
+            raise InputError(
+                "the Pod's required nodeAffinity does not fit the Nodes of its slice: it must be taken "
+                "out, or fulfilled by the template's nodeLabels"
+            )
+        for taint in self._taints():
+            if not any(tolerates(one, taint) for one in self._leader.tolerations):
+                text = f"{taint.get('key')}={taint.get('value', '')}:{taint.get('effect')}"
+                raise InputError(
+                    f"the Nodes of the Pod's slice would have the taint {text}, of the template's "
+                    "nodeTaints: the Pod must tolerate it"
+                )
+
+    def _taints(self) -> list[Mapping[str, Any]]:
+        listed = self._spec.get("nodeTaints")
+        taints = (
+            [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        )
+        return [one for one in taints if one.get("effect") in ("NoSchedule", "NoExecute")]
+
+    def _copied(self) -> dict[str, str]:
+        """Labels of the Pod that its annotation names. Those that say what a Node is are set by who
+        knows it, whatever the Pod says."""
+        keys = (key.strip() for key in self._leader.annotations.get(COPY_LABELS, "").split(","))
+        labels = self._leader.labels
+        free = (key for key in keys if key != JOB_KEY_SELECTOR and self._is_free(key))
+        return {key: labels[key] for key in free if key in labels}
+
+    def _domain(self) -> dict[str, str]:
+        """The label by which JobSet keeps a Job to one slice."""
+        key = self._leader.annotations.get(EXCLUSIVE_TOPOLOGY, POOL_LABEL)
+        if key in self._set_for_us or key == _HOSTNAME:
+            return {}
+        if key in self._known:
+            return {key: self._known[key]}
+        if not is_settable_label(key):
+            raise InputError(
+                f"the exclusive topology of the Pod's JobSet is {key}, which the Nodes of its slice "
+                f"would not have: it must be {POOL_LABEL}, or a label that can be given to Nodes"
+            )
+        return {key: self._name}
+
+    def _is_free(self, key: str) -> bool:
+        """Whether a label of this key says nothing that somebody else knows better."""
+        is_known = key in self._set_for_us or key in self._known or key == POOL_LABEL
+        return not is_known and not _PLATFORM.fullmatch(key) and is_settable_label(key)
+
+
+def _meets(pod: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether Nodes with these labels meet what the Pod's node affinity requires."""
+    spec = pod.get("spec") or {}
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not required:
+        return True
+    return any(_matches(term, labels) for term in required.get("nodeSelectorTerms") or ())
+
+
+def _matches(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """An empty term matches no Node; one by fields, which is by name, none that is yet to be made."""
+    expressions = term.get("matchExpressions") or ()
+    return (
+        bool(expressions)
+        and not term.get("matchFields")
+        and all(_holds(one, labels) for one in expressions)
+    )
+
+
+def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    value, operator = labels.get(expression["key"]), expression["operator"]
+    values = expression.get("values") or ()
+    if operator in ("NotIn", "DoesNotExist"):
+        return value not in values if operator == "NotIn" else value is None
+    if value is None or operator == "Exists":
+        return value is not None
+    if operator == "In":
+        return value in values
+    numbers = [int(one) for one in (value, *values) if re.fullmatch("-?[0-9]{1,18}", one)]
+    if len(numbers) != 2:
+        return False
+    return numbers[0] > numbers[1] if operator == "Gt" else numbers[0] < numbers[1]
+
+
+def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    """Whether a Pod with this toleration may be on Nodes with this taint, which names its effect."""
+    key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
+    is_meant = key == taint.get("key") or (not key and operator == "Exists")
+    is_equal = (toleration.get("value") or "") == (taint.get("value") or "")
+    return (
+        is_meant
+        and (operator == "Exists" or is_equal)
+        and (toleration.get("effect") or taint["effect"]) == taint["effect"]
+    )

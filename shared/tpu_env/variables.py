@@ -1,0 +1,399 @@
+"""The variables that libtpu, JAX and PyTorch/XLA read, for each container of a workload: pure.
+
+What each means and who reads it: the Cloud TPU and GKE documentation, JAX's ``cloud_tpu_cluster``,
+PyTorch/XLA's ``tpu`` module, and the TPU device plugin, whose values these equal where both set one.
+Host names are Pod and Service only, without port: readers add ports of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from shared.base.topology import CHIP_BOUNDS, TOPOLOGY
+from shared.tpu_env.admission import Object
+from shared.tpu_env.workloads import (
+    MAX_WORKERS,
+    FieldPath,
+    Workers,
+    Workload,
+    chips_of,
+    name_hosts,
+    tpu_containers,
+)
+
+ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
+TOPOLOGY_KEY = "cloud.google.com/gke-tpu-topology"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+PROCESS_ADDRESSES_ANNOTATION = "tpu-functions.dev/process-addresses"
+LOCALHOST = "localhost"
+LONG_LIST_BYTES, MAX_LIST_BYTES = 100_000, 131_000
+"""Linux takes no environment string above 131,072 bytes: from when to warn, and what cannot be."""
+LISTS = ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES")
+"""Variables with an entry for each worker."""
+_SHORTER = "choose shorter names"
+_LONGEST_TOPOLOGY = len("1000x1000x1000")
+MAX_CONTAINERS = 32
+"""More containers with chips than any Pod has use for: the lists of all must fit into an object."""
+LWS_PROCESS_PORT = 8476
+"""LeaderWorkerSet's own webhook uses it: a group whose Pods were seen by either must agree."""
+
+Value = str | FieldPath
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where processes listen: only agreement matters. 8471 is GKE's webhook's and kuberay's first
+    port of a TPU process, 8482 JAX's own default for its coordinator."""
+
+    process: int = 8471
+    jax_coordinator: int = 8482
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A TPU generation as libtpu names it, and how many of its cores make a chip."""
+
+    name: str
+    cores: int
+    has_addresses: bool = False
+
+
+KINDS = {
+    "tpu-v4-podslice": _Kind("v4", 2),
+    "tpu-v5-lite-podslice": _Kind("v5litepod", 1),
+    "tpu-v5p-slice": _Kind("v5p", 2),
+    "tpu-v6e-slice": _Kind("v6e", 1),
+    "tpu7x": _Kind("tpu7x", 2, has_addresses=True),
+}
+"""By the Node label of the accelerator."""
+_ACCELERATOR_OF_FAMILY = {
+    "ct4p": "tpu-v4-podslice",
+    "ct5lp": "tpu-v5-lite-podslice",
+    "ct5p": "tpu-v5p-slice",
+    "ct6e": "tpu-v6e-slice",
+    "tpu7x": "tpu7x",
+}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What to inject: variables by container (its JSON pointer), in order, and what does not fit."""
+
+    variables: Mapping[str, Mapping[str, Value]]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """What the node selectors say of the slice; ``hosts`` is `None` where they do not say it."""
+
+    topology: str
+    kind: _Kind | None
+    hosts: int | None
+    problem: str = ""
+
+    @property
+    def is_selected(self) -> bool:
+        """Whether a topology is asked for at all, also one that does not fit."""
+        return bool(self.topology or self.problem)
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A container, as one of ``count`` processes that run together in a Pod."""
+
+    pointer: str
+    container: Object
+    number: int
+    count: int
+
+
+def decide(workload: Workload, ports: Ports) -> Environment:
+    """The variables of every container that asks for chips. What users have set is left out by the
+    caller, who writes."""
+    slice_ = _read_slice(workload.spec)
+    problems = [slice_.problem] if slice_.problem else []
+    count = len(tpu_containers(workload.spec))
+    if count > MAX_CONTAINERS:
+        problems.append(f"{count} containers ask for google.com/tpu; {MAX_CONTAINERS} may")
+        return Environment({}, tuple(problems))
+    if workload.workers is None:
+        return Environment({}, tuple(problems))
+    workers = _complete(workload.workers, slice_)
+    has_addresses = _wants_addresses(workload, workers, slice_)
+    every = list(_processes(workload, splits=has_addresses))
+    processes = [one for one in every if _is_served(one, workload, workers, slice_)]
+    problems += _find_host_problems(workers, slice_, all_served=len(processes) == len(every))
+    if not processes:
+        return Environment({}, tuple(problems))
+    extra = len(":65535,") if has_addresses else len(",")
+    size = sum(len(host.encode()) + extra for host in workers.hosts)
+    if size * max(process.count for process in processes) > MAX_LIST_BYTES:
+        problems.append(f"a list of all workers is longer than {MAX_LIST_BYTES} bytes; {_SHORTER}")
+        return Environment({}, tuple(problems))
+    variables: dict[str, Mapping[str, Value]] = {}
+    base = LWS_PROCESS_PORT if workers.is_leader_worker_set else ports.process
+    for process in processes:
+        found, process_problems = _decide_process(
+            process, workers, slice_, has_addresses, _Numbers(workload.spec, base), ports
+        )
+        variables[process.pointer] = found
+        problems += [one for one in process_problems if one not in problems]
+    return Environment(variables, tuple(problems))
+
+
+def _is_served(process: _Process, workload: Workload, workers: Workers, slice_: _Slice) -> bool:
+    """Whether a container is given what is known, though that may not be its hosts.
+
+    A worker that knows its number and none of the others waits for them for ever. So it is only told
+    where it has a list of its own, or where there may be no others, or others know them.
+    """
+    if workers.hosts:
+        return True
+    if workload.path or workers.index is None:
+        return False
+    says_nothing = not slice_.is_selected and not workers.wrong and bool(workers.subdomain)
+    return says_nothing or _has_list(process.container)
+
+
+def _has_list(container: Object) -> bool:
+    """Whether it says by itself who its workers are. ``localhost`` is everybody's default."""
+    entries = [entry for entry in container.get("env") or [] if entry.get("name") in LISTS]
+    given = [str(entry.get("value") or "") for entry in entries if "valueFrom" not in entry]
+    return len(given) < len(entries) or any(one and LOCALHOST not in one for one in given)
+
+
+def _decide_process(
+    process: _Process,
+    workers: Workers,
+    slice_: _Slice,
+    has_addresses: bool,
+    numbers: _Numbers,
+    ports: Ports,
+) -> tuple[dict[str, Value], list[str]]:
+    found: dict[str, Value] = dict(_shape(process, slice_))
+    problems: list[str] = []
+    if workers.name:
+        found["TPU_NAME"] = workers.name
+    hosts = [host for host in workers.hosts for _ in range(process.count)]
+    worker = _number(workers.index, process)
+    if worker is not None:
+        found["TPU_WORKER_ID"] = worker
+    if not hosts:
+        return found, problems
+    found["TPU_WORKER_HOSTNAMES"] = ",".join(hosts)
+    if has_addresses:
+        addresses = numbers.addresses(process, workers.hosts)
+        if addresses is None:
+            problems.append(
+                "TPU_PROCESS_PORT is no literal port, so no addresses can be made of it; give it one, "
+                "or set TPU_PROCESS_ADDRESSES as well"
+            )
+        else:
+            found["TPU_PROCESS_ADDRESSES"] = ",".join(addresses)
+            found["TPU_PROCESS_PORT"] = addresses[process.number].rpartition(":")[2]
+    found |= _jax(workers, len(hosts), worker, ports)
+    problems += _find_long_lists(found)
+    return found, problems
+
+
+def _jax(workers: Workers, count: int, worker: Value | None, ports: Ports) -> dict[str, Value]:
+    slices = workers.slices
+    first = slices.coordinator if slices else workers.hosts[0]
+    found: dict[str, Value] = {
+        "JAX_COORDINATOR_ADDRESS": f"{first}:{ports.jax_coordinator}",
+        "JAX_PROCESS_COUNT": str(count * (slices.count if slices else 1)),
+    }
+    if slices is None:
+        return found | ({"JAX_PROCESS_ID": worker} if worker is not None else {})
+    if isinstance(worker, str):
+        found["JAX_PROCESS_ID"] = str(int(worker) + slices.index * count)
+    return found | {
+        "MEGASCALE_NUM_SLICES": str(slices.count),
+        "MEGASCALE_SLICE_ID": str(slices.index),
+        "MEGASCALE_COORDINATOR_ADDRESS": slices.coordinator,
+    }
+
+
+def _number(index: int | FieldPath | None, process: _Process) -> Value | None:
+    """The worker id of a process; of several in a Pod only the Pod's own admission can tell it."""
+    if isinstance(index, int):
+        return str(index * process.count + process.number)
+    return index if process.count == 1 else None
+
+
+class _Numbers:
+    """The ports of the processes of a Pod."""
+
+    def __init__(self, spec: Object, base: int) -> None:
+        self._spec = spec
+        self._base = base
+
+    def addresses(self, process: _Process, hosts: tuple[str, ...]) -> list[str] | None:
+        """One address a process of the slice, or ``None`` when a port cannot be known here."""
+        together = (
+            [process.container] if process.count == 1 else list(_running_together(self._spec))
+        )
+        ports = [self._port(one, number) for number, one in enumerate(together)]
+        if None in ports:
+            return None
+        return [f"{host}:{port}" for host in hosts for port in ports]
+
+    def _port(self, container: Object, number: int) -> str | None:
+        entries = container.get("env") or []
+        given: Object = next((it for it in entries if it.get("name") == "TPU_PROCESS_PORT"), {})
+        port = "" if "valueFrom" in given else str(given.get("value") or self._base + number)
+        return port if port.isdecimal() and len(port) <= len("65535") else None
+
+
+def _shape(process: _Process, slice_: _Slice) -> dict[str, str]:
+    if not slice_.topology or slice_.hosts is None:
+        return {}
+    dimensions = _dimensions(slice_.topology)
+    found = {"TPU_TOPOLOGY": slice_.topology}
+    if slice_.kind is not None:
+        cores = prod(dimensions) * slice_.kind.cores
+        found["TPU_ACCELERATOR_TYPE"] = f"{slice_.kind.name}-{cores}"
+    bounds = CHIP_BOUNDS.get(chips_of(process.container))
+    if bounds and not any(size % bound for size, bound in zip(dimensions, bounds, strict=True)):
+        hosts = (size // bound for size, bound in zip(dimensions, bounds, strict=True))
+        found["TPU_HOST_BOUNDS"] = ",".join(str(size) for size in hosts)
+        found["TPU_CHIPS_PER_HOST_BOUNDS"] = ",".join(str(bound) for bound in bounds)
+    return found
+
+
+def _read_slice(spec: Object) -> _Slice:
+    selector = spec.get("nodeSelector") or {}
+    topology = str(selector.get(TOPOLOGY_KEY) or "")
+    family = str(selector.get(INSTANCE_TYPE) or "").partition("-")[0]
+    accelerator = str(selector.get(ACCELERATOR) or _ACCELERATOR_OF_FAMILY.get(family, ""))
+    kind = KINDS.get(accelerator)
+    if not topology:
+        return _Slice("", kind, None)
+    if not TOPOLOGY.fullmatch(topology) or len(topology) > _LONGEST_TOPOLOGY:
+        problem = f"the node selector {TOPOLOGY_KEY}={topology} is no topology, as 2x2x2 is"
+        return _Slice("", kind, None, problem)
+    chips, own = prod(_dimensions(topology)), sum(map(chips_of, _running_together(spec)))
+    own = own or max(map(chips_of, tpu_containers(spec)), default=0)
+    problem = _find_chips_problem(topology, chips, own)
+    return _Slice(topology, kind, None if problem else chips // own, problem)
+
+
+def _find_chips_problem(topology: str, chips: int, own: int) -> str:
+    if chips > MAX_WORKERS:
+        return f"topology {topology} has {chips} chips, and no slice more than {MAX_WORKERS}"
+    if chips % own:
+        return (
+            f"topology {topology} has {chips} chips, which Pods of {own} cannot share evenly; ask for "
+            "as many google.com/tpu as a host has"
+        )
+    if own not in CHIP_BOUNDS:
+        return (
+            f"no TPU VM has {own} chips; ask for as many google.com/tpu as a host has: 1, 2, 4 or 8"
+        )
+    return ""
+
+
+def _complete(workers: Workers, slice_: _Slice) -> Workers:
+    """Where the slice is one host, each Pod is one. Where its size is known, so are the names, however
+    many Pods there are for now; a multiple of it are several slices."""
+    if slice_.hosts == 1:
+        return replace(
+            workers,
+            hosts=(LOCALHOST,),
+            index=0,
+            count=0,
+            slices=None,
+            nameless="",
+            unnamed="",
+            wrong="",
+        )
+    is_nameable = workers.name and workers.subdomain and not workers.is_leader_worker_set
+    if slice_.hosts is None or workers.wrong or not is_nameable:
+        return workers
+    if isinstance(workers.index, int):
+        is_known = bool(workers.hosts) or workers.index >= slice_.hosts
+    else:
+        is_known = workers.count % slice_.hosts == 0
+    if is_known:
+        return workers
+    numbers = range(workers.first, workers.first + slice_.hosts)
+    return replace(workers, hosts=name_hosts(workers.name, numbers, workers.subdomain))
+
+
+def _find_host_problems(workers: Workers, slice_: _Slice, *, all_served: bool) -> Iterator[str]:
+    if workers.wrong:
+        yield workers.wrong
+        return
+    is_count_wrong = bool(workers.count) and workers.count != slice_.hosts
+    if workers.unnamed and is_count_wrong:
+        yield workers.unnamed
+    if slice_.hosts is None:
+        return
+    needs = f"topology {slice_.topology} needs {slice_.hosts} Pods"
+    if not workers.hosts and workers.nameless and not all_served:
+        yield f"{needs} with names, and {workers.nameless}"
+    elif is_count_wrong:
+        there_are = "there is 1" if workers.count == 1 else f"there are {workers.count}"
+        yield f"{needs}, and {there_are}; set their number to {slice_.hosts}"
+    elif not workers.hosts and isinstance(workers.index, int) and not all_served:
+        yield (
+            f"{needs}, and this one has number {workers.index} and no TPU_WORKER_HOSTNAMES; make its "
+            "workload anew"
+        )
+
+
+def _find_long_lists(found: Mapping[str, Value]) -> Iterator[str]:
+    for name in LISTS:
+        value = found.get(name, "")
+        if isinstance(value, str) and len(value.encode()) > LONG_LIST_BYTES:
+            yield f"{name} is longer than {LONG_LIST_BYTES} bytes; {_SHORTER}"
+
+
+def _wants_addresses(workload: Workload, workers: Workers, slice_: _Slice) -> bool:
+    """TPU7x wants an address for each process. PyTorch/XLA with a process a chip makes its own list and
+    would take an entry a host for all of it: so elsewhere only on request, and on request not even
+    there."""
+    asked = (workload.metadata.get("annotations") or {}).get(PROCESS_ADDRESSES_ANNOTATION)
+    if asked in ("enabled", "disabled"):
+        return bool(asked == "enabled")
+    return workers.is_leader_worker_set or (slice_.kind is not None and slice_.kind.has_addresses)
+
+
+def _running_together(spec: Object) -> Iterator[Object]:
+    """The containers with chips that run at the same time: not those that only prepare."""
+    yield from (one for one in spec.get("containers") or [] if chips_of(one))
+    yield from (one for one in spec.get("initContainers") or [] if _is_sidecar(one))
+
+
+def _is_sidecar(container: Object) -> bool:
+    return bool(chips_of(container)) and container.get("restartPolicy") == "Always"
+
+
+def _processes(workload: Workload, *, splits: bool) -> Iterator[_Process]:
+    together = list(_running_together(workload.spec))
+    for part in ("containers", "initContainers"):
+        for place, container in enumerate(workload.spec.get(part) or []):
+            if not chips_of(container):
+                continue
+            pointer = f"{workload.path}/spec/{part}/{place}"
+            is_one = splits and any(container is one for one in together)
+            number = next((n for n, one in enumerate(together) if one is container), 0)
+            yield _Process(
+                pointer, container, number if is_one else 0, len(together) if is_one else 1
+            )
+
+
+def _dimensions(topology: str) -> list[int]:
+    sizes = [int(size) for size in topology.split("x")]
+    return sizes + [1] * (3 - len(sizes))
+
+
+def render(name: str, value: Value) -> dict[str, Any]:
+    """An entry of a container's ``env``."""
+    if isinstance(value, FieldPath):
+        return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": value.path}}}
+    return {"name": name, "value": value}

@@ -1,0 +1,345 @@
+"""What the Pods of a workload say of the slice that they are: who its workers are, and which is this.
+
+A `Workload` is read from a StatefulSet, a Job (a JobSet's too) or a Pod that belongs to one of them
+or to a LeaderWorkerSet. Nothing is looked up: what an object does not say itself is not
+known. How names come about: ``<name>-<ordinal>.<serviceName>`` of a StatefulSet, of an Indexed Job
+``<job>-<index>.<subdomain>`` (Kubernetes documentation), of a LeaderWorkerSet
+``<leader>-<index>.<subdomain>`` (its Pod webhook).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shared.tpu_env.admission import Object
+
+RESOURCE = "google.com/tpu"
+POD_INDEX = "apps.kubernetes.io/pod-index"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+JOBSET = "jobset.sigs.k8s.io"
+LWS = "leaderworkerset.sigs.k8s.io"
+NOT_INJECTED = "tpu-functions.dev/not-injected"
+"""On a Pod template: why nothing was injected. Its Pods cannot all see it by themselves."""
+TEMPLATE = "/spec/template"
+MAX_WORKERS = 9216
+"""The largest slice has 9,216 chips of tpu7x, and no worker has less than one."""
+_MAX_DNS_NAME = 253
+
+_POD_NAME = "statefulset.kubernetes.io/pod-name"
+_JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name")
+_MIRROR = "kubernetes.io/config.mirror"
+_HOSTNAMES = "TPU_WORKER_HOSTNAMES"
+_WITHOUT_SERVICE = (
+    "StatefulSet {} has no spec.serviceName, so its Pods have no stable names; "
+    "name a headless Service"
+)
+_WITHOUT_DNS = "the JobSet's Pods have no DNS names; set network.enableDNSHostnames"
+
+
+@dataclass(frozen=True)
+class FieldPath:
+    """A value that only the Pod knows: a path of the downward API."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Of a multislice workload: how many slices, which is this, and the Pod that coordinates them."""
+
+    count: int
+    index: int
+    coordinator: str
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The Pods of one slice.
+
+    ``hosts`` are their DNS names in the order of worker ids, empty where they are not known.
+    ``index`` is the place of this Pod in them, ``None`` where only the Pod's own admission can tell.
+    ``subdomain`` is the headless Service that gives the names; ``first`` the number in the name of the
+    first, and ``count`` how many there are to be, 0 where a Pod cannot know. What is the user's to
+    change, so that ``hosts`` are not known: ``nameless``, told if the slice has more hosts than one;
+    ``unnamed``, told unless it has ``count``, because then each Pod will know the rest; ``wrong``, told
+    unless it has one, because then each Pod is a slice by itself.
+    """
+
+    name: str
+    hosts: tuple[str, ...]
+    index: int | FieldPath | None
+    subdomain: str = ""
+    slices: Slices | None = None
+    is_leader_worker_set: bool = False
+    count: int = 0
+    first: int = 0
+    nameless: str = ""
+    unnamed: str = ""
+    wrong: str = ""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What was read: the Pod's spec, where it stands, and its workers.
+
+    ``path`` is the JSON pointer of what holds the Pod's metadata and spec: empty for a Pod. Without
+    ``workers`` nothing is injected.
+    """
+
+    path: str
+    metadata: Object
+    spec: Object
+    workers: Workers | None
+
+
+def read(document: Object) -> Workload | None:
+    """The workload of an object, or ``None`` for what is none that wants TPUs or concerns us."""
+    reader = _READERS.get(str(document.get("kind")))
+    found = reader(document) if reader is not None else None
+    if found is None or not tpu_containers(found.spec):
+        return None
+    is_named = found.workers is None or len(found.workers.name) <= _MAX_DNS_NAME
+    return found if is_named else None
+
+
+def chips_of(container: Object) -> int:
+    """How many chips a container asks for: its limit, else its request; 0 for what is no number."""
+    resources = container.get("resources") or {}
+    for part in ("limits", "requests"):
+        amount = _count((resources.get(part) or {}).get(RESOURCE))
+        if amount is not None:
+            return amount
+    return 0
+
+
+def tpu_containers(spec: Object) -> list[Object]:
+    """The containers of a Pod that ask for chips, init containers among them."""
+    both = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
+    return [container for container in both if chips_of(container)]
+
+
+def name_hosts(name: str, numbers: range, subdomain: str) -> tuple[str, ...]:
+    """The DNS names of a numbered row of Pods; empty where they would be too long to be any."""
+    if len(name) + len(subdomain) > _MAX_DNS_NAME:
+        return ()
+    return tuple(f"{name}-{number}.{subdomain}" for number in numbers)
+
+
+def find_value(container: Object, name: str) -> str | None:
+    """The literal value of a container's variable; ``None`` if it has none, or one from elsewhere."""
+    for entry in container.get("env") or []:
+        if entry.get("name") == name and "valueFrom" not in entry:
+            return str(entry.get("value") or "")
+    return None
+
+
+def _read_stateful_set(document: Object) -> Workload | None:
+    spec = document.get("spec") or {}
+    template = spec.get("template") or {}
+    name = str(document["metadata"].get("name", ""))
+    service = str(spec.get("serviceName") or "")
+    replicas = 1 if spec.get("replicas") is None else int(spec["replicas"])
+    start = int((spec.get("ordinals") or {}).get("start") or 0)
+    pod = template.get("spec") or {}
+    metadata = template.get("metadata") or {}
+    if f"{LWS}/name" in (metadata.get("labels") or {}):
+        # A LeaderWorkerSet's own: its Pods are numbered otherwise, together with a leader elsewhere.
+        return None
+    if replicas < 1:
+        return Workload(TEMPLATE, metadata, pod, None)
+    index = None if start else FieldPath(f"metadata.labels['{POD_INDEX}']")
+    workers = Workers(name, (), index, service, count=replicas, first=start)
+    if replicas > MAX_WORKERS:
+        wrong = f"StatefulSet {name} has {replicas} replicas, and no slice more than {MAX_WORKERS}"
+        workers = replace(workers, wrong=wrong)
+    elif not service:
+        workers = replace(workers, wrong=_WITHOUT_SERVICE.format(name))
+    else:
+        workers = replace(workers, hosts=name_hosts(name, range(start, start + replicas), service))
+    return Workload(TEMPLATE, metadata, pod, workers)
+
+
+def _read_job(document: Object) -> Workload | None:
+    spec = document.get("spec") or {}
+    template = spec.get("template") or {}
+    pod = template.get("spec") or {}
+    metadata = template.get("metadata") or {}
+    workers = _job_workers(document["metadata"], spec, str(pod.get("subdomain") or ""))
+    return Workload(TEMPLATE, metadata, pod, workers)
+
+
+def _job_workers(metadata: Object, spec: Object, subdomain: str) -> Workers | None:
+    name = str(metadata.get("name") or "")
+    shown = name or f"{metadata.get('generateName', '')}*"
+    if spec.get("completionMode") != "Indexed":
+        nameless = f"Job {shown} is not Indexed; set completionMode: Indexed"
+        return Workers(name, (), None, nameless=nameless)
+    completions = int(spec.get("completions") or 0)
+    if completions < 1:
+        return None
+    index = FieldPath(f"metadata.annotations['{COMPLETION_INDEX}']")
+    together = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
+    workers = Workers(
+        name,
+        (),
+        index,
+        subdomain,
+        _slices(metadata, subdomain),
+        count=completions,
+        nameless="" if subdomain else _without_subdomain(name, metadata),
+    )
+    if completions > MAX_WORKERS:
+        wrong = f"Job {shown} has {completions} completions, and no slice more than {MAX_WORKERS}"
+    elif together != completions:
+        wrong = (
+            f"Job {shown}: parallelism {together} differs from completions {completions}: the workers "
+            "of one slice would not run together; set both to the number of hosts"
+        )
+    elif completions == 1:  # it may well be all that is wanted
+        return workers
+    elif not name:
+        return replace(workers, unnamed=f"Job {shown} has no name yet: give it metadata.name")
+    elif not subdomain and _is_of_jobset(metadata):
+        wrong = f"Job {name}: {_WITHOUT_DNS}"
+    else:
+        hosts = name_hosts(name, range(completions), subdomain) if subdomain else ()
+        return replace(workers, hosts=hosts)
+    return replace(workers, wrong=wrong)
+
+
+def _is_of_jobset(metadata: Object) -> bool:
+    return f"{JOBSET}/jobset-name" in (metadata.get("labels") or {})
+
+
+def _without_subdomain(name: str, metadata: Object) -> str:
+    """Why the Pods of a Job have no names; by its own metadata, or a Pod's."""
+    if _is_of_jobset(metadata):
+        return _WITHOUT_DNS
+    return f"Job {name} has no subdomain; set spec.template.spec.subdomain to a headless Service"
+
+
+def _read_pod(document: Object) -> Workload | None:
+    metadata = document.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
+    if _MIRROR in annotations or "ray.io/cluster" in labels:
+        return None
+    spec = document.get("spec") or {}
+    if f"{LWS}/name" in labels:
+        workers = _leader_worker_set(metadata, spec)
+    else:
+        workers = _owned(metadata, spec)
+        reason = str(annotations.get(NOT_INJECTED) or "")
+        if workers is not None and reason:
+            workers = replace(workers, hosts=(), wrong=reason)
+    return Workload("", metadata, spec, workers) if workers is not None else None
+
+
+def _owned(metadata: Object, spec: Object) -> Workers | None:
+    owner = _controller(metadata)
+    subdomain = str(spec.get("subdomain") or "")
+    labels = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
+    if owner == "StatefulSet":
+        full = str(labels.get(_POD_NAME) or metadata.get("name") or "")
+        name, _, ordinal = full.rpartition("-")
+        index = _count(labels.get(POD_INDEX) or ordinal)
+        if index is None or not name:
+            return None
+        nameless = "" if subdomain else _WITHOUT_SERVICE.format(name)
+        return _member(Workers(name, (), index, subdomain, nameless=nameless), index, spec)
+    if owner == "Job":
+        name = next((str(labels[key]) for key in _JOB_NAMES if labels.get(key)), "")
+        index = _count(annotations.get(COMPLETION_INDEX) or labels.get(COMPLETION_INDEX))
+        if index is None:
+            return Workers(name, (), None, nameless="the Pods of this Job are not numbered")
+        if not name:
+            return None
+        nameless = "" if subdomain else _without_subdomain(name, metadata)
+        slices = _slices(metadata, subdomain)
+        return _member(Workers(name, (), index, subdomain, slices, nameless=nameless), index, spec)
+    return None
+
+
+def _member(workers: Workers, number: int, spec: Object) -> Workers:
+    """One Pod of a numbered row. Its workers are those that its template has been given."""
+    hosts = _listed_hosts(spec)
+    own = f"{workers.name}-{number}.{workers.subdomain}"
+    if own in hosts:
+        return replace(workers, hosts=hosts, index=hosts.index(own), count=len(hosts))
+    if hosts and _is_of_row(hosts[0], workers):
+        wrong = (
+            f"{own} is not among the {len(hosts)} in {_HOSTNAMES}; apply the manifest with the number "
+            "of Pods that there are"
+        )
+        return replace(workers, wrong=wrong)
+    return workers
+
+
+def _is_of_row(host: str, workers: Workers) -> bool:
+    """Whether it is the name of a Pod of the same row."""
+    name, _, subdomain = host.partition(".")
+    row, _, number = name.rpartition("-")
+    return (row, subdomain) == (workers.name, workers.subdomain) and _count(number) is not None
+
+
+def _listed_hosts(spec: Object) -> tuple[str, ...]:
+    """The hosts in the list of the first container that has one; each once."""
+    for container in tpu_containers(spec):
+        listed = find_value(container, _HOSTNAMES)
+        if listed:
+            hosts = tuple(dict.fromkeys(listed.split(",")))
+            return hosts if len(hosts) <= MAX_WORKERS else ()
+    return ()
+
+
+def _slices(metadata: Object, subdomain: str) -> Slices | None:
+    """The slices of a JobSet: the Jobs of the replicated Job to which this one belongs."""
+    labels = metadata.get("labels") or {}
+    jobset = labels.get(f"{JOBSET}/jobset-name")
+    replicated = labels.get(f"{JOBSET}/replicatedjob-name")
+    count = _count(labels.get(f"{JOBSET}/replicatedjob-replicas"))
+    index = _count(labels.get(f"{JOBSET}/job-index"))
+    if not (jobset and replicated) or count is None or index is None or count < 2:
+        return None
+    hosts = name_hosts(f"{jobset}-{replicated}-0", range(1), subdomain)
+    return Slices(count, index, hosts[0]) if hosts else None
+
+
+def _leader_worker_set(metadata: Object, spec: Object) -> Workers | None:
+    labels = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
+    place = _count(labels.get(f"{LWS}/worker-index"))
+    size = _count(annotations.get(f"{LWS}/size"))
+    name = str(metadata.get("name") or "")
+    if place is None or size is None or size > MAX_WORKERS or not name:
+        return None
+    leader = name if place == 0 else name.removesuffix(f"-{place}")
+    is_leader_worker = place == 0 or annotations.get(f"{LWS}/leader-requests-tpus") == "true"
+    first = 0 if is_leader_worker else 1
+    count = size - first
+    group = _count(annotations.get(f"{LWS}/subgroup-size"))
+    if group and group <= size:
+        first += (place - first) // group * group
+        count = group
+    subdomain = str(spec.get("subdomain") or "")
+    hosts = name_hosts(leader, range(first, first + count), subdomain)
+    if first == 0:
+        hosts = (f"{leader}.{subdomain}", *hosts[1:])
+    return Workers(leader, hosts, place - first, subdomain, is_leader_worker_set=True, count=count)
+
+
+def _count(value: Any) -> int | None:
+    """A number in a label or annotation; ``None`` for what is none that can be meant."""
+    text = "" if value is None else str(value)
+    return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
+def _controller(metadata: Object) -> str:
+    owners: Sequence[Object] = metadata.get("ownerReferences") or []
+    return next((str(owner.get("kind")) for owner in owners if owner.get("controller")), "")
+
+
+_READERS = {"StatefulSet": _read_stateful_set, "Job": _read_job, "Pod": _read_pod}
