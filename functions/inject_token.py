@@ -16,21 +16,11 @@ from datetime import datetime, timedelta
 
 from shared.base.errors import REASONS, CallError, Reason
 from shared.base.names import TOKEN_KEY
-from shared.frame.plan import (
-    Action,
-    CreateSecret,
-    DeleteNode,
-    Derive,
-    ForOne,
-    Plan,
-    Send,
-    SetMetadata,
-    Work,
-    WriteStatus,
-)
-from shared.frame.settings import Settings
-from shared.frame.step import Step, message_about
+from shared.frame.plan import Action, ForOne, Plan, Send
+from shared.frame.step import Step
 from shared.frame.triggers import BATCH, Cause, Occasion
+from shared.node_groups import status
+from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import (
     TOKEN_LIFE,
     Token,
@@ -39,9 +29,16 @@ from shared.node_groups.bootstrap import (
     join_metadata,
     new_token,
 )
-from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
 from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.status import Condition, Status, Type
+from shared.node_groups.work import (
+    GroupWork,
+    WriteStatus,
+    message_about,
+    open_group,
+    report_refusal,
+)
 from shared.ports.gce import Instance
 
 MIN_LEFT = timedelta(minutes=10)
@@ -88,26 +85,39 @@ class Seen:
     """
 
     group: NodeGroup
+    bootstrap: Bootstrap
     status: Status
     occasion: Occasion
     vms: tuple[Vm, ...] = ()
     fresh: Mapping[str, Token] = field(default_factory=dict)
     ca_hash: str = ""
+
+
+@dataclass(frozen=True)
+class SeenNoNeed:
+    """A group whose VMs get no token."""
+
+    group: AnyGroup
+    status: Status
     is_served: bool = True
 
 
-def look(work: Work, settings: Settings) -> Seen:
+def look(work: GroupWork) -> Seen | SeenNoNeed:
     """Read the VMs and the Nodes of their names."""
-    group = work.group
-    seen = Seen(group, work.status, work.occasion, is_served=settings.serves(group))
-    if _is_not_to_join(group) or not seen.is_served:
-        return seen
+    group, known = work.group, work.status
+    if not isinstance(group, NodeGroup) or not work.settings.serves(group.spec.project):
+        return SeenNoNeed(group, known, is_served=False)
+    bootstrap = group.spec.bootstrap
+    if group.deleting is not None or bootstrap is None:
+        return SeenNoNeed(group, known)
     if not work.occasion.vms:
-        return Seen(group, work.status, work.occasion, tuple(_all_vms(work)))
-    vms = tuple(_named_vms(work))
+        vms = tuple(_all_vms(work, group))
+        return Seen(group, bootstrap, known, work.occasion, vms)
+    vms = tuple(_named_vms(work, group))
     return Seen(
         group,
-        work.status,
+        bootstrap,
+        known,
         work.occasion,
         vms,
         fresh={vm.instance.name: new_token(work.random_bytes, work.now) for vm in vms},
@@ -115,41 +125,42 @@ def look(work: Work, settings: Settings) -> Seen:
     )
 
 
-def decide(seen: Seen, now: datetime) -> Plan:
+def decide(seen: Seen | SeenNoNeed, now: datetime) -> Plan:
     """What is to be done for the VMs that were seen."""
-    if seen.group.deleting is not None:
-        return Plan("Deleting")
-    if not seen.is_served:
-        return Plan("NotServed")
-    if _is_not_to_join(seen.group):
-        return Plan("NoBootstrap", (WriteStatus(_not_needed),))
+    if isinstance(seen, SeenNoNeed):
+        return _decide_no_need(seen, now)
     if not seen.occasion.vms:
         return _hand_out(seen, now)
     provided = [ForOne(actions) for vm in seen.vms if (actions := tuple(_provide(seen, vm, now)))]
     return Plan("Injecting" if provided else "NothingToDo", tuple(provided))
 
 
-def report(error: CallError, reason: Reason) -> Derive:
-    """A refusal of the world, as the condition of this step."""
+def _decide_no_need(seen: SeenNoNeed, now: datetime) -> Plan:
+    if seen.group.deleting is not None:
+        return Plan("Deleting")
+    if not seen.is_served:
+        return Plan("NotServed")
+    message = "bootstrapKubernetes is not set: the VMs join by other means"
+    return Plan("NoBootstrap", (_write(seen, True, "NotNeeded", message, now),))
 
-    def derive(group: NodeGroup, known: Status, now: datetime) -> Status:
+
+def recover(work: GroupWork, error: CallError) -> Plan | None:
+    """An environment error, as the condition of this step."""
+
+    def describe(known: Status, reason: Reason) -> Status:
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
         return known.with_condition(
-            Type.TOKENS_INJECTED, False, reason, message, group=group, now=now
+            Type.TOKENS_INJECTED, False, reason, message, group=work.group, now=work.now
         )
 
-    return derive
+    return report_refusal(work, error, describe)
 
 
-STEP = Step("inject_token", look, decide, report)
+STEP = Step("inject_token", open_group, look, decide, recover)
 run = STEP.run
 
 
-def _is_not_to_join(group: NodeGroup) -> bool:
-    return group.deleting is not None or group.spec is None or group.spec.bootstrap is None
-
-
-def _get_ca_hash(work: Work) -> str:
+def _get_ca_hash(work: GroupWork) -> str:
     try:
         return ca_hash(work.cluster.get_ca_certificate(work.now))
     except ValueError as error:
@@ -157,19 +168,11 @@ def _get_ca_hash(work: Work) -> str:
         raise CallError("read the cluster's CA", 422, "Invalid", str(error)) from error
 
 
-def _not_needed(group: NodeGroup, known: Status, now: datetime) -> Status:
-    message = "bootstrapKubernetes is not set: the VMs join by other means"
-    return known.with_condition(
-        Type.TOKENS_INJECTED, True, "NotNeeded", message, group=group, now=now
-    )
-
-
-def _named_vms(work: Work) -> Iterator[Vm]:
-    spec, name = work.group.spec, work.group.resource_name
-    assert spec is not None
+def _named_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
+    spec = group.spec
     for vm in work.occasion.vms:
         instance = work.gce.find_instance(spec.project, spec.zone, vm)
-        if instance is None or not instance.is_member_of(spec.zone, name):
+        if instance is None or not instance.is_member_of(spec.zone, group.resource_name):
             continue
         raw = work.cluster.find_node(vm)
         yield Vm(
@@ -177,9 +180,8 @@ def _named_vms(work: Work) -> Iterator[Vm]:
         )
 
 
-def _all_vms(work: Work) -> Iterator[Vm]:
-    spec, name = work.group.spec, work.group.resource_name
-    assert spec is not None
+def _all_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
+    spec, name = group.spec, group.resource_name
     nodes = {node.vm: node for node in map(parse_node, work.cluster.list_nodes(name))}
     for instance in work.gce.list_instances(spec.project, spec.zone, name):
         if instance.is_member_of(spec.zone, name):
@@ -195,26 +197,23 @@ def _provide(seen: Seen, vm: Vm, now: datetime) -> Iterator[Action]:
     token = vm.token
     if token is None or token.expires - now < MIN_LEFT:
         token = seen.fresh[vm.instance.name]
-        yield SetMetadata(vm.instance, _metadata(seen, vm, token))
+        yield SetMetadata(seen.group.spec, vm.instance, _metadata(seen, vm, token))
     yield CreateSecret(token, vm.instance.name)
 
 
 def _metadata(seen: Seen, vm: Vm, token: Token) -> dict[str, str]:
     """All of the VM's metadata, since setMetadata replaces it as a whole."""
-    spec = seen.group.spec
-    assert spec is not None
-    assert spec.bootstrap is not None
-    ours = join_metadata(token, endpoint=spec.bootstrap.endpoint, ca_hash=seen.ca_hash)
+    ours = join_metadata(token, endpoint=seen.bootstrap.endpoint, ca_hash=seen.ca_hash)
     return {**vm.instance.metadata, **ours}
 
 
 def _hand_out(seen: Seen, now: datetime) -> Plan:
     needy = [vm.instance.name for vm in seen.vms if _needs_something(vm, now)]
     sends = tuple(
-        Send("inject_token", message_about(seen.group, Cause.VMS_NEED_TOKENS, now, vms=batch))
+        Send("inject_token", (message_about(seen.group, Cause.VMS_NEED_TOKENS, now, vms=batch),))
         for batch in _batches(needy)
     )
-    actions: tuple[Action, ...] = (*sends, WriteStatus(_say(seen, bool(needy), now)))
+    actions: tuple[Action, ...] = (*sends, _report(seen, bool(needy), now))
     return Plan("HandingOut" if sends else "AllHaveTokens", actions)
 
 
@@ -231,30 +230,30 @@ def _needs_something(vm: Vm, now: datetime) -> bool:
     return now - (vm.token.expires - TOKEN_LIFE) >= UNUSED_AFTER
 
 
-def _say(seen: Seen, is_handing_out: bool, now: datetime) -> Derive:
+def _report(seen: Seen, is_handing_out: bool, now: datetime) -> WriteStatus:
     """TokensInjected, from the list of a SYNC: every VM has joined or holds a token that lasts.
 
     A refusal that a batch has met stands until no VM needs anything.
     """
     provided = sum(vm.has_joined or _holds_good_token(vm, now) for vm in seen.vms)
+    wanted = seen.group.spec.node_count
+    if provided >= wanted:
+        message = f"All {wanted} VMs have a join token or have joined"
+        return _write(seen, True, "Injected", message, now)
+    before = seen.status.conditions.get(Type.TOKENS_INJECTED)
+    if is_handing_out and before is not None and _is_refusal(before):
+        return WriteStatus(status.conclude(seen.group, seen.status, now))
+    message = f"{provided} of {wanted} VMs have a join token or have joined"
+    return _write(seen, False, Reason.PROVISIONING, message, now)
 
-    def derive(group: NodeGroup, known: Status, at: datetime) -> Status:
-        assert group.spec is not None
-        wanted = group.spec.node_count
-        if provided >= wanted:
-            message = f"All {wanted} VMs have a join token or have joined"
-            return known.with_condition(
-                Type.TOKENS_INJECTED, True, "Injected", message, group=group, now=at
-            )
-        before = known.conditions.get(Type.TOKENS_INJECTED)
-        if is_handing_out and before is not None and _is_refusal(before):
-            return known
-        message = f"{provided} of {wanted} VMs have a join token or have joined"
-        return known.with_condition(
-            Type.TOKENS_INJECTED, False, Reason.PROVISIONING, message, group=group, now=at
-        )
 
-    return derive
+def _write(
+    seen: Seen | SeenNoNeed, is_true: bool, reason: str, message: str, now: datetime
+) -> WriteStatus:
+    known = seen.status.with_condition(
+        Type.TOKENS_INJECTED, is_true, reason, message, group=seen.group, now=now
+    )
+    return WriteStatus(status.conclude(seen.group, known, now))
 
 
 def _is_refusal(condition: Condition) -> bool:

@@ -10,73 +10,100 @@ Where JobSets get slices, the steps that see to it hear of the minute too.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 
 from shared.base import backoff
-from shared.base.errors import CallError, Reason
+from shared.base.errors import CallError, OutOfTimeError, Reason
 from shared.base.names import JOBSET_STEPS
-from shared.frame.step import ACKNOWLEDGED, Answer, Invocation, message_about
+from shared.frame.plan import Action, ForOne, Plan, Send, Work
+from shared.frame.step import Step, open_work
 from shared.frame.triggers import SWEEP_KIND, Cause, Message
 from shared.node_groups import node_group, status
-from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, State, Status, Type
+from shared.node_groups.work import message_about
 
 SETTLED_EVERY_MINUTES = 60
 
 
-def run(invocation: Invocation) -> Answer:
-    """List the groups, and wake the steps that have to look at them."""
-    cluster_id = invocation.cluster.get_cluster_id()
-    now = invocation.runtime.now()
-    failures = _forward_the_minute(invocation, now)
-    groups = [node_group.parse(raw, cluster_id) for raw in invocation.cluster.list_groups()]
-    inboxes: dict[str, list[Message]] = {}
-    for group in groups:
-        for step in decide(group, status.parse(group.raw.get("status")), now):
-            inboxes.setdefault(step, []).append(message_about(group, Cause.SYNC, now))
-    invocation.facts |= {
-        "groups": len(groups),
-        "woken": {step: len(messages) for step, messages in inboxes.items()},
-    }
-    failures += _publish_all(invocation, inboxes)
-    if failures:
-        raise failures[0]
-    return Answer(ACKNOWLEDGED, "Swept")
+@dataclass(frozen=True)
+class Seen:
+    """What the sweep has seen. ``failure`` is why the groups could not be listed."""
+
+    groups: tuple[AnyGroup, ...]
+    has_jobset_steps: bool
+    failure: CallError | OutOfTimeError | None = None
 
 
-def _forward_the_minute(invocation: Invocation, now: datetime) -> list[CallError]:
-    if not invocation.runtime.settings.jobset_provider:
-        return []
-    minute = [Message("", "", "", Cause.SYNC, now, kind=SWEEP_KIND)]
-    return _publish_all(invocation, dict.fromkeys(JOBSET_STEPS, minute))
+@dataclass(frozen=True)
+class Fail:
+    """End the plan with an error that was met before it, so that the message is tried again."""
+
+    error: CallError | OutOfTimeError
+
+    def apply(self, _work: Work) -> None:
+        raise self.error
+
+    def describe(self) -> str:
+        return f"fail: {self.error}"
 
 
-def _publish_all(invocation: Invocation, inboxes: Mapping[str, list[Message]]) -> list[CallError]:
-    failures = [_find_failure(invocation, step, inboxes[step]) for step in inboxes]
-    return [error for error in failures if error is not None]
-
-
-def _find_failure(invocation: Invocation, step: str, messages: list[Message]) -> CallError | None:
-    """Publish to one inbox; that it fails keeps no other from hearing of its groups."""
+def look(work: Work) -> Seen:
+    """List the groups."""
+    has_jobset_steps = bool(work.settings.jobset_provider)
+    cluster_id = work.cluster.get_cluster_id()
     try:
-        invocation.runtime.publish(step, messages)
-    except CallError as error:
-        return error
+        found = [node_group.parse(raw, cluster_id) for raw in work.cluster.list_groups()]
+    except (CallError, OutOfTimeError) as error:
+        return Seen((), has_jobset_steps, error)
+    return Seen(tuple(found), has_jobset_steps)
+
+
+def decide(seen: Seen, now: datetime) -> Plan:
+    """Wake the steps that have work with groups, and each minute those of JobSets."""
+    actions = [_send(step, [_minute(now)]) for step in JOBSET_STEPS if seen.has_jobset_steps]
+    if seen.failure is not None:
+        return Plan("Failed", (*actions, Fail(seen.failure)))
+    topics: dict[str, list[Message]] = {}
+    for group in seen.groups:
+        for step in find_due_steps(group, status.parse(group.raw.get("status")), now):
+            topics.setdefault(step, []).append(message_about(group, Cause.SYNC, now))
+    actions += (_send(step, messages) for step, messages in topics.items())
+    woken = {step: len(messages) for step, messages in topics.items()}
+    return Plan("Swept", tuple(actions), facts={"groups": len(seen.groups), "woken": woken})
+
+
+def recover(_work: Work, _error: CallError) -> Plan | None:
+    """Nothing: what could not be read or published is tried again."""
     return None
 
 
-def decide(group: NodeGroup, known: Status, now: datetime) -> tuple[str, ...]:
-    """The inboxes that get a SYNC about a group in this minute."""
+STEP = Step("sweep", open_work, look, decide, recover)
+run = STEP.run
+
+
+def _minute(now: datetime) -> Message:
+    return Message("", "", "", Cause.SYNC, now, kind=SWEEP_KIND)
+
+
+def _send(step: str, messages: list[Message]) -> Action:
+    """A topic that cannot be reached keeps no other from its messages."""
+    return ForOne((Send(step, tuple(messages)),))
+
+
+def find_due_steps(group: AnyGroup, known: Status, now: datetime) -> tuple[str, ...]:
+    """The steps that get a SYNC about a group in this minute."""
     return inboxes(group, known) if is_due(group, known, now) else ()
 
 
-def inboxes(group: NodeGroup, known: Status) -> tuple[str, ...]:
+def inboxes(group: AnyGroup, known: Status) -> tuple[str, ...]:
     """The inboxes in which a SYNC about a group in this state has something to find."""
     return tuple(_steps(group, known))
 
 
-def is_due(group: NodeGroup, known: Status, now: datetime) -> bool:
+def is_due(group: AnyGroup, known: Status, now: datetime) -> bool:
     """Whether this minute is one of the group's."""
     minute = int(now.timestamp() // 60)
     if is_settled(group, known):
@@ -84,7 +111,7 @@ def is_due(group: NodeGroup, known: Status, now: datetime) -> bool:
     return backoff.is_due(now - last_progress(group, known))
 
 
-def is_settled(group: NodeGroup, known: Status) -> bool:
+def is_settled(group: AnyGroup, known: Status) -> bool:
     """Ready, paused or refused by our own validation, with label and finalizer in place."""
     if group.deleting is not None or not group.is_owned:
         return False
@@ -94,7 +121,7 @@ def is_settled(group: NodeGroup, known: Status) -> bool:
     return known.is_true(Type.READY) or (group.is_paused and not _has_begun(known))
 
 
-def last_progress(group: NodeGroup, known: Status) -> datetime:
+def last_progress(group: AnyGroup, known: Status) -> datetime:
     """When something last changed for the better or the worse; trouble that lasts is no change."""
     moments = [group.created, group.deleting]
     moments += [condition.since for condition in known.conditions.values()]
@@ -106,7 +133,7 @@ def last_progress(group: NodeGroup, known: Status) -> datetime:
     return max(moment for moment in moments if moment is not None)
 
 
-def _own_minute(group: NodeGroup) -> int:
+def _own_minute(group: AnyGroup) -> int:
     digest = hashlib.sha256(group.uid.encode()).digest()
     return int.from_bytes(digest[:4], "big") % SETTLED_EVERY_MINUTES
 
@@ -118,7 +145,7 @@ def _has_begun(known: Status) -> bool:
     )
 
 
-def _steps(group: NodeGroup, known: Status) -> Iterator[str]:
+def _steps(group: AnyGroup, known: Status) -> Iterator[str]:
     if group.deleting is not None:
         yield "tear_down"
         return
@@ -126,7 +153,7 @@ def _steps(group: NodeGroup, known: Status) -> Iterator[str]:
         yield "create_resources"
     resource = known.resources.get(MIG)
     stands = resource is not None and resource.state is State.READY
-    is_bulk = group.spec is not None and group.spec.is_bulk
+    is_bulk = isinstance(group, NodeGroup) and group.spec.is_bulk
     if not stands or (is_bulk and not known.is_true(Type.MIG_READY)):
         return
     is_made, counts = known.is_true(Type.MIG_READY), known.counts

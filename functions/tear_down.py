@@ -18,28 +18,31 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from shared.base.errors import REASONS, CallError, Reason, classify
-from shared.frame.plan import (
-    Action,
-    Attempt,
+from shared.frame.plan import Action, Attempt, Plan, Send
+from shared.frame.step import Step
+from shared.frame.triggers import Cause
+from shared.node_groups import status
+from shared.node_groups.actions import (
     Delete,
     DeleteNode,
     DeleteSecret,
-    Derive,
     PatchNode,
-    Plan,
     RemoveFinalizer,
-    Send,
-    Work,
-    WriteStatus,
+    WriteResults,
 )
-from shared.frame.settings import Settings
-from shared.frame.step import Step, message_about
-from shared.frame.triggers import Cause
 from shared.node_groups.bootstrap import find_token
-from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.nodes import Node, bears_name_of, parse_node, proof_patch
+from shared.node_groups.membership import bears_name_of, proof_patch
+from shared.node_groups.node_group import AnyGroup, NodeGroup, Spec, UnreadableGroup
+from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found
 from shared.node_groups.status import MIG, TEMPLATE, Counts, Resource, State, Status
+from shared.node_groups.work import (
+    GroupWork,
+    WriteStatus,
+    message_about,
+    open_group,
+    report_refusal,
+)
 from shared.ports.gce import Instance, Operation
 
 SURELY_ABSENT_AFTER = timedelta(seconds=150)
@@ -69,71 +72,82 @@ class Seen:
         return known or Resource(self.group.resource_name, State.CREATING, now)
 
 
-def look(work: Work, _settings: Settings) -> Seen:
+@dataclass(frozen=True)
+class SeenUnreadable:
+    """A group whose spec cannot be read."""
+
+    group: UnreadableGroup
+    status: Status
+
+
+def look(work: GroupWork) -> Seen | SeenUnreadable:
     """Read what is still there of the group, in the order in which it goes."""
     group = work.group
+    if isinstance(group, UnreadableGroup):
+        return SeenUnreadable(group, work.status)
     seen = Seen(group, work.status, is_retry_due=work.occasion.is_sync)
-    if group.deleting is None or not group.has_finalizer or group.spec is None:
+    if group.deleting is None or not group.has_finalizer:
         return seen
     was_gone = _is_gone(group, work.status, MIG)
     if not was_gone:
         seen = _look_at(work, seen, MIG)
         if seen.found.get(MIG) is not None:
             return _look_at_members(work, seen)
-    for kind in _last_kinds(group):
+    for kind in _last_kinds(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             seen = _look_at(work, seen, kind)
-    if was_gone and _is_anything_left(work, seen):
+    if was_gone and _is_anything_left(seen):
         return seen
     return replace(seen, nodes=_list_nodes(work), has_read_nodes=True)
 
 
-def _is_anything_left(work: Work, seen: Seen) -> bool:
+def _is_anything_left(seen: Seen) -> bool:
     """Nodes are read when the VMs have gone and once more at the end, not in between."""
     return any(
-        not _is_gone(work.group, work.status, kind) and seen.found.get(kind, kind) is not None
-        for kind in _last_kinds(work.group)
+        not _is_gone(seen.group, seen.status, kind) and seen.found.get(kind, kind) is not None
+        for kind in _last_kinds(seen.group.spec)
     )
 
 
-def decide(seen: Seen, now: datetime) -> Plan:
+def decide(seen: Seen | SeenUnreadable, now: datetime) -> Plan:
     """What is to be deleted next."""
     group = seen.group
     if group.deleting is None:
         message = message_about(group, Cause.FORWARDED, now)
-        return Plan("NotDeleted", (Send("create_resources", message),))
+        return Plan("NotDeleted", (Send("create_resources", (message,)),))
     if not group.has_finalizer:
         return Plan("NothingOfOurs")
-    if group.spec is None:
-        return _let_go_unread(seen)
+    if isinstance(seen, SeenUnreadable):
+        return _let_go_unread(seen, now)
     resources = _advance_all(seen, now)
     if resources[MIG].state is not State.GONE:
         return _delete_mig(seen, resources, now)
     return _delete_rest(seen, resources, now)
 
 
-def _list_nodes(work: Work) -> tuple[Node, ...]:
+def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
     return tuple(map(parse_node, work.cluster.list_nodes(work.group.resource_name)))
 
 
-def report(error: CallError, reason: Reason) -> Derive:
-    """A refusal of the world, in the entry of what is being deleted."""
+def recover(work: GroupWork, error: CallError) -> Plan | None:
+    """An environment error, in the entry of what is being deleted."""
+    group, now = work.group, work.now
+    kinds = [MIG, *(_last_kinds(group.spec) if isinstance(group, NodeGroup) else ())]
 
-    def derive(group: NodeGroup, known: Status, now: datetime) -> Status:
-        kinds = [MIG, *(_last_kinds(group) if group.spec else ())]
+    def describe(known: Status, reason: Reason) -> Status:
         kind = next((kind for kind in kinds if not _is_gone(group, known, kind)), MIG)
         resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
         return known.with_resource(kind, resource.with_trouble(reason, error.reason, message, now))
 
-    return derive
+    return report_refusal(work, error, describe)
 
 
-STEP = Step("tear_down", look, decide, report)
+STEP = Step("tear_down", open_group, look, decide, recover)
 run = STEP.run
 
 
-def _is_gone(group: NodeGroup, known: Status, kind: str) -> bool:
+def _is_gone(group: AnyGroup, known: Status, kind: str) -> bool:
     """Found absent since the deletion began. What was written before may be create_resources' word,
     which costs nothing there if it is wrong."""
     resource = known.resources.get(kind)
@@ -156,16 +170,15 @@ def _is_long_ago(intent: datetime, now: datetime) -> bool:
     return now - intent >= SURELY_ABSENT_AFTER
 
 
-def _last_kinds(group: NodeGroup) -> tuple[str, ...]:
+def _last_kinds(spec: Spec) -> tuple[str, ...]:
     """What is deleted after the MIG: a template that the user brought is not ours to delete."""
-    assert group.spec is not None
-    own = group.spec.template is not None
+    own = spec.own_template is not None
     return tuple(
-        kind for kind in group.spec.resource_kinds if kind != MIG and not (own and kind == TEMPLATE)
+        kind for kind in spec.resource_kinds if kind != MIG and not (own and kind == TEMPLATE)
     )
 
 
-def _may_have_changed(work: Work, kind: str) -> bool:
+def _may_have_changed(work: GroupWork, kind: str) -> bool:
     """An event about one of two that are being deleted side by side says nothing of the other."""
     event = work.occasion.event
     if event is None or not work.is_first_look:
@@ -175,27 +188,24 @@ def _may_have_changed(work: Work, kind: str) -> bool:
     return not is_of_other or resource is None or resource.state is not State.DELETING
 
 
-def _look_at(work: Work, seen: Seen, kind: str) -> Seen:
+def _look_at(work: GroupWork, seen: Seen, kind: str) -> Seen:
     """Read a resource, and before it the operation that makes it: a create that is seen to have
     ended cannot bring the resource after it was looked for."""
-    group = work.group
-    assert group.spec is not None
     resource = seen.resource(kind, work.now)
     if _was_never_asked_for(resource, work.now):
         return replace(seen, found={**seen.found, kind: None})
     is_being_made = resource.state is State.CREATING
     if is_being_made:
         seen = _look_at_operation(work, seen, kind, resource)
-    found = KINDS[kind].find(work.gce, group)
+    found = KINDS[kind].find(work.gce, seen.group.spec, seen.group.resource_name)
     seen = replace(seen, found={**seen.found, kind: found})
     if found is not None and not is_being_made:
         seen = _look_at_operation(work, seen, kind, resource)
     return seen
 
 
-def _look_at_operation(work: Work, seen: Seen, kind: str, resource: Resource) -> Seen:
-    spec = work.group.spec
-    assert spec is not None
+def _look_at_operation(work: GroupWork, seen: Seen, kind: str, resource: Resource) -> Seen:
+    spec = seen.group.spec
     if not resource.operation:
         return seen
     scope = KINDS[kind].scope(spec)
@@ -203,7 +213,7 @@ def _look_at_operation(work: Work, seen: Seen, kind: str, resource: Resource) ->
     return replace(seen, operations={**seen.operations, kind: operation})
 
 
-def _look_at_members(work: Work, seen: Seen) -> Seen:
+def _look_at_members(work: GroupWork, seen: Seen) -> Seen:
     """Nodes and VMs, once before the MIG's delete begins. They are cordoned and their tokens revoked
     where that can be done; what cannot be read holds up no delete of VMs that cost money."""
     if seen.resource(MIG, work.now).state is State.DELETING:
@@ -215,10 +225,9 @@ def _look_at_members(work: Work, seen: Seen) -> Seen:
         return replace(seen, notes=(*seen.notes, str(error)))
 
 
-def _look_at_unproved(work: Work, seen: Seen) -> Seen:
+def _look_at_unproved(work: GroupWork, seen: Seen) -> Seen:
     """The VMs, where Nodes are missing or not proved yet."""
-    group, spec = work.group, work.group.spec
-    assert spec is not None
+    group, spec = seen.group, seen.group.spec
     if sum(bool(node.proved_vm_id) for node in seen.nodes) >= spec.node_count:
         return seen
     name = group.resource_name
@@ -241,16 +250,17 @@ def _look_at_unproved(work: Work, seen: Seen) -> Seen:
     )
 
 
-def _let_go_unread(seen: Seen) -> Plan:
+def _let_go_unread(seen: SeenUnreadable, now: datetime) -> Plan:
     """A spec that cannot be read names no place: nothing can have been made from it."""
     states = {resource.state for resource in seen.status.resources.values()}
     if states <= {State.PENDING, State.GONE}:
         return Plan("Done", (RemoveFinalizer(),))
-    return Plan("Unreadable", (WriteStatus(),), "; ".join(map(str, seen.group.problems)))
+    write = WriteStatus(status.conclude(seen.group, seen.status, now))
+    return Plan("Unreadable", (write,), "; ".join(map(str, seen.group.problems)))
 
 
 def _advance_all(seen: Seen, now: datetime) -> dict[str, Resource]:
-    kinds = (MIG, *_last_kinds(seen.group))
+    kinds = (MIG, *_last_kinds(seen.group.spec))
     return {kind: _advance(seen, kind, seen.resource(kind, now), now) for kind in kinds}
 
 
@@ -303,13 +313,13 @@ def _is_surely_absent(resource: Resource, operation: Operation | None, now: date
 def _delete_mig(seen: Seen, resources: dict[str, Resource], now: datetime) -> Plan:
     group, note = resources[MIG], "; ".join(seen.notes)
     if seen.found.get(MIG) is None:
-        return Plan("AwaitingCreate", (WriteStatus(_say(resources)),), note)
+        return Plan("AwaitingCreate", (_write(seen, resources, now),), note)
     if not _is_due(seen, MIG, group):
-        return Plan("AwaitingDelete", (WriteStatus(_say(resources)),), note)
+        return Plan("AwaitingDelete", (_write(seen, resources, now),), note)
     resources[MIG] = group.enter(State.DELETING, now)
     attempts = [Attempt(action) for action in (*_cordon(seen), *_revoke(seen, now))]
-    actions: list[Action] = [WriteStatus(_say(resources)), *attempts]
-    return Plan("DeletingMIG", (*actions, Delete(MIG), WriteStatus()), note)
+    actions: list[Action] = [_write(seen, resources, now), *attempts]
+    return Plan("DeletingMIG", (*actions, Delete(MIG, seen.group.spec), WriteResults()), note)
 
 
 def _is_due(seen: Seen, kind: str, resource: Resource) -> bool:
@@ -353,26 +363,23 @@ def _delete_rest(seen: Seen, resources: dict[str, Resource], now: datetime) -> P
     left = [kind for kind, resource in resources.items() if resource.state is not State.GONE]
     if not left and not seen.has_read_nodes:
         again = message_about(seen.group, Cause.FORWARDED, now)
-        return Plan("AwaitingNodes", (WriteStatus(_say(resources)), Send("tear_down", again)))
+        return Plan("AwaitingNodes", (_write(seen, resources, now), Send("tear_down", (again,))))
     if not left and not actions:
         return Plan("Done", (RemoveFinalizer(),))
     if not left:
-        return Plan("Done", (*actions, WriteStatus(_say(resources)), RemoveFinalizer()))
+        return Plan("Done", (*actions, _write(seen, resources, now), RemoveFinalizer()))
     due = [kind for kind in left if _is_due(seen, kind, resources[kind])]
     for kind in due:
         resources[kind] = resources[kind].enter(State.DELETING, now)
-    actions.append(WriteStatus(_say(resources)))
+    actions.append(_write(seen, resources, now))
     if due:
-        actions += [*(Delete(kind) for kind in due), WriteStatus()]
+        actions += [*(Delete(kind, seen.group.spec) for kind in due), WriteResults()]
     return Plan("DeletingRest" if due else "AwaitingDelete", tuple(actions))
 
 
-def _say(resources: Mapping[str, Resource]) -> Derive:
-    entries = dict(resources)
-
-    def derive(_group: NodeGroup, known: Status, _now: datetime) -> Status:
-        if entries[MIG].state is State.GONE:
-            known = replace(known, counts=Counts(known.counts.desired), pending=())
-        return replace(known, resources={**known.resources, **entries})
-
-    return derive
+def _write(seen: Seen, resources: Mapping[str, Resource], now: datetime) -> WriteStatus:
+    known = seen.status
+    if resources[MIG].state is State.GONE:
+        known = replace(known, counts=Counts(known.counts.desired), pending=())
+    known = replace(known, resources={**known.resources, **resources})
+    return WriteStatus(status.conclude(seen.group, known, now))

@@ -24,14 +24,14 @@ from shared.base.errors import (
     OutOfTimeError,
 )
 from shared.base.timestamps import render_time
-from shared.frame.plan import Work
-from shared.frame.step import Step, message_about
+from shared.frame.step import Step
 from shared.frame.triggers import Cause, Message, Occasion
 from shared.node_groups import status
-from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Status, Type
+from shared.node_groups.work import GroupWork, message_about
 
-STEPS: tuple[Step, ...] = (
+STEPS: tuple[Step[Any, Any], ...] = (
     create_resources.STEP,
     inject_token.STEP,
     label_node.STEP,
@@ -71,7 +71,7 @@ class Sweep:
 class Explanation:
     """All that is told of one group."""
 
-    group: NodeGroup
+    group: AnyGroup
     known: Status
     now: datetime
     sweep: Sweep
@@ -102,7 +102,7 @@ def explain(ways: Ways, namespace: str, name: str) -> Explanation:
     return Explanation(group, known, now, swept, steps)
 
 
-def _ask_sweep(group: NodeGroup, known: Status, now: datetime) -> Sweep:
+def _ask_sweep(group: AnyGroup, known: Status, now: datetime) -> Sweep:
     minute = now.replace(second=0, microsecond=0)
     ticks = (minute + count * TICK for count in range(1, sweep.SETTLED_EVERY_MINUTES + 1))
     return Sweep(
@@ -114,21 +114,23 @@ def _ask_sweep(group: NodeGroup, known: Status, now: datetime) -> Sweep:
 
 
 def _ask(
-    step: Step, ways: Ways, group: NodeGroup, now: datetime, inboxes: tuple[str, ...]
+    step: Step[Any, Any], ways: Ways, group: AnyGroup, now: datetime, inboxes: tuple[str, ...]
 ) -> Answer:
     is_woken = step.name in inboxes
     try:
-        plan = step.decide(step.look(_work(ways, group, now), ways.settings), now)
+        plan = step.decide(step.look(_work(ways, group, now)), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
         return Answer(step.name, is_woken, CANNOT_LOOK, in_plain_words(error), has_looked=False)
     actions = tuple(action.describe() for action in plan.actions)
     return Answer(step.name, is_woken, plan.outcome, plan.note, actions)
 
 
-def _work(ways: Ways, group: NodeGroup, now: datetime) -> Work:
+def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
     """What a step gets on a SYNC; there is nowhere to publish to."""
     message = message_about(group, Cause.SYNC, now)
-    return Work(
+    known = status.parse(group.raw.get("status"))
+    return GroupWork(
+        settings=ways.settings,
         gce=ways.open_gce(),
         cluster=ways.open_cluster(),
         publish=_publish_nothing,
@@ -136,7 +138,8 @@ def _work(ways: Ways, group: NodeGroup, now: datetime) -> Work:
         now=now,
         occasion=Occasion(message.cause, now, message=message),
         group=group,
-        status=status.parse(group.raw.get("status")),
+        status=known,
+        reported=known,
     )
 
 

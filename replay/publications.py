@@ -10,10 +10,10 @@ from functions import sweep
 from replay.errors import ReplayError
 from replay.ways import Ways
 from shared.base.names import STEPS
-from shared.frame.step import message_about
 from shared.frame.triggers import Cause
 from shared.node_groups import node_group, status
-from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.node_group import AnyGroup
+from shared.node_groups.work import message_about
 
 GROUP_STEPS = tuple(step for step in STEPS if step != "sweep")
 """The steps that take an occasion about a group."""
@@ -39,7 +39,7 @@ class Sent:
     message_id: str = ""
 
 
-def get_group(ways: Ways, namespace: str, name: str) -> NodeGroup:
+def get_group(ways: Ways, namespace: str, name: str) -> AnyGroup:
     """The group of that name. Raises `ReplayError`, `CallError`."""
     cluster = ways.open_cluster()
     raw = cluster.find_group(namespace, name)
@@ -50,14 +50,14 @@ def get_group(ways: Ways, namespace: str, name: str) -> NodeGroup:
     return node_group.parse(raw, cluster.get_cluster_id())
 
 
-def list_groups(ways: Ways) -> list[NodeGroup]:
+def list_groups(ways: Ways) -> list[AnyGroup]:
     """All groups of the cluster. Raises `CallError`."""
     cluster = ways.open_cluster()
     cluster_id = cluster.get_cluster_id()
     return [node_group.parse(raw, cluster_id) for raw in cluster.list_groups()]
 
 
-def syncs(groups: Iterable[NodeGroup], step: str | None, now: datetime) -> Iterator[Publication]:
+def syncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iterator[Publication]:
     """A SYNC about each group, to the step named, or else to those that the sweep would choose."""
     for group in groups:
         for inbox in (step,) if step else choose_inboxes(group):
@@ -71,7 +71,7 @@ def syncs(groups: Iterable[NodeGroup], step: str | None, now: datetime) -> Itera
             )
 
 
-def choose_inboxes(group: NodeGroup) -> tuple[str, ...]:
+def choose_inboxes(group: AnyGroup) -> tuple[str, ...]:
     """The inboxes that the sweep would choose, were it the group's minute."""
     return sweep.inboxes(group, status.parse(group.raw.get("status")))
 

@@ -13,8 +13,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from shared.node_groups.node_group import NodeGroup
-
 if TYPE_CHECKING:
     from shared.slices.by_node_pool.bodies import GkeSettings
 
@@ -99,9 +97,9 @@ class Settings:
     gke: GkeSettings | None = None
     """What node pools are made of (`by_node_pool.bodies`), where JobSets get node pools."""
 
-    def serves(self, group: NodeGroup) -> bool:
-        """Whether the group asks for TPUs in a project of this installation."""
-        return group.spec is not None and group.spec.project in self.projects
+    def serves(self, project: str) -> bool:
+        """Whether groups may ask for TPUs in a project."""
+        return project in self.projects
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:

@@ -1,8 +1,8 @@
-"""The frame of every step: envelope, occasion, look, decide, do, status, HTTP answer, log line.
+"""The frame of every step on Pub/Sub: message, trigger, observe, decide, execute, answer, log line.
 
-A step is a `Step`: how it looks and how it decides. All the rest is the same for all and stands here:
-which group an occasion means, what is acknowledged and what is tried again, that an answer which the
-plan did not expect makes the step look again, that a refusal of the world becomes a condition.
+A step is a `Step`: how it observes (I/O), how it decides (pure), and what it does about a refused
+call. What all steps share stands here: what is acknowledged and what is tried again, that a stale
+observation makes the step observe again, how actions that fail are treated. The frame knows no domain.
 """
 
 from __future__ import annotations
@@ -11,46 +11,30 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from shared.base.errors import (
-    STALE_ANSWERS,
-    CallError,
-    Kind,
-    OutOfTimeError,
-    Reason,
-    verdict_of,
-)
+from shared.base.errors import STALE_ANSWERS, CallError, Kind, OutOfTimeError, verdict_of
 from shared.frame.plan import (
     BEST_EFFORT,
     Action,
-    Derive,
-    Emit,
     ForOne,
-    LookAgain,
+    NothingToDo,
     Plan,
     Publish,
+    StaleObservation,
     Work,
-    WriteStatus,
 )
 from shared.frame.settings import Settings
-from shared.frame.triggers import (
-    Delivery,
-    LogEvent,
-    Message,
-    Occasion,
-    PoisonError,
-    decode,
-)
-from shared.node_groups import node_group, status
-from shared.node_groups.events import changes
-from shared.node_groups.node_group import NodeGroup
+from shared.frame.triggers import Delivery, Occasion, PoisonError, decode
 from shared.ports.gce import Clients, Gce
 from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.cluster import Cluster, Connection
 
 if TYPE_CHECKING:
     from shared.ports.gke import Client as GkeClient
+
+WorkT = TypeVar("WorkT", bound=Work)
+ObservedT = TypeVar("ObservedT")
 
 MAX_LOOKS = 3
 SECONDS_FOR_CALLS = 30.0
@@ -120,142 +104,117 @@ class Invocation:
 
 
 @dataclass(frozen=True)
-class Step:
-    """A step: how it looks (I/O) and how it decides (pure).
+class Step(Generic[WorkT, ObservedT]):
+    """A step: from a trigger to its work, from there to what is observed, from there to a plan.
 
-    ``report`` turns a refusal of the world, met while looking or doing, into the status that says so.
+    ``open`` finds what the trigger names; its second argument is false when the step observes again.
+    It raises `NothingToDo` where there is no work. ``look`` reads (I/O), ``decide`` is pure.
+    ``recover`` says what to do about a call that was refused: ``None`` leaves the error to the frame.
     """
 
     name: str
-    look: Callable[[Work, Settings], Any]
-    decide: Callable[[Any, datetime], Plan]
-    report: Callable[[CallError, Reason], Derive]
+    open: Callable[[Invocation, bool], WorkT]
+    look: Callable[[WorkT], ObservedT]
+    decide: Callable[[ObservedT, datetime], Plan]
+    recover: Callable[[WorkT, CallError], Plan | None]
 
     def run(self, invocation: Invocation) -> Answer:
-        """Look, decide, do; three times at most, while the world moves."""
-        return look_until_it_holds(
-            invocation, lambda is_first_look: self._once(invocation, is_first_look=is_first_look)
-        )
+        """Observe, decide, execute; three times at most, while the observation is stale."""
+        note = ""
+        for attempt in range(MAX_LOOKS):
+            invocation.look_from_now()
+            try:
+                return self._once(invocation, is_first_look=attempt == 0)
+            except StaleObservation as stale:
+                note = str(stale)
+        raise CallError(self.name, 409, "conditionNotMet", f"the world keeps moving: {note}")
 
     def _once(self, invocation: Invocation, *, is_first_look: bool) -> Answer:
-        found, why_not = find_target(invocation)
-        if found is None:
-            return Answer(ACKNOWLEDGED, why_not)
-        work = _work(invocation, found, is_first_look=is_first_look)
         try:
-            plan = self.decide(self.look(work, invocation.runtime.settings), work.now)
-            _carry_out(plan, work, invocation)
+            work = self.open(invocation, is_first_look)
+        except NothingToDo as nothing:
+            return Answer(ACKNOWLEDGED, nothing.outcome, nothing.note)
+        try:
+            plan = self.decide(self.look(work), work.now)
+            execute(plan, work)
+            note = plan.note
         except CallError as error:
-            return self._refused(error, work, invocation)
-        return Answer(ACKNOWLEDGED, plan.outcome, plan.note)
-
-    def _refused(self, error: CallError, work: Work, invocation: Invocation) -> Answer:
-        if error.http in STALE_ANSWERS:
-            raise LookAgain(str(error)) from error
-        verdict = verdict_of(error)
-        if verdict.kind is Kind.OURS or verdict.reason is None:
-            raise error
-        if work.occasion.event is None or not work.occasion.event.concerns_vm:
-            before = work.status = status.parse(work.group.raw.get("status"))
-            WriteStatus(self.report(error, verdict.reason)).apply(work)
-            _tell(before, work, invocation)
-        return Answer(ACKNOWLEDGED, verdict.reason, str(error))
+            recovery = self.recover(work, error)
+            if recovery is None:
+                raise _stale_or_same(error) from error
+            plan, note = recovery, str(error)
+            try:
+                execute(plan, work)
+            except CallError as second:
+                raise _stale_or_same(second) from second
+        return Answer(ACKNOWLEDGED, plan.outcome, note)
 
 
-def look_until_it_holds(invocation: Invocation, once: Callable[[bool], Answer]) -> Answer:
-    """Look, decide and do ``once``, which is told whether it is the first time; again when it raises
-    `LookAgain`, three times at most."""
-    note = ""
-    for attempt in range(MAX_LOOKS):
-        invocation.look_from_now()
-        try:
-            return once(attempt == 0)
-        except LookAgain as turn:
-            note = str(turn)
-    raise CallError(invocation.step, 409, "conditionNotMet", f"the world keeps moving: {note}")
+def open_work(invocation: Invocation, is_first_look: bool) -> Work:
+    """The work of a step whose triggers name no object."""
+    return Work(**work_fields(invocation, is_first_look=is_first_look))
 
 
-def _work(invocation: Invocation, group: NodeGroup, *, is_first_look: bool) -> Work:
-    return Work(
-        gce=invocation.gce,
-        cluster=invocation.cluster,
-        publish=invocation.runtime.publish,
-        random_bytes=invocation.runtime.random_bytes,
-        now=invocation.runtime.now(),
-        occasion=invocation.occasion,
-        group=group,
-        status=status.parse(group.raw.get("status")),
-        is_first_look=is_first_look,
-    )
+def work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any]:
+    """The fields of `Work`, from an invocation: a domain's work has these and its own."""
+    runtime = invocation.runtime
+    return {
+        "settings": runtime.settings,
+        "gce": invocation.gce,
+        "cluster": invocation.cluster,
+        "publish": runtime.publish,
+        "random_bytes": runtime.random_bytes,
+        "now": runtime.now(),
+        "occasion": invocation.occasion,
+        "facts": invocation.facts,
+        "is_first_look": is_first_look,
+    }
 
 
-def _carry_out(plan: Plan, work: Work, invocation: Invocation) -> None:
-    before = work.status
-    refused: list[CallError | LookAgain] = []
+def is_stale(error: CallError) -> bool:
+    """Whether the answer says that what was observed is no longer so."""
+    return error.http in STALE_ANSWERS
+
+
+def _stale_or_same(error: CallError) -> Exception:
+    return StaleObservation(str(error)) if is_stale(error) else error
+
+
+def execute(plan: Plan, work: Work) -> None:
+    """Execute a plan's actions in order, then write the Events that follow from what has changed.
+
+    The first failure of an action ends the plan, but for best effort and for actions about one object
+    among many. Raises `CallError`, `StaleObservation` and `OutOfTimeError`.
+    """
+    work.facts.update(plan.facts)
+    failures: list[CallError | StaleObservation] = []
     for action in plan.actions:
         if isinstance(action, BEST_EFFORT):
-            _try(action, work, invocation)
+            _try(action, work)
         elif isinstance(action, ForOne):
-            refused += _apply_for_one(action, work)
+            failures += _apply_for_one(action, work)
         else:
             action.apply(work)
-    _tell(before, work, invocation)
-    if refused:
-        raise refused[0]
+    for event in work.list_events():
+        _try(event, work)
+    if failures:
+        raise failures[0]
 
 
-def _tell(before: status.Status, work: Work, invocation: Invocation) -> None:
-    """What has changed, as Kubernetes Events."""
-    for event in changes(work.group, before, work.status):
-        _try(Emit(event), work, invocation)
-
-
-def _apply_for_one(action: ForOne, work: Work) -> list[CallError | LookAgain]:
-    """One VM's trouble is told when all others have got what they need."""
+def _apply_for_one(action: ForOne, work: Work) -> list[CallError | StaleObservation]:
     try:
         action.apply(work)
-    except (CallError, LookAgain) as error:
+    except (CallError, StaleObservation) as error:
         return [error]
     return []
 
 
-def _try(action: Action, work: Work, invocation: Invocation) -> None:
-    """Something that may fail without harm: said in the log, and that is all."""
+def _try(action: Action, work: Work) -> None:
+    """Best effort: a failure is logged, and the plan continues."""
     try:
         action.apply(work)
     except (CallError, OutOfTimeError) as error:
-        invocation.facts.setdefault("left_undone", []).append(str(error))
-
-
-def find_target(invocation: Invocation) -> tuple[NodeGroup | None, str]:
-    """The group that an occasion means, or why there is none."""
-    cluster_id = invocation.cluster.get_cluster_id()
-    message, event = invocation.occasion.message, invocation.occasion.event
-    if message is not None:
-        invocation.facts["group"] = f"{message.namespace}/{message.name}"
-        raw = invocation.cluster.find_group(message.namespace, message.name)
-        if raw is None:
-            return None, "GroupGone"
-        if message.uid and raw["metadata"]["uid"] != message.uid:
-            return None, "GroupReplaced"
-        candidates = [raw]
-    elif event is not None:
-        candidates = invocation.cluster.list_groups_named(event.resource_name)
-    else:
-        return None, "NotForThisStep"
-    groups = [node_group.parse(raw, cluster_id) for raw in candidates]
-    found = next((group for group in groups if event is None or _is_meant(group, event)), None)
-    if found is not None:
-        invocation.facts |= {"group": found.key, "uid": found.uid}
-    return found, "NotOurs"
-
-
-def _is_meant(group: NodeGroup, event: LogEvent) -> bool:
-    """Users can write labels: only the name computed from the uid proves whose a resource is."""
-    if group.resource_name != event.resource_name or group.spec is None:
-        return False
-    places = ("", group.spec.zone, group.spec.region)
-    return event.project == group.spec.project and event.location in places
+        work.facts.setdefault("left_undone", []).append(str(error))
 
 
 def handle(step: str, run: Callable[[Invocation], Answer], body: bytes, runtime: Runtime) -> Answer:
@@ -351,8 +310,3 @@ def _log(
     fields["milliseconds"] = round((runtime.monotonic() - started) * 1000)
     write = getattr(runtime.log, _level(answer))
     write(f"{step}: {answer.outcome}", **fields)
-
-
-def message_about(group: NodeGroup, cause: Any, at: datetime, **names: Any) -> Message:
-    """An occasion about a group, for another inbox."""
-    return Message(group.namespace, group.name, group.uid, cause, at, **names)

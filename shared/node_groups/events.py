@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shared.base.errors import Reason
-from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Condition, Status, Type, awaiting_message
 from shared.ports.kubernetes.cluster import Event
 
@@ -30,12 +30,12 @@ _QUIET = frozenset(
 """Reasons that belong to every life; NodeNotReady is one only until the slice was complete."""
 
 
-def changes(group: NodeGroup, before: Status, after: Status) -> list[Event]:
+def changes(group: AnyGroup, before: Status, after: Status) -> list[Event]:
     """The Events of a change, in the order in which they are told."""
     return list(_changes(group, before, after))
 
 
-def _changes(group: NodeGroup, before: Status, after: Status) -> Iterator[Event]:
+def _changes(group: AnyGroup, before: Status, after: Status) -> Iterator[Event]:
     if not before.resources and after.resources and _names_minimum(group):
         yield Event(
             "MinNodeCountIgnored",
@@ -53,8 +53,8 @@ def _changes(group: NodeGroup, before: Status, after: Status) -> Iterator[Event]
     yield from _readiness_events(before, after)
 
 
-def _names_minimum(group: NodeGroup) -> bool:
-    return group.spec is not None and group.spec.min_node_count is not None
+def _names_minimum(group: AnyGroup) -> bool:
+    return isinstance(group, NodeGroup) and group.spec.min_node_count is not None
 
 
 def _became_true(before: Status, after: Status, kind: Type) -> bool:
@@ -63,13 +63,13 @@ def _became_true(before: Status, after: Status, kind: Type) -> bool:
 
 def _template_events(before: Status, after: Status) -> Iterator[Event]:
     now = after.conditions.get(Type.TEMPLATE_READY)
-    if _has_new_reason(before.conditions.get(Type.TEMPLATE_READY), now, Reason.INVALID_TEMPLATE):
-        assert now is not None
+    was = before.conditions.get(Type.TEMPLATE_READY)
+    if now is not None and _has_new_reason(was, now, Reason.INVALID_TEMPLATE):
         yield Event("InvalidInstanceTemplate", now.message, is_warning=True)
 
 
-def _has_new_reason(was: Condition | None, now: Condition | None, reason: str) -> bool:
-    return now is not None and now.reason == reason and (was is None or was.reason != reason)
+def _has_new_reason(was: Condition | None, now: Condition, reason: str) -> bool:
+    return now.reason == reason and (was is None or was.reason != reason)
 
 
 def _readiness_events(before: Status, after: Status) -> Iterator[Event]:

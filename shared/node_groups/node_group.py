@@ -85,15 +85,15 @@ class Taint:
 
 @dataclass(frozen=True)
 class Spec:
-    """What is asked for. Exactly one of ``template`` and ``instance`` is set."""
+    """What is asked for."""
 
     project: str
     zone: str
     node_count: int
     topology: str
     mode: str
-    template: TemplateRef | None = None
-    instance: InstanceConfig | None = None
+    source: TemplateRef | InstanceConfig
+    """What the VMs are made from: the user's own instance template, or a template of ours."""
     bootstrap: Bootstrap | None = None
     node_labels: Mapping[str, str] = field(default_factory=dict)
     node_taints: tuple[Taint, ...] = ()
@@ -108,17 +108,23 @@ class Spec:
         return self.mode == "BULK"
 
     @property
+    def own_template(self) -> TemplateRef | None:
+        """The user's own instance template, if the group brings one."""
+        return self.source if isinstance(self.source, TemplateRef) else None
+
+    @property
     def resource_kinds(self) -> tuple[str, ...]:
         """Keys of ``status.resources`` that this group needs, in the order of creation."""
         policy = ("workloadPolicy",) if self.is_bulk else ()
         return (*policy, "instanceTemplate", "managedInstanceGroup")
 
 
-@dataclass(frozen=True)
-class NodeGroup:
-    """One TPUNodeGroup as it was read. ``spec`` is ``None`` when ``problems`` leave nothing to go by.
+@dataclass(frozen=True, kw_only=True)
+class GroupObject:
+    """What every TPUNodeGroup has, whatever its spec says.
 
     ``raw`` is the object itself: its ``status`` is read by `shared.node_groups.status.parse`.
+    ``problems`` is what is wrong with its name and spec.
     """
 
     namespace: str
@@ -131,7 +137,6 @@ class NodeGroup:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     finalizers: tuple[str, ...]
-    spec: Spec | None
     problems: tuple[Problem, ...]
     raw: Mapping[str, Any]
 
@@ -176,9 +181,18 @@ class NodeGroup:
         }
         return {plural: f"{self.name}-{word}-{suffix}" for plural, word in kinds.items()}
 
+
+@dataclass(frozen=True, kw_only=True)
+class NodeGroup(GroupObject):
+    """A group whose spec says where and how many VMs it wants: enough to create and to delete by.
+
+    Its ``problems`` may be there nevertheless: then nothing new is created.
+    """
+
+    spec: Spec
+
     def node_labels(self, machine: Machine | None) -> dict[str, str]:
         """The labels that every Node of this group bears, the user's own included."""
-        assert self.spec is not None
         labels = dict(self.spec.node_labels)
         labels |= {
             RESOURCE_NAME_LABEL: self.resource_name,
@@ -204,33 +218,42 @@ class NodeGroup:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class UnreadableGroup(GroupObject):
+    """A group whose spec names no place or no count: nothing can have been created from it."""
+
+
+AnyGroup = NodeGroup | UnreadableGroup
+
+
 def resource_name(cluster: str, name: str, uid: str) -> str:
     """The name of all GCE resources of a group: at most 58 characters, never used twice."""
     suffix = hashlib.sha256(f"{cluster}/{uid}".encode()).hexdigest()[:8]
     return f"tng-{name[:45].rstrip('-')}-{suffix}"
 
 
-def parse(raw: Mapping[str, Any], cluster: str) -> NodeGroup:
+def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
     """Read an object as the API server gives it. Never raises for what stands in ``spec``."""
     metadata = raw["metadata"]
     given = Given(raw.get("spec"))
     name_problem = find_name_problem(metadata["name"])
     deleting = metadata.get("deletionTimestamp")
-    return NodeGroup(
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        uid=metadata["uid"],
-        cluster=cluster,
-        generation=metadata.get("generation", 1),
-        created=parse_time(metadata["creationTimestamp"]),
-        deleting=parse_time(deleting) if deleting else None,
-        labels=metadata.get("labels") or {},
-        annotations=metadata.get("annotations") or {},
-        finalizers=tuple(metadata.get("finalizers") or ()),
-        spec=_spec(given),
-        problems=(*([name_problem] if name_problem else ()), *given.problems),
-        raw=raw,
-    )
+    spec = _spec(given)
+    common: dict[str, Any] = {
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "cluster": cluster,
+        "generation": metadata.get("generation", 1),
+        "created": parse_time(metadata["creationTimestamp"]),
+        "deleting": parse_time(deleting) if deleting else None,
+        "labels": metadata.get("labels") or {},
+        "annotations": metadata.get("annotations") or {},
+        "finalizers": tuple(metadata.get("finalizers") or ()),
+        "problems": (*([name_problem] if name_problem else ()), *given.problems),
+        "raw": raw,
+    }
+    return UnreadableGroup(**common) if spec is None else NodeGroup(**common, spec=spec)
 
 
 def parse_template_uri(uri: str) -> TemplateRef | None:
@@ -247,9 +270,8 @@ def _spec(given: Given) -> Spec | None:
     count, mode, shape = (
         given.get(path) for path in ("nodeCount", "targetSizePolicyMode", "topology")
     )
-    template = _template(given, project)
-    instance = _instance(given) if template is None and given.has("instanceConfig") else None
-    if not (project and zone and count and mode and shape and (template or instance)):
+    source = _template(given, project) or _instance(given)
+    if not (project and zone and count and mode and shape and source):
         return None
     return Spec(
         project=project,
@@ -257,8 +279,7 @@ def _spec(given: Given) -> Spec | None:
         node_count=count,
         topology=shape,
         mode=mode,
-        template=template,
-        instance=instance,
+        source=source,
         bootstrap=_bootstrap(given),
         node_labels=given.get("nodeLabels", {}),
         node_taints=tuple(_taints(given)),
@@ -271,7 +292,10 @@ def _template(given: Given, project: str | None) -> TemplateRef | None:
     return ref if ref is not None and ref.project == project else None
 
 
-def _instance(given: Given) -> InstanceConfig:
+def _instance(given: Given) -> InstanceConfig | None:
+    if not given.has("instanceConfig"):
+        return None
+
     def get(name: str, default: Any = "") -> Any:
         return given.get(f"instanceConfig.{name}", default)
 

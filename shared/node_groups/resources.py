@@ -16,7 +16,13 @@ from shared.base.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
 from shared.base.timestamps import render_time
 from shared.base.topology import Machine, find_machine
 from shared.node_groups.bootstrap import render_startup_script
-from shared.node_groups.node_group import InstanceConfig, NodeGroup, Spec, TemplateRef
+from shared.node_groups.node_group import (
+    AnyGroup,
+    InstanceConfig,
+    NodeGroup,
+    Spec,
+    TemplateRef,
+)
 from shared.node_groups.status import MIG, POLICY, TEMPLATE
 from shared.ports.gce import Gce, Mig, Operation, Policy, Template, describe_body
 
@@ -29,7 +35,7 @@ MIG_COLLECTION = "instanceGroupManagers"
 Found = Policy | Template | Mig
 
 
-def request_id(group: NodeGroup, kind: str, since: datetime, body: Mapping[str, Any]) -> str:
+def request_id(group: AnyGroup, kind: str, since: datetime, body: Mapping[str, Any]) -> str:
     """The id by which Compute Engine knows a repeated insert: the same attempt, the same id."""
     said = f"{group.mark} {kind} {render_time(since)} {describe_body(body)}"
     return str(uuid.uuid5(_REQUESTS, said))
@@ -37,15 +43,13 @@ def request_id(group: NodeGroup, kind: str, since: datetime, body: Mapping[str, 
 
 def machine_of(group: NodeGroup, learned: str) -> Machine | None:
     """The machine of the group's VMs; ``learned`` is what its own template was found to say."""
-    if group.spec is None:
-        return None
-    config = group.spec.instance
-    return find_machine(config.machine_type if config else learned)
+    source = group.spec.source
+    return find_machine(source.machine_type if isinstance(source, InstanceConfig) else learned)
 
 
 def policy_body(group: NodeGroup) -> dict[str, Any]:
     """A workload policy that wires the VMs of one group to a slice."""
-    spec = _spec(group)
+    spec = group.spec
     return {
         "name": group.resource_name,
         "description": group.mark,
@@ -56,11 +60,9 @@ def policy_body(group: NodeGroup) -> dict[str, Any]:
     }
 
 
-def template_body(group: NodeGroup) -> dict[str, Any]:
+def template_body(group: NodeGroup, config: InstanceConfig) -> dict[str, Any]:
     """An instance template for the group's TPU VMs."""
-    spec = _spec(group)
-    config = spec.instance
-    assert config is not None
+    spec = group.spec
     properties: dict[str, Any] = {
         "machine_type": config.machine_type,
         "metadata": {"items": _metadata_items(group, config)},
@@ -91,7 +93,7 @@ def template_body(group: NodeGroup) -> dict[str, Any]:
 
 def mig_body(group: NodeGroup, template: Template | None) -> dict[str, Any]:
     """A managed instance group; ``template`` is the group's own one, where it brings one."""
-    spec = _spec(group)
+    spec = group.spec
     name = group.resource_name
     body: dict[str, Any] = {
         "name": name,
@@ -105,8 +107,8 @@ def mig_body(group: NodeGroup, template: Template | None) -> dict[str, Any]:
     if spec.is_bulk:
         policy = f"projects/{spec.project}/regions/{spec.region}/resourcePolicies/{name}"
         body["resource_policies"] = {"workload_policy": policy}
-    if spec.template is not None and template is not None:
-        body["instance_template"] = spec.template.uri
+    if spec.own_template is not None and template is not None:
+        body["instance_template"] = spec.own_template.uri
         labels = kube_labels(group, machine_of(group, template.machine_type))
         body["all_instances_config"] = {
             "properties": {
@@ -136,22 +138,16 @@ def merge_kube_labels(existing: str, labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted({**pairs, **labels}.items()))
 
 
-def _spec(group: NodeGroup) -> Spec:
-    assert group.spec is not None
-    return group.spec
-
-
 def _on_failure(spec: Spec, template: Template | None) -> str:
     """BULK slices are repaired as a whole or not at all; flex start demands the same of any."""
-    model = spec.instance.provisioning_model if spec.instance else ""
-    if template is not None:
-        model = template.provisioning_model
+    source: Template | InstanceConfig | TemplateRef = template or spec.source
+    model = "" if isinstance(source, TemplateRef) else source.provisioning_model
     return "DO_NOTHING" if spec.is_bulk or model == "FLEX_START" else "REPAIR"
 
 
 def _metadata_items(group: NodeGroup, config: InstanceConfig) -> list[dict[str, str]]:
     machine = find_machine(config.machine_type)
-    spec = _spec(group)
+    spec = group.spec
     metadata = dict(config.metadata)
     metadata[KUBE_LABELS_KEY] = merge_kube_labels(
         metadata.get(KUBE_LABELS_KEY, ""), kube_labels(group, machine)
@@ -203,55 +199,43 @@ def _subnetwork(spec: Spec, subnetwork: str) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """How one of the three is handled: its calls, and where its operations are looked up."""
+    """How one of the three is handled: its calls, which take the name, and where its operations are
+    looked up."""
 
     collection: str
     """Its word in the methods of the audit log, as in ``compute.resourcePolicies.insert``."""
-    find: Callable[[Gce, NodeGroup], Found | None]
-    insert: Callable[[Gce, NodeGroup, Mapping[str, Any], str], Operation]
-    delete: Callable[[Gce, NodeGroup], Operation | None]
+    find: Callable[[Gce, Spec, str], Found | None]
+    insert: Callable[[Gce, Spec, Mapping[str, Any], str], Operation]
+    delete: Callable[[Gce, Spec, str], Operation | None]
     scope: Callable[[Spec], str]
-
-
-def _find_template(gce: Gce, group: NodeGroup) -> Template | None:
-    spec = _spec(group)
-    return gce.find_template(spec.template or TemplateRef(spec.project, group.resource_name))
 
 
 KINDS: Mapping[str, Kind] = {
     POLICY: Kind(
         collection="resourcePolicies",
-        find=lambda gce, group: gce.find_policy(
-            _spec(group).project, _spec(group).region, group.resource_name
+        find=lambda gce, spec, name: gce.find_policy(spec.project, spec.region, name),
+        insert=lambda gce, spec, body, request: gce.insert_policy(
+            spec.project, spec.region, body, request
         ),
-        insert=lambda gce, group, body, request: gce.insert_policy(
-            _spec(group).project, _spec(group).region, body, request
-        ),
-        delete=lambda gce, group: gce.delete_policy(
-            _spec(group).project, _spec(group).region, group.resource_name
-        ),
+        delete=lambda gce, spec, name: gce.delete_policy(spec.project, spec.region, name),
         scope=lambda spec: spec.region,
     ),
     TEMPLATE: Kind(
         collection="nstanceTemplates",  # instanceTemplates and regionInstanceTemplates
-        find=_find_template,
-        insert=lambda gce, group, body, request: gce.insert_template(
-            _spec(group).project, body, request
+        find=lambda gce, spec, name: gce.find_template(
+            spec.own_template or TemplateRef(spec.project, name)
         ),
-        delete=lambda gce, group: gce.delete_template(_spec(group).project, group.resource_name),
+        insert=lambda gce, spec, body, request: gce.insert_template(spec.project, body, request),
+        delete=lambda gce, spec, name: gce.delete_template(spec.project, name),
         scope=lambda _: "",
     ),
     MIG: Kind(
         collection=MIG_COLLECTION,
-        find=lambda gce, group: gce.find_mig(
-            _spec(group).project, _spec(group).zone, group.resource_name
+        find=lambda gce, spec, name: gce.find_mig(spec.project, spec.zone, name),
+        insert=lambda gce, spec, body, request: gce.insert_mig(
+            spec.project, spec.zone, body, request
         ),
-        insert=lambda gce, group, body, request: gce.insert_mig(
-            _spec(group).project, _spec(group).zone, body, request
-        ),
-        delete=lambda gce, group: gce.delete_mig(
-            _spec(group).project, _spec(group).zone, group.resource_name
-        ),
+        delete=lambda gce, spec, name: gce.delete_mig(spec.project, spec.zone, name),
         scope=lambda spec: spec.zone,
     ),
 }

@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.base.errors import Reason
 from shared.base.timestamps import guess_time, render_time
-from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.node_group import AnyGroup, NodeGroup
 
 MAX_PENDING = 16
 MAX_MESSAGE = 1024
@@ -179,7 +179,7 @@ class Status:
         reason: str,
         message: str,
         *,
-        group: NodeGroup,
+        group: AnyGroup,
         now: datetime,
     ) -> Status:
         """Set a condition (``None``: Unknown); its time moves only when its status changes."""
@@ -332,10 +332,10 @@ class Judgement:
     message: str
 
 
-_Judge = Callable[[NodeGroup, Status], Judgement | None]
+_Judge = Callable[[AnyGroup, Status], Judgement | None]
 
 
-def conclude(group: NodeGroup, status: Status, now: datetime) -> Status:
+def conclude(group: AnyGroup, status: Status, now: datetime) -> Status:
     """The status with ``Ready`` as all the rest makes it, and ``completedAt`` when it is first so."""
     verdict = judge(group, status)
     if verdict.is_ready and status.completed_at is None:
@@ -345,7 +345,7 @@ def conclude(group: NodeGroup, status: Status, now: datetime) -> Status:
     )
 
 
-def judge(group: NodeGroup, status: Status) -> Judgement:
+def judge(group: AnyGroup, status: Status) -> Judgement:
     """Whether the slice is ready, and if not, the one reason that a person should read first."""
     for judge_one in _JUDGES:
         verdict = judge_one(group, status)
@@ -354,14 +354,14 @@ def judge(group: NodeGroup, status: Status) -> Judgement:
     return Judgement(True, "Ready", "All nodes are ready")
 
 
-def _judge_deletion(group: NodeGroup, status: Status) -> Judgement | None:
+def _judge_deletion(group: AnyGroup, status: Status) -> Judgement | None:
     if group.deleting is None:
         return None
     for kind, reason, noun in _TEAR_DOWN_ORDER:
         resource = status.resources.get(kind)
         if resource is None or resource.state is State.GONE:
             continue
-        if kind == TEMPLATE and group.spec is not None and group.spec.template is not None:
+        if kind == TEMPLATE and isinstance(group, NodeGroup) and group.spec.own_template:
             continue
         if resource.trouble is not None:
             return Judgement(False, resource.trouble.reason, resource.trouble.message)
@@ -376,11 +376,11 @@ _TEAR_DOWN_ORDER = (
 )
 
 
-def _judge_acceptance(_: NodeGroup, status: Status) -> Judgement | None:
+def _judge_acceptance(_: AnyGroup, status: Status) -> Judgement | None:
     return _unless_true(status.conditions.get(Type.ACCEPTED))
 
 
-def _judge_resources(_: NodeGroup, status: Status) -> Judgement | None:
+def _judge_resources(_: AnyGroup, status: Status) -> Judgement | None:
     verdicts = list(_resource_verdicts(status))
     telling = [verdict for verdict in verdicts if verdict.reason != Reason.PROVISIONING]
     if status.counts.joined and not telling:
@@ -397,7 +397,7 @@ def _resource_verdicts(status: Status) -> Iterator[Judgement]:
         yield Judgement(False, Reason.PROVISIONING, "Making the resources on Compute Engine")
 
 
-def _judge_tokens(_: NodeGroup, status: Status) -> Judgement | None:
+def _judge_tokens(_: AnyGroup, status: Status) -> Judgement | None:
     """A VM that cannot get its token cannot join; who has joined needs none."""
     verdict = _unless_true(status.conditions.get(Type.TOKENS_INJECTED))
     has_joined = status.is_true(Type.NODES_JOINED)
@@ -406,7 +406,7 @@ def _judge_tokens(_: NodeGroup, status: Status) -> Judgement | None:
     return verdict
 
 
-def _judge_nodes(_: NodeGroup, status: Status) -> Judgement | None:
+def _judge_nodes(_: AnyGroup, status: Status) -> Judgement | None:
     joined = status.conditions.get(Type.NODES_JOINED)
     if joined is None:
         desired = status.counts.desired
@@ -414,7 +414,7 @@ def _judge_nodes(_: NodeGroup, status: Status) -> Judgement | None:
     return _unless_true(joined)
 
 
-def _judge_pending(_: NodeGroup, status: Status) -> Judgement | None:
+def _judge_pending(_: AnyGroup, status: Status) -> Judgement | None:
     if status.counts.ready >= status.counts.desired:
         return None
     reason = next((entry.why for entry in status.pending), Reason.NODE_NOT_READY)
@@ -425,8 +425,8 @@ def _judge_pending(_: NodeGroup, status: Status) -> Judgement | None:
     )
 
 
-def _judge_wires(group: NodeGroup, status: Status) -> Judgement | None:
-    if group.spec is None or not group.spec.is_bulk:
+def _judge_wires(group: AnyGroup, status: Status) -> Judgement | None:
+    if not isinstance(group, NodeGroup) or not group.spec.is_bulk:
         return None
     wired = status.conditions.get(Type.SLICE_WIRED)
     if wired is not None and wired.status != "False":

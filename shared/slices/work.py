@@ -8,9 +8,8 @@ from typing import Any
 
 from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError, verdict_of
 from shared.base.timestamps import guess_time
-from shared.frame.plan import LookAgain
 from shared.frame.settings import Settings
-from shared.frame.step import ACKNOWLEDGED, Answer, Invocation, look_until_it_holds
+from shared.frame.step import ACKNOWLEDGED, MAX_LOOKS, Answer, Invocation
 from shared.frame.triggers import LogEvent
 from shared.node_groups.nodes import parse_node
 from shared.ports.kubernetes.cluster import Cluster, Event
@@ -27,15 +26,16 @@ QUEUED = "Queued"
 def look_until_done(invocation: Invocation, once: Callable[[Provider], Answer]) -> Answer:
     """Look, decide and do ``once``; again, three times at most, while what was seen is no longer so."""
 
-    def anew(_is_first_look: bool) -> Answer:
+    note = ""
+    for _ in range(MAX_LOOKS):
+        invocation.look_from_now()
         try:
             return once(make_provider(invocation))
         except CallError as error:
-            if error.http in STALE_ANSWERS:
-                raise LookAgain(str(error)) from error
-            raise
-
-    return look_until_it_holds(invocation, anew)
+            if error.http not in STALE_ANSWERS:
+                raise
+            note = str(error)
+    raise CallError(invocation.step, 409, "conditionNotMet", f"the world keeps moving: {note}")
 
 
 def make_provider(invocation: Invocation) -> Provider:

@@ -10,7 +10,7 @@ import pytest
 from functions.inject_token import Vm, decide
 from shared.base.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
 from shared.node_groups.bootstrap import Token
-from shared.node_groups.node_group import NodeGroup, parse
+from shared.node_groups.node_group import InstanceConfig, NodeGroup, parse
 from shared.node_groups.resources import merge_kube_labels, mig_body, policy_body, template_body
 from tests.unit.builders import NOW, RESOURCE, group, raw_group
 from tests.unit.specs import OWN_TEMPLATE
@@ -34,7 +34,8 @@ def config(**change: Any) -> NodeGroup:
 
 
 def properties(about: NodeGroup) -> dict[str, Any]:
-    made: dict[str, Any] = template_body(about)["properties"]
+    assert isinstance(about.spec.source, InstanceConfig)
+    made: dict[str, Any] = template_body(about, about.spec.source)["properties"]
     return made
 
 
@@ -59,7 +60,6 @@ def test_a_bulk_group_has_a_policy_with_its_topology() -> None:
 )
 def test_policies_live_in_the_region_of_the_zone(zone: str, region: str) -> None:
     spec = group(change={"nodeLocation": zone, "instanceConfig": {"subnetwork": None}}).spec
-    assert spec is not None
     assert spec.region == region
 
 
@@ -224,7 +224,6 @@ def test_an_individual_group_repairs_its_vms_and_has_no_policy() -> None:
     assert body["instance_lifecycle_policy"] == {"default_action_on_failure": "REPAIR"}
     assert body["target_size_policy"] == {"mode": "INDIVIDUAL"}
     assert "resource_policies" not in body
-    assert about.spec is not None
     assert about.spec.resource_kinds == ("instanceTemplate", "managedInstanceGroup")
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
-from functions.label_node import Seen
 from shared.base.errors import Reason
 from shared.node_groups.events import changes
+from shared.node_groups.health import Members
 from shared.node_groups.nodes import parse_node
 from shared.node_groups.status import (
     MIG,
@@ -25,7 +23,7 @@ from shared.node_groups.status import (
 from shared.ports.kubernetes.cluster import Event
 from tests.unit.builders import NOW, RESOURCE, group
 from tests.unit.specs import OWN_TEMPLATE
-from tests.unit.test_label_node import NODES, A, node
+from tests.unit.test_label_node import A, node
 
 GONE = Resource(RESOURCE, State.GONE, NOW)
 STANDS = Resource(RESOURCE, State.READY, NOW)
@@ -136,8 +134,8 @@ def test_a_ready_node_offers_all_chips_of_its_vm(
         "capacity": {"google.com/tpu": capacity} if capacity else {},
         "allocatable": {"google.com/tpu": allocatable} if allocatable else {},
     }
-    given = Seen(group(), Status(), NODES, timedelta(minutes=15), (parse_node(raw),))
-    assert [it.name for it in given.ready] == ([A] if is_ready else [])
+    given = Members(group(), Status(), (parse_node(raw),))
+    assert [*given.ready] == ([A] if is_ready else [])
 
 
 def test_a_machine_that_is_not_known_gives_no_accelerator_labels() -> None:

@@ -14,7 +14,7 @@ import yaml
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
 from shared.frame.plan import Action, Attempt, ForOne, Plan
 from shared.node_groups import node_group
-from shared.node_groups.node_group import NodeGroup, resource_name
+from shared.node_groups.node_group import AnyGroup, NodeGroup, UnreadableGroup, resource_name
 
 DATA = Path(__file__).parent.parent / "data"
 CLUSTER = "11111111-2222-3333-4444-555555555555"
@@ -84,7 +84,20 @@ def raw_group(
 
 def group(**options: Any) -> NodeGroup:
     """The same, parsed."""
-    return node_group.parse(raw_group(**options), CLUSTER)
+    return readable(node_group.parse(raw_group(**options), CLUSTER))
+
+
+def unreadable_group(**options: Any) -> UnreadableGroup:
+    """The same with a spec that names no zone."""
+    parsed = node_group.parse(raw_group(change={"nodeLocation": None}, **options), CLUSTER)
+    assert isinstance(parsed, UnreadableGroup)
+    return parsed
+
+
+def readable(parsed: AnyGroup) -> NodeGroup:
+    """The group, which must be readable."""
+    assert isinstance(parsed, NodeGroup), parsed.problems
+    return parsed
 
 
 def flat(plan: Plan) -> list[Action]:

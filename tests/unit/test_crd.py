@@ -38,6 +38,7 @@ from shared.node_groups.status import (
     Trouble,
     Type,
 )
+from tests.unit.builders import readable
 from tests.unit.specs import (
     ACCEPTED,
     GOOD_NAMES,
@@ -543,7 +544,7 @@ def test_the_example_job_selects_the_nodes_of_its_example_group() -> None:
         if document["kind"] == "Job"
     )
     machine = find_machine(manifest["spec"]["instanceConfig"]["machineType"])
-    labels = node_group.parse(manifest, "cluster").node_labels(machine)
+    labels = readable(node_group.parse(manifest, "cluster")).node_labels(machine)
     pod = job["spec"]["template"]["spec"]
     assert pod["nodeSelector"].items() <= labels.items()
     assert job["spec"]["completions"] == manifest["spec"]["nodeCount"]

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from functions.create_resources import Seen, decide, find_template_problem
+from functions.create_resources import Seen, SeenUnreadable, WriteCreated, decide
 from shared.base.errors import Reason
-from shared.frame.plan import Action, Insert, Plan, Send, TakeOwnership, WriteStatus
+from shared.frame.plan import Action, Plan, Send
 from shared.frame.settings import Kubeconfig, Settings
 from shared.frame.triggers import Cause, Message, Occasion
-from shared.node_groups import status
+from shared.node_groups.actions import Insert, TakeOwnership
 from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.own_template import find_template_problem
 from shared.node_groups.resources import Found
 from shared.node_groups.status import (
     MIG,
@@ -26,8 +27,9 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
+from shared.node_groups.work import WriteStatus
 from shared.ports.gce import Fault, ManagedInstance, Mig, Operation, Policy, Template
-from tests.unit.builders import NOW, RESOURCE, group
+from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
 
 URI = "projects/my-gcp-project/x/" + RESOURCE
 SYNC = Occasion("Sync", NOW, message=Message("default", "my-slice", "", Cause.SYNC, NOW))
@@ -103,10 +105,10 @@ def kinds(plan: Plan) -> list[type[Action]]:
     return [type(action) for action in plan.actions]
 
 
-def outcome_status(given: Seen, plan: Plan) -> Status:
+def outcome_status(plan: Plan) -> Status:
     """The status that the plan's first write leads to, concluded."""
     write = next(action for action in plan.actions if isinstance(action, WriteStatus))
-    return status.conclude(given.group, write.derive(given.group, given.status, NOW), NOW)
+    return write.status
 
 
 def test_a_new_group_is_owned_before_anything_is_asked_of_compute_engine() -> None:
@@ -118,14 +120,22 @@ def test_a_new_group_is_owned_before_anything_is_asked_of_compute_engine() -> No
         WriteStatus,
         Insert,
         Insert,
-        WriteStatus,
+        WriteCreated,
     ]
     assert inserts(plan) == [POLICY, TEMPLATE]
 
 
+def test_a_group_whose_spec_cannot_be_read_is_refused_by_field_and_owned() -> None:
+    plan = decide(SeenUnreadable(unreadable_group(owned=False), Status()), NOW)
+    accepted = outcome_status(plan).conditions[Type.ACCEPTED]
+    assert (plan.outcome, kinds(plan)) == ("InvalidSpec", [WriteStatus, TakeOwnership])
+    assert (accepted.status, accepted.reason) == ("False", "InvalidSpec")
+    assert accepted.message.startswith("spec.nodeLocation")
+
+
 def test_the_first_status_names_every_resource_that_is_needed() -> None:
     given = seen(group(owned=False))
-    first = outcome_status(given, decide(given, NOW))
+    first = outcome_status(decide(given, NOW))
 
     assert {kind: entry.state for kind, entry in first.resources.items()} == {
         POLICY: State.PENDING,
@@ -208,7 +218,7 @@ def test_an_insert_that_left_no_resource_is_judged_by_its_operation(
     plan = decide(given, NOW)
 
     assert inserts(plan) == ([wanted] if wanted else [])
-    assert outcome_status(given, plan).resources[POLICY].state is state
+    assert outcome_status(plan).resources[POLICY].state is state
 
 
 def test_a_complete_slice_whose_mig_is_gone_is_not_bought_again() -> None:
@@ -216,7 +226,7 @@ def test_a_complete_slice_whose_mig_is_gone_is_not_bought_again() -> None:
     given = seen(known=known, found={MIG: None})
     plan = decide(given, NOW)
 
-    said = outcome_status(given, plan).conditions[Type.READY]
+    said = outcome_status(plan).conditions[Type.READY]
     assert inserts(plan) == []
     assert said.reason == Reason.RESOURCE_LOST
     assert said.message == (
@@ -231,7 +241,7 @@ def test_what_bears_our_name_and_not_our_mark_is_not_touched() -> None:
     given = seen(known=known, found={POLICY: policy("somebody's")})
     plan = decide(given, NOW)
 
-    said = outcome_status(given, plan).conditions[Type.READY]
+    said = outcome_status(plan).conditions[Type.READY]
     assert inserts(plan) == []
     assert said.reason == Reason.RESOURCE_CONFLICT
     assert "Delete it, or delete and apply the group." in said.message
@@ -246,7 +256,7 @@ def test_a_failure_is_tried_again_on_a_sync_and_keeps_its_first_time() -> None:
     on_event = decide(seen(known=known.with_resource(POLICY, young), found={POLICY: None}), NOW)
 
     assert (inserts(on_sync), inserts(on_event)) == ([POLICY], [])
-    again = outcome_status(seen(known=known), on_sync).resources[POLICY]
+    again = outcome_status(on_sync).resources[POLICY]
     assert again.trouble is not None
     assert again.trouble.since == EARLIER
 
@@ -255,7 +265,7 @@ def test_a_group_without_status_that_has_our_finalizer_may_have_resources_under_
     given = seen(found={POLICY: None, TEMPLATE: None, MIG: instance_group()})
     plan = decide(given, NOW)
 
-    entries = outcome_status(given, plan).resources
+    entries = outcome_status(plan).resources
     assert entries[POLICY].state is State.CREATING
     assert entries[MIG].state is State.READY
 
@@ -266,7 +276,7 @@ def test_while_paused_nothing_is_made() -> None:
     plan = decide(given, NOW)
 
     assert (inserts(plan), plan.outcome) == ([], "Paused")
-    assert outcome_status(given, plan).conditions[Type.READY].reason == Reason.PAUSED
+    assert outcome_status(plan).conditions[Type.READY].reason == Reason.PAUSED
 
 
 def test_a_group_being_deleted_is_handed_over() -> None:
@@ -286,7 +296,7 @@ def test_a_group_of_tpu_operator_is_left_alone(given: Seen) -> None:
     plan = decide(given, NOW)
 
     assert kinds(plan) == [WriteStatus]
-    assert outcome_status(given, plan).conditions[Type.READY].reason == Reason.MANAGED_ELSEWHERE
+    assert outcome_status(plan).conditions[Type.READY].reason == Reason.MANAGED_ELSEWHERE
 
 
 def test_a_spec_that_cannot_work_is_refused_in_words_that_name_the_field() -> None:
@@ -294,7 +304,7 @@ def test_a_spec_that_cannot_work_is_refused_in_words_that_name_the_field() -> No
     plan = decide(given, NOW)
 
     assert kinds(plan) == [WriteStatus, TakeOwnership]
-    said = outcome_status(given, plan).conditions[Type.READY]
+    said = outcome_status(plan).conditions[Type.READY]
     assert (said.reason, said.message) == (
         Reason.INVALID_SPEC,
         "spec.nodeCount: 2x2x2 has 8 chips, which are 2 nodes of tpu7x-standard-4t "
@@ -304,7 +314,7 @@ def test_a_spec_that_cannot_work_is_refused_in_words_that_name_the_field() -> No
 
 def test_a_project_that_is_not_served_is_refused_with_those_that_are() -> None:
     given = seen(group(owned=False, change={"project": "other-project"}))
-    said = outcome_status(given, decide(given, NOW)).conditions[Type.READY]
+    said = outcome_status(decide(given, NOW)).conditions[Type.READY]
     assert said.message == (
         "spec.project: other-project is not served by this installation; it serves my-gcp-project"
     )
@@ -347,7 +357,7 @@ def test_what_is_said_of_a_mig_that(
     found, members, is_ready, reason = case
     known = Status(resources=resources(**STAND, **{MIG: ready(MIG)}))
     given = seen(known=known, found={MIG: found}, members=members)
-    said = outcome_status(given, decide(given, NOW)).conditions[Type.MIG_READY]
+    said = outcome_status(decide(given, NOW)).conditions[Type.MIG_READY]
 
     assert (said.is_true, said.reason) == (is_ready, reason)
 
@@ -403,14 +413,14 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
 @pytest.mark.parametrize("case", TEMPLATES.values(), ids=TEMPLATES)
 def test_a_template_of_ones_own_that(case: tuple[dict[str, Any], str | None]) -> None:
     change, said = case
-    assert find_template_problem(group(change=OWN), template(**change)) == said
+    assert find_template_problem(group(change=OWN).spec, template(**change)) == said
 
 
 def test_a_template_that_does_not_exist_yet_is_waited_for() -> None:
     given = seen(group(change=OWN), found={TEMPLATE: None, POLICY: policy(), MIG: None})
     plan = decide(given, NOW)
 
-    said = outcome_status(given, plan).conditions[Type.READY]
+    said = outcome_status(plan).conditions[Type.READY]
     assert inserts(plan) == []
     assert said.reason == Reason.INVALID_TEMPLATE
     assert said.message.startswith(
@@ -444,6 +454,6 @@ def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
     )
     found = instance_group(creating=2, is_bulk_in_progress=True, faults=(BULK_STOCKOUT,))
     given = seen(known=known, found={MIG: found})
-    said = outcome_status(given, decide(given, NOW)).conditions[Type.MIG_READY]
+    said = outcome_status(decide(given, NOW)).conditions[Type.MIG_READY]
 
     assert (said.reason, said.since) == (Reason.INSUFFICIENT_CAPACITY, EARLIER)

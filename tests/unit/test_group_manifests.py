@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.node_groups.node_group import parse
+from shared.node_groups.node_group import InstanceConfig, parse
 from shared.slices.by_node_group.manifests import want
 from shared.slices.jobsets import Leader, find_leader, job_key
 from shared.slices.provider import InputError, Owner, Wanted
 from tests.jobset_objects import NAMESPACE, options, selector, waiting_pod
-from tests.unit.builders import CLUSTER
+from tests.unit.builders import CLUSTER, readable
 from tests.unit.specs import shapes
 
 NAME = "train-bfcf5ebea76efcf5"
@@ -105,11 +105,10 @@ def test_each_documented_shape_can_be_asked_for(
     one = want(leader(chips, spec={"nodeSelector": asked}), options())
     made = {**one.body, "metadata": {**one.body["metadata"], "uid": "u"}}
     made["metadata"]["creationTimestamp"] = "2026-11-20T10:00:00Z"
-    group = parse(made, CLUSTER)
+    group = readable(parse(made, CLUSTER))
     assert group.problems == ()
-    assert group.spec is not None
-    assert group.spec.instance is not None
-    assert group.spec.instance.machine_type == machine_type
+    assert isinstance(group.spec.source, InstanceConfig)
+    assert group.spec.source.machine_type == machine_type
     assert (group.spec.node_count, group.spec.is_bulk) == (hosts, hosts > 1)
 
 

@@ -6,14 +6,16 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from functions.inject_token import Seen, Vm, decide
+from functions.inject_token import Seen, SeenNoNeed, Vm, decide
 from shared.base.errors import Reason
-from shared.frame.plan import CreateSecret, DeleteNode, Plan, Send, SetMetadata, WriteStatus
+from shared.frame.plan import Plan, Send
 from shared.frame.triggers import Cause, Message, Occasion
+from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.nodes import Node, parse_node
-from shared.node_groups.status import Status, Type, conclude
+from shared.node_groups.status import Status, Type
+from shared.node_groups.work import WriteStatus
 from shared.ports.gce import Instance
 from tests.unit.builders import NOW, RESOURCE, flat, group
 
@@ -55,7 +57,10 @@ def node(created: datetime) -> Node:
 
 def seen(*vms: Vm, occasion: Occasion = NAMED, about: NodeGroup | None = None) -> Seen:
     fresh = {vm.instance.name: NEW for vm in vms}
-    return Seen(about or group(), Status(), occasion, vms, fresh, "sha256:x")
+    own = about or group()
+    bootstrap = own.spec.bootstrap
+    assert bootstrap is not None
+    return Seen(own, bootstrap, Status(), occasion, vms, fresh, "sha256:x")
 
 
 def in_words(plan: Plan) -> list[str]:
@@ -129,7 +134,12 @@ def test_a_sync_hands_vms_to_the_own_inbox_in_batches_of_twenty() -> None:
     vms = [Vm(instance(f"{RESOURCE}-{index:04}"), None, None) for index in range(45)]
     plan = decide(seen(*vms, occasion=SYNC), NOW)
 
-    batches = [action.message.vms for action in plan.actions if isinstance(action, Send)]
+    batches = [
+        message.vms
+        for action in plan.actions
+        if isinstance(action, Send)
+        for message in action.messages
+    ]
     assert [len(batch) for batch in batches] == [20, 20, 5]
     assert isinstance(plan.actions[-1], WriteStatus)
 
@@ -167,7 +177,7 @@ def test_tokens_injected_counts_vms_with_a_token_or_a_node(
     given = seen(*made, occasion=SYNC)
     write = decide(given, NOW).actions[-1]
     assert isinstance(write, WriteStatus)
-    said = conclude(given.group, write.derive(given.group, Status(), NOW), NOW)
+    said = write.status
 
     condition = said.conditions[Type.TOKENS_INJECTED]
     assert (condition.is_true, condition.message) == (is_true, message)
@@ -175,17 +185,15 @@ def test_tokens_injected_counts_vms_with_a_token_or_a_node(
 
 def test_without_bootstrapping_there_is_nothing_to_inject() -> None:
     about = group(change={"bootstrapKubernetes": None})
-    given = seen(occasion=SYNC, about=about)
-    plan = decide(given, NOW)
+    plan = decide(SeenNoNeed(about, Status()), NOW)
     write = plan.actions[0]
     assert isinstance(write, WriteStatus)
-    condition = write.derive(about, Status(), NOW).conditions[Type.TOKENS_INJECTED]
+    condition = write.status.conditions[Type.TOKENS_INJECTED]
     assert (condition.is_true, condition.reason) == (True, "NotNeeded")
 
 
 def test_a_group_being_deleted_gets_no_token() -> None:
-    plan = decide(seen(Vm(instance(), None, None), about=group(deleting=True)), NOW)
-    assert plan == Plan("Deleting")
+    assert decide(SeenNoNeed(group(deleting=True), Status()), NOW) == Plan("Deleting")
 
 
 def test_no_secret_stands_in_what_a_plan_shows_of_itself() -> None:
@@ -198,5 +206,5 @@ def test_reasons_are_words_of_the_catalogue() -> None:
     given = seen(occasion=SYNC)
     write = decide(given, NOW).actions[-1]
     assert isinstance(write, WriteStatus)
-    condition = write.derive(given.group, Status(), NOW).conditions[Type.TOKENS_INJECTED]
+    condition = write.status.conditions[Type.TOKENS_INJECTED]
     assert condition.reason in set(Reason)

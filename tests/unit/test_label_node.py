@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,17 +13,10 @@ from functions.label_node import Seen, decide, is_told_already
 from shared.base.errors import Reason
 from shared.base.names import VM_ID_LABEL
 from shared.base.topology import find_machine
-from shared.frame.plan import (
-    Action,
-    DeleteNode,
-    DeleteSecret,
-    Emit,
-    PatchNode,
-    Plan,
-    Send,
-    WriteStatus,
-)
+from shared.frame.plan import Action, Emit, Plan, Send
 from shared.frame.triggers import Cause, LogEvent, Message, Occasion
+from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
+from shared.node_groups.health import Members
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.status import (
@@ -34,8 +28,8 @@ from shared.node_groups.status import (
     State,
     Status,
     Type,
-    conclude,
 )
+from shared.node_groups.work import WriteStatus
 from shared.ports.gce import Instance
 from tests.unit.builders import NOW, RESOURCE, flat, group
 from tests.unit.test_create_resources import instance_group
@@ -119,9 +113,12 @@ def seen(
     known: Status = GROUP_STANDS,
     occasion: Occasion = NODES,
     about: NodeGroup | None = None,
+    instances: Mapping[str, Instance | None] | None = None,
+    is_complete: bool = False,
     **rest: Any,
 ) -> Seen:
-    return Seen(about or group(), known, occasion, timedelta(minutes=15), nodes, **rest)
+    members = Members(about or group(), known, nodes, instances or {}, is_complete)
+    return Seen(members, occasion, timedelta(minutes=15), **rest)
 
 
 def on_sync(*nodes: Node, **rest: Any) -> Seen:
@@ -130,7 +127,7 @@ def on_sync(*nodes: Node, **rest: Any) -> Seen:
 
 def result(given: Seen, now: datetime = NOW) -> Status:
     write = next(action for action in decide(given, now).actions if isinstance(action, WriteStatus))
-    return conclude(given.group, write.derive(given.group, given.status, now), now)
+    return write.status
 
 
 def reason(given: Seen, now: datetime = NOW) -> tuple[str, str]:
@@ -384,7 +381,7 @@ def test_of_hundreds_lost_at_once_one_speaks_for_all(
 
 def test_the_next_one_lost_is_looked_at_alone_and_counts_nothing() -> None:
     one = seen(node(B), known=TOLD, occasion=preempted(B), instances={B: vm(B, "STOPPING")})
-    gone = replace(one, instances={B: None})
+    gone = replace(one, members=replace(one.members, instances={B: None}))
     assert kinds(decide(replace(one, is_one_of_many=True), NOW)) == []
     assert kinds(decide(replace(gone, is_one_of_many=True), NOW)) == [DeleteNode]
 
@@ -395,7 +392,7 @@ def test_when_compute_engine_says_nothing_of_the_links_nobody_waits_longer_than_
     given = seen(node(), node(B), slice=SILENT)
     first = result(given)
     asked = first.conditions[Type.SLICE_WIRED]
-    again = replace(given, status=first)
+    again = replace(given, members=replace(given.members, status=first))
 
     assert (asked.status, asked.reason) == ("False", "Asking")
     assert reason(again, NOW + timedelta(minutes=4)) == ("False", "NotWired")
@@ -425,7 +422,10 @@ def test_when_the_last_node_has_joined_the_other_steps_are_told_once_more() -> N
     known = replace(GROUP_STANDS, conditions={})
     plan = decide(seen(node(), node(B), known=known, slice=WIRED), NOW)
     sends = [
-        (action.step, action.message.cause) for action in plan.actions if isinstance(action, Send)
+        (action.step, message.cause)
+        for action in plan.actions
+        if isinstance(action, Send)
+        for message in action.messages
     ]
     assert sends == [("inject_token", "Sync"), ("create_resources", "Forwarded")]
 

@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 
 from shared.base.fields import Problem
 from shared.node_groups import node_group
-from shared.node_groups.node_group import parse_template_uri, resource_name
+from shared.node_groups.node_group import (
+    InstanceConfig,
+    NodeGroup,
+    parse_template_uri,
+    resource_name,
+)
 from shared.node_groups.spec import parse_duration_s
-from tests.unit.builders import CLUSTER, DATA, group, merge, raw_group, spec
+from tests.unit.builders import CLUSTER, DATA, group, merge, raw_group, readable, spec
 from tests.unit.specs import (
     ACCEPTED,
     GOOD_NAMES,
@@ -196,24 +201,22 @@ def test_whatever_stands_in_a_spec_it_can_be_read(
             holder = holder[name] if isinstance(holder.get(name), dict) else {}
         holder[path[-1]] = value
     read = node_group.parse(raw, CLUSTER)
-    assert read.problems or read.spec is not None
-    if read.spec is not None:
+    assert read.problems or isinstance(read, NodeGroup)
+    if isinstance(read, NodeGroup):
         read.node_labels(None)
 
 
 def test_the_model_follows_from_the_reservation() -> None:
-    config = group(change={"instanceConfig": {"provisioningModel": None}}).spec
-    assert config is not None
-    assert config.instance is not None
-    assert config.instance.provisioning_model == "RESERVATION_BOUND"
+    source = group(change={"instanceConfig": {"provisioningModel": None}}).spec.source
+    assert isinstance(source, InstanceConfig)
+    assert source.provisioning_model == "RESERVATION_BOUND"
 
 
 def test_without_reservation_the_model_is_standard() -> None:
     change = {"instanceConfig": {"provisioningModel": None, "reservation": None}}
-    config = group(change=change).spec
-    assert config is not None
-    assert config.instance is not None
-    assert config.instance.provisioning_model == "STANDARD"
+    source = group(change=change).spec.source
+    assert isinstance(source, InstanceConfig)
+    assert source.provisioning_model == "STANDARD"
 
 
 @pytest.mark.parametrize(
@@ -299,7 +302,7 @@ def test_a_pause_is_one_in_any_spelling(text: str, is_paused: bool) -> None:
 
 
 def test_a_joined_name_that_fits_no_label_is_left_out() -> None:
-    long = node_group.parse(raw_group(name="g" * 60), CLUSTER)
+    long = readable(node_group.parse(raw_group(name="g" * 60), CLUSTER))
     labels = long.node_labels(None)
     assert "cloud.google.com/tpu-node-group" not in labels
     assert labels["cloud.google.com/tpu-node-group-name"] == "g" * 60

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.frame.step import Invocation, find_target
+from shared.frame.plan import NothingToDo
+from shared.frame.step import Invocation
 from shared.frame.triggers import (
     MAX_NAMES,
     Cause,
@@ -26,9 +27,9 @@ from shared.frame.triggers import (
     decode,
     find_steps,
 )
-from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.work import find_group
 from shared.ports.gce import Instance
-from tests.unit.builders import CLUSTER, DATA, NAME, NOW, RESOURCE, UID, group, raw_group
+from tests.unit.builders import CLUSTER, DATA, NAME, NOW, RESOURCE, UID, raw_group
 
 MESSAGE = Message("default", NAME, UID, Cause.NODES_CHANGED, NOW, nodes=("n",), vms=("v",))
 
@@ -358,10 +359,14 @@ class Cluster:
         return [self._raw]
 
 
-def target(body: bytes, raw: Mapping[str, Any] | None = None) -> tuple[NodeGroup | None, str]:
-    """The group that a body means, in a cluster with one."""
-    invocation = SimpleNamespace(cluster=Cluster(raw or raw_group()), occasion=read(body), facts={})
-    return find_target(cast("Invocation", invocation))
+def target(body: bytes, raw: Mapping[str, Any] | None = None) -> str:
+    """The key of the group that a body means in a cluster with one, or why there is nothing to do."""
+    cluster, occasion = Cluster(raw or raw_group()), read(body)
+    invocation = SimpleNamespace(cluster=cluster, occasion=occasion, facts={})
+    try:
+        return find_group(cast("Invocation", invocation)).key
+    except NothingToDo as nothing:
+        return nothing.outcome
 
 
 WAKING = [name for name in ENTRIES if ENTRIES[name]["wakes"] != "none"]
@@ -369,19 +374,16 @@ WAKING = [name for name in ENTRIES if ENTRIES[name]["wakes"] != "none"]
 
 @pytest.mark.parametrize("name", WAKING)
 def test_an_entry_leads_to_its_group(name: str) -> None:
-    found, _ = target(ours(name))
-    assert found is not None
-    assert found.key == "default/my-slice"
+    assert target(ours(name)) == "default/my-slice"
 
 
 @pytest.mark.parametrize("name", ["other-project-mig", "other-zone-same-name"])
 def test_an_entry_of_another_place_leads_to_nobody(name: str) -> None:
-    assert target(ours(name)) == (None, "NotOurs")
+    assert target(ours(name)) == "NotOurs"
 
 
 def test_a_vm_that_no_group_has_made_is_not_the_groups() -> None:
-    found, _ = target(ours("same-prefix-hand-made-vm"))
-    assert found is not None
+    assert target(ours("same-prefix-hand-made-vm")) == "default/my-slice"
     vm = read(ours("same-prefix-hand-made-vm")).vms[0]
     by_hand = Instance(vm, "1", "RUNNING", NOW, NOW, "", "f")
     assert not by_hand.is_member_of("us-central1-c", RESOURCE)
@@ -389,13 +391,12 @@ def test_a_vm_that_no_group_has_made_is_not_the_groups() -> None:
 
 def test_a_label_that_a_user_wrote_on_another_group_leads_nowhere() -> None:
     impostor = raw_group(uid="another-uid")
-    assert target(ours("mig-insert-last"), impostor) == (None, "NotOurs")
+    assert target(ours("mig-insert-last"), impostor) == "NotOurs"
 
 
 def test_an_entry_about_a_group_whose_spec_cannot_be_read_leads_nowhere() -> None:
-    assert group(change={"nodeLocation": None}).spec is None
     unread = raw_group(change={"nodeLocation": None})
-    assert target(ours("mig-insert-last"), unread) == (None, "NotOurs")
+    assert target(ours("mig-insert-last"), unread) == "NotOurs"
 
 
 def test_a_failed_insert_of_a_vm_goes_to_who_reads_failures() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from functions.sweep import decide, is_due, is_settled
+from functions.sweep import find_due_steps, is_due, is_settled
 from shared.base.errors import Reason
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, Condition, Counts, Resource, State, Status, Type
@@ -67,7 +67,7 @@ STEPS: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
 def test_whose_inbox_a_sync_goes_to(case: tuple[NodeGroup, Status, tuple[str, ...]]) -> None:
     about, status, steps = case
-    assert decide(about, status, FIRST_MINUTE) == steps
+    assert find_due_steps(about, status, FIRST_MINUTE) == steps
 
 
 PAUSED = {"tpu-functions.dev/paused": "true"}

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from functions.tear_down import Seen, decide
+from functions.tear_down import Seen, SeenUnreadable, decide
 from shared.base.names import VM_ID_LABEL
-from shared.frame.plan import Delete, Plan
+from shared.frame.plan import Plan
+from shared.node_groups.actions import Delete
 from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.resources import Found
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
 from shared.ports.gce import Fault, Instance, Operation
-from tests.unit.builders import NOW, RESOURCE, flat, group
+from tests.unit.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.unit.test_create_resources import instance_group, policy, template
 from tests.unit.test_inject_token import OLD, instance
 
@@ -86,22 +87,22 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
     "the MIG goes first": (
         seen(found={MIG: STANDING}),
         "DeletingMIG",
-        ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
     "Nodes are cordoned before": (
         seen(found={MIG: STANDING}, nodes=(node(),)),
         "DeletingMIG",
-        ["WriteStatus", "PatchNode", "Delete managedInstanceGroup", "WriteStatus"],
+        ["WriteStatus", "PatchNode", "Delete managedInstanceGroup", "WriteResults"],
     ),
     "a Node that is cordoned is left as it is": (
         seen(found={MIG: STANDING}, nodes=(node(unschedulable=True),)),
         "DeletingMIG",
-        ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
     "the token of a VM that has not joined is revoked": (
         seen(found={MIG: STANDING}, instances=(instance(token=OLD),)),
         "DeletingMIG",
-        ["WriteStatus", "DeleteSecret", "Delete managedInstanceGroup", "WriteStatus"],
+        ["WriteStatus", "DeleteSecret", "Delete managedInstanceGroup", "WriteResults"],
     ),
     "a delete that runs is waited for": (
         seen({MIG: DELETING}, {MIG: STANDING}, {MIG: RUNS}),
@@ -111,7 +112,7 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
     "a delete that ended without success is repeated": (
         seen({MIG: DELETING}, {MIG: STANDING}, {MIG: ENDED}),
         "DeletingMIG",
-        ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
     "an insert that runs is waited for": (
         seen({MIG: creating(5, "op")}, {MIG: None}, {MIG: RUNS}),
@@ -129,7 +130,7 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
             {MIG: None, POLICY: POL, TEMPLATE: TPL},
         ),
         "DeletingRest",
-        ["WriteStatus", "Delete workloadPolicy", "Delete instanceTemplate", "WriteStatus"],
+        ["WriteStatus", "Delete workloadPolicy", "Delete instanceTemplate", "WriteResults"],
     ),
     "the last insert was refused a moment ago, a rival's may yet arrive": (
         seen({MIG: refused(149)}, {MIG: None}),
@@ -159,7 +160,7 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
     "a rival's insert that has arrived is deleted": (
         seen({MIG: refused(5)}, {MIG: STANDING}),
         "DeletingMIG",
-        ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
     "an entry that was lost is under way since now": (
         seen({}, {MIG: None}),
@@ -174,7 +175,7 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
             "WriteStatus",
             "Delete workloadPolicy",
             "Delete instanceTemplate",
-            "WriteStatus",
+            "WriteResults",
         ],
     ),
     "what bears our name and not our mark stays": (
@@ -196,7 +197,7 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
     "what was called gone before the deletion is looked for": (
         seen({**ALL_READY, MIG: GONE}, {MIG: STANDING}),
         "DeletingMIG",
-        ["WriteStatus", "Delete managedInstanceGroup", "WriteStatus"],
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
     "a delete that has failed waits for the sweep": (
         replace(seen({MIG: DELETING}, {MIG: STANDING}, {MIG: FAULTY}), is_retry_due=False),
@@ -270,3 +271,20 @@ def test_nothing_is_let_go_before_its_nodes_have_been_looked_for() -> None:
     gone = Status(resources={MIG: GONE, POLICY: GONE, TEMPLATE: GONE})
     plan = decide(Seen(group(deleting=True), gone), NOW)
     assert (plan.outcome, in_words(plan)) == ("AwaitingNodes", ["WriteStatus", "Send"])
+
+
+UNREAD: dict[str, tuple[dict[str, Resource], str, list[str]]] = {
+    "nothing was ever created": ({}, "Done", ["RemoveFinalizer"]),
+    "nothing is there any more": ({MIG: GONE}, "Done", ["RemoveFinalizer"]),
+    "something may stand somewhere": (ALL_READY, "Unreadable", ["WriteStatus"]),
+}
+
+
+@pytest.mark.parametrize("case", UNREAD.values(), ids=UNREAD)
+def test_of_a_group_whose_spec_cannot_be_read(
+    case: tuple[dict[str, Resource], str, list[str]],
+) -> None:
+    entries, outcome, words = case
+    given = SeenUnreadable(unreadable_group(deleting=True), Status(resources=entries))
+    plan = decide(given, NOW)
+    assert (plan.outcome, in_words(plan)) == (outcome, words)

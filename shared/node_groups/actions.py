@@ -1,0 +1,245 @@
+"""The actions of a plan about a TPUNodeGroup: each one call of a port, or one write of the object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.base.errors import STALE_ANSWERS, CallError, Reason, verdict_of
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
+from shared.frame.plan import StaleObservation
+from shared.node_groups.bootstrap import Token, token_secret
+from shared.node_groups.node_group import Spec
+from shared.node_groups.resources import KINDS, request_id
+from shared.node_groups.status import MIG, NOUN, Resource, State
+from shared.node_groups.work import GroupWork
+from shared.ports.gce import Instance
+
+IN_USE, NOT_READY = "resourceInUseByAnotherResource", "resourceNotReady"
+SEEN_EVERYWHERE_AFTER = timedelta(minutes=1)
+"""What was made longer ago than this is known to all of Compute Engine's services."""
+IN_USE_FOR_LONG = timedelta(minutes=5)
+"""After this, "in use" is no after-effect of the MIG's delete but somebody's doing."""
+
+
+@dataclass(frozen=True)
+class WriteResults:
+    """Write what the actions before this one have made of the status, and ``Ready`` with it."""
+
+    def apply(self, work: GroupWork) -> None:
+        work.conclude()
+
+    def describe(self) -> str:
+        return "write the status, if it has changed"
+
+
+@dataclass(frozen=True)
+class TakeOwnership:
+    """Put our finalizer and the resource-name label on the group."""
+
+    def apply(self, work: GroupWork) -> None:
+        group = work.group
+        finalizers = [*group.finalizers, *([] if group.has_finalizer else [FINALIZER])]
+        labels = {RESOURCE_NAME_LABEL: group.resource_name}
+        work.took(work.cluster.patch_group(group.raw, finalizers=finalizers, labels=labels))
+
+    def describe(self) -> str:
+        return "take ownership: finalizer and label"
+
+
+@dataclass(frozen=True)
+class RemoveFinalizer:
+    """Let the group go."""
+
+    def apply(self, work: GroupWork) -> None:
+        rest = [name for name in work.group.finalizers if name != FINALIZER]
+        work.cluster.patch_group(work.group.raw, finalizers=rest)
+
+    def describe(self) -> str:
+        return "remove the finalizer"
+
+
+@dataclass(frozen=True)
+class Insert:
+    """Make one of the three resources; its intent (``Creating``, since) stands written already."""
+
+    kind: str
+    spec: Spec = field(repr=False)
+    body: Mapping[str, Any] = field(repr=False)
+
+    def apply(self, work: GroupWork) -> None:
+        resource = work.status.resources[self.kind]
+        request = request_id(work.group, self.kind, resource.since or work.now, self.body)
+        try:
+            operation = KINDS[self.kind].insert(work.gce, self.spec, self.body, request)
+        except CallError as error:
+            resource = self._refused(work, resource, error)
+        else:
+            resource = replace(resource, operation=operation.name)
+        work.status = work.status.with_resource(self.kind, resource)
+
+    def _refused(self, work: GroupWork, resource: Resource, error: CallError) -> Resource:
+        """The world's refusals are written down. What is ours to retry ends the plan; where the
+        answer says that nothing was begun, the intent is taken back first, so that the next try
+        need not think it under way.
+        """
+        if error.http == 404:
+            return self._lacks_something(work, resource, error)
+        verdict = verdict_of(error)
+        if verdict.reason is not None and error.http not in STALE_ANSWERS:
+            return resource.fail(verdict.reason, error.reason, error.message, work.now)
+        if 400 <= error.http < 500 and error.http not in STALE_ANSWERS:
+            self._take_back(work, resource)
+        raise error
+
+    def _lacks_something(self, work: GroupWork, resource: Resource, error: CallError) -> Resource:
+        """What it refers to is not known there: seen wrongly, not seen yet, or really not there."""
+        is_fresh = any(
+            entry.since is not None and work.now - entry.since < SEEN_EVERYWHERE_AFTER
+            for kind, entry in work.status.resources.items()
+            if kind != self.kind
+        )
+        if not work.is_first_look and not is_fresh:
+            return resource.fail(Reason.REFUSED, error.reason, error.message, work.now)
+        self._take_back(work, resource)
+        if work.is_first_look:
+            raise StaleObservation(str(error)) from error
+        raise CallError(error.call, 400, NOT_READY, error.message) from error
+
+    def _take_back(self, work: GroupWork, resource: Resource) -> None:
+        taken_back = resource.enter(State.PENDING, work.now)
+        work.status = work.status.with_resource(self.kind, taken_back)
+        work.conclude()
+
+    def describe(self) -> str:
+        return f"insert the {NOUN[self.kind]} {self.body['name']}"
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Delete one of the three; its intent (``Deleting``, since) stands written already."""
+
+    kind: str
+    spec: Spec = field(repr=False)
+
+    def apply(self, work: GroupWork) -> None:
+        resource = work.status.resources[self.kind]
+        name = work.group.resource_name
+        try:
+            operation = KINDS[self.kind].delete(work.gce, self.spec, name)
+        except CallError as error:
+            resource = self._refused(resource, error, work.now)
+        else:
+            if operation is None:
+                raise StaleObservation(f"the {NOUN[self.kind]} is gone already")
+            resource = replace(resource, operation=operation.name)
+        work.status = work.status.with_resource(self.kind, resource)
+
+    def _refused(self, resource: Resource, error: CallError, now: datetime) -> Resource:
+        """Not ready: it is being made or deleted, whose end wakes us. In use: by what is going."""
+        if error.reason == NOT_READY:
+            return resource
+        if error.reason == IN_USE:
+            begun = resource.since or now
+            if self.kind != MIG and now - begun < IN_USE_FOR_LONG:
+                raise error
+            return resource.with_trouble(Reason.IN_USE, error.reason, error.message, now)
+        reason = _refusal_of_the_world(error)
+        return resource.with_trouble(reason, error.reason, error.message, now)
+
+    def describe(self) -> str:
+        return f"delete the {NOUN[self.kind]}"
+
+
+def _refusal_of_the_world(error: CallError) -> str:
+    """The reason to be written down; what is ours to retry is raised again and ends the plan."""
+    verdict = verdict_of(error)
+    if error.http in STALE_ANSWERS or verdict.reason is None:
+        raise error
+    return verdict.reason
+
+
+@dataclass(frozen=True)
+class SetMetadata:
+    """Write a VM's metadata, which must still be as it was read."""
+
+    spec: Spec = field(repr=False)
+    instance: Instance = field(repr=False)
+    items: Mapping[str, str] = field(repr=False)
+
+    def apply(self, work: GroupWork) -> None:
+        project, zone = self.spec.project, self.spec.zone
+        try:
+            work.gce.set_metadata(project, zone, self.instance, self.items)
+        except CallError as error:
+            raise _without_secret(error, self.items.get(TOKEN_KEY, "")) from None
+
+    def describe(self) -> str:
+        return f"write the join token into the metadata of {self.instance.name}"
+
+
+def _without_secret(error: CallError, secret: str) -> CallError:
+    """An API may quote what it refuses."""
+    message = error.message.replace(secret, "[token]") if secret else error.message
+    return CallError(error.call, error.http, error.reason, message)
+
+
+@dataclass(frozen=True)
+class CreateSecret:
+    """Make a token valid: its Secret, from what the VM's metadata says."""
+
+    token: Token
+    vm: str
+
+    def apply(self, work: GroupWork) -> None:
+        manifest = token_secret(self.token, resource_name=work.group.resource_name, vm=self.vm)
+        work.cluster.create_token_secret(manifest)
+
+    def describe(self) -> str:
+        return f"make the token of {self.vm} valid"
+
+
+@dataclass(frozen=True)
+class DeleteSecret:
+    """Revoke a token."""
+
+    token_id: str
+    vm: str
+
+    def apply(self, work: GroupWork) -> None:
+        work.cluster.delete_token_secret(self.token_id)
+
+    def describe(self) -> str:
+        return f"revoke the token of {self.vm}"
+
+
+@dataclass(frozen=True)
+class PatchNode:
+    """Change this Node (labels, taints, cordon), and no other that may have its name by now."""
+
+    name: str
+    uid: str
+    patch: Mapping[str, Any]
+
+    def apply(self, work: GroupWork) -> None:
+        metadata = {**self.patch.get("metadata", {}), "uid": self.uid}
+        work.cluster.patch_node(self.name, {**self.patch, "metadata": metadata})
+
+    def describe(self) -> str:
+        return f"patch the Node {self.name}: {sorted(self.patch)}"
+
+
+@dataclass(frozen=True)
+class DeleteNode:
+    """Remove one Node object, and no other that may have its name by now."""
+
+    name: str
+    uid: str
+
+    def apply(self, work: GroupWork) -> None:
+        work.cluster.delete_node(self.name, self.uid)
+
+    def describe(self) -> str:
+        return f"delete the Node {self.name}"

@@ -1,0 +1,143 @@
+"""What the conditions tell of a group's Compute Engine resources while they are created and stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from shared.base.errors import REASONS, Kind, Reason, classify
+from shared.node_groups.node_group import InstanceConfig, NodeGroup
+from shared.node_groups.resources import Found, machine_of
+from shared.node_groups.status import (
+    CONDITION_OF,
+    MIG,
+    NOUN,
+    POLICY,
+    TEMPLATE,
+    Counts,
+    Resource,
+    State,
+    Status,
+    Type,
+)
+from shared.ports.gce import Fault, ManagedInstance, Mig, Template
+
+Words = tuple[bool, str, str]
+"""A condition's status, reason and message."""
+_CREATED = {
+    POLICY: "WorkloadPolicy provisioned successfully",
+    TEMPLATE: "InstanceTemplate provisioned successfully",
+    MIG: "ManagedInstanceGroup provisioned successfully",
+}
+
+
+@dataclass(frozen=True)
+class CreationReport:
+    """What was read of the resources: those that were asked for (``None``: absent), and the members
+    of the MIG, if their errors were asked for."""
+
+    found: Mapping[str, Found | None]
+    members: tuple[ManagedInstance, ...] = ()
+
+    def describe(self, group: NodeGroup, known: Status, now: datetime) -> Status:
+        """``known`` with the conditions and counts that follow from its resources and this report."""
+        known = replace(
+            self._with_machine(group, known),
+            observed_generation=group.generation,
+            counts=self._counts(known.counts, group.spec.node_count),
+        )
+        known = known.with_condition(
+            Type.ACCEPTED, True, "Accepted", "The spec is valid", group=group, now=now
+        )
+        for kind, resource in known.resources.items():
+            words = self._find_words(group, known, kind, resource)
+            if words is not None:
+                status, reason, message = words
+                known = known.with_condition(
+                    CONDITION_OF[kind], status, reason, message, group=group, now=now
+                )
+        return known
+
+    def _counts(self, known: Counts, desired: int) -> Counts:
+        """The list of members shows how many run, too: by that the sweep knows whom to wake."""
+        running = sum(member.status == "RUNNING" for member in self.members)
+        return replace(known, desired=desired, running=running if self.members else known.running)
+
+    def _with_machine(self, group: NodeGroup, known: Status) -> Status:
+        source, template = group.spec.source, self.found.get(TEMPLATE)
+        if isinstance(source, InstanceConfig):
+            return replace(
+                known,
+                machine_type=source.machine_type,
+                provisioning_model=source.provisioning_model,
+            )
+        if isinstance(template, Template):
+            machine = machine_of(group, template.machine_type)
+            return replace(
+                known,
+                machine_type=machine.machine_type if machine else "",
+                provisioning_model=template.provisioning_model or "STANDARD",
+            )
+        return known
+
+    def _find_words(
+        self, group: NodeGroup, known: Status, kind: str, resource: Resource
+    ) -> Words | None:
+        """The words of a resource's condition; ``None``: as they are."""
+        noun = NOUN[kind]
+        if resource.state is State.READY:
+            return self._find_words_of_ready(group, known, kind)
+        if resource.state is State.GONE:
+            text = f"The {noun} {resource.name} is gone. {REASONS[Reason.RESOURCE_LOST]}"
+            return False, Reason.RESOURCE_LOST, text
+        if resource.trouble is not None:
+            trouble = resource.trouble
+            code = f" ({trouble.code})" if trouble.code else ""
+            advice = REASONS[Reason(trouble.reason)]
+            text = f"{noun} {resource.name}: {trouble.message}{code}. {advice}"
+            return False, trouble.reason, text
+        if group.is_paused:
+            return False, Reason.PAUSED, REASONS[Reason.PAUSED]
+        if resource.state is State.PENDING:
+            return False, Reason.PROVISIONING, f"The {noun} {resource.name} is to be made"
+        text = f"Compute Engine is making the {noun} {resource.name}"
+        return False, Reason.PROVISIONING, text
+
+    def _find_words_of_ready(self, group: NodeGroup, known: Status, kind: str) -> Words | None:
+        found, own = self.found.get(kind), group.spec.own_template
+        if isinstance(found, Mig):
+            return self._words_of_mig(group, known, found)
+        if kind == MIG:
+            return None
+        if kind == TEMPLATE and own is not None:
+            return True, "ExternalTemplate", f"Using {own.uri}"
+        return True, "Ready", _CREATED[kind]
+
+    def _words_of_mig(self, group: NodeGroup, known: Status, found: Mig) -> Words:
+        desired = group.spec.node_count
+        if found.target_size != desired:
+            text = (
+                f"{found.uri} has targetSize {found.target_size}, the spec wants {desired}. "
+                "Somebody resized it: resize it back, or delete and apply the group."
+            )
+            return False, Reason.RESOURCE_CONFLICT, text
+        is_in_creation = found.is_bulk_in_progress or found.creating > 0
+        faults = [*found.faults, *(fault for member in self.members for fault in member.faults)]
+        telling = _find_telling_fault(faults) if is_in_creation else None
+        if telling is not None:
+            reason, fault = telling
+            text = f"{found.uri}: {fault.message} ({fault.code}). {REASONS[reason]}"
+            return False, reason, text
+        if found.is_bulk_in_progress or (found.creating > 0 and known.completed_at is None):
+            count = found.creating or desired
+            return False, Reason.PROVISIONING, f"Waiting for Compute Engine to create {count} VMs"
+        return True, "Ready", _CREATED[MIG]
+
+
+def _find_telling_fault(faults: list[Fault]) -> tuple[Reason, Fault] | None:
+    for fault in faults:
+        verdict = classify(fault.http, fault.code, fault.message)
+        if verdict.kind is not Kind.OURS and verdict.reason is not None:
+            return verdict.reason, fault
+    return None

@@ -1,0 +1,40 @@
+"""A user's own instance template: whether a group's slice can be made of it."""
+
+from __future__ import annotations
+
+from shared.base.topology import find_count_problem, find_machine, find_shape_problem
+from shared.node_groups.node_group import Spec
+from shared.ports.gce import Template
+
+TEMPLATE_MODELS = ("", "STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START")
+
+
+def find_template_problem(spec: Spec, template: Template) -> str | None:
+    """What makes a user's own template unfit for this group, or ``None``."""
+    problem = _find_template_fault(template)
+    machine = find_machine(template.machine_type)
+    if problem is None and machine is not None:
+        problem = find_shape_problem(spec.topology, machine) or find_count_problem(
+            spec.topology, machine, spec.node_count, spec.mode
+        )
+    return f"invalid external template: {problem}" if problem else None
+
+
+def _find_template_fault(template: Template) -> str | None:
+    model, action = template.provisioning_model, template.termination_action
+    faults = {
+        f'machine type "{template.machine_type}" is not supported': find_machine(
+            template.machine_type
+        )
+        is None,
+        "scheduling properties must be specified": not template.has_scheduling,
+        f'provisioning model "{model}" is not supported': model not in TEMPLATE_MODELS,
+        "maintenance policy must be TERMINATE": template.maintenance != "TERMINATE",
+        "instance termination action must be DELETE when provisioning model is "
+        "RESERVATION_BOUND": model == "RESERVATION_BOUND" and action != "DELETE",
+        "a specific reservation must be named when provisioning model is RESERVATION_BOUND": model
+        == "RESERVATION_BOUND"
+        and template.reservation_type != "SPECIFIC_RESERVATION",
+        "a boot disk must be specified": not template.has_boot_disk,
+    }
+    return next((text for text, is_so in faults.items() if is_so), None)

@@ -1,0 +1,129 @@
+"""The work of a step on one TPUNodeGroup: which group a trigger means, and how its status is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from shared.base.errors import CallError, Reason, verdict_of
+from shared.frame.plan import Emit, NothingToDo, Plan, Work
+from shared.frame.step import Invocation, is_stale, work_fields
+from shared.frame.triggers import LogEvent, Message
+from shared.node_groups import node_group, status
+from shared.node_groups.events import changes
+from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.status import Status
+
+
+@dataclass(kw_only=True)
+class GroupWork(Work):
+    """Work on one group. ``group`` follows every write to the object; ``status`` is the status as it
+    shall be: actions change it in memory until it is written."""
+
+    group: AnyGroup
+    status: Status
+    reported: Status
+    """The status up to which Events have been written."""
+
+    @property
+    def subject(self) -> Mapping[str, Any]:
+        """The group's object, as it was last read or written."""
+        return self.group.raw
+
+    def list_events(self) -> Iterator[Emit]:
+        """The Events of what has changed since the last ones."""
+        events = changes(self.group, self.reported, self.status)
+        self.reported = self.status
+        return map(Emit, events)
+
+    def took(self, raw: Mapping[str, Any]) -> None:
+        """The object has been written: what came back is how it is."""
+        self.group = node_group.parse(raw, self.group.cluster)
+
+    def write(self, wanted: Status) -> None:
+        """Write a status if it differs from the object's. Raises `CallError` (409: it is outdated)."""
+        self.status = wanted
+        rendered = status.render(wanted)
+        if rendered != (self.group.raw.get("status") or {}):
+            self.took(self.cluster.replace_status(self.group.raw, rendered))
+
+    def conclude(self) -> None:
+        """Write the status as actions have changed it, with ``Ready`` as it follows from that."""
+        self.write(status.conclude(self.group, self.status, self.now))
+
+
+@dataclass(frozen=True)
+class WriteStatus:
+    """Write this status if the object has another one."""
+
+    status: Status = field(repr=False)
+
+    def apply(self, work: GroupWork) -> None:
+        work.write(self.status)
+
+    def describe(self) -> str:
+        return "write the status, if it has changed"
+
+
+def open_group(invocation: Invocation, is_first_look: bool) -> GroupWork:
+    """The work on the group that the trigger names. Raises `NothingToDo` and `CallError`."""
+    group = find_group(invocation)
+    invocation.facts |= {"group": group.key, "uid": group.uid}
+    known = status.parse(group.raw.get("status"))
+    fields = work_fields(invocation, is_first_look=is_first_look)
+    return GroupWork(**fields, group=group, status=known, reported=known)
+
+
+def find_group(invocation: Invocation) -> AnyGroup:
+    """The group that the trigger names. Raises `NothingToDo` and `CallError`."""
+    cluster_id = invocation.cluster.get_cluster_id()
+    message, event = invocation.occasion.message, invocation.occasion.event
+    if message is not None:
+        invocation.facts["group"] = f"{message.namespace}/{message.name}"
+        raw = invocation.cluster.find_group(message.namespace, message.name)
+        if raw is None:
+            raise NothingToDo("GroupGone")
+        if message.uid and raw["metadata"]["uid"] != message.uid:
+            raise NothingToDo("GroupReplaced")
+        return node_group.parse(raw, cluster_id)
+    if event is None:
+        raise NothingToDo("NotForThisStep")
+    labelled = invocation.cluster.list_groups_named(event.resource_name)
+    groups = (node_group.parse(raw, cluster_id) for raw in labelled)
+    found = next((group for group in groups if _is_meant(group, event)), None)
+    if found is None:
+        raise NothingToDo("NotOurs")
+    return found
+
+
+def _is_meant(group: AnyGroup, event: LogEvent) -> bool:
+    """Users can write labels: only the name computed from the uid proves whose a resource is."""
+    if not isinstance(group, NodeGroup) or group.resource_name != event.resource_name:
+        return False
+    places = ("", group.spec.zone, group.spec.region)
+    return event.project == group.spec.project and event.location in places
+
+
+def message_about(group: AnyGroup, cause: Any, at: datetime, **names: Any) -> Message:
+    """A message about a group, for a step's topic."""
+    return Message(group.namespace, group.name, group.uid, cause, at, **names)
+
+
+def report_refusal(
+    work: GroupWork, error: CallError, describe: Callable[[Status, Reason], Status]
+) -> Plan | None:
+    """The plan for an environment error: write what ``describe`` makes of the status and the reason.
+
+    ``None`` for what is stale or to be retried. What concerns one VM stands in no condition.
+    """
+    reason = verdict_of(error).reason
+    if is_stale(error) or reason is None:
+        return None
+    event = work.occasion.event
+    if event is not None and event.concerns_vm:
+        return Plan(reason)
+    known = work.status = work.reported = status.parse(work.group.raw.get("status"))
+    described = status.conclude(work.group, describe(known, reason), work.now)
+    return Plan(reason, (WriteStatus(described),))
