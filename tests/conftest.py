@@ -6,6 +6,7 @@ import os
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -20,8 +21,8 @@ pytest.register_assert_rewrite(
 )
 
 from tests import pubsub_emulator as emulator  # noqa: E402
-from tests.control_plane import plane  # noqa: E402
-from tests.control_plane.binaries import find  # noqa: E402
+from tests.control_plane import jobset_crd, plane  # noqa: E402
+from tests.control_plane.binaries import Unavailable, find  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.real.bridge.installation import Installation
@@ -45,6 +46,14 @@ def miss(what: str) -> NoReturn:
     if os.environ.get(REAL_PARTS) == "required":
         pytest.fail(what)
     pytest.skip(what)
+
+
+def get_jobset_crd() -> Path:
+    """The file of JobSet's own CustomResourceDefinition."""
+    try:
+        return jobset_crd.obtain(os.environ)
+    except Unavailable as error:
+        miss(str(error))
 
 
 @contextmanager
