@@ -90,6 +90,24 @@ Conversation = Generator[Send | Wait, Reply | None, T]
 Now = Callable[[], datetime]
 
 
+def run_conversation(
+    conversation: Conversation[T], send: Callable[[Send], Reply], wait: Callable[[float], None]
+) -> T:
+    """Run a conversation to its end and return its result; ``wait`` gets seconds."""
+    reply: Reply | None = None
+    while True:
+        try:
+            step = conversation.send(reply)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if isinstance(step, Send):
+            reply = send(step)
+        else:
+            wait(step.seconds)
+            reply = None
+
+
 class JoinFailed(Exception):
     """kubeadm has given up. The text is what it prints."""
 

@@ -26,10 +26,9 @@ from local.kubeadm import (
     Identity,
     JoinFailed,
     Node,
-    Reply,
-    Send,
     join,
     parse_join_configuration,
+    run_conversation,
     run_kubelet,
 )
 from local.transport import send_https
@@ -70,7 +69,7 @@ def _join(parsed: argparse.Namespace) -> None:
     read = parse_join_configuration(parsed.config.read_text(), chips=parsed.chips)
     node = replace(read.node, kubelet_version=parsed.kubelet_version)
     configuration = replace(read, node=node)
-    identity = _carry(join(configuration, _now), parsed.connect)
+    identity = _run(join(configuration, _now), parsed.connect)
     _write(parsed.root / CA_FILE, identity.ca_pem)
     _write(parsed.root / NODE_FILE, json.dumps(asdict(configuration.node)))
     _write(parsed.root / KUBELET_CONF, render_kubeconfig(identity))
@@ -80,23 +79,14 @@ def _join(parsed: argparse.Namespace) -> None:
 def _kubelet(parsed: argparse.Namespace) -> None:
     identity = parse_kubeconfig((parsed.root / KUBELET_CONF).read_text())
     node = Node(**json.loads((parsed.root / NODE_FILE).read_text()))
-    _carry(run_kubelet(identity, node, Habits(**parsed.habits), _now), parsed.connect)
+    _run(run_kubelet(identity, node, Habits(**parsed.habits), _now), parsed.connect)
 
 
-def _carry(conversation: Conversation[T], connect: str | None) -> T:
-    """Carry on a conversation to its end, in real time."""
-    reply: Reply | None = None
-    while True:
-        try:
-            step = conversation.send(reply)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        if isinstance(step, Send):
-            reply = send_https(step, lambda server: connect or server)
-        else:
-            time.sleep(step.seconds)
-            reply = None
+def _run(conversation: Conversation[T], connect: str | None) -> T:
+    """Run a conversation over TLS, in real time."""
+    return run_conversation(
+        conversation, lambda step: send_https(step, lambda server: connect or server), time.sleep
+    )
 
 
 def _now() -> datetime:

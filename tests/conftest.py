@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import settings
 
-from tests import pubsub_emulator as emulator
-from tests.control_plane import plane
-from tests.control_plane.binaries import find
+import tests
+
+# All helpers, so that their failing asserts show values as those of a test do. A module that is
+# imported before this call would be left out.
+pytest.register_assert_rewrite(
+    *(f"tests.{module.name}" for module in pkgutil.iter_modules(tests.__path__))
+)
+
+from tests import pubsub_emulator as emulator  # noqa: E402
+from tests.control_plane import jobset_crd, plane  # noqa: E402
+from tests.control_plane.binaries import Unavailable, find  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.real.bridge.installation import Installation
@@ -36,6 +46,14 @@ def miss(what: str) -> NoReturn:
     if os.environ.get(REAL_PARTS) == "required":
         pytest.fail(what)
     pytest.skip(what)
+
+
+def get_jobset_crd() -> Path:
+    """The file of JobSet's own CustomResourceDefinition."""
+    try:
+        return jobset_crd.obtain(os.environ)
+    except Unavailable as error:
+        miss(str(error))
 
 
 @contextmanager

@@ -146,6 +146,15 @@ def jobset(**change: Any) -> dict[str, Any]:
     return made
 
 
+def small_jobset(name: str = JOBSET, topology: str = "2x2", hosts: int = 1) -> dict[str, Any]:
+    """A JobSet with one Job of few hosts."""
+    job = jobset()["spec"]["replicatedJobs"][0]
+    spec = job["template"]["spec"]
+    spec["template"]["spec"]["nodeSelector"] = selector(topology=topology)
+    spec |= {"parallelism": hosts, "completions": hosts}
+    return jobset(metadata={"name": name}, spec={"replicatedJobs": [job]})
+
+
 def with_condition(kind: str, since: str = "2026-11-20T10:00:00Z") -> dict[str, Any]:
     """A change: the status of a JobSet of which this holds."""
     condition = {"type": kind, "status": "True", "reason": kind, "message": ""}

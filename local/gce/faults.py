@@ -202,8 +202,8 @@ class Faults:
     def act_by_hand(self, method: str, path: str, body: Document | None = None) -> Document:
         """A person with all permissions makes a call: ``act_by_hand("DELETE", vm)``.
 
-        ``path`` is that of a resource, perhaps with a verb (``.../stop``). Returns the answer, or
-        raises `Refused`.
+        ``path`` is that of a resource, perhaps with a verb and a query (``.../resize?size=2``).
+        Returns the answer, or raises `Refused`.
         """
         return self._world.act(PERSON, method, path, body)
 

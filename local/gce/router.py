@@ -63,8 +63,11 @@ class Router:
         return response
 
     def act(self, caller: Caller, method: str, path: str, body: Document | None) -> Document:
-        """Make a call without HTTP; it is not written down. Raises `Refused`."""
-        request = Request(method, f"/compute/v1/{path}")
+        """Make a call without HTTP; it is not written down. ``path`` may have a query.
+
+        Raises `Refused`.
+        """
+        request = Request.of(method, f"/compute/v1/{path}")
         call = self._match(request, caller)
         if call is None:
             raise UNKNOWN_PATH.refused(path=path)

@@ -1,7 +1,7 @@
-"""Get a real control plane ready for the tests (``make control-plane``).
+"""Get a real control plane and JobSet's definition ready for the tests (``make control-plane``).
 
-Says where it comes from: TEST_KUBECONFIG, KUBEBUILDER_ASSETS, PATH, or a build with Go, which is
-kept for the next time. With --run it then runs until Ctrl-C, with nothing in it.
+Says where the control plane comes from: TEST_KUBECONFIG, KUBEBUILDER_ASSETS, PATH, or a build with
+Go, which is kept for the next time. With --run it then runs until Ctrl-C, with nothing in it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import signal
 import subprocess
 import sys
 
-from tests.control_plane import plane
-from tests.control_plane.binaries import NAMES, Binaries, Unavailable, obtain
+from tests.control_plane import jobset_crd, plane
+from tests.control_plane.binaries import NAMES, Binaries, Unavailable, can_build, obtain
 
 
 def main() -> int:
@@ -28,6 +28,7 @@ def main() -> int:
             return 0
         binaries = obtain(os.environ, lambda line: print(line, flush=True))
         _show(binaries)
+        _show_jobset_crd()
         if options.run:
             _run(binaries)
     except (Unavailable, plane.ControlPlaneError) as error:
@@ -53,6 +54,13 @@ def _show(binaries: Binaries) -> None:
             [binaries.path(name), *arguments], capture_output=True, text=True, check=True
         )
         print(f"  {name:<24}{said.stdout.splitlines()[0].split()[-1]}")
+
+
+def _show_jobset_crd() -> None:
+    if can_build():
+        print(f"JobSet's definition: {jobset_crd.obtain(os.environ)}")
+    else:
+        print("JobSet's definition: not here; its tests are skipped, because there is no Go")
 
 
 def _run(binaries: Binaries) -> None:

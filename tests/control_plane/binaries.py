@@ -23,6 +23,8 @@ from pathlib import Path
 
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 HERE = Path(__file__).parent
+GO_SETTINGS = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "auto"}
+"""What every call of go gets besides the environment."""
 
 _ETCD = "go.etcd.io/etcd/server/v3"
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
@@ -75,24 +77,32 @@ def can_build() -> bool:
 
 def cache(environment: Mapping[str, str]) -> Path:
     """The folder in which what is built is kept: another one for other modules."""
+    return folder_in_cache(
+        environment, f"control-plane-{_kubernetes_version()}", "etcd", "kubernetes"
+    )
+
+
+def folder_in_cache(environment: Mapping[str, str], name: str, *parts: str) -> Path:
+    """Return the folder for what is made from the pinned modules in folders beside this file."""
     base = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    modules = [HERE / part / name for part in ("etcd", "kubernetes") for name in _MODULE_FILES]
+    modules = [HERE / part / file for part in parts for file in ("go.mod", "go.sum")]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()[:12]
-    return base / "tpu-functions" / f"control-plane-{kubernetes_version()}-{digest}"
+    return base / "tpu-functions" / f"{name}-{digest}"
 
 
-_MODULE_FILES = ("go.mod", "go.sum")
-
-
-def kubernetes_version() -> str:
-    """The version that is built, as in ``v1.36.3``."""
+def get_version(part: str, module: str) -> str:
+    """Return the version of a module, as in ``v1.36.3``, that a ``go.mod`` beside this file pins."""
     match = re.search(
-        r"^(?:require )?\s*k8s\.io/kubernetes (v[\d.]+)(?: // indirect)?$",
-        (HERE / "kubernetes" / "go.mod").read_text(),
+        rf"^(?:require )?\s*{re.escape(module)} (v[\d.]+)(?: // indirect)?$",
+        (HERE / part / "go.mod").read_text(),
         re.MULTILINE,
     )
-    assert match is not None, "kubernetes/go.mod names k8s.io/kubernetes and its version"
+    assert match is not None, f"{part}/go.mod names {module} and its version"
     return match[1]
+
+
+def _kubernetes_version() -> str:
+    return get_version("kubernetes", "k8s.io/kubernetes")
 
 
 def _is_whole(directory: Path) -> bool:
@@ -118,7 +128,7 @@ def _build(environment: Mapping[str, str], say: Say) -> Binaries:
 
 
 def _version_flags() -> list[str]:
-    version = kubernetes_version()
+    version = _kubernetes_version()
     _, minor, _ = version.split(".")
     values = {
         "gitVersion": version,
@@ -145,7 +155,7 @@ def _go_build(
         done = subprocess.run(
             command,
             cwd=HERE / module,
-            env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "auto"},
+            env={**os.environ, **GO_SETTINGS},
             capture_output=True,
             text=True,
             check=False,

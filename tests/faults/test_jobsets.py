@@ -25,8 +25,8 @@ from tests import jobset_objects as objects
 from tests.faults.test_crash_anywhere import Outcome, Point, anonymous, differences, live
 from tests.harness import Harness
 from tests.stories import test_at_the_same_time as twice
+from tests.stories.jobsets import RUNS_ON, apply, apply_options, delete, phases, pods, until
 from tests.stories.life import Say
-from tests.stories.test_jobset_slices import JOBSETS, OPTIONS, RUNS_ON, delete, pods, until
 from tests.stories.test_node_pool_slices import SETTINGS as POOL_SETTINGS
 
 GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
@@ -40,7 +40,7 @@ Play = Callable[[Harness], Any]
 
 def prepare(harness: Harness) -> None:
     """What slices are made from; and Pods run for as long as nobody ends them."""
-    harness.world.admin("POST", OPTIONS, objects.config_map())
+    apply_options(harness)
     harness.jobsets.habits = RUNS_ON
 
 
@@ -58,18 +58,12 @@ def doubled_world(provider: str) -> twice.Doubled:
 
 def post(harness: Harness, topology: str = "2x2") -> None:
     """A JobSet with one Job of one host."""
-    selector = objects.selector(topology=topology)
-    job = objects.jobset()["spec"]["replicatedJobs"][0]
-    spec = job["template"]["spec"]
-    spec["template"]["spec"]["nodeSelector"] = selector
     hosts = 1 if topology == "2x2" else 2
-    spec |= {"parallelism": hosts, "completions": hosts}
-    answer = harness.world.admin("POST", JOBSETS, objects.jobset(spec={"replicatedJobs": [job]}))
-    assert answer["kind"] == "JobSet", answer
+    apply(harness, objects.small_jobset(topology=topology, hosts=hosts))
 
 
 def running(harness: Harness) -> int:
-    return sum(pod["status"]["phase"] == "Running" for pod in pods(harness))
+    return phases(harness).count("Running")
 
 
 def slices(harness: Harness) -> list[tuple[str, str, bool]]:

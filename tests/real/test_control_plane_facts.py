@@ -21,9 +21,9 @@ from local.kubeadm import (
     Identity,
     JoinConfiguration,
     Node,
-    Send,
     join,
     public_key_pin,
+    run_conversation,
     signing_request,
 )
 from local.transport import send_https
@@ -452,18 +452,11 @@ def test_who_has_no_business_with_nodes_cannot_delete_them(
 
 def converse(cluster: Installation, conversation: Conversation[Identity]) -> Identity:
     """Join for real; where a VM would wait, the controllers are waited for."""
-    reply = None
-    while True:
-        try:
-            step = conversation.send(reply)
-        except StopIteration as end:
-            identity: Identity = end.value
-            return identity
-        reply = None
-        if isinstance(step, Send):
-            reply = send_https(step, lambda _: cluster.plane.server)
-        else:
-            cluster.await_news(cluster.unrest)
+    return run_conversation(
+        conversation,
+        lambda step: send_https(step, lambda _: cluster.plane.server),
+        lambda _seconds: cluster.await_news(cluster.unrest),
+    )
 
 
 @pytest.fixture

@@ -26,11 +26,10 @@ from local.named_cluster import NamedCluster
 from local.station import TPU_NODE_GROUP
 from local.traces import GROUPS
 from local.world import PROJECT
-from tests.conftest import miss, open_own_control_plane
-from tests.control_plane import binaries, plane
+from tests.conftest import get_jobset_crd, miss, open_own_control_plane
+from tests.control_plane import binaries, jobset_crd, plane
 from tests.control_plane.plane import ControlPlane, OwnControlPlane
 from tests.harness import MANIFESTS, ROOT
-from tests.jobset_crd import read_crd
 from tests.processes.program import Local, Program, running
 from tests.real.inventory import list_everything
 from tests.real.relay.patience import until
@@ -111,7 +110,7 @@ def test_the_demo_shows_a_life_on_a_real_cluster_and_the_emulator(
 @contextmanager
 def jobset_defined(cluster: ControlPlane) -> Iterator[None]:
     """JobSet's own definition is in the cluster, and nobody acts on what it defines."""
-    crd = read_crd()
+    crd = jobset_crd.read(get_jobset_crd())
     code, answer = cluster.request("POST", DEFINITIONS, crd)
     assert code == 201, answer
     until(lambda: cluster.request("GET", JOBSETS)[0] == 200, "JobSets are known")

@@ -12,21 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from functions.admit_job import Admission, admit
 from local.access import read_kubeconfig
 from local.cluster_client import ClusterClient
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Habits, LiveStandIn, Part
-from tests.conftest import open_own_control_plane
+from tests.conftest import get_jobset_crd, open_own_control_plane
+from tests.control_plane import jobset_crd
 from tests.control_plane.plane import OwnControlPlane
-from tests.jobset_crd import read_crd
 from tests.real.relay.patience import until
 from tests.real.webhooks import Served, serving
 from tests.unit.jobsets.cluster import SLICE, TPU, Manifest, jobset
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("jobsets")]
 
-COMPONENT = Path(__file__).parents[2] / "infra" / "kubernetes" / "components" / "admit-jobs"
+ROOT = Path(__file__).parents[2]
+COMPONENT = ROOT / "infra" / "kubernetes" / "components" / "admit-jobs"
+EXAMPLES = sorted((ROOT / "examples").glob("jobset-v*.yaml"))
 JOB_KEY = "jobset.sigs.k8s.io/job-key"
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
@@ -50,7 +53,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnControlPlan
 
 
 def install(plane: OwnControlPlane, served: Served) -> None:
-    for manifest in (read_crd(), served.configure(COMPONENT / "webhook.yaml")):
+    definition = jobset_crd.read(get_jobset_crd())
+    for manifest in (definition, served.configure(COMPONENT / "webhook.yaml")):
         done = plane.run_kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
         assert done.returncode == 0, done.stderr
     until(lambda: plane.request("GET", JOBSETS)[0] == 200, "JobSets are known")
@@ -110,8 +114,8 @@ def job(
 
 
 def make(plane: OwnControlPlane, path: str, manifest: Manifest) -> Manifest:
-    """What a dry run makes of it."""
-    code, made = plane.request("POST", f"{path}?dryRun=All", manifest)
+    """What a dry run makes of it; an unknown field is refused."""
+    code, made = plane.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", manifest)
     assert code == 201, made
     found: Manifest = made
     return found
@@ -120,6 +124,11 @@ def make(plane: OwnControlPlane, path: str, manifest: Manifest) -> Manifest:
 def selector_of(made: Manifest) -> dict[str, str]:
     found: dict[str, str] = made["spec"]["template"]["spec"].get("nodeSelector", {})
     return found
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_jobsets_own_definition_takes_the_example(path: Path, cluster: OwnControlPlane) -> None:
+    assert make(cluster, JOBSETS, yaml.safe_load(path.read_text()))["kind"] == "JobSet"
 
 
 LEFT: list[tuple[str, Manifest]] = [

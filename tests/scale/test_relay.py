@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from relay.changes.outbox import KINDS
-from tests import jobset_crd
+from tests.conftest import get_jobset_crd
 from tests.control_plane.plane import OwnControlPlane
 from tests.real.relay.conftest import (
     GROUPS,
@@ -49,8 +49,8 @@ def test_among_a_thousand_foreign_nodes_it_is_small_and_silent(
     own_control_plane: OwnControlPlane, tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
-    files = [argument for path in (*MANIFESTS, jobset_crd.PATH) for argument in ("-f", str(path))]
-    own_control_plane.run_kubectl("apply", *files)
+    files = [argument for path in (*MANIFESTS, get_jobset_crd()) for argument in ("-f", str(path))]
+    own_control_plane.run_kubectl("apply", "--server-side", *files)
     until(lambda: _is_served(own_control_plane, GROUPS), "groups are served")
     until(lambda: _is_served(own_control_plane, JOBSETS), "JobSets are served")
     with open_mailbox() as mailbox:

@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
@@ -23,16 +22,26 @@ from tests.harness import Harness
 from tests.jobset_objects import JOBSET, NAMESPACE
 from tests.manifests import manifest
 from tests.stories import life
+from tests.stories.jobsets import (
+    JOBSETS,
+    MERGE,
+    NAME,
+    OPTIONS,
+    PODS,
+    RUNS_ON,
+    SECOND,
+    apply,
+    apply_options,
+    are_running,
+    delete,
+    phases,
+    pods,
+    told,
+    until,
+)
 from tests.stories.life import HOUR, MINUTE
 
-NAME = "train-bfcf5ebea76efcf5"
-PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
-OPTIONS = "/api/v1/namespaces/tpu-functions/configmaps"
-MERGE = {"Content-Type": "application/merge-patch+json"}
-SECOND = timedelta(seconds=1)
 MAY_RESTART = {"failurePolicy": {"maxRestarts": 1}}
-RUNS_ON = Habits(ends=lambda _: "")
 
 
 def is_first_attempt(pod: dict[str, Any]) -> bool:
@@ -46,17 +55,12 @@ def world(settings: dict[str, Any] | None = None, dials: Dials | None = None) ->
     """A world in which JobSets get slices."""
     slices = {"jobset_provider": TPU_NODE_GROUP, **(settings or {})}
     harness = Harness(dials, slices=slices)
-    harness.world.admin("POST", OPTIONS, objects.config_map())
+    apply_options(harness)
     return harness
 
 
 def post(harness: Harness, **change: Any) -> None:
-    answer = harness.world.admin("POST", JOBSETS, objects.jobset(**change))
-    assert answer["kind"] == "JobSet", answer
-
-
-def delete(harness: Harness) -> None:
-    harness.world.admin("DELETE", f"{JOBSETS}/{JOBSET}")
+    apply(harness, objects.jobset(**change))
 
 
 def jobset(harness: Harness) -> dict[str, Any]:
@@ -64,34 +68,8 @@ def jobset(harness: Harness) -> dict[str, Any]:
     return found
 
 
-def pods(harness: Harness) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = harness.world.admin("GET", PODS)["items"]
-    return found
-
-
-def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR) -> None:
-    """Let time pass until something holds, by ten seconds: to ask after each event takes long."""
-    end = harness.clock.now() + timeout
-    while not holds():
-        assert harness.clock.now() < end, life.why(harness)
-        harness.run_for(10 * SECOND)
-
-
 def until_gone(harness: Harness) -> None:
     until(harness, lambda: harness.group(NAME) is None, 15 * MINUTE)
-
-
-def are_running(harness: Harness) -> bool:
-    phases = [pod["status"]["phase"] for pod in pods(harness)]
-    return phases == ["Running"] * 4
-
-
-def told(harness: Harness) -> list[str]:
-    """The Events about Pods and JobSets, in the order in which they were first told."""
-    events = harness.world.admin("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
-    mine = [one for one in events if one["involvedObject"]["kind"] in ("Pod", "JobSet")]
-    mine.sort(key=lambda one: (one["firstTimestamp"], int(one["metadata"]["resourceVersion"])))
-    return [f"{one['involvedObject']['kind']} {one['reason']}: {one['message']}" for one in mine]
 
 
 CREATING = (
@@ -339,7 +317,7 @@ def test_each_job_gets_a_slice_of_its_own() -> None:
     one = objects.jobset()["spec"]["replicatedJobs"][0]
     post(harness, spec={"replicatedJobs": [{**one, "replicas": 2}]})
     running = ["Running"] * 8
-    until(harness, lambda: [pod["status"]["phase"] for pod in pods(harness)] == running)
+    until(harness, lambda: phases(harness) == running)
     pools = {
         node["metadata"]["name"]: node["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
         for node in life.nodes(harness).values()

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from math import ceil
-from typing import Any
 
 import pytest
 
@@ -22,8 +21,9 @@ from local.world import Dials, identity
 from shared.base.names import JOBSET_STEPS
 from tests import jobset_objects as objects
 from tests.harness import Harness
+from tests.stories.jobsets import JOBSETS, RUNS_ON, apply, phases, until
 from tests.stories.life import HOUR, MINUTE, Say
-from tests.stories.test_jobset_slices import JOBSETS, PODS, RUNS_ON, until, world
+from tests.stories.test_jobset_slices import world
 from tests.stories.test_node_pool_slices import world as world_of_pools
 
 COUNT = 100
@@ -41,31 +41,17 @@ GKE_CALLS_A_MINUTE = 2
 POLL_EVERY_S, WORKERS = 5, 3
 
 
-def small(name: str) -> dict[str, Any]:
-    """A JobSet with one Job of one host."""
-    job = objects.jobset()["spec"]["replicatedJobs"][0]
-    spec = job["template"]["spec"]
-    spec["template"]["spec"]["nodeSelector"] = objects.selector(topology="2x2")
-    spec |= {"parallelism": 1, "completions": 1}
-    return objects.jobset(metadata={"name": name}, spec={"replicatedJobs": [job]})
-
-
 def calls(harness: Harness) -> int:
     """What both steps have asked the API server."""
     by_user = harness.world.kube.calls.by_user
     return sum(by_user[identity(step.replace("_", "-")).name] for step in JOBSET_STEPS)
 
 
-def phases(harness: Harness) -> list[str]:
-    return [pod["status"]["phase"] for pod in harness.world.admin("GET", PODS)["items"]]
-
-
 def begin(harness: Harness, count: int = COUNT) -> None:
     """Apply them all; their Pods run on for as long as nobody says otherwise."""
     harness.jobsets.habits = RUNS_ON
     for number in range(count):
-        made = harness.world.admin("POST", JOBSETS, small(f"train-{number}"))
-        assert made["kind"] == "JobSet", made
+        apply(harness, objects.small_jobset(f"train-{number}"))
 
 
 @pytest.mark.slow
@@ -141,7 +127,7 @@ def test_what_is_over_goes_while_others_wait_for_their_turn() -> None:
     until(harness, lambda: phases(harness) == ["Running"] * 3)
     over = {*harness.gke.leftovers()}
     for number in range(3, 18):
-        harness.world.admin("POST", JOBSETS, small(f"train-{number}"))
+        apply(harness, objects.small_jobset(f"train-{number}"))
     harness.run_for(MINUTE)
     for number in range(3):
         harness.world.admin("DELETE", f"{JOBSETS}/train-{number}")

@@ -9,21 +9,20 @@ import pytest
 
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.jobset_objects import JOBSET, pod
-from tests.stories.life import MINUTE
-from tests.stories.test_node_pool_slices import (
+from tests.stories.jobsets import (
     JOBSETS,
-    MAKING,
+    MERGE,
     NAME,
     PODS,
     RUNS_ON,
     SECOND,
     are_running,
-    is_gone,
-    post,
+    delete,
     told,
     until,
-    world,
 )
+from tests.stories.life import MINUTE
+from tests.stories.test_node_pool_slices import MAKING, is_gone, post, world
 
 MADE = f"Pod NodePoolCreationSucceeded: node pool {NAME} has been made"
 DELETED = f"JobSet NodePoolDeletionSucceeded: node pool {NAME} has been deleted"
@@ -116,9 +115,6 @@ def test_a_pool_that_could_not_be_deleted_is_told_and_deleted_again() -> None:
         f"JobSet NodePoolDeletionFailed: node pool {NAME} could not be deleted: try later",
         DELETED,
     ]
-
-
-MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
 def completed() -> dict[str, Any]:
@@ -221,7 +217,7 @@ def test_what_gke_has_no_room_for_is_queued_and_said_to_begin_when_it_does() -> 
     assert told(harness)[1:] == [MAKING, MADE]
     no_room(harness, "nodePools.update", 2)
     no_room(harness, "nodePools.delete", 3)
-    harness.world.admin("DELETE", f"{JOBSETS}/{JOBSET}")
+    delete(harness)
     until(harness, lambda: is_gone(harness))
     told_of = counts(harness)
     assert told_of["NodePoolQueued"] == told_of["NodePoolCreationStarted"] == 1

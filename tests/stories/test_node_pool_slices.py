@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
 
 from functions import provision_slice
-from local.jobsets import Habits
 from local.world import Dials
 from shared.base.errors import CallError
 from shared.frame.settings import GKE
@@ -18,19 +14,28 @@ from shared.frame.triggers import POD_KIND, Cause, Message
 from shared.slices.by_node_pool.bodies import GkeSettings
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
-from tests.jobset_objects import JOBSET, NAMESPACE
+from tests.jobset_objects import NAMESPACE
 from tests.stories import life
+from tests.stories.jobsets import (
+    JOBSETS,
+    MERGE,
+    NAME,
+    PODS,
+    RUNS_ON,
+    SECOND,
+    apply,
+    apply_options,
+    are_running,
+    delete,
+    pods,
+    told,
+    until,
+)
 from tests.stories.life import HOUR, MINUTE
 
-NAME = "train-bfcf5ebea76efcf5"
 ZONE = f"{GKE_REGION}-c"
 SETTINGS = GkeSettings("my-gcp-project", GKE_REGION, GKE_CLUSTER, zone=ZONE)
-PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
-MERGE = {"Content-Type": "application/merge-patch+json"}
 STEP = "provision_slice"
-SECOND = timedelta(seconds=1)
-RUNS_ON = Habits(ends=lambda _: "")
 MAKING = (
     f"Pod NodePoolCreationStarted: Creating node pool {NAME}, 4 hosts of ct6e-standard-4t (4x4), for "
     "Job train-workers-0 of JobSet train"
@@ -40,42 +45,18 @@ MAKING = (
 def world(dials: Dials | None = None) -> Harness:
     """A world in which JobSets get node pools."""
     harness = Harness(dials, slices={"jobset_provider": GKE, "gke": SETTINGS})
-    harness.world.admin("POST", "/api/v1/namespaces/tpu-functions/configmaps", objects.config_map())
+    apply_options(harness)
     return harness
 
 
 def post(harness: Harness, replicas: int = 1) -> None:
     made = objects.jobset()
     made["spec"]["replicatedJobs"][0]["replicas"] = replicas
-    answer = harness.world.admin("POST", JOBSETS, made)
-    assert answer["kind"] == "JobSet", answer
-
-
-def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR) -> None:
-    """Let time pass until something holds, by ten seconds: to ask after each event takes long."""
-    end = harness.clock.now() + timeout
-    while not holds():
-        assert harness.clock.now() < end, life.why(harness)
-        harness.run_for(10 * SECOND)
-
-
-def are_running(harness: Harness, replicas: int = 1) -> bool:
-    pods = harness.world.admin("GET", PODS)["items"]
-    return [pod["status"]["phase"] for pod in pods] == ["Running"] * 4 * replicas
+    apply(harness, made)
 
 
 def is_gone(harness: Harness) -> bool:
     return harness.gke.leftovers() == []
-
-
-def told(harness: Harness) -> list[str]:
-    """The Events about Pods and JobSets, in the order in which they were first told."""
-    events: list[dict[str, Any]] = harness.world.admin(
-        "GET", f"/api/v1/namespaces/{NAMESPACE}/events"
-    )["items"]
-    mine = [one for one in events if one["involvedObject"]["kind"] in ("Pod", "JobSet")]
-    mine.sort(key=lambda one: (one["firstTimestamp"], int(one["metadata"]["resourceVersion"])))
-    return [f"{one['involvedObject']['kind']} {one['reason']}: {one['message']}" for one in mine]
 
 
 def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
@@ -105,7 +86,7 @@ def test_a_jobset_that_is_made_again_at_once_keeps_its_pool() -> None:
     post(harness)
     until(harness, lambda: are_running(harness))
     nodes = set(life.nodes(harness))
-    harness.world.admin("DELETE", f"{JOBSETS}/{JOBSET}")
+    delete(harness)
     harness.run_for(10 * SECOND)
     post(harness)
     until(harness, lambda: are_running(harness))
@@ -133,7 +114,7 @@ def test_more_jobs_than_gke_has_operations_get_their_pools_and_leave_nothing_beh
     until(harness, lambda: are_running(harness, replicas=12), 2 * HOUR)
     assert len(harness.gke.leftovers()) == 12
     assert 429 in {record.status for record in harness.gke.calls.records}
-    harness.world.admin("DELETE", f"{JOBSETS}/{JOBSET}")
+    delete(harness)
     until(harness, lambda: is_gone(harness), 2 * HOUR)
     harness.run_for(5 * MINUTE)
     assert harness.leftovers() == []
@@ -162,7 +143,7 @@ def look(harness: Harness) -> str:
     """What the minute's message about the leader comes to."""
     (leader,) = (
         pod
-        for pod in harness.world.admin("GET", PODS)["items"]
+        for pod in pods(harness)
         if pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == "0"
     )
     about = Message(
@@ -222,7 +203,7 @@ def test_an_api_server_that_is_busy_is_asked_again_and_not_taken_for_gke() -> No
             raise refusals.pop()
 
     harness.hooks.before = be_busy
-    harness.world.admin("DELETE", f"{JOBSETS}/{JOBSET}")
+    delete(harness)
     until(harness, lambda: is_gone(harness))
     notes = [line for line in harness.log.lines if "TooManyRequests" in line.get("note", "")]
     assert {line["decision"] for line in notes} <= {"TryAgain", "SyncDropped"}

@@ -12,20 +12,9 @@ from shared.slices.by_node_pool.bodies import HASH_LABEL, want
 from shared.slices.jobsets import JOB_KEY_SELECTOR, find_leader, job_key
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, Harness
+from tests.stories.jobsets import NAME, RUNS_ON, SECOND, are_running, delete, told, until
 from tests.stories.life import HOUR, MINUTE
-from tests.stories.test_node_pool_slices import (
-    JOBSETS,
-    NAME,
-    RUNS_ON,
-    SECOND,
-    SETTINGS,
-    are_running,
-    is_gone,
-    post,
-    told,
-    until,
-    world,
-)
+from tests.stories.test_node_pool_slices import SETTINGS, is_gone, post, world
 
 OLDER = "train-bfcf5"
 POOLS = f"/v1/{SETTINGS.cluster_path}/nodePools"
@@ -72,7 +61,7 @@ def test_a_pool_that_is_still_being_made_is_waited_for_and_goes_with_its_jobset(
     until(harness, lambda: are_running(harness))
     harness.run_for(10 * MINUTE)
     assert pools(harness) == [OLDER]
-    harness.world.admin("DELETE", f"{JOBSETS}/train")
+    delete(harness)
     until(harness, lambda: is_gone(harness))
     assert created(harness) == 1
 
@@ -99,7 +88,7 @@ def test_a_pool_that_has_lost_its_nodes_and_gets_them_back_is_the_only_one() -> 
     post(harness)
     until(harness, lambda: are_running(harness))
     harness.gke.faults.lose_nodes(OLDER, 4)
-    harness.world.admin("DELETE", f"{JOBSETS}/train")
+    delete(harness)
     harness.run_for(5 * SECOND)
     post(harness)
     harness.run_for(20 * MINUTE)

@@ -1,10 +1,9 @@
-"""The JobSets in examples/: JobSet's own definition takes them, and slices can be made for them."""
+"""The JobSets in examples/: Jobs are made of them, and slices can be made for those."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import jsonpatch
@@ -12,9 +11,7 @@ import pytest
 import yaml
 
 from functions.admit_job import Admission, admit
-from local import jobsets, kube
-from local.clock import VirtualClock
-from local.http import Request
+from local.jobsets import Part
 from shared.base.names import POOL_LABEL
 from shared.slices.by_node_group.manifests import want as want_group
 from shared.slices.by_node_pool.bodies import read_settings
@@ -22,7 +19,7 @@ from shared.slices.by_node_pool.bodies import want as want_pool
 from shared.slices.jobsets import find_leader
 from shared.slices.provider import Wanted
 from shared.tpu_env.admission import Request as Review
-from tests.jobset_crd import read_crd
+from tests.unit.jobsets.cluster import Cluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATHS = sorted(EXAMPLES.glob("jobset-v*.yaml"))
@@ -40,35 +37,12 @@ def read(path: Path) -> dict[str, Any]:
     return document
 
 
-class Cluster:
-    """The embedded API with JobSet's own definition, and the stand-in without its admission."""
-
-    def __init__(self) -> None:
-        clock = VirtualClock()
-        admin = kube.User("admin", ("system:masters",))
-        self._api = kube.KubeApi(clock, random=Random(1), tokens={"admin": admin})
-        self._api.apply_manifests([read_crd()])
-        parts = frozenset(jobsets.Part) - {jobsets.Part.JOB_SELECTOR}
-        jobsets.StandIn(clock, self._api, token="admin", parts=parts).start()
-        self.clock = clock
-
-    def ask(self, method: str, path: str, body: str = "") -> dict[str, Any]:
-        headers = {"Content-Type": "application/yaml", "Authorization": "Bearer admin"}
-        found: dict[str, Any] = self._api.handle(
-            Request.of(method, path, headers=headers, body=body)
-        ).json()
-        return found
-
-
 def apply(path: Path) -> Cluster:
-    cluster = Cluster()
-    stored = cluster.ask(
-        "POST",
-        "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets?fieldValidation=Strict",
-        path.read_text(),
-    )
+    """A cluster with the JobSet; the stand-in leaves the Jobs' selectors to `admit_job`."""
+    cluster = Cluster(parts=frozenset(Part) - {Part.JOB_SELECTOR})
+    stored = cluster.apply(read(path))
     assert stored["kind"] == "JobSet", stored
-    cluster.clock.run_for(5)
+    cluster.run_for(5)
     return cluster
 
 

@@ -20,6 +20,7 @@ from local.kubeadm import (
     join,
     parse_join_configuration,
     public_key_pin,
+    run_conversation,
 )
 from local.transport import InProcess
 from tests.unit.small_cluster import SmallCluster, sign_detached
@@ -47,17 +48,10 @@ class Attempt:
 
     def run(self) -> Identity:
         configuration = JoinConfiguration("10.128.0.2:6443", TOKEN, self.pins, self.node)
-        conversation: Conversation[Identity] = join(configuration, lambda: self.now)
-        reply: Reply | None = None
-        while True:
-            try:
-                step = conversation.send(reply)
-            except StopIteration as end:
-                identity: Identity = end.value
-                return identity
-            reply = self._take(step) if isinstance(step, Send) else None
-            if not isinstance(step, Send):
-                self.now += timedelta(seconds=step.seconds)
+        return run_conversation(join(configuration, lambda: self.now), self._take, self._wait)
+
+    def _wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
 
     def _take(self, step: Send) -> Reply:
         self.sent.append(step)

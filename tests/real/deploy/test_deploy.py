@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import jobset_crd
-from tests.conftest import open_own_control_plane
+from tests.conftest import get_jobset_crd, open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.manifests import manifest
 from tests.real.deploy.installer import Installer, Settings, installer, playing_kubelet
@@ -244,7 +243,7 @@ def test_jobsets_are_asked_for_only_where_jobset_is(look: Installer) -> None:
 def test_jobsets_get_their_part_of_the_cluster(
     tmp_path: Path, own_control_plane: OwnControlPlane
 ) -> None:
-    own_control_plane.run_kubectl("apply", "--server-side", "-f", str(jobset_crd.PATH))
+    own_control_plane.run_kubectl("apply", "--server-side", "-f", str(get_jobset_crd()))
     with installer(tmp_path, own_control_plane, JOBSETS) as deploy:
         deploy.settings.jobset_provider = "tpu-node-group"
         with playing_kubelet(deploy.plane):

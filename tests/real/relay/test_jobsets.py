@@ -11,7 +11,7 @@ import pytest
 
 from shared.base.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
 from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, JOB_KEY, JOBSET_NAME, OPT_OUT, job_key
-from tests import jobset_crd
+from tests.conftest import get_jobset_crd
 from tests.control_plane.plane import OwnControlPlane
 from tests.manifests import manifest
 from tests.real.relay.conftest import INSTALLATION, MERGE_PATCH, Scene
@@ -41,8 +41,8 @@ def rights(scene: Scene) -> Iterator[None]:
     files = [argument for path in MANIFESTS for argument in ("-f", path)]
     _kubectl(scene.plane, "apply", *files)
     yield
-    definition = ("-f", str(jobset_crd.PATH), "--ignore-not-found")
-    _kubectl(scene.plane, "delete", *files, *definition)
+    _kubectl(scene.plane, "delete", *files)
+    _kubectl(scene.plane, "delete", "crd", "jobsets.jobset.x-k8s.io", "--ignore-not-found")
     _kubectl(scene.plane, "delete", "job,pods", "--all", "--force", "--grace-period=0")
 
 
@@ -154,7 +154,7 @@ def _kubectl(plane: OwnControlPlane, *arguments: str) -> None:
 
 def _apply_definition(plane: OwnControlPlane) -> None:
     # Client-side it would be copied into an annotation, for which it is too long.
-    _kubectl(plane, "apply", "--server-side", "-f", str(jobset_crd.PATH))
+    _kubectl(plane, "apply", "--server-side", "-f", str(get_jobset_crd()))
     until(lambda: plane.request("GET", JOBSETS)[0] == 200, "JobSets are served")
 
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from tests.conftest import get_jobset_crd
 from tests.contract.kubernetes.embedded import Embedded
-from tests.jobset_crd import read_crd
+from tests.control_plane import jobset_crd
+
+pytestmark = pytest.mark.real
 
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 
@@ -25,7 +30,7 @@ def jobset(**spec: Any) -> dict[str, Any]:
 
 def serve() -> Embedded:
     server = Embedded()
-    server.api.apply_manifests([read_crd()])
+    server.api.apply_manifests([jobset_crd.read(get_jobset_crd())])
     return server
 
 
