@@ -20,13 +20,13 @@ class UnknownFault(Exception):
     """A fault was asked for that does not exist, or of a resource that does not."""
 
 
-def list_faults(kind: type, asked_by_the_simulator: frozenset[str]) -> Mapping[str, Fault]:
-    """The faults that can be asked for: a class's public methods, but for some."""
+def list_faults(kind: type) -> Mapping[str, Fault]:
+    """The faults that can be asked for: a class's public methods."""
     return MappingProxyType(
         {
             name: method
             for name, method in inspect.getmembers(kind, inspect.isfunction)
-            if not name.startswith("_") and name not in asked_by_the_simulator
+            if not name.startswith("_")
         }
     )
 

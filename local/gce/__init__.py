@@ -4,7 +4,8 @@ See docs/reference/simulated-compute-engine.md.
 """
 
 from local.controls import UnknownFault
-from local.gce.calls import CallLog, CallRecord, Principal
+from local.gce.callers import Principal
+from local.gce.calls import CallLog, CallRecord
 from local.gce.dials import Dials
 from local.gce.faults import Faults
 from local.gce.refusals import Refused

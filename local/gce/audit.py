@@ -9,16 +9,14 @@ access log is off by default. Values of instance metadata never appear, only the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from local.gce import links
+from local.gce.callers import Caller
+from local.gce.environment import Environment
+from local.gce.operation import Operation
 from local.gce.refusals import LogStatus
 from local.gce.schema import Document
-
-if TYPE_CHECKING:
-    from local.gce.calls import Caller
-    from local.gce.operations import Operation
-    from local.gce.world import World
 
 _AUDIT_LOG = "type.googleapis.com/google.cloud.audit.AuditLog"
 _METADATA = "type.googleapis.com/google.cloud.audit.GceInstanceAuditMetadata"
@@ -52,8 +50,10 @@ _RESOURCE_TYPES: Mapping[str, Callable[[str, str, str], Document]] = {
 class AuditLog:
     """Writes entries and hands each to ``on_log_entry`` after the dial's delay."""
 
-    def __init__(self, world: World, on_log_entry: Callable[[dict[str, Any]], None]) -> None:
-        self._world = world
+    def __init__(
+        self, environment: Environment, on_log_entry: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self._environment = environment
         self._on_log_entry = on_log_entry
 
     def write_first(self, operation: Operation) -> None:
@@ -116,7 +116,7 @@ class AuditLog:
         if message:
             payload["status"] = {"message": message}
         prefix = "repair" if ".repair." in method else "systemevent"
-        name = links.operation_name(self._world.random, self._world.clock.now(), prefix)
+        name = links.operation_name(self._environment.random, self._environment.clock.now(), prefix)
         entry = self._entry(path, resource_id, "INFO", payload, "system_event")
         entry["operation"] = {"id": name, "producer": method, "first": True, "last": True}
         self._deliver(entry)
@@ -126,8 +126,8 @@ class AuditLog:
         payload = self._system_payload("NotifyInstanceLocation", path, _SYSTEM)
         payload["metadata"] = {
             "@type": _LOCATION,
-            "serverId": f"{self._world.random.getrandbits(128):032x}",
-            "timestamp": links.zulu(self._world.clock.now()),
+            "serverId": f"{self._environment.random.getrandbits(128):032x}",
+            "timestamp": links.zulu(self._environment.clock.now()),
         }
         self._deliver(self._entry(path, resource_id, "INFO", payload, "system_event"))
 
@@ -158,9 +158,9 @@ class AuditLog:
     def _as_seen_by(self, caller: Caller, path: str) -> str:
         """The path; with the project's number where Google's own agent is the caller."""
         project = path.split("/", 2)[1]
-        if caller.email != self._world.agent_email(project):
+        if caller.email != self._environment.agent_email(project):
             return path
-        return self._world.numbered(path)
+        return self._environment.numbered(path)
 
     def _write(
         self,
@@ -188,9 +188,9 @@ class AuditLog:
         resource = _RESOURCE_TYPES[collection](parts[-3], name, resource_id)
         resource["labels"] = {"project_id": project, **resource["labels"]}
         return {
-            "insertId": f"{self._world.random.getrandbits(44):011x}",
+            "insertId": f"{self._environment.random.getrandbits(44):011x}",
             "logName": f"projects/{project}/logs/cloudaudit.googleapis.com%2F{log}",
-            "timestamp": links.zulu(self._world.clock.now()),
+            "timestamp": links.zulu(self._environment.clock.now()),
             "severity": severity,
             "resource": resource,
             "protoPayload": payload,
@@ -198,10 +198,10 @@ class AuditLog:
 
     def _deliver(self, entry: Document) -> None:
         def arrive() -> None:
-            entry["receiveTimestamp"] = links.zulu(self._world.clock.now())
+            entry["receiveTimestamp"] = links.zulu(self._environment.clock.now())
             self._on_log_entry(entry)
 
-        self._world.later(self._world.dials.log_delay_s, arrive)
+        self._environment.later(self._environment.dials.log_delay_s, arrive)
 
 
 def _status(log: LogStatus) -> Document:

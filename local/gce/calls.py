@@ -1,4 +1,4 @@
-"""Who calls, what a call is, and the log of all calls that arrived."""
+"""What a call is, and the log of all calls that arrived."""
 
 from __future__ import annotations
 
@@ -6,56 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from local.gce.refusals import ACT_AS_MISSING, BAD_VALUE, PERMISSION_MISSING
+from local.gce.callers import Caller
+from local.gce.operation import Operation
+from local.gce.refusals import BAD_VALUE
 from local.gce.schema import Document
 from local.http import Request
-
-if TYPE_CHECKING:
-    from local.gce.operations import Operation
-
-
-@dataclass(frozen=True)
-class Principal:
-    """Somebody who calls. ``permissions`` ``None`` means all."""
-
-    email: str
-    permissions: frozenset[str] | None = None
-
-
-@dataclass(frozen=True)
-class Caller:
-    """A principal as one request shows it: with its user agent and the API surface it uses.
-
-    ``denied`` are permissions that were taken away from it since.
-    """
-
-    principal: Principal
-    user_agent: str = ""
-    surface: str = "v1"
-    denied: frozenset[str] = frozenset()
-
-    @property
-    def email(self) -> str:
-        """The principal's e-mail address."""
-        return self.principal.email
-
-    def may(self, permission: str) -> bool:
-        """Whether the caller has an IAM permission."""
-        granted = self.principal.permissions
-        return permission not in self.denied and (granted is None or permission in granted)
-
-    def demand(self, permission: str, resource: str) -> None:
-        """Raise `Refused` (403) when the caller lacks a permission on a resource."""
-        if not self.may(permission):
-            raise PERMISSION_MISSING.refused(permission=permission, resource=resource)
-
-    def demand_act_as(self, accounts: list[Document] | None) -> None:
-        """Raise `Refused` (403) when the caller may not act as a VM's service accounts."""
-        for account in accounts or ():
-            if not self.may("iam.serviceAccounts.actAs"):
-                raise ACT_AS_MISSING.refused(account=account.get("email", ""), user=self.email)
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,21 @@
-"""One managed instance group: its settings, and how the API shows it."""
+"""One managed instance group: its life, and how the API shows it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from local.gce import links
+from local.gce.group_settings import GroupSettings
+from local.gce.instances import Instances
+from local.gce.making import VmFactory
 from local.gce.members import Members
-from local.gce.operations import Operation
+from local.gce.operation import Operation
 from local.gce.schema import Document
+from local.gce.templates import Templates
 from local.gce.topology import chips_of
 from local.gce.wiring import Wiring
-
-if TYPE_CHECKING:
-    from local.gce.world import World
+from local.gce.world import World
 
 _ACTIONS = (
     "abandoning", "creating", "creatingWithoutRetries", "deleting", "none", "recreating",
@@ -42,99 +43,30 @@ _KEPT = ("description", "allInstancesConfig", "namedPorts", "autoHealingPolicies
          "statefulPolicy", "distributionPolicy", "resourcePolicies")  # fmt: skip
 
 
-class Group:
-    """One managed instance group.
-
-    ``settings`` is the client's part of the resource (what insert and patch sent), with all
-    references turned into full URLs; ``template`` and ``policy`` are paths, the latter perhaps
-    empty, as is ``topology``.
-    """
+class Group(GroupSettings):
+    """One managed instance group: its settings, its VMs, the wiring of its slice."""
 
     def __init__(
-        self, world: World, path: str, group_id: str, settings: Document, topology: str
+        self,
+        world: World,
+        templates: Templates,
+        instances: Instances,
+        path: str,
+        group_id: str,
+        settings: Document,
+        topology: str,
     ) -> None:
-        self._world = world
-        self.path = path
-        self.id = group_id
-        self.settings = settings
-        self.topology = topology
+        super().__init__(templates, path, group_id, settings, topology)
         self.readable = False
         self.busy: Operation | None = None
-        self.deleting = False
-        self._ending = False
+        self._on_emptied: Callable[[], None] | None = None
         self.revision = 0
         self.backend_service = ""
         self._created = links.pacific(world.clock.now())
-        self.members = Members(world, self)
+        self._agent_email = world.agent_email(self.project)
+        vms = VmFactory(world, instances, self)
+        self.members = Members(world, vms, self, self._vms_changed, self._emptied)
         self.wiring = Wiring(world, path, topology)
-
-    @property
-    def project(self) -> str:
-        """The project's id."""
-        return self.path.split("/")[1]
-
-    @property
-    def zone(self) -> str:
-        """The zone's name."""
-        return self.path.split("/")[3]
-
-    @property
-    def name(self) -> str:
-        """The group's name."""
-        return links.name_of(self.path)
-
-    @property
-    def base_name(self) -> str:
-        """What the names of its VMs begin with."""
-        return str(self.settings.get("baseInstanceName") or self.name)
-
-    @property
-    def template(self) -> str:
-        """The path of the template for new VMs."""
-        return str(links.find_path(self.settings["instanceTemplate"], self.project))
-
-    @property
-    def policy(self) -> str:
-        """The path of the workload policy; empty when there is none."""
-        reference = (self.settings.get("resourcePolicies") or {}).get("workloadPolicy", "")
-        return links.find_path(reference, self.project) or ""
-
-    @property
-    def is_bulk(self) -> bool:
-        """Whether its VMs are made all or none."""
-        return self.mode == "BULK"
-
-    @property
-    def mode(self) -> str:
-        """``targetSizePolicy.mode``."""
-        return str((self.settings.get("targetSizePolicy") or {}).get("mode", "INDIVIDUAL"))
-
-    @property
-    def repairs(self) -> bool:
-        """Whether it makes lost VMs anew."""
-        policy = self.settings.get("instanceLifecyclePolicy") or {}
-        return not self.deleting and policy.get("defaultActionOnFailure", "REPAIR") == "REPAIR"
-
-    @property
-    def model(self) -> str:
-        """The provisioning model of new VMs."""
-        return str(self.template_properties(self.template)["scheduling"]["provisioningModel"])
-
-    @property
-    def all_instances_properties(self) -> Document:
-        """What every new VM gets over the template's: ``metadata`` and ``labels``, both maps."""
-        config: Document = self.settings.get("allInstancesConfig") or {}
-        return config.get("properties") or {}
-
-    def template_properties(self, template: str) -> Document:
-        """The properties of a template of the group, which cannot be deleted while it is used."""
-        properties: Document = self._world.templates.shelf.get(template).document()["properties"]
-        return properties
-
-    @property
-    def target_size(self) -> int:
-        """How many VMs it shall have."""
-        return int(self.settings["targetSize"])
 
     def resize(self, size: int) -> None:
         """Set the target size and begin to reach it."""
@@ -153,24 +85,25 @@ class Group:
         self.settings["targetSize"] = self.target_size - (before - self.members.wanted)
         self.revision += 1
 
-    def dissolve(self) -> None:
-        """Begin to delete all VMs; `emptied` is called when they are gone."""
+    def dissolve(self, on_emptied: Callable[[], None]) -> None:
+        """Begin to delete all VMs; ``on_emptied`` is called once, when they are gone."""
         self.deleting = True
+        self._on_emptied = on_emptied
         self.wiring.dissolve()
         self.members.shrink(self.members.wanted)
         if not len(self.members):
-            self.emptied()
+            self._emptied()
 
-    def vms_changed(self) -> None:
+    def _vms_changed(self) -> None:
         """VMs of the group came or went."""
         self.wiring.follow(all_run=self.members.all_run)
 
-    def emptied(self) -> None:
+    def _emptied(self) -> None:
         """The last member has gone."""
         self.wiring.clear()
-        if self.deleting and not self._ending:
-            self._ending = True
-            self._world.groups.end_delete(self)
+        on_emptied, self._on_emptied = self._on_emptied, None
+        if on_emptied is not None:
+            on_emptied()
 
     @property
     def fingerprint(self) -> str:
@@ -228,7 +161,7 @@ class Group:
                 **_LIFECYCLE,
                 **(self.settings.get("instanceLifecyclePolicy") or {}),
             },
-            "serviceAccount": self._world.agent_email(self.project),
+            "serviceAccount": self._agent_email,
             "satisfiesPzi": True,
             "satisfiesPzs": True,
             "selfLink": links.url(self.path),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from local.gce import links
 from local.gce.calls import Call
+from local.gce.group import Group
 from local.gce.refusals import (
     BAD_VALUE,
     BASE_NAME,
@@ -23,9 +23,6 @@ from local.gce.refusals import (
 from local.gce.schema import Document
 from local.gce.templates import check_metadata_item
 from local.gce.topology import count_vms
-
-if TYPE_CHECKING:
-    from local.gce.group import Group
 
 _BASE_NAME = re.compile(r"[a-z](([-a-z0-9]{0,57})|([-a-z0-9]{0,51}-#{1,10}(\[[0-9]{1,10}\])?))")
 _MAX_SIZE = 1000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from local.gce import links
 from local.gce.calls import Call, Route
@@ -17,8 +16,10 @@ from local.gce.group_checks import (
     member_names,
     refuse_order,
 )
+from local.gce.instances import Instances
 from local.gce.listing import answer_list, matching, paginate
-from local.gce.operations import Operation
+from local.gce.operation import Operation
+from local.gce.policies import Policies
 from local.gce.records import check_free, check_name
 from local.gce.refusals import (
     BAD_VALUE,
@@ -33,10 +34,8 @@ from local.gce.refusals import (
 )
 from local.gce.schema import Document, merge_patch
 from local.gce.shelf import Shelf
-from local.gce.templates import check_region_of_template
-
-if TYPE_CHECKING:
-    from local.gce.world import World
+from local.gce.templates import Templates, check_region_of_template
+from local.gce.world import World
 
 _KIND = "compute#instanceGroupManager"
 _DELETE = "InstanceGroupManagersDeleteInstancesRequest"
@@ -51,8 +50,13 @@ _PATCHABLE = (
 class Groups:
     """All managed instance groups."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(
+        self, world: World, policies: Policies, templates: Templates, instances: Instances
+    ) -> None:
         self._world = world
+        self._policies = policies
+        self._templates = templates
+        self._instances = instances
         self.shelf: Shelf[Group] = Shelf(world)
         self._lately_used: dict[str, tuple[datetime, str]] = {}
 
@@ -149,7 +153,15 @@ class Groups:
         check_free(self.shelf, call)
         self._world.supply.check_count("instanceGroupManagers", call.project, len(self.shelf))
         group_id = links.numeric_id(self._world.random)
-        group = Group(self._world, call.path, group_id, settings, topology)
+        group = Group(
+            self._world,
+            self._templates,
+            self._instances,
+            call.path,
+            group_id,
+            settings,
+            topology,
+        )
         group.busy = self._world.operations.begin_for(call, group.id)
         self.shelf.put(group)
 
@@ -186,7 +198,7 @@ class Groups:
         path = self._world.path_of(reference, call.project, "resource.instanceTemplate")
         check_region_of_template(path, links.region_of(call.place))
         call.caller.demand("compute.instanceTemplates.useReadOnly", path)
-        record = self._world.templates.find_for_group(path)
+        record = self._templates.find_for_group(path)
         if record is None:
             raise NOT_FOUND.refused(resource=path)
         if record.busy is not None:
@@ -204,7 +216,7 @@ class Groups:
         if region != links.region_of(call.place):
             why = "The resource policy must be in the region of the group."
             raise BAD_VALUE.refused(field=field, value=reference, why=why)
-        policy = self._world.policies.shelf.get_idle(path).document().get("workloadPolicy")
+        policy = self._policies.shelf.get_idle(path).document().get("workloadPolicy")
         if policy is None:
             raise BAD_VALUE.refused(field=field, value=reference, why="It is no workload policy.")
         call.caller.demand("compute.resourcePolicies.use", path)
@@ -219,13 +231,13 @@ class Groups:
         group = self.shelf.get_idle(call.path)
         if group.backend_service:
             raise GROUP_IN_USE.refused(resource=group.path, user=group.backend_service)
-        group.busy = self._world.operations.begin_for(call, group.id)
-        error = self._world.faults.take_operation_error(call.route.verb)
+        operation = group.busy = self._world.operations.begin_for(call, group.id)
+        error = self._world.fault_plan.take_failure(call.route.verb)
         if error is not None:
-            self._fail_delete(group, group.busy, error)
+            self._fail_delete(group, operation, error)
         else:
-            group.dissolve()
-        return group.busy
+            group.dissolve(lambda: self._end_delete(group, operation))
+        return operation
 
     def _fail_delete(self, group: Group, operation: Operation, error: OperationError) -> None:
         def settle(_: OperationError | None) -> None:
@@ -233,10 +245,9 @@ class Groups:
 
         self._world.operations.settle_later(operation, settle, error)
 
-    def end_delete(self, group: Group) -> None:
+    def _end_delete(self, group: Group, operation: Operation) -> None:
         """The last VM of a group that is being deleted has gone."""
-        if group.busy is not None:
-            self._world.operations.settle_later(group.busy, lambda _: self._remove(group))
+        self._world.operations.settle_later(operation, lambda _: self._remove(group))
 
     def _remove(self, group: Group) -> None:
         lag = self._world.draw(self._world.dials.in_use_lag_s)

@@ -10,23 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from local.clock import Timer
+from local.clock import Callback, Timer
 from local.gce import links
-from local.gce.calls import Caller, Principal
+from local.gce.callers import Caller, Principal
 from local.gce.dials import Range
 from local.gce.instance_document import read_items, render_fixed
-from local.gce.operations import Operation
+from local.gce.operation import Operation
 from local.gce.refusals import CANCELED, OperationError
 from local.gce.schema import Document
+from local.gce.shelf import Shelf
 from local.gce.supply import Order
 from local.gce.templates import metadata_document
+from local.gce.world import World
 from local.machine import Guest
-
-if TYPE_CHECKING:
-    from local.clock import Callback
-    from local.gce.world import World
 
 SYSTEM = Caller(Principal("system@google.com"))
 
@@ -62,19 +60,22 @@ class Ownership:
 
 
 class Instance:
-    """One VM, the `local.machine.Machine` of its guest."""
+    """One VM, the `local.machine.Machine` of its guest. ``shelf`` is where it stands while it exists."""
 
     def __init__(
         self,
         world: World,
+        shelf: Shelf[Instance],
         path: str,
         properties: Document,
         order: Order,
         ownership: Ownership,
         *,
+        address: str,
         instance_id: str = "",
     ) -> None:
         self._world = world
+        self._shelf = shelf
         self._ownership = ownership
         self.path = path
         self.id = instance_id or links.numeric_id(world.random)
@@ -96,9 +97,7 @@ class Instance:
         self._run_limit: Timer | None = None
         self._started: datetime | None = None
         self._stopped: datetime | None = None
-        self._fixed = render_fixed(
-            path, self.id, world.clock.now(), properties, order, world.instances.next_address()
-        )
+        self._fixed = render_fixed(path, self.id, world.clock.now(), properties, order, address)
 
     # what a guest sees
 
@@ -155,7 +154,7 @@ class Instance:
     def create(self, operation: Operation) -> None:
         """Begin to exist. A FLEX_START VM is PENDING until it is granted."""
         self.busy = self._transition = operation
-        self._world.instances.shelf.put(self)
+        self._shelf.put(self)
         if self.order.model != "FLEX_START":
             self.provision()
             return
@@ -180,7 +179,7 @@ class Instance:
         self._after(self._operation_time("instances.insert"), self._created)
 
     def _created(self) -> None:
-        error = self._world.faults.take_operation_error("instances.insert")
+        error = self._world.fault_plan.take_failure("instances.insert")
         if error is not None:
             self.fail(error)
             return
@@ -360,7 +359,7 @@ class Instance:
         self.busy = None
         self.leaving = True
         self._leave_host()
-        self._world.instances.shelf.drop(self)
+        self._shelf.drop(self)
 
     def _finish_transition(self, error: OperationError | None = None) -> None:
         """End the operation that the present transition belongs to, if it belongs to one."""
@@ -379,7 +378,7 @@ class Instance:
 
     def _operation_time(self, verb: str) -> Range:
         low, high = self._world.dials.operation(verb)
-        slower = self._world.faults.slowness(verb)
+        slower = self._world.fault_plan.slowness(verb)
         return low + slower, high + slower
 
     def _after(self, delay_s: Range, callback: Callback) -> None:

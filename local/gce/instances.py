@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from local.gce import links
 from local.gce.calls import Call, Route
 from local.gce.instance import Instance, Ownership
 from local.gce.listing import answer_aggregated, answer_list
-from local.gce.operations import Operation
+from local.gce.operation import Operation
+from local.gce.policies import Policies
 from local.gce.records import check_free, check_name
 from local.gce.refusals import (
     METADATA_FINGERPRINT,
@@ -21,11 +20,9 @@ from local.gce.refusals import (
 )
 from local.gce.schema import Document
 from local.gce.shelf import Shelf
-from local.gce.supply import read_order
-from local.gce.templates import complete_properties, read_metadata
-
-if TYPE_CHECKING:
-    from local.gce.world import World
+from local.gce.supply import Order, read_order
+from local.gce.templates import Templates, complete_properties, read_metadata
+from local.gce.world import World
 
 _KIND = "compute#instance"
 
@@ -33,8 +30,10 @@ _KIND = "compute#instance"
 class Instances:
     """All VMs."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, policies: Policies, templates: Templates) -> None:
         self._world = world
+        self._policies = policies
+        self._templates = templates
         self.shelf: Shelf[Instance] = Shelf(world)
         self._addresses = 1
 
@@ -117,10 +116,31 @@ class Instances:
         missing = self._world.supply.find_missing(order)
         if missing is not None:
             raise Refused(missing.http, "invalid", missing.message, log=missing.log)
-        instance = Instance(self._world, call.path, properties, order, Ownership())
+        instance = self.make(call.path, properties, order, Ownership())
         operation = self._world.operations.begin_for(call, instance.id)
         instance.create(operation)
         return operation
+
+    def make(
+        self,
+        path: str,
+        properties: Document,
+        order: Order,
+        ownership: Ownership,
+        *,
+        instance_id: str = "",
+    ) -> Instance:
+        """A VM that does not exist yet; an empty ``instance_id`` lets it have a new one."""
+        return Instance(
+            self._world,
+            self.shelf,
+            path,
+            properties,
+            order,
+            ownership,
+            address=self._next_address(),
+            instance_id=instance_id,
+        )
 
     def _properties(self, call: Call) -> Document:
         """The body laid over the source template, completed. Raises `Refused`."""
@@ -128,7 +148,7 @@ class Instances:
         source = call.request.argument("sourceInstanceTemplate")
         if source:
             path = links.find_path(source, call.project) or source
-            template = self._world.templates.shelf.get(path).document()["properties"]
+            template = self._templates.shelf.get(path).document()["properties"]
             given = {key: value for key, value in body.items() if value}
             body = {**template, **given}
         call.caller.demand_act_as(body.get("serviceAccounts"))
@@ -137,7 +157,7 @@ class Instances:
     def _check_policies(self, call: Call) -> None:
         for reference in call.body.get("resourcePolicies") or ():
             path = links.find_path(reference, call.project) or reference
-            if "workloadPolicy" in self._world.policies.shelf.get(path).document():
+            if "workloadPolicy" in self._policies.shelf.get(path).document():
                 raise WORKLOAD_POLICY_ON_VM.refused(value=reference)
 
     def delete(self, call: Call) -> Operation:
@@ -203,8 +223,7 @@ class Instances:
             raise VM_IS_DOWN.refused(resource=call.path)
         return instance
 
-    def next_address(self) -> str:
-        """The internal address of the next VM."""
+    def _next_address(self) -> str:
         self._addresses += 1
         return f"10.128.{self._addresses // 256 % 256}.{self._addresses % 256}"
 

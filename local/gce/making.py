@@ -4,101 +4,99 @@ from __future__ import annotations
 
 import string
 from collections.abc import Container
-from typing import TYPE_CHECKING
 
+from local.gce.group_settings import GroupSettings
 from local.gce.instance import Instance, Ownership
 from local.gce.instance_document import read_items
-from local.gce.operations import Operation
+from local.gce.instances import Instances
+from local.gce.operation import Operation
 from local.gce.schema import Document
 from local.gce.supply import Order, read_order
 from local.gce.templates import metadata_document
-
-if TYPE_CHECKING:
-    from local.gce.group import Group
-    from local.gce.world import World
+from local.gce.world import World
 
 _ALPHABET = string.ascii_lowercase + string.digits
 _SUFFIX = 4
 
 
-def vm_path(group: Group, name: str) -> str:
-    """The path of a group's VM."""
-    return f"projects/{group.project}/zones/{group.zone}/instances/{name}"
+class VmFactory:
+    """Makes the VMs of one group."""
 
+    def __init__(self, world: World, instances: Instances, group: GroupSettings) -> None:
+        self._world = world
+        self._instances = instances
+        self._group = group
 
-def draw_name(world: World, group: Group, taken: Container[str]) -> str:
-    """The base name and four random characters, as no other VM of the zone has them."""
-    while True:
-        suffix = "".join(world.random.choices(_ALPHABET, k=_SUFFIX))
-        name = f"{group.base_name}-{suffix}"
-        if name not in taken and world.instances.shelf.find(vm_path(group, name)) is None:
-            return name
+    def path(self, name: str) -> str:
+        """The path of a group's VM."""
+        return f"projects/{self._group.project}/zones/{self._group.zone}/instances/{name}"
 
+    def draw_name(self, taken: Container[str]) -> str:
+        """The base name and four random characters, as no other VM of the zone has them."""
+        while True:
+            suffix = "".join(self._world.random.choices(_ALPHABET, k=_SUFFIX))
+            name = f"{self._group.base_name}-{suffix}"
+            if name not in taken and self._instances.shelf.find(self.path(name)) is None:
+                return name
 
-def read_vm_order(group: Group, version: str) -> Order:
-    """What one VM of a template needs."""
-    return read_order(
-        group.project,
-        group.zone,
-        group.template_properties(version),
-        topology=group.topology,
-        by_group=True,
-    )
+    def read_order(self, version: str) -> Order:
+        """What one VM of a template needs."""
+        return read_order(
+            self._group.project,
+            self._group.zone,
+            self._group.template_properties(version),
+            topology=self._group.topology,
+            by_group=True,
+        )
 
+    def make(self, name: str, version: str, owner: Ownership, instance_id: str) -> Instance:
+        """A VM that does not exist yet; an empty ``instance_id`` lets it have a new one."""
+        return self._instances.make(
+            self.path(name),
+            self._properties(version),
+            self.read_order(version),
+            owner,
+            instance_id=instance_id,
+        )
 
-def make_instance(
-    world: World, group: Group, name: str, version: str, owner: Ownership, instance_id: str
-) -> Instance:
-    """A VM that does not exist yet; an empty ``instance_id`` lets it have a new one."""
-    return Instance(
-        world,
-        vm_path(group, name),
-        _properties(world, group, version),
-        read_vm_order(group, version),
-        owner,
-        instance_id=instance_id,
-    )
+    def log_insert(self, instance: Instance) -> Operation:
+        """Begin the insert of a VM, as the service agent."""
+        return self._world.operations.begin(
+            self._world.agent(self._group.project),
+            "instances.insert",
+            instance.path,
+            instance.id,
+            request=self._logged_request(instance),
+            logged=self._world.dials.bulk_vms_are_logged or not self._group.is_bulk,
+        )
 
+    def _properties(self, version: str) -> Document:
+        """The template's properties with the group's additions."""
+        properties = self._group.template_properties(version)
+        extra = self._group.all_instances_properties
+        items = {
+            **read_items(properties),
+            **(extra.get("metadata") or {}),
+            "instance-template": self._world.numbered(version),
+            "created-by": self._world.numbered(self._group.path),
+        }
+        labels = {**(properties.get("labels") or {}), **(extra.get("labels") or {})}
+        labelled = {"labels": labels} if labels else {}
+        return {**properties, "metadata": metadata_document(items), **labelled}
 
-def log_insert(world: World, group: Group, instance: Instance) -> Operation:
-    """Begin the insert of a VM, as the service agent."""
-    return world.operations.begin(
-        world.agent(group.project),
-        "instances.insert",
-        instance.path,
-        instance.id,
-        request=_logged_request(world, group, instance),
-        logged=world.dials.bulk_vms_are_logged or not group.is_bulk,
-    )
-
-
-def _properties(world: World, group: Group, version: str) -> Document:
-    """The template's properties with the group's additions."""
-    properties = group.template_properties(version)
-    extra = group.all_instances_properties
-    items = {
-        **read_items(properties),
-        **(extra.get("metadata") or {}),
-        "instance-template": world.numbered(version),
-        "created-by": world.numbered(group.path),
-    }
-    labels = {**(properties.get("labels") or {}), **(extra.get("labels") or {})}
-    labelled = {"labels": labels} if labels else {}
-    return {**properties, "metadata": metadata_document(items), **labelled}
-
-
-def _logged_request(world: World, group: Group, instance: Instance) -> Document:
-    zone = world.numbered(f"projects/{instance.project}/zones/{instance.zone}")
-    location = zone.replace("/zones/", "/locations/")
-    return {
-        "name": instance.name,
-        "machineType": f"{zone}/machineTypes/{instance.machine_type}",
-        "requestId": world.uuid(),
-        "links": [
-            {
-                "type": "MEMBER_OF",
-                "source": f"{location}/instanceGroupManagers/{group.name}@{group.id}",
-                "target": f"{location}/instances/{instance.name}",
-            }
-        ],
-    }
+    def _logged_request(self, instance: Instance) -> Document:
+        zone = self._world.numbered(f"projects/{instance.project}/zones/{instance.zone}")
+        location = zone.replace("/zones/", "/locations/")
+        group = f"{location}/instanceGroupManagers/{self._group.name}@{self._group.id}"
+        return {
+            "name": instance.name,
+            "machineType": f"{zone}/machineTypes/{instance.machine_type}",
+            "requestId": self._world.uuid(),
+            "links": [
+                {
+                    "type": "MEMBER_OF",
+                    "source": group,
+                    "target": f"{location}/instances/{instance.name}",
+                }
+            ],
+        }

@@ -6,20 +6,17 @@ there is room for all; meanwhile the group looks again and again, and writes no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from local.clock import Timer
 from local.gce import links
+from local.gce.group_settings import GroupSettings
 from local.gce.instance import Instance, Ownership
-from local.gce.making import draw_name, log_insert, make_instance, read_vm_order, vm_path
+from local.gce.making import VmFactory
 from local.gce.refusals import OperationError
 from local.gce.schema import Document
-
-if TYPE_CHECKING:
-    from local.gce.group import Group
-    from local.gce.world import World
+from local.gce.world import World
 
 _REMEMBERED_ERRORS = 100
 _FALLEN = frozenset({"STOPPING", "TERMINATED"})
@@ -61,11 +58,24 @@ class Member:
 
 
 class Members:
-    """All managed instances of one group. It is the `local.gce.instance.Owner` of their VMs."""
+    """All managed instances of one group. It is the `local.gce.instance.Owner` of their VMs.
 
-    def __init__(self, world: World, group: Group) -> None:
+    ``on_change`` is called when VMs come or go, ``on_emptied`` when the last member has gone.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        vms: VmFactory,
+        group: GroupSettings,
+        on_change: Callable[[], None],
+        on_emptied: Callable[[], None],
+    ) -> None:
         self._world = world
+        self._vms = vms
         self._group = group
+        self._on_change = on_change
+        self._on_emptied = on_emptied
         self._members: dict[str, Member] = {}
         self._check: Timer | None = None
         self._not_before = world.clock.now()
@@ -126,7 +136,7 @@ class Members:
         self._check = self._world.clock.call_later(delay, self.look_again)
 
     def _add(self) -> Member:
-        name = draw_name(self._world, self._group, self._members)
+        name = self._vms.draw_name(self._members)
         member = self._members[name] = Member(name, self._group.template)
         return member
 
@@ -138,7 +148,7 @@ class Members:
         if self._check is not None:
             self._check.cancel()
         self.checked_at = self._world.clock.now()
-        order = read_vm_order(self._group, waiting[0].version)
+        order = self._vms.read_order(waiting[0].version)
         self.obstacle = self._world.supply.find_obstacle(order, len(waiting), bulk=True)
         if self.obstacle is not None:
             self._check = self._world.later(self._world.dials.bulk_check_s, self.look_again)
@@ -158,10 +168,8 @@ class Members:
         """Begin the insert of a member's VM, as the service agent."""
         owner = Ownership(self, grants=self._group.is_bulk)
         member.config = self._group.all_instances_properties
-        member.instance = make_instance(
-            self._world, self._group, member.name, member.version, owner, member.instance_id
-        )
-        member.instance.create(log_insert(self._world, self._group, member.instance))
+        member.instance = self._vms.make(member.name, member.version, owner, member.instance_id)
+        member.instance.create(self._vms.log_insert(member.instance))
 
     # what VMs report
 
@@ -175,7 +183,7 @@ class Members:
         member.attempts = 0
         member.error = None
         self._end_bulk_when_made()
-        self._group.vms_changed()
+        self._on_change()
 
     def vm_failed(self, instance: Instance, error: OperationError) -> None:
         """It could not be made: try again later, with growing pauses."""
@@ -196,7 +204,7 @@ class Members:
                 "error": error.document(),
                 "instanceActionDetails": {
                     "action": member.action,
-                    "instance": links.url(vm_path(self._group, member.name)),
+                    "instance": links.url(self._vms.path(member.name)),
                     "version": {"instanceTemplate": links.url(member.version)},
                 },
             }
@@ -205,11 +213,11 @@ class Members:
 
     def vm_paused(self, instance: Instance) -> None:  # noqa: ARG002 - it restarts by itself
         """It will be restarted; only the slice is broken meanwhile."""
-        self._group.vms_changed()
+        self._on_change()
 
     def vm_down(self, instance: Instance) -> None:
         """It does not run any more: repair it, if the group does that."""
-        self._group.vms_changed()
+        self._on_change()
         self._plan_repair(instance)
 
     def vm_gone(self, instance: Instance) -> None:
@@ -220,7 +228,7 @@ class Members:
         member.call_off()
         member.instance = None
         member.instance_id = instance.id if self._world.dials.repair_keeps_id else ""
-        self._group.vms_changed()
+        self._on_change()
         if member.action == "DELETING":
             self._forget(member)
         elif member.action == "RECREATING":
@@ -331,7 +339,7 @@ class Members:
     def _forget(self, member: Member) -> None:
         del self._members[member.name]
         if not self._members:
-            self._group.emptied()
+            self._on_emptied()
 
     # what the API shows
 
@@ -342,7 +350,7 @@ class Members:
     def _document(self, member: Member) -> Document:
         document: Document = {
             "name": member.name,
-            "instance": links.url(vm_path(self._group, member.name)),
+            "instance": links.url(self._vms.path(member.name)),
             "currentAction": member.action,
             "targetStatus": "RUNNING",
             "version": {"instanceTemplate": links.url(member.version)},

@@ -1,4 +1,4 @@
-"""Operations: what every mutation answers, what runs for a while and is DONE later.
+"""All operations: the calls about them, their begin and their end.
 
 A failed operation is DONE too, with an ``error`` inside. Finished ones are kept for a time and then
 answer 404.
@@ -8,116 +8,29 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from local.gce import links
-from local.gce.calls import Call, Caller, Route
+from local.gce.audit import AuditLog
+from local.gce.callers import Caller
+from local.gce.calls import Call, Route
+from local.gce.environment import Environment
 from local.gce.listing import answer_list
-from local.gce.refusals import (
-    BAD_REQUEST_ID,
-    NOT_FOUND,
-    REQUEST_ID_REUSED,
-    OperationError,
-    phrase,
-)
+from local.gce.operation import ChangedKeys, Operation
+from local.gce.refusals import BAD_REQUEST_ID, NOT_FOUND, REQUEST_ID_REUSED, OperationError
 from local.gce.schema import Document
-
-if TYPE_CHECKING:
-    from local.gce.world import World
 
 Settle = Callable[[OperationError | None], None]
 """Called at an operation's end: apply what it was for, or, given an error, take it back."""
-
-ChangedKeys = Mapping[str, list[str]]
-"""Which metadata keys an operation adds, modifies and deletes."""
-
-_KINDS = {
-    "instanceTemplates.insert": "compute.instanceTemplates.insert",
-    "regionInstanceTemplates.insert": "compute.instanceTemplates.insert",
-}
-"""``operationType`` is not uniform: these, as recorded, and the group's own verbs are long."""
-_SHORT = frozenset({"insert", "delete"})
-
-
-def kind_of(verb: str) -> str:
-    """An operation's ``operationType``."""
-    collection, _, method = verb.partition(".")
-    if collection == "instanceGroupManagers" and method not in _SHORT:
-        return f"compute.{verb}"
-    return _KINDS.get(verb, method)
-
-
-class Operation:
-    """One operation. ``request`` is what the audit log shows of the request's body."""
-
-    __slots__ = (
-        "caller", "changed_keys", "ended", "error", "id", "kind", "logged", "name", "path",
-        "request", "request_id", "started", "target", "target_id", "verb",
-    )  # fmt: skip
-
-    def __init__(
-        self, caller: Caller, verb: str, target: str, target_id: str, request: Document | None
-    ) -> None:
-        self.caller = caller
-        self.verb = verb
-        self.kind = kind_of(verb)
-        self.target = target
-        self.target_id = target_id
-        self.request = request
-        self.request_id = ""
-        self.changed_keys: ChangedKeys = {}
-        self.name = ""
-        self.id = ""
-        self.path = ""
-        self.started = datetime.min
-        self.ended: datetime | None = None
-        self.error: OperationError | None = None
-        self.logged = True
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended."""
-        return self.ended is not None
-
-    def document(self) -> Document:
-        """The operation as the API answers it."""
-        scope = self.path.rpartition("/operations/")[0]
-        started = links.pacific(self.started)
-        document: Document = {
-            "kind": "compute#operation",
-            "id": self.id,
-            "name": self.name,
-            "operationType": self.kind,
-            "targetLink": links.url(self.target),
-            "targetId": self.target_id,
-            "status": "DONE" if self.done else "RUNNING",
-            "user": self.caller.email,
-            "progress": 100 if self.done else 0,
-            "insertTime": started,
-            "startTime": started,
-            "selfLink": links.url(self.path),
-        }
-        place = scope.split("/")[2]
-        if place != "global":
-            document[place.removesuffix("s")] = links.url(scope)
-        if self.request_id:
-            document["clientOperationId"] = self.request_id
-        if self.ended is not None:
-            document["endTime"] = links.pacific(self.ended)
-        if self.error is not None:
-            document["error"] = {"errors": [self.error.document()]}
-            document["httpErrorStatusCode"] = self.error.http
-            document["httpErrorMessage"] = phrase(self.error.http)
-        return document
 
 
 class Operations:
     """All operations, and the memory of request ids."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, environment: Environment, audit: AuditLog) -> None:
+        self._environment = environment
+        self._audit = audit
         self._operations: dict[str, Operation] = {}
         self._requests: dict[str, tuple[str, Operation]] = {}
 
@@ -173,7 +86,7 @@ class Operations:
     ) -> Operation:
         """Start an operation that somebody will `finish` or `settle_later`."""
         operation = Operation(caller, verb, target, target_id, request)
-        random, now = self._world.random, self._world.clock.now()
+        random, now = self._environment.random, self._environment.clock.now()
         operation.changed_keys = changed_keys or {}
         operation.id = links.numeric_id(random)
         operation.name = links.operation_name(random, now)
@@ -183,7 +96,7 @@ class Operations:
         operation.path = f"{scope}/operations/{operation.name}"
         self._operations[operation.path] = operation
         if logged:
-            self._world.audit.write_first(operation)
+            self._audit.write_first(operation)
         return operation
 
     def begin_for(
@@ -212,19 +125,21 @@ class Operations:
         """
 
         def end() -> None:
-            failure = error or self._world.faults.take_operation_error(operation.verb)
+            failure = error or self._environment.fault_plan.take_failure(operation.verb)
             settle(failure)
             self.finish(operation, failure)
 
-        delay = self._world.draw(self._world.dials.operation(operation.verb))
-        self._world.clock.call_later(delay + self._world.faults.slowness(operation.verb), end)
+        environment = self._environment
+        delay = environment.draw(environment.dials.operation(operation.verb))
+        slower = environment.fault_plan.slowness(operation.verb)
+        environment.clock.call_later(delay + slower, end)
 
     def finish(self, operation: Operation, error: OperationError | None = None) -> None:
         """End an operation now."""
-        operation.ended = self._world.clock.now()
+        operation.ended = self._environment.clock.now()
         operation.error = error
         if operation.logged:
-            self._world.audit.write_last(operation)
+            self._audit.write_last(operation)
 
     def find_repeated(self, call: Call) -> Operation | None:
         """The operation that a request with the same ``requestId`` began.
@@ -237,7 +152,7 @@ class Operations:
         digest, operation = self._requests.get(call.request_id, ("", None))
         if (
             operation is None
-            or self._age_s(operation.started) > self._world.dials.request_id_retention_s
+            or self._age_s(operation.started) > self._environment.dials.request_id_retention_s
         ):
             return None
         if digest != _digest(call):
@@ -247,10 +162,10 @@ class Operations:
     def _is_forgotten(self, operation: Operation) -> bool:
         if operation.ended is None:
             return False
-        return self._age_s(operation.ended) > self._world.dials.operation_retention_s
+        return self._age_s(operation.ended) > self._environment.dials.operation_retention_s
 
     def _age_s(self, moment: datetime) -> float:
-        return (self._world.clock.now() - moment) / timedelta(seconds=1)
+        return (self._environment.clock.now() - moment) / timedelta(seconds=1)
 
 
 def _check_uuid(text: str) -> None:

@@ -7,13 +7,14 @@ is refused while a group uses it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from local.gce import links
 from local.gce.calls import Call
 from local.gce.listing import answer_list
-from local.gce.operations import Operation
+from local.gce.operation import Operation
 from local.gce.refusals import (
     ALREADY_EXISTS,
     BAD_NAME,
@@ -23,9 +24,7 @@ from local.gce.refusals import (
 )
 from local.gce.schema import Document
 from local.gce.shelf import R, Shelf
-
-if TYPE_CHECKING:
-    from local.gce.world import World
+from local.gce.world import World
 
 
 class Record:
@@ -45,13 +44,17 @@ class Record:
 
 
 class Records(ABC):
-    """All resources of one such kind."""
+    """All resources of one such kind.
+
+    ``find_user`` returns the path of a group that uses the resource at a path, or an empty text.
+    """
 
     kind: ClassVar[str]
     in_use: ClassVar[Refusal]
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, find_user: Callable[[str], str]) -> None:
         self._world = world
+        self._find_user = find_user
         self.shelf: Shelf[Record] = Shelf(world)
 
     @abstractmethod
@@ -97,7 +100,7 @@ class Records(ABC):
     def delete(self, call: Call) -> Operation:
         """Begin a delete. A use is refused here or in the operation, as the dial says."""
         record = self.shelf.get_idle(call.path)
-        if self._world.dials.in_use_refused_by == "call" and (user := self._user_of(record)):
+        if self._world.dials.in_use_refused_by == "call" and (user := self._find_user(record.path)):
             raise self.in_use.refused(resource=record.path, user=user)
         operation = record.busy = self._world.operations.begin_for(call, record.id)
 
@@ -106,13 +109,10 @@ class Records(ABC):
             if error is None:
                 self.shelf.drop(record)
 
-        user = self._user_of(record)
+        user = self._find_user(record.path)
         error = self.in_use.error(resource=record.path, user=user) if user else None
         self._world.operations.settle_later(operation, settle, error)
         return operation
-
-    def _user_of(self, record: Record) -> str:
-        return self._world.groups.find_user(record.path)
 
 
 def check_name(call: Call) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from local.gce import links
-from local.gce.calls import Call, Caller, CallLog, CallRecord, Principal
-from local.gce.operations import Operation
+from local.gce.callers import Caller, Principal
+from local.gce.calls import Call, CallLog, CallRecord
+from local.gce.operation import Operation
 from local.gce.refusals import (
     NOT_FOUND,
     UNAUTHENTICATED,
@@ -22,11 +22,10 @@ from local.gce.refusals import (
     UNKNOWN_ZONE,
     Refused,
 )
+from local.gce.resources import Resources
 from local.gce.schema import Document, parse_body
+from local.gce.world import World
 from local.http import Request, Response
-
-if TYPE_CHECKING:
-    from local.gce.world import World
 
 DEFAULT_PRINCIPAL = Principal("user@example.com")
 """Who calls without an Authorization header; may do everything."""
@@ -38,12 +37,20 @@ _PLACED = frozenset({"zones", "regions"})
 class Router:
     """All methods of the API."""
 
-    def __init__(self, world: World, principals: Mapping[str, Principal], calls: CallLog) -> None:
+    def __init__(
+        self,
+        world: World,
+        resources: Resources,
+        principals: Mapping[str, Principal],
+        calls: CallLog,
+    ) -> None:
         self._world = world
+        self._resources = resources
         self._principals = principals
         self._calls = calls
         nouns = (
-            world.policies, world.templates, world.groups, world.instances, world.operations
+            resources.policies, resources.templates, resources.groups, resources.instances,
+            world.operations,
         )  # fmt: skip
         self._routes = {route.pattern: route for noun in nouns for route in noun.routes()}
 
@@ -86,7 +93,7 @@ class Router:
             principal,
             request.headers.get("user-agent", ""),
             request.path.split("/", 3)[2] if request.path.count("/") > 2 else "",
-            self._world.faults.denied_to(principal.email),
+            self._world.fault_plan.denied_to(principal.email),
         )
         return self._match(request, caller)
 
@@ -110,7 +117,7 @@ class Router:
         try:
             if call.project not in self._world.projects:
                 raise NOT_FOUND.refused(resource=f"projects/{call.project}")
-            self._world.faults.refuse(call.route, call.project)
+            self._world.fault_plan.refuse(call.route, call.project)
             self._refuse_as_planned(call, carried_out=False)
             _check_place(call)
             if call.route.body:
@@ -129,7 +136,7 @@ class Router:
         return _document(repeated or call.route.answer(call))
 
     def _refuse_as_planned(self, call: Call, *, carried_out: bool) -> None:
-        refused = self._world.faults.take_refusal(call.route.verb, carried_out=carried_out)
+        refused = self._world.fault_plan.take_refusal(call.route.verb, carried_out=carried_out)
         if refused is not None:
             raise refused
 
@@ -137,7 +144,7 @@ class Router:
         """A refused change is logged, where the log can know the project."""
         if not call.route.writes or call.project not in self._world.projects:
             return
-        known = self._world.find_id(call.path)
+        known = self._resources.find_id(call.path)
         self._world.audit.write_refusal(
             call.caller, call.route.verb, call.path, known, call.body, refused.log
         )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from local.gce.environment import Environment
+from local.gce.operation import Operation
 from local.gce.refusals import NOT_FOUND, NOT_READY
 from local.gce.schema import Document
-
-if TYPE_CHECKING:
-    from local.gce.operations import Operation
-    from local.gce.world import World
 
 
 class Resource(Protocol):
@@ -36,8 +34,8 @@ R = TypeVar("R", bound=Resource)
 class Shelf(Generic[R]):
     """All resources of one kind, by path."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
         self._resources: dict[str, R] = {}
         self._listed_from: dict[str, datetime] = {}
         self._ghosts: list[tuple[datetime, str, Document]] = []
@@ -56,9 +54,9 @@ class Shelf(Generic[R]):
     def drop(self, resource: R) -> None:
         """Remove a resource; lists show it until the list lag has passed."""
         del self._resources[resource.path]
-        seen_by_lists = self._listed_from.pop(resource.path) <= self._world.clock.now()
+        seen_by_lists = self._listed_from.pop(resource.path) <= self._environment.clock.now()
         until = self._lagged()
-        if resource.readable and seen_by_lists and until > self._world.clock.now():
+        if resource.readable and seen_by_lists and until > self._environment.clock.now():
             self._ghosts.append((until, resource.path, resource.document()))
 
     def find(self, path: str) -> R | None:
@@ -83,7 +81,7 @@ class Shelf(Generic[R]):
 
     def listed(self, prefix: str) -> list[Document]:
         """What a list shows now of the paths that begin with ``prefix``, in the order of names."""
-        now = self._world.clock.now()
+        now = self._environment.clock.now()
         self._ghosts = [ghost for ghost in self._ghosts if ghost[0] > now]
         shown = {path: ghost for _, path, ghost in self._ghosts if path.startswith(prefix)}
         for path, resource in self._resources.items():
@@ -92,6 +90,6 @@ class Shelf(Generic[R]):
         return [shown[path] for path in sorted(shown)]
 
     def _lagged(self) -> datetime:
-        return self._world.clock.now() + timedelta(
-            seconds=self._world.draw(self._world.dials.list_lag_s)
+        return self._environment.clock.now() + timedelta(
+            seconds=self._environment.draw(self._environment.dials.list_lag_s)
         )

@@ -9,25 +9,19 @@ from typing import Any
 
 from local import controls
 from local.clock import Clock
-from local.gce.calls import CallLog, Principal
+from local.gce.callers import Principal
+from local.gce.calls import CallLog
 from local.gce.dials import Dials
 from local.gce.faults import Faults
 from local.gce.refusals import Refused
+from local.gce.resources import Resources
 from local.gce.router import Router
 from local.gce.schema import Document
 from local.gce.world import World
 from local.http import Request, Response
 from local.machine import GuestFactory
 
-FAULTS = controls.list_faults(
-    Faults,
-    frozenset(
-        {
-            "denied_to", "refuse", "slowness", "take_operation_error", "take_refusal",
-            "wiring_outcome",
-        }
-    ),
-)  # fmt: skip
+FAULTS = controls.list_faults(Faults)
 """The faults that can be asked for over HTTP, by name."""
 
 
@@ -59,9 +53,9 @@ class Simulator:
             on_log_entry=on_log_entry,
             dials=dials,
         )
-        self._router = Router(self._world, principals, self.calls)
-        self._world.act = self._router.act
-        self.faults = self._world.faults
+        self._resources = Resources(self._world)
+        self._router = Router(self._world, self._resources, principals, self.calls)
+        self.faults = Faults(self._world, self._resources, self._router.act)
 
     def handle(self, request: Request) -> Response:
         """Answer one request to the API or to the controls."""
@@ -74,16 +68,16 @@ class Simulator:
 
     def leftovers(self) -> list[str]:
         """The paths of all policies, templates, groups and VMs that exist."""
-        return sorted(self._world.paths())
+        return sorted(self._resources.paths())
 
     def state(self) -> Document:
         """What there is, for people."""
-        world = self._world
+        resources = self._resources
         return {
-            "time": world.clock.now().isoformat(),
-            "policies": [policy.path for policy in world.policies.shelf],
-            "templates": [template.path for template in world.templates.shelf],
-            "groups": [group.summary() for group in world.groups.shelf],
-            "instances": {vm.path: vm.status for vm in world.instances.shelf},
+            "time": self._world.clock.now().isoformat(),
+            "policies": [policy.path for policy in resources.policies.shelf],
+            "templates": [template.path for template in resources.templates.shelf],
+            "groups": [group.summary() for group in resources.groups.shelf],
+            "instances": {vm.path: vm.status for vm in resources.instances.shelf},
             "calls": dict(self.calls.counts()),
         }

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
 
+from local.faults import set_limit
 from local.gce import links
+from local.gce.environment import Environment
 from local.gce.refusals import (
     AGENT_LACKS_PERMISSION,
     DISK_TYPE,
@@ -34,9 +35,6 @@ from local.gce.refusals import (
 from local.gce.schema import Document
 from local.gce.topology import chips_of, count_vms, family_of
 
-if TYPE_CHECKING:
-    from local.gce.world import World
-
 _NO_PD = frozenset({"ct6e", "tpu7x"})
 """Families that take Hyperdisk only: documented for v6e, assumed for TPU7x."""
 _CREATE = "compute.instances.create"
@@ -46,8 +44,6 @@ _METRICS = {
     "instanceGroupManagers": "INSTANCE_GROUP_MANAGERS",
     "instances": "INSTANCES",
 }
-
-_K = TypeVar("_K")
 
 
 @dataclass(frozen=True)
@@ -135,8 +131,8 @@ def _reservation_path(value: str, project: str, zone: str) -> str:
 class Supply:
     """How much of everything there is, and who has taken it."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
         self._hosts: dict[tuple[str, str], int] = {}
         self._taken: Counter[tuple[str, str]] = Counter()
         self._chip_quota: dict[tuple[str, str], int] = {}
@@ -149,15 +145,15 @@ class Supply:
 
     def limit_hosts(self, zone: str, family: str, vms: int | None) -> None:
         """How many VMs of a family a zone has room for in all; ``None`` is endless."""
-        _limit(self._hosts, (zone, family), vms)
+        set_limit(self._hosts, (zone, family), vms)
 
     def limit_chips(self, region: str, family: str, chips: int | None) -> None:
         """The quota of TPU chips of a family in a region; ``None`` is endless."""
-        _limit(self._chip_quota, (region, family), chips)
+        set_limit(self._chip_quota, (region, family), chips)
 
     def limit_count(self, collection: str, count: int | None) -> None:
         """The quota of policies, templates or groups in a project; ``None`` is endless."""
-        _limit(self._count_quota, collection, count)
+        set_limit(self._count_quota, collection, count)
 
     def check_count(self, collection: str, project: str, count: int) -> None:
         """Raise `Refused` (403) when a project has used up its quota of a collection."""
@@ -195,7 +191,7 @@ class Supply:
         )
 
     def _find_forbidden(self, order: Order) -> OperationError | None:
-        agent = self._world.agent(order.project)
+        agent = self._environment.agent(order.project)
         if order.by_group and not agent.may(_CREATE):
             return AGENT_LACKS_PERMISSION.error(
                 permission=_CREATE, resource=f"projects/{order.project}"
@@ -254,13 +250,6 @@ class Supply:
             if path in self.missing:
                 return SUBNETWORK_ABSENT.error(kind=kind, network=links.url(path))
         return None
-
-
-def _limit(limits: dict[_K, int], key: _K, value: int | None) -> None:
-    if value is None:
-        limits.pop(key, None)
-    else:
-        limits[key] = value
 
 
 def _quota_error(order: Order, limit: int) -> OperationError:

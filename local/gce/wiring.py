@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from local.clock import Timer
 from local.gce import links
+from local.gce.environment import Environment
 from local.gce.schema import Document
-
-if TYPE_CHECKING:
-    from local.gce.world import World
 
 
 class Wiring:
     """The state that ``appliedAcceleratorTopologies`` shows; none before all VMs ran once."""
 
-    def __init__(self, world: World, group_path: str, topology: str) -> None:
-        self._world = world
+    def __init__(self, environment: Environment, group_path: str, topology: str) -> None:
+        self._environment = environment
         self._group_path = group_path
         self._topology = topology
         self._state = ""
@@ -30,7 +27,8 @@ class Wiring:
             return
         if all_run and self._state in ("", "INCOMPLETE"):
             self._enter("REACTIVATING" if self._state else "ACTIVATING")
-            self._timer = self._world.later(self._world.dials.ici_activation_s, self._activated)
+            activation_s = self._environment.dials.ici_activation_s
+            self._timer = self._environment.later(activation_s, self._activated)
         elif not all_run and self._state not in ("", "INCOMPLETE"):
             self._enter("INCOMPLETE")
 
@@ -44,7 +42,7 @@ class Wiring:
         self._enter("")
 
     def _activated(self) -> None:
-        outcome = self._world.faults.wiring_outcome(self._group_path)
+        outcome = self._environment.fault_plan.wiring_outcome(self._group_path)
         if outcome:
             self._enter(outcome)
 
@@ -52,7 +50,7 @@ class Wiring:
         if self._timer is not None:
             self._timer.cancel()
         self._state = state
-        self._since = self._world.clock.now()
+        self._since = self._environment.clock.now()
 
     def document(self) -> list[Document]:
         """``appliedAcceleratorTopologies``; empty while there is no state."""

@@ -3,9 +3,10 @@
 See docs/reference/simulated-container-engine.md.
 """
 
+from local.gke.cluster import Cluster
 from local.gke.dials import Dials
 from local.gke.kubelets import Kubelets
 from local.gke.nodes import Nodes, PoolNode
-from local.gke.simulator import Cluster, Simulator
+from local.gke.simulator import Simulator
 
 __all__ = ["Cluster", "Dials", "Kubelets", "Nodes", "PoolNode", "Simulator"]

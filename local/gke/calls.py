@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from local.gce.calls import CallRecord, Principal
+from local.gce.callers import Principal
+from local.gce.calls import CallRecord
 from local.gke import wire
-from local.gke.faults import Faults
+from local.gke.fault_plan import PoolFaultPlan
 from local.gke.refusals import PERMISSION_MISSING, UNAUTHENTICATED, UNKNOWN_PATH
 from local.gke.wire import Document
 from local.http import Request
@@ -104,16 +105,16 @@ class Call:
 class Router:
     """Reads requests."""
 
-    def __init__(self, principals: Mapping[str, Principal], faults: Faults) -> None:
+    def __init__(self, principals: Mapping[str, Principal], plan: PoolFaultPlan) -> None:
         self._principals = principals
-        self._faults = faults
+        self._plan = plan
 
     def read(self, request: Request) -> Call:
         """The call that a request is."""
         header = request.headers.get("authorization", "")
         known = self._principals.get(header.removeprefix("Bearer "))
         principal = known or (DEFAULT_PRINCIPAL if not header else Principal(""))
-        denied = self._faults.denied_to(principal.email)
+        denied = self._plan.denied_to(principal.email)
         is_known = known is not None or not header
         match = _PATH.fullmatch(request.path)
         verb = _find_verb(request.method, match) if match else ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from local.gke import machines
+from local.gke.cluster import Cluster
 from local.gke.refusals import (
     AUTO_UPGRADE,
     IMAGE_STREAMING,
@@ -18,9 +18,6 @@ from local.gke.refusals import (
     SLICE_SIZE,
 )
 from local.gke.wire import Document
-
-if TYPE_CHECKING:
-    from local.gke.simulator import Cluster
 
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,38}[a-z0-9])?")
 _RESERVED = re.compile(r"(?:[^/]+\.)?(?:kubernetes|k8s)\.io")

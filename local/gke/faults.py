@@ -7,69 +7,46 @@ Every public method of `Faults` is a fault. The same can be asked for over HTTP 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING
-
 from local.controls import UnknownFault
-from local.gce.refusals import LOG_STATUSES, Refused
+from local.faults import FaultControls
+from local.gce.refusals import FAILED_PRECONDITION, LOG_STATUSES, Refused
+from local.gke.fault_plan import PoolFaultPlan
 from local.gke.operations import Failure
+from local.gke.pool_api import PoolApi
 from local.gke.refusals import INTERNAL, UNAVAILABLE
-from local.planned import Planned, Slowness
-
-if TYPE_CHECKING:
-    from local.gke.simulator import Simulator
 
 _STATUSES = {3: "INVALID_ARGUMENT", 8: "RESOURCE_EXHAUSTED", 13: "INTERNAL"}
 
 
-class Faults:
+class Faults(FaultControls[Refused, Failure]):
     """Makes things go wrong."""
 
-    def __init__(self, simulator: Simulator) -> None:
-        self._simulator = simulator
-        self._refusals = Planned[Refused]()
-        self._lost_answers = Planned[Refused]()
-        self._failures = Planned[Failure]()
-        self._slow = Slowness()
-        self._denied: defaultdict[str, set[str]] = defaultdict(set)
-        self._room: dict[tuple[str, str], int] = {}
-        self._chips: dict[tuple[str, str], int] = {}
-        self._no_policies: set[str] = set()
+    plan: PoolFaultPlan
+
+    def __init__(self, plan: PoolFaultPlan, pools: PoolApi) -> None:
+        super().__init__(plan, pools.operations.forget)
+        self._pools = pools
+
+    def _make_refusal(self, http: int, reason: str, message: str) -> Refused:
+        log = LOG_STATUSES.get(http, FAILED_PRECONDITION)
+        return Refused(http, reason, message or UNAVAILABLE.message, log=log, status=log[1])
 
     # supply
 
     def set_capacity(self, zone: str, family: str, vms: int | None = None) -> None:
         """A zone has room for `vms` VMs of a machine family (``ct6e-standard``) in all; without it,
         for any number. VMs that run already stay."""
-        _limit(self._room, (zone, family), vms)
+        self.plan.limit_room(zone, family, vms)
 
     def set_chip_quota(self, region: str, family: str, chips: int | None = None) -> None:
         """The project may have so many TPU chips of a family in a region; without it, any number."""
-        _limit(self._chips, (region, family), chips)
+        self.plan.limit_chips(region, family, chips)
 
     def remove_policy(self, policy: str, removed: bool = True) -> None:
         """A workload policy does not exist, or exists again; all others that are named do."""
-        (self._no_policies.add if removed else self._no_policies.discard)(policy)
+        self.plan.set_policy_missing(policy, removed)
 
     # calls
-
-    def fail_next(
-        self,
-        verbs: str,
-        calls: int = 1,
-        http: int = 503,
-        reason: str = "backendError",
-        message: str = "",
-        carried_out: bool = False,
-    ) -> None:
-        """The next so many calls that match are refused.
-
-        With ``carried_out`` each is done first and only its answer is lost.
-        """
-        log = LOG_STATUSES.get(http, (9, "FAILED_PRECONDITION"))
-        words = message or UNAVAILABLE.message
-        refused = Refused(http, reason, words, log=log, status=log[1])
-        (self._lost_answers if carried_out else self._refusals).add(verbs, calls, refused)
 
     def fail_operations(
         self, verbs: str, operations: int = 1, code: int = 13, message: str = ""
@@ -80,68 +57,17 @@ class Faults:
         """
         status = _STATUSES.get(code, "UNKNOWN")
         failure = Failure(code, status, message or INTERNAL.message)
-        self._failures.add(verbs, operations, failure)
-
-    def slow_operations(self, verbs: str, seconds: float) -> None:
-        """Operations that match take so much longer from now on; 0 ends it."""
-        self._slow.set(verbs, seconds)
-
-    def remove_permission(self, email: str, permission: str, removed: bool = True) -> None:
-        """A principal has lost an IAM permission, or has it again."""
-        held = self._denied[email]
-        (held.add if removed else held.discard)(permission)
-
-    def forget_operations(self) -> None:
-        """Operations that are DONE are known no more."""
-        self._simulator.operations.forget()
+        self.plan.add_failure(verbs, operations, failure)
 
     # pools
 
     def lose_nodes(self, pool: str, nodes: int = 1) -> None:
         """So many VMs of a running pool (named by its own name) are gone, and do not come back."""
-        found = self._simulator.find_pool(pool)
+        found = self._pools.find(pool)
         if found is None or found.status != "RUNNING":
             raise UnknownFault(f"there is no running pool {pool}")
-        self._simulator.lose(found, nodes)
+        self._pools.lose(found, nodes)
 
     def make_pool(self, cluster: str, name: str, labels: dict[str, str] | None = None) -> None:
         """A person has made a pool of one small VM, with such labels, at once."""
-        self._simulator.make_by_hand(cluster, name, labels or {})
-
-    # what the simulator asks
-
-    def has_room(self, zone: str, family: str, used: int, wanted: int) -> bool:
-        """Whether a zone has room for so many more VMs of a family."""
-        room = self._room.get((zone, family))
-        return room is None or used + wanted <= room
-
-    def chip_quota(self, region: str, family: str) -> int | None:
-        """How many chips the project may have."""
-        return self._chips.get((region, family))
-
-    def has_policy(self, policy: str) -> bool:
-        """Whether a workload policy exists."""
-        return policy not in self._no_policies
-
-    def take_refusal(self, verb: str, *, carried_out: bool) -> Refused | None:
-        """The refusal that is planned for a call of this verb, used up by asking."""
-        return (self._lost_answers if carried_out else self._refusals).take(verb)
-
-    def take_failure(self, verb: str) -> Failure | None:
-        """The failure that is planned for an operation of this verb, used up by asking."""
-        return self._failures.take(verb)
-
-    def slowness(self, verb: str) -> float:
-        """How many seconds longer an operation of this verb takes."""
-        return self._slow.of(verb)
-
-    def denied_to(self, email: str) -> frozenset[str]:
-        """The permissions that a principal has lost."""
-        return frozenset(self._denied.get(email, ()))
-
-
-def _limit(limits: dict[tuple[str, str], int], key: tuple[str, str], value: int | None) -> None:
-    if value is None:
-        limits.pop(key, None)
-    else:
-        limits[key] = value
+        self._pools.make_by_hand(cluster, name, labels or {})

@@ -3,83 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from random import Random
 from types import MappingProxyType
 from typing import Any
 
 from local import controls
 from local.clock import Clock
-from local.gce.calls import CallLog, Principal
-from local.gce.refusals import Refusal, Refused
-from local.gke import machines, pools
-from local.gke.audit import AuditLog
-from local.gke.calls import Call, Router
-from local.gke.checks import check
+from local.gce.callers import Principal
+from local.gce.calls import CallLog
+from local.gce.refusals import Refused
+from local.gke.calls import Router
+from local.gke.cluster import Cluster
 from local.gke.dials import Dials
+from local.gke.fault_plan import PoolFaultPlan
 from local.gke.faults import Faults
-from local.gke.nodes import Nodes, make_nodes
-from local.gke.operations import Failure, Operation, Operations
-from local.gke.pools import Pool, Registrar
-from local.gke.refusals import (
-    ACT_AS,
-    CLUSTER_ABSENT,
-    COMPACT_TPU7X,
-    ETAG,
-    POLICY_ABSENT,
-    POOL_ABSENT,
-    POOL_BUSY,
-    POOL_EXISTS,
-    QUOTA,
-    STOCKOUT,
-    TOO_MANY_OPERATIONS,
-)
+from local.gke.nodes import Nodes
+from local.gke.pool_api import PoolApi
+from local.gke.pools import Pool
 from local.gke.wire import Document, numbered, wants_numbers
 from local.http import Request, Response
 
-FAULTS = controls.list_faults(
-    Faults,
-    frozenset(
-        {
-            "chip_quota", "denied_to", "has_policy", "has_room", "slowness", "take_failure",
-            "take_refusal",
-        }
-    ),
-)  # fmt: skip
+FAULTS = controls.list_faults(Faults)
 """The faults that can be asked for over HTTP, by name."""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A cluster that there is. ``number`` is its project's, ``location`` a zone or region."""
-
-    project: str
-    number: str
-    location: str
-    name: str
-    release_channel: str = ""
-
-    @property
-    def path(self) -> str:
-        """The cluster below its project, as links have it: zones go by ``zones``."""
-        return f"{self.place}/clusters/{self.name}"
-
-    @property
-    def place(self) -> str:
-        """Where links say that it is."""
-        is_zone = self.location.count("-") == 2
-        return f"{'zones' if is_zone else 'locations'}/{self.location}"
-
-    @property
-    def region(self) -> str:
-        """The cluster's region."""
-        return "-".join(self.location.split("-")[:2])
-
-    def zone_of(self, pool: Document) -> str:
-        """The zone of a pool that is asked for."""
-        named = pool.get("locations") or ()
-        is_zone = self.location.count("-") == 2
-        return str(named[0]) if named else self.location if is_zone else f"{self.region}-a"
 
 
 class Simulator:
@@ -101,18 +46,20 @@ class Simulator:
         dials: Dials = Dials(),  # noqa: B008 - it is frozen
         principals: Mapping[str, Principal] = MappingProxyType({}),
     ) -> None:
-        self.calls = CallLog()
-        self.faults = Faults(self)
-        self.operations = Operations(clock, random, dials)
+        plan = PoolFaultPlan()
         self._clock = clock
-        self._random = random
-        self._dials = dials
-        self._clusters = {(one.project, one.location, one.name): one for one in clusters}
-        self._numbers = {one.project: one.number for one in self._clusters.values()}
-        self._pools: dict[tuple[str, str], Pool] = {}
-        self._audit = AuditLog(clock, random, dials, on_log_entry)
-        self._registrar = Registrar(clock, random, dials.register_s, nodes.add, nodes.remove)
-        self._router = Router(principals, self.faults)
+        self._pools = PoolApi(
+            clock,
+            clusters=clusters,
+            random=random,
+            nodes=nodes,
+            on_log_entry=on_log_entry,
+            dials=dials,
+            plan=plan,
+        )
+        self._router = Router(principals, plan)
+        self.calls = CallLog()
+        self.faults = Faults(plan, self._pools)
 
     def handle(self, request: Request) -> Response:
         """Answer one request to the API or to the controls."""
@@ -120,7 +67,7 @@ class Simulator:
             return controls.answer(request, self.faults, FAULTS, self.state)
         call = self._router.read(request)
         try:
-            document, message = self._answer(call)
+            document, message = self._pools.answer(call)
             if wants_numbers(request):
                 document = numbered(document, message)
             response = Response.of_json(document)
@@ -131,7 +78,7 @@ class Simulator:
 
     def leftovers(self) -> list[str]:
         """The paths of all pools that exist, below their projects."""
-        return sorted(f"{pool.place}/{pool.path}" for pool in self._pools.values())
+        return sorted(f"{pool.place}/{pool.path}" for pool in self._pools)
 
     def state(self) -> Document:
         """What there is, for people."""
@@ -139,281 +86,11 @@ class Simulator:
             "time": self._clock.now().isoformat(),
             "pools": {
                 pool.path: {"status": pool.status, "nodes": [node.name for node in pool.nodes]}
-                for pool in self._pools.values()
+                for pool in self._pools
             },
             "calls": dict(self.calls.counts()),
         }
 
     def find_pool(self, name: str) -> Pool | None:
         """The pool of that name, in any cluster."""
-        return next((pool for pool in self._pools.values() if pool.name == name), None)
-
-    def lose(self, pool: Pool, count: int) -> None:
-        """VMs of a pool are gone for good."""
-        lost = pool.nodes[:count]
-        self._registrar.remove(pool, lost)
-        words = f"{len(lost)} of {len(lost) + len(pool.nodes)} instances are not running."
-        pool.settle("RUNNING_WITH_ERROR", Failure(13, "INTERNAL", words))
-
-    def make_by_hand(self, cluster: str, name: str, labels: dict[str, str]) -> None:
-        """A pool is there at once."""
-        found = next((one for one in self._clusters.values() if one.name == cluster), None)
-        if found is None:
-            raise controls.UnknownFault(f"there is no cluster {cluster}")
-        body = {"name": name, "initialNodeCount": 1, "config": {"labels": labels}}
-        pool = self._make(found, body)
-        pool.settle("RUNNING")
-        self._register(pool, found)
-
-    # the methods
-
-    def _answer(self, call: Call) -> tuple[Document, str]:
-        call.check()
-        planned = self.faults.take_refusal(call.verb, carried_out=False)
-        if planned is not None:
-            raise planned
-        answer = self._carry_out(call)
-        planned = self.faults.take_refusal(call.verb, carried_out=True)
-        if planned is not None:
-            raise planned
-        return answer
-
-    def _carry_out(self, call: Call) -> tuple[Document, str]:
-        if call.verb.startswith("operations."):
-            return self._answer_about_operations(call)
-        cluster = self._get_cluster(call)
-        try:
-            call.demand("container.clusters.update" if call.writes else "container.clusters.get")
-            method = getattr(self, f"_{call.verb.partition('.')[2]}")
-            document, message = method(call, cluster)
-            return document, message
-        except Refused as refused:
-            if call.writes:
-                self._audit.write_refusal(self._operation(call, cluster, asked_only=True), refused)
-            raise
-
-    def _answer_about_operations(self, call: Call) -> tuple[Document, str]:
-        number = self._numbers.get(call.project, call.project)
-        if call.verb == "operations.get":
-            found = self.operations.get(call.project, call.place, call.name)
-            return found.document(number, call.version), "Operation"
-        listed = self.operations.list(call.project, call.place)
-        documents = [operation.document(number, call.version) for operation in listed]
-        return {"operations": documents} if documents else {}, "ListOperationsResponse"
-
-    def _get(self, call: Call, cluster: Cluster) -> tuple[Document, str]:
-        pool = self._get_pool(call.name, cluster)
-        return pool.document(cluster.project, call.version), "NodePool"
-
-    def _list(self, call: Call, cluster: Cluster) -> tuple[Document, str]:
-        documents = [
-            pool.document(cluster.project, call.version)
-            for (owner, _), pool in sorted(self._pools.items())
-            if owner == f"{cluster.project}/{cluster.path}"
-        ]
-        return {"nodePools": documents} if documents else {}, "ListNodePoolsResponse"
-
-    def _create(self, call: Call, cluster: Cluster) -> tuple[Document, str]:
-        body = call.read_body("CreateNodePoolRequest").get("nodePool", {})
-        check(body, cluster)
-        if (f"{cluster.project}/{cluster.path}", body["name"]) in self._pools:
-            resource = f"projects/{cluster.project}/{cluster.path}/nodePools/{body['name']}"
-            raise POOL_EXISTS.refused(resource=resource)
-        account = (body.get("config") or {}).get("serviceAccount", "default")
-        if not call.may("iam.serviceAccounts.actAs"):
-            raise ACT_AS.refused(account=account)
-        self._check_quota(body, cluster)
-        self._check_room_for_operations(cluster)
-        pool = self._make(cluster, body)
-        operation = self._begin(call, cluster, pool)
-        failure = self.faults.take_failure(call.verb) or self._find_obstacle(pool, cluster)
-        times = self._dials.failed_create_s if failure else self._dials.operation(call.verb)
-
-        def end() -> None:
-            pool.settle("ERROR" if failure else "RUNNING", failure)
-            if failure is None:
-                self._register(pool, cluster)
-
-        return self._run(operation, pool, times, end, failure), "Operation"
-
-    def _delete(self, call: Call, cluster: Cluster) -> tuple[Document, str]:
-        pool = self._get_idle_pool(call, cluster)
-        self._check_room_for_operations(cluster)
-        operation = self._begin(call, cluster, pool)
-        failure = self.faults.take_failure(call.verb)
-        pool.settle("STOPPING")
-
-        def end() -> None:
-            if failure is not None:
-                pool.settle("ERROR", failure)
-                return
-            self._registrar.remove(pool, pool.nodes)
-            del self._pools[f"{cluster.project}/{cluster.path}", pool.name]
-
-        times = self._dials.operation(call.verb)
-        return self._run(operation, pool, times, end, failure), "Operation"
-
-    def _update(self, call: Call, cluster: Cluster) -> tuple[Document, str]:
-        body = call.read_body("UpdateNodePoolRequest")
-        pool = self._get_idle_pool(call, cluster)
-        if body.get("etag") and body["etag"] != pool.etag:
-            raise ETAG.refused(etag=body["etag"])
-        self._check_room_for_operations(cluster)
-        operation = self._begin(call, cluster, pool)
-        operation.progress = [{"name": "NODES_TOTAL", "intValue": "0"}]
-        failure = self.faults.take_failure(call.verb)
-        before = pool.status, pool.failure
-        content, makes_anew = pools.updated(pool.content, body)
-        pool.settle("RECONCILING")
-
-        def end() -> None:
-            pool.settle(*before)
-            if failure is not None:
-                return
-            pool.content = content
-            if makes_anew:
-                self._registrar.remove(pool, pool.nodes)
-                self._register(pool, cluster)
-
-        times = self._dials.operation(call.verb)
-        return self._run(operation, pool, times, end, failure), "Operation"
-
-    # their parts
-
-    def _get_cluster(self, call: Call) -> Cluster:
-        found = self._clusters.get((call.project, call.location, call.cluster))
-        if found is None:
-            resource = f"projects/{call.project}/{call.place}/clusters/{call.cluster}"
-            raise CLUSTER_ABSENT.refused(resource=resource)
-        return found
-
-    def _get_pool(self, name: str, cluster: Cluster) -> Pool:
-        pool = self._pools.get((f"{cluster.project}/{cluster.path}", name))
-        if pool is None:
-            raise POOL_ABSENT.refused(name=name)
-        return pool
-
-    def _get_idle_pool(self, call: Call, cluster: Cluster) -> Pool:
-        pool = self._get_pool(call.name, cluster)
-        if pool.busy is not None:
-            raise POOL_BUSY.refused(operation=pool.busy.name)
-        return pool
-
-    def _check_room_for_operations(self, cluster: Cluster) -> None:
-        limit = self._dials.operations_at_once
-        if self.operations.count_running(f"{cluster.path}/") >= limit:
-            raise TOO_MANY_OPERATIONS.refused(cluster=cluster.name, limit=limit)
-
-    def _check_quota(self, body: Document, cluster: Cluster) -> None:
-        machine = machines.find_machine((body.get("config") or {}).get("machineType", ""))
-        quota = self.faults.chip_quota(cluster.region, machine.family) if machine else None
-        if machine is None or quota is None:
-            return
-        wanted = machine.chips * body.get("initialNodeCount", 0)
-        left = quota - machine.chips * self._count_vms(machine.family)
-        if wanted > left:
-            raise QUOTA.refused(
-                resource=f"TPUS_PER_{machine.family.upper()}",
-                wanted=wanted,
-                short=wanted - left,
-                quota=quota,
-                left=left,
-            )
-
-    def _count_vms(self, family: str, zone: str = "") -> int:
-        """How many VMs of a family there are, in a zone or anywhere, those on their way included."""
-        return sum(
-            pool.content.get("initialNodeCount", 0)
-            for pool in self._pools.values()
-            if pool.status != "ERROR"
-            and (not zone or pool.content["locations"] == [zone])
-            and (machine := machines.find_machine(pool.content["config"]["machineType"]))
-            and machine.family == family
-        )
-
-    def _find_obstacle(self, pool: Pool, cluster: Cluster) -> Failure | None:
-        """Why a pool's VMs will not run; the pool itself is among those that are counted."""
-        content, zone = pool.content, pool.content["locations"][0]
-        machine = machines.find_machine(content["config"]["machineType"])
-        placement = content.get("placementPolicy") or {}
-        policy = placement.get("policyName", "")
-        if machine is None:
-            return None
-        if machine.family == "tpu7x-standard" and placement.get("type") == "COMPACT":
-            return _failure(COMPACT_TPU7X, machine_type=machine.name)
-        if policy and not self.faults.has_policy(policy):
-            return _failure(
-                POLICY_ABSENT, project=cluster.project, region=cluster.region, policy=policy
-            )
-        count = content.get("initialNodeCount", 0)
-        used = self._count_vms(machine.family, zone) - count
-        if self.faults.has_room(zone, machine.family, used, count):
-            return None
-        return _failure(
-            STOCKOUT,
-            seconds=f"{self._random.uniform(10, 70):.9f}",
-            count=count,
-            instance=f"gke-tpu-{self._random.getrandbits(32):08x}-0",
-            project=cluster.project,
-            zone=zone,
-        )
-
-    def _make(self, cluster: Cluster, body: Document) -> Pool:
-        zone = cluster.zone_of(body)
-        content = pools.complete(body, cluster.project, cluster.name, zone, self._random)
-        pool = Pool(content, cluster.place, cluster.name)
-        self._pools[f"{cluster.project}/{cluster.path}", pool.name] = pool
-        return pool
-
-    def _register(self, pool: Pool, cluster: Cluster) -> None:
-        made = make_nodes(
-            pool.content, cluster.project, self._random, tpu_taint=self._dials.tpu_taint
-        )
-        self._registrar.add(pool, made)
-
-    def _operation(
-        self, call: Call, cluster: Cluster, *, name: str = "", asked_only: bool = False
-    ) -> Operation:
-        """The operation that a call begins; ``asked_only``: would have begun."""
-        fields: dict[str, Any] = {
-            "project": cluster.project,
-            "place": cluster.place,
-            "target": f"clusters/{cluster.name}/nodePools/{name or call.name or call.asked_name}",
-            "email": call.principal.email,
-            "user_agent": call.request.headers.get("user-agent", ""),
-            "version": call.version,
-            "request": call.document,
-        }
-        if asked_only:
-            return Operation(verb=call.verb, name="", started=self._clock.now(), **fields)
-        return self.operations.begin(call.verb, **fields)
-
-    def _begin(self, call: Call, cluster: Cluster, pool: Pool) -> Operation:
-        operation = pool.busy = self._operation(call, cluster, name=pool.name)
-        self._audit.write_first(operation, cluster.number)
-        return operation
-
-    def _run(
-        self,
-        operation: Operation,
-        pool: Pool,
-        between_s: tuple[float, float],
-        settle: Callable[[], None],
-        failure: Failure | None,
-    ) -> Document:
-        """Let an operation take its time; its document as it begins."""
-
-        def end() -> None:
-            pool.busy = None
-            settle()
-            self.operations.finish(operation, failure)
-            self._audit.write_last(operation)
-
-        delay = self._random.uniform(*between_s) + self.faults.slowness(operation.verb)
-        self.operations.later(operation, delay, end)
-        return operation.document(self._numbers[operation.project], operation.version)
-
-
-def _failure(refusal: Refusal, **fields: object) -> Failure:
-    code, status = refusal.log
-    return Failure(code, status, refusal.message.format(**fields), refusal.reason)
+        return self._pools.find(name)

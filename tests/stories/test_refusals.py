@@ -722,7 +722,7 @@ def test_compute_engine_that_answers_nothing_but_503_for_ten_minutes_is_outlived
     assert harness.world.gce.leftovers() == []
     assert most_attempts(harness) <= 5
     assert dead_letters(harness) == []
-    while faults.take_refusal("instances.get", carried_out=False):
+    while faults.plan.take_refusal("instances.get", carried_out=False):
         pass
     life.until_ready(harness, timeout=15 * MINUTE)
     life.goes_without_trace(harness)

@@ -1,0 +1,149 @@
+"""Faults on demand, as far as every simulated service has them.
+
+A `FaultPlan` is what a service asks before it answers. `FaultControls` is how a test or a person changes
+that plan; each service adds faults of its own to both.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Generic, TypeVar
+
+_Key = TypeVar("_Key")
+_What = TypeVar("_What")
+_Refused = TypeVar("_Refused")
+_Failure = TypeVar("_Failure")
+
+
+@dataclass
+class _Plan(Generic[_What]):
+    verbs: str
+    left: int
+    what: _What
+
+
+class _Planned(Generic[_What]):
+    """Plans, used up one by one, those made first first."""
+
+    def __init__(self) -> None:
+        self._plans: list[_Plan[_What]] = []
+
+    def add(self, verbs: str, times: int, what: _What) -> None:
+        """For the next so many that match; ``verbs`` is a pattern as in a shell."""
+        self._plans.append(_Plan(verbs, times, what))
+
+    def take(self, verb: str) -> _What | None:
+        """What is planned for this verb, if anything, used up by asking."""
+        for plan in self._plans:
+            if plan.left > 0 and fnmatchcase(verb, plan.verbs):
+                plan.left -= 1
+                return plan.what
+        return None
+
+
+class FaultPlan(Generic[_Refused, _Failure]):
+    """Which calls are refused, which operations fail or take longer, who has lost which permissions.
+
+    ``verbs`` are patterns as in a shell.
+    """
+
+    def __init__(self) -> None:
+        self._refusals = _Planned[_Refused]()
+        self._lost_answers = _Planned[_Refused]()
+        self._failures = _Planned[_Failure]()
+        self._slow: dict[str, float] = {}
+        self._denied: defaultdict[str, set[str]] = defaultdict(set)
+
+    def add_refusal(self, verbs: str, calls: int, refused: _Refused, *, carried_out: bool) -> None:
+        """Refuse the next so many calls that match, before or after each is carried out."""
+        (self._lost_answers if carried_out else self._refusals).add(verbs, calls, refused)
+
+    def take_refusal(self, verb: str, *, carried_out: bool) -> _Refused | None:
+        """The refusal that is planned for a call of this verb, used up by asking."""
+        return (self._lost_answers if carried_out else self._refusals).take(verb)
+
+    def add_failure(self, verbs: str, operations: int, failure: _Failure) -> None:
+        """Let the next so many operations that match fail."""
+        self._failures.add(verbs, operations, failure)
+
+    def take_failure(self, verb: str) -> _Failure | None:
+        """The failure that is planned for an operation of this verb, used up by asking."""
+        return self._failures.take(verb)
+
+    def set_slowness(self, verbs: str, seconds: float) -> None:
+        """Let operations that match take so much longer from now on; 0 ends it."""
+        self._slow[verbs] = seconds
+
+    def slowness(self, verb: str) -> float:
+        """How many seconds longer an operation of this verb takes."""
+        return sum(s for pattern, s in self._slow.items() if fnmatchcase(verb, pattern))
+
+    def set_denied(self, email: str, permission: str, denied: bool) -> None:
+        """Take a permission from a principal, or give it back."""
+        switch(self._denied[email], permission, denied)
+
+    def denied_to(self, email: str) -> frozenset[str]:
+        """The permissions that a principal has lost."""
+        return frozenset(self._denied.get(email, ()))
+
+
+class FaultControls(ABC, Generic[_Refused, _Failure]):
+    """The faults that can be asked for of every simulated service."""
+
+    def __init__(
+        self, plan: FaultPlan[_Refused, _Failure], forget_operations: Callable[[], None]
+    ) -> None:
+        self.plan = plan
+        self._forget_operations = forget_operations
+
+    @abstractmethod
+    def _make_refusal(self, http: int, reason: str, message: str) -> _Refused:
+        """The service's answer to a refused call; an empty ``message`` means its usual words."""
+
+    def fail_next(
+        self,
+        verbs: str,
+        calls: int = 1,
+        http: int = 503,
+        reason: str = "backendError",
+        message: str = "",
+        carried_out: bool = False,
+    ) -> None:
+        """The next so many calls that match are refused.
+
+        With ``carried_out`` each is done first and only its answer is lost.
+        """
+        refused = self._make_refusal(http, reason, message)
+        self.plan.add_refusal(verbs, calls, refused, carried_out=carried_out)
+
+    def slow_operations(self, verbs: str, seconds: float) -> None:
+        """Operations that match take so much longer from now on; 0 ends it."""
+        self.plan.set_slowness(verbs, seconds)
+
+    def remove_permission(self, email: str, permission: str, removed: bool = True) -> None:
+        """A principal has lost an IAM permission, or has it again."""
+        self.plan.set_denied(email, permission, removed)
+
+    def forget_operations(self) -> None:
+        """Operations that are DONE are known no more."""
+        self._forget_operations()
+
+
+def set_limit(limits: dict[_Key, int], key: _Key, value: int | None) -> None:
+    """Set a limit; ``None`` removes it."""
+    if value is None:
+        limits.pop(key, None)
+    else:
+        limits[key] = value
+
+
+def switch(items: set[str], item: str, on: bool) -> None:
+    """Add an item to a set, or remove it."""
+    if on:
+        items.add(item)
+    else:
+        items.discard(item)

@@ -1,0 +1,92 @@
+"""Which calls and operations of the simulated Compute Engine are to fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from local.clock import Clock
+from local.faults import FaultPlan, switch
+from local.gce.calls import Route
+from local.gce.refusals import (
+    API_DISABLED,
+    RATE_LIMITED,
+    RATE_LIMITED_429,
+    OperationError,
+    Refused,
+)
+
+
+class ComputeFaultPlan(FaultPlan[Refused, OperationError]):
+    """The common plan with rate quotas, disabled APIs and slices that are not wired."""
+
+    def __init__(self, clock: Clock, projects: Mapping[str, str]) -> None:
+        super().__init__()
+        self._clock = clock
+        self._projects = projects
+        self._rate_limited_calls = 0
+        self._rate_limited_until = datetime.min
+        self._rate_limit_http = 403
+        self._rate_quota: int | None = None
+        self._minute = datetime.min
+        self._calls_of_minute: Counter[tuple[str, bool]] = Counter()
+        self._disabled: set[str] = set()
+        self._wiring: dict[str, str] = {}
+
+    def limit_rate(self, calls: int, seconds: float, http: int) -> None:
+        """Let the next so many calls, or all of the next so many seconds, exceed the rate quota."""
+        self._rate_limited_calls = calls
+        self._rate_limited_until = self._clock.now() + timedelta(seconds=seconds)
+        self._rate_limit_http = http
+
+    def set_rate_quota(self, requests: int | None) -> None:
+        """Limit the calls a minute of each quota group; ``None`` is endless."""
+        self._rate_quota = requests
+
+    def set_disabled(self, project: str, disabled: bool) -> None:
+        """Disable the API in a project, or enable it."""
+        switch(self._disabled, project, disabled)
+
+    def set_wiring(self, group: str, outcome: str) -> None:
+        """Set the state that the wiring of a group's slice ends in; ``NEVER``: it does not end."""
+        self._wiring[group] = outcome
+
+    def refuse(self, route: Route, project: str) -> None:
+        """Raise `Refused` when the next call is to fail before it is read."""
+        number = self._projects[project]
+        if project in self._disabled:
+            raise API_DISABLED.refused(number=number)
+        now = self._clock.now()
+        window = self._rate_limited_until != datetime.min and now < self._rate_limited_until
+        if window or self._rate_limited_calls > 0:
+            self._rate_limited_calls -= 0 if window else 1
+            raise self._rate_limit_refusal(route, number)
+        if self._rate_quota is not None and self._count(route, now) > self._rate_quota:
+            raise self._rate_limit_refusal(route, number)
+
+    def _count(self, route: Route, now: datetime) -> int:
+        """How many calls of this one's quota group the present minute has seen."""
+        minute = now.replace(second=0, microsecond=0)
+        if minute != self._minute:
+            self._minute = minute
+            self._calls_of_minute.clear()
+        group = _metric(route), " global " in route.pattern
+        self._calls_of_minute[group] += 1
+        return self._calls_of_minute[group]
+
+    def _rate_limit_refusal(self, route: Route, number: str) -> Refused:
+        if self._rate_limit_http == 429:
+            return RATE_LIMITED_429.refused()
+        return RATE_LIMITED.refused(metric=_metric(route), number=number)
+
+    def wiring_outcome(self, group: str) -> str:
+        """The state that a slice's wiring ends in; empty when it never ends."""
+        outcome = self._wiring.get(group, "ACTIVE")
+        return "" if outcome == "NEVER" else outcome
+
+
+def _metric(route: Route) -> str:
+    """The rate quota that a call counts against, as Compute Engine's page on rate quotas has it."""
+    asks_group = route.verb.endswith((".listManagedInstances", ".listErrors"))
+    return "Queries" if route.writes or asks_group else "Read requests"

@@ -1,0 +1,39 @@
+"""All resources of one simulated Compute Engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from local.gce.groups import Groups
+from local.gce.instances import Instances
+from local.gce.policies import Policies
+from local.gce.shelf import Shelf
+from local.gce.templates import Templates
+from local.gce.world import World
+
+
+class Resources:
+    """The resources of each kind."""
+
+    def __init__(self, world: World) -> None:
+        self.policies = Policies(world, self._find_user)
+        self.templates = Templates(world, self._find_user)
+        self.instances = Instances(world, self.policies, self.templates)
+        self.groups = Groups(world, self.policies, self.templates, self.instances)
+
+    def paths(self) -> list[str]:
+        """The paths of all resources that exist."""
+        return [resource.path for shelf in self._shelves() for resource in shelf]
+
+    def find_id(self, path: str) -> str:
+        """The numeric id of the resource at a path; empty when there is none."""
+        found = (shelf.find(path) for shelf in self._shelves())
+        return next((resource.id for resource in found if resource is not None), "")
+
+    def _shelves(self) -> tuple[Shelf[Any], ...]:
+        return (
+            self.policies.shelf, self.templates.shelf, self.groups.shelf, self.instances.shelf
+        )  # fmt: skip
+
+    def _find_user(self, path: str) -> str:
+        return self.groups.find_user(path)
