@@ -129,7 +129,7 @@ def is_out_of_places(error: CallError, provider: Provider) -> bool:
     It has when an operation ends, which takes minutes: until then Pub/Sub would try in vain, and hold
     up all other messages.
     """
-    return provider.at_once is not None and error.http == 429
+    return provider.concurrency_limit is not None and error.http == 429
 
 
 def is_refused(error: CallError) -> bool:

@@ -16,11 +16,11 @@ from local import jobsets, kube
 from local.clock import VirtualClock
 from local.http import Request
 from shared.base.names import POOL_LABEL
-from shared.slices.by_node_group.manifests import want as want_group
+from shared.slices.by_node_group.manifests import build_desired_slice as want_group
+from shared.slices.by_node_pool.bodies import build_desired_slice as want_pool
 from shared.slices.by_node_pool.bodies import read_settings
-from shared.slices.by_node_pool.bodies import want as want_pool
 from shared.slices.jobsets import find_leader
-from shared.slices.provider import Wanted
+from shared.slices.provider import DesiredSlice
 from shared.tpu_env.admission import Request as Review
 from tests.jobset_crd import read_crd
 
@@ -83,7 +83,7 @@ def test_jobs_are_made_of_it_which_are_tied_to_slices(path: Path) -> None:
         assert "job-key" in patched["spec"]["template"]["spec"]["nodeSelector"]
 
 
-def wanted(path: Path, pod: dict[str, Any]) -> Wanted:
+def wanted(path: Path, pod: dict[str, Any]) -> DesiredSlice:
     leader = find_leader(pod)
     assert leader is not None
     if "v4" in path.stem:

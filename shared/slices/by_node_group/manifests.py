@@ -25,7 +25,7 @@ from shared.base.topology import Machine
 from shared.node_groups.spec import Given
 from shared.slices.jobsets import Leader, find_key_problem
 from shared.slices.node_fit import RESERVATION, RESERVATION_PROJECT, SPOT, NodeFit
-from shared.slices.provider import InputError, Owner, Wanted, short_hash, slice_name
+from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash, slice_name
 
 JOB_LABEL = "tpu-functions.dev/job-name"
 """On a group that was made for a JobSet: the Job; an annotation if it is too long for a label."""
@@ -62,7 +62,7 @@ _WRONG_BY_TAG = (LookupError, AttributeError)
 """What PyYAML raises for a value that is not of the type that its tag says: ``!!bool x``."""
 
 
-def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
+def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSlice:
     """The group that a leader asks for, from the ConfigMap's data. Raises `InputError`."""
     problem = find_key_problem(leader)
     if problem:
@@ -92,7 +92,7 @@ def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
     owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
     digest = _make_hash(spec, selected.asked)
     hashes = {HASH_ANNOTATION: digest, TEMPLATE_HASH_ANNOTATION: made_from}
-    return Wanted(
+    return DesiredSlice(
         name=name,
         owner=owner,
         hash=digest,

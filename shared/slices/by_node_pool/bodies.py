@@ -23,7 +23,7 @@ from shared.base.topology import TOPOLOGY, chips_of
 from shared.frame.settings import SettingsError, Variables, read_url
 from shared.slices.jobsets import JOB_KEY_SELECTOR, Leader, find_key_problem
 from shared.slices.node_fit import COPY_LABELS, RESERVATION, RESERVATION_PROJECT, SPOT, tolerates
-from shared.slices.provider import InputError, Owner, Wanted, short_hash, slice_name
+from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash, slice_name
 
 MANAGER_LABEL = "google.com/nodepool-manager"
 MANAGER = "tpu-provisioner"
@@ -233,7 +233,7 @@ def count_nodes(accelerator: str, topology: str, chips: int) -> int:
     return count
 
 
-def want(leader: Leader, settings: GkeSettings) -> Wanted:
+def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
     """The node pool that a leader asks for. Raises `InputError`."""
     problem = find_key_problem(leader)
     if problem:
@@ -290,7 +290,7 @@ def want(leader: Leader, settings: GkeSettings) -> Wanted:
     }
     _check_selectors(leader, body)
     size = f"{count} host{'s' if count > 1 else ''} of {machine} ({leader.topology})"
-    return Wanted(name, owner, digest, size, _without_empty(body))
+    return DesiredSlice(name, owner, digest, size, _without_empty(body))
 
 
 def make_hash(
