@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from shared.base.names import TOPOLOGY_LABEL
 from shared.frame.settings import SettingsError
 from shared.slices.jobsets import JOB_KEY, JOB_KEY_SELECTOR, has_opted_out
-from shared.tpu_env.admission import Answer, Object, Operation, Request, escape, set_keys
+from shared.tpu_env.admission import (
+    AdmissionRequest,
+    AdmissionResponse,
+    Object,
+    Operation,
+    escape,
+    set_keys,
+)
 from shared.tpu_env.workloads import TEMPLATE, chips_of
 
 LOCATION_HINT = "cloud.google.com/gke-location-hint"
@@ -36,16 +43,16 @@ class Admission:
     """Where not empty, the node selector ``cloud.google.com/gke-location-hint`` of every such Job."""
 
 
-def admit(request: Request, settings: Admission) -> Answer:
+def admit(request: AdmissionRequest, settings: Admission) -> AdmissionResponse:
     """The node selectors that a Job's Pods lack or must not have, as a patch."""
     job = request.target
     if request.operation != "CREATE" or request.sub_resource or job.get("kind") != "Job":
-        return Answer()
+        return AdmissionResponse()
     labels = _part(job, "metadata", "labels")
     pod = _part(job, "spec", "template", "spec")
     if not labels.get(JOB_KEY) or _has_opted_out(job) or not _wants_slice(pod):
-        return Answer()
-    return Answer(patch=tuple(_make_patch(pod, str(labels[JOB_KEY]), settings)))
+        return AdmissionResponse()
+    return AdmissionResponse(patch=tuple(_make_patch(pod, str(labels[JOB_KEY]), settings)))
 
 
 def _has_opted_out(job: Object) -> bool:

@@ -87,7 +87,7 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class _Slice:
+class _SelectedSlice:
     """What the node selectors say of the slice; ``hosts`` is `None` where they do not say it."""
 
     topology: str
@@ -145,7 +145,9 @@ def decide(workload: Workload, ports: Ports) -> Environment:
     return Environment(variables, tuple(problems))
 
 
-def _is_served(process: _Process, workload: Workload, workers: Workers, slice_: _Slice) -> bool:
+def _is_served(
+    process: _Process, workload: Workload, workers: Workers, slice_: _SelectedSlice
+) -> bool:
     """Whether a container is given what is known, though that may not be its hosts.
 
     A worker that knows its number and none of the others waits for them for ever. So it is only told
@@ -169,7 +171,7 @@ def _has_list(container: Object) -> bool:
 def _decide_process(
     process: _Process,
     workers: Workers,
-    slice_: _Slice,
+    slice_: _SelectedSlice,
     has_addresses: bool,
     numbers: _Numbers,
     ports: Ports,
@@ -249,7 +251,7 @@ class _Numbers:
         return port if port.isdecimal() and len(port) <= len("65535") else None
 
 
-def _shape(process: _Process, slice_: _Slice) -> dict[str, str]:
+def _shape(process: _Process, slice_: _SelectedSlice) -> dict[str, str]:
     if not slice_.topology or slice_.hosts is None:
         return {}
     dimensions = _dimensions(slice_.topology)
@@ -265,21 +267,21 @@ def _shape(process: _Process, slice_: _Slice) -> dict[str, str]:
     return found
 
 
-def _read_slice(spec: Object) -> _Slice:
+def _read_slice(spec: Object) -> _SelectedSlice:
     selector = spec.get("nodeSelector") or {}
     topology = str(selector.get(TOPOLOGY_KEY) or "")
     family = str(selector.get(INSTANCE_TYPE) or "").partition("-")[0]
     accelerator = str(selector.get(ACCELERATOR) or _ACCELERATOR_OF_FAMILY.get(family, ""))
     kind = KINDS.get(accelerator)
     if not topology:
-        return _Slice("", kind, None)
+        return _SelectedSlice("", kind, None)
     if not TOPOLOGY.fullmatch(topology) or len(topology) > _LONGEST_TOPOLOGY:
         problem = f"the node selector {TOPOLOGY_KEY}={topology} is no topology, as 2x2x2 is"
-        return _Slice("", kind, None, problem)
+        return _SelectedSlice("", kind, None, problem)
     chips, own = prod(_dimensions(topology)), sum(map(chips_of, _running_together(spec)))
     own = own or max(map(chips_of, tpu_containers(spec)), default=0)
     problem = _find_chips_problem(topology, chips, own)
-    return _Slice(topology, kind, None if problem else chips // own, problem)
+    return _SelectedSlice(topology, kind, None if problem else chips // own, problem)
 
 
 def _find_chips_problem(topology: str, chips: int, own: int) -> str:
@@ -297,7 +299,7 @@ def _find_chips_problem(topology: str, chips: int, own: int) -> str:
     return ""
 
 
-def _complete(workers: Workers, slice_: _Slice) -> Workers:
+def _complete(workers: Workers, slice_: _SelectedSlice) -> Workers:
     """Where the slice is one host, each Pod is one. Where its size is known, so are the names, however
     many Pods there are for now; a multiple of it are several slices."""
     if slice_.hosts == 1:
@@ -324,7 +326,9 @@ def _complete(workers: Workers, slice_: _Slice) -> Workers:
     return replace(workers, hosts=name_hosts(workers.name, numbers, workers.subdomain))
 
 
-def _find_host_problems(workers: Workers, slice_: _Slice, *, all_served: bool) -> Iterator[str]:
+def _find_host_problems(
+    workers: Workers, slice_: _SelectedSlice, *, all_served: bool
+) -> Iterator[str]:
     if workers.wrong:
         yield workers.wrong
         return
@@ -353,7 +357,7 @@ def _find_long_lists(found: Mapping[str, Value]) -> Iterator[str]:
             yield f"{name} is longer than {LONG_LIST_BYTES} bytes; {_SHORTER}"
 
 
-def _wants_addresses(workload: Workload, workers: Workers, slice_: _Slice) -> bool:
+def _wants_addresses(workload: Workload, workers: Workers, slice_: _SelectedSlice) -> bool:
     """TPU7x wants an address for each process. PyTorch/XLA with a process a chip makes its own list and
     would take an entry a host for all of it: so elsewhere only on request, and on request not even
     there."""

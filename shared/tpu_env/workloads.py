@@ -46,8 +46,8 @@ class FieldPath:
 
 
 @dataclass(frozen=True)
-class Slices:
-    """Of a multislice workload: how many slices, which is this, and the Pod that coordinates them."""
+class Multislice:
+    """The slices of a multislice workload: their count, the index of this one, the coordinating Pod."""
 
     count: int
     index: int
@@ -71,7 +71,7 @@ class Workers:
     hosts: tuple[str, ...]
     index: int | FieldPath | None
     subdomain: str = ""
-    slices: Slices | None = None
+    slices: Multislice | None = None
     is_leader_worker_set: bool = False
     count: int = 0
     first: int = 0
@@ -295,7 +295,7 @@ def _listed_hosts(spec: Object) -> tuple[str, ...]:
     return ()
 
 
-def _slices(metadata: Object, subdomain: str) -> Slices | None:
+def _slices(metadata: Object, subdomain: str) -> Multislice | None:
     """The slices of a JobSet: the Jobs of the replicated Job to which this one belongs."""
     labels = metadata.get("labels") or {}
     jobset = labels.get(f"{JOBSET}/jobset-name")
@@ -305,7 +305,7 @@ def _slices(metadata: Object, subdomain: str) -> Slices | None:
     if not (jobset and replicated) or count is None or index is None or count < 2:
         return None
     hosts = name_hosts(f"{jobset}-{replicated}-0", range(1), subdomain)
-    return Slices(count, index, hosts[0]) if hosts else None
+    return Multislice(count, index, hosts[0]) if hosts else None
 
 
 def _leader_worker_set(metadata: Object, spec: Object) -> Workers | None:

@@ -21,7 +21,7 @@ from shared.slices.by_node_pool.bodies import build_desired_slice as want_pool
 from shared.slices.by_node_pool.bodies import read_settings
 from shared.slices.jobsets import find_leader
 from shared.slices.provider import DesiredSlice
-from shared.tpu_env.admission import Request as Review
+from shared.tpu_env.admission import AdmissionRequest
 from tests.jobset_crd import read_crd
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -78,7 +78,7 @@ def test_jobs_are_made_of_it_which_are_tied_to_slices(path: Path) -> None:
     jobs = read(path)["spec"]["replicatedJobs"]
     assert len(made) == sum(job["replicas"] for job in jobs)
     for job in made:
-        answer = admit(Review("u", "CREATE", {**job, "kind": "Job"}), Admission())
+        answer = admit(AdmissionRequest("u", "CREATE", {**job, "kind": "Job"}), Admission())
         patched = jsonpatch.apply_patch(job, list(answer.patch))
         assert "job-key" in patched["spec"]["template"]["spec"]["nodeSelector"]
 
