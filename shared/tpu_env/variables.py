@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from shared.base.topology import CHIP_BOUNDS, TOPOLOGY
+from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, Generation
+from shared.base.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL
+from shared.base.topology import TOPOLOGY, parse_dimensions
 from shared.tpu_env.admission import Object
 from shared.tpu_env.workloads import (
     MAX_WORKERS,
@@ -24,8 +26,6 @@ from shared.tpu_env.workloads import (
     tpu_containers,
 )
 
-ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
-TOPOLOGY_KEY = "cloud.google.com/gke-tpu-topology"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 PROCESS_ADDRESSES_ANNOTATION = "tpu-functions.dev/process-addresses"
 LOCALHOST = "localhost"
@@ -52,30 +52,12 @@ class Ports:
     jax_coordinator: int = 8482
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """A TPU generation as libtpu names it, and how many of its cores make a chip."""
-
-    name: str
-    cores: int
-    has_addresses: bool = False
-
-
-KINDS = {
-    "tpu-v4-podslice": _Kind("v4", 2),
-    "tpu-v5-lite-podslice": _Kind("v5litepod", 1),
-    "tpu-v5p-slice": _Kind("v5p", 2),
-    "tpu-v6e-slice": _Kind("v6e", 1),
-    "tpu7x": _Kind("tpu7x", 2, has_addresses=True),
-}
-"""By the Node label of the accelerator."""
-_ACCELERATOR_OF_FAMILY = {
-    "ct4p": "tpu-v4-podslice",
-    "ct5lp": "tpu-v5-lite-podslice",
-    "ct5p": "tpu-v5p-slice",
-    "ct6e": "tpu-v6e-slice",
-    "tpu7x": "tpu7x",
-}
+_GENERATIONS = {key: one for key, one in GENERATIONS.items() if one.libtpu_name}
+"""The generations that libtpu has a known name for, by their accelerator label."""
+_ACCELERATORS = {one.family: key for key, one in _GENERATIONS.items()}
+"""Accelerator labels by the family of the machine type."""
+_WITH_PROCESS_ADDRESSES = frozenset({"tpu7x"})
+"""Accelerators whose processes need an address each."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +73,7 @@ class _SelectedSlice:
     """What the node selectors say of the slice; ``hosts`` is `None` where they do not say it."""
 
     topology: str
-    kind: _Kind | None
+    generation: Generation | None
     hosts: int | None
     problem: str = ""
 
@@ -256,9 +238,9 @@ def _shape(process: _Process, slice_: _SelectedSlice) -> dict[str, str]:
         return {}
     dimensions = _dimensions(slice_.topology)
     found = {"TPU_TOPOLOGY": slice_.topology}
-    if slice_.kind is not None:
-        cores = prod(dimensions) * slice_.kind.cores
-        found["TPU_ACCELERATOR_TYPE"] = f"{slice_.kind.name}-{cores}"
+    if slice_.generation is not None:
+        cores = prod(dimensions) * slice_.generation.cores
+        found["TPU_ACCELERATOR_TYPE"] = f"{slice_.generation.libtpu_name}-{cores}"
     bounds = CHIP_BOUNDS.get(chips_of(process.container))
     if bounds and not any(size % bound for size, bound in zip(dimensions, bounds, strict=True)):
         hosts = (size // bound for size, bound in zip(dimensions, bounds, strict=True))
@@ -269,19 +251,19 @@ def _shape(process: _Process, slice_: _SelectedSlice) -> dict[str, str]:
 
 def _read_slice(spec: Object) -> _SelectedSlice:
     selector = spec.get("nodeSelector") or {}
-    topology = str(selector.get(TOPOLOGY_KEY) or "")
+    topology = str(selector.get(TOPOLOGY_LABEL) or "")
     family = str(selector.get(INSTANCE_TYPE) or "").partition("-")[0]
-    accelerator = str(selector.get(ACCELERATOR) or _ACCELERATOR_OF_FAMILY.get(family, ""))
-    kind = KINDS.get(accelerator)
+    accelerator = str(selector.get(ACCELERATOR_LABEL) or _ACCELERATORS.get(family, ""))
+    generation = _GENERATIONS.get(accelerator)
     if not topology:
-        return _SelectedSlice("", kind, None)
+        return _SelectedSlice("", generation, None)
     if not TOPOLOGY.fullmatch(topology) or len(topology) > _LONGEST_TOPOLOGY:
-        problem = f"the node selector {TOPOLOGY_KEY}={topology} is no topology, as 2x2x2 is"
-        return _SelectedSlice("", kind, None, problem)
+        problem = f"the node selector {TOPOLOGY_LABEL}={topology} is no topology, as 2x2x2 is"
+        return _SelectedSlice("", generation, None, problem)
     chips, own = prod(_dimensions(topology)), sum(map(chips_of, _running_together(spec)))
     own = own or max(map(chips_of, tpu_containers(spec)), default=0)
     problem = _find_chips_problem(topology, chips, own)
-    return _SelectedSlice(topology, kind, None if problem else chips // own, problem)
+    return _SelectedSlice(topology, generation, None if problem else chips // own, problem)
 
 
 def _find_chips_problem(topology: str, chips: int, own: int) -> str:
@@ -364,7 +346,9 @@ def _wants_addresses(workload: Workload, workers: Workers, slice_: _SelectedSlic
     asked = (workload.metadata.get("annotations") or {}).get(PROCESS_ADDRESSES_ANNOTATION)
     if asked in ("enabled", "disabled"):
         return bool(asked == "enabled")
-    return workers.is_leader_worker_set or (slice_.kind is not None and slice_.kind.has_addresses)
+    generation = slice_.generation
+    needs_addresses = generation is not None and generation.accelerator in _WITH_PROCESS_ADDRESSES
+    return workers.is_leader_worker_set or needs_addresses
 
 
 def _running_together(spec: Object) -> Iterator[Object]:
@@ -392,7 +376,8 @@ def _processes(workload: Workload, *, splits: bool) -> Iterator[_Process]:
 
 
 def _dimensions(topology: str) -> list[int]:
-    sizes = [int(size) for size in topology.split("x")]
+    """The sizes in three dimensions."""
+    sizes = parse_dimensions(topology)
     return sizes + [1] * (3 - len(sizes))
 
 

@@ -15,8 +15,8 @@ import yaml
 
 from shared.frame.settings import SettingsError
 from shared.slices.by_node_pool.bodies import (
-    FAMILIES,
     NETWORKS,
+    POOL_GENERATIONS,
     SERVICE_ACCOUNT,
     GkeSettings,
     Network,
@@ -811,9 +811,9 @@ def test_the_page_names_every_variable_and_no_other() -> None:
     assert set(re.findall(r"`((?:GCP|GKE|CONTAINER)_[A-Z_]+)`", page)) == asked.names
 
 
-@pytest.mark.parametrize("accelerator", FAMILIES)
+@pytest.mark.parametrize("accelerator", POOL_GENERATIONS)
 def test_the_page_names_every_machine(accelerator: str) -> None:
     page = (DATA.parents[1] / "docs" / "reference" / "node-pools.md").read_text()
-    family = FAMILIES[accelerator]
-    chips = ", ".join(map(str, family.chips))
-    assert f"| `{accelerator}` | `{family.prefix}-*t` | {chips} |" in page
+    generation = POOL_GENERATIONS[accelerator]
+    chips = ", ".join(map(str, generation.single_host_shapes))
+    assert f"| `{accelerator}` | `{generation.machine_prefix}-*t` | {chips} |" in page

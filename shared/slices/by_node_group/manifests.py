@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shared.base import topology
+from shared.base.accelerators import CHIP_BOUNDS, SLICE_HOST_CHIPS
 from shared.base.names import (
     ACCELERATOR_LABEL,
     GROUP,
@@ -38,7 +39,6 @@ TEMPLATE_ANNOTATION = "tpu-functions.dev/slice-template"
 
 _MAX_LABEL = 63
 _MAX_TOPOLOGY = 11
-_CHIPS_OF_SLICE_HOSTS = 4
 _FROM_THE_POD = (
     "nodeCount",
     "minNodeCount",
@@ -152,19 +152,19 @@ def _at(template: Any, path: str) -> Any:
 
 
 def _find_machine(leader: Leader) -> Machine:
-    families = {one.accelerator: one.family for one in topology.GENERATIONS.values()}
-    family = families.get(leader.accelerator)
-    if family is None:
+    generations = {one.accelerator: one for one in topology.GROUP_GENERATIONS.values()}
+    generation = generations.get(leader.accelerator)
+    if generation is None:
         wrong = f"is {leader.accelerator!r}" if leader.accelerator else "is missing"
         raise InputError(
-            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be {_any_of(families)}, "
+            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be {_any_of(generations)}, "
             "which TPUNodeGroups are made of"
         )
-    machine = topology.find_machine(f"{family}-standard-{leader.chips}t")
+    machine = topology.find_machine(generation.machine_type(leader.chips))
     if machine is None:
         raise InputError(
             f"the Pod asks for {leader.chips} of {TPU_RESOURCE}: it must ask for as many as a host has, "
-            f"{_any_of(map(str, topology.CHIP_BOUNDS))}"
+            f"{_any_of(map(str, CHIP_BOUNDS))}"
         )
     return machine
 
@@ -180,10 +180,10 @@ def _count_hosts(leader: Leader, machine: Machine) -> int:
     if problem:
         raise InputError(f"the Pod's nodeSelector {TOPOLOGY_LABEL}: {problem}")
     count = topology.chips_of(shape) // machine.chips
-    if count > 1 and machine.chips != _CHIPS_OF_SLICE_HOSTS:
+    if count > 1 and machine.chips != SLICE_HOST_CHIPS:
         raise InputError(
             f"the topology {shape} would need {count} hosts of {machine.chips} chips: hosts of a slice "
-            f"with more than one have {_CHIPS_OF_SLICE_HOSTS}, which the Pod must ask for"
+            f"with more than one have {SLICE_HOST_CHIPS}, which the Pod must ask for"
         )
     return count
 

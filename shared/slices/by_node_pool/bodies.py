@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shared.base.accelerators import GENERATIONS, SLICE_HOST_CHIPS, Generation
 from shared.base.names import (
     ACCELERATOR_COUNT_LABEL,
     ACCELERATOR_LABEL,
@@ -53,8 +54,6 @@ _CLUSTER = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _TRUE_OR_FALSE = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
 _PODS = range(8, 257)
 """How many Pods a Node of GKE may have (documented)."""
-_SLICE_HOST = 4
-"""Chips of a host in a slice of more than one host, whatever the family."""
 _MOST_HOSTS = 2**31 - 1
 """What a pool's count can say; GKE has lower limits, and words of its own for them."""
 
@@ -165,57 +164,42 @@ def _max_pods(read: Variables) -> int:
     return int(text)
 
 
-@dataclass(frozen=True)
-class Family:
-    """Machine types of one TPU generation: ``chips`` are those that a host may have, each with the
-    topology that GKE gives a slice of one such host."""
-
-    prefix: str
-    dimensions: int
-    chips: Mapping[int, str]
-
-
-FAMILIES: Mapping[str, Family] = {
-    "tpu-v4-podslice": Family("ct4p-hightpu", 3, {4: "2x2x1"}),
-    "tpu-v5-lite-podslice": Family("ct5lp-hightpu", 2, {1: "1x1", 4: "2x2", 8: "2x4"}),
-    "tpu-v5p-slice": Family("ct5p-hightpu", 3, {4: "2x2x1"}),
-    "tpu-v6e-slice": Family("ct6e-standard", 2, {1: "1x1", 4: "2x2", 8: "2x4"}),
-    "tpu7x": Family("tpu7x-standard", 3, {1: "1x1x1", 4: "2x2x1"}),
-}
-"""By the value of ``cloud.google.com/gke-tpu-accelerator``."""
+POOL_GENERATIONS = {key: one for key, one in GENERATIONS.items() if one.single_host_shapes}
+"""The generations that node pools support, by their accelerator label."""
 _BY_WORKLOAD_POLICY = frozenset({"tpu7x"})
 
 
-def find_family(accelerator: str) -> Family:
-    """The family behind an accelerator label. Raises `InputError`."""
-    family = FAMILIES.get(accelerator)
-    if family is None:
+def get_generation(accelerator: str) -> Generation:
+    """The generation of an accelerator label. Raises `InputError`."""
+    generation = POOL_GENERATIONS.get(accelerator)
+    if generation is None:
         wrong = f"is {accelerator!r}" if accelerator else "is missing"
         raise InputError(
-            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be {_any_of(FAMILIES)}"
+            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be "
+            f"{_any_of(POOL_GENERATIONS)}"
         )
-    return family
+    return generation
 
 
 def machine_type(accelerator: str, chips: int) -> str:
     """The machine type whose hosts have so many chips. Raises `InputError`."""
-    family = find_family(accelerator)
-    if chips not in family.chips:
+    generation = get_generation(accelerator)
+    if chips not in generation.single_host_shapes:
         raise InputError(
             f"the Pod asks for {chips} of {TPU_RESOURCE}: a host of {accelerator} has "
-            f"{_any_of(map(str, family.chips))}, all of which the Pod must ask for"
+            f"{_any_of(map(str, generation.single_host_shapes))}, all of which the Pod must ask for"
         )
-    return f"{family.prefix}-{chips}t"
+    return generation.machine_type(chips)
 
 
 def count_nodes(accelerator: str, topology: str, chips: int) -> int:
     """The hosts of a slice, each with so many chips. Raises `InputError`."""
-    family = find_family(accelerator)
-    if not TOPOLOGY.fullmatch(topology) or topology.count("x") != family.dimensions - 1:
-        example = "4x4" if family.dimensions == 2 else "2x2x2"
+    generation = get_generation(accelerator)
+    if not TOPOLOGY.fullmatch(topology) or topology.count("x") != generation.dimensions - 1:
+        example = "4x4" if generation.dimensions == 2 else "2x2x2"
         raise InputError(
             f"the Pod's nodeSelector {TOPOLOGY_LABEL} is {topology!r}: a topology of {accelerator} "
-            f"has {family.dimensions} numbers above 0, as in {example}"
+            f"has {generation.dimensions} numbers above 0, as in {example}"
         )
     count, rest = divmod(chips_of(topology), chips)
     if rest or not count:
@@ -225,10 +209,10 @@ def count_nodes(accelerator: str, topology: str, chips: int) -> int:
         )
     if count > _MOST_HOSTS:
         raise InputError(f"the topology {topology} would need {count} hosts: no slice has so many")
-    if count > 1 and chips != _SLICE_HOST:
+    if count > 1 and chips != SLICE_HOST_CHIPS:
         raise InputError(
             f"the topology {topology} would need {count} hosts of {chips} chips: the hosts of a slice "
-            f"with more than one have {_SLICE_HOST}, which the Pod must ask for"
+            f"with more than one have {SLICE_HOST_CHIPS}, which the Pod must ask for"
         )
     return count
 
@@ -325,7 +309,7 @@ def make_hash(
 
 def _check_single_host(leader: Leader, count: int) -> None:
     """Raise `InputError` for a topology that a single host never has: nobody tells GKE of it."""
-    own = find_family(leader.accelerator).chips[leader.chips]
+    own = get_generation(leader.accelerator).single_host_shapes[leader.chips]
     if count == 1 and leader.topology != own:
         raise InputError(
             f"the Pod's nodeSelector {TOPOLOGY_LABEL} is {leader.topology!r}: a slice of one host of "
