@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from shared.base.names import TOPOLOGY_LABEL
+from shared.base.pods import count_chips
 from shared.frame.settings import SettingsError
 from shared.slices.jobsets import JOB_KEY, JOB_KEY_SELECTOR, has_opted_out
 from shared.tpu_env.admission import (
@@ -21,7 +22,7 @@ from shared.tpu_env.admission import (
     escape,
     set_keys,
 )
-from shared.tpu_env.workloads import TEMPLATE, chips_of
+from shared.tpu_env.workloads import TEMPLATE
 
 LOCATION_HINT = "cloud.google.com/gke-location-hint"
 RESERVED_OR_SPOT = (
@@ -64,7 +65,7 @@ def _has_opted_out(job: Object) -> bool:
 
 def _wants_slice(pod: Object) -> bool:
     # A slice is made for what containers ask for, init containers apart; see `find_leader`.
-    is_for_tpus = any(chips_of(container) for container in pod.get("containers") or ())
+    is_for_tpus = any(count_chips(container) for container in pod.get("containers") or ())
     return is_for_tpus and TOPOLOGY_LABEL in _part(pod, "nodeSelector")
 
 

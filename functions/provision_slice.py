@@ -22,13 +22,13 @@ from shared.base import backoff
 from shared.base.errors import CallError, Reason
 from shared.base.fields import is_yes
 from shared.base.names import POOL_LABEL, SYSTEM_NAMESPACE
+from shared.base.pods import COMPLETION_INDEX
 from shared.base.timestamps import guess_time, parse_time
 from shared.frame.step import ACKNOWLEDGED, Answer, Invocation
 from shared.frame.triggers import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
 from shared.ports.kubernetes.cluster import Cluster, Event
 from shared.slices import concurrency
 from shared.slices.jobsets import (
-    COMPLETION_INDEX,
     JOB_KEY,
     JOBSET_NAME,
     Leader,

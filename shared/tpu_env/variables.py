@@ -14,6 +14,7 @@ from typing import Any
 
 from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, Generation
 from shared.base.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL
+from shared.base.pods import count_chips, list_tpu_containers
 from shared.base.topology import TOPOLOGY, parse_dimensions
 from shared.tpu_env.admission import Object
 from shared.tpu_env.workloads import (
@@ -21,9 +22,7 @@ from shared.tpu_env.workloads import (
     FieldPath,
     Workers,
     Workload,
-    chips_of,
     name_hosts,
-    tpu_containers,
 )
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -98,7 +97,7 @@ def decide(workload: Workload, ports: Ports) -> Environment:
     caller, who writes."""
     slice_ = _read_slice(workload.spec)
     problems = [slice_.problem] if slice_.problem else []
-    count = len(tpu_containers(workload.spec))
+    count = len(list_tpu_containers(workload.spec))
     if count > MAX_CONTAINERS:
         problems.append(f"{count} containers ask for google.com/tpu; {MAX_CONTAINERS} may")
         return Environment({}, tuple(problems))
@@ -241,7 +240,7 @@ def _shape(process: _Process, slice_: _SelectedSlice) -> dict[str, str]:
     if slice_.generation is not None:
         cores = prod(dimensions) * slice_.generation.cores
         found["TPU_ACCELERATOR_TYPE"] = f"{slice_.generation.libtpu_name}-{cores}"
-    bounds = CHIP_BOUNDS.get(chips_of(process.container))
+    bounds = CHIP_BOUNDS.get(count_chips(process.container))
     if bounds and not any(size % bound for size, bound in zip(dimensions, bounds, strict=True)):
         hosts = (size // bound for size, bound in zip(dimensions, bounds, strict=True))
         found["TPU_HOST_BOUNDS"] = ",".join(str(size) for size in hosts)
@@ -260,8 +259,8 @@ def _read_slice(spec: Object) -> _SelectedSlice:
     if not TOPOLOGY.fullmatch(topology) or len(topology) > _LONGEST_TOPOLOGY:
         problem = f"the node selector {TOPOLOGY_LABEL}={topology} is no topology, as 2x2x2 is"
         return _SelectedSlice("", generation, None, problem)
-    chips, own = prod(_dimensions(topology)), sum(map(chips_of, _running_together(spec)))
-    own = own or max(map(chips_of, tpu_containers(spec)), default=0)
+    chips, own = prod(_dimensions(topology)), sum(map(count_chips, _running_together(spec)))
+    own = own or max(map(count_chips, list_tpu_containers(spec)), default=0)
     problem = _find_chips_problem(topology, chips, own)
     return _SelectedSlice(topology, generation, None if problem else chips // own, problem)
 
@@ -353,19 +352,19 @@ def _wants_addresses(workload: Workload, workers: Workers, slice_: _SelectedSlic
 
 def _running_together(spec: Object) -> Iterator[Object]:
     """The containers with chips that run at the same time: not those that only prepare."""
-    yield from (one for one in spec.get("containers") or [] if chips_of(one))
+    yield from (one for one in spec.get("containers") or [] if count_chips(one))
     yield from (one for one in spec.get("initContainers") or [] if _is_sidecar(one))
 
 
 def _is_sidecar(container: Object) -> bool:
-    return bool(chips_of(container)) and container.get("restartPolicy") == "Always"
+    return bool(count_chips(container)) and container.get("restartPolicy") == "Always"
 
 
 def _processes(workload: Workload, *, splits: bool) -> Iterator[_Process]:
     together = list(_running_together(workload.spec))
     for part in ("containers", "initContainers"):
         for place, container in enumerate(workload.spec.get(part) or []):
-            if not chips_of(container):
+            if not count_chips(container):
                 continue
             pointer = f"{workload.path}/spec/{part}/{place}"
             is_one = splits and any(container is one for one in together)
