@@ -16,8 +16,11 @@ from shared.base.names import (
     GROUP_LABEL,
     GROUP_NAME_LABEL,
     GROUP_NAMESPACE_LABEL,
+    INSTANCE_TYPE_LABEL,
     POOL_LABEL,
+    REGION_LABEL,
     TOPOLOGY_LABEL,
+    ZONE_LABEL,
 )
 from shared.base.topology import Machine
 from shared.node_groups.spec import is_settable_label, region_of
@@ -29,8 +32,6 @@ COPY_LABELS = "tpu-provisioner.cloud.google.com/copy-labels"
 SPOT = "cloud.google.com/gke-spot"
 RESERVATION = "cloud.google.com/reservation-name"
 RESERVATION_PROJECT = "cloud.google.com/reservation-project"
-_ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
-_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _HOSTNAME = "kubernetes.io/hostname"
 _OF_KUBELETS = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
 _AS_SELECTED = (
@@ -57,7 +58,11 @@ class NodeFit:
         self._spec = spec
         self._given: Mapping[str, str] = spec.get("nodeLabels", {})
         zone = str(spec.get("nodeLocation"))
-        self._known = {_ZONE: zone, _REGION: region_of(zone), _INSTANCE_TYPE: machine.machine_type}
+        self._known = {
+            ZONE_LABEL: zone,
+            REGION_LABEL: region_of(zone),
+            INSTANCE_TYPE_LABEL: machine.machine_type,
+        }
         self._set_for_us = {
             **_OF_KUBELETS,
             TOPOLOGY_LABEL: leader.topology,

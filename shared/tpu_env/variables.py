@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, Generation
-from shared.base.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL
+from shared.base.names import ACCELERATOR_LABEL, INSTANCE_TYPE_LABEL, TOPOLOGY_LABEL
 from shared.base.pods import count_chips, list_tpu_containers
 from shared.base.topology import TOPOLOGY, parse_dimensions
 from shared.tpu_env.admission import Object
@@ -25,7 +25,6 @@ from shared.tpu_env.workloads import (
     name_hosts,
 )
 
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 PROCESS_ADDRESSES_ANNOTATION = "tpu-functions.dev/process-addresses"
 LOCALHOST = "localhost"
 LONG_LIST_BYTES, MAX_LIST_BYTES = 100_000, 131_000
@@ -251,7 +250,7 @@ def _shape(process: _Process, slice_: _SelectedSlice) -> dict[str, str]:
 def _read_slice(spec: Object) -> _SelectedSlice:
     selector = spec.get("nodeSelector") or {}
     topology = str(selector.get(TOPOLOGY_LABEL) or "")
-    family = str(selector.get(INSTANCE_TYPE) or "").partition("-")[0]
+    family = str(selector.get(INSTANCE_TYPE_LABEL) or "").partition("-")[0]
     accelerator = str(selector.get(ACCELERATOR_LABEL) or _ACCELERATORS.get(family, ""))
     generation = _GENERATIONS.get(accelerator)
     if not topology:

@@ -7,11 +7,12 @@ ConfigMap ``jobsets``, as a TPUNodeGroup without the rest; what the Pod says is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from shared.base import topology
 from shared.base.accelerators import CHIP_BOUNDS, SLICE_HOST_CHIPS
+from shared.base.fields import any_of
 from shared.base.names import (
     ACCELERATOR_LABEL,
     GROUP,
@@ -157,14 +158,14 @@ def _find_machine(leader: Leader) -> Machine:
     if generation is None:
         wrong = f"is {leader.accelerator!r}" if leader.accelerator else "is missing"
         raise InputError(
-            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be {_any_of(generations)}, "
+            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be {any_of(generations)}, "
             "which TPUNodeGroups are made of"
         )
     machine = topology.find_machine(generation.machine_type(leader.chips))
     if machine is None:
         raise InputError(
             f"the Pod asks for {leader.chips} of {TPU_RESOURCE}: it must ask for as many as a host has, "
-            f"{_any_of(map(str, CHIP_BOUNDS))}"
+            f"{any_of(map(str, CHIP_BOUNDS))}"
         )
     return machine
 
@@ -242,8 +243,3 @@ def _make_hash(spec: Mapping[str, Any], asked: Mapping[str, str]) -> str:
 
 def _hash(content: Any) -> str:
     return short_hash(json.dumps(content, sort_keys=True, separators=(",", ":")))
-
-
-def _any_of(words: Iterable[str]) -> str:
-    *rest, last = words
-    return f"{', '.join(rest)} or {last}" if rest else last

@@ -13,12 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.base.accelerators import GENERATIONS, SLICE_HOST_CHIPS, Generation
+from shared.base.documents import without_empty
+from shared.base.fields import any_of
 from shared.base.names import (
     ACCELERATOR_COUNT_LABEL,
     ACCELERATOR_LABEL,
+    INSTANCE_TYPE_LABEL,
     POOL_LABEL,
+    REGION_LABEL,
     TOPOLOGY_LABEL,
     TPU_RESOURCE,
+    ZONE_LABEL,
 )
 from shared.base.topology import TOPOLOGY, chips_of
 from shared.frame.settings import SettingsError, Variables, read_url
@@ -37,7 +42,6 @@ HASH_LABEL = "google.com/tpu-provisioner-nodepool-hash"
 SERVICE_ACCOUNT = "tpu-provisioner.cloud.google.com/node-service-account"
 NETWORKS = "tpu-provisioner.cloud.google.com/additional-node-networks"
 
-ZONE_LABEL = "topology.kubernetes.io/zone"
 _SPOT_TAINT = {"key": SPOT, "value": "true", "effect": "NoSchedule"}
 _ASKED_FOR = ("cloud.google.com/gke-tpu-ici-resiliency", "cloud.google.com/gke-location-hint")
 """Selectors of GKE's own that are fulfilled by giving the Nodes the label."""
@@ -176,7 +180,7 @@ def get_generation(accelerator: str) -> Generation:
         wrong = f"is {accelerator!r}" if accelerator else "is missing"
         raise InputError(
             f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be "
-            f"{_any_of(POOL_GENERATIONS)}"
+            f"{any_of(POOL_GENERATIONS)}"
         )
     return generation
 
@@ -187,7 +191,7 @@ def machine_type(accelerator: str, chips: int) -> str:
     if chips not in generation.single_host_shapes:
         raise InputError(
             f"the Pod asks for {chips} of {TPU_RESOURCE}: a host of {accelerator} has "
-            f"{_any_of(map(str, generation.single_host_shapes))}, all of which the Pod must ask for"
+            f"{any_of(map(str, generation.single_host_shapes))}, all of which the Pod must ask for"
         )
     return generation.machine_type(chips)
 
@@ -249,7 +253,7 @@ def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
         "labels": labels,
         "serviceAccount": leader.annotations.get(SERVICE_ACCOUNT) or settings.service_account,
         "tags": list(settings.tags),
-        "shieldedInstanceConfig": _without_empty(
+        "shieldedInstanceConfig": without_empty(
             {"enableIntegrityMonitoring": True, "enableSecureBoot": settings.secure_boot}
         ),
         "reservationAffinity": reservation,
@@ -265,7 +269,7 @@ def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
         "name": name,
         "initialNodeCount": count,
         "locations": [_find_zone(leader, settings)],
-        "config": _without_empty(config),
+        "config": without_empty(config),
         "placementPolicy": _placement(leader, count),
         "management": {"autoRepair": True, "autoUpgrade": False},
         "upgradeSettings": {"maxSurge": 1},
@@ -274,7 +278,7 @@ def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
     }
     _check_selectors(leader, body)
     size = f"{count} host{'s' if count > 1 else ''} of {machine} ({leader.topology})"
-    return DesiredSlice(name, owner, digest, size, _without_empty(body))
+    return DesiredSlice(name, owner, digest, size, without_empty(body))
 
 
 def make_hash(
@@ -299,12 +303,12 @@ def make_hash(
         "spot": is_spot,
     }
     content = {
-        "config": _without_empty(config),
+        "config": without_empty(config),
         "initialNodeCount": count,
         "topology": topology,
         "zone": zone,
     }
-    return short_hash(json.dumps(_without_empty(content), sort_keys=True, separators=(",", ":")))
+    return short_hash(json.dumps(without_empty(content), sort_keys=True, separators=(",", ":")))
 
 
 def _check_single_host(leader: Leader, count: int) -> None:
@@ -363,9 +367,9 @@ def _check_selectors(leader: Leader, body: Mapping[str, Any]) -> None:
     known = {
         POOL_LABEL: body["name"],
         ACCELERATOR_COUNT_LABEL: str(leader.chips),
-        "node.kubernetes.io/instance-type": body["config"]["machineType"],
+        INSTANCE_TYPE_LABEL: body["config"]["machineType"],
         ZONE_LABEL: body["locations"][0],
-        "topology.kubernetes.io/region": body["locations"][0].rpartition("-")[0],
+        REGION_LABEL: body["locations"][0].rpartition("-")[0],
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
     }
@@ -482,12 +486,3 @@ def _networks(text: str) -> tuple[Network, ...]:
 
 def _items(text: str) -> tuple[str, ...]:
     return tuple(item.strip() for item in text.split(",") if item.strip())
-
-
-def _any_of(words: Iterable[str]) -> str:
-    *rest, last = words
-    return f"{', '.join(rest)} or {last}" if rest else last
-
-
-def _without_empty(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if value}
