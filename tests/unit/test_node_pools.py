@@ -34,8 +34,8 @@ from shared.slices.by_node_pool.found_pools import (
     read_slice,
 )
 from shared.slices.jobsets import Leader, find_leader, job_key
-from shared.slices.node_fit import COPY_LABELS, SPOT
 from shared.slices.provider import InputError, NameConflict, Owner, Slice, SliceState, slice_name
+from shared.slices.selectors import COPY_LABELS, SPOT
 from tests.unit.builders import DATA
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())

@@ -25,9 +25,15 @@ from shared.base.names import (
 )
 from shared.base.topology import Machine
 from shared.node_groups.spec import Given
+from shared.slices.by_node_group.node_fit import NodeFit
 from shared.slices.jobsets import Leader, find_key_problem
-from shared.slices.node_fit import RESERVATION, RESERVATION_PROJECT, SPOT, NodeFit
 from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash, slice_name
+from shared.slices.selectors import (
+    RESERVATION,
+    SPOT,
+    check_spot_without_reservation,
+    reservation_path,
+)
 
 JOB_LABEL = "tpu-functions.dev/job-name"
 """On a group that was made for a JobSet: the Job; an annotation if it is too long for a label."""
@@ -85,7 +91,7 @@ def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSl
         "nodeLabels": selected.node_labels(),
     }
     spec["instanceConfig"] |= {"machineType": machine.machine_type}
-    _buy(leader, spec["instanceConfig"])
+    _set_provisioning_model(leader, spec["instanceConfig"])
     problems = Given(spec).problems
     if problems:
         told = "; ".join(map(str, problems))
@@ -189,26 +195,19 @@ def _count_hosts(leader: Leader, machine: Machine) -> int:
     return count
 
 
-def _buy(leader: Leader, config: dict[str, Any]) -> None:
-    """How the VMs are bought, where the Pod says it."""
-    is_spot, reservation = SPOT in leader.selector, leader.selector.get(RESERVATION)
-    if is_spot and reservation is not None:
-        raise InputError(
-            f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
-            "Spot; it must have one of them"
-        )
-    if not is_spot and reservation is None:
+def _set_provisioning_model(leader: Leader, config: dict[str, Any]) -> None:
+    """Set the provisioning model and reservation that the Pod selects, if any."""
+    check_spot_without_reservation(leader)
+    is_spot = SPOT in leader.selector
+    if not is_spot and RESERVATION not in leader.selector:
         return
     for name in ("reservation", "maxRunDuration"):
         config.pop(name, None)
     if is_spot:
         config["provisioningModel"] = "SPOT"
         return
-    project = leader.selector.get(RESERVATION_PROJECT)
     config["provisioningModel"] = "RESERVATION_BOUND"
-    config["reservation"] = (
-        f"projects/{project}/reservations/{reservation}" if project else reservation
-    )
+    config["reservation"] = reservation_path(leader)
 
 
 def _metadata(

@@ -28,8 +28,17 @@ from shared.base.names import (
 from shared.base.topology import TOPOLOGY, chips_of
 from shared.frame.settings import SettingsError, Variables, read_url
 from shared.slices.jobsets import JOB_KEY_SELECTOR, Leader, find_key_problem
-from shared.slices.node_fit import COPY_LABELS, RESERVATION, RESERVATION_PROJECT, SPOT, tolerates
 from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash, slice_name
+from shared.slices.selectors import (
+    COPY_LABELS,
+    RESERVATION,
+    RESERVATION_PROJECT,
+    SPOT,
+    check_spot,
+    check_spot_without_reservation,
+    reservation_path,
+    tolerates,
+)
 
 MANAGER_LABEL = "google.com/nodepool-manager"
 MANAGER = "tpu-provisioner"
@@ -323,8 +332,7 @@ def _check_single_host(leader: Leader, count: int) -> None:
 
 def _check_that_the_pod_fits(leader: Leader, settings: GkeSettings) -> None:
     """Raise `InputError` for what would be paid for though the Pod could never run there."""
-    if leader.selector.get(SPOT, "true") != "true":
-        raise InputError(f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there')
+    check_spot(leader)
     unnamed = next(
         (key for key in (RESERVATION, RESERVATION_PROJECT) if _lacks_name(key, leader)), None
     )
@@ -342,11 +350,7 @@ def _check_that_the_pod_fits(leader: Leader, settings: GkeSettings) -> None:
             "GCP_FORCE_ON_DEMAND is set: the selector must be taken out, as the admission of Jobs "
             "does where FORCE_ON_DEMAND is set there too"
         )
-    if is_spot and RESERVATION in asked:
-        raise InputError(
-            f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
-            "Spot; it must have one of them"
-        )
+    check_spot_without_reservation(leader)
     if is_spot and not any(tolerates(one, _SPOT_TAINT) for one in leader.tolerations):
         raise InputError(
             f"the Pod's nodeSelector has {SPOT}, and Spot Nodes have the taint {SPOT}=true:NoSchedule: "
@@ -388,13 +392,12 @@ def _check_selectors(leader: Leader, body: Mapping[str, Any]) -> None:
 
 
 def _reservation(leader: Leader) -> dict[str, Any]:
-    name, project = leader.selector.get(RESERVATION), leader.selector.get(RESERVATION_PROJECT)
-    if not name:
+    if not leader.selector.get(RESERVATION):
         return {}
     return {
         "consumeReservationType": "SPECIFIC_RESERVATION",
         "key": "compute.googleapis.com/reservation-name",
-        "values": [f"projects/{project}/reservations/{name}" if project else name],
+        "values": [reservation_path(leader)],
     }
 
 

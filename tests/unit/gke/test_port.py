@@ -11,8 +11,8 @@ from local.gce import Principal
 from local.gke import Dials
 from shared.base.errors import CallError, OutOfTimeError, verdict_of
 from shared.ports.gke import Client, NodePools
-from shared.slices.node_fit import SPOT
 from shared.slices.provider import NameConflict, Slice, SliceState
+from shared.slices.selectors import SPOT
 from tests.loopback import open_loopback
 from tests.unit.gke.small_gke import CLUSTER, SETTINGS, ZONE, Gke
 from tests.unit.test_node_pools import TOLERATION, leader
