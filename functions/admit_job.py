@@ -11,10 +11,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from shared.base.names import TOPOLOGY_LABEL
+from shared.base.pods import count_chips
 from shared.frame.settings import SettingsError
 from shared.slices.jobsets import JOB_KEY, JOB_KEY_SELECTOR, has_opted_out
-from shared.tpu_env.admission import Answer, Object, Operation, Request, escape, set_keys
-from shared.tpu_env.workloads import TEMPLATE, chips_of
+from shared.tpu_env.admission import (
+    AdmissionRequest,
+    AdmissionResponse,
+    Object,
+    Operation,
+    escape,
+    set_keys,
+)
+from shared.tpu_env.workloads import TEMPLATE
 
 LOCATION_HINT = "cloud.google.com/gke-location-hint"
 RESERVED_OR_SPOT = (
@@ -36,16 +44,16 @@ class Admission:
     """Where not empty, the node selector ``cloud.google.com/gke-location-hint`` of every such Job."""
 
 
-def admit(request: Request, settings: Admission) -> Answer:
+def admit(request: AdmissionRequest, settings: Admission) -> AdmissionResponse:
     """The node selectors that a Job's Pods lack or must not have, as a patch."""
     job = request.target
     if request.operation != "CREATE" or request.sub_resource or job.get("kind") != "Job":
-        return Answer()
+        return AdmissionResponse()
     labels = _part(job, "metadata", "labels")
     pod = _part(job, "spec", "template", "spec")
     if not labels.get(JOB_KEY) or _has_opted_out(job) or not _wants_slice(pod):
-        return Answer()
-    return Answer(patch=tuple(_make_patch(pod, str(labels[JOB_KEY]), settings)))
+        return AdmissionResponse()
+    return AdmissionResponse(patch=tuple(_make_patch(pod, str(labels[JOB_KEY]), settings)))
 
 
 def _has_opted_out(job: Object) -> bool:
@@ -57,7 +65,7 @@ def _has_opted_out(job: Object) -> bool:
 
 def _wants_slice(pod: Object) -> bool:
     # A slice is made for what containers ask for, init containers apart; see `find_leader`.
-    is_for_tpus = any(chips_of(container) for container in pod.get("containers") or ())
+    is_for_tpus = any(count_chips(container) for container in pod.get("containers") or ())
     return is_for_tpus and TOPOLOGY_LABEL in _part(pod, "nodeSelector")
 
 

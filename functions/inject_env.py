@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.frame.settings import SettingsError
-from shared.tpu_env.admission import Answer, Object, Operation, Request, escape, set_keys
+from shared.tpu_env.admission import (
+    AdmissionRequest,
+    AdmissionResponse,
+    Object,
+    Operation,
+    escape,
+    set_keys,
+)
 from shared.tpu_env.variables import (
     LISTS,
     LOCALHOST,
@@ -53,22 +60,22 @@ class Injection:
     is_strict: bool = False
 
 
-def inject(request: Request, settings: Injection) -> Answer:
+def inject(request: AdmissionRequest, settings: Injection) -> AdmissionResponse:
     """The variables that a workload lacks, as a patch, and what does not fit."""
     workload = read(request.target) if _concerns_us(request) else None
     if workload is None or _is_marked(workload.metadata, (INJECT,), DISABLED):
-        return Answer()
+        return AdmissionResponse()
     if _is_marked(request.target["metadata"], (INJECT,), DISABLED):
-        return Answer(patch=tuple(_mark_template(workload, DISABLED)))
+        return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
     environment = decide(workload, settings.ports)
     problems = (*environment.problems, *_find_contradictions(workload, environment))
     if problems and settings.is_strict:
-        return Answer(refusal="; ".join(problems))
+        return AdmissionResponse(refusal="; ".join(problems))
     patch = [*make_patch(workload, environment), *_note_refusal(workload, environment)]
-    return Answer(patch=tuple(patch), warnings=problems)
+    return AdmissionResponse(patch=tuple(patch), warnings=problems)
 
 
-def _concerns_us(request: Request) -> bool:
+def _concerns_us(request: AdmissionRequest) -> bool:
     is_pod = request.target.get("kind") == "Pod"
     return not request.sub_resource and (not is_pod or request.operation == "CREATE")
 

@@ -22,13 +22,13 @@ from shared.base import backoff
 from shared.base.errors import CallError, Reason
 from shared.base.fields import is_yes
 from shared.base.names import POOL_LABEL, SYSTEM_NAMESPACE
+from shared.base.pods import COMPLETION_INDEX
 from shared.base.timestamps import guess_time, parse_time
 from shared.frame.step import ACKNOWLEDGED, Answer, Invocation
 from shared.frame.triggers import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
 from shared.ports.kubernetes.cluster import Cluster, Event
 from shared.slices import concurrency
 from shared.slices.jobsets import (
-    COMPLETION_INDEX,
     JOB_KEY,
     JOBSET_NAME,
     Leader,
@@ -38,13 +38,13 @@ from shared.slices.jobsets import (
     has_opted_out,
 )
 from shared.slices.provider import (
-    Clash,
+    DesiredSlice,
     InputError,
+    NameConflict,
     Naming,
     Provider,
     Slice,
     SliceState,
-    Wanted,
     slice_name,
 )
 from shared.slices.work import (
@@ -76,7 +76,7 @@ class Do(StrEnum):
     CREATE = "create"
     DELETE = "delete"
     KEEP = "keep"
-    """Take the stamp back by which it would have gone."""
+    """Remove the release deadline."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Seen:
     """
 
     leader: Leader
-    wanted: Wanted
-    existing: Slice | Clash | None
+    desired: DesiredSlice
+    existing: Slice | NameConflict | None
     jobset: Mapping[str, Any] | None
     now: datetime
     guests: tuple[str, ...] = ()
@@ -127,8 +127,10 @@ def _wake(invocation: Invocation) -> Answer:
     provider, now = make_provider(invocation), invocation.runtime.now()
     waiting = find_leaders(invocation.cluster.list_pending_pods())
     due = [leader for leader in waiting if is_due(leader, now, provider)]
-    if provider.at_once is not None and len(due) > concurrency.FEWEST:
-        places = concurrency.count_places(provider.at_once, provider.list_all(with_nodes=False))
+    if provider.concurrency_limit is not None and len(due) > concurrency.FEWEST:
+        places = concurrency.count_places(
+            provider.concurrency_limit, provider.list_all(with_nodes=False)
+        )
         due = choose(due, places, now)
     invocation.facts |= {"waiting": len(waiting), "woken": len(due)}
     _send_sync(due, invocation)
@@ -144,7 +146,7 @@ def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
 def is_due(leader: Leader, now: datetime, provider: Provider) -> bool:
     """Whether this minute is one of the Pod's. Where not all can be served at once, those that came
     together have minutes of their own."""
-    lag = 0.0 if provider.at_once is None else concurrency.draw(leader.uid)
+    lag = 0.0 if provider.concurrency_limit is None else concurrency.draw(leader.uid)
     return backoff.is_due(now - waits_since(leader), lag)
 
 
@@ -205,11 +207,11 @@ def _hear(event: LogEvent, invocation: Invocation, provider: Provider) -> Answer
 
 def _wake_next(waiting: Sequence[Leader], invocation: Invocation, provider: Provider) -> None:
     """Those who wait for a slice of which nothing is there yet; what is, the minute sees to."""
-    if not waiting or provider.at_once is None:
+    if not waiting or provider.concurrency_limit is None:
         return
     slices = list(provider.list_all(with_nodes=False))
     without = find_those_without(waiting, slices, provider)
-    places = concurrency.count_places(provider.at_once, slices)
+    places = concurrency.count_places(provider.concurrency_limit, slices)
     chosen = choose(without, places, invocation.runtime.now())
     invocation.facts |= {"waiting": len(without), "woken": len(chosen)}
     _send_sync(chosen, invocation)
@@ -224,20 +226,20 @@ def find_those_without(
     found = []
     for leader in leaders:
         try:
-            wanted = _want(leader, provider)
+            desired = _build_desired(leader, provider)
         except InputError:
             continue
-        if wanted.name not in names and wanted.owner not in owners:
+        if desired.name not in names and desired.owner not in owners:
             found.append(leader)
     return found
 
 
-def _want(leader: Leader, provider: Provider) -> Wanted:
+def _build_desired(leader: Leader, provider: Provider) -> DesiredSlice:
     """What a leader asks for. Raises `InputError`."""
-    wanted, foreign = provider.want(leader), find_foreign_key(leader)
+    desired, foreign = provider.build_desired(leader), find_foreign_key(leader)
     if foreign is not None:
         raise InputError(foreign)
-    return wanted
+    return desired
 
 
 def _find_pod(invocation: Invocation) -> tuple[Mapping[str, Any] | None, str]:
@@ -296,19 +298,19 @@ def _see_to_leader(leader: Leader, invocation: Invocation, provider: Provider) -
 
 def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
     cluster, now = invocation.cluster, invocation.runtime.now()
-    wanted = _want(leader, provider)
-    invocation.facts["slice"] = wanted.name
-    existing = provider.find(wanted)
+    desired = _build_desired(leader, provider)
+    invocation.facts["slice"] = desired.name
+    existing = provider.find(desired)
     guests: tuple[str, ...] = ()
     if isinstance(existing, Slice):
         trace(invocation, existing)
         if _has_waited_beside(existing, leader, invocation):
             existing = replace(existing, since=_since_its_nodes(existing, cluster) or now)
-        if _differs(existing, wanted):
-            guests = list_jobs_on(cluster, existing.name, now, but=wanted.owner)
+        if _differs(existing, desired):
+            guests = list_jobs_on(cluster, existing.name, now, but=desired.owner)
     return Seen(
         leader=leader,
-        wanted=wanted,
+        desired=desired,
         existing=existing,
         jobset=cluster.find_jobset(leader.namespace, leader.jobset),
         now=now,
@@ -332,9 +334,9 @@ def _since_its_nodes(existing: Slice, cluster: Cluster) -> datetime | None:
     return max((one for one in times if one is not None), default=None)
 
 
-def _differs(existing: Slice, wanted: Wanted) -> bool:
+def _differs(existing: Slice, desired: DesiredSlice) -> bool:
     """Whether the Job's slice is not what it asks for; one that says nothing of it is."""
-    return existing.hash not in ("", wanted.hash)
+    return existing.hash not in ("", desired.hash)
 
 
 def decide(seen: Seen, naming: Naming) -> Decision:
@@ -345,13 +347,13 @@ def decide(seen: Seen, naming: Naming) -> Decision:
     existing = seen.existing
     if existing is None:
         return _decide_to_create(seen, naming)
-    if isinstance(existing, Clash):
-        return Decision("Clash", event=_clash(existing, naming))
-    if existing.state is SliceState.GOING:
+    if isinstance(existing, NameConflict):
+        return Decision("Clash", event=_conflict(existing, naming))
+    if existing.state is SliceState.DELETING:
         return Decision("Going")
-    if _differs(existing, seen.wanted):
+    if _differs(existing, seen.desired):
         return _decide_about_another(seen, existing, naming)
-    if existing.state is SliceState.TROUBLED:
+    if existing.state is SliceState.FAILED:
         return _decide_about_trouble(seen, existing, naming)
     if existing.state is SliceState.READY and seen.is_sync:
         return _decide_about_unused(seen, existing, naming)
@@ -381,19 +383,19 @@ def list_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _decide_to_create(seen: Seen, naming: Naming) -> Decision:
     if seen.is_paused:
         return Decision("SlicePaused", event=PAUSED)
-    owner = seen.wanted.owner
+    owner = seen.desired.owner
     message = (
-        f"Creating {naming.noun} {seen.wanted.name}, {seen.wanted.size}, for Job {owner.job} of "
+        f"Creating {naming.noun} {seen.desired.name}, {seen.desired.size}, for Job {owner.job} of "
         f"JobSet {owner.jobset}"
     )
     event = Event(f"{naming.event_prefix}CreationStarted", message)
     return Decision("Creating", Do.CREATE, event)
 
 
-def _clash(clash: Clash, naming: Naming) -> Event:
+def _conflict(conflict: NameConflict, naming: Naming) -> Event:
     message = (
-        f"The Pod's slice would be called {clash.name}, and there is {clash.whose}, of that name. It is "
-        "not touched: delete it, or give the JobSet another name"
+        f"The Pod's slice would be called {conflict.name}, and there is {conflict.description}, of that "
+        "name. It is not touched: delete it, or give the JobSet another name"
     )
     return Event(f"{naming.event_prefix}CreationFailed", message, is_warning=True)
 
@@ -402,24 +404,24 @@ def _decide_about_another(seen: Seen, existing: Slice, naming: Naming) -> Decisi
     """The Job was made anew and asks for something else than it did."""
     if seen.guests:
         message = (
-            f"{naming.noun} {existing.name} is not what the Pod asks for ({seen.wanted.size}), and is "
+            f"{naming.noun} {existing.name} is not what the Pod asks for ({seen.desired.size}), and is "
             f"in use by Job {seen.guests[0]}: it is replaced when that has ended"
         )
         event = Event(f"{naming.event_prefix}CreationFailed", message, is_warning=True)
         return Decision("InUse", event=event)
-    why = f"the Pod asks for {seen.wanted.size} with other properties than it has"
+    why = f"the Pod asks for {seen.desired.size} with other properties than it has"
     return _replace(seen, existing, naming, why)
 
 
 def _decide_about_trouble(seen: Seen, existing: Slice, naming: Naming) -> Decision:
     event = Event(
         f"{naming.event_prefix}CreationFailed",
-        f"{naming.noun} {existing.name}: {existing.words}",
+        f"{naming.noun} {existing.name}: {existing.message}",
         is_warning=True,
     )
-    if existing.mends_itself or existing.has_ready_nodes or not seen.is_sync:
+    if existing.is_self_healing or existing.has_ready_nodes or not seen.is_sync:
         return Decision("Troubled", _keep(existing).do, event)
-    return _replace(seen, existing, naming, existing.words)
+    return _replace(seen, existing, naming, existing.message)
 
 
 def _decide_about_unused(seen: Seen, existing: Slice, naming: Naming) -> Decision:
@@ -474,7 +476,7 @@ def _queue(error: CallError, seen: Seen, provider: Provider, invocation: Invocat
     if not seen.is_sync:
         event = Event(
             f"{provider.event_prefix}Queued",
-            f"{provider.noun} {seen.wanted.name} waits for others that are being made or deleted: "
+            f"{provider.noun} {seen.desired.name} waits for others that are being made or deleted: "
             f"{error.message}",
         )
         tell(invocation, seen.leader.raw, event, once=True)
@@ -483,8 +485,8 @@ def _queue(error: CallError, seen: Seen, provider: Provider, invocation: Invocat
 
 def _do(do: Do, seen: Seen, provider: Provider) -> None:
     if do is Do.CREATE:
-        provider.create(seen.wanted)
+        provider.create(seen.desired)
     elif isinstance(seen.existing, Slice) and do is Do.DELETE:
         provider.delete(seen.existing)
     elif isinstance(seen.existing, Slice) and do is Do.KEEP:
-        provider.stamp(seen.existing, None)
+        provider.set_release_deadline(seen.existing, None)

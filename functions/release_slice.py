@@ -114,9 +114,9 @@ def _find_next(
 ) -> list[Slice]:
     """The slices about which there is something to do, as far as it is their turn."""
     to_change = [one for one, decision in decided if decision.do is not Do.NOTHING]
-    if provider.at_once is None:
+    if provider.concurrency_limit is None:
         return to_change
-    places = concurrency.count_places(provider.at_once, (one for one, _ in decided))
+    places = concurrency.count_places(provider.concurrency_limit, (one for one, _ in decided))
     return choose(to_change, places, now)
 
 
@@ -166,7 +166,7 @@ def _see_to(invocation: Invocation, provider: Provider) -> Answer:
         return Answer(ACKNOWLEDGED, "NotForThisStep")
     invocation.facts[message.kind.lower()] = f"{message.namespace}/{message.name}"
     if message.kind == JOBSET_KIND:
-        found = provider.list_of(message.namespace, message.name)
+        found = provider.list_by_jobset(message.namespace, message.name)
     else:
         one = provider.get(message.namespace, message.name)
         found = [] if one is None else [one]
@@ -248,7 +248,7 @@ def is_old_news(event: LogEvent, existing: Slice | None) -> bool:
     """Whether what is there now (``None``: nothing) is not what the end of a deletion would leave."""
     if event.has_failed:
         return existing is None
-    return existing is not None and existing.state is not SliceState.GOING
+    return existing is not None and existing.state is not SliceState.DELETING
 
 
 def find_jobset_of(wanted: str, jobsets: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -339,7 +339,7 @@ def _delete_unmarked(
 def _jobs_on(invocation: Invocation, existing: Slice, decision: Decision) -> tuple[str, ...]:
     """Whose Pods a deletion has to wait for: its own Job's, too, which may be writing a last
     checkpoint, but not those that are only what is left of a slice that is made anew."""
-    if existing.state is SliceState.TROUBLED and not existing.has_ready_nodes:
+    if existing.state is SliceState.FAILED and not existing.has_ready_nodes:
         return ()
     but = existing.owner if decision.outcome == REBUILDING else None
     return list_jobs_on(invocation.cluster, existing.name, invocation.runtime.now(), but=but)
@@ -361,7 +361,7 @@ def _do(do: Do, existing: Slice, provider: Provider, now: datetime) -> bool:
     if do is Do.DELETE:
         return provider.delete(existing)
     if do is not Do.NOTHING:
-        provider.stamp(existing, now + RELEASE_AFTER if do is Do.MARK else None)
+        provider.set_release_deadline(existing, now + RELEASE_AFTER if do is Do.MARK else None)
     return True
 
 
@@ -373,14 +373,14 @@ def decide(
     naming: Naming,
 ) -> Decision:
     """What is to be done about a slice, as its JobSet (``None``: gone) stands now. Pure."""
-    if existing.state is SliceState.GOING:
+    if existing.state is SliceState.DELETING:
         return Decision("Going")
     why = find_reason(existing, jobset, now, settings.suspended_release)
     if why is not None:
         return _decide_to_release(existing, why, now, naming)
     if existing.release_after is not None:
         return Decision("WantedAgain", Do.KEEP)
-    if existing.state is SliceState.TROUBLED and not existing.mends_itself:
+    if existing.state is SliceState.FAILED and not existing.is_self_healing:
         return _decide_about_a_loss(existing, now, settings.lost_rebuild, naming)
     return Decision("Wanted")
 
@@ -439,7 +439,7 @@ def _suspended_since(jobset: Mapping[str, Any]) -> datetime | None:
 
 
 def _decide_to_release(existing: Slice, why: str, now: datetime, naming: Naming) -> Decision:
-    is_lost = existing.state is SliceState.TROUBLED and not existing.mends_itself
+    is_lost = existing.state is SliceState.FAILED and not existing.is_self_healing
     if is_lost and not existing.has_ready_nodes:  # nobody could go on with it
         return _delete("Releasing", existing, why, naming)
     mark = existing.release_after
@@ -456,8 +456,8 @@ def _decide_about_a_loss(
     """The JobSet's next leader that waits asks for another, when this one is gone."""
     is_over = lost_rebuild and existing.since is not None and now - existing.since >= lost_rebuild
     if is_over:
-        return _delete(REBUILDING, existing, existing.words, naming)
-    message = f"{naming.noun} {existing.name} does not come back by itself: {existing.words}"
+        return _delete(REBUILDING, existing, existing.message, naming)
+    message = f"{naming.noun} {existing.name} does not come back by itself: {existing.message}"
     return Decision("Lost", event=Event(f"{naming.event_prefix}Lost", message, is_warning=True))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shared.base.documents import read_list, read_mapping, read_number, read_text
 from shared.base.names import (
     ACCELERATOR_COUNT_LABEL,
     FINALIZER,
@@ -93,35 +94,37 @@ class NodeSighting:
 
 def sight_group(raw: Mapping[str, Any]) -> GroupSighting:
     """The fingerprint of a TPUNodeGroup as the API server shows it."""
-    metadata, status = _mapping(raw, "metadata"), _mapping(raw, "status")
+    metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
     return GroupSighting(
-        namespace=_text(metadata, "namespace"),
-        name=_text(metadata, "name"),
-        uid=_text(metadata, "uid"),
-        resource_name=_text(_mapping(metadata, "labels"), RESOURCE_NAME_LABEL),
-        generation=_number(metadata, "generation"),
-        paused=_text(_mapping(metadata, "annotations"), PAUSED_ANNOTATION),
-        finalizers=tuple(text for text in _items(metadata, "finalizers") if isinstance(text, str)),
-        deleting=bool(_text(metadata, "deletionTimestamp")),
-        observed_generation=_number(status, "observedGeneration"),
+        namespace=read_text(metadata, "namespace"),
+        name=read_text(metadata, "name"),
+        uid=read_text(metadata, "uid"),
+        resource_name=read_text(read_mapping(metadata, "labels"), RESOURCE_NAME_LABEL),
+        generation=read_number(metadata, "generation"),
+        paused=read_text(read_mapping(metadata, "annotations"), PAUSED_ANNOTATION),
+        finalizers=tuple(
+            text for text in read_list(metadata, "finalizers") if isinstance(text, str)
+        ),
+        deleting=bool(read_text(metadata, "deletionTimestamp")),
+        observed_generation=read_number(status, "observedGeneration"),
         ready=_ready_status(status),
-        nodes_ready=_number(_mapping(status, "nodeSummary"), "ready"),
-        node_count=_number(_mapping(raw, "spec"), "nodeCount"),
+        nodes_ready=read_number(read_mapping(status, "nodeSummary"), "ready"),
+        node_count=read_number(read_mapping(raw, "spec"), "nodeCount"),
     )
 
 
 def sight_node(raw: Mapping[str, Any]) -> NodeSighting:
     """The fingerprint of a Node as the API server shows it."""
-    metadata, status = _mapping(raw, "metadata"), _mapping(raw, "status")
-    name, labels = _text(metadata, "name"), _mapping(metadata, "labels")
+    metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
+    name, labels = read_text(metadata, "name"), read_mapping(metadata, "labels")
     return NodeSighting(
         name=name,
-        uid=_text(metadata, "uid"),
-        claims=_claims(name, _text(labels, RESOURCE_NAME_LABEL)),
+        uid=read_text(metadata, "uid"),
+        claims=_claims(name, read_text(labels, RESOURCE_NAME_LABEL)),
         ready=_ready_status(status),
-        tpu_capacity=str(_mapping(status, "capacity").get(TPU_RESOURCE, "")),
-        tpu_allocatable=str(_mapping(status, "allocatable").get(TPU_RESOURCE, "")),
-        provider_id=_text(_mapping(raw, "spec"), "providerID"),
+        tpu_capacity=str(read_mapping(status, "capacity").get(TPU_RESOURCE, "")),
+        tpu_allocatable=str(read_mapping(status, "allocatable").get(TPU_RESOURCE, "")),
+        provider_id=read_text(read_mapping(raw, "spec"), "providerID"),
         labels=frozenset((key, str(value)) for key, value in labels.items() if _concerns(key)),
     )
 
@@ -245,27 +248,7 @@ def _concerns(label: str) -> bool:
 
 
 def _ready_status(status: Mapping[str, Any]) -> str:
-    for condition in _items(status, "conditions"):
+    for condition in read_list(status, "conditions"):
         if isinstance(condition, Mapping) and condition.get("type") == "Ready":
-            return _text(condition, "status")
+            return read_text(condition, "status")
     return ""
-
-
-def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = holder.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _items(holder: Mapping[str, Any], key: str) -> list[Any]:
-    value = holder.get(key)
-    return value if isinstance(value, list) else []
-
-
-def _text(holder: Mapping[str, Any], key: str) -> str:
-    value = holder.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _number(holder: Mapping[str, Any], key: str) -> int:
-    value = holder.get(key)
-    return value if isinstance(value, int) else 0

@@ -7,7 +7,7 @@ rule raises, whatever the value is: JSON of any shape can be asked about.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -168,6 +168,12 @@ class Record:
                 yield from rule.check(f"{path}.{name}", value[name])
             elif name in self.required:
                 yield Problem(f"{path}.{name}", "is required")
+
+
+def any_of(words: Iterable[str]) -> str:
+    """A choice for a message: ``a, b or c``."""
+    *rest, last = words
+    return f"{', '.join(rest)} or {last}" if rest else last
 
 
 def show(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""TPU generations, machine types and slice shapes: tables, and what fits what.
+"""Machine types and slice shapes of TPUNodeGroups: which exist, and which fit each other.
 
 Chips per VM are the machine type's suffix; a slice's chips are the product of its topology. Shapes
-come from the Cloud TPU pages and from xpk's list; the chip bounds of a host from the device plugin.
+come from the Cloud TPU pages and from xpk's list.
 """
 
 from __future__ import annotations
@@ -10,33 +10,20 @@ import re
 from dataclasses import dataclass
 from math import prod
 
+from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, Generation
+
 MACHINE_TYPE = re.compile(r"(?P<family>tpu7x|tpu7|ct6e)-[a-z]+-(?P<chips>[1248])t(-tpu)?")
 TOPOLOGY = re.compile(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}")
-
-CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
-"""How a host's chips lie, by their number (from the device plugin)."""
 
 _V6E_SHAPES = frozenset({"1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"})
 _TPU7_SMALL_SHAPES = frozenset({"1x1x1", "2x2x1", "2x2x2", "2x2x4", "2x4x4"})
 _TPU7_MAX_CUBES = 144
 """A pod of TPU7x has 9,216 chips: 144 cubes of 4x4x4."""
 
-
-@dataclass(frozen=True)
-class Generation:
-    """What a family of machine types has in common."""
-
-    family: str
-    accelerator: str
-    """Value of the Node label ``cloud.google.com/gke-tpu-accelerator``."""
-    dimensions: int
-
-
-GENERATIONS = {
-    "ct6e": Generation("ct6e", "tpu-v6e-slice", 2),
-    "tpu7": Generation("tpu7", "tpu7", 3),
-    "tpu7x": Generation("tpu7x", "tpu7x", 3),
+GROUP_GENERATIONS = {
+    one.family: one for one in GENERATIONS.values() if one.family in ("ct6e", "tpu7", "tpu7x")
 }
+"""The generations that TPUNodeGroups support, by the family of their machine types."""
 
 
 @dataclass(frozen=True)
@@ -54,27 +41,27 @@ def find_machine(machine_type: str) -> Machine | None:
     match = MACHINE_TYPE.fullmatch(bare)
     if match is None:
         return None
-    return Machine(bare, GENERATIONS[match["family"]], int(match["chips"]))
+    return Machine(bare, GROUP_GENERATIONS[match["family"]], int(match["chips"]))
 
 
 def chips_of(topology: str) -> int:
     """Chips in a slice of a (well-formed) topology."""
-    return prod(_dimensions(topology))
+    return prod(parse_dimensions(topology))
 
 
 def find_unknown_shape_problem(topology: str) -> str | None:
     """Why there is no slice of this shape, whatever its VMs are, or ``None``."""
-    dimensions = _dimensions(topology)
-    if any(_is_known_shape(topology, dimensions, it) for it in GENERATIONS.values()):
+    dimensions = parse_dimensions(topology)
+    if any(_is_known_shape(topology, dimensions, it) for it in GROUP_GENERATIONS.values()):
         return None
-    flat, cubic = _shapes_of(GENERATIONS["ct6e"]), _shapes_of(GENERATIONS["tpu7x"])
+    flat, cubic = _shapes_of(GROUP_GENERATIONS["ct6e"]), _shapes_of(GROUP_GENERATIONS["tpu7x"])
     return f"{topology} is no shape of a slice; of ct6e {flat}; of tpu7 and tpu7x {cubic}"
 
 
 def find_shape_problem(topology: str, machine: Machine) -> str | None:
     """Why a slice of this shape cannot be made of this machine, or ``None``."""
     generation = machine.generation
-    dimensions = _dimensions(topology)
+    dimensions = parse_dimensions(topology)
     if len(dimensions) != generation.dimensions:
         example = "4x4" if generation.dimensions == 2 else "2x2x2"
         return (
@@ -112,7 +99,8 @@ def find_count_problem(topology: str, machine: Machine, node_count: int, mode: s
     )
 
 
-def _dimensions(topology: str) -> list[int]:
+def parse_dimensions(topology: str) -> list[int]:
+    """The numbers of a (well-formed) topology."""
     return [int(part) for part in topology.split("x")]
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from shared.base.documents import without_empty
 from shared.base.errors import Reason
 from shared.base.timestamps import guess_time, render_time
 from shared.node_groups.node_group import AnyGroup, NodeGroup
@@ -254,7 +255,7 @@ def _parse_resource(entry: Mapping[str, Any]) -> Resource:
 def render(status: Status) -> dict[str, Any]:
     """A status as the API server takes it; what is empty is left out."""
     counts = status.counts
-    return _without_empty(
+    return without_empty(
         {
             "observedGeneration": status.observed_generation,
             "completedAt": _time(status.completed_at),
@@ -296,7 +297,7 @@ def render(status: Status) -> dict[str, Any]:
 
 def _render_resource(resource: Resource) -> dict[str, Any]:
     trouble = resource.trouble
-    return _without_empty(
+    return without_empty(
         {
             "name": resource.name,
             "uri": resource.uri,
@@ -317,10 +318,6 @@ def _render_resource(resource: Resource) -> dict[str, Any]:
 
 def _time(moment: datetime | None) -> str:
     return render_time(moment) if moment else ""
-
-
-def _without_empty(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if value not in ("", {}, [], 0, None)}
 
 
 @dataclass(frozen=True)

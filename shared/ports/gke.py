@@ -14,17 +14,17 @@ from datetime import datetime
 from typing import Any
 
 from shared.base.errors import CallError
-from shared.slices.by_node_pool.bodies import GkeSettings, want
+from shared.slices.by_node_pool.bodies import GkeSettings, build_desired_slice
 from shared.slices.by_node_pool.found_pools import (
     is_managed,
+    labels_with_deadline,
     older_name,
     read_found,
     read_older,
     read_slice,
-    stamped_labels,
 )
 from shared.slices.jobsets import Leader
-from shared.slices.provider import Clash, Slice, SliceState, Wanted
+from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
 
 
 class NodePools:
@@ -36,7 +36,7 @@ class NodePools:
 
     noun = "node pool"
     event_prefix = "NodePool"
-    at_once: int | None = 5
+    concurrency_limit: int | None = 5
 
     def __init__(
         self,
@@ -50,19 +50,19 @@ class NodePools:
         self._remaining_s = remaining_s
         self._has_ready_nodes = has_ready_nodes
 
-    def want(self, leader: Leader) -> Wanted:
+    def build_desired(self, leader: Leader) -> DesiredSlice:
         """The node pool that a leader asks for. Raises `InputError`."""
-        return want(leader, self._settings)
+        return build_desired_slice(leader, self._settings)
 
-    def find(self, wanted: Wanted) -> Slice | Clash | None:
+    def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
         """What there is by that name, or else what TPU Provisioner has made for the Job."""
-        found: Slice | Clash | None
-        pool = self._find(wanted.name)
+        found: Slice | NameConflict | None
+        pool = self._find(desired.name)
         if pool is not None:
-            found = read_found(pool, wanted)
+            found = read_found(pool, desired)
         else:
-            older = self._find(older_name(wanted.owner))
-            found = read_older(older, wanted) if older else None
+            older = self._find(older_name(desired.owner))
+            found = read_older(older, desired) if older else None
         return self._with_nodes(found) if isinstance(found, Slice) else found
 
     def get(self, namespace: str, name: str) -> Slice | None:
@@ -73,7 +73,7 @@ class NodePools:
         found = read_slice(pool)
         return self._with_nodes(found) if found.owner.namespace == namespace else None
 
-    def list_of(self, namespace: str, jobset: str) -> list[Slice]:
+    def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
         """The pools that were made for one JobSet."""
         found = (one for one in self._list() if one.owner.namespace == namespace)
         return [self._with_nodes(one) for one in found if one.owner.jobset == jobset]
@@ -82,20 +82,20 @@ class NodePools:
         """All pools of the cluster that were made for JobSets."""
         return [self._with_nodes(one) if with_nodes else one for one in self._list()]
 
-    def create(self, wanted: Wanted) -> None:
+    def create(self, desired: DesiredSlice) -> None:
         """Begin to make it. Raises `CallError` with 409 if it is there already."""
-        self._call("create_node_pool", parent=self._settings.cluster_path, nodePool=wanted.body)
+        self._call("create_node_pool", parent=self._settings.cluster_path, nodePool=desired.body)
 
     def delete(self, existing: Slice) -> bool:
         """Begin to delete it; ``False`` if it was gone."""
         return self._find(existing.name, "delete_node_pool") is not None
 
-    def stamp(self, existing: Slice, release_after: datetime | None) -> None:
-        """Write the stamp into the labels of the pool's Nodes, if the pool is still as it was read."""
+    def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
+        """Write the deadline into the labels of the pool's Nodes, if the pool is unchanged."""
         self._call(
             "update_node_pool",
             name=self._path(existing.name),
-            labels={"labels": stamped_labels(existing.raw, release_after)},
+            labels={"labels": labels_with_deadline(existing.raw, release_after)},
             etag=existing.raw.get("etag", ""),
         )
 
@@ -104,7 +104,7 @@ class NodePools:
         return (read_slice(pool) for pool in found.get("nodePools") or () if is_managed(pool))
 
     def _with_nodes(self, found: Slice) -> Slice:
-        if found.state is not SliceState.TROUBLED:
+        if found.state is not SliceState.FAILED:
             return found
         return replace(found, has_ready_nodes=self._has_ready_nodes(found.name))
 

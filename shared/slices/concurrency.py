@@ -16,12 +16,12 @@ from shared.slices.provider import Slice, SliceState
 FEWEST = 2
 """Who are woken where no place seems to be free: it may be, since others change things, too."""
 T = TypeVar("T")
-_CHANGING = (SliceState.COMING, SliceState.GOING)
+_CHANGING = (SliceState.PROVISIONING, SliceState.DELETING)
 
 
-def count_places(at_once: int, slices: Iterable[Slice]) -> int:
+def count_places(concurrency_limit: int, slices: Iterable[Slice]) -> int:
     """For how many there is room, as far as slices show it."""
-    return max(FEWEST, at_once - sum(one.state in _CHANGING for one in slices))
+    return max(FEWEST, concurrency_limit - sum(one.state in _CHANGING for one in slices))
 
 
 def choose(waiting: Sequence[T], places: int, now: datetime, key: Callable[[T], str]) -> list[T]:

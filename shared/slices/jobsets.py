@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from shared.base.documents import read_mapping, read_mappings, read_texts
 from shared.base.fields import is_yes
 from shared.base.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from shared.base.pods import COMPLETION_INDEX, find_controller
 from shared.base.timestamps import guess_time
 
 GROUP = "jobset.x-k8s.io"
@@ -27,7 +29,6 @@ JOB_KEY = "jobset.sigs.k8s.io/job-key"
 JOB_KEY_SELECTOR = "job-key"
 """The label of a slice's Nodes by which the Pods of its Job select them; see ``admit_job``."""
 JOB_NAME = "batch.kubernetes.io/job-name"
-COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 """As a label or an annotation of a Pod, a Job or a JobSet: no slice is made for it."""
@@ -76,17 +77,17 @@ def find_leader(pod: Mapping[str, Any]) -> Leader | None:
     and a topology, and nobody has opted out. The Pod may be of any shape: what is absent or wrong
     reads as absent.
     """
-    metadata, spec, status = (_mapping(pod, part) for part in ("metadata", "spec", "status"))
-    labels, annotations = _texts(metadata, "labels"), _texts(metadata, "annotations")
-    owner = _controller(metadata)
-    chips = sum(_chips(container) for container in _mappings(spec, "containers"))
+    metadata, spec, status = (read_mapping(pod, part) for part in ("metadata", "spec", "status"))
+    labels, annotations = read_texts(metadata, "labels"), read_texts(metadata, "annotations")
+    owner = find_controller(metadata)
+    chips = sum(_chips(container) for container in read_mappings(spec, "containers"))
     waits = (
         annotations.get(JOBSET_NAME)
         and annotations.get(COMPLETION_INDEX) == "0"
         and status.get("phase") == "Pending"
         and is_unschedulable(status)
         and chips >= 1
-        and TOPOLOGY_LABEL in _texts(spec, "nodeSelector")
+        and TOPOLOGY_LABEL in read_texts(spec, "nodeSelector")
         and not has_opted_out(labels, annotations)
         and "deletionTimestamp" not in metadata
     )
@@ -101,10 +102,10 @@ def find_leader(pod: Mapping[str, Any]) -> Leader | None:
         owner_kind=str(owner.get("kind")),
         owner_name=str(owner.get("name")),
         chips=chips,
-        selector=_texts(spec, "nodeSelector"),
+        selector=read_texts(spec, "nodeSelector"),
         labels=labels,
         annotations=annotations,
-        tolerations=tuple(_mappings(spec, "tolerations")),
+        tolerations=tuple(read_mappings(spec, "tolerations")),
         raw=pod,
     )
 
@@ -115,7 +116,7 @@ def is_unschedulable(status: Mapping[str, Any]) -> bool:
         condition.get("type") == "PodScheduled"
         and condition.get("status") == "False"
         and condition.get("reason") == "Unschedulable"
-        for condition in _mappings(status, "conditions")
+        for condition in read_mappings(status, "conditions")
     )
 
 
@@ -137,11 +138,11 @@ def find_end_time(jobset: Mapping[str, Any]) -> datetime | None:
 
 def asks_for_chips(jobset: Mapping[str, Any]) -> bool:
     """Whether Pods of the JobSet are to have TPU chips."""
-    jobs = _mappings(_mapping(jobset, "spec"), "replicatedJobs")
+    jobs = read_mappings(read_mapping(jobset, "spec"), "replicatedJobs")
     return any(
-        TPU_RESOURCE in _mapping(_mapping(container, "resources"), part)
+        TPU_RESOURCE in read_mapping(read_mapping(container, "resources"), part)
         for job in jobs
-        for container in _mappings(_pod_spec(job), "containers")
+        for container in read_mappings(_pod_spec(job), "containers")
         for part in ("requests", "limits")
     )
 
@@ -188,7 +189,7 @@ def find_foreign_key(leader: Leader) -> str | None:
 
 
 def _end(jobset: Mapping[str, Any]) -> Mapping[str, Any]:
-    for condition in _mappings(_mapping(jobset, "status"), "conditions"):
+    for condition in read_mappings(read_mapping(jobset, "status"), "conditions"):
         if condition.get("type") in FINISHED and condition.get("status") == "True":
             return condition
     return {}
@@ -197,29 +198,12 @@ def _end(jobset: Mapping[str, Any]) -> Mapping[str, Any]:
 def _pod_spec(holder: Mapping[str, Any]) -> Mapping[str, Any]:
     """Of a replicated job: its template is a Job's, whose template is a Pod's."""
     for key in ("template", "spec", "template", "spec"):
-        holder = _mapping(holder, key)
+        holder = read_mapping(holder, key)
     return holder
 
 
-def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    owners = _mappings(metadata, "ownerReferences")
-    return next((owner for owner in owners if owner.get("controller") is True), None)
-
-
 def _chips(container: Mapping[str, Any]) -> int:
-    asked = str(_mapping(_mapping(container, "resources"), "requests").get(TPU_RESOURCE, ""))
+    asked = str(
+        read_mapping(read_mapping(container, "resources"), "requests").get(TPU_RESOURCE, "")
+    )
     return int(asked) if re.fullmatch("[0-9]{1,4}", asked) else 0
-
-
-def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = holder.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(holder: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
-    value = holder.get(key)
-    yield from (one for one in value if isinstance(one, Mapping)) if isinstance(value, list) else ()
-
-
-def _texts(holder: Mapping[str, Any], key: str) -> dict[str, str]:
-    return {name: one for name, one in _mapping(holder, key).items() if isinstance(one, str)}

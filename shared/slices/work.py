@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError, verdict_of
+from shared.base.pods import list_tpu_containers
 from shared.base.timestamps import guess_time
 from shared.frame.settings import Settings
 from shared.frame.step import ACKNOWLEDGED, MAX_LOOKS, Answer, Invocation
@@ -15,7 +16,6 @@ from shared.node_groups.nodes import parse_node
 from shared.ports.kubernetes.cluster import Cluster, Event
 from shared.slices import jobsets
 from shared.slices.provider import Owner, Provider, Slice
-from shared.tpu_env.workloads import tpu_containers
 
 FEW_NODES = 8
 """So many Nodes are asked for their Pods one by one; a call for each of hundreds takes too long."""
@@ -105,7 +105,7 @@ def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
         end = guess_time(metadata.get("deletionTimestamp"))
         is_there = phase in ("Pending", "Running") and (end is None or now < end)
-        if is_there and tpu_containers(pod.get("spec") or {}):
+        if is_there and list_tpu_containers(pod.get("spec") or {}):
             yield f"{metadata['namespace']}/{metadata['labels'][jobsets.JOB_NAME]}"
 
 
@@ -129,7 +129,7 @@ def is_out_of_places(error: CallError, provider: Provider) -> bool:
     It has when an operation ends, which takes minutes: until then Pub/Sub would try in vain, and hold
     up all other messages.
     """
-    return provider.at_once is not None and error.http == 429
+    return provider.concurrency_limit is not None and error.http == 429
 
 
 def is_refused(error: CallError) -> bool:

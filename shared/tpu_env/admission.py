@@ -31,7 +31,7 @@ class NoReviewError(ValueError):
 
 
 @dataclass(frozen=True)
-class Request:
+class AdmissionRequest:
     """What an API server asks about. ``target`` is the object, empty where there is none."""
 
     uid: str
@@ -42,7 +42,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AdmissionResponse:
     """What a mutation makes of a request. With a ``refusal`` nothing else counts."""
 
     patch: tuple[Operation, ...] = ()
@@ -59,15 +59,15 @@ class Answer:
         return "patched" if self.patch else "unchanged"
 
 
-Mutation = Callable[[Request], Answer]
+Mutation = Callable[[AdmissionRequest], AdmissionResponse]
 
 
 @dataclass(frozen=True)
 class Reviewed:
     """An AdmissionReview's request, what was decided, and the AdmissionReview to send back."""
 
-    request: Request
-    answer: Answer
+    request: AdmissionRequest
+    answer: AdmissionResponse
     document: Object
 
 
@@ -85,7 +85,7 @@ def review(body: bytes, mutate: Mutation) -> Reviewed:
     )
 
 
-def _decode(body: bytes) -> tuple[str, Request]:
+def _decode(body: bytes) -> tuple[str, AdmissionRequest]:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -99,7 +99,7 @@ def _decode(body: bytes) -> tuple[str, Request]:
     if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
         raise NoReviewError("the AdmissionReview has no request with a uid")
     target = request.get("object")
-    return version, Request(
+    return version, AdmissionRequest(
         uid=request["uid"],
         operation=str(request.get("operation") or ""),
         target=target if isinstance(target, dict) else {},
@@ -108,7 +108,7 @@ def _decode(body: bytes) -> tuple[str, Request]:
     )
 
 
-def _render(answer: Answer) -> dict[str, Any]:
+def _render(answer: AdmissionResponse) -> dict[str, Any]:
     if answer.refusal:
         status = {"code": 422, "reason": "Invalid", "message": answer.refusal}
         return {"allowed": False, "status": status}

@@ -12,21 +12,19 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from shared.base.topology import CHIP_BOUNDS, TOPOLOGY
+from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, Generation
+from shared.base.names import ACCELERATOR_LABEL, INSTANCE_TYPE_LABEL, TOPOLOGY_LABEL
+from shared.base.pods import count_chips, list_tpu_containers
+from shared.base.topology import TOPOLOGY, parse_dimensions
 from shared.tpu_env.admission import Object
 from shared.tpu_env.workloads import (
     MAX_WORKERS,
     FieldPath,
     Workers,
     Workload,
-    chips_of,
     name_hosts,
-    tpu_containers,
 )
 
-ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
-TOPOLOGY_KEY = "cloud.google.com/gke-tpu-topology"
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 PROCESS_ADDRESSES_ANNOTATION = "tpu-functions.dev/process-addresses"
 LOCALHOST = "localhost"
 LONG_LIST_BYTES, MAX_LIST_BYTES = 100_000, 131_000
@@ -52,30 +50,12 @@ class Ports:
     jax_coordinator: int = 8482
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """A TPU generation as libtpu names it, and how many of its cores make a chip."""
-
-    name: str
-    cores: int
-    has_addresses: bool = False
-
-
-KINDS = {
-    "tpu-v4-podslice": _Kind("v4", 2),
-    "tpu-v5-lite-podslice": _Kind("v5litepod", 1),
-    "tpu-v5p-slice": _Kind("v5p", 2),
-    "tpu-v6e-slice": _Kind("v6e", 1),
-    "tpu7x": _Kind("tpu7x", 2, has_addresses=True),
-}
-"""By the Node label of the accelerator."""
-_ACCELERATOR_OF_FAMILY = {
-    "ct4p": "tpu-v4-podslice",
-    "ct5lp": "tpu-v5-lite-podslice",
-    "ct5p": "tpu-v5p-slice",
-    "ct6e": "tpu-v6e-slice",
-    "tpu7x": "tpu7x",
-}
+_GENERATIONS = {key: one for key, one in GENERATIONS.items() if one.libtpu_name}
+"""The generations that libtpu has a known name for, by their accelerator label."""
+_ACCELERATORS = {one.family: key for key, one in _GENERATIONS.items()}
+"""Accelerator labels by the family of the machine type."""
+_WITH_PROCESS_ADDRESSES = frozenset({"tpu7x"})
+"""Accelerators whose processes need an address each."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +67,11 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class _Slice:
+class _SelectedSlice:
     """What the node selectors say of the slice; ``hosts`` is `None` where they do not say it."""
 
     topology: str
-    kind: _Kind | None
+    generation: Generation | None
     hosts: int | None
     problem: str = ""
 
@@ -116,7 +96,7 @@ def decide(workload: Workload, ports: Ports) -> Environment:
     caller, who writes."""
     slice_ = _read_slice(workload.spec)
     problems = [slice_.problem] if slice_.problem else []
-    count = len(tpu_containers(workload.spec))
+    count = len(list_tpu_containers(workload.spec))
     if count > MAX_CONTAINERS:
         problems.append(f"{count} containers ask for google.com/tpu; {MAX_CONTAINERS} may")
         return Environment({}, tuple(problems))
@@ -145,7 +125,9 @@ def decide(workload: Workload, ports: Ports) -> Environment:
     return Environment(variables, tuple(problems))
 
 
-def _is_served(process: _Process, workload: Workload, workers: Workers, slice_: _Slice) -> bool:
+def _is_served(
+    process: _Process, workload: Workload, workers: Workers, slice_: _SelectedSlice
+) -> bool:
     """Whether a container is given what is known, though that may not be its hosts.
 
     A worker that knows its number and none of the others waits for them for ever. So it is only told
@@ -169,7 +151,7 @@ def _has_list(container: Object) -> bool:
 def _decide_process(
     process: _Process,
     workers: Workers,
-    slice_: _Slice,
+    slice_: _SelectedSlice,
     has_addresses: bool,
     numbers: _Numbers,
     ports: Ports,
@@ -249,15 +231,15 @@ class _Numbers:
         return port if port.isdecimal() and len(port) <= len("65535") else None
 
 
-def _shape(process: _Process, slice_: _Slice) -> dict[str, str]:
+def _shape(process: _Process, slice_: _SelectedSlice) -> dict[str, str]:
     if not slice_.topology or slice_.hosts is None:
         return {}
     dimensions = _dimensions(slice_.topology)
     found = {"TPU_TOPOLOGY": slice_.topology}
-    if slice_.kind is not None:
-        cores = prod(dimensions) * slice_.kind.cores
-        found["TPU_ACCELERATOR_TYPE"] = f"{slice_.kind.name}-{cores}"
-    bounds = CHIP_BOUNDS.get(chips_of(process.container))
+    if slice_.generation is not None:
+        cores = prod(dimensions) * slice_.generation.cores
+        found["TPU_ACCELERATOR_TYPE"] = f"{slice_.generation.libtpu_name}-{cores}"
+    bounds = CHIP_BOUNDS.get(count_chips(process.container))
     if bounds and not any(size % bound for size, bound in zip(dimensions, bounds, strict=True)):
         hosts = (size // bound for size, bound in zip(dimensions, bounds, strict=True))
         found["TPU_HOST_BOUNDS"] = ",".join(str(size) for size in hosts)
@@ -265,21 +247,21 @@ def _shape(process: _Process, slice_: _Slice) -> dict[str, str]:
     return found
 
 
-def _read_slice(spec: Object) -> _Slice:
+def _read_slice(spec: Object) -> _SelectedSlice:
     selector = spec.get("nodeSelector") or {}
-    topology = str(selector.get(TOPOLOGY_KEY) or "")
-    family = str(selector.get(INSTANCE_TYPE) or "").partition("-")[0]
-    accelerator = str(selector.get(ACCELERATOR) or _ACCELERATOR_OF_FAMILY.get(family, ""))
-    kind = KINDS.get(accelerator)
+    topology = str(selector.get(TOPOLOGY_LABEL) or "")
+    family = str(selector.get(INSTANCE_TYPE_LABEL) or "").partition("-")[0]
+    accelerator = str(selector.get(ACCELERATOR_LABEL) or _ACCELERATORS.get(family, ""))
+    generation = _GENERATIONS.get(accelerator)
     if not topology:
-        return _Slice("", kind, None)
+        return _SelectedSlice("", generation, None)
     if not TOPOLOGY.fullmatch(topology) or len(topology) > _LONGEST_TOPOLOGY:
-        problem = f"the node selector {TOPOLOGY_KEY}={topology} is no topology, as 2x2x2 is"
-        return _Slice("", kind, None, problem)
-    chips, own = prod(_dimensions(topology)), sum(map(chips_of, _running_together(spec)))
-    own = own or max(map(chips_of, tpu_containers(spec)), default=0)
+        problem = f"the node selector {TOPOLOGY_LABEL}={topology} is no topology, as 2x2x2 is"
+        return _SelectedSlice("", generation, None, problem)
+    chips, own = prod(_dimensions(topology)), sum(map(count_chips, _running_together(spec)))
+    own = own or max(map(count_chips, list_tpu_containers(spec)), default=0)
     problem = _find_chips_problem(topology, chips, own)
-    return _Slice(topology, kind, None if problem else chips // own, problem)
+    return _SelectedSlice(topology, generation, None if problem else chips // own, problem)
 
 
 def _find_chips_problem(topology: str, chips: int, own: int) -> str:
@@ -297,7 +279,7 @@ def _find_chips_problem(topology: str, chips: int, own: int) -> str:
     return ""
 
 
-def _complete(workers: Workers, slice_: _Slice) -> Workers:
+def _complete(workers: Workers, slice_: _SelectedSlice) -> Workers:
     """Where the slice is one host, each Pod is one. Where its size is known, so are the names, however
     many Pods there are for now; a multiple of it are several slices."""
     if slice_.hosts == 1:
@@ -324,7 +306,9 @@ def _complete(workers: Workers, slice_: _Slice) -> Workers:
     return replace(workers, hosts=name_hosts(workers.name, numbers, workers.subdomain))
 
 
-def _find_host_problems(workers: Workers, slice_: _Slice, *, all_served: bool) -> Iterator[str]:
+def _find_host_problems(
+    workers: Workers, slice_: _SelectedSlice, *, all_served: bool
+) -> Iterator[str]:
     if workers.wrong:
         yield workers.wrong
         return
@@ -353,31 +337,33 @@ def _find_long_lists(found: Mapping[str, Value]) -> Iterator[str]:
             yield f"{name} is longer than {LONG_LIST_BYTES} bytes; {_SHORTER}"
 
 
-def _wants_addresses(workload: Workload, workers: Workers, slice_: _Slice) -> bool:
+def _wants_addresses(workload: Workload, workers: Workers, slice_: _SelectedSlice) -> bool:
     """TPU7x wants an address for each process. PyTorch/XLA with a process a chip makes its own list and
     would take an entry a host for all of it: so elsewhere only on request, and on request not even
     there."""
     asked = (workload.metadata.get("annotations") or {}).get(PROCESS_ADDRESSES_ANNOTATION)
     if asked in ("enabled", "disabled"):
         return bool(asked == "enabled")
-    return workers.is_leader_worker_set or (slice_.kind is not None and slice_.kind.has_addresses)
+    generation = slice_.generation
+    needs_addresses = generation is not None and generation.accelerator in _WITH_PROCESS_ADDRESSES
+    return workers.is_leader_worker_set or needs_addresses
 
 
 def _running_together(spec: Object) -> Iterator[Object]:
     """The containers with chips that run at the same time: not those that only prepare."""
-    yield from (one for one in spec.get("containers") or [] if chips_of(one))
+    yield from (one for one in spec.get("containers") or [] if count_chips(one))
     yield from (one for one in spec.get("initContainers") or [] if _is_sidecar(one))
 
 
 def _is_sidecar(container: Object) -> bool:
-    return bool(chips_of(container)) and container.get("restartPolicy") == "Always"
+    return bool(count_chips(container)) and container.get("restartPolicy") == "Always"
 
 
 def _processes(workload: Workload, *, splits: bool) -> Iterator[_Process]:
     together = list(_running_together(workload.spec))
     for part in ("containers", "initContainers"):
         for place, container in enumerate(workload.spec.get(part) or []):
-            if not chips_of(container):
+            if not count_chips(container):
                 continue
             pointer = f"{workload.path}/spec/{part}/{place}"
             is_one = splits and any(container is one for one in together)
@@ -388,7 +374,8 @@ def _processes(workload: Workload, *, splits: bool) -> Iterator[_Process]:
 
 
 def _dimensions(topology: str) -> list[int]:
-    sizes = [int(size) for size in topology.split("x")]
+    """The sizes in three dimensions."""
+    sizes = parse_dimensions(topology)
     return sizes + [1] * (3 - len(sizes))
 
 

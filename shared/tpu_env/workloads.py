@@ -9,15 +9,12 @@ known. How names come about: ``<name>-<ordinal>.<serviceName>`` of a StatefulSet
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from shared.base.pods import COMPLETION_INDEX, find_controller, list_tpu_containers, parse_count
 from shared.tpu_env.admission import Object
 
-RESOURCE = "google.com/tpu"
 POD_INDEX = "apps.kubernetes.io/pod-index"
-COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 JOBSET = "jobset.sigs.k8s.io"
 LWS = "leaderworkerset.sigs.k8s.io"
 NOT_INJECTED = "tpu-functions.dev/not-injected"
@@ -46,8 +43,8 @@ class FieldPath:
 
 
 @dataclass(frozen=True)
-class Slices:
-    """Of a multislice workload: how many slices, which is this, and the Pod that coordinates them."""
+class Multislice:
+    """The slices of a multislice workload: their count, the index of this one, the coordinating Pod."""
 
     count: int
     index: int
@@ -71,7 +68,7 @@ class Workers:
     hosts: tuple[str, ...]
     index: int | FieldPath | None
     subdomain: str = ""
-    slices: Slices | None = None
+    slices: Multislice | None = None
     is_leader_worker_set: bool = False
     count: int = 0
     first: int = 0
@@ -98,26 +95,10 @@ def read(document: Object) -> Workload | None:
     """The workload of an object, or ``None`` for what is none that wants TPUs or concerns us."""
     reader = _READERS.get(str(document.get("kind")))
     found = reader(document) if reader is not None else None
-    if found is None or not tpu_containers(found.spec):
+    if found is None or not list_tpu_containers(found.spec):
         return None
     is_named = found.workers is None or len(found.workers.name) <= _MAX_DNS_NAME
     return found if is_named else None
-
-
-def chips_of(container: Object) -> int:
-    """How many chips a container asks for: its limit, else its request; 0 for what is no number."""
-    resources = container.get("resources") or {}
-    for part in ("limits", "requests"):
-        amount = _count((resources.get(part) or {}).get(RESOURCE))
-        if amount is not None:
-            return amount
-    return 0
-
-
-def tpu_containers(spec: Object) -> list[Object]:
-    """The containers of a Pod that ask for chips, init containers among them."""
-    both = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
-    return [container for container in both if chips_of(container)]
 
 
 def name_hosts(name: str, numbers: range, subdomain: str) -> tuple[str, ...]:
@@ -238,21 +219,21 @@ def _read_pod(document: Object) -> Workload | None:
 
 
 def _owned(metadata: Object, spec: Object) -> Workers | None:
-    owner = _controller(metadata)
+    owner = (find_controller(metadata) or {}).get("kind")
     subdomain = str(spec.get("subdomain") or "")
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
     if owner == "StatefulSet":
         full = str(labels.get(_POD_NAME) or metadata.get("name") or "")
         name, _, ordinal = full.rpartition("-")
-        index = _count(labels.get(POD_INDEX) or ordinal)
+        index = parse_count(labels.get(POD_INDEX) or ordinal)
         if index is None or not name:
             return None
         nameless = "" if subdomain else _WITHOUT_SERVICE.format(name)
         return _member(Workers(name, (), index, subdomain, nameless=nameless), index, spec)
     if owner == "Job":
         name = next((str(labels[key]) for key in _JOB_NAMES if labels.get(key)), "")
-        index = _count(annotations.get(COMPLETION_INDEX) or labels.get(COMPLETION_INDEX))
+        index = parse_count(annotations.get(COMPLETION_INDEX) or labels.get(COMPLETION_INDEX))
         if index is None:
             return Workers(name, (), None, nameless="the Pods of this Job are not numbered")
         if not name:
@@ -282,12 +263,12 @@ def _is_of_row(host: str, workers: Workers) -> bool:
     """Whether it is the name of a Pod of the same row."""
     name, _, subdomain = host.partition(".")
     row, _, number = name.rpartition("-")
-    return (row, subdomain) == (workers.name, workers.subdomain) and _count(number) is not None
+    return (row, subdomain) == (workers.name, workers.subdomain) and parse_count(number) is not None
 
 
 def _listed_hosts(spec: Object) -> tuple[str, ...]:
     """The hosts in the list of the first container that has one; each once."""
-    for container in tpu_containers(spec):
+    for container in list_tpu_containers(spec):
         listed = find_value(container, _HOSTNAMES)
         if listed:
             hosts = tuple(dict.fromkeys(listed.split(",")))
@@ -295,24 +276,24 @@ def _listed_hosts(spec: Object) -> tuple[str, ...]:
     return ()
 
 
-def _slices(metadata: Object, subdomain: str) -> Slices | None:
+def _slices(metadata: Object, subdomain: str) -> Multislice | None:
     """The slices of a JobSet: the Jobs of the replicated Job to which this one belongs."""
     labels = metadata.get("labels") or {}
     jobset = labels.get(f"{JOBSET}/jobset-name")
     replicated = labels.get(f"{JOBSET}/replicatedjob-name")
-    count = _count(labels.get(f"{JOBSET}/replicatedjob-replicas"))
-    index = _count(labels.get(f"{JOBSET}/job-index"))
+    count = parse_count(labels.get(f"{JOBSET}/replicatedjob-replicas"))
+    index = parse_count(labels.get(f"{JOBSET}/job-index"))
     if not (jobset and replicated) or count is None or index is None or count < 2:
         return None
     hosts = name_hosts(f"{jobset}-{replicated}-0", range(1), subdomain)
-    return Slices(count, index, hosts[0]) if hosts else None
+    return Multislice(count, index, hosts[0]) if hosts else None
 
 
 def _leader_worker_set(metadata: Object, spec: Object) -> Workers | None:
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
-    place = _count(labels.get(f"{LWS}/worker-index"))
-    size = _count(annotations.get(f"{LWS}/size"))
+    place = parse_count(labels.get(f"{LWS}/worker-index"))
+    size = parse_count(annotations.get(f"{LWS}/size"))
     name = str(metadata.get("name") or "")
     if place is None or size is None or size > MAX_WORKERS or not name:
         return None
@@ -320,7 +301,7 @@ def _leader_worker_set(metadata: Object, spec: Object) -> Workers | None:
     is_leader_worker = place == 0 or annotations.get(f"{LWS}/leader-requests-tpus") == "true"
     first = 0 if is_leader_worker else 1
     count = size - first
-    group = _count(annotations.get(f"{LWS}/subgroup-size"))
+    group = parse_count(annotations.get(f"{LWS}/subgroup-size"))
     if group and group <= size:
         first += (place - first) // group * group
         count = group
@@ -329,17 +310,6 @@ def _leader_worker_set(metadata: Object, spec: Object) -> Workers | None:
     if first == 0:
         hosts = (f"{leader}.{subdomain}", *hosts[1:])
     return Workers(leader, hosts, place - first, subdomain, is_leader_worker_set=True, count=count)
-
-
-def _count(value: Any) -> int | None:
-    """A number in a label or annotation; ``None`` for what is none that can be meant."""
-    text = "" if value is None else str(value)
-    return int(text) if text.isdecimal() and len(text) < 10 else None
-
-
-def _controller(metadata: Object) -> str:
-    owners: Sequence[Object] = metadata.get("ownerReferences") or []
-    return next((str(owner.get("kind")) for owner in owners if owner.get("controller")), "")
 
 
 _READERS = {"StatefulSet": _read_stateful_set, "Job": _read_job, "Pod": _read_pod}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from local.http import Request
-from shared.slices.by_node_pool.bodies import HASH_LABEL, want
+from shared.slices.by_node_pool.bodies import HASH_LABEL, build_desired_slice
 from shared.slices.jobsets import JOB_KEY_SELECTOR, find_leader, job_key
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, Harness
@@ -32,7 +32,11 @@ def make(harness: Harness, **change: Any) -> None:
     selector = {JOB_KEY_SELECTOR: job_key(objects.NAMESPACE, objects.JOB)}
     leader = find_leader(objects.waiting_pod(spec={"nodeSelector": selector}))
     assert leader is not None
-    pool = {**json.loads(json.dumps(want(leader, SETTINGS).body)), "name": OLDER, **change}
+    pool = {
+        **json.loads(json.dumps(build_desired_slice(leader, SETTINGS).body)),
+        "name": OLDER,
+        **change,
+    }
     pool["config"]["labels"][HASH_LABEL] = "b49fcd4867"
     ask(harness, "POST", POOLS, {"nodePool": pool})
 

@@ -24,10 +24,10 @@ def slices(*states: SliceState) -> list[Slice]:
     "states, places",
     [
         ([], 5),
-        ([SliceState.READY, SliceState.TROUBLED], 5),
-        ([SliceState.COMING, SliceState.GOING], 3),
-        ([SliceState.COMING] * 5, concurrency.FEWEST),
-        ([SliceState.GOING] * 100, concurrency.FEWEST),
+        ([SliceState.READY, SliceState.FAILED], 5),
+        ([SliceState.PROVISIONING, SliceState.DELETING], 3),
+        ([SliceState.PROVISIONING] * 5, concurrency.FEWEST),
+        ([SliceState.DELETING] * 100, concurrency.FEWEST),
     ],
 )
 def test_for_how_many_there_is_room(states: list[SliceState], places: int) -> None:

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from shared.node_groups.node_group import InstanceConfig, parse
-from shared.slices.by_node_group.manifests import want
+from shared.slices.by_node_group.manifests import build_desired_slice
 from shared.slices.jobsets import Leader, find_leader, job_key
-from shared.slices.provider import InputError, Owner, Wanted
+from shared.slices.provider import DesiredSlice, InputError, Owner
 from tests.jobset_objects import NAMESPACE, options, selector, waiting_pod
 from tests.unit.builders import CLUSTER, readable
 from tests.unit.specs import shapes
@@ -42,8 +42,8 @@ def annotated(**annotations: str) -> dict[str, Any]:
     return {"metadata": {"annotations": annotations}}
 
 
-def wanted(change: dict[str, Any] | None = None, **template: Any) -> Wanted:
-    return want(leader(**(change or {})), options(**template))
+def wanted(change: dict[str, Any] | None = None, **template: Any) -> DesiredSlice:
+    return build_desired_slice(leader(**(change or {})), options(**template))
 
 
 def spec(change: dict[str, Any] | None = None, **template: Any) -> Any:
@@ -102,7 +102,7 @@ def test_each_documented_shape_can_be_asked_for(
 ) -> None:
     family, chips = machine_type.split("-")[0], int(machine_type.split("-")[2][0])
     asked = selector(ACCELERATOR_OF[family], topology)
-    one = want(leader(chips, spec={"nodeSelector": asked}), options())
+    one = build_desired_slice(leader(chips, spec={"nodeSelector": asked}), options())
     made = {**one.body, "metadata": {**one.body["metadata"], "uid": "u"}}
     made["metadata"]["creationTimestamp"] = "2026-11-20T10:00:00Z"
     group = readable(parse(made, CLUSTER))
@@ -113,7 +113,7 @@ def test_each_documented_shape_can_be_asked_for(
 
 
 def test_eight_chips_on_one_host_are_one_host() -> None:
-    one = want(leader(8, spec={"nodeSelector": selector(topology="2x4")}), options())
+    one = build_desired_slice(leader(8, spec={"nodeSelector": selector(topology="2x4")}), options())
     assert one.size == "1 host of ct6e-standard-8t (2x4)"
     assert one.body["spec"]["targetSizePolicyMode"] == "INDIVIDUAL"
 
@@ -523,14 +523,14 @@ def test_what_cannot_be_is_told(case: tuple[dict[str, Any], dict[str, Any], str]
 )
 def test_a_template_that_is_none_is_told(text: str, words: str) -> None:
     with pytest.raises(InputError) as told:
-        want(leader(), {"template": text})
+        build_desired_slice(leader(), {"template": text})
     assert str(told.value).startswith(f"{TEMPLATE} {words}")
 
 
 def test_a_pod_may_choose_another_template() -> None:
     change = annotated(**{"tpu-functions.dev/slice-template": "east"})
     east = options(spec={"nodeLocation": "us-east5-b"})["template"]
-    one = want(leader(**change), {**options(), "template.east": east})
+    one = build_desired_slice(leader(**change), {**options(), "template.east": east})
     assert one.body["spec"]["nodeLocation"] == "us-east5-b"
 
 
@@ -550,7 +550,7 @@ def test_a_job_s_long_name_stands_in_an_annotation() -> None:
     assert "tpu-functions.dev/job-name" not in made["labels"]
 
 
-Change = Callable[[], Wanted]
+Change = Callable[[], DesiredSlice]
 SAME: dict[str, Change] = {
     "a label that is only copied": lambda: wanted(
         {"metadata": {"labels": {"a": "1"}, "annotations": {COPY: "a"}}}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.base.errors import Reason
-from shared.slices.by_node_group.manifests import TEMPLATE_HASH_ANNOTATION, want
+from shared.slices.by_node_group.manifests import TEMPLATE_HASH_ANNOTATION, build_desired_slice
 from shared.slices.by_node_group.provider import LOST_AFTER, is_made_otherwise, read_slice
 from shared.slices.jobsets import find_leader
 from shared.slices.provider import Owner, Slice, SliceState
@@ -28,7 +28,7 @@ def group(**change: Any) -> dict[str, Any]:
     leader = find_leader(waiting_pod())
     assert leader is not None
     read = {"metadata": {"uid": "u", "resourceVersion": "5", "creationTimestamp": SINCE}}
-    made: dict[str, Any] = merge(merge(want(leader, options()).body, read), change)
+    made: dict[str, Any] = merge(merge(build_desired_slice(leader, options()).body, read), change)
     return made
 
 
@@ -51,43 +51,43 @@ def test_a_slice_is_read() -> None:
         name="train-bfcf5ebea76efcf5",
         owner=Owner("default", "train", "train-workers-0"),
         hash=made["metadata"]["annotations"]["tpu-functions.dev/slice-hash"],
-        state=SliceState.COMING,
-        mends_itself=True,
+        state=SliceState.PROVISIONING,
+        is_self_healing=True,
         release_after=MOMENT,
         since=MOMENT,
     )
 
 
 STATES: dict[str, tuple[dict[str, Any], SliceState, str]] = {
-    "no status yet": ({}, SliceState.COMING, ""),
-    "being made": (ready("False", Reason.PROVISIONING), SliceState.COMING, ""),
-    "joining": (ready("False", Reason.AWAITING_NODE_JOIN), SliceState.COMING, ""),
-    "being wired": (ready("False", Reason.NOT_WIRED), SliceState.COMING, ""),
-    "half of it joined": (ready("False", Reason.NODE_NOT_READY), SliceState.COMING, ""),
+    "no status yet": ({}, SliceState.PROVISIONING, ""),
+    "being made": (ready("False", Reason.PROVISIONING), SliceState.PROVISIONING, ""),
+    "joining": (ready("False", Reason.AWAITING_NODE_JOIN), SliceState.PROVISIONING, ""),
+    "being wired": (ready("False", Reason.NOT_WIRED), SliceState.PROVISIONING, ""),
+    "half of it joined": (ready("False", Reason.NODE_NOT_READY), SliceState.PROVISIONING, ""),
     "a Node that was Ready is not": (
         ready("False", Reason.NODE_NOT_READY, **COMPLETE),
-        SliceState.TROUBLED,
+        SliceState.FAILED,
         "NodeNotReady: GCE said so",
     ),
     "no capacity": (
         ready("False", Reason.INSUFFICIENT_CAPACITY),
-        SliceState.TROUBLED,
+        SliceState.FAILED,
         "InsufficientCapacity: GCE said so",
     ),
     "the user's fault": (
         ready("False", Reason.INVALID_SPEC),
-        SliceState.TROUBLED,
+        SliceState.FAILED,
         "InvalidSpec: GCE said so",
     ),
     "paused by somebody": (
         ready("False", Reason.PAUSED),
-        SliceState.TROUBLED,
+        SliceState.FAILED,
         "Paused: GCE said so",
     ),
     "ready": (ready("True"), SliceState.READY, ""),
     "being deleted": (
         {"metadata": {"deletionTimestamp": SINCE}, **ready("True")},
-        SliceState.GOING,
+        SliceState.DELETING,
         "",
     ),
 }
@@ -97,7 +97,7 @@ STATES: dict[str, tuple[dict[str, Any], SliceState, str]] = {
 def test_where_it_stands(case: tuple[dict[str, Any], SliceState, str]) -> None:
     change, state, words = case
     found = read(change)
-    assert (found.state, found.words, found.since) == (state, words, MOMENT)
+    assert (found.state, found.message, found.since) == (state, words, MOMENT)
 
 
 PREEMPTED = ready("False", Reason.PREEMPTED, **COMPLETE)
@@ -137,8 +137,8 @@ LOSSES: dict[str, tuple[dict[str, Any], datetime, bool]] = {
 
 @pytest.mark.parametrize("case", LOSSES.values(), ids=LOSSES)
 def test_what_comes_back_by_itself(case: tuple[dict[str, Any], datetime, bool]) -> None:
-    change, now, mends_itself = case
-    assert read(change, now).mends_itself is mends_itself
+    change, now, is_self_healing = case
+    assert read(change, now).is_self_healing is is_self_healing
 
 
 def test_whether_some_of_its_nodes_are_ready() -> None:
@@ -172,7 +172,7 @@ def test_a_status_whose_time_is_none_says_not_since_when() -> None:
     change = ready("False", Reason.NODE_LOST, **COMPLETE)
     change["status"]["conditions"][0]["lastTransitionTime"] = "2026-11-20T09:30:00+99:00"
     found = read(change)
-    assert (found.state, found.since) == (SliceState.TROUBLED, None)
+    assert (found.state, found.since) == (SliceState.FAILED, None)
 
 
 FULL = ready("False", Reason.INSUFFICIENT_CAPACITY)
@@ -194,4 +194,4 @@ def test_whether_a_group_was_made(case: tuple[dict[str, Any], bool]) -> None:
     change, otherwise = case
     leader = find_leader(waiting_pod())
     assert leader is not None
-    assert is_made_otherwise(group(**change), want(leader, options())) is otherwise
+    assert is_made_otherwise(group(**change), build_desired_slice(leader, options())) is otherwise

@@ -13,12 +13,12 @@ import yaml
 from functions.admit_job import Admission, admit
 from local.jobsets import Part
 from shared.base.names import POOL_LABEL
-from shared.slices.by_node_group.manifests import want as want_group
+from shared.slices.by_node_group.manifests import build_desired_slice as want_group
+from shared.slices.by_node_pool.bodies import build_desired_slice as want_pool
 from shared.slices.by_node_pool.bodies import read_settings
-from shared.slices.by_node_pool.bodies import want as want_pool
 from shared.slices.jobsets import find_leader
-from shared.slices.provider import Wanted
-from shared.tpu_env.admission import Request as Review
+from shared.slices.provider import DesiredSlice
+from shared.tpu_env.admission import AdmissionRequest
 from tests.unit.jobsets.cluster import Cluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -52,12 +52,12 @@ def test_jobs_are_made_of_it_which_are_tied_to_slices(path: Path) -> None:
     jobs = read(path)["spec"]["replicatedJobs"]
     assert len(made) == sum(job["replicas"] for job in jobs)
     for job in made:
-        answer = admit(Review("u", "CREATE", {**job, "kind": "Job"}), Admission())
+        answer = admit(AdmissionRequest("u", "CREATE", {**job, "kind": "Job"}), Admission())
         patched = jsonpatch.apply_patch(job, list(answer.patch))
         assert "job-key" in patched["spec"]["template"]["spec"]["nodeSelector"]
 
 
-def wanted(path: Path, pod: dict[str, Any]) -> Wanted:
+def wanted(path: Path, pod: dict[str, Any]) -> DesiredSlice:
     leader = find_leader(pod)
     assert leader is not None
     if "v4" in path.stem:

@@ -15,27 +15,27 @@ import yaml
 
 from shared.frame.settings import SettingsError
 from shared.slices.by_node_pool.bodies import (
-    FAMILIES,
     NETWORKS,
+    POOL_GENERATIONS,
     SERVICE_ACCOUNT,
     GkeSettings,
     Network,
+    build_desired_slice,
     count_nodes,
     machine_type,
     make_hash,
     read_settings,
-    want,
 )
 from shared.slices.by_node_pool.found_pools import (
     RELEASE_LABEL,
     is_managed,
+    labels_with_deadline,
     read_found,
     read_slice,
-    stamped_labels,
 )
 from shared.slices.jobsets import Leader, find_leader, job_key
-from shared.slices.node_fit import COPY_LABELS, SPOT
-from shared.slices.provider import Clash, InputError, Owner, Slice, SliceState, slice_name
+from shared.slices.provider import InputError, NameConflict, Owner, Slice, SliceState, slice_name
+from shared.slices.selectors import COPY_LABELS, SPOT
 from tests.unit.builders import DATA
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())
@@ -94,12 +94,12 @@ def leader(**change: Any) -> Leader:
 
 
 def body(settings: GkeSettings = SETTINGS, **change: Any) -> dict[str, Any]:
-    return dict(want(leader(**change), settings).body)
+    return dict(build_desired_slice(leader(**change), settings).body)
 
 
 def refusal(settings: GkeSettings = SETTINGS, **change: Any) -> str:
     with pytest.raises(InputError) as told:
-        want(leader(**change), settings)
+        build_desired_slice(leader(**change), settings)
     return str(told.value)
 
 
@@ -221,11 +221,13 @@ def test_a_whole_pool() -> None:
 
 
 def test_a_wish_says_whose_and_how_large_it_is() -> None:
-    wanted = want(leader(), SETTINGS)
+    wanted = build_desired_slice(leader(), SETTINGS)
     assert wanted.owner == Owner("default", "jobset-test", "jobset-test-job-1-0")
     assert wanted.size == "512 hosts of ct5p-hightpu-4t (8x16x16)"
     assert wanted.hash == wanted.body["config"]["labels"][HASH]
-    single = want(leader(node_selector=_selector("tpu-v6e-slice", "2x4"), tpu=8), SETTINGS)
+    single = build_desired_slice(
+        leader(node_selector=_selector("tpu-v6e-slice", "2x4"), tpu=8), SETTINGS
+    )
     assert single.size == "1 host of ct6e-standard-8t (2x4)"
 
 
@@ -553,7 +555,9 @@ def test_a_name_has_64_bits_of_the_jobs_key(row: str, jobset: str, name: str) ->
 def test_a_jobs_key_and_with_it_the_name_is_the_same_over_restarts() -> None:
     assert job_key("default", "test-job") == ROWS["name-job-key-algorithm"]["expect"]["job_key"]
     again = {"jobset.sigs.k8s.io/restart-attempt": "3"}
-    assert want(leader(labels=again, annotations=again), SETTINGS) == want(leader(), SETTINGS)
+    assert build_desired_slice(
+        leader(labels=again, annotations=again), SETTINGS
+    ) == build_desired_slice(leader(), SETTINGS)
 
 
 def test_keys_with_the_same_beginning_have_names_of_their_own() -> None:
@@ -583,7 +587,7 @@ HASHES: list[tuple[str, Callable[[], str], Callable[[], str], bool]] = [
 
 
 def _hash(settings: GkeSettings = SETTINGS, **change: Any) -> str:
-    return want(leader(**change), settings).hash
+    return build_desired_slice(leader(**change), settings).hash
 
 
 @pytest.mark.parametrize("case", HASHES, ids=[case[0] for case in HASHES])
@@ -622,20 +626,20 @@ def labelled(**labels: str | None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "status, state, mends",
     [
-        ("PROVISIONING", SliceState.COMING, False),
-        ("RECONCILING", SliceState.COMING, False),
+        ("PROVISIONING", SliceState.PROVISIONING, False),
+        ("RECONCILING", SliceState.PROVISIONING, False),
         ("RUNNING", SliceState.READY, False),
-        ("RUNNING_WITH_ERROR", SliceState.TROUBLED, True),
-        ("ERROR", SliceState.TROUBLED, False),
-        ("STOPPING", SliceState.GOING, False),
-        ("STATUS_UNSPECIFIED", SliceState.COMING, False),
+        ("RUNNING_WITH_ERROR", SliceState.FAILED, True),
+        ("ERROR", SliceState.FAILED, False),
+        ("STOPPING", SliceState.DELETING, False),
+        ("STATUS_UNSPECIFIED", SliceState.PROVISIONING, False),
     ],
 )
 def test_a_pools_status_says_where_the_slice_stands(
     status: str, state: SliceState, mends: bool
 ) -> None:
     found = read_slice(pool(status=status))
-    assert (found.state, found.mends_itself) == (state, mends)
+    assert (found.state, found.is_self_healing) == (state, mends)
 
 
 def test_a_pool_in_trouble_says_why_each_thing_once() -> None:
@@ -646,12 +650,12 @@ def test_a_pool_in_trouble_says_why_each_thing_once() -> None:
         {"code": "GCE_QUOTA_EXCEEDED"},
     ]
     found = read_slice(pool(status="ERROR", statusMessage=stockout, conditions=conditions))
-    assert found.words == f"{stockout}; and more; GCE_QUOTA_EXCEEDED"
-    assert read_slice(pool()).words == ""
+    assert found.message == f"{stockout}; and more; GCE_QUOTA_EXCEEDED"
+    assert read_slice(pool()).message == ""
 
 
 def test_a_pool_is_read_as_the_slice_that_was_asked_for() -> None:
-    wanted = want(leader(), SETTINGS)
+    wanted = build_desired_slice(leader(), SETTINGS)
     found = read_found(pool(), wanted)
     assert found == Slice(wanted.name, wanted.owner, wanted.hash, SliceState.READY)
 
@@ -674,8 +678,8 @@ def test_a_pools_hash_is_what_its_label_says() -> None:
     ids=["no manager", "another manager", "another job", "another namespace", "another jobset", "bare"],
 )  # fmt: skip
 def test_what_has_the_name_and_another_owner_is_a_clash(found: dict[str, Any], whose: str) -> None:
-    wanted = want(leader(), SETTINGS)
-    assert read_found(found, wanted) == Clash("jobset-test-random-key", whose)
+    wanted = build_desired_slice(leader(), SETTINGS)
+    assert read_found(found, wanted) == NameConflict("jobset-test-random-key", whose)
 
 
 @pytest.mark.parametrize(
@@ -699,11 +703,11 @@ def test_a_pool_that_tpu_provisioner_made_is_known(labels: dict[str, str], owner
 def test_a_stamp_is_read_as_it_was_written_and_leaves_the_other_labels() -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     before = pool()
-    labels = stamped_labels(before, moment)
+    labels = labels_with_deadline(before, moment)
     assert labels == {**before["config"]["labels"], RELEASE_LABEL: "1767323045"}
     stamped = pool(config={**before["config"], "labels": labels})
     assert read_slice(stamped).release_after == moment
-    assert stamped_labels(stamped, None) == before["config"]["labels"]
+    assert labels_with_deadline(stamped, None) == before["config"]["labels"]
     assert read_slice(labelled(**{RELEASE_LABEL: "soon"})).release_after is None
 
 
@@ -807,9 +811,9 @@ def test_the_page_names_every_variable_and_no_other() -> None:
     assert set(re.findall(r"`((?:GCP|GKE|CONTAINER)_[A-Z_]+)`", page)) == asked.names
 
 
-@pytest.mark.parametrize("accelerator", FAMILIES)
+@pytest.mark.parametrize("accelerator", POOL_GENERATIONS)
 def test_the_page_names_every_machine(accelerator: str) -> None:
     page = (DATA.parents[1] / "docs" / "reference" / "node-pools.md").read_text()
-    family = FAMILIES[accelerator]
-    chips = ", ".join(map(str, family.chips))
-    assert f"| `{accelerator}` | `{family.prefix}-*t` | {chips} |" in page
+    generation = POOL_GENERATIONS[accelerator]
+    chips = ", ".join(map(str, generation.single_host_shapes))
+    assert f"| `{accelerator}` | `{generation.machine_prefix}-*t` | {chips} |" in page

@@ -23,7 +23,7 @@ from shared.base.timestamps import render_time
 from shared.ports.kubernetes.cluster import Event
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import Leader, find_leader
-from shared.slices.provider import Clash, Owner, Slice, SliceState, Wanted
+from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
 from shared.slices.work import find_jobs
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition
@@ -31,13 +31,15 @@ from tests.unit.builders import NOW, merge
 
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 OWNER = Owner("default", "train", JOB)
-WANTED = Wanted("train-bfcf5ebea76efcf5", OWNER, "hash", "4 hosts of ct6e-standard-4t (4x4)", {})
-GOOD = Slice(WANTED.name, OWNER, "hash", SliceState.READY)
-COMING = replace(GOOD, state=SliceState.COMING)
-TROUBLED = replace(
-    GOOD, state=SliceState.TROUBLED, words="InsufficientCapacity: no v6e", mends_itself=True
+WANTED = DesiredSlice(
+    "train-bfcf5ebea76efcf5", OWNER, "hash", "4 hosts of ct6e-standard-4t (4x4)", {}
 )
-LOST = replace(TROUBLED, words="Preempted: 4 of 4 nodes are not ready", mends_itself=False)
+GOOD = Slice(WANTED.name, OWNER, "hash", SliceState.READY)
+COMING = replace(GOOD, state=SliceState.PROVISIONING)
+TROUBLED = replace(
+    GOOD, state=SliceState.FAILED, message="InsufficientCapacity: no v6e", is_self_healing=True
+)
+LOST = replace(TROUBLED, message="Preempted: 4 of 4 nodes are not ready", is_self_healing=False)
 ANOTHER = replace(GOOD, hash="other")
 JOBSET = objects.jobset()
 
@@ -48,7 +50,7 @@ def leader(**change: Any) -> Leader:
     return found
 
 
-def seen(existing: Slice | Clash | None = None, **more: Any) -> Seen:
+def seen(existing: Slice | NameConflict | None = None, **more: Any) -> Seen:
     return replace(Seen(leader(), WANTED, existing, JOBSET, NOW), **more)
 
 
@@ -77,8 +79,8 @@ CREATE = Decision(
 )
 PAUSE = Decision("SlicePaused", event=PAUSED)
 NAME = "TPUNodeGroup train-bfcf5ebea76efcf5"
-TROUBLE = told("CreationFailed", f"{NAME}: {TROUBLED.words}", is_warning=True)
-LOSS = told("CreationFailed", f"{NAME}: {LOST.words}", is_warning=True)
+TROUBLE = told("CreationFailed", f"{NAME}: {TROUBLED.message}", is_warning=True)
+LOSS = told("CreationFailed", f"{NAME}: {LOST.message}", is_warning=True)
 JOB_TEMPLATE = {"spec": objects.jobset()["spec"]["replicatedJobs"][0]["template"]["spec"]}
 
 
@@ -133,7 +135,7 @@ TABLE: dict[str, tuple[Seen, Decision]] = {
         CREATE,
     ),
     "somebody else's of that name": (
-        seen(Clash(WANTED.name, "a TPUNodeGroup that was not made for a JobSet")),
+        seen(NameConflict(WANTED.name, "a TPUNodeGroup that was not made for a JobSet")),
         Decision(
             "Clash",
             event=told(
@@ -157,11 +159,11 @@ TABLE: dict[str, tuple[Seen, Decision]] = {
         Decision("Ready"),
     ),
     "it is being deleted": (
-        seen(replace(GOOD, state=SliceState.GOING)),
+        seen(replace(GOOD, state=SliceState.DELETING)),
         Decision("Going"),
     ),
     "it is being deleted and is another": (
-        seen(replace(ANOTHER, state=SliceState.GOING), is_sync=True),
+        seen(replace(ANOTHER, state=SliceState.DELETING), is_sync=True),
         Decision("Going"),
     ),
     "it is there, and the Pod waits for long": (
@@ -232,7 +234,7 @@ TABLE: dict[str, tuple[Seen, Decision]] = {
         Decision(
             "Replacing",
             Do.DELETE,
-            told("DeletionStarted", f"Deleting {NAME} to create it anew: {LOST.words}"),
+            told("DeletionStarted", f"Deleting {NAME} to create it anew: {LOST.message}"),
         ),
     ),
     "it was lost, and some of its Nodes are ready": (

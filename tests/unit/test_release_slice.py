@@ -33,11 +33,11 @@ NAME = "train-bfcf5ebea76efcf5"
 SLICE = Slice(NAME, Owner("default", "train", JOB), "hash", SliceState.READY)
 MARKED = replace(SLICE, release_after=NOW + timedelta(seconds=1))
 DUE = replace(SLICE, release_after=NOW)
-GOING = replace(DUE, state=SliceState.GOING)
+GOING = replace(DUE, state=SliceState.DELETING)
 LOST = replace(
-    SLICE, state=SliceState.TROUBLED, words="Preempted: gone", since=NOW - timedelta(minutes=30)
+    SLICE, state=SliceState.FAILED, message="Preempted: gone", since=NOW - timedelta(minutes=30)
 )
-TROUBLED = replace(LOST, mends_itself=True)
+TROUBLED = replace(LOST, is_self_healing=True)
 SETTINGS = Settings("p", "", frozenset(), Kubeconfig(""), "", timedelta(minutes=15))
 REBUILDS = replace(SETTINGS, lost_rebuild=timedelta(minutes=30))
 LETS_GO = replace(SETTINGS, suspended_release=timedelta(minutes=90))
@@ -104,7 +104,7 @@ TABLE: dict[str, Case] = {
     ),
     "in trouble that mends itself, and its JobSet has failed": (TROUBLED, FAILED, SETTINGS, MARK),
     "being made, and its JobSet is gone": (
-        replace(SLICE, state=SliceState.COMING),
+        replace(SLICE, state=SliceState.PROVISIONING),
         None,
         SETTINGS,
         MARK,

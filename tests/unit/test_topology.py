@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.base.accelerators import CHIP_BOUNDS
 from shared.base.topology import (
-    CHIP_BOUNDS,
-    GENERATIONS,
+    GROUP_GENERATIONS,
     Machine,
     chips_of,
     find_count_problem,
@@ -48,7 +48,7 @@ def test_a_documented_shape_is_made_of_so_many_vms(
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_a_generation_is_what_the_table_says(name: str) -> None:
-    row, ours = DOCUMENT["generations"][name], GENERATIONS[FAMILY[name]]
+    row, ours = DOCUMENT["generations"][name], GROUP_GENERATIONS[FAMILY[name]]
     assert ours.accelerator == row["gke_label"] == row["operator_label"]["always"]
     assert ours.dimensions == row["dimensions"]
     chips = {machine_type: machine(machine_type).chips for machine_type in row["machine_types"]}

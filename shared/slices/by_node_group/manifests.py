@@ -7,10 +7,12 @@ ConfigMap ``jobsets``, as a TPUNodeGroup without the rest; what the Pod says is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from shared.base import topology
+from shared.base.accelerators import CHIP_BOUNDS, SLICE_HOST_CHIPS
+from shared.base.fields import any_of
 from shared.base.names import (
     ACCELERATOR_LABEL,
     GROUP,
@@ -23,9 +25,15 @@ from shared.base.names import (
 )
 from shared.base.topology import Machine
 from shared.node_groups.spec import Given
+from shared.slices.by_node_group.node_fit import NodeFit
 from shared.slices.jobsets import Leader, find_key_problem
-from shared.slices.node_fit import RESERVATION, RESERVATION_PROJECT, SPOT, NodeFit
-from shared.slices.provider import InputError, Owner, Wanted, short_hash, slice_name
+from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash, slice_name
+from shared.slices.selectors import (
+    RESERVATION,
+    SPOT,
+    check_spot_without_reservation,
+    reservation_path,
+)
 
 JOB_LABEL = "tpu-functions.dev/job-name"
 """On a group that was made for a JobSet: the Job; an annotation if it is too long for a label."""
@@ -38,7 +46,6 @@ TEMPLATE_ANNOTATION = "tpu-functions.dev/slice-template"
 
 _MAX_LABEL = 63
 _MAX_TOPOLOGY = 11
-_CHIPS_OF_SLICE_HOSTS = 4
 _FROM_THE_POD = (
     "nodeCount",
     "minNodeCount",
@@ -62,7 +69,7 @@ _WRONG_BY_TAG = (LookupError, AttributeError)
 """What PyYAML raises for a value that is not of the type that its tag says: ``!!bool x``."""
 
 
-def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
+def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSlice:
     """The group that a leader asks for, from the ConfigMap's data. Raises `InputError`."""
     problem = find_key_problem(leader)
     if problem:
@@ -84,7 +91,7 @@ def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
         "nodeLabels": selected.node_labels(),
     }
     spec["instanceConfig"] |= {"machineType": machine.machine_type}
-    _buy(leader, spec["instanceConfig"])
+    _set_provisioning_model(leader, spec["instanceConfig"])
     problems = Given(spec).problems
     if problems:
         told = "; ".join(map(str, problems))
@@ -92,7 +99,7 @@ def want(leader: Leader, options: Mapping[str, str]) -> Wanted:
     owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
     digest = _make_hash(spec, selected.asked)
     hashes = {HASH_ANNOTATION: digest, TEMPLATE_HASH_ANNOTATION: made_from}
-    return Wanted(
+    return DesiredSlice(
         name=name,
         owner=owner,
         hash=digest,
@@ -152,19 +159,19 @@ def _at(template: Any, path: str) -> Any:
 
 
 def _find_machine(leader: Leader) -> Machine:
-    families = {one.accelerator: one.family for one in topology.GENERATIONS.values()}
-    family = families.get(leader.accelerator)
-    if family is None:
+    generations = {one.accelerator: one for one in topology.GROUP_GENERATIONS.values()}
+    generation = generations.get(leader.accelerator)
+    if generation is None:
         wrong = f"is {leader.accelerator!r}" if leader.accelerator else "is missing"
         raise InputError(
-            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be {_any_of(families)}, "
+            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be {any_of(generations)}, "
             "which TPUNodeGroups are made of"
         )
-    machine = topology.find_machine(f"{family}-standard-{leader.chips}t")
+    machine = topology.find_machine(generation.machine_type(leader.chips))
     if machine is None:
         raise InputError(
             f"the Pod asks for {leader.chips} of {TPU_RESOURCE}: it must ask for as many as a host has, "
-            f"{_any_of(map(str, topology.CHIP_BOUNDS))}"
+            f"{any_of(map(str, CHIP_BOUNDS))}"
         )
     return machine
 
@@ -180,34 +187,27 @@ def _count_hosts(leader: Leader, machine: Machine) -> int:
     if problem:
         raise InputError(f"the Pod's nodeSelector {TOPOLOGY_LABEL}: {problem}")
     count = topology.chips_of(shape) // machine.chips
-    if count > 1 and machine.chips != _CHIPS_OF_SLICE_HOSTS:
+    if count > 1 and machine.chips != SLICE_HOST_CHIPS:
         raise InputError(
             f"the topology {shape} would need {count} hosts of {machine.chips} chips: hosts of a slice "
-            f"with more than one have {_CHIPS_OF_SLICE_HOSTS}, which the Pod must ask for"
+            f"with more than one have {SLICE_HOST_CHIPS}, which the Pod must ask for"
         )
     return count
 
 
-def _buy(leader: Leader, config: dict[str, Any]) -> None:
-    """How the VMs are bought, where the Pod says it."""
-    is_spot, reservation = SPOT in leader.selector, leader.selector.get(RESERVATION)
-    if is_spot and reservation is not None:
-        raise InputError(
-            f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
-            "Spot; it must have one of them"
-        )
-    if not is_spot and reservation is None:
+def _set_provisioning_model(leader: Leader, config: dict[str, Any]) -> None:
+    """Set the provisioning model and reservation that the Pod selects, if any."""
+    check_spot_without_reservation(leader)
+    is_spot = SPOT in leader.selector
+    if not is_spot and RESERVATION not in leader.selector:
         return
     for name in ("reservation", "maxRunDuration"):
         config.pop(name, None)
     if is_spot:
         config["provisioningModel"] = "SPOT"
         return
-    project = leader.selector.get(RESERVATION_PROJECT)
     config["provisioningModel"] = "RESERVATION_BOUND"
-    config["reservation"] = (
-        f"projects/{project}/reservations/{reservation}" if project else reservation
-    )
+    config["reservation"] = reservation_path(leader)
 
 
 def _metadata(
@@ -242,8 +242,3 @@ def _make_hash(spec: Mapping[str, Any], asked: Mapping[str, str]) -> str:
 
 def _hash(content: Any) -> str:
     return short_hash(json.dumps(content, sort_keys=True, separators=(",", ":")))
-
-
-def _any_of(words: Iterable[str]) -> str:
-    *rest, last = words
-    return f"{', '.join(rest)} or {last}" if rest else last

@@ -16,10 +16,10 @@ from shared.slices.by_node_group.manifests import (
     JOB_KEY_LABEL,
     JOB_LABEL,
     TEMPLATE_HASH_ANNOTATION,
-    want,
+    build_desired_slice,
 )
 from shared.slices.jobsets import Leader
-from shared.slices.provider import Clash, Owner, Slice, SliceState, Wanted, slice_name
+from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState, slice_name
 
 RELEASE_ANNOTATION = "tpu-functions.dev/release-after"
 LOST_AFTER = timedelta(minutes=10)
@@ -33,30 +33,30 @@ class GroupSlices:
 
     noun = KIND
     event_prefix = KIND
-    at_once: int | None = None
+    concurrency_limit: int | None = None
 
     def __init__(self, cluster: Cluster, now: Callable[[], datetime]) -> None:
         self._cluster = cluster
         self._now = now
 
-    def want(self, leader: Leader) -> Wanted:
+    def build_desired(self, leader: Leader) -> DesiredSlice:
         """The group that a leader asks for. Raises `InputError`."""
-        return want(leader, self._cluster.get_jobset_options())
+        return build_desired_slice(leader, self._cluster.get_jobset_options())
 
-    def find(self, wanted: Wanted) -> Slice | Clash | None:
+    def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
         """What there is by that name."""
-        raw = self._cluster.find_group(wanted.owner.namespace, wanted.name)
+        raw = self._cluster.find_group(desired.owner.namespace, desired.name)
         if raw is None:
             return None
         found = read_slice(raw, self._now())
         if found is None:
-            return Clash(wanted.name, "a TPUNodeGroup that was not made for a JobSet")
+            return NameConflict(desired.name, "a TPUNodeGroup that was not made for a JobSet")
         owner = found.owner
-        if owner != wanted.owner:
-            whose = f"the TPUNodeGroup of Job {owner.job} of JobSet {owner.jobset}"
-            return Clash(wanted.name, whose)
-        if is_made_otherwise(raw, wanted):
-            return replace(found, mends_itself=False)
+        if owner != desired.owner:
+            description = f"the TPUNodeGroup of Job {owner.job} of JobSet {owner.jobset}"
+            return NameConflict(desired.name, description)
+        if is_made_otherwise(raw, desired):
+            return replace(found, is_self_healing=False)
         return found
 
     def get(self, namespace: str, name: str) -> Slice | None:
@@ -64,7 +64,7 @@ class GroupSlices:
         raw = self._cluster.find_group(namespace, name)
         return None if raw is None else read_slice(raw, self._now())
 
-    def list_of(self, namespace: str, jobset: str) -> list[Slice]:
+    def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
         """The groups that were made for one JobSet."""
         return list(self._read(self._cluster.list_slice_groups(namespace, jobset)))
 
@@ -72,16 +72,16 @@ class GroupSlices:
         """All groups that were made for JobSets."""
         return list(self._read(self._cluster.list_slice_groups()))
 
-    def create(self, wanted: Wanted) -> None:
+    def create(self, desired: DesiredSlice) -> None:
         """Make it. Raises `CallError` with 409 if it is there already."""
-        self._cluster.create_group(wanted.body)
+        self._cluster.create_group(desired.body)
 
     def delete(self, existing: Slice) -> bool:
         """Begin to delete it (409 if it is not as it was read); ``False`` if it was gone."""
         return self._cluster.delete_group(existing.raw)
 
-    def stamp(self, existing: Slice, release_after: datetime | None) -> None:
-        """Write the stamp, or take it back, if the group is still as it was read (409 if not)."""
+    def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
+        """Write or remove the release deadline, if the group is unchanged (409 if not)."""
         text = render_time(release_after) if release_after else None
         self._cluster.annotate_group(existing.raw, {RELEASE_ANNOTATION: text})
 
@@ -104,44 +104,44 @@ def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
     job = labels.get(JOB_LABEL) or annotations.get(JOB_LABEL, "")
     if not (jobset and key and job) or metadata["name"] != slice_name(jobset, key):
         return None
-    state, words, since = _read_state(raw)
+    state, message, since = _read_state(raw)
     status = raw.get("status") or {}
     return Slice(
         name=metadata["name"],
         owner=Owner(metadata["namespace"], jobset, job),
         hash=annotations.get(HASH_ANNOTATION, ""),
         state=state,
-        words=words,
+        message=message,
         has_ready_nodes=bool((status.get("nodeSummary") or {}).get("ready")),
-        mends_itself=not _is_lost(raw, since, now),
+        is_self_healing=not _is_lost(raw, since, now),
         release_after=guess_time(annotations.get(RELEASE_ANNOTATION)),
         since=since,
         raw=raw,
     )
 
 
-def is_made_otherwise(raw: Mapping[str, Any], wanted: Wanted) -> bool:
+def is_made_otherwise(raw: Mapping[str, Any], desired: DesiredSlice) -> bool:
     """Whether a group that has come to nothing yet would be made otherwise now: its template was
     mended since, and it can only wait for what that does not say any more."""
     made = (raw["metadata"].get("annotations") or {}).get(TEMPLATE_HASH_ANNOTATION)
-    would_be = wanted.body["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION]
+    would_be = desired.body["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION]
     is_paused = _ready(raw).get("reason") == Reason.PAUSED
     return made not in (None, would_be) and not _was_complete(raw) and not is_paused
 
 
 def _read_state(raw: Mapping[str, Any]) -> tuple[SliceState, str, datetime | None]:
-    """The state, what is said of it, and since when."""
+    """The state, the message of its failure, and the time of the last transition."""
     metadata, ready = raw["metadata"], _ready(raw)
     if metadata.get("deletionTimestamp"):
-        return SliceState.GOING, "", find_time(metadata["deletionTimestamp"])
+        return SliceState.DELETING, "", find_time(metadata["deletionTimestamp"])
     since = guess_time(ready.get("lastTransitionTime") or metadata.get("creationTimestamp"))
     if ready.get("status") == "True":
         return SliceState.READY, "", since
     reason = ready.get("reason", Reason.PROVISIONING)
     is_half_made = reason == Reason.NODE_NOT_READY and not _was_complete(raw)
     if reason in _COMING or is_half_made:
-        return SliceState.COMING, "", since
-    return SliceState.TROUBLED, f"{reason}: {ready.get('message', '')}", since
+        return SliceState.PROVISIONING, "", since
+    return SliceState.FAILED, f"{reason}: {ready.get('message', '')}", since
 
 
 def _ready(raw: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,18 +12,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shared.base.accelerators import GENERATIONS, SLICE_HOST_CHIPS, Generation
+from shared.base.documents import without_empty
+from shared.base.fields import any_of
 from shared.base.names import (
     ACCELERATOR_COUNT_LABEL,
     ACCELERATOR_LABEL,
+    INSTANCE_TYPE_LABEL,
     POOL_LABEL,
+    REGION_LABEL,
     TOPOLOGY_LABEL,
     TPU_RESOURCE,
+    ZONE_LABEL,
 )
 from shared.base.topology import TOPOLOGY, chips_of
 from shared.frame.settings import SettingsError, Variables, read_url
 from shared.slices.jobsets import JOB_KEY_SELECTOR, Leader, find_key_problem
-from shared.slices.node_fit import COPY_LABELS, RESERVATION, RESERVATION_PROJECT, SPOT, tolerates
-from shared.slices.provider import InputError, Owner, Wanted, short_hash, slice_name
+from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash, slice_name
+from shared.slices.selectors import (
+    COPY_LABELS,
+    RESERVATION,
+    RESERVATION_PROJECT,
+    SPOT,
+    check_spot,
+    check_spot_without_reservation,
+    reservation_path,
+    tolerates,
+)
 
 MANAGER_LABEL = "google.com/nodepool-manager"
 MANAGER = "tpu-provisioner"
@@ -36,7 +51,6 @@ HASH_LABEL = "google.com/tpu-provisioner-nodepool-hash"
 SERVICE_ACCOUNT = "tpu-provisioner.cloud.google.com/node-service-account"
 NETWORKS = "tpu-provisioner.cloud.google.com/additional-node-networks"
 
-ZONE_LABEL = "topology.kubernetes.io/zone"
 _SPOT_TAINT = {"key": SPOT, "value": "true", "effect": "NoSchedule"}
 _ASKED_FOR = ("cloud.google.com/gke-tpu-ici-resiliency", "cloud.google.com/gke-location-hint")
 """Selectors of GKE's own that are fulfilled by giving the Nodes the label."""
@@ -53,8 +67,6 @@ _CLUSTER = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _TRUE_OR_FALSE = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
 _PODS = range(8, 257)
 """How many Pods a Node of GKE may have (documented)."""
-_SLICE_HOST = 4
-"""Chips of a host in a slice of more than one host, whatever the family."""
 _MOST_HOSTS = 2**31 - 1
 """What a pool's count can say; GKE has lower limits, and words of its own for them."""
 
@@ -165,57 +177,42 @@ def _max_pods(read: Variables) -> int:
     return int(text)
 
 
-@dataclass(frozen=True)
-class Family:
-    """Machine types of one TPU generation: ``chips`` are those that a host may have, each with the
-    topology that GKE gives a slice of one such host."""
-
-    prefix: str
-    dimensions: int
-    chips: Mapping[int, str]
-
-
-FAMILIES: Mapping[str, Family] = {
-    "tpu-v4-podslice": Family("ct4p-hightpu", 3, {4: "2x2x1"}),
-    "tpu-v5-lite-podslice": Family("ct5lp-hightpu", 2, {1: "1x1", 4: "2x2", 8: "2x4"}),
-    "tpu-v5p-slice": Family("ct5p-hightpu", 3, {4: "2x2x1"}),
-    "tpu-v6e-slice": Family("ct6e-standard", 2, {1: "1x1", 4: "2x2", 8: "2x4"}),
-    "tpu7x": Family("tpu7x-standard", 3, {1: "1x1x1", 4: "2x2x1"}),
-}
-"""By the value of ``cloud.google.com/gke-tpu-accelerator``."""
+POOL_GENERATIONS = {key: one for key, one in GENERATIONS.items() if one.single_host_shapes}
+"""The generations that node pools support, by their accelerator label."""
 _BY_WORKLOAD_POLICY = frozenset({"tpu7x"})
 
 
-def find_family(accelerator: str) -> Family:
-    """The family behind an accelerator label. Raises `InputError`."""
-    family = FAMILIES.get(accelerator)
-    if family is None:
+def get_generation(accelerator: str) -> Generation:
+    """The generation of an accelerator label. Raises `InputError`."""
+    generation = POOL_GENERATIONS.get(accelerator)
+    if generation is None:
         wrong = f"is {accelerator!r}" if accelerator else "is missing"
         raise InputError(
-            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be {_any_of(FAMILIES)}"
+            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be "
+            f"{any_of(POOL_GENERATIONS)}"
         )
-    return family
+    return generation
 
 
 def machine_type(accelerator: str, chips: int) -> str:
     """The machine type whose hosts have so many chips. Raises `InputError`."""
-    family = find_family(accelerator)
-    if chips not in family.chips:
+    generation = get_generation(accelerator)
+    if chips not in generation.single_host_shapes:
         raise InputError(
             f"the Pod asks for {chips} of {TPU_RESOURCE}: a host of {accelerator} has "
-            f"{_any_of(map(str, family.chips))}, all of which the Pod must ask for"
+            f"{any_of(map(str, generation.single_host_shapes))}, all of which the Pod must ask for"
         )
-    return f"{family.prefix}-{chips}t"
+    return generation.machine_type(chips)
 
 
 def count_nodes(accelerator: str, topology: str, chips: int) -> int:
     """The hosts of a slice, each with so many chips. Raises `InputError`."""
-    family = find_family(accelerator)
-    if not TOPOLOGY.fullmatch(topology) or topology.count("x") != family.dimensions - 1:
-        example = "4x4" if family.dimensions == 2 else "2x2x2"
+    generation = get_generation(accelerator)
+    if not TOPOLOGY.fullmatch(topology) or topology.count("x") != generation.dimensions - 1:
+        example = "4x4" if generation.dimensions == 2 else "2x2x2"
         raise InputError(
             f"the Pod's nodeSelector {TOPOLOGY_LABEL} is {topology!r}: a topology of {accelerator} "
-            f"has {family.dimensions} numbers above 0, as in {example}"
+            f"has {generation.dimensions} numbers above 0, as in {example}"
         )
     count, rest = divmod(chips_of(topology), chips)
     if rest or not count:
@@ -225,15 +222,15 @@ def count_nodes(accelerator: str, topology: str, chips: int) -> int:
         )
     if count > _MOST_HOSTS:
         raise InputError(f"the topology {topology} would need {count} hosts: no slice has so many")
-    if count > 1 and chips != _SLICE_HOST:
+    if count > 1 and chips != SLICE_HOST_CHIPS:
         raise InputError(
             f"the topology {topology} would need {count} hosts of {chips} chips: the hosts of a slice "
-            f"with more than one have {_SLICE_HOST}, which the Pod must ask for"
+            f"with more than one have {SLICE_HOST_CHIPS}, which the Pod must ask for"
         )
     return count
 
 
-def want(leader: Leader, settings: GkeSettings) -> Wanted:
+def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
     """The node pool that a leader asks for. Raises `InputError`."""
     problem = find_key_problem(leader)
     if problem:
@@ -265,7 +262,7 @@ def want(leader: Leader, settings: GkeSettings) -> Wanted:
         "labels": labels,
         "serviceAccount": leader.annotations.get(SERVICE_ACCOUNT) or settings.service_account,
         "tags": list(settings.tags),
-        "shieldedInstanceConfig": _without_empty(
+        "shieldedInstanceConfig": without_empty(
             {"enableIntegrityMonitoring": True, "enableSecureBoot": settings.secure_boot}
         ),
         "reservationAffinity": reservation,
@@ -281,7 +278,7 @@ def want(leader: Leader, settings: GkeSettings) -> Wanted:
         "name": name,
         "initialNodeCount": count,
         "locations": [_find_zone(leader, settings)],
-        "config": _without_empty(config),
+        "config": without_empty(config),
         "placementPolicy": _placement(leader, count),
         "management": {"autoRepair": True, "autoUpgrade": False},
         "upgradeSettings": {"maxSurge": 1},
@@ -290,7 +287,7 @@ def want(leader: Leader, settings: GkeSettings) -> Wanted:
     }
     _check_selectors(leader, body)
     size = f"{count} host{'s' if count > 1 else ''} of {machine} ({leader.topology})"
-    return Wanted(name, owner, digest, size, _without_empty(body))
+    return DesiredSlice(name, owner, digest, size, without_empty(body))
 
 
 def make_hash(
@@ -315,17 +312,17 @@ def make_hash(
         "spot": is_spot,
     }
     content = {
-        "config": _without_empty(config),
+        "config": without_empty(config),
         "initialNodeCount": count,
         "topology": topology,
         "zone": zone,
     }
-    return short_hash(json.dumps(_without_empty(content), sort_keys=True, separators=(",", ":")))
+    return short_hash(json.dumps(without_empty(content), sort_keys=True, separators=(",", ":")))
 
 
 def _check_single_host(leader: Leader, count: int) -> None:
     """Raise `InputError` for a topology that a single host never has: nobody tells GKE of it."""
-    own = find_family(leader.accelerator).chips[leader.chips]
+    own = get_generation(leader.accelerator).single_host_shapes[leader.chips]
     if count == 1 and leader.topology != own:
         raise InputError(
             f"the Pod's nodeSelector {TOPOLOGY_LABEL} is {leader.topology!r}: a slice of one host of "
@@ -335,8 +332,7 @@ def _check_single_host(leader: Leader, count: int) -> None:
 
 def _check_that_the_pod_fits(leader: Leader, settings: GkeSettings) -> None:
     """Raise `InputError` for what would be paid for though the Pod could never run there."""
-    if leader.selector.get(SPOT, "true") != "true":
-        raise InputError(f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there')
+    check_spot(leader)
     unnamed = next(
         (key for key in (RESERVATION, RESERVATION_PROJECT) if _lacks_name(key, leader)), None
     )
@@ -354,11 +350,7 @@ def _check_that_the_pod_fits(leader: Leader, settings: GkeSettings) -> None:
             "GCP_FORCE_ON_DEMAND is set: the selector must be taken out, as the admission of Jobs "
             "does where FORCE_ON_DEMAND is set there too"
         )
-    if is_spot and RESERVATION in asked:
-        raise InputError(
-            f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
-            "Spot; it must have one of them"
-        )
+    check_spot_without_reservation(leader)
     if is_spot and not any(tolerates(one, _SPOT_TAINT) for one in leader.tolerations):
         raise InputError(
             f"the Pod's nodeSelector has {SPOT}, and Spot Nodes have the taint {SPOT}=true:NoSchedule: "
@@ -379,9 +371,9 @@ def _check_selectors(leader: Leader, body: Mapping[str, Any]) -> None:
     known = {
         POOL_LABEL: body["name"],
         ACCELERATOR_COUNT_LABEL: str(leader.chips),
-        "node.kubernetes.io/instance-type": body["config"]["machineType"],
+        INSTANCE_TYPE_LABEL: body["config"]["machineType"],
         ZONE_LABEL: body["locations"][0],
-        "topology.kubernetes.io/region": body["locations"][0].rpartition("-")[0],
+        REGION_LABEL: body["locations"][0].rpartition("-")[0],
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
     }
@@ -400,13 +392,12 @@ def _check_selectors(leader: Leader, body: Mapping[str, Any]) -> None:
 
 
 def _reservation(leader: Leader) -> dict[str, Any]:
-    name, project = leader.selector.get(RESERVATION), leader.selector.get(RESERVATION_PROJECT)
-    if not name:
+    if not leader.selector.get(RESERVATION):
         return {}
     return {
         "consumeReservationType": "SPECIFIC_RESERVATION",
         "key": "compute.googleapis.com/reservation-name",
-        "values": [f"projects/{project}/reservations/{name}" if project else name],
+        "values": [reservation_path(leader)],
     }
 
 
@@ -498,12 +489,3 @@ def _networks(text: str) -> tuple[Network, ...]:
 
 def _items(text: str) -> tuple[str, ...]:
     return tuple(item.strip() for item in text.split(",") if item.strip())
-
-
-def _any_of(words: Iterable[str]) -> str:
-    *rest, last = words
-    return f"{', '.join(rest)} or {last}" if rest else last
-
-
-def _without_empty(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if value}

@@ -21,20 +21,20 @@ from shared.slices.by_node_pool.bodies import (
     PARENT,
 )
 from shared.slices.jobsets import job_key
-from shared.slices.provider import Clash, Owner, Slice, SliceState, Wanted
+from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
 
 _OLD_JOBSET_LABEL = "provisioner-nodepool-id"
 RELEASE_LABEL = "tpu-functions.dev/release-after"
-"""The stamp, in seconds since 1970. A label of the Nodes: GKE changes those in place, while a change
-to the labels of the cloud's resources makes the Nodes anew."""
+"""The release deadline, in seconds since 1970. A label of the Nodes: GKE changes those in place, while
+a change to the labels of the cloud's resources recreates the Nodes."""
 
 _STATES = {
-    "PROVISIONING": SliceState.COMING,
-    "RECONCILING": SliceState.COMING,
+    "PROVISIONING": SliceState.PROVISIONING,
+    "RECONCILING": SliceState.PROVISIONING,
     "RUNNING": SliceState.READY,
-    "RUNNING_WITH_ERROR": SliceState.TROUBLED,
-    "ERROR": SliceState.TROUBLED,
-    "STOPPING": SliceState.GOING,
+    "RUNNING_WITH_ERROR": SliceState.FAILED,
+    "ERROR": SliceState.FAILED,
+    "STOPPING": SliceState.DELETING,
 }
 
 
@@ -51,23 +51,23 @@ def read_slice(pool: Mapping[str, Any]) -> Slice:
         name=pool["name"],
         owner=_owner(labels),
         hash=labels.get(HASH_LABEL, ""),
-        state=_STATES.get(str(status), SliceState.COMING),
-        words=_words(pool),
-        mends_itself=status == "RUNNING_WITH_ERROR",
-        release_after=_stamp(labels.get(RELEASE_LABEL, "")),
+        state=_STATES.get(str(status), SliceState.PROVISIONING),
+        message=_find_message(pool),
+        is_self_healing=status == "RUNNING_WITH_ERROR",
+        release_after=_parse_deadline(labels.get(RELEASE_LABEL, "")),
         raw=pool,
     )
 
 
-def read_found(pool: Mapping[str, Any], wanted: Wanted) -> Slice | Clash:
-    """The pool that has a wanted one's name: the Job's slice, or something of somebody else's."""
+def read_found(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | NameConflict:
+    """The pool that has the desired slice's name: the Job's slice, or a conflict."""
     if not is_managed(pool):
-        return Clash(wanted.name, "a node pool that was not made for a JobSet")
+        return NameConflict(desired.name, "a node pool that was not made for a JobSet")
     found = read_slice(pool)
     theirs = found.owner
-    if theirs != wanted.owner:
-        return Clash(
-            wanted.name,
+    if theirs != desired.owner:
+        return NameConflict(
+            desired.name,
             f"the node pool of Job {theirs.namespace}/{theirs.job} of JobSet {theirs.jobset}",
         )
     return found
@@ -79,7 +79,7 @@ def older_name(owner: Owner) -> str:
     return f"{owner.jobset[:34]}-{key[:5]}".replace(".", "-")
 
 
-def read_older(pool: Mapping[str, Any], wanted: Wanted) -> Slice | None:
+def read_older(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | None:
     """The pool that has the name by TPU Provisioner: the Job's slice, or ``None`` if it is another's.
 
     Its hash is over other things. Where it has all that the Pod asks for, it says nothing here.
@@ -87,16 +87,16 @@ def read_older(pool: Mapping[str, Any], wanted: Wanted) -> Slice | None:
     if not is_managed(pool):
         return None
     found = read_slice(pool)
-    if found.owner != wanted.owner:
+    if found.owner != desired.owner:
         return None
-    return replace(found, hash="") if _is_as(wanted.body, pool) else found
+    return replace(found, hash="") if _is_as(desired.body, pool) else found
 
 
-def _is_as(wanted: Mapping[str, Any], pool: Mapping[str, Any]) -> bool:
-    """Whether a pool's Nodes are those of a wanted one, as far as a Pod sees it."""
-    placement, found = wanted.get("placementPolicy") or {}, pool.get("placementPolicy") or {}
+def _is_as(desired: Mapping[str, Any], pool: Mapping[str, Any]) -> bool:
+    """Whether a pool's Nodes equal the desired ones in what a Pod can see."""
+    placement, found = desired.get("placementPolicy") or {}, pool.get("placementPolicy") or {}
     is_placed = all(found.get(key) == value for key, value in placement.items())
-    return is_placed and _properties(wanted) == _properties(pool)
+    return is_placed and _properties(desired) == _properties(pool)
 
 
 def _properties(pool: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -111,8 +111,8 @@ def _properties(pool: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def stamped_labels(pool: Mapping[str, Any], release_after: datetime | None) -> dict[str, str]:
-    """The labels of a pool's Nodes with the stamp, or without it."""
+def labels_with_deadline(pool: Mapping[str, Any], release_after: datetime | None) -> dict[str, str]:
+    """The labels of a pool's Nodes with the release deadline, or without one."""
     labels = {key: value for key, value in labels_of(pool).items() if key != RELEASE_LABEL}
     if release_after is not None:
         labels[RELEASE_LABEL] = str(int(release_after.timestamp()))
@@ -139,8 +139,8 @@ def _owner(labels: Mapping[str, str]) -> Owner:
     )
 
 
-def _words(pool: Mapping[str, Any]) -> str:
-    """What GKE says of a pool's trouble, each thing once."""
+def _find_message(pool: Mapping[str, Any]) -> str:
+    """GKE's messages about a pool's failure, each once."""
     said = [pool.get("statusMessage") or ""]
     for condition in pool.get("conditions") or ():
         message = condition.get("message") or condition.get("code") or ""
@@ -148,7 +148,7 @@ def _words(pool: Mapping[str, Any]) -> str:
     return "; ".join(dict.fromkeys(text for text in said if text))
 
 
-def _stamp(text: str) -> datetime | None:
+def _parse_deadline(text: str) -> datetime | None:
     if not re.fullmatch("[0-9]{1,11}", text):
         return None
     return datetime.fromtimestamp(int(text), UTC)

@@ -11,8 +11,8 @@ from local.gce import Principal
 from local.gke import Dials
 from shared.base.errors import CallError, OutOfTimeError, verdict_of
 from shared.ports.gke import Client, NodePools
-from shared.slices.node_fit import SPOT
-from shared.slices.provider import Clash, Slice, SliceState
+from shared.slices.provider import NameConflict, Slice, SliceState
+from shared.slices.selectors import SPOT
 from tests.loopback import open_loopback
 from tests.unit.gke.small_gke import CLUSTER, SETTINGS, ZONE, Gke
 from tests.unit.test_node_pools import TOLERATION, leader
@@ -36,21 +36,21 @@ def pools(gke: Gke) -> NodePools:
 
 
 def found(pools: NodePools) -> Slice:
-    it = pools.find(pools.want(LEADER))
+    it = pools.find(pools.build_desired(LEADER))
     assert isinstance(it, Slice)
     return it
 
 
 def test_a_life(gke: Gke, pools: NodePools) -> None:
-    wanted = pools.want(LEADER)
+    wanted = pools.build_desired(LEADER)
     assert pools.find(wanted) is None
     pools.create(wanted)
-    assert found(pools).state is SliceState.COMING
+    assert found(pools).state is SliceState.PROVISIONING
     gke.clock.run_for(600)
     assert found(pools) == Slice(NAME, wanted.owner, wanted.hash, SliceState.READY)
     assert len(gke.nodes.there) == 2
     assert pools.delete(found(pools)) is True
-    assert found(pools).state is SliceState.GOING
+    assert found(pools).state is SliceState.DELETING
     gke.clock.run_for(600)
     assert pools.find(wanted) is None
     assert gke.nodes.there == {}
@@ -90,7 +90,7 @@ def test_what_the_product_wants_is_made_and_its_pod_fits(
         SPOT: "true",
     }
     asking = leader(node_selector=selector, tpu=chips, tolerations=[TOLERATION])
-    wanted = pools.want(asking)
+    wanted = pools.build_desired(asking)
     pools.create(wanted)
     gke.clock.run_for(1200)
     nodes = list(gke.nodes.there.values())
@@ -104,22 +104,22 @@ def test_a_reservation_is_a_label_of_the_nodes(gke: Gke, pools: NodePools) -> No
         "cloud.google.com/reservation-name": "mine",
         "cloud.google.com/reservation-project": "theirs",
     }
-    pools.create(pools.want(leader(node_selector=selector)))
+    pools.create(pools.build_desired(leader(node_selector=selector)))
     gke.clock.run_for(600)
     assert all(selector.items() <= node.labels.items() for node in gke.nodes.there.values())
 
 
 def test_a_pool_that_is_there_is_a_conflict(pools: NodePools) -> None:
-    pools.create(pools.want(LEADER))
+    pools.create(pools.build_desired(LEADER))
     with pytest.raises(CallError) as refused:
-        pools.create(pools.want(LEADER))
+        pools.create(pools.build_desired(LEADER))
     error = refused.value
     assert (error.call, error.http, error.reason) == ("nodePools.create", 409, "alreadyExists")
     assert error.message.startswith("Already exists: projects/my-project/")
 
 
 def test_deleting_what_is_gone_is_no_error(gke: Gke, pools: NodePools) -> None:
-    pools.create(pools.want(LEADER))
+    pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
     there = found(pools)
     assert pools.delete(there) is True
@@ -128,7 +128,7 @@ def test_deleting_what_is_gone_is_no_error(gke: Gke, pools: NodePools) -> None:
 
 
 def test_a_pool_that_is_being_made_cannot_be_deleted_yet(pools: NodePools) -> None:
-    pools.create(pools.want(LEADER))
+    pools.create(pools.build_desired(LEADER))
     with pytest.raises(CallError, match="400 failedPrecondition: Cluster is running") as refused:
         pools.delete(found(pools))
     assert verdict_of(refused.value).reason is None
@@ -143,56 +143,56 @@ def test_a_stockout_is_told_in_gkes_words(gke: Gke) -> None:
         return False
 
     pools = gke.provider(has_ready_nodes=has_ready_nodes)
-    pools.create(pools.want(LEADER))
-    assert found(pools).state is SliceState.COMING
+    pools.create(pools.build_desired(LEADER))
+    assert found(pools).state is SliceState.PROVISIONING
     assert asked == []
     gke.clock.run_for(600)
     there = found(pools)
-    assert there.state is SliceState.TROUBLED
-    assert there.words.startswith("Google Compute Engine: Not all instances running in IGM")
-    assert (there.has_ready_nodes, there.mends_itself, asked) == (False, False, [NAME])
+    assert there.state is SliceState.FAILED
+    assert there.message.startswith("Google Compute Engine: Not all instances running in IGM")
+    assert (there.has_ready_nodes, there.is_self_healing, asked) == (False, False, [NAME])
 
 
 def test_a_pool_that_lost_a_node_says_whether_others_are_ready(gke: Gke) -> None:
     pools = gke.provider(has_ready_nodes=lambda _: True)
-    pools.create(pools.want(LEADER))
+    pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
     gke.faults.lose_nodes(NAME)
     there = found(pools)
-    assert (there.state, there.has_ready_nodes) == (SliceState.TROUBLED, True)
-    assert there.mends_itself
-    assert there.words == "1 of 2 instances are not running."
+    assert (there.state, there.has_ready_nodes) == (SliceState.FAILED, True)
+    assert there.is_self_healing
+    assert there.message == "1 of 2 instances are not running."
 
 
 def test_a_stamp_is_kept_by_the_pool_and_moves_no_node(gke: Gke, pools: NodePools) -> None:
     moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    pools.create(pools.want(LEADER))
+    pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
     nodes = dict(gke.nodes.there)
-    pools.stamp(found(pools), moment)
+    pools.set_release_deadline(found(pools), moment)
     gke.clock.run_for(60)
     stamped = found(pools)
     assert (stamped.release_after, stamped.state) == (moment, SliceState.READY)
-    assert stamped.hash == pools.want(LEADER).hash
-    pools.stamp(stamped, None)
+    assert stamped.hash == pools.build_desired(LEADER).hash
+    pools.set_release_deadline(stamped, None)
     gke.clock.run_for(60)
     assert found(pools).release_after is None
     assert gke.nodes.there == nodes
 
 
 def test_a_stamp_is_not_written_over_what_another_has_written(gke: Gke, pools: NodePools) -> None:
-    pools.create(pools.want(LEADER))
+    pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
     before = found(pools)
-    pools.stamp(before, datetime(2026, 1, 1, tzinfo=UTC))
+    pools.set_release_deadline(before, datetime(2026, 1, 1, tzinfo=UTC))
     gke.clock.run_for(60)
     with pytest.raises(CallError, match=r"nodePools\.update: 409 aborted"):
-        pools.stamp(before, None)
+        pools.set_release_deadline(before, None)
 
 
 def test_a_persons_pool_of_that_name_is_a_clash_and_no_slice(gke: Gke, pools: NodePools) -> None:
     gke.faults.make_pool(CLUSTER, NAME, {"team": "a"})
-    assert pools.find(pools.want(LEADER)) == Clash(
+    assert pools.find(pools.build_desired(LEADER)) == NameConflict(
         NAME, "a node pool that was not made for a JobSet"
     )
     assert pools.get("default", NAME) is None
@@ -203,15 +203,15 @@ def test_slices_are_found_by_name_by_jobset_and_all_of_them(gke: Gke, pools: Nod
     manager = {"google.com/nodepool-manager": "tpu-provisioner"}
     gke.faults.make_pool(CLUSTER, "default-pool")
     gke.faults.make_pool(CLUSTER, "old-75973", {**manager, "provisioner-nodepool-id": "old"})
-    pools.create(pools.want(LEADER))
+    pools.create(pools.build_desired(LEADER))
     there = found(pools)
     assert pools.get("default", NAME) == there
     assert pools.get("other", NAME) is None
     assert pools.get("default", "nothing") is None
-    assert pools.list_of("default", "jobset-test") == [there]
-    assert pools.list_of("other", "jobset-test") == []
+    assert pools.list_by_jobset("default", "jobset-test") == [there]
+    assert pools.list_by_jobset("other", "jobset-test") == []
     assert [one.name for one in pools.list_all()] == [NAME, "old-75973"]
-    assert [one.name for one in pools.list_of("default", "old")] == ["old-75973"]
+    assert [one.name for one in pools.list_by_jobset("default", "old")] == ["old-75973"]
 
 
 def test_a_cluster_without_pools_has_no_slices(pools: NodePools) -> None:
@@ -221,7 +221,7 @@ def test_a_cluster_without_pools_has_no_slices(pools: NodePools) -> None:
 def test_a_missing_cluster_is_no_missing_pool(gke: Gke) -> None:
     pools = gke.provider(replace(SETTINGS, cluster="other"))
     with pytest.raises(CallError, match=r"nodePools\.create: 404 notFound: Not found: projects/"):
-        pools.create(pools.want(LEADER))
+        pools.create(pools.build_desired(LEADER))
 
 
 def test_calls_have_the_time_that_is_left_and_end_with_it(gke: Gke) -> None:
@@ -244,7 +244,7 @@ def test_a_call_that_fails_is_made_once(gke: Gke, pools: NodePools, http: int) -
 
 
 def test_no_operation_is_ever_asked_about(gke: Gke, pools: NodePools) -> None:
-    pools.create(pools.want(LEADER))
+    pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
     pools.delete(found(pools))
     assert not any(verb.startswith("operations.") for verb in gke.simulator.calls.counts())
@@ -255,8 +255,8 @@ def test_it_is_reached_over_a_socket_as_well(gke: Gke) -> None:
         port = loopback.serve(gke.simulator)
         client = Client(f"http://127.0.0.1:{port}")
         pools = NodePools(SETTINGS, client, lambda: 30.0, lambda _: False)
-        pools.create(pools.want(LEADER))
-        assert found(pools).state is SliceState.COMING
+        pools.create(pools.build_desired(LEADER))
+        assert found(pools).state is SliceState.PROVISIONING
 
 
 def test_nobody_there_is_ours_to_try_again() -> None:
@@ -273,4 +273,4 @@ def test_a_right_that_is_missing_is_named(gke: Gke) -> None:
     gke.faults.remove_permission("user@example.com", "container.clusters.update")
     pools = gke.provider()
     with pytest.raises(CallError, match=r'403 forbidden: Required "container\.clusters\.update"'):
-        pools.create(pools.want(LEADER))
+        pools.create(pools.build_desired(LEADER))

@@ -151,7 +151,7 @@ def see_to_pools(gke: Gke, step: str) -> None:
     pools = NodePools(
         SETTINGS, Client("http://simulator.test", prepare=prepare), lambda: 30.0, lambda _: False
     )
-    wanted = gke.provider().want(LEADER)
+    wanted = gke.provider().build_desired(LEADER)
     if step == "provision_slice":
         pools.create(wanted)
     else:
@@ -160,7 +160,7 @@ def see_to_pools(gke: Gke, step: str) -> None:
     found = pools.find(wanted)
     assert [found] == list(pools.list_all())
     assert isinstance(found, Slice)
-    pools.stamp(found, datetime(2026, 1, 1, tzinfo=UTC))
+    pools.set_release_deadline(found, datetime(2026, 1, 1, tzinfo=UTC))
     gke.clock.run_for(600)
     pools.delete(found)
 

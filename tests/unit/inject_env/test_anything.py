@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.tpu_env.admission import NoReviewError, Operation, Request, review, set_keys
+from shared.tpu_env.admission import AdmissionRequest, NoReviewError, Operation, review, set_keys
 from shared.tpu_env.workloads import MAX_WORKERS
 from tests.unit.inject_env.workloads import (
     Answered,
@@ -221,9 +221,9 @@ def test_keys_are_written_where_there_is_no_map_yet_and_where_there_is(
 
 
 def test_a_mutation_is_told_what_the_review_says() -> None:
-    asked: list[Request] = []
+    asked: list[AdmissionRequest] = []
 
-    def note(request: Request) -> Any:
+    def note(request: AdmissionRequest) -> Any:
         asked.append(request)
         raise KeyError("spec")
 
@@ -231,4 +231,4 @@ def test_a_mutation_is_told_what_the_review_says() -> None:
     with pytest.raises(NoReviewError) as raised:
         review(json.dumps(body).encode(), note)
     assert str(raised.value) == "the Pod is not formed as an API server sends it"
-    assert asked == [Request("u-1", "UPDATE", {"kind": "Pod"}, "ml", "status")]
+    assert asked == [AdmissionRequest("u-1", "UPDATE", {"kind": "Pod"}, "ml", "status")]

@@ -20,7 +20,7 @@ import main
 from functions.inject_env import read_injection
 from local.kube import CertificateAuthority
 from shared.frame.settings import SettingsError
-from shared.tpu_env.admission import MAX_BYTES, Answer, Mutation
+from shared.tpu_env.admission import MAX_BYTES, AdmissionResponse, Mutation
 from tests.unit.inject_env.workloads import as_review, injecting, stateful_set
 from webhook import server
 from webhook.certificate import Certificate, UnusableCertificate
@@ -81,8 +81,8 @@ def test_a_review_is_answered_over_tls_and_the_next_one_too(tmp_path: Path) -> N
 def test_each_mutation_has_a_path_and_its_own_count(tmp_path: Path) -> None:
     mutations = {
         **MUTATIONS,
-        "/refuse": lambda _: Answer(refusal="not here"),
-        "/warn": lambda _: Answer(warnings=("mind this",)),
+        "/refuse": lambda _: AdmissionResponse(refusal="not here"),
+        "/warn": lambda _: AdmissionResponse(warnings=("mind this",)),
     }
 
     async def run() -> tuple[list[Any], str]:

@@ -17,7 +17,8 @@ from shared.base.names import (
     VERSION,
     VM_ID_LABEL,
 )
-from shared.slices.jobsets import COMPLETION_INDEX, JOB_KEY, JOBSET_NAME, job_key
+from shared.base.pods import COMPLETION_INDEX
+from shared.slices.jobsets import JOB_KEY, JOBSET_NAME, job_key
 
 Raw = dict[str, Any]
 

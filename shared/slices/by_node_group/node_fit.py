@@ -16,21 +16,25 @@ from shared.base.names import (
     GROUP_LABEL,
     GROUP_NAME_LABEL,
     GROUP_NAMESPACE_LABEL,
+    INSTANCE_TYPE_LABEL,
     POOL_LABEL,
+    REGION_LABEL,
     TOPOLOGY_LABEL,
+    ZONE_LABEL,
 )
 from shared.base.topology import Machine
 from shared.node_groups.spec import is_settable_label, region_of
 from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, JOB_KEY_SELECTOR, Leader
 from shared.slices.provider import InputError
+from shared.slices.selectors import (
+    COPY_LABELS,
+    RESERVATION,
+    RESERVATION_PROJECT,
+    SPOT,
+    check_spot,
+    tolerates,
+)
 
-COPY_LABELS = "tpu-provisioner.cloud.google.com/copy-labels"
-"""On a Pod: which of its labels its Nodes get."""
-SPOT = "cloud.google.com/gke-spot"
-RESERVATION = "cloud.google.com/reservation-name"
-RESERVATION_PROJECT = "cloud.google.com/reservation-project"
-_ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
-_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _HOSTNAME = "kubernetes.io/hostname"
 _OF_KUBELETS = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
 _AS_SELECTED = (
@@ -57,7 +61,11 @@ class NodeFit:
         self._spec = spec
         self._given: Mapping[str, str] = spec.get("nodeLabels", {})
         zone = str(spec.get("nodeLocation"))
-        self._known = {_ZONE: zone, _REGION: region_of(zone), _INSTANCE_TYPE: machine.machine_type}
+        self._known = {
+            ZONE_LABEL: zone,
+            REGION_LABEL: region_of(zone),
+            INSTANCE_TYPE_LABEL: machine.machine_type,
+        }
         self._set_for_us = {
             **_OF_KUBELETS,
             TOPOLOGY_LABEL: leader.topology,
@@ -88,8 +96,7 @@ class NodeFit:
 
     def check(self) -> None:
         """Raise `InputError` for what would be paid for though the Pod could never run there."""
-        if self._leader.selector.get(SPOT, "true") != "true":
-            raise InputError(f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there')
+        check_spot(self._leader)
         labels = {**self._set_for_us, **self.node_labels()}
         for key, value in self._leader.selector.items():
             if labels.get(key) != value:
@@ -181,15 +188,3 @@ def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     if len(numbers) != 2:
         return False
     return numbers[0] > numbers[1] if operator == "Gt" else numbers[0] < numbers[1]
-
-
-def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    """Whether a Pod with this toleration may be on Nodes with this taint, which names its effect."""
-    key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
-    is_meant = key == taint.get("key") or (not key and operator == "Exists")
-    is_equal = (toleration.get("value") or "") == (taint.get("value") or "")
-    return (
-        is_meant
-        and (operator == "Exists" or is_equal)
-        and (toleration.get("effect") or taint["effect"]) == taint["effect"]
-    )

@@ -1,0 +1,39 @@
+"""What a Pod's manifest says about its chips and its controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.base.documents import Document, read_mappings
+from shared.base.names import TPU_RESOURCE
+
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+"""On a Pod of an Indexed Job, as a label and an annotation: its number."""
+
+
+def count_chips(container: Document) -> int:
+    """The chips that a container asks for: its limit, else its request; 0 if that is not a number."""
+    resources = container.get("resources") or {}
+    for part in ("limits", "requests"):
+        amount = parse_count((resources.get(part) or {}).get(TPU_RESOURCE))
+        if amount is not None:
+            return amount
+    return 0
+
+
+def list_tpu_containers(spec: Document) -> list[Document]:
+    """The containers of a Pod that ask for chips, init containers included."""
+    both = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
+    return [container for container in both if count_chips(container)]
+
+
+def find_controller(metadata: Document) -> Document | None:
+    """The reference to the owner that controls an object."""
+    owners = read_mappings(metadata, "ownerReferences")
+    return next((owner for owner in owners if owner.get("controller") is True), None)
+
+
+def parse_count(value: Any) -> int | None:
+    """A number of at most nine digits, as text or not; ``None`` for anything else."""
+    text = "" if value is None else str(value)
+    return int(text) if text.isdecimal() and len(text) < 10 else None

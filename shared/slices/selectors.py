@@ -1,0 +1,48 @@
+"""Node selectors and annotations of Pods that both providers read, and what they require of a slice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shared.slices.jobsets import Leader
+from shared.slices.provider import InputError
+
+COPY_LABELS = "tpu-provisioner.cloud.google.com/copy-labels"
+"""On a Pod: which of its labels its Nodes get."""
+SPOT = "cloud.google.com/gke-spot"
+RESERVATION = "cloud.google.com/reservation-name"
+RESERVATION_PROJECT = "cloud.google.com/reservation-project"
+
+
+def check_spot(leader: Leader) -> None:
+    """Raise `InputError` if the Pod selects Spot with a value that no Node has."""
+    if leader.selector.get(SPOT, "true") != "true":
+        raise InputError(f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there')
+
+
+def check_spot_without_reservation(leader: Leader) -> None:
+    """Raise `InputError` if the Pod selects both Spot and a reservation."""
+    if SPOT in leader.selector and RESERVATION in leader.selector:
+        raise InputError(
+            f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
+            "Spot; it must have one of them"
+        )
+
+
+def reservation_path(leader: Leader) -> str:
+    """The reservation that the Pod selects: its name, or its path if it is of another project."""
+    name, project = leader.selector[RESERVATION], leader.selector.get(RESERVATION_PROJECT)
+    return f"projects/{project}/reservations/{name}" if project else name
+
+
+def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    """Whether a Pod with this toleration may run on Nodes with this taint, which has an effect."""
+    key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
+    is_meant = key == taint.get("key") or (not key and operator == "Exists")
+    is_equal = (toleration.get("value") or "") == (taint.get("value") or "")
+    return (
+        is_meant
+        and (operator == "Exists" or is_equal)
+        and (toleration.get("effect") or taint["effect"]) == taint["effect"]
+    )
