@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from shared.base.errors import REASONS, CallError, Reason, classify
+from shared.base.errors import REASONS, CallError, Reason
 from shared.frame.plan import Action, Plan, Send
 from shared.frame.settings import Settings
 from shared.frame.step import Step
@@ -21,6 +21,7 @@ from shared.frame.triggers import Cause, Occasion
 from shared.node_groups import status
 from shared.node_groups.actions import Insert, TakeOwnership
 from shared.node_groups.creation_report import CreationReport
+from shared.node_groups.lifecycle import Goal, ResourceAction, Transition, next_step, observe
 from shared.node_groups.node_group import (
     AnyGroup,
     InstanceConfig,
@@ -48,11 +49,6 @@ from shared.node_groups.work import (
     report_refusal,
 )
 from shared.ports.gce import ManagedInstance, Mig, Operation, Template
-
-YOUNG = timedelta(seconds=5)
-"""An intent younger than this is somebody's who is about to insert: leave it to them."""
-RETRY_AFTER = timedelta(seconds=60)
-"""What failed is tried again on a SYNC, or on any occasion that comes this long after."""
 
 
 @dataclass(frozen=True)
@@ -271,8 +267,9 @@ def _provision(seen: Seen, now: datetime) -> Plan:
             known = _describe(seen, known, _entries(seen, now), now)
             actions.append(WriteStatus(known))
         actions.append(TakeOwnership())
-    resources = _advance_all(seen, now)
-    inserts = _inserts(seen, resources)
+    transitions = _advance_all(seen, now)
+    resources = {kind: transition.resource for kind, transition in transitions.items()}
+    inserts = _inserts(seen, transitions)
     actions.append(WriteStatus(_describe(seen, known, resources, now)))
     if inserts:
         actions += [*inserts, WriteCreated(seen.report)]
@@ -325,106 +322,53 @@ def _entries(seen: Seen, now: datetime) -> dict[str, Resource]:
     return entries
 
 
-def _advance_all(seen: Seen, now: datetime) -> dict[str, Resource]:
+def _advance_all(seen: Seen, now: datetime) -> dict[str, Transition]:
     entries = _entries(seen, now)
-    resources = {
+    transitions = {
         kind: _advance(seen, kind, resource, now)
         for kind, resource in entries.items()
         if kind != MIG
     }
-    stand = all(resource.state is State.READY for resource in resources.values())
-    group = entries[MIG]
-    may_advance = stand or group.state not in (State.PENDING, State.FAILED)
-    resources[MIG] = _advance(seen, MIG, group, now) if may_advance else group
-    return resources
+    are_ready = all(one.resource.state is State.READY for one in transitions.values())
+    transitions[MIG] = _advance(seen, MIG, entries[MIG], now, is_blocked=not are_ready)
+    return transitions
 
 
-def _advance(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resource:
-    """Where a resource stands after what was seen; a new ``Creating`` is to be inserted."""
-    found = seen.found.get(kind)
-    if found is not None:
-        return _stands_or_conflicts(seen, resource, found, now)
-    if kind == TEMPLATE and seen.group.spec.own_template is not None:
-        return _own_template_missing(seen, resource, now)
-    if resource.state is State.PENDING:
-        return _begin(seen, resource, now)
-    if kind not in seen.found:
-        return resource
-    return _advance_absent(seen, kind, resource, now)
-
-
-def _advance_absent(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resource:
-    if resource.state is State.FAILED:
-        is_due = resource.since is None or now - resource.since >= RETRY_AFTER
-        return _begin(seen, resource, now) if is_due or seen.occasion.is_sync else resource
-    if resource.state in (State.READY, State.GONE):
-        if seen.status.completed_at is not None:
-            return resource.enter(State.GONE, now)
-        return _begin(seen, resource, now)
-    if not resource.operation:
-        is_young = resource.since is not None and now - resource.since < YOUNG
-        return resource if is_young else _begin(seen, resource, now)
-    operation = seen.operations.get(kind)
-    if operation is None or (operation.is_done and operation.fault is None):
-        return _begin(seen, resource, now)
-    return _failed_operation(resource, operation, now)
-
-
-def _failed_operation(resource: Resource, operation: Operation, now: datetime) -> Resource:
-    fault = operation.fault
-    if fault is None:
-        return resource
-    verdict = classify(fault.http, fault.code, fault.message)
-    return resource.fail(verdict.reason or Reason.REFUSED, fault.code, fault.message, now)
-
-
-def _begin(seen: Seen, resource: Resource, now: datetime) -> Resource:
-    return resource if seen.group.is_paused else resource.enter(State.CREATING, now)
-
-
-def _stands_or_conflicts(seen: Seen, resource: Resource, found: Found, now: datetime) -> Resource:
-    if seen.group.spec.own_template is not None and isinstance(found, Template):
-        problem = find_template_problem(seen.group.spec, found)
-        if problem is not None:
-            return resource.fail(Reason.INVALID_TEMPLATE, "", problem, now)
-    elif found.description != seen.group.mark:
-        message = (
-            f"{found.uri} exists and is not marked as this group's: its description must be "
-            f"{seen.group.mark!r}. Delete it, or delete and apply the group."
-        )
-        return resource.fail(Reason.RESOURCE_CONFLICT, "alreadyExists", message, now)
-    return resource.enter(State.READY, now, uri=found.uri)
-
-
-def _own_template_missing(seen: Seen, resource: Resource, now: datetime) -> Resource:
-    own = seen.group.spec.own_template
-    if TEMPLATE not in seen.found or own is None:
-        return resource
-    message = (
-        f"failed to fetch external template: {own.uri} does not exist; "
-        "create it, and the group goes on by itself"
+def _advance(
+    seen: Seen, kind: str, resource: Resource, now: datetime, *, is_blocked: bool = False
+) -> Transition:
+    observation = observe(
+        seen.group,
+        kind,
+        resource,
+        seen.found,
+        seen.operations,
+        violation=_find_violation(seen, kind),
+        is_resync=seen.occasion.is_sync,
+        is_blocked=is_blocked,
+        was_complete=seen.status.completed_at is not None,
+        was_lost=kind not in seen.status.resources,
     )
-    return resource.fail(Reason.INVALID_TEMPLATE, "notFound", message, now)
+    return next_step(Goal.CREATE, resource, observation, now)
 
 
-def _inserts(seen: Seen, resources: Mapping[str, Resource]) -> list[Action]:
-    stand = all(
-        resource.state is State.READY for kind, resource in resources.items() if kind != MIG
-    )
+def _find_violation(seen: Seen, kind: str) -> str:
+    """What is wrong with the user's own template, if the group brings one."""
+    spec, found = seen.group.spec, seen.found.get(kind)
+    if spec.own_template is None or not isinstance(found, Template):
+        return ""
+    return find_template_problem(spec, found) or ""
+
+
+def _inserts(seen: Seen, transitions: Mapping[str, Transition]) -> list[Action]:
+    """Inserts of what this invocation has set to Creating. That is written to the status first, and
+    only if the group is unchanged: so no insert comes after somebody found the resource absent."""
     return [
         Insert(kind, seen.group.spec, body)
-        for kind, resource in resources.items()
-        if (stand or kind != MIG) and _is_newly_intended(seen, kind, resource)
+        for kind, transition in transitions.items()
+        if transition.action is ResourceAction.INSERT
         if (body := _body(seen, kind)) is not None
     ]
-
-
-def _is_newly_intended(seen: Seen, kind: str, resource: Resource) -> bool:
-    """An intent of this very invocation. It is written before the insert, and only if the group is
-    still as it was seen: so no insert can come after somebody has found the resource absent."""
-    is_intent = resource.state is State.CREATING and not resource.operation
-    is_new = resource != seen.status.resources.get(kind)
-    return is_intent and is_new and not seen.group.is_paused
 
 
 def _body(seen: Seen, kind: str) -> dict[str, object] | None:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from shared.base.errors import REASONS, CallError, Reason, classify
+from shared.base.errors import REASONS, CallError, Reason
 from shared.frame.plan import Action, Attempt, Plan, Send
 from shared.frame.step import Step
 from shared.frame.triggers import Cause
@@ -31,6 +31,15 @@ from shared.node_groups.actions import (
     WriteResults,
 )
 from shared.node_groups.bootstrap import find_token
+from shared.node_groups.lifecycle import (
+    Goal,
+    Observation,
+    Presence,
+    ResourceAction,
+    Transition,
+    next_step,
+    observe,
+)
 from shared.node_groups.membership import bears_name_of, proof_patch
 from shared.node_groups.node_group import AnyGroup, NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.nodes import Node, parse_node
@@ -44,10 +53,6 @@ from shared.node_groups.work import (
     report_refusal,
 )
 from shared.ports.gce import Instance, Operation
-
-SURELY_ABSENT_AFTER = timedelta(seconds=150)
-"""When the newest intent is this old, no create is under way: an invocation's calls, the lag of
-Compute Engine and the difference of clocks together are shorter."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +124,10 @@ def decide(seen: Seen | SeenUnreadable, now: datetime) -> Plan:
         return Plan("NothingOfOurs")
     if isinstance(seen, SeenUnreadable):
         return _let_go_unread(seen, now)
-    resources = _advance_all(seen, now)
-    if resources[MIG].state is not State.GONE:
-        return _delete_mig(seen, resources, now)
-    return _delete_rest(seen, resources, now)
+    transitions = _advance_all(seen, now)
+    if transitions[MIG].resource.state is not State.GONE:
+        return _delete_mig(seen, transitions, now)
+    return _delete_rest(seen, transitions, now)
 
 
 def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
@@ -163,11 +168,8 @@ def _was_never_asked_for(resource: Resource, now: datetime) -> bool:
     """Its intent was never written; or the last one was taken back or refused so long ago that no
     slower rival's insert, which had an intent before that, can arrive any more."""
     is_idle = resource.state in _NOT_MADE and not resource.uri and not resource.operation
-    return is_idle and (resource.since is None or _is_long_ago(resource.since, now))
-
-
-def _is_long_ago(intent: datetime, now: datetime) -> bool:
-    return now - intent >= SURELY_ABSENT_AFTER
+    if_absent = next_step(Goal.TEAR_DOWN, resource, Observation(Presence.ABSENT), now)
+    return is_idle and if_absent.resource.state is State.GONE
 
 
 def _last_kinds(spec: Spec) -> tuple[str, ...]:
@@ -259,77 +261,41 @@ def _let_go_unread(seen: SeenUnreadable, now: datetime) -> Plan:
     return Plan("Unreadable", (write,), "; ".join(map(str, seen.group.problems)))
 
 
-def _advance_all(seen: Seen, now: datetime) -> dict[str, Resource]:
-    kinds = (MIG, *_last_kinds(seen.group.spec))
-    return {kind: _advance(seen, kind, seen.resource(kind, now), now) for kind in kinds}
+def _advance_all(seen: Seen, now: datetime) -> dict[str, Transition]:
+    mig = _advance(seen, MIG, now)
+    is_blocked = mig.resource.state is not State.GONE
+    kinds = _last_kinds(seen.group.spec)
+    return {MIG: mig} | {kind: _advance(seen, kind, now, is_blocked=is_blocked) for kind in kinds}
 
 
-def _advance(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resource:
-    """Gone, if it is surely absent; else as it stands, with what its last operation said."""
-    if kind not in seen.found:
-        return resource
-    operation = seen.operations.get(kind)
-    found = seen.found[kind]
-    if found is None:
-        is_absent = _is_surely_absent(resource, operation, now)
-        return resource.enter(State.GONE, now) if is_absent else resource
-    if found.description != seen.group.mark:
-        return _without_mark(seen, resource, found, now)
-    if resource.state is State.GONE:
-        return resource.enter(State.READY, now, uri=found.uri)
-    if operation is not None and operation.fault is not None:
-        fault = operation.fault
-        verdict = classify(fault.http, fault.code, fault.message)
-        reason = verdict.reason or Reason.REFUSED
-        return resource.with_trouble(reason, fault.code, fault.message, now)
-    return resource
-
-
-def _without_mark(seen: Seen, resource: Resource, found: Found, now: datetime) -> Resource:
-    """It bears our name and not our mark: not ours, unless it was, and somebody has edited it."""
-    if not resource.uri:
-        return resource.enter(State.GONE, now)
-    message = (
-        f"{found.uri} is not marked as this group's any more: its description must be "
-        f"{seen.group.mark!r}. Restore that, or delete the resource."
+def _advance(seen: Seen, kind: str, now: datetime, *, is_blocked: bool = False) -> Transition:
+    resource = seen.resource(kind, now)
+    observation = observe(
+        seen.group,
+        kind,
+        resource,
+        seen.found,
+        seen.operations,
+        is_resync=seen.is_retry_due,
+        is_blocked=is_blocked,
     )
-    return resource.with_trouble(Reason.RESOURCE_CONFLICT, "", message, now)
+    return next_step(Goal.TEAR_DOWN, resource, observation, now)
 
 
-def _is_surely_absent(resource: Resource, operation: Operation | None, now: datetime) -> bool:
-    """Absent, and no create can be under way. An operation that was forgotten, or has ended well,
-    may have made it a moment ago, where it is not seen yet; one that failed has made nothing."""
-    if resource.state in _NOT_MADE:
-        return resource.since is None or _is_long_ago(resource.since, now)
-    if resource.state is not State.CREATING:
-        return True
-    if operation is not None and operation.fault is not None:
-        return True
-    if operation is not None and not operation.is_done:
-        return False
-    return resource.since is not None and _is_long_ago(resource.since, now)
-
-
-def _delete_mig(seen: Seen, resources: dict[str, Resource], now: datetime) -> Plan:
-    group, note = resources[MIG], "; ".join(seen.notes)
+def _delete_mig(seen: Seen, transitions: Mapping[str, Transition], now: datetime) -> Plan:
+    note, write = "; ".join(seen.notes), _write(seen, transitions, now)
     if seen.found.get(MIG) is None:
-        return Plan("AwaitingCreate", (_write(seen, resources, now),), note)
-    if not _is_due(seen, MIG, group):
-        return Plan("AwaitingDelete", (_write(seen, resources, now),), note)
-    resources[MIG] = group.enter(State.DELETING, now)
+        return Plan("AwaitingCreate", (write,), note)
+    if transitions[MIG].action is not ResourceAction.DELETE:
+        return Plan("AwaitingDelete", (write,), note)
     attempts = [Attempt(action) for action in (*_cordon(seen), *_revoke(seen, now))]
-    actions: list[Action] = [_write(seen, resources, now), *attempts]
-    return Plan("DeletingMIG", (*actions, Delete(MIG, seen.group.spec), WriteResults()), note)
-
-
-def _is_due(seen: Seen, kind: str, resource: Resource) -> bool:
-    """It is there and ours, and no delete of it is under way or has just failed."""
-    found, operation = seen.found.get(kind), seen.operations.get(kind)
-    if found is None or found.description != seen.group.mark:
-        return False
-    if resource.state is not State.DELETING or operation is None:
-        return True
-    return operation.is_done and (operation.fault is None or seen.is_retry_due)
+    actions: tuple[Action, ...] = (
+        write,
+        *attempts,
+        Delete(MIG, seen.group.spec),
+        WriteResults(),
+    )
+    return Plan("DeletingMIG", actions, note)
 
 
 def _cordon(seen: Seen) -> Iterator[Action]:
@@ -356,29 +322,32 @@ def _revoke(seen: Seen, now: datetime) -> Iterator[Action]:
             yield DeleteSecret(token.id, instance.name)
 
 
-def _delete_rest(seen: Seen, resources: dict[str, Resource], now: datetime) -> Plan:
-    actions: list[Action] = [
+def _delete_rest(seen: Seen, transitions: Mapping[str, Transition], now: datetime) -> Plan:
+    write = _write(seen, transitions, now)
+    nodes: list[Action] = [
         DeleteNode(node.name, node.uid) for node in seen.nodes if bears_name_of(seen.group, node)
     ]
-    left = [kind for kind, resource in resources.items() if resource.state is not State.GONE]
-    if not left and not seen.has_read_nodes:
+    is_left = any(one.resource.state is not State.GONE for one in transitions.values())
+    if not is_left and not seen.has_read_nodes:
         again = message_about(seen.group, Cause.FORWARDED, now)
-        return Plan("AwaitingNodes", (_write(seen, resources, now), Send("tear_down", (again,))))
-    if not left and not actions:
+        return Plan("AwaitingNodes", (write, Send("tear_down", (again,))))
+    if not is_left and not nodes:
         return Plan("Done", (RemoveFinalizer(),))
-    if not left:
-        return Plan("Done", (*actions, _write(seen, resources, now), RemoveFinalizer()))
-    due = [kind for kind in left if _is_due(seen, kind, resources[kind])]
-    for kind in due:
-        resources[kind] = resources[kind].enter(State.DELETING, now)
-    actions.append(_write(seen, resources, now))
-    if due:
-        actions += [*(Delete(kind, seen.group.spec) for kind in due), WriteResults()]
-    return Plan("DeletingRest" if due else "AwaitingDelete", tuple(actions))
+    if not is_left:
+        return Plan("Done", (*nodes, write, RemoveFinalizer()))
+    deletes = [
+        Delete(kind, seen.group.spec)
+        for kind, transition in transitions.items()
+        if transition.action is ResourceAction.DELETE
+    ]
+    if not deletes:
+        return Plan("AwaitingDelete", (*nodes, write))
+    return Plan("DeletingRest", (*nodes, write, *deletes, WriteResults()))
 
 
-def _write(seen: Seen, resources: Mapping[str, Resource], now: datetime) -> WriteStatus:
+def _write(seen: Seen, transitions: Mapping[str, Transition], now: datetime) -> WriteStatus:
     known = seen.status
+    resources = {kind: transition.resource for kind, transition in transitions.items()}
     if resources[MIG].state is State.GONE:
         known = replace(known, counts=Counts(known.counts.desired), pending=())
     known = replace(known, resources={**known.resources, **resources})

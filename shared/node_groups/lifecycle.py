@@ -1,0 +1,408 @@
+"""The life of one GCE resource (workload policy, instance template, MIG): one table of transitions.
+
+The steps read Compute Engine and build an `Observation`; `next_step` finds the row of `TABLE` that
+matches and returns the resource in its next state and the action to take. All functions are pure.
+
+How to read the table: within a goal from top to bottom; the first row whose columns all match
+decides. `ANY_*` matches every value of its column. A row with several guards needs all of them.
+`docs/reference/resource-lifecycle.md` is rendered from the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from shared.base.errors import Reason, classify
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.resources import Found
+from shared.node_groups.status import TEMPLATE, Resource, State
+from shared.ports.gce import Fault, Operation
+
+YOUNG = timedelta(seconds=5)
+"""A younger intent belongs to another invocation that is about to insert: leave it to that one."""
+RETRY_AFTER = timedelta(seconds=60)
+"""A failed insert is retried on a resync, or on any trigger that comes this long after the intent."""
+SURELY_ABSENT_AFTER = timedelta(seconds=150)
+"""When the newest intent is this old, no create is in progress: an invocation's calls, the lag of
+Compute Engine and the difference of clocks together are shorter."""
+
+
+class Goal(StrEnum):
+    """What the step is to achieve: create_resources creates, tear_down tears down."""
+
+    CREATE = "create"
+    TEAR_DOWN = "tear down"
+
+
+class Presence(StrEnum):
+    """What Compute Engine answered about the resource."""
+
+    NOT_READ = "not read"
+    ABSENT = "absent"
+    OURS = "ours"
+    """It has the group's ownership mark, or it is a template of the user that can be used."""
+    NOT_OURS = "not ours"
+    """It has the resource's name and another description."""
+    UNFIT = "unfit"
+    """A template of the user that cannot be used."""
+
+
+class OperationState(StrEnum):
+    """The operation whose name is in the status: the last insert or delete."""
+
+    NONE = "none"
+    UNKNOWN = "unknown"
+    """Compute Engine does not know the operation (any more)."""
+    RUNNING = "running"
+    DONE = "done"
+    FAILING = "failing"
+    """It has an error and has not ended."""
+    FAILED = "failed"
+
+
+class Guard(StrEnum):
+    """Facts beside the columns. The value is the phrase of the reference page."""
+
+    PAUSED = "paused"
+    COMPLETE = "slice was complete"
+    BLOCKED = "another resource first"
+    EXTERNAL = "the user's template"
+    LOST = "entry was lost"
+    YOUNG = "intent is young"
+    TOO_EARLY = "retry is not due"
+    NO_INTENT = "no intent recorded"
+    OLD = "intent is old"
+    KNOWN = "URI is recorded"
+
+
+class ResourceAction(StrEnum):
+    """What is to be done after the new state has been written."""
+
+    INSERT = "insert"
+    DELETE = "delete"
+    WAIT = "wait"
+    """An operation, a retry time or another resource comes first; its end or a resync triggers."""
+    FAIL = "fail"
+    """Record why; a person or Compute Engine must change something."""
+    NOTHING = "nothing"
+
+
+class FailureKind(StrEnum):
+    """The errors that the table records. The value says which of them, for the reference page."""
+
+    NAME_TAKEN = "name is taken"
+    MARK_LOST = "mark was removed"
+    UNFIT = "template is unfit"
+    MISSING = "template is missing"
+    OPERATION = "error of the operation"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What was read and is known about one resource, apart from its entry in the status."""
+
+    presence: Presence = Presence.NOT_READ
+    operation: OperationState = OperationState.NONE
+    uri: str = ""
+    """Of what was found; for a template of the user, the one that the spec names."""
+    mark: str = ""
+    violation: str = ""
+    """Why a template of the user cannot be used."""
+    error: Fault | None = None
+    """Of the operation."""
+    is_paused: bool = False
+    is_external: bool = False
+    is_resync: bool = False
+    is_blocked: bool = False
+    was_complete: bool = False
+    was_lost: bool = False
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The entry to be written to the status, and what to do after that."""
+
+    resource: Resource
+    action: ResourceAction
+
+
+@dataclass(frozen=True)
+class Row:
+    """One transition. ``next`` is ``None`` where the state stays as it is."""
+
+    goal: Goal
+    states: tuple[State, ...]
+    presence: tuple[Presence, ...]
+    operations: tuple[OperationState, ...]
+    guards: tuple[Guard, ...]
+    next: State | None
+    action: ResourceAction
+    because: str
+    failure: FailureKind | None = None
+
+    def matches(
+        self,
+        state: State,
+        presence: Presence,
+        operation: OperationState,
+        guards: frozenset[Guard],
+    ) -> bool:
+        return (
+            state in self.states
+            and presence in self.presence
+            and operation in self.operations
+            and guards.issuperset(self.guards)
+        )
+
+
+ANY_STATE, ANY_PRESENCE, ANY_OPERATION = tuple(State), tuple(Presence), tuple(OperationState)
+_CREATE, _TEAR_DOWN = Goal.CREATE, Goal.TEAR_DOWN
+_S, _P, _Op, _G, _A, _F = State, Presence, OperationState, Guard, ResourceAction, FailureKind
+_SAME = None
+_KNOWN_STATE = tuple(state for state in State if state is not State.PENDING)
+_NOT_SEEN = (_P.NOT_READ, _P.ABSENT)
+_HAS_ERROR = (_Op.FAILING, _Op.FAILED)
+
+# goal, states, presence, operations, guards,
+# next state, action, because, failure
+# fmt: off
+TABLE: tuple[Row, ...] = (
+    Row(_CREATE, (_S.PENDING, _S.FAILED), ANY_PRESENCE, ANY_OPERATION, (_G.BLOCKED,),
+        _SAME, _A.WAIT, "The MIG refers to a policy or template that is not Ready."),
+    Row(_CREATE, ANY_STATE, (_P.OURS,), ANY_OPERATION, (),
+        _S.READY, _A.NOTHING, "It exists."),
+    Row(_CREATE, ANY_STATE, (_P.UNFIT,), ANY_OPERATION, (),
+        _S.FAILED, _A.FAIL, "The user must replace the template.", _F.UNFIT),
+    Row(_CREATE, ANY_STATE, (_P.NOT_OURS,), ANY_OPERATION, (),
+        _S.FAILED, _A.FAIL, "It is never adopted or changed.", _F.NAME_TAKEN),
+    Row(_CREATE, ANY_STATE, (_P.NOT_READ,), ANY_OPERATION, (_G.EXTERNAL,),
+        _SAME, _A.NOTHING, "Nothing new is known."),
+    Row(_CREATE, ANY_STATE, (_P.ABSENT,), ANY_OPERATION, (_G.EXTERNAL,),
+        _S.FAILED, _A.FAIL, "The user must create the template.", _F.MISSING),
+
+    Row(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST, _G.PAUSED),
+        _SAME, _A.NOTHING, "A paused group inserts nothing."),
+    Row(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST, _G.BLOCKED),
+        _SAME, _A.WAIT, "The MIG refers to a policy or template that is not Ready."),
+    Row(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST,),
+        _S.CREATING, _A.INSERT, "If another insert is in progress, GCE refuses this one (409)."),
+
+    Row(_CREATE, _KNOWN_STATE, (_P.NOT_READ,), ANY_OPERATION, (),
+        _SAME, _A.NOTHING, "Nothing new is known."),
+    Row(_CREATE, (_S.FAILED,), (_P.ABSENT,), ANY_OPERATION, (_G.TOO_EARLY,),
+        _SAME, _A.WAIT, "The insert is retried after 60 s, or on a resync."),
+    Row(_CREATE, (_S.READY, _S.GONE), (_P.ABSENT,), ANY_OPERATION, (_G.COMPLETE,),
+        _S.GONE, _A.NOTHING, "A slice that was complete is not created twice."),
+    Row(_CREATE, (_S.CREATING, _S.DELETING), (_P.ABSENT,), (_Op.NONE,), (_G.YOUNG,),
+        _SAME, _A.WAIT, "Another invocation is about to insert it."),
+    Row(_CREATE, (_S.CREATING, _S.DELETING), (_P.ABSENT,), (_Op.RUNNING,), (),
+        _SAME, _A.WAIT, "The end of the operation triggers the step."),
+    Row(_CREATE, (_S.CREATING, _S.DELETING), (_P.ABSENT,), _HAS_ERROR, (),
+        _S.FAILED, _A.FAIL, "The insert failed.", _F.OPERATION),
+
+    Row(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (_G.PAUSED,),
+        _SAME, _A.NOTHING, "A paused group inserts nothing."),
+    Row(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (_G.BLOCKED,),
+        _S.CREATING, _A.WAIT, "It is inserted once policy and template are Ready."),
+    Row(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (),
+        _S.CREATING, _A.INSERT, "It does not exist, and no insert is in progress."),
+
+    Row(_TEAR_DOWN, ANY_STATE, (_P.NOT_READ, _P.UNFIT), ANY_OPERATION, (),
+        _SAME, _A.NOTHING, "Nothing new is known, or it is the user's."),
+    Row(_TEAR_DOWN, ANY_STATE, (_P.NOT_OURS,), ANY_OPERATION, (_G.KNOWN,),
+        _SAME, _A.FAIL, "It was ours: a person must restore the mark or delete it.", _F.MARK_LOST),
+    Row(_TEAR_DOWN, ANY_STATE, (_P.NOT_OURS,), ANY_OPERATION, (),
+        _S.GONE, _A.NOTHING, "It was never ours."),
+
+    Row(_TEAR_DOWN, (_S.READY, _S.DELETING, _S.GONE), (_P.ABSENT,), ANY_OPERATION, (),
+        _S.GONE, _A.NOTHING, "It existed, so its insert has ended."),
+    Row(_TEAR_DOWN, (_S.PENDING, _S.FAILED), (_P.ABSENT,), ANY_OPERATION, (_G.NO_INTENT,),
+        _S.GONE, _A.NOTHING, "It was never inserted."),
+    Row(_TEAR_DOWN, (_S.CREATING,), (_P.ABSENT,), _HAS_ERROR, (),
+        _S.GONE, _A.NOTHING, "The insert failed."),
+    Row(_TEAR_DOWN, (_S.CREATING,), (_P.ABSENT,), (_Op.RUNNING,), (),
+        _SAME, _A.WAIT, "The end of the insert triggers the step."),
+    Row(_TEAR_DOWN, (_S.PENDING, _S.CREATING, _S.FAILED), (_P.ABSENT,), ANY_OPERATION, (_G.OLD,),
+        _S.GONE, _A.NOTHING, "No insert can be in progress after 150 s."),
+    Row(_TEAR_DOWN, (_S.PENDING, _S.CREATING, _S.FAILED), (_P.ABSENT,), ANY_OPERATION, (),
+        _SAME, _A.WAIT, "An insert may be in progress, or GCE may not show its result yet."),
+
+    Row(_TEAR_DOWN, (_S.GONE,), (_P.OURS,), ANY_OPERATION, (_G.BLOCKED,),
+        _S.READY, _A.WAIT, "It exists after all. The MIG is deleted first."),
+    Row(_TEAR_DOWN, (_S.GONE,), (_P.OURS,), ANY_OPERATION, (),
+        _S.DELETING, _A.DELETE, "It exists after all."),
+    Row(_TEAR_DOWN, ANY_STATE, (_P.OURS,), _HAS_ERROR, (_G.BLOCKED,),
+        _SAME, _A.FAIL, "The MIG is deleted first.", _F.OPERATION),
+    Row(_TEAR_DOWN, (_S.DELETING,), (_P.OURS,), (_Op.FAILING,), (),
+        _SAME, _A.FAIL, "The delete has not ended.", _F.OPERATION),
+    Row(_TEAR_DOWN, (_S.DELETING,), (_P.OURS,), (_Op.FAILED,), (_G.TOO_EARLY,),
+        _SAME, _A.FAIL, "The delete is retried on a resync.", _F.OPERATION),
+    Row(_TEAR_DOWN, ANY_STATE, (_P.OURS,), _HAS_ERROR, (),
+        _S.DELETING, _A.DELETE, "The error stays recorded until the delete succeeds.", _F.OPERATION),
+    Row(_TEAR_DOWN, ANY_STATE, (_P.OURS,), ANY_OPERATION, (_G.BLOCKED,),
+        _SAME, _A.WAIT, "The MIG is deleted first."),
+    Row(_TEAR_DOWN, (_S.DELETING,), (_P.OURS,), (_Op.RUNNING,), (),
+        _SAME, _A.WAIT, "The end of the delete triggers the step."),
+    Row(_TEAR_DOWN, ANY_STATE, (_P.OURS,), ANY_OPERATION, (),
+        _S.DELETING, _A.DELETE, "It exists, and no delete is in progress."),
+)
+# fmt: on
+
+
+def observe(
+    group: NodeGroup,
+    kind: str,
+    resource: Resource,
+    found: Mapping[str, Found | None],
+    operations: Mapping[str, Operation | None],
+    *,
+    violation: str = "",
+    is_resync: bool = False,
+    is_blocked: bool = False,
+    was_complete: bool = False,
+    was_lost: bool = False,
+) -> Observation:
+    """Build the observation of one resource. ``found`` holds only the kinds that were read.
+
+    ``violation`` says what is wrong with a template of the user; ``was_lost``, that ``resource`` is
+    not in the status of the group and stands in for an entry that was lost.
+    """
+    one = found.get(kind)
+    template = group.spec.own_template if kind == TEMPLATE else None
+    operation = operations.get(kind)
+    return Observation(
+        presence=_presence(
+            group, kind, found, is_external=template is not None, is_fit=not violation
+        ),
+        operation=_operation_state(resource, operation),
+        uri=one.uri if one is not None else template.uri if template is not None else "",
+        mark=group.mark,
+        violation=violation,
+        error=operation.fault if operation is not None else None,
+        is_paused=group.is_paused,
+        is_external=template is not None,
+        is_resync=is_resync,
+        is_blocked=is_blocked,
+        was_complete=was_complete,
+        was_lost=was_lost,
+    )
+
+
+def _presence(
+    group: NodeGroup,
+    kind: str,
+    found: Mapping[str, Found | None],
+    *,
+    is_external: bool,
+    is_fit: bool,
+) -> Presence:
+    if kind not in found:
+        return Presence.NOT_READ
+    one = found[kind]
+    if one is None:
+        return Presence.ABSENT
+    if is_external:
+        return Presence.OURS if is_fit else Presence.UNFIT
+    return Presence.OURS if one.description == group.mark else Presence.NOT_OURS
+
+
+def _operation_state(resource: Resource, operation: Operation | None) -> OperationState:
+    if not resource.operation:
+        return OperationState.NONE
+    if operation is None:
+        return OperationState.UNKNOWN
+    if operation.fault is not None:
+        return OperationState.FAILED if operation.is_done else OperationState.FAILING
+    return OperationState.DONE if operation.is_done else OperationState.RUNNING
+
+
+def next_step(
+    goal: Goal, resource: Resource, observation: Observation, now: datetime
+) -> Transition:
+    """The resource in its next state and what to do, as the table has it."""
+    guards = _guards(goal, resource, observation, now)
+    row = find_row(goal, resource.state, observation.presence, observation.operation, guards)
+    return Transition(_apply(row, resource, observation, now), row.action)
+
+
+def find_row(
+    goal: Goal,
+    state: State,
+    presence: Presence,
+    operation: OperationState,
+    guards: frozenset[Guard],
+) -> Row:
+    """The first row of the goal that matches."""
+    return next(
+        row for row in TABLE if row.goal is goal and row.matches(state, presence, operation, guards)
+    )
+
+
+def _guards(
+    goal: Goal, resource: Resource, observation: Observation, now: datetime
+) -> frozenset[Guard]:
+    age = now - resource.since if resource.since is not None else None
+    # A refused delete is retried on a resync only; the gaps between resyncs grow.
+    may_retry = goal is Goal.CREATE and (age is None or age >= RETRY_AFTER)
+    holds = {
+        Guard.PAUSED: observation.is_paused,
+        Guard.COMPLETE: observation.was_complete,
+        Guard.BLOCKED: observation.is_blocked,
+        Guard.EXTERNAL: observation.is_external,
+        Guard.LOST: observation.was_lost,
+        Guard.YOUNG: age is not None and age < YOUNG,
+        Guard.TOO_EARLY: not observation.is_resync and not may_retry,
+        Guard.NO_INTENT: age is None,
+        Guard.OLD: age is not None and age >= SURELY_ABSENT_AFTER,
+        Guard.KNOWN: bool(resource.uri),
+    }
+    return frozenset(guard for guard, is_so in holds.items() if is_so)
+
+
+def _apply(row: Row, resource: Resource, observation: Observation, now: datetime) -> Resource:
+    if resource.state is State.GONE and row.next is State.DELETING:
+        # What is recorded of it dates from before it was found absent.
+        resource = resource.enter(State.READY, now, uri=observation.uri)
+    if row.failure is not None:
+        error = _describe(row.failure, observation)
+        if row.next is State.FAILED:
+            return resource.fail(*error, now)
+        resource = resource.with_trouble(*error, now)
+    if row.next is None:
+        return resource
+    uri = observation.uri if row.next is State.READY else ""
+    return resource.enter(row.next, now, uri=uri)
+
+
+def _describe(failure: FailureKind, observation: Observation) -> tuple[str, str, str]:
+    """Reason, code and message of the error."""
+    uri, mark = observation.uri, observation.mark
+    if failure is FailureKind.OPERATION and observation.error is not None:
+        return _describe_operation(observation.error)
+    if failure is FailureKind.UNFIT:
+        return Reason.INVALID_TEMPLATE, "", observation.violation
+    if failure is FailureKind.MISSING:
+        message = (
+            f"failed to fetch external template: {uri} does not exist; "
+            "create it, and the group goes on by itself"
+        )
+        return Reason.INVALID_TEMPLATE, "notFound", message
+    if failure is FailureKind.NAME_TAKEN:
+        message = (
+            f"{uri} exists and is not marked as this group's: its description must be "
+            f"{mark!r}. Delete it, or delete and apply the group."
+        )
+        return Reason.RESOURCE_CONFLICT, "alreadyExists", message
+    message = (
+        f"{uri} is not marked as this group's any more: its description must be "
+        f"{mark!r}. Restore that, or delete the resource."
+    )
+    return Reason.RESOURCE_CONFLICT, "", message
+
+
+def _describe_operation(error: Fault) -> tuple[str, str, str]:
+    verdict = classify(error.http, error.code, error.message)
+    return verdict.reason or Reason.REFUSED, error.code, error.message

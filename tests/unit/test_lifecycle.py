@@ -1,0 +1,573 @@
+"""The table of a resource's life: which row decides, what follows, and what never happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from shared.base.errors import Reason
+from shared.node_groups.lifecycle import (
+    FailureKind,
+    Goal,
+    Guard,
+    Observation,
+    OperationState,
+    Presence,
+    ResourceAction,
+    Row,
+    find_row,
+    next_step,
+    observe,
+)
+from shared.node_groups.reference import MEANINGS, Situation, list_situations, refresh, rows_of
+from shared.node_groups.resources import Found
+from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Trouble
+from shared.ports.gce import Fault, Operation
+from tests.unit.builders import DATA, NOW, RESOURCE, group
+from tests.unit.test_create_resources import OWN, URI, instance_group, policy, template
+
+PAGE = DATA.parents[1] / "docs" / "reference" / "resource-lifecycle.md"
+EARLIER = NOW - timedelta(minutes=10)
+BEFORE = Trouble(Reason.QUOTA_EXCEEDED, "quotaExceeded", "no", EARLIER)
+ERROR = Fault("RESOURCE_POOL_EXHAUSTED", "No TPUs", 503)
+MARK = group().mark
+HAS_ERROR = (OperationState.FAILING, OperationState.FAILED)
+Decided = list[tuple[Situation, Row]]
+
+
+def decided(goal: Goal) -> Decided:
+    return [(situation, find_row(goal, *situation)) for situation in list_situations(goal)]
+
+
+CREATE, TEAR_DOWN = decided(Goal.CREATE), decided(Goal.TEAR_DOWN)
+
+
+def expect_creation(
+    state: State, presence: Presence, operation: OperationState, guards: frozenset[Guard]
+) -> int:
+    """The number of the row, found by a tree of questions."""
+    if Guard.BLOCKED in guards and state in (State.PENDING, State.FAILED):
+        return 1
+    if presence in (Presence.OURS, Presence.UNFIT, Presence.NOT_OURS):
+        return {Presence.OURS: 2, Presence.UNFIT: 3, Presence.NOT_OURS: 4}[presence]
+    if Guard.EXTERNAL in guards:
+        return 5 if presence is Presence.NOT_READ else 6
+    if Guard.LOST in guards and state is State.CREATING:
+        return 7 if Guard.PAUSED in guards else 8 if Guard.BLOCKED in guards else 9
+    if presence is Presence.NOT_READ and state is not State.PENDING:
+        return 10
+    return _expect_absent(state, operation, guards) or (
+        16 if Guard.PAUSED in guards else 17 if Guard.BLOCKED in guards else 18
+    )
+
+
+def _expect_absent(state: State, operation: OperationState, guards: frozenset[Guard]) -> int | None:
+    """Where the insert is not to be made; ``None`` where it is."""
+    if state is State.FAILED and Guard.TOO_EARLY in guards:
+        return 11
+    if state in (State.READY, State.GONE) and Guard.COMPLETE in guards:
+        return 12
+    if state not in (State.CREATING, State.DELETING):
+        return None
+    if operation is OperationState.NONE:
+        return 13 if Guard.YOUNG in guards else None
+    if operation is OperationState.RUNNING:
+        return 14
+    return 15 if operation in HAS_ERROR else None
+
+
+def expect_tear_down(
+    state: State, presence: Presence, operation: OperationState, guards: frozenset[Guard]
+) -> int:
+    """The number of the row, found by a tree of questions."""
+    if presence in (Presence.NOT_READ, Presence.UNFIT):
+        return 1
+    if presence is Presence.NOT_OURS:
+        return 2 if Guard.KNOWN in guards else 3
+    if presence is Presence.ABSENT:
+        return _expect_absent_or_in_progress(state, operation, guards)
+    if state is State.GONE:
+        return 10 if Guard.BLOCKED in guards else 11
+    if Guard.BLOCKED in guards:
+        return 12 if operation in HAS_ERROR else 16
+    if operation not in HAS_ERROR:
+        return 17 if (state, operation) == (State.DELETING, OperationState.RUNNING) else 18
+    if state is State.DELETING and operation is OperationState.FAILING:
+        return 13
+    return 14 if state is State.DELETING and Guard.TOO_EARLY in guards else 15
+
+
+def _expect_absent_or_in_progress(
+    state: State, operation: OperationState, guards: frozenset[Guard]
+) -> int:
+    if state in (State.READY, State.DELETING, State.GONE):
+        return 4
+    if state is State.CREATING:
+        if operation in HAS_ERROR:
+            return 6
+        if operation is OperationState.RUNNING:
+            return 7
+    elif Guard.NO_INTENT in guards:
+        return 5
+    return 8 if Guard.OLD in guards else 9
+
+
+EXPECTED: dict[Goal, tuple[Callable[..., int], Decided, int]] = {
+    Goal.CREATE: (expect_creation, CREATE, 7),
+    Goal.TEAR_DOWN: (expect_tear_down, TEAR_DOWN, 5),
+}
+
+
+@pytest.mark.parametrize("goal", Goal)
+def test_in_every_situation_exactly_the_expected_row_decides(goal: Goal) -> None:
+    expect, table, _ = EXPECTED[goal]
+    rows = rows_of(goal)
+
+    wrong = [
+        (*situation, row.because)
+        for situation, row in table
+        if rows[expect(*situation) - 1] is not row
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("goal", Goal)
+def test_the_situations_are_the_full_product_and_no_row_is_out_of_reach(goal: Goal) -> None:
+    _, table, guards = EXPECTED[goal]
+
+    assert len({situation for situation, _ in table}) == 6 * 5 * 6 * 2**guards
+    assert [row for row in rows_of(goal) if all(row is not one for _, one in table)] == []
+
+
+NEVER: dict[str, Callable[[Situation, Row], bool]] = {
+    "creation deletes": lambda _, row: (
+        row.goal is Goal.CREATE and row.action is ResourceAction.DELETE
+    ),
+    "tear-down inserts or makes a new intent": lambda _, row: (
+        row.goal is Goal.TEAR_DOWN
+        and (row.action is ResourceAction.INSERT or row.next is State.CREATING)
+    ),
+    "an insert without an intent, a delete without one": lambda _, row: (
+        (row.action is ResourceAction.INSERT and row.next is not State.CREATING)
+        or (row.action is ResourceAction.DELETE and row.next is not State.DELETING)
+    ),
+    "an insert of what exists, in a pause, out of order or of the user's": lambda now, row: (
+        row.action is ResourceAction.INSERT
+        and (
+            now[1] not in (Presence.ABSENT, Presence.NOT_READ)
+            or bool(now[3] & {Guard.PAUSED, Guard.BLOCKED, Guard.EXTERNAL})
+        )
+    ),
+    "an insert without a look, but for the first": lambda now, row: (
+        row.action is ResourceAction.INSERT
+        and now[1] is Presence.NOT_READ
+        and now[0] is not State.PENDING
+        and Guard.LOST not in now[3]
+    ),
+    "an insert beside one in progress": lambda now, row: (
+        row.action is ResourceAction.INSERT
+        and now[0] is State.CREATING
+        and now[2] is OperationState.RUNNING
+        and Guard.LOST not in now[3]
+    ),
+    "a second slice where one was complete": lambda now, row: (
+        row.action is ResourceAction.INSERT
+        and now[0] in (State.READY, State.GONE)
+        and Guard.COMPLETE in now[3]
+    ),
+    "Ready without a look at it": lambda now, row: (
+        row.next is State.READY and now[1] is not Presence.OURS
+    ),
+    "Failed without an error": lambda _, row: row.next is State.FAILED and row.failure is None,
+    "an error of an operation that has none": lambda now, row: (
+        row.failure is FailureKind.OPERATION and now[2] not in HAS_ERROR
+    ),
+    "a delete of what is not ours, or before the MIG is gone": lambda now, row: (
+        row.action is ResourceAction.DELETE
+        and (now[1] is not Presence.OURS or Guard.BLOCKED in now[3])
+    ),
+    "a delete beside one in progress": lambda now, row: (
+        row.action is ResourceAction.DELETE
+        and now[0] is State.DELETING
+        and now[2] in (OperationState.RUNNING, OperationState.FAILING)
+    ),
+    "gone while it is there and ours, or without a look": lambda now, row: (
+        row.next is State.GONE and now[1] not in (Presence.ABSENT, Presence.NOT_OURS)
+    ),
+    "gone while its insert may be in progress": lambda now, row: (
+        row.goal is Goal.TEAR_DOWN
+        and row.next is State.GONE
+        and now[:2] == (State.CREATING, Presence.ABSENT)
+        and now[2] not in HAS_ERROR
+        and (now[2] is OperationState.RUNNING or Guard.OLD not in now[3])
+    ),
+}
+
+
+@pytest.mark.parametrize("is_wrong", [pytest.param(rule, id=name) for name, rule in NEVER.items()])
+def test_what_never_happens(is_wrong: Callable[[Situation, Row], bool]) -> None:
+    assert [now for now, row in (*CREATE, *TEAR_DOWN) if is_wrong(now, row)] == []
+
+
+@pytest.mark.parametrize("state", State)
+def test_from_every_state_there_is_a_way_to_the_goal(state: State) -> None:
+    there = Resource(RESOURCE, state, EARLIER)
+
+    assert end_of(Goal.CREATE, there, Presence.OURS) is State.READY
+    assert end_of(Goal.TEAR_DOWN, there, Presence.ABSENT) is State.GONE
+
+
+def end_of(goal: Goal, resource: Resource, presence: Presence) -> State:
+    return next_step(goal, resource, Observation(presence), NOW).resource.state
+
+
+def entry(state: State, age_s: float | None = 600, operation: str = "", uri: str = "") -> Resource:
+    since = None if age_s is None else NOW - timedelta(seconds=age_s)
+    return Resource(RESOURCE, state, since, uri, operation, BEFORE)
+
+
+Step = tuple[Goal, Resource, Observation, Resource, ResourceAction]
+ABSENT, OURS = Observation(Presence.ABSENT), Observation(Presence.OURS, uri=URI)
+STEPS: dict[str, Step] = {
+    "what exists is ready, and what was wrong is over": (
+        Goal.CREATE,
+        entry(State.CREATING, operation="op"),
+        OURS,
+        Resource(RESOURCE, State.READY, NOW, URI),
+        ResourceAction.NOTHING,
+    ),
+    "what was ready is ready since then": (
+        Goal.CREATE,
+        entry(State.READY),
+        OURS,
+        Resource(RESOURCE, State.READY, EARLIER, URI, "", BEFORE),
+        ResourceAction.NOTHING,
+    ),
+    "a further attempt is a new intent, and the last error stays": (
+        Goal.CREATE,
+        entry(State.FAILED, uri="uri"),
+        ABSENT,
+        Resource(RESOURCE, State.CREATING, NOW, "uri", "", BEFORE),
+        ResourceAction.INSERT,
+    ),
+    "a MIG that is lost before its policy is back is inserted later": (
+        Goal.CREATE,
+        entry(State.READY),
+        Observation(Presence.ABSENT, is_blocked=True),
+        Resource(RESOURCE, State.CREATING, NOW, "", "", BEFORE),
+        ResourceAction.WAIT,
+    ),
+    "a failed insert says why, and when the attempt began": (
+        Goal.CREATE,
+        entry(State.CREATING, operation="op"),
+        Observation(Presence.ABSENT, OperationState.FAILED, error=ERROR),
+        Resource(
+            RESOURCE,
+            State.FAILED,
+            EARLIER,
+            trouble=Trouble(Reason.INSUFFICIENT_CAPACITY, ERROR.code, ERROR.message, NOW),
+        ),
+        ResourceAction.FAIL,
+    ),
+    "an error that is nobody's is the cloud's refusal": (
+        Goal.CREATE,
+        entry(State.CREATING, operation="op"),
+        Observation(
+            Presence.ABSENT, OperationState.FAILED, error=Fault("INTERNAL_ERROR", "oops", 500)
+        ),
+        Resource(
+            RESOURCE,
+            State.FAILED,
+            EARLIER,
+            trouble=Trouble(Reason.REFUSED, "INTERNAL_ERROR", "oops", NOW),
+        ),
+        ResourceAction.FAIL,
+    ),
+    "a resource of somebody else is a conflict": (
+        Goal.CREATE,
+        entry(State.PENDING, None),
+        Observation(Presence.NOT_OURS, uri=URI, mark=MARK),
+        Resource(
+            RESOURCE,
+            State.FAILED,
+            NOW,
+            trouble=Trouble(
+                Reason.RESOURCE_CONFLICT,
+                "alreadyExists",
+                f"{URI} exists and is not marked as this group's: its description must be "
+                f"'{MARK}'. Delete it, or delete and apply the group.",
+                NOW,
+            ),
+        ),
+        ResourceAction.FAIL,
+    ),
+    "a template of the user that cannot be used": (
+        Goal.CREATE,
+        entry(State.PENDING, None),
+        Observation(Presence.UNFIT, violation="no boot disk", is_external=True),
+        Resource(
+            RESOURCE,
+            State.FAILED,
+            NOW,
+            trouble=Trouble(Reason.INVALID_TEMPLATE, "", "no boot disk", NOW),
+        ),
+        ResourceAction.FAIL,
+    ),
+    "a template of the user that does not exist": (
+        Goal.CREATE,
+        entry(State.READY),
+        Observation(Presence.ABSENT, uri="projects/p/t", is_external=True),
+        Resource(
+            RESOURCE,
+            State.FAILED,
+            EARLIER,
+            trouble=Trouble(
+                Reason.INVALID_TEMPLATE,
+                "notFound",
+                "failed to fetch external template: projects/p/t does not exist; "
+                "create it, and the group goes on by itself",
+                NOW,
+            ),
+        ),
+        ResourceAction.FAIL,
+    ),
+    "a delete is an intent, too, and the last error stays": (
+        Goal.TEAR_DOWN,
+        entry(State.READY, uri="uri"),
+        OURS,
+        Resource(RESOURCE, State.DELETING, NOW, "uri", "", BEFORE),
+        ResourceAction.DELETE,
+    ),
+    "a further delete is the same attempt": (
+        Goal.TEAR_DOWN,
+        entry(State.DELETING, operation="op"),
+        Observation(Presence.OURS, OperationState.DONE, URI),
+        Resource(RESOURCE, State.DELETING, EARLIER, "", "", BEFORE),
+        ResourceAction.DELETE,
+    ),
+    "a refused delete says why": (
+        Goal.TEAR_DOWN,
+        entry(State.DELETING, operation="op"),
+        Observation(Presence.OURS, OperationState.FAILED, URI, error=ERROR),
+        Resource(
+            RESOURCE,
+            State.DELETING,
+            EARLIER,
+            "",
+            "op",
+            Trouble(Reason.INSUFFICIENT_CAPACITY, ERROR.code, ERROR.message, NOW),
+        ),
+        ResourceAction.FAIL,
+    ),
+    "and is retried on a resync": (
+        Goal.TEAR_DOWN,
+        entry(State.DELETING, operation="op"),
+        Observation(Presence.OURS, OperationState.FAILED, URI, error=ERROR, is_resync=True),
+        Resource(
+            RESOURCE,
+            State.DELETING,
+            EARLIER,
+            "",
+            "",
+            Trouble(Reason.INSUFFICIENT_CAPACITY, ERROR.code, ERROR.message, NOW),
+        ),
+        ResourceAction.DELETE,
+    ),
+    "what was gone and exists is deleted, its old error forgotten": (
+        Goal.TEAR_DOWN,
+        entry(State.GONE),
+        OURS,
+        Resource(RESOURCE, State.DELETING, NOW, URI),
+        ResourceAction.DELETE,
+    ),
+    "after the MIG": (
+        Goal.TEAR_DOWN,
+        entry(State.GONE),
+        Observation(Presence.OURS, uri=URI, is_blocked=True),
+        Resource(RESOURCE, State.READY, NOW, URI),
+        ResourceAction.WAIT,
+    ),
+    "a mark that was removed is for a person": (
+        Goal.TEAR_DOWN,
+        entry(State.READY, uri=URI),
+        Observation(Presence.NOT_OURS, uri=URI, mark=MARK),
+        Resource(
+            RESOURCE,
+            State.READY,
+            EARLIER,
+            URI,
+            trouble=Trouble(
+                Reason.RESOURCE_CONFLICT,
+                "",
+                f"{URI} is not marked as this group's any more: its description must be "
+                f"'{MARK}'. Restore that, or delete the resource.",
+                NOW,
+            ),
+        ),
+        ResourceAction.FAIL,
+    ),
+    "what is gone has no error": (
+        Goal.TEAR_DOWN,
+        entry(State.DELETING, operation="op", uri=URI),
+        ABSENT,
+        Resource(RESOURCE, State.GONE, NOW, URI),
+        ResourceAction.NOTHING,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, id=name.replace(" ", "_")) for name, step in STEPS.items()]
+)
+def test_the_entry_that_follows(step: Step) -> None:
+    goal, before, seen, after, action = step
+    transition = next_step(goal, before, seen, NOW)
+
+    assert transition.resource == after
+    assert transition.action is action
+
+
+SYNCED = Observation(Presence.ABSENT, is_resync=True)
+AGES: dict[str, tuple[Goal, Resource, Observation, ResourceAction]] = {
+    "an intent of 4 s is young": (
+        Goal.CREATE,
+        entry(State.CREATING, 4),
+        ABSENT,
+        ResourceAction.WAIT,
+    ),
+    "one of 5 s is not": (Goal.CREATE, entry(State.CREATING, 5), ABSENT, ResourceAction.INSERT),
+    "one of no time neither": (
+        Goal.CREATE,
+        entry(State.CREATING, None),
+        ABSENT,
+        ResourceAction.INSERT,
+    ),
+    "no retry after 59 s": (Goal.CREATE, entry(State.FAILED, 59), ABSENT, ResourceAction.WAIT),
+    "but after 60 s": (Goal.CREATE, entry(State.FAILED, 60), ABSENT, ResourceAction.INSERT),
+    "or on a resync": (Goal.CREATE, entry(State.FAILED, 59), SYNCED, ResourceAction.INSERT),
+    "or if nobody knows since when": (
+        Goal.CREATE,
+        entry(State.FAILED, None),
+        ABSENT,
+        ResourceAction.INSERT,
+    ),
+    "an insert may be in progress for 149 s": (
+        Goal.TEAR_DOWN,
+        entry(State.CREATING, 149),
+        ABSENT,
+        ResourceAction.WAIT,
+    ),
+    "but not for 150 s": (
+        Goal.TEAR_DOWN,
+        entry(State.CREATING, 150),
+        ABSENT,
+        ResourceAction.NOTHING,
+    ),
+    "an intent of no time is never old": (
+        Goal.TEAR_DOWN,
+        entry(State.CREATING, None),
+        ABSENT,
+        ResourceAction.WAIT,
+    ),
+    "nor is it there without one": (
+        Goal.TEAR_DOWN,
+        entry(State.PENDING, None),
+        ABSENT,
+        ResourceAction.NOTHING,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=name.replace(" ", "_")) for name, case in AGES.items()]
+)
+def test_what_the_age_of_an_intent_decides(
+    case: tuple[Goal, Resource, Observation, ResourceAction],
+) -> None:
+    goal, resource, seen, action = case
+
+    assert next_step(goal, resource, seen, NOW).action is action
+
+
+OPERATIONS: dict[str, tuple[str, Operation | None, OperationState]] = {
+    "not recorded": ("", None, OperationState.NONE),
+    "forgotten": ("op", None, OperationState.UNKNOWN),
+    "running": ("op", Operation("op", False), OperationState.RUNNING),
+    "done": ("op", Operation("op", True), OperationState.DONE),
+    "failed": ("op", Operation("op", True, ERROR), OperationState.FAILED),
+    "failing": ("op", Operation("op", False, ERROR), OperationState.FAILING),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_state_of_the_operation(name: str) -> None:
+    recorded, operation, state = OPERATIONS[name]
+    resource = entry(State.CREATING, operation=recorded)
+    seen = observe(group(), MIG, resource, {MIG: None}, {MIG: operation})
+
+    assert seen.operation is state
+    assert seen.error == (operation.fault if operation else None)
+
+
+FOUND: dict[str, tuple[str, dict[str, Found | None], Presence, str]] = {
+    "not read": (POLICY, {MIG: None}, Presence.NOT_READ, ""),
+    "absent": (POLICY, {POLICY: None}, Presence.ABSENT, ""),
+    "ours": (MIG, {MIG: instance_group()}, Presence.OURS, URI),
+    "somebody's": (POLICY, {POLICY: policy("mine")}, Presence.NOT_OURS, URI),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_whose_it_is_that_was_found(name: str) -> None:
+    kind, found, presence, uri = FOUND[name]
+    seen = observe(group(), kind, entry(State.PENDING), found, {})
+
+    assert (seen.presence, seen.uri, seen.mark) == (presence, uri, MARK)
+    assert not seen.is_external
+
+
+OWN_URI = OWN["instanceTemplateURI"]
+OWN_FOUND: dict[str, tuple[dict[str, Found | None], str, Presence, str | None]] = {
+    "not read": ({}, "", Presence.NOT_READ, OWN_URI),
+    "absent": ({TEMPLATE: None}, "", Presence.ABSENT, OWN_URI),
+    "fits, whatever its description": (
+        {TEMPLATE: template(description="mine")},
+        "",
+        Presence.OURS,
+        URI,
+    ),
+    "does not fit, whatever its description": (
+        {TEMPLATE: template()},
+        "no boot disk",
+        Presence.UNFIT,
+        URI,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN_FOUND)
+def test_a_template_of_the_user_needs_no_mark(name: str) -> None:
+    found, violation, presence, uri = OWN_FOUND[name]
+    own = group(change=OWN)
+    seen = observe(own, TEMPLATE, entry(State.PENDING), found, {}, violation=violation)
+
+    assert (seen.presence, seen.uri, seen.is_external) == (presence, uri, True)
+    assert not observe(own, MIG, entry(State.PENDING), {}, {}).is_external
+
+
+def test_every_guard_has_a_meaning() -> None:
+    assert list(MEANINGS) == list(Guard)
+
+
+def test_the_page_of_the_lifecycle_is_up_to_date() -> None:
+    text = PAGE.read_text()
+    assert refresh(text) == text, (
+        "run: python -m shared.node_groups.reference docs/reference/resource-lifecycle.md"
+    )
+
+
+def test_a_page_without_a_place_for_a_table_is_an_error() -> None:
+    with pytest.raises(ValueError, match="substring not found"):
+        refresh("# Nothing")
