@@ -18,10 +18,16 @@ from shared.frame.plan import Action, Plan, Send
 from shared.frame.settings import Settings
 from shared.frame.step import Step
 from shared.frame.triggers import Cause, Occasion
-from shared.node_groups import status
+from shared.node_groups import readiness
 from shared.node_groups.actions import Insert, TakeOwnership
 from shared.node_groups.creation_report import CreationReport
-from shared.node_groups.lifecycle import Goal, ResourceAction, Transition, next_step, observe
+from shared.node_groups.lifecycle import (
+    Goal,
+    ResourceAction,
+    Transition,
+    make_observation,
+    next_step,
+)
 from shared.node_groups.node_group import (
     AnyGroup,
     InstanceConfig,
@@ -52,7 +58,7 @@ from shared.ports.gce import ManagedInstance, Mig, Operation, Template
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedResources:
     """What the step has seen. ``found`` holds only the kinds that were asked for."""
 
     group: NodeGroup
@@ -71,7 +77,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class SeenUnreadable:
+class ObservedUnreadable:
     """What the step has seen of a group whose spec cannot be read."""
 
     group: UnreadableGroup
@@ -79,40 +85,40 @@ class SeenUnreadable:
     has_foreign_children: bool = False
 
 
-def look(work: GroupWork) -> Seen | SeenUnreadable:
+def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     """Read what the decision needs, and no more: what stands is not asked for again."""
     group, known = work.group, work.status
     is_foreign = not _is_over(group) and not group.has_finalizer and _has_foreign_children(work)
     if isinstance(group, UnreadableGroup):
-        return SeenUnreadable(group, known, is_foreign)
-    seen = Seen(group, known, work.occasion, work.settings, is_foreign)
+        return ObservedUnreadable(group, known, is_foreign)
+    observed = ObservedResources(group, known, work.occasion, work.settings, is_foreign)
     if _is_over(group) or is_foreign or _violations(group, work.settings):
-        return seen
+        return observed
     found = {
         kind: KINDS[kind].find(work.gce, group.spec, group.resource_name)
         for kind in _to_be_read(work, group.spec)
     }
     return replace(
-        seen,
+        observed,
         found=found,
         operations=_operations(work, group.spec, found),
         members=_members(work, group.spec, found.get(MIG)),
     )
 
 
-def decide(seen: Seen | SeenUnreadable, now: datetime) -> Plan:
+def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> Plan:
     """What is to be done about a group in this state."""
-    group = seen.group
+    group = observed.group
     if group.deleting is not None:
         return _hand_over(group, now)
-    if group.carries_foreign_finalizer or seen.has_foreign_children:
-        return Plan("ManagedElsewhere", (_managed_elsewhere(group, seen.status, now),))
-    if isinstance(seen, SeenUnreadable):
-        return _refuse(group, seen.status, [*map(str, group.problems)], {}, now)
-    violations = _violations(seen.group, seen.settings)
+    if group.carries_foreign_finalizer or observed.has_foreign_children:
+        return Plan("ManagedElsewhere", (_managed_elsewhere(group, observed.status, now),))
+    if isinstance(observed, ObservedUnreadable):
+        return _refuse(group, observed.status, [*map(str, group.problems)], {}, now)
+    violations = _violations(observed.group, observed.settings)
     if violations:
-        return _refuse(group, seen.status, violations, _entries(seen, now), now)
-    return _provision(seen, now)
+        return _refuse(group, observed.status, violations, _entries(observed, now), now)
+    return _provision(observed, now)
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
@@ -130,7 +136,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
-STEP = Step("create_resources", open_group, look, decide, recover)
+STEP = Step("create_resources", open_group, observe, decide, recover)
 run = STEP.run
 
 
@@ -237,7 +243,7 @@ def _managed_elsewhere(group: AnyGroup, known: Status, now: datetime) -> Action:
     known = known.with_condition(
         Type.ACCEPTED, False, Reason.MANAGED_ELSEWHERE, message, group=group, now=now
     )
-    return WriteStatus(status.conclude(group, known, now))
+    return WriteStatus(readiness.conclude(group, known, now))
 
 
 def _refuse(
@@ -251,7 +257,7 @@ def _refuse(
     known = known.with_condition(
         Type.ACCEPTED, False, Reason.INVALID_SPEC, "; ".join(violations), group=group, now=now
     )
-    write = WriteStatus(status.conclude(group, known, now))
+    write = WriteStatus(readiness.conclude(group, known, now))
     return Plan("InvalidSpec", (write, *_ownership(group)))
 
 
@@ -259,28 +265,30 @@ def _ownership(group: AnyGroup) -> tuple[Action, ...]:
     return () if group.is_owned else (TakeOwnership(),)
 
 
-def _provision(seen: Seen, now: datetime) -> Plan:
-    group, known = seen.group, seen.status
+def _provision(observed: ObservedResources, now: datetime) -> Plan:
+    group, known = observed.group, observed.status
     actions: list[Action] = []
     if not group.is_owned:
         if not known.resources:
-            known = _describe(seen, known, _entries(seen, now), now)
+            known = _describe(observed, known, _entries(observed, now), now)
             actions.append(WriteStatus(known))
         actions.append(TakeOwnership())
-    transitions = _advance_all(seen, now)
+    transitions = _advance_all(observed, now)
     resources = {kind: transition.resource for kind, transition in transitions.items()}
-    inserts = _inserts(seen, transitions)
-    actions.append(WriteStatus(_describe(seen, known, resources, now)))
+    inserts = _inserts(observed, transitions)
+    actions.append(WriteStatus(_describe(observed, known, resources, now)))
     if inserts:
-        actions += [*inserts, WriteCreated(seen.report)]
-    return Plan(_outcome(seen, resources, inserts), tuple(actions))
+        actions += [*inserts, WriteCreated(observed.report)]
+    return Plan(_outcome(observed, resources, inserts), tuple(actions))
 
 
 def _describe(
-    seen: Seen, known: Status, resources: Mapping[str, Resource], now: datetime
+    observed: ObservedResources, known: Status, resources: Mapping[str, Resource], now: datetime
 ) -> Status:
     known = replace(known, resources=dict(resources))
-    return status.conclude(seen.group, seen.report.describe(seen.group, known, now), now)
+    return readiness.conclude(
+        observed.group, observed.report.describe(observed.group, known, now), now
+    )
 
 
 @dataclass(frozen=True)
@@ -298,85 +306,92 @@ class WriteCreated:
         return "write the status, if it has changed"
 
 
-def _outcome(seen: Seen, resources: Mapping[str, Resource], inserts: list[Action]) -> str:
+def _outcome(
+    observed: ObservedResources, resources: Mapping[str, Resource], inserts: list[Action]
+) -> str:
     if inserts:
         return "Inserting"
     if all(resource.state is State.READY for resource in resources.values()):
         return "AllStand"
-    return "Paused" if seen.group.is_paused else "Waiting"
+    return "Paused" if observed.group.is_paused else "Waiting"
 
 
-def _entries(seen: Seen, now: datetime) -> dict[str, Resource]:
+def _entries(observed: ObservedResources, now: datetime) -> dict[str, Resource]:
     """An entry for each resource that the spec needs.
 
     A group that has our finalizer and lacks one has lost its status: perhaps under way since now.
     """
-    spec = seen.group.spec
-    name = seen.group.resource_name
+    spec = observed.group.spec
+    name = observed.group.resource_name
     new = Resource(name)
-    if seen.group.has_finalizer:
+    if observed.group.has_finalizer:
         new = Resource(name, State.CREATING, now)
-    entries = {kind: seen.status.resources.get(kind, new) for kind in spec.resource_kinds}
-    if spec.own_template is not None and TEMPLATE not in seen.status.resources:
+    entries = {kind: observed.status.resources.get(kind, new) for kind in spec.resource_kinds}
+    if spec.own_template is not None and TEMPLATE not in observed.status.resources:
         entries[TEMPLATE] = Resource(spec.own_template.name)
     return entries
 
 
-def _advance_all(seen: Seen, now: datetime) -> dict[str, Transition]:
-    entries = _entries(seen, now)
+def _advance_all(observed: ObservedResources, now: datetime) -> dict[str, Transition]:
+    entries = _entries(observed, now)
     transitions = {
-        kind: _advance(seen, kind, resource, now)
+        kind: _advance(observed, kind, resource, now)
         for kind, resource in entries.items()
         if kind != MIG
     }
     are_ready = all(one.resource.state is State.READY for one in transitions.values())
-    transitions[MIG] = _advance(seen, MIG, entries[MIG], now, is_blocked=not are_ready)
+    transitions[MIG] = _advance(observed, MIG, entries[MIG], now, is_blocked=not are_ready)
     return transitions
 
 
 def _advance(
-    seen: Seen, kind: str, resource: Resource, now: datetime, *, is_blocked: bool = False
+    observed: ObservedResources,
+    kind: str,
+    resource: Resource,
+    now: datetime,
+    *,
+    is_blocked: bool = False,
 ) -> Transition:
-    observation = observe(
-        seen.group,
+    observation = make_observation(
+        observed.group,
         kind,
         resource,
-        seen.found,
-        seen.operations,
-        violation=_find_violation(seen, kind),
-        is_resync=seen.occasion.is_sync,
+        observed.found,
+        observed.operations,
+        violation=_find_violation(observed, kind),
+        is_resync=observed.occasion.is_sync,
         is_blocked=is_blocked,
-        was_complete=seen.status.completed_at is not None,
-        was_lost=kind not in seen.status.resources,
+        was_complete=observed.status.completed_at is not None,
+        was_lost=kind not in observed.status.resources,
     )
     return next_step(Goal.CREATE, resource, observation, now)
 
 
-def _find_violation(seen: Seen, kind: str) -> str:
+def _find_violation(observed: ObservedResources, kind: str) -> str:
     """What is wrong with the user's own template, if the group brings one."""
-    spec, found = seen.group.spec, seen.found.get(kind)
+    spec, found = observed.group.spec, observed.found.get(kind)
     if spec.own_template is None or not isinstance(found, Template):
         return ""
     return find_template_problem(spec, found) or ""
 
 
-def _inserts(seen: Seen, transitions: Mapping[str, Transition]) -> list[Action]:
+def _inserts(observed: ObservedResources, transitions: Mapping[str, Transition]) -> list[Action]:
     """Inserts of what this invocation has set to Creating. That is written to the status first, and
     only if the group is unchanged: so no insert comes after somebody found the resource absent."""
     return [
-        Insert(kind, seen.group.spec, body)
+        Insert(kind, observed.group.spec, body)
         for kind, transition in transitions.items()
         if transition.action is ResourceAction.INSERT
-        if (body := _body(seen, kind)) is not None
+        if (body := _body(observed, kind)) is not None
     ]
 
 
-def _body(seen: Seen, kind: str) -> dict[str, object] | None:
+def _body(observed: ObservedResources, kind: str) -> dict[str, object] | None:
     """The body of an insert; ``None`` for a template that the user has made."""
-    source = seen.group.spec.source
+    source = observed.group.spec.source
     if kind == POLICY:
-        return policy_body(seen.group)
+        return policy_body(observed.group)
     if kind == TEMPLATE:
-        return template_body(seen.group, source) if isinstance(source, InstanceConfig) else None
-    template = seen.found.get(TEMPLATE)
-    return mig_body(seen.group, template if isinstance(template, Template) else None)
+        return template_body(observed.group, source) if isinstance(source, InstanceConfig) else None
+    template = observed.found.get(TEMPLATE)
+    return mig_body(observed.group, template if isinstance(template, Template) else None)

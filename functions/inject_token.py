@@ -19,7 +19,7 @@ from shared.base.names import TOKEN_KEY
 from shared.frame.plan import Action, ForOne, Plan, Send
 from shared.frame.step import Step
 from shared.frame.triggers import BATCH, Cause, Occasion
-from shared.node_groups import status
+from shared.node_groups import readiness
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import (
     TOKEN_LIFE,
@@ -78,7 +78,7 @@ class Vm:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedVms:
     """What the step has seen; ``vms`` are those named, or all of the group on a SYNC.
 
     ``fresh`` holds a new token for each VM that may need one: randomness is drawn while looking.
@@ -94,7 +94,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class SeenNoNeed:
+class NoTokensNeeded:
     """A group whose VMs get no token."""
 
     group: AnyGroup
@@ -102,19 +102,19 @@ class SeenNoNeed:
     is_served: bool = True
 
 
-def look(work: GroupWork) -> Seen | SeenNoNeed:
+def observe(work: GroupWork) -> ObservedVms | NoTokensNeeded:
     """Read the VMs and the Nodes of their names."""
     group, known = work.group, work.status
     if not isinstance(group, NodeGroup) or not work.settings.serves(group.spec.project):
-        return SeenNoNeed(group, known, is_served=False)
+        return NoTokensNeeded(group, known, is_served=False)
     bootstrap = group.spec.bootstrap
     if group.deleting is not None or bootstrap is None:
-        return SeenNoNeed(group, known)
+        return NoTokensNeeded(group, known)
     if not work.occasion.vms:
         vms = tuple(_all_vms(work, group))
-        return Seen(group, bootstrap, known, work.occasion, vms)
+        return ObservedVms(group, bootstrap, known, work.occasion, vms)
     vms = tuple(_named_vms(work, group))
-    return Seen(
+    return ObservedVms(
         group,
         bootstrap,
         known,
@@ -125,23 +125,25 @@ def look(work: GroupWork) -> Seen | SeenNoNeed:
     )
 
 
-def decide(seen: Seen | SeenNoNeed, now: datetime) -> Plan:
+def decide(observed: ObservedVms | NoTokensNeeded, now: datetime) -> Plan:
     """What is to be done for the VMs that were seen."""
-    if isinstance(seen, SeenNoNeed):
-        return _decide_no_need(seen, now)
-    if not seen.occasion.vms:
-        return _hand_out(seen, now)
-    provided = [ForOne(actions) for vm in seen.vms if (actions := tuple(_provide(seen, vm, now)))]
+    if isinstance(observed, NoTokensNeeded):
+        return _decide_no_need(observed, now)
+    if not observed.occasion.vms:
+        return _hand_out(observed, now)
+    provided = [
+        ForOne(actions) for vm in observed.vms if (actions := tuple(_provide(observed, vm, now)))
+    ]
     return Plan("Injecting" if provided else "NothingToDo", tuple(provided))
 
 
-def _decide_no_need(seen: SeenNoNeed, now: datetime) -> Plan:
-    if seen.group.deleting is not None:
+def _decide_no_need(observed: NoTokensNeeded, now: datetime) -> Plan:
+    if observed.group.deleting is not None:
         return Plan("Deleting")
-    if not seen.is_served:
+    if not observed.is_served:
         return Plan("NotServed")
     message = "bootstrapKubernetes is not set: the VMs join by other means"
-    return Plan("NoBootstrap", (_write(seen, True, "NotNeeded", message, now),))
+    return Plan("NoBootstrap", (_write(observed, True, "NotNeeded", message, now),))
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
@@ -156,7 +158,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
-STEP = Step("inject_token", open_group, look, decide, recover)
+STEP = Step("inject_token", open_group, observe, decide, recover)
 run = STEP.run
 
 
@@ -188,7 +190,7 @@ def _all_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
             yield Vm(instance, nodes.get(instance.name), find_token(instance.metadata, work.now))
 
 
-def _provide(seen: Seen, vm: Vm, now: datetime) -> Iterator[Action]:
+def _provide(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
     """What one VM needs: nothing, its token made valid, or a new token."""
     if vm.has_joined or vm.instance.status not in CAN_JOIN:
         return
@@ -196,24 +198,26 @@ def _provide(seen: Seen, vm: Vm, now: datetime) -> Iterator[Action]:
         yield DeleteNode(vm.node.name, vm.node.uid)
     token = vm.token
     if token is None or token.expires - now < MIN_LEFT:
-        token = seen.fresh[vm.instance.name]
-        yield SetMetadata(seen.group.spec, vm.instance, _metadata(seen, vm, token))
+        token = observed.fresh[vm.instance.name]
+        yield SetMetadata(observed.group.spec, vm.instance, _metadata(observed, vm, token))
     yield CreateSecret(token, vm.instance.name)
 
 
-def _metadata(seen: Seen, vm: Vm, token: Token) -> dict[str, str]:
+def _metadata(observed: ObservedVms, vm: Vm, token: Token) -> dict[str, str]:
     """All of the VM's metadata, since setMetadata replaces it as a whole."""
-    ours = join_metadata(token, endpoint=seen.bootstrap.endpoint, ca_hash=seen.ca_hash)
+    ours = join_metadata(token, endpoint=observed.bootstrap.endpoint, ca_hash=observed.ca_hash)
     return {**vm.instance.metadata, **ours}
 
 
-def _hand_out(seen: Seen, now: datetime) -> Plan:
-    needy = [vm.instance.name for vm in seen.vms if _needs_something(vm, now)]
+def _hand_out(observed: ObservedVms, now: datetime) -> Plan:
+    needy = [vm.instance.name for vm in observed.vms if _needs_something(vm, now)]
     sends = tuple(
-        Send("inject_token", (message_about(seen.group, Cause.VMS_NEED_TOKENS, now, vms=batch),))
+        Send(
+            "inject_token", (message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=batch),)
+        )
         for batch in _batches(needy)
     )
-    actions: tuple[Action, ...] = (*sends, _report(seen, bool(needy), now))
+    actions: tuple[Action, ...] = (*sends, _report(observed, bool(needy), now))
     return Plan("HandingOut" if sends else "AllHaveTokens", actions)
 
 
@@ -230,30 +234,30 @@ def _needs_something(vm: Vm, now: datetime) -> bool:
     return now - (vm.token.expires - TOKEN_LIFE) >= UNUSED_AFTER
 
 
-def _report(seen: Seen, is_handing_out: bool, now: datetime) -> WriteStatus:
+def _report(observed: ObservedVms, is_handing_out: bool, now: datetime) -> WriteStatus:
     """TokensInjected, from the list of a SYNC: every VM has joined or holds a token that lasts.
 
     A refusal that a batch has met stands until no VM needs anything.
     """
-    provided = sum(vm.has_joined or _holds_good_token(vm, now) for vm in seen.vms)
-    wanted = seen.group.spec.node_count
+    provided = sum(vm.has_joined or _holds_good_token(vm, now) for vm in observed.vms)
+    wanted = observed.group.spec.node_count
     if provided >= wanted:
         message = f"All {wanted} VMs have a join token or have joined"
-        return _write(seen, True, "Injected", message, now)
-    before = seen.status.conditions.get(Type.TOKENS_INJECTED)
+        return _write(observed, True, "Injected", message, now)
+    before = observed.status.conditions.get(Type.TOKENS_INJECTED)
     if is_handing_out and before is not None and _is_refusal(before):
-        return WriteStatus(status.conclude(seen.group, seen.status, now))
+        return WriteStatus(readiness.conclude(observed.group, observed.status, now))
     message = f"{provided} of {wanted} VMs have a join token or have joined"
-    return _write(seen, False, Reason.PROVISIONING, message, now)
+    return _write(observed, False, Reason.PROVISIONING, message, now)
 
 
 def _write(
-    seen: Seen | SeenNoNeed, is_true: bool, reason: str, message: str, now: datetime
+    observed: ObservedVms | NoTokensNeeded, is_true: bool, reason: str, message: str, now: datetime
 ) -> WriteStatus:
-    known = seen.status.with_condition(
-        Type.TOKENS_INJECTED, is_true, reason, message, group=seen.group, now=now
+    known = observed.status.with_condition(
+        Type.TOKENS_INJECTED, is_true, reason, message, group=observed.group, now=now
     )
-    return WriteStatus(status.conclude(seen.group, known, now))
+    return WriteStatus(readiness.conclude(observed.group, known, now))
 
 
 def _is_refusal(condition: Condition) -> bool:

@@ -18,7 +18,7 @@ from shared.base.errors import REASONS, CallError, Reason
 from shared.frame.plan import Action, Emit, ForOne, Plan, Send
 from shared.frame.step import Step
 from shared.frame.triggers import BATCH, Cause, Occasion
-from shared.node_groups import health, interconnect, status
+from shared.node_groups import health, interconnect, readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.health import Members, reported_lost
@@ -44,7 +44,7 @@ UNLABELLED_LATE_AFTER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedNodes:
     """What the step has seen. ``slice`` is the MIG, if it was asked whether the links are up."""
 
     members: Members
@@ -64,24 +64,24 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class SeenNoNeed:
+class NothingToCount:
     """A group that is not owned, not served, unreadable or being deleted: there is nothing to count."""
 
     group: AnyGroup
 
 
-def look(work: GroupWork) -> Seen | SeenNoNeed:
+def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
     """Read the group's Nodes, the VMs that the occasion concerns, and at the end the MIG."""
     group, settings = work.group, work.settings
     is_served = isinstance(group, NodeGroup) and settings.serves(group.spec.project)
     if not isinstance(group, NodeGroup) or not is_served:
-        return SeenNoNeed(group)
+        return NothingToCount(group)
     if group.deleting is not None or not group.is_owned:
-        return SeenNoNeed(group)
+        return NothingToCount(group)
     timeout = settings.join_timeout
     if is_told_already(work.occasion, work.status, work.now):
         members = _look_at_one(work, group)
-        return Seen(members, work.occasion, timeout, is_one_of_many=True)
+        return ObservedNodes(members, work.occasion, timeout, is_one_of_many=True)
     nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
     instances = _instances(work, group, nodes)
     found = work.cluster.find_nodes(_unlisted(work, group, nodes, instances))
@@ -89,20 +89,20 @@ def look(work: GroupWork) -> Seen | SeenNoNeed:
     _ask_for_missing(work, group, nodes, instances)
     is_complete = work.occasion.is_sync
     members = Members(group, work.status, tuple(nodes.values()), instances, is_complete)
-    return Seen(members, work.occasion, timeout, slice=_ask_for_links(work, members))
+    return ObservedNodes(members, work.occasion, timeout, slice=_ask_for_links(work, members))
 
 
-def decide(seen: Seen | SeenNoNeed, now: datetime) -> Plan:
+def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     """What is to be done about the Nodes, and what they make of the slice."""
-    if isinstance(seen, SeenNoNeed):
-        return Plan("Deleting" if seen.group.deleting else "NotOurs")
-    actions = list(_node_actions(seen.members, now))
-    if seen.is_one_of_many:
+    if isinstance(observed, NothingToCount):
+        return Plan("Deleting" if observed.group.deleting else "NotOurs")
+    actions = list(_node_actions(observed.members, now))
+    if observed.is_one_of_many:
         return Plan("ToldAlready", tuple(actions))
-    actions.append(_count(seen, now))
-    actions += _wake_others(seen.members, now)
-    actions += _complaints(seen.members)
-    return Plan(_outcome(seen.members), tuple(actions))
+    actions.append(_count(observed, now))
+    actions += _wake_others(observed.members, now)
+    actions += _complaints(observed.members)
+    return Plan(_outcome(observed.members), tuple(actions))
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
@@ -119,7 +119,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
-STEP = Step("label_node", open_group, look, decide, recover)
+STEP = Step("label_node", open_group, observe, decide, recover)
 run = STEP.run
 
 
@@ -218,69 +218,71 @@ def _ask_for_links(work: GroupWork, members: Members) -> Mig | None:
     return work.gce.find_mig(spec.project, spec.zone, group.resource_name)
 
 
-def _node_actions(seen: Members, now: datetime) -> Iterator[Action]:
-    for node in seen.nodes:
-        if node.vm in seen.instances and seen.instances[node.vm] is None:
-            if bears_name_of(seen.group, node):
+def _node_actions(observed: Members, now: datetime) -> Iterator[Action]:
+    for node in observed.nodes:
+        if node.vm in observed.instances and observed.instances[node.vm] is None:
+            if bears_name_of(observed.group, node):
                 yield DeleteNode(node.name, node.uid)
-        elif seen.is_own(node) and (actions := tuple(_prove(seen, node, now))):
+        elif observed.is_own(node) and (actions := tuple(_prove(observed, node, now))):
             yield ForOne(actions)
 
 
-def _prove(seen: Members, node: Node, now: datetime) -> Iterator[Action]:
+def _prove(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
     """Revoke the token first: a Node that bears the proof needs no further look at its VM."""
-    instance = seen.instances.get(node.vm)
+    instance = observed.instances.get(node.vm)
     if instance is not None and node.proved_vm_id != instance.id:
         token = find_token(instance.metadata, now)
         if token is not None:
             yield DeleteSecret(token.id, node.vm)
     vm_id = instance.id if instance is not None else node.proved_vm_id
-    patch = proof_patch(seen.group, node, seen.status.machine_type, vm_id)
+    patch = proof_patch(observed.group, node, observed.status.machine_type, vm_id)
     if patch:
         yield PatchNode(node.name, node.uid, patch)
 
 
-def _outcome(seen: Members) -> str:
-    wanted = seen.group.spec.node_count
-    if len(seen.ready) >= wanted:
+def _outcome(observed: Members) -> str:
+    wanted = observed.group.spec.node_count
+    if len(observed.ready) >= wanted:
         return "AllReady"
-    return "AllJoined" if len(seen.proved) >= wanted else "Counting"
+    return "AllJoined" if len(observed.proved) >= wanted else "Counting"
 
 
-def _count(seen: Seen, now: datetime) -> WriteStatus:
-    group = seen.group
-    known = health.count(seen.members, seen.occasion, seen.join_timeout, seen.status, now)
-    known = interconnect.describe(seen.slice, group, known, now)
-    return WriteStatus(status.conclude(group, known, now))
+def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
+    group = observed.group
+    known = health.count(
+        observed.members, observed.occasion, observed.join_timeout, observed.status, now
+    )
+    known = interconnect.describe(observed.slice, group, known, now)
+    return WriteStatus(readiness.conclude(group, known, now))
 
 
-def _wake_others(seen: Members, now: datetime) -> Iterator[Action]:
+def _wake_others(observed: Members, now: datetime) -> Iterator[Action]:
     """Work of other steps that this one has come upon."""
-    wanted = seen.group.spec.node_count
-    bootstraps = seen.group.spec.bootstrap is not None
-    stale = tuple(node.vm for node in seen.nodes if bootstraps and _is_stale(seen, node))
+    wanted = observed.group.spec.node_count
+    bootstraps = observed.group.spec.bootstrap is not None
+    stale = tuple(node.vm for node in observed.nodes if bootstraps and _is_stale(observed, node))
     if stale:
-        message = message_about(seen.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
+        message = message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
         yield Send("inject_token", (message,))
-    is_last = len(seen.proved) >= wanted
-    if is_last and not seen.status.is_true(Type.TOKENS_INJECTED):
-        yield Send("inject_token", (message_about(seen.group, Cause.SYNC, now),))
-    vms_are_missing = seen.is_complete and len(seen.instances) < wanted
-    group = seen.status.resources.get(MIG)
+    is_last = len(observed.proved) >= wanted
+    if is_last and not observed.status.is_true(Type.TOKENS_INJECTED):
+        yield Send("inject_token", (message_about(observed.group, Cause.SYNC, now),))
+    vms_are_missing = observed.is_complete and len(observed.instances) < wanted
+    group = observed.status.resources.get(MIG)
     stands = group is not None and group.state is State.READY
-    is_unsaid = is_last and not seen.status.is_true(Type.MIG_READY)
-    is_news = vms_are_missing and seen.status.is_true(Type.MIG_READY)
+    is_unsaid = is_last and not observed.status.is_true(Type.MIG_READY)
+    is_news = vms_are_missing and observed.status.is_true(Type.MIG_READY)
     if stands and (is_news or is_unsaid):
-        yield Send("create_resources", (message_about(seen.group, Cause.FORWARDED, now),))
+        yield Send("create_resources", (message_about(observed.group, Cause.FORWARDED, now),))
 
 
-def _is_stale(seen: Members, node: Node) -> bool:
+def _is_stale(observed: Members, node: Node) -> bool:
     """A Node of a predecessor of its VM: inject_token removes it and lets the VM join."""
-    instance = seen.instances.get(node.vm)
-    return instance is not None and is_of_predecessor(seen.group, node, instance)
+    instance = observed.instances.get(node.vm)
+    return instance is not None and is_of_predecessor(observed.group, node, instance)
 
 
-def _complaints(seen: Members) -> Iterator[Action]:
-    for node in seen.without_provider_id():
+def _complaints(observed: Members) -> Iterator[Action]:
+    for node in observed.without_provider_id():
         text = f"Node {node.name} joined without a ProviderID"
         yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw)

@@ -29,7 +29,7 @@ SETTLED_EVERY_MINUTES = 60
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedGroups:
     """What the sweep has seen. ``failure`` is why the groups could not be listed."""
 
     groups: tuple[AnyGroup, ...]
@@ -50,29 +50,29 @@ class Fail:
         return f"fail: {self.error}"
 
 
-def look(work: Work) -> Seen:
+def observe(work: Work) -> ObservedGroups:
     """List the groups."""
     has_jobset_steps = bool(work.settings.jobset_provider)
     cluster_id = work.cluster.get_cluster_id()
     try:
         found = [node_group.parse(raw, cluster_id) for raw in work.cluster.list_groups()]
     except (CallError, OutOfTimeError) as error:
-        return Seen((), has_jobset_steps, error)
-    return Seen(tuple(found), has_jobset_steps)
+        return ObservedGroups((), has_jobset_steps, error)
+    return ObservedGroups(tuple(found), has_jobset_steps)
 
 
-def decide(seen: Seen, now: datetime) -> Plan:
+def decide(observed: ObservedGroups, now: datetime) -> Plan:
     """Wake the steps that have work with groups, and each minute those of JobSets."""
-    actions = [_send(step, [_minute(now)]) for step in JOBSET_STEPS if seen.has_jobset_steps]
-    if seen.failure is not None:
-        return Plan("Failed", (*actions, Fail(seen.failure)))
+    actions = [_send(step, [_minute(now)]) for step in JOBSET_STEPS if observed.has_jobset_steps]
+    if observed.failure is not None:
+        return Plan("Failed", (*actions, Fail(observed.failure)))
     topics: dict[str, list[Message]] = {}
-    for group in seen.groups:
+    for group in observed.groups:
         for step in find_due_steps(group, status.parse(group.raw.get("status")), now):
             topics.setdefault(step, []).append(message_about(group, Cause.SYNC, now))
     actions += (_send(step, messages) for step, messages in topics.items())
     woken = {step: len(messages) for step, messages in topics.items()}
-    return Plan("Swept", tuple(actions), facts={"groups": len(seen.groups), "woken": woken})
+    return Plan("Swept", tuple(actions), facts={"groups": len(observed.groups), "woken": woken})
 
 
 def recover(_work: Work, _error: CallError) -> Plan | None:
@@ -80,7 +80,7 @@ def recover(_work: Work, _error: CallError) -> Plan | None:
     return None
 
 
-STEP = Step("sweep", open_work, look, decide, recover)
+STEP = Step("sweep", open_work, observe, decide, recover)
 run = STEP.run
 
 

@@ -21,7 +21,7 @@ from shared.base.errors import REASONS, CallError, Reason
 from shared.frame.plan import Action, Attempt, Plan, Send
 from shared.frame.step import Step
 from shared.frame.triggers import Cause
-from shared.node_groups import status
+from shared.node_groups import readiness
 from shared.node_groups.actions import (
     Delete,
     DeleteNode,
@@ -37,8 +37,8 @@ from shared.node_groups.lifecycle import (
     Presence,
     ResourceAction,
     Transition,
+    make_observation,
     next_step,
-    observe,
 )
 from shared.node_groups.membership import bears_name_of, proof_patch
 from shared.node_groups.node_group import AnyGroup, NodeGroup, Spec, UnreadableGroup
@@ -56,7 +56,7 @@ from shared.ports.gce import Instance, Operation
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedRemains:
     """What the step has seen; ``found`` and ``operations`` hold only what was asked for."""
 
     group: NodeGroup
@@ -78,56 +78,57 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class SeenUnreadable:
+class UnreadableRemains:
     """A group whose spec cannot be read."""
 
     group: UnreadableGroup
     status: Status
 
 
-def look(work: GroupWork) -> Seen | SeenUnreadable:
+def observe(work: GroupWork) -> ObservedRemains | UnreadableRemains:
     """Read what is still there of the group, in the order in which it goes."""
     group = work.group
     if isinstance(group, UnreadableGroup):
-        return SeenUnreadable(group, work.status)
-    seen = Seen(group, work.status, is_retry_due=work.occasion.is_sync)
+        return UnreadableRemains(group, work.status)
+    observed = ObservedRemains(group, work.status, is_retry_due=work.occasion.is_sync)
     if group.deleting is None or not group.has_finalizer:
-        return seen
+        return observed
     was_gone = _is_gone(group, work.status, MIG)
     if not was_gone:
-        seen = _look_at(work, seen, MIG)
-        if seen.found.get(MIG) is not None:
-            return _look_at_members(work, seen)
+        observed = _look_at(work, observed, MIG)
+        if observed.found.get(MIG) is not None:
+            return _look_at_members(work, observed)
     for kind in _last_kinds(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
-            seen = _look_at(work, seen, kind)
-    if was_gone and _is_anything_left(seen):
-        return seen
-    return replace(seen, nodes=_list_nodes(work), has_read_nodes=True)
+            observed = _look_at(work, observed, kind)
+    if was_gone and _is_anything_left(observed):
+        return observed
+    return replace(observed, nodes=_list_nodes(work), has_read_nodes=True)
 
 
-def _is_anything_left(seen: Seen) -> bool:
+def _is_anything_left(observed: ObservedRemains) -> bool:
     """Nodes are read when the VMs have gone and once more at the end, not in between."""
     return any(
-        not _is_gone(seen.group, seen.status, kind) and seen.found.get(kind, kind) is not None
-        for kind in _last_kinds(seen.group.spec)
+        not _is_gone(observed.group, observed.status, kind)
+        and observed.found.get(kind, kind) is not None
+        for kind in _last_kinds(observed.group.spec)
     )
 
 
-def decide(seen: Seen | SeenUnreadable, now: datetime) -> Plan:
+def decide(observed: ObservedRemains | UnreadableRemains, now: datetime) -> Plan:
     """What is to be deleted next."""
-    group = seen.group
+    group = observed.group
     if group.deleting is None:
         message = message_about(group, Cause.FORWARDED, now)
         return Plan("NotDeleted", (Send("create_resources", (message,)),))
     if not group.has_finalizer:
         return Plan("NothingOfOurs")
-    if isinstance(seen, SeenUnreadable):
-        return _let_go_unread(seen, now)
-    transitions = _advance_all(seen, now)
+    if isinstance(observed, UnreadableRemains):
+        return _let_go_unread(observed, now)
+    transitions = _advance_all(observed, now)
     if transitions[MIG].resource.state is not State.GONE:
-        return _delete_mig(seen, transitions, now)
-    return _delete_rest(seen, transitions, now)
+        return _delete_mig(observed, transitions, now)
+    return _delete_rest(observed, transitions, now)
 
 
 def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
@@ -148,7 +149,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
-STEP = Step("tear_down", open_group, look, decide, recover)
+STEP = Step("tear_down", open_group, observe, decide, recover)
 run = STEP.run
 
 
@@ -190,153 +191,165 @@ def _may_have_changed(work: GroupWork, kind: str) -> bool:
     return not is_of_other or resource is None or resource.state is not State.DELETING
 
 
-def _look_at(work: GroupWork, seen: Seen, kind: str) -> Seen:
+def _look_at(work: GroupWork, observed: ObservedRemains, kind: str) -> ObservedRemains:
     """Read a resource, and before it the operation that makes it: a create that is seen to have
     ended cannot bring the resource after it was looked for."""
-    resource = seen.resource(kind, work.now)
+    resource = observed.resource(kind, work.now)
     if _was_never_asked_for(resource, work.now):
-        return replace(seen, found={**seen.found, kind: None})
+        return replace(observed, found={**observed.found, kind: None})
     is_being_made = resource.state is State.CREATING
     if is_being_made:
-        seen = _look_at_operation(work, seen, kind, resource)
-    found = KINDS[kind].find(work.gce, seen.group.spec, seen.group.resource_name)
-    seen = replace(seen, found={**seen.found, kind: found})
+        observed = _look_at_operation(work, observed, kind, resource)
+    found = KINDS[kind].find(work.gce, observed.group.spec, observed.group.resource_name)
+    observed = replace(observed, found={**observed.found, kind: found})
     if found is not None and not is_being_made:
-        seen = _look_at_operation(work, seen, kind, resource)
-    return seen
+        observed = _look_at_operation(work, observed, kind, resource)
+    return observed
 
 
-def _look_at_operation(work: GroupWork, seen: Seen, kind: str, resource: Resource) -> Seen:
-    spec = seen.group.spec
+def _look_at_operation(
+    work: GroupWork, observed: ObservedRemains, kind: str, resource: Resource
+) -> ObservedRemains:
+    spec = observed.group.spec
     if not resource.operation:
-        return seen
+        return observed
     scope = KINDS[kind].scope(spec)
     operation = work.gce.find_operation(spec.project, scope, resource.operation)
-    return replace(seen, operations={**seen.operations, kind: operation})
+    return replace(observed, operations={**observed.operations, kind: operation})
 
 
-def _look_at_members(work: GroupWork, seen: Seen) -> Seen:
+def _look_at_members(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
     """Nodes and VMs, once before the MIG's delete begins. They are cordoned and their tokens revoked
     where that can be done; what cannot be read holds up no delete of VMs that cost money."""
-    if seen.resource(MIG, work.now).state is State.DELETING:
-        return seen
+    if observed.resource(MIG, work.now).state is State.DELETING:
+        return observed
     try:
-        seen = replace(seen, nodes=_list_nodes(work))
-        return _look_at_unproved(work, seen)
+        observed = replace(observed, nodes=_list_nodes(work))
+        return _look_at_unproved(work, observed)
     except CallError as error:
-        return replace(seen, notes=(*seen.notes, str(error)))
+        return replace(observed, notes=(*observed.notes, str(error)))
 
 
-def _look_at_unproved(work: GroupWork, seen: Seen) -> Seen:
+def _look_at_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
     """The VMs, where Nodes are missing or not proved yet."""
-    group, spec = seen.group, seen.group.spec
-    if sum(bool(node.proved_vm_id) for node in seen.nodes) >= spec.node_count:
-        return seen
+    group, spec = observed.group, observed.group.spec
+    if sum(bool(node.proved_vm_id) for node in observed.nodes) >= spec.node_count:
+        return observed
     name = group.resource_name
     instances = tuple(
         instance
         for instance in work.gce.list_instances(spec.project, spec.zone, name)
         if instance.is_member_of(spec.zone, name)
     )
-    listed = {node.vm for node in seen.nodes}
+    listed = {node.vm for node in observed.nodes}
     unlisted = [instance.name for instance in instances if instance.name not in listed]
     asked_for = work.cluster.find_nodes(unlisted)
     found = [parse_node(raw) for raw in asked_for.values() if raw is not None]
     left = len(unlisted) - len(asked_for)
     note = (f"no time to look for the Nodes of {left} VMs by name",) if left else ()
     return replace(
-        seen,
+        observed,
         instances=instances,
-        nodes=(*seen.nodes, *found),
-        notes=(*seen.notes, *note),
+        nodes=(*observed.nodes, *found),
+        notes=(*observed.notes, *note),
     )
 
 
-def _let_go_unread(seen: SeenUnreadable, now: datetime) -> Plan:
+def _let_go_unread(observed: UnreadableRemains, now: datetime) -> Plan:
     """A spec that cannot be read names no place: nothing can have been made from it."""
-    states = {resource.state for resource in seen.status.resources.values()}
+    states = {resource.state for resource in observed.status.resources.values()}
     if states <= {State.PENDING, State.GONE}:
         return Plan("Done", (RemoveFinalizer(),))
-    write = WriteStatus(status.conclude(seen.group, seen.status, now))
-    return Plan("Unreadable", (write,), "; ".join(map(str, seen.group.problems)))
+    write = WriteStatus(readiness.conclude(observed.group, observed.status, now))
+    return Plan("Unreadable", (write,), "; ".join(map(str, observed.group.problems)))
 
 
-def _advance_all(seen: Seen, now: datetime) -> dict[str, Transition]:
-    mig = _advance(seen, MIG, now)
+def _advance_all(observed: ObservedRemains, now: datetime) -> dict[str, Transition]:
+    mig = _advance(observed, MIG, now)
     is_blocked = mig.resource.state is not State.GONE
-    kinds = _last_kinds(seen.group.spec)
-    return {MIG: mig} | {kind: _advance(seen, kind, now, is_blocked=is_blocked) for kind in kinds}
+    kinds = _last_kinds(observed.group.spec)
+    return {MIG: mig} | {
+        kind: _advance(observed, kind, now, is_blocked=is_blocked) for kind in kinds
+    }
 
 
-def _advance(seen: Seen, kind: str, now: datetime, *, is_blocked: bool = False) -> Transition:
-    resource = seen.resource(kind, now)
-    observation = observe(
-        seen.group,
+def _advance(
+    observed: ObservedRemains, kind: str, now: datetime, *, is_blocked: bool = False
+) -> Transition:
+    resource = observed.resource(kind, now)
+    observation = make_observation(
+        observed.group,
         kind,
         resource,
-        seen.found,
-        seen.operations,
-        is_resync=seen.is_retry_due,
+        observed.found,
+        observed.operations,
+        is_resync=observed.is_retry_due,
         is_blocked=is_blocked,
     )
     return next_step(Goal.TEAR_DOWN, resource, observation, now)
 
 
-def _delete_mig(seen: Seen, transitions: Mapping[str, Transition], now: datetime) -> Plan:
-    note, write = "; ".join(seen.notes), _write(seen, transitions, now)
-    if seen.found.get(MIG) is None:
+def _delete_mig(
+    observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
+) -> Plan:
+    note, write = "; ".join(observed.notes), _write(observed, transitions, now)
+    if observed.found.get(MIG) is None:
         return Plan("AwaitingCreate", (write,), note)
     if transitions[MIG].action is not ResourceAction.DELETE:
         return Plan("AwaitingDelete", (write,), note)
-    attempts = [Attempt(action) for action in (*_cordon(seen), *_revoke(seen, now))]
+    attempts = [Attempt(action) for action in (*_cordon(observed), *_revoke(observed, now))]
     actions: tuple[Action, ...] = (
         write,
         *attempts,
-        Delete(MIG, seen.group.spec),
+        Delete(MIG, observed.group.spec),
         WriteResults(),
     )
     return Plan("DeletingMIG", actions, note)
 
 
-def _cordon(seen: Seen) -> Iterator[Action]:
+def _cordon(observed: ObservedRemains) -> Iterator[Action]:
     """Nothing new is scheduled there; and Nodes not labelled yet are, to be found at the end."""
-    members = {instance.name: instance for instance in seen.instances}
-    for node in seen.nodes:
-        if not bears_name_of(seen.group, node):
+    members = {instance.name: instance for instance in observed.instances}
+    for node in observed.nodes:
+        if not bears_name_of(observed.group, node):
             continue
         patch: dict[str, dict[str, object]] = {}
         if not node.proved_vm_id and node.vm in members:
-            machine_type = seen.status.machine_type
-            patch = dict(proof_patch(seen.group, node, machine_type, members[node.vm].id))
+            machine_type = observed.status.machine_type
+            patch = dict(proof_patch(observed.group, node, machine_type, members[node.vm].id))
         if not node.is_unschedulable:
             patch["spec"] = {**patch.get("spec", {}), "unschedulable": True}
         if patch:
             yield PatchNode(node.name, node.uid, patch)
 
 
-def _revoke(seen: Seen, now: datetime) -> Iterator[Action]:
-    proved = {node.vm for node in seen.nodes if node.proved_vm_id}
-    for instance in seen.instances:
+def _revoke(observed: ObservedRemains, now: datetime) -> Iterator[Action]:
+    proved = {node.vm for node in observed.nodes if node.proved_vm_id}
+    for instance in observed.instances:
         token = find_token(instance.metadata, now)
         if token is not None and instance.name not in proved:
             yield DeleteSecret(token.id, instance.name)
 
 
-def _delete_rest(seen: Seen, transitions: Mapping[str, Transition], now: datetime) -> Plan:
-    write = _write(seen, transitions, now)
+def _delete_rest(
+    observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
+) -> Plan:
+    write = _write(observed, transitions, now)
     nodes: list[Action] = [
-        DeleteNode(node.name, node.uid) for node in seen.nodes if bears_name_of(seen.group, node)
+        DeleteNode(node.name, node.uid)
+        for node in observed.nodes
+        if bears_name_of(observed.group, node)
     ]
     is_left = any(one.resource.state is not State.GONE for one in transitions.values())
-    if not is_left and not seen.has_read_nodes:
-        again = message_about(seen.group, Cause.FORWARDED, now)
+    if not is_left and not observed.has_read_nodes:
+        again = message_about(observed.group, Cause.FORWARDED, now)
         return Plan("AwaitingNodes", (write, Send("tear_down", (again,))))
     if not is_left and not nodes:
         return Plan("Done", (RemoveFinalizer(),))
     if not is_left:
         return Plan("Done", (*nodes, write, RemoveFinalizer()))
     deletes = [
-        Delete(kind, seen.group.spec)
+        Delete(kind, observed.group.spec)
         for kind, transition in transitions.items()
         if transition.action is ResourceAction.DELETE
     ]
@@ -345,10 +358,12 @@ def _delete_rest(seen: Seen, transitions: Mapping[str, Transition], now: datetim
     return Plan("DeletingRest", (*nodes, write, *deletes, WriteResults()))
 
 
-def _write(seen: Seen, transitions: Mapping[str, Transition], now: datetime) -> WriteStatus:
-    known = seen.status
+def _write(
+    observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
+) -> WriteStatus:
+    known = observed.status
     resources = {kind: transition.resource for kind, transition in transitions.items()}
     if resources[MIG].state is State.GONE:
         known = replace(known, counts=Counts(known.counts.desired), pending=())
     known = replace(known, resources={**known.resources, **resources})
-    return WriteStatus(status.conclude(seen.group, known, now))
+    return WriteStatus(readiness.conclude(observed.group, known, now))

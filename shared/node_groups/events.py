@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from shared.base.errors import Reason
 from shared.node_groups.node_group import AnyGroup, NodeGroup
-from shared.node_groups.status import Condition, Status, Type, awaiting_message
+from shared.node_groups.readiness import awaiting_message
+from shared.node_groups.status import Condition, Status, Type
 from shared.ports.kubernetes.cluster import Event
 
 _QUIET = frozenset(

@@ -12,8 +12,9 @@ from shared.frame.triggers import Occasion
 from shared.node_groups.membership import bears_name_of, is_match
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.nodes import Node
+from shared.node_groups.readiness import awaiting_message
 from shared.node_groups.resources import machine_of
-from shared.node_groups.status import MAX_PENDING, Pending, Status, Type, awaiting_message
+from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
 from shared.ports.gce import Instance
 
 PLUGIN_LATE_AFTER = timedelta(minutes=2)

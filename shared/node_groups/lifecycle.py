@@ -252,7 +252,7 @@ TABLE: tuple[Row, ...] = (
 # fmt: on
 
 
-def observe(
+def make_observation(
     group: NodeGroup,
     kind: str,
     resource: Resource,

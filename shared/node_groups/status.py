@@ -6,7 +6,7 @@ writes. Nothing here does I/O or reads a clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,9 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 from shared.base.documents import without_empty
-from shared.base.errors import Reason
 from shared.base.timestamps import guess_time, render_time
-from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.node_group import AnyGroup
 
 MAX_PENDING = 16
 MAX_MESSAGE = 1024
@@ -318,137 +317,3 @@ def _render_resource(resource: Resource) -> dict[str, Any]:
 
 def _time(moment: datetime | None) -> str:
     return render_time(moment) if moment else ""
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """What ``Ready`` says."""
-
-    is_ready: bool
-    reason: str
-    message: str
-
-
-_Judge = Callable[[AnyGroup, Status], Judgement | None]
-
-
-def conclude(group: AnyGroup, status: Status, now: datetime) -> Status:
-    """The status with ``Ready`` as all the rest makes it, and ``completedAt`` when it is first so."""
-    verdict = judge(group, status)
-    if verdict.is_ready and status.completed_at is None:
-        status = replace(status, completed_at=now)
-    return status.with_condition(
-        Type.READY, verdict.is_ready, verdict.reason, verdict.message, group=group, now=now
-    )
-
-
-def judge(group: AnyGroup, status: Status) -> Judgement:
-    """Whether the slice is ready, and if not, the one reason that a person should read first."""
-    for judge_one in _JUDGES:
-        verdict = judge_one(group, status)
-        if verdict is not None:
-            return verdict
-    return Judgement(True, "Ready", "All nodes are ready")
-
-
-def _judge_deletion(group: AnyGroup, status: Status) -> Judgement | None:
-    if group.deleting is None:
-        return None
-    for kind, reason, noun in _TEAR_DOWN_ORDER:
-        resource = status.resources.get(kind)
-        if resource is None or resource.state is State.GONE:
-            continue
-        if kind == TEMPLATE and isinstance(group, NodeGroup) and group.spec.own_template:
-            continue
-        if resource.trouble is not None:
-            return Judgement(False, resource.trouble.reason, resource.trouble.message)
-        return Judgement(False, reason, f"Waiting for {noun} to be deleted")
-    return Judgement(False, Reason.DELETING_NODES, "Deleting stale Node objects")
-
-
-_TEAR_DOWN_ORDER = (
-    (MIG, Reason.DELETING_MIG, "ManagedInstanceGroup"),
-    (TEMPLATE, Reason.DELETING_TEMPLATE, "InstanceTemplate"),
-    (POLICY, Reason.DELETING_POLICY, "WorkloadPolicy"),
-)
-
-
-def _judge_acceptance(_: AnyGroup, status: Status) -> Judgement | None:
-    return _unless_true(status.conditions.get(Type.ACCEPTED))
-
-
-def _judge_resources(_: AnyGroup, status: Status) -> Judgement | None:
-    verdicts = list(_resource_verdicts(status))
-    telling = [verdict for verdict in verdicts if verdict.reason != Reason.PROVISIONING]
-    if status.counts.joined and not telling:
-        return None  # VMs have joined, so they have been made; that they have is yet to be asked
-    return next(iter(telling or verdicts), None)
-
-
-def _resource_verdicts(status: Status) -> Iterator[Judgement]:
-    for kind in (Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY):
-        verdict = _unless_true(status.conditions.get(kind))
-        if verdict is not None:
-            yield verdict
-    if Type.MIG_READY not in status.conditions:
-        yield Judgement(False, Reason.PROVISIONING, "Making the resources on Compute Engine")
-
-
-def _judge_tokens(_: AnyGroup, status: Status) -> Judgement | None:
-    """A VM that cannot get its token cannot join; who has joined needs none."""
-    verdict = _unless_true(status.conditions.get(Type.TOKENS_INJECTED))
-    has_joined = status.is_true(Type.NODES_JOINED)
-    if verdict is None or has_joined or verdict.reason == Reason.PROVISIONING:
-        return None
-    return verdict
-
-
-def _judge_nodes(_: AnyGroup, status: Status) -> Judgement | None:
-    joined = status.conditions.get(Type.NODES_JOINED)
-    if joined is None:
-        desired = status.counts.desired
-        return Judgement(False, Reason.AWAITING_NODE_JOIN, awaiting_message(desired, desired))
-    return _unless_true(joined)
-
-
-def _judge_pending(_: AnyGroup, status: Status) -> Judgement | None:
-    if status.counts.ready >= status.counts.desired:
-        return None
-    reason = next((entry.why for entry in status.pending), Reason.NODE_NOT_READY)
-    names = ", ".join(entry.name for entry in status.pending[:3]) or "a Node"
-    missing = status.counts.desired - status.counts.ready
-    return Judgement(
-        False, reason, f"{missing} of {status.counts.desired} nodes are not ready: {names}"
-    )
-
-
-def _judge_wires(group: AnyGroup, status: Status) -> Judgement | None:
-    if not isinstance(group, NodeGroup) or not group.spec.is_bulk:
-        return None
-    wired = status.conditions.get(Type.SLICE_WIRED)
-    if wired is not None and wired.status != "False":
-        return None
-    message = wired.message if wired else "Waiting for the links between the chips"
-    return Judgement(False, Reason.NOT_WIRED, message)
-
-
-_JUDGES: tuple[_Judge, ...] = (
-    _judge_deletion,
-    _judge_acceptance,
-    _judge_resources,
-    _judge_tokens,
-    _judge_nodes,
-    _judge_pending,
-    _judge_wires,
-)
-
-
-def _unless_true(condition: Condition | None) -> Judgement | None:
-    if condition is None or condition.is_true:
-        return None
-    return Judgement(False, condition.reason, condition.message)
-
-
-def awaiting_message(missing: int, desired: int) -> str:
-    """The words for Nodes that have not joined, as users know them from tpu-operator."""
-    return f"Waiting for {missing} of {desired} nodes to join the cluster"

@@ -11,7 +11,7 @@ from shared.base.errors import CallError, Reason, verdict_of
 from shared.frame.plan import Emit, NothingToDo, Plan, Work
 from shared.frame.step import Invocation, is_stale, work_fields
 from shared.frame.triggers import LogEvent, Message
-from shared.node_groups import node_group, status
+from shared.node_groups import node_group, readiness, status
 from shared.node_groups.events import changes
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status
@@ -51,7 +51,7 @@ class GroupWork(Work):
 
     def conclude(self) -> None:
         """Write the status as actions have changed it, with ``Ready`` as it follows from that."""
-        self.write(status.conclude(self.group, self.status, self.now))
+        self.write(readiness.conclude(self.group, self.status, self.now))
 
 
 @dataclass(frozen=True)
@@ -125,5 +125,5 @@ def report_refusal(
     if event is not None and event.concerns_vm:
         return Plan(reason)
     known = work.status = work.reported = status.parse(work.group.raw.get("status"))
-    described = status.conclude(work.group, describe(known, reason), work.now)
+    described = readiness.conclude(work.group, describe(known, reason), work.now)
     return Plan(reason, (WriteStatus(described),))

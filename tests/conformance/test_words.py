@@ -8,6 +8,7 @@ from shared.base.errors import Reason
 from shared.node_groups.events import changes
 from shared.node_groups.health import Members
 from shared.node_groups.nodes import parse_node
+from shared.node_groups.readiness import find_readiness
 from shared.node_groups.status import (
     MIG,
     POLICY,
@@ -18,7 +19,6 @@ from shared.node_groups.status import (
     State,
     Status,
     Type,
-    judge,
 )
 from shared.ports.kubernetes.cluster import Event
 from tests.unit.builders import NOW, RESOURCE, group
@@ -52,19 +52,19 @@ def test_a_group_that_goes_says_what_is_waited_for_when(
     case: tuple[dict[str, Resource], tuple[str, str]],
 ) -> None:
     resources, said = case
-    verdict = judge(group(deleting=True), Status(resources=resources))
+    verdict = find_readiness(group(deleting=True), Status(resources=resources))
     assert (verdict.is_ready, verdict.reason, verdict.message) == (False, *said)
 
 
 def test_a_template_of_ones_own_is_not_waited_for() -> None:
     own = group(deleting=True, change=OWN_TEMPLATE)
     known = Status(resources={POLICY: STANDS, TEMPLATE: STANDS, MIG: GONE})
-    assert judge(own, known).reason == Reason.DELETING_POLICY
+    assert find_readiness(own, known).reason == Reason.DELETING_POLICY
 
 
 def test_what_stands_in_the_way_of_a_deletion_is_said() -> None:
     stuck = STANDS.with_trouble(Reason.IN_USE, "resourceInUseByAnotherResource", "used by b", NOW)
-    verdict = judge(group(deleting=True), Status(resources={MIG: stuck}))
+    verdict = find_readiness(group(deleting=True), Status(resources={MIG: stuck}))
     assert (verdict.reason, verdict.message) == (Reason.IN_USE, "used by b")
 
 

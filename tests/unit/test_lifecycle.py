@@ -18,8 +18,8 @@ from shared.node_groups.lifecycle import (
     ResourceAction,
     Row,
     find_row,
+    make_observation,
     next_step,
-    observe,
 )
 from shared.node_groups.reference import MEANINGS, Situation, list_situations, refresh, rows_of
 from shared.node_groups.resources import Found
@@ -505,7 +505,7 @@ OPERATIONS: dict[str, tuple[str, Operation | None, OperationState]] = {
 def test_the_state_of_the_operation(name: str) -> None:
     recorded, operation, state = OPERATIONS[name]
     resource = entry(State.CREATING, operation=recorded)
-    seen = observe(group(), MIG, resource, {MIG: None}, {MIG: operation})
+    seen = make_observation(group(), MIG, resource, {MIG: None}, {MIG: operation})
 
     assert seen.operation is state
     assert seen.error == (operation.fault if operation else None)
@@ -522,7 +522,7 @@ FOUND: dict[str, tuple[str, dict[str, Found | None], Presence, str]] = {
 @pytest.mark.parametrize("name", FOUND)
 def test_whose_it_is_that_was_found(name: str) -> None:
     kind, found, presence, uri = FOUND[name]
-    seen = observe(group(), kind, entry(State.PENDING), found, {})
+    seen = make_observation(group(), kind, entry(State.PENDING), found, {})
 
     assert (seen.presence, seen.uri, seen.mark) == (presence, uri, MARK)
     assert not seen.is_external
@@ -551,10 +551,10 @@ OWN_FOUND: dict[str, tuple[dict[str, Found | None], str, Presence, str | None]] 
 def test_a_template_of_the_user_needs_no_mark(name: str) -> None:
     found, violation, presence, uri = OWN_FOUND[name]
     own = group(change=OWN)
-    seen = observe(own, TEMPLATE, entry(State.PENDING), found, {}, violation=violation)
+    seen = make_observation(own, TEMPLATE, entry(State.PENDING), found, {}, violation=violation)
 
     assert (seen.presence, seen.uri, seen.is_external) == (presence, uri, True)
-    assert not observe(own, MIG, entry(State.PENDING), {}, {}).is_external
+    assert not make_observation(own, MIG, entry(State.PENDING), {}, {}).is_external
 
 
 def test_every_guard_has_a_meaning() -> None:

@@ -1,0 +1,149 @@
+"""Why is a group (not) Ready: the readiness rules, first match decides.
+
+`RULES` is the specification: each rule looks at one subject and returns what ``Ready`` says if that
+subject is in the way. `conclude` is what every step does to a status before it writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from shared.base.errors import Reason
+from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.status import MIG, POLICY, TEMPLATE, Condition, State, Status, Type
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """What ``Ready`` says."""
+
+    is_ready: bool
+    reason: str
+    message: str
+
+
+_Rule = Callable[[AnyGroup, Status], Readiness | None]
+
+
+def conclude(group: AnyGroup, status: Status, now: datetime) -> Status:
+    """The status with ``Ready`` as all the rest makes it, and ``completedAt`` when it is first so."""
+    verdict = find_readiness(group, status)
+    if verdict.is_ready and status.completed_at is None:
+        status = replace(status, completed_at=now)
+    return status.with_condition(
+        Type.READY, verdict.is_ready, verdict.reason, verdict.message, group=group, now=now
+    )
+
+
+def find_readiness(group: AnyGroup, status: Status) -> Readiness:
+    """Whether the slice is ready, and if not, the one reason that a person should read first."""
+    for rule in RULES:
+        verdict = rule(group, status)
+        if verdict is not None:
+            return verdict
+    return Readiness(True, "Ready", "All nodes are ready")
+
+
+def _check_deletion(group: AnyGroup, status: Status) -> Readiness | None:
+    if group.deleting is None:
+        return None
+    for kind, reason, noun in _TEAR_DOWN_ORDER:
+        resource = status.resources.get(kind)
+        if resource is None or resource.state is State.GONE:
+            continue
+        if kind == TEMPLATE and isinstance(group, NodeGroup) and group.spec.own_template:
+            continue
+        if resource.trouble is not None:
+            return Readiness(False, resource.trouble.reason, resource.trouble.message)
+        return Readiness(False, reason, f"Waiting for {noun} to be deleted")
+    return Readiness(False, Reason.DELETING_NODES, "Deleting stale Node objects")
+
+
+_TEAR_DOWN_ORDER = (
+    (MIG, Reason.DELETING_MIG, "ManagedInstanceGroup"),
+    (TEMPLATE, Reason.DELETING_TEMPLATE, "InstanceTemplate"),
+    (POLICY, Reason.DELETING_POLICY, "WorkloadPolicy"),
+)
+
+
+def _check_acceptance(_: AnyGroup, status: Status) -> Readiness | None:
+    return _unless_true(status.conditions.get(Type.ACCEPTED))
+
+
+def _check_resources(_: AnyGroup, status: Status) -> Readiness | None:
+    verdicts = list(_resource_verdicts(status))
+    telling = [verdict for verdict in verdicts if verdict.reason != Reason.PROVISIONING]
+    if status.counts.joined and not telling:
+        return None  # VMs have joined, so they have been made; that they have is yet to be asked
+    return next(iter(telling or verdicts), None)
+
+
+def _resource_verdicts(status: Status) -> Iterator[Readiness]:
+    for kind in (Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY):
+        verdict = _unless_true(status.conditions.get(kind))
+        if verdict is not None:
+            yield verdict
+    if Type.MIG_READY not in status.conditions:
+        yield Readiness(False, Reason.PROVISIONING, "Making the resources on Compute Engine")
+
+
+def _check_tokens(_: AnyGroup, status: Status) -> Readiness | None:
+    """A VM that cannot get its token cannot join; who has joined needs none."""
+    verdict = _unless_true(status.conditions.get(Type.TOKENS_INJECTED))
+    has_joined = status.is_true(Type.NODES_JOINED)
+    if verdict is None or has_joined or verdict.reason == Reason.PROVISIONING:
+        return None
+    return verdict
+
+
+def _check_nodes(_: AnyGroup, status: Status) -> Readiness | None:
+    joined = status.conditions.get(Type.NODES_JOINED)
+    if joined is None:
+        desired = status.counts.desired
+        return Readiness(False, Reason.AWAITING_NODE_JOIN, awaiting_message(desired, desired))
+    return _unless_true(joined)
+
+
+def _check_pending(_: AnyGroup, status: Status) -> Readiness | None:
+    if status.counts.ready >= status.counts.desired:
+        return None
+    reason = next((entry.why for entry in status.pending), Reason.NODE_NOT_READY)
+    names = ", ".join(entry.name for entry in status.pending[:3]) or "a Node"
+    missing = status.counts.desired - status.counts.ready
+    return Readiness(
+        False, reason, f"{missing} of {status.counts.desired} nodes are not ready: {names}"
+    )
+
+
+def _check_interconnect(group: AnyGroup, status: Status) -> Readiness | None:
+    if not isinstance(group, NodeGroup) or not group.spec.is_bulk:
+        return None
+    wired = status.conditions.get(Type.SLICE_WIRED)
+    if wired is not None and wired.status != "False":
+        return None
+    message = wired.message if wired else "Waiting for the links between the chips"
+    return Readiness(False, Reason.NOT_WIRED, message)
+
+
+RULES: tuple[_Rule, ...] = (
+    _check_deletion,
+    _check_acceptance,
+    _check_resources,
+    _check_tokens,
+    _check_nodes,
+    _check_pending,
+    _check_interconnect,
+)
+
+
+def _unless_true(condition: Condition | None) -> Readiness | None:
+    if condition is None or condition.is_true:
+        return None
+    return Readiness(False, condition.reason, condition.message)
+
+
+def awaiting_message(missing: int, desired: int) -> str:
+    """The words for Nodes that have not joined, as users know them from tpu-operator."""
+    return f"Waiting for {missing} of {desired} nodes to join the cluster"
