@@ -40,7 +40,7 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
-from shared.ports.gce import Fault, ManagedInstance, Mig, Operation, Template
+from shared.ports.gce.values import Fault, ManagedInstance, Mig, Operation, Template
 
 YOUNG = timedelta(seconds=5)
 """An intent younger than this is somebody's who is about to insert: leave it to them."""

@@ -42,7 +42,7 @@ from shared.node_groups.bootstrap import (
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.status import Condition, Status, Type
-from shared.ports.gce import Instance
+from shared.ports.gce.values import Instance
 
 MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""

@@ -45,7 +45,7 @@ from shared.node_groups.status import (
     Type,
     awaiting_message,
 )
-from shared.ports.gce import Instance, Mig
+from shared.ports.gce.values import Instance, Mig
 from shared.ports.kubernetes.cluster import Event
 
 ALREADY_SAID = timedelta(seconds=10)

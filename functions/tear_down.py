@@ -40,7 +40,7 @@ from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.nodes import Node, bears_name_of, parse_node, proof_patch
 from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found
 from shared.node_groups.status import MIG, TEMPLATE, Counts, Resource, State, Status
-from shared.ports.gce import Instance, Operation
+from shared.ports.gce.values import Instance, Operation
 
 SURELY_ABSENT_AFTER = timedelta(seconds=150)
 """When the newest intent is this old, no create is under way: an invocation's calls, the lag of

@@ -14,7 +14,8 @@ from pathlib import Path
 from shared.base.errors import OutOfTimeError
 from shared.frame.settings import Settings, from_environment
 from shared.frame.step import SECONDS_FOR_CALLS
-from shared.ports.gce import Clients, Gce
+from shared.ports.gce.calls import Gce
+from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.cluster import Cluster, Connection
 
 PublishData = Callable[[str, bytes, Mapping[str, str]], str]

@@ -36,7 +36,7 @@ from shared.base.names import JOBSET_STEPS, STEPS
 from shared.frame.settings import Kubeconfig, Settings
 from shared.frame.step import Answer, Runtime, handle
 from shared.frame.triggers import Message
-from shared.ports.gce import Clients
+from shared.ports.gce.clients import Clients
 from shared.ports.gke import Client
 from shared.ports.kubernetes.cluster import Connection
 

@@ -19,7 +19,8 @@ from shared.node_groups.bootstrap import Token, token_secret
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import KINDS, request_id
 from shared.node_groups.status import Status
-from shared.ports.gce import Gce, Instance
+from shared.ports.gce.calls import Gce
+from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.cluster import Cluster, Event
 
 Publish = Callable[[str, Sequence[Message]], None]

@@ -17,7 +17,7 @@ from shared.base.names import topic_id
 from shared.frame.settings import Settings, from_environment
 from shared.frame.step import Runtime
 from shared.frame.triggers import Message
-from shared.ports.gce import Clients
+from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.cluster import Connection
 
 if TYPE_CHECKING:

@@ -45,7 +45,8 @@ from shared.frame.triggers import (
 from shared.node_groups import node_group, status
 from shared.node_groups.events import changes
 from shared.node_groups.node_group import NodeGroup
-from shared.ports.gce import Clients, Gce
+from shared.ports.gce.calls import Gce
+from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.cluster import Cluster, Connection
 

@@ -26,7 +26,7 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
-from shared.ports.gce import Fault, ManagedInstance, Mig, Operation, Policy, Template
+from shared.ports.gce.values import Fault, ManagedInstance, Mig, Operation, Policy, Template
 from tests.unit.builders import NOW, RESOURCE, group
 
 URI = "projects/my-gcp-project/x/" + RESOURCE

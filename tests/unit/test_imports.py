@@ -15,7 +15,7 @@ from importlib import import_module
 
 import main
 from shared.ports.kubernetes.cluster import Connection
-from shared.ports.gce import Clients
+from shared.ports.gce.clients import Clients
 
 import_module("functions.{step}")
 before = {{name for name in sys.modules if name.startswith(("google.cloud.", "kubernetes", "grpc"))}}

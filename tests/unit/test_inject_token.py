@@ -14,7 +14,7 @@ from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.status import Status, Type, conclude
-from shared.ports.gce import Instance
+from shared.ports.gce.values import Instance
 from tests.unit.builders import NOW, RESOURCE, flat, group
 
 VM = f"{RESOURCE}-ab12"

@@ -36,7 +36,7 @@ from shared.node_groups.status import (
     Type,
     conclude,
 )
-from shared.ports.gce import Instance
+from shared.ports.gce.values import Instance
 from tests.unit.builders import NOW, RESOURCE, flat, group
 from tests.unit.test_create_resources import instance_group
 from tests.unit.test_inject_token import OLD, instance

@@ -27,7 +27,7 @@ from shared.frame.triggers import (
     find_steps,
 )
 from shared.node_groups.node_group import NodeGroup
-from shared.ports.gce import Instance
+from shared.ports.gce.values import Instance
 from tests.unit.builders import CLUSTER, DATA, NAME, NOW, RESOURCE, UID, group, raw_group
 
 MESSAGE = Message("default", NAME, UID, Cause.NODES_CHANGED, NOW, nodes=("n",), vms=("v",))

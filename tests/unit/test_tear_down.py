@@ -14,7 +14,7 @@ from shared.frame.plan import Delete, Plan
 from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.resources import Found
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
-from shared.ports.gce import Fault, Instance, Operation
+from shared.ports.gce.values import Fault, Instance, Operation
 from tests.unit.builders import NOW, RESOURCE, flat, group
 from tests.unit.test_create_resources import instance_group, policy, template
 from tests.unit.test_inject_token import OLD, instance
