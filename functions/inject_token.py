@@ -40,9 +40,9 @@ from shared.node_groups.bootstrap import (
     new_token,
 )
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.status import Condition, Status, Type
 from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import Node, parse_node
 
 MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""

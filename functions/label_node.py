@@ -33,7 +33,7 @@ from shared.frame.step import Step, message_about
 from shared.frame.triggers import BATCH, Cause, Occasion
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.nodes import Node, bears_name_of, parse_node, proof_patch
+from shared.node_groups.nodes import bears_name_of, proof_patch
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import (
     MAX_PENDING,
@@ -46,7 +46,8 @@ from shared.node_groups.status import (
     awaiting_message,
 )
 from shared.ports.gce.values import Instance, Mig
-from shared.ports.kubernetes.cluster import Event
+from shared.ports.kubernetes.events import Event
+from shared.ports.kubernetes.nodes import Node, parse_node
 
 ALREADY_SAID = timedelta(seconds=10)
 """While the group's status tells of a loss since less than this, the next VM that is lost is looked at

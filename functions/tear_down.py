@@ -37,10 +37,11 @@ from shared.frame.step import Step, message_about
 from shared.frame.triggers import Cause
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.nodes import Node, bears_name_of, parse_node, proof_patch
+from shared.node_groups.nodes import bears_name_of, proof_patch
 from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found
 from shared.node_groups.status import MIG, TEMPLATE, Counts, Resource, State, Status
 from shared.ports.gce.values import Instance, Operation
+from shared.ports.kubernetes.nodes import Node, parse_node
 
 SURELY_ABSENT_AFTER = timedelta(seconds=150)
 """When the newest intent is this old, no create is under way: an invocation's calls, the lag of

@@ -21,8 +21,15 @@ from relay.watching.backoff import Backoff
 from relay.watching.projection import parse
 from relay.watching.watch import Resource, Timing, Watch
 from relay.watching.watch_health import Monotonic, Pulse
-from shared.base.names import GROUP, PLURAL, VERSION
-from shared.slices import jobsets
+from shared.base.names import (
+    GROUP,
+    JOB_KEY,
+    JOBSET_GROUP,
+    JOBSET_PLURAL,
+    JOBSET_VERSION,
+    PLURAL,
+    VERSION,
+)
 
 RESOURCES = (
     Resource("TPUNodeGroup", f"/apis/{GROUP}/{VERSION}/{PLURAL}"),
@@ -33,9 +40,9 @@ OF_JOBSETS = (
     Resource(
         "Pod",
         "/api/v1/pods",
-        {"labelSelector": jobsets.JOB_KEY, "fieldSelector": "status.phase=Pending"},
+        {"labelSelector": JOB_KEY, "fieldSelector": "status.phase=Pending"},
     ),
-    Resource("JobSet", f"/apis/{jobsets.GROUP}/{jobsets.VERSION}/{jobsets.PLURAL}"),
+    Resource("JobSet", f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}/{JOBSET_PLURAL}"),
 )
 MOST_AT_ONCE = 100
 """Objects and steps in one round of publishing; the next round follows at once."""

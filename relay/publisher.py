@@ -23,8 +23,8 @@ from google.pubsub_v1.types import PubsubMessage
 from relay import metrics
 from relay.changes.outbox import INBOXES
 from relay.changes.pending import Publication
-from shared.base.names import KIND, topic_id
-from shared.frame.triggers import JOBSET_KIND, POD_KIND
+from shared.base.names import JOBSET_KIND, KIND, topic_id
+from shared.frame.triggers import POD_KIND
 
 CALL_TIMEOUT_S = 10.0
 _SCOPES = ("https://www.googleapis.com/auth/pubsub",)

@@ -16,7 +16,8 @@ from shared.frame.settings import Settings, from_environment
 from shared.frame.step import SECONDS_FOR_CALLS
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
-from shared.ports.kubernetes.cluster import Cluster, Connection
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.connection import Connection
 
 PublishData = Callable[[str, bytes, Mapping[str, str]], str]
 """Publishes data and attributes to a step's inbox; returns the message's id, raises `CallError`."""

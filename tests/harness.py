@@ -38,7 +38,7 @@ from shared.frame.step import Answer, Runtime, handle
 from shared.frame.triggers import Message
 from shared.ports.gce.clients import Clients
 from shared.ports.gke import Client
-from shared.ports.kubernetes.cluster import Connection
+from shared.ports.kubernetes.connection import Connection
 
 ROOT = Path(__file__).parent.parent
 COMPONENTS = ROOT / "infra" / "kubernetes" / "components"

@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from relay.changes.pending import Slots, Subject
-from shared.frame.triggers import JOBSET_KIND, POD_KIND, Cause
+from shared.base.names import JOBSET_KIND
+from shared.frame.triggers import POD_KIND, Cause
 from shared.slices.jobsets import Leader, asks_for_chips, find_end, find_end_time, find_leader
 
 PROVISION_SLICE, RELEASE_SLICE = "provision_slice", "release_slice"

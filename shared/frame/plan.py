@@ -21,7 +21,8 @@ from shared.node_groups.resources import KINDS, request_id
 from shared.node_groups.status import Status
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Instance
-from shared.ports.kubernetes.cluster import Cluster, Event
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.events import Event
 
 Publish = Callable[[str, Sequence[Message]], None]
 """Publish messages to a step's inbox. Raises `CallError`."""

@@ -18,7 +18,7 @@ from shared.frame.settings import Settings, from_environment
 from shared.frame.step import Runtime
 from shared.frame.triggers import Message
 from shared.ports.gce.clients import Clients
-from shared.ports.kubernetes.cluster import Connection
+from shared.ports.kubernetes.connection import Connection
 
 if TYPE_CHECKING:
     from shared.ports.gke import Client as GkeClient

@@ -48,7 +48,8 @@ from shared.node_groups.node_group import NodeGroup
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError
-from shared.ports.kubernetes.cluster import Cluster, Connection
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.connection import Connection
 
 if TYPE_CHECKING:
     from shared.ports.gke import Client as GkeClient

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from shared.base.names import KIND
+from shared.base.names import JOBSET_KIND, KIND
 from shared.base.timestamps import parse_time
 
 MESSAGE_VERSION = 1
@@ -26,7 +26,7 @@ BATCH = 20
 """VMs in one message to ``inject_token``: each costs a few calls, and an invocation has 30 seconds."""
 SWEEP_KIND = "Sweep"
 """What the Scheduler publishes every minute: ``{"version": 1, "kind": "Sweep"}``."""
-POD_KIND, JOBSET_KIND, SLICE_KIND = "Pod", "JobSet", "Slice"
+POD_KIND, SLICE_KIND = "Pod", "Slice"
 """What the messages to the steps of JobSets are about; a slice goes by its JobSet's namespace."""
 _KINDS = (KIND, POD_KIND, JOBSET_KIND, SLICE_KIND)
 _KINDS_OF = {

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from shared.base.errors import Reason
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import Condition, Status, Type, awaiting_message
-from shared.ports.kubernetes.cluster import Event
+from shared.ports.kubernetes.events import Event
 
 _QUIET = frozenset(
     {

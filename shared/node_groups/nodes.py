@@ -1,82 +1,13 @@
-"""A Node of the cluster, as far as a slice cares about it."""
+"""Which Nodes of the cluster are a group's, and what its Nodes must look like."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from shared.base.names import TPU_RESOURCE, VM_ID_LABEL
-from shared.base.timestamps import find_time, parse_time
+from shared.base.names import VM_ID_LABEL
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import machine_of
-
-
-@dataclass(frozen=True)
-class Node:
-    """One Node. ``vm`` is the name of the VM it says it runs on: the first DNS label of its own."""
-
-    name: str
-    uid: str
-    created: datetime
-    provider_id: str
-    labels: Mapping[str, str]
-    taints: tuple[Mapping[str, str], ...]
-    is_unschedulable: bool
-    is_ready: bool
-    ready_since: datetime | None
-    heard_of: datetime | None
-    """When its kubelet last told how it is."""
-    tpu_capacity: int
-    tpu_allocatable: int
-    raw: Mapping[str, Any]
-
-    @property
-    def vm(self) -> str:
-        return self.name.partition(".")[0]
-
-    @property
-    def proved_vm_id(self) -> str:
-        """The id of the VM that it was proved to run on; empty while it is only a claim."""
-        return self.labels.get(VM_ID_LABEL, "")
-
-    def offers(self, chips: int) -> bool:
-        """Whether it offers all the chips of its VM (any number, when that is not known: 0)."""
-        same = self.tpu_capacity == self.tpu_allocatable
-        return same and (self.tpu_capacity == chips if chips else self.tpu_capacity > 0)
-
-
-def parse_node(raw: Mapping[str, Any]) -> Node:
-    """Read a Node as the API server gives it."""
-    metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
-    ready: Mapping[str, str] = next(
-        (entry for entry in status.get("conditions") or () if entry.get("type") == "Ready"), {}
-    )
-    is_ready = ready.get("status") == "True"
-    changed, heard_of = ready.get("lastTransitionTime"), ready.get("lastHeartbeatTime")
-    return Node(
-        name=metadata["name"],
-        uid=metadata["uid"],
-        created=parse_time(metadata["creationTimestamp"]),
-        provider_id=spec.get("providerID") or "",
-        labels=metadata.get("labels") or {},
-        taints=tuple(spec.get("taints") or ()),
-        is_unschedulable=bool(spec.get("unschedulable")),
-        is_ready=is_ready,
-        ready_since=parse_time(changed) if changed and is_ready else None,
-        heard_of=find_time(heard_of),
-        tpu_capacity=_chips(status.get("capacity")),
-        tpu_allocatable=_chips(status.get("allocatable")),
-        raw=raw,
-    )
-
-
-def _chips(resources: Mapping[str, Any] | None) -> int:
-    from kubernetes.utils import quantity
-
-    value = (resources or {}).get(TPU_RESOURCE, "0")
-    return int(quantity.parse_quantity(value))
+from shared.ports.kubernetes.nodes import Node
 
 
 def proof_patch(

@@ -7,14 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError, verdict_of
+from shared.base.names import JOB_NAME, JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSION
 from shared.base.timestamps import guess_time
 from shared.frame.plan import LookAgain
 from shared.frame.settings import Settings
 from shared.frame.step import ACKNOWLEDGED, Answer, Invocation, look_until_it_holds
 from shared.frame.triggers import LogEvent
-from shared.node_groups.nodes import parse_node
-from shared.ports.kubernetes.cluster import Cluster, Event
-from shared.slices import jobsets
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.events import Event
+from shared.ports.kubernetes.nodes import parse_node
 from shared.slices.provider import Owner, Provider, Slice
 from shared.tpu_env.workloads import tpu_containers
 
@@ -106,7 +107,7 @@ def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]
         end = guess_time(metadata.get("deletionTimestamp"))
         is_there = phase in ("Pending", "Running") and (end is None or now < end)
         if is_there and tpu_containers(pod.get("spec") or {}):
-            yield f"{metadata['namespace']}/{metadata['labels'][jobsets.JOB_NAME]}"
+            yield f"{metadata['namespace']}/{metadata['labels'][JOB_NAME]}"
 
 
 def job_of(owner: Owner) -> str:
@@ -149,7 +150,7 @@ def tell(invocation: Invocation, about: Mapping[str, Any], event: Event, *, once
 def jobset_reference(namespace: str = "", name: str = "") -> dict[str, Any]:
     """A JobSet as Events can be about it when it is gone, or was an item of a list, which says less."""
     return {
-        "apiVersion": f"{jobsets.GROUP}/{jobsets.VERSION}",
-        "kind": jobsets.KIND,
+        "apiVersion": f"{JOBSET_GROUP}/{JOBSET_VERSION}",
+        "kind": JOBSET_KIND,
         "metadata": {"namespace": namespace, "name": name, "uid": "", "resourceVersion": ""},
     }

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shared.base.names import COMPLETION_INDEX
 from shared.tpu_env.admission import Object
 
 RESOURCE = "google.com/tpu"
 POD_INDEX = "apps.kubernetes.io/pod-index"
-COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 JOBSET = "jobset.sigs.k8s.io"
 LWS = "leaderworkerset.sigs.k8s.io"
 NOT_INJECTED = "tpu-functions.dev/not-injected"

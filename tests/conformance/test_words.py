@@ -9,7 +9,6 @@ import pytest
 from functions.label_node import Seen
 from shared.base.errors import Reason
 from shared.node_groups.events import changes
-from shared.node_groups.nodes import parse_node
 from shared.node_groups.status import (
     MIG,
     POLICY,
@@ -22,7 +21,8 @@ from shared.node_groups.status import (
     Type,
     judge,
 )
-from shared.ports.kubernetes.cluster import Event
+from shared.ports.kubernetes.events import Event
+from shared.ports.kubernetes.nodes import parse_node
 from tests.unit.builders import NOW, RESOURCE, group
 from tests.unit.specs import OWN_TEMPLATE
 from tests.unit.test_label_node import NODES, A, node

@@ -23,7 +23,8 @@ from local.ports import LOOPBACK, find_free_ports
 from shared.base.errors import CallError, Kind, Reason, Verdict, verdict_of
 from shared.frame.settings import Access, GoogleToken, Kubeconfig, TokenKind
 from shared.ports.kubernetes.access import AccessError, explain
-from shared.ports.kubernetes.cluster import Cluster, Connection
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.connection import Connection
 from tests.loopback import (
     Google,
     Loopback,

@@ -14,7 +14,7 @@ import sys
 from importlib import import_module
 
 import main
-from shared.ports.kubernetes.cluster import Connection
+from shared.ports.kubernetes.connection import Connection
 from shared.ports.gce.clients import Clients
 
 import_module("functions.{step}")

@@ -12,9 +12,9 @@ from shared.frame.plan import CreateSecret, DeleteNode, Plan, Send, SetMetadata,
 from shared.frame.triggers import Cause, Message, Occasion
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.status import Status, Type, conclude
 from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import Node, parse_node
 from tests.unit.builders import NOW, RESOURCE, flat, group
 
 VM = f"{RESOURCE}-ab12"

@@ -24,7 +24,6 @@ from shared.frame.plan import (
 )
 from shared.frame.triggers import Cause, LogEvent, Message, Occasion
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.status import (
     MIG,
     Condition,
@@ -37,6 +36,7 @@ from shared.node_groups.status import (
     conclude,
 )
 from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import Node, parse_node
 from tests.unit.builders import NOW, RESOURCE, flat, group
 from tests.unit.test_create_resources import instance_group
 from tests.unit.test_inject_token import OLD, instance

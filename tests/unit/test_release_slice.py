@@ -21,7 +21,7 @@ from functions.release_slice import (
 from shared.base.timestamps import render_time
 from shared.frame.settings import Kubeconfig, Settings
 from shared.frame.triggers import LogEvent
-from shared.ports.kubernetes.cluster import Event
+from shared.ports.kubernetes.events import Event
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import job_key
 from shared.slices.provider import Owner, Slice, SliceState, slice_name

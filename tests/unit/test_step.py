@@ -14,7 +14,7 @@ from shared.base.logs import make_logger
 from shared.frame.settings import Kubeconfig, Settings
 from shared.frame.step import Answer, Invocation, Runtime, handle
 from shared.ports.gce.clients import Clients
-from shared.ports.kubernetes.cluster import Connection
+from shared.ports.kubernetes.connection import Connection
 from tests.bench import push
 
 STEP = "label_node"

@@ -20,7 +20,7 @@ from shared.base.names import topic_id
 from shared.frame.runtime import Inboxes
 from shared.frame.settings import Kubeconfig, Settings
 from shared.frame.triggers import Cause, Delivery, Message, decode
-from shared.ports.kubernetes.cluster import Connection
+from shared.ports.kubernetes.connection import Connection
 from tests.contract.pubsub.bench import Bench, Inbox, Push
 from tests.contract.pubsub.case import Differs, case
 

@@ -1,0 +1,114 @@
+"""A Node of the cluster, as far as a slice cares about it, and the calls about Nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from shared.base.names import POOL_LABEL, RESOURCE_NAME_LABEL, TPU_RESOURCE, VM_ID_LABEL
+from shared.base.timestamps import find_time, parse_time
+from shared.ports.kubernetes.transport import MERGE_PATCH, Transport, quoted
+
+
+@dataclass(frozen=True)
+class Node:
+    """One Node. ``vm`` is the name of the VM it says it runs on: the first DNS label of its own."""
+
+    name: str
+    uid: str
+    created: datetime
+    provider_id: str
+    labels: Mapping[str, str]
+    taints: tuple[Mapping[str, str], ...]
+    is_unschedulable: bool
+    is_ready: bool
+    ready_since: datetime | None
+    heard_of: datetime | None
+    """When its kubelet last told how it is."""
+    tpu_capacity: int
+    tpu_allocatable: int
+    raw: Mapping[str, Any]
+
+    @property
+    def vm(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def proved_vm_id(self) -> str:
+        """The id of the VM that it was proved to run on; empty while it is only a claim."""
+        return self.labels.get(VM_ID_LABEL, "")
+
+    def offers(self, chips: int) -> bool:
+        """Whether it offers all the chips of its VM (any number, when that is not known: 0)."""
+        same = self.tpu_capacity == self.tpu_allocatable
+        return same and (self.tpu_capacity == chips if chips else self.tpu_capacity > 0)
+
+
+def parse_node(raw: Mapping[str, Any]) -> Node:
+    """Read a Node as the API server gives it."""
+    metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    ready: Mapping[str, str] = next(
+        (entry for entry in status.get("conditions") or () if entry.get("type") == "Ready"), {}
+    )
+    is_ready = ready.get("status") == "True"
+    changed, heard_of = ready.get("lastTransitionTime"), ready.get("lastHeartbeatTime")
+    return Node(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        created=parse_time(metadata["creationTimestamp"]),
+        provider_id=spec.get("providerID") or "",
+        labels=metadata.get("labels") or {},
+        taints=tuple(spec.get("taints") or ()),
+        is_unschedulable=bool(spec.get("unschedulable")),
+        is_ready=is_ready,
+        ready_since=parse_time(changed) if changed and is_ready else None,
+        heard_of=find_time(heard_of),
+        tpu_capacity=_chips(status.get("capacity")),
+        tpu_allocatable=_chips(status.get("allocatable")),
+        raw=raw,
+    )
+
+
+def _chips(resources: Mapping[str, Any] | None) -> int:
+    from kubernetes.utils import quantity
+
+    value = (resources or {}).get(TPU_RESOURCE, "0")
+    return int(quantity.parse_quantity(value))
+
+
+class NodeCalls(Transport):
+    """The calls about Nodes."""
+
+    def list_nodes(self, resource_name: str) -> list[dict[str, Any]]:
+        """The Nodes that bear this resource-name label; each says what it is, as Events must."""
+        found = self._list("/api/v1/nodes", f"{RESOURCE_NAME_LABEL}={resource_name}")
+        return [{"apiVersion": "v1", "kind": "Node", **node} for node in found]
+
+    def find_node(self, name: str) -> dict[str, Any] | None:
+        """The Node of that name, or ``None``."""
+        return self._find(f"/api/v1/nodes/{quoted(name)}")
+
+    def find_nodes(self, names: Iterable[str]) -> dict[str, dict[str, Any] | None]:
+        """The Nodes of these names (``None``: there is none), one after the other, for at most a third
+        of the seconds that are left: a name that is not in the answer has not been asked for."""
+        end_s = self._remaining_s() * 2 / 3
+        found: dict[str, dict[str, Any] | None] = {}
+        for name in names:
+            if self._remaining_s() <= end_s:
+                break
+            found[name] = self.find_node(name)
+        return found
+
+    def patch_node(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
+        """Change a Node by a merge patch; with a resourceVersion in it, if it is as it was read."""
+        return self._call("PATCH", f"/api/v1/nodes/{name}", patch, kind=MERGE_PATCH)
+
+    def delete_node(self, name: str, uid: str) -> None:
+        """Delete this Node and no other of its name; one that is gone is no error."""
+        self._delete(f"/api/v1/nodes/{name}", {"preconditions": {"uid": uid}})
+
+    def list_nodes_of_slice(self, name: str) -> list[dict[str, Any]]:
+        """The Nodes of a slice that was made for a JobSet."""
+        return list(self._list("/api/v1/nodes", f"{POOL_LABEL}={name}"))
