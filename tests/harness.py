@@ -37,7 +37,7 @@ from shared.frame.settings import Kubeconfig, Settings
 from shared.frame.step import Answer, Runtime, handle
 from shared.frame.triggers import Message
 from shared.ports.gce.clients import Clients
-from shared.ports.gke import Client
+from shared.ports.gke import GkeClient
 from shared.ports.kubernetes.connection import Connection
 
 ROOT = Path(__file__).parent.parent
@@ -389,7 +389,7 @@ class Harness:
             monotonic=lambda: self.clock.now().timestamp(),
             random_bytes=self._random.randbytes,
             log=self.log,
-            gke=Client(
+            gke=GkeClient(
                 "http://container.local",
                 prepare=lambda it: mount(it, _Hooked(self.gke, step, self.hooks)),
             ),

@@ -21,7 +21,7 @@ from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.connection import Connection
 
 if TYPE_CHECKING:
-    from shared.ports.gke import Client as GkeClient
+    from shared.ports.gke import GkeClient
 
 _PUBLISH_TIMEOUT_S = 10.0
 _MESSAGES_A_CALL = 1_000
@@ -111,6 +111,6 @@ def get_runtime() -> Runtime:
 def _make_gke_client(settings: Settings) -> GkeClient | None:
     if settings.gke is None:
         return None
-    from shared.ports.gke import Client
+    from shared.ports.gke import GkeClient
 
-    return Client(settings.gke.endpoint)
+    return GkeClient(settings.gke.endpoint)

@@ -52,7 +52,7 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 
 if TYPE_CHECKING:
-    from shared.ports.gke import Client as GkeClient
+    from shared.ports.gke import GkeClient
 
 MAX_LOOKS = 3
 SECONDS_FOR_CALLS = 30.0

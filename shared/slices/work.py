@@ -46,7 +46,7 @@ def make_provider(invocation: Invocation) -> Provider:
         from shared.slices.by_node_group.provider import GroupSlices
 
         return GroupSlices(cluster, runtime.now)
-    from shared.ports.gke import NodePools
+    from shared.slices.by_node_pool.provider import NodePools
 
     def has_ready_nodes(name: str) -> bool:
         return any(parse_node(raw).is_ready for raw in cluster.list_nodes_of_slice(name))
