@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from shared.base.errors import REASONS, CallError, Kind, Reason, classify
+from shared.base.errors import CallError
+from shared.base.reasons import REASONS, Reason
 from shared.base.topology import find_count_problem, find_machine, find_shape_problem
 from shared.frame.plan import Action, Derive, Insert, Plan, Send, TakeOwnership, Work, WriteStatus
 from shared.frame.settings import Settings
@@ -40,6 +41,7 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
+from shared.ports.classify import Kind, classify
 from shared.ports.gce.values import Fault, ManagedInstance, Mig, Operation, Template
 
 YOUNG = timedelta(seconds=5)

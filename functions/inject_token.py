@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from shared.base.errors import REASONS, CallError, Reason
+from shared.base.errors import CallError
 from shared.base.names import TOKEN_KEY
+from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import (
     Action,
     CreateSecret,

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from shared.base.errors import REASONS, CallError, Reason
+from shared.base.errors import CallError
+from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import (
     Action,
     DeleteNode,

@@ -19,9 +19,10 @@ from enum import StrEnum
 from typing import Any
 
 from shared.base import backoff
-from shared.base.errors import CallError, Reason
+from shared.base.errors import CallError
 from shared.base.fields import is_yes
 from shared.base.names import COMPLETION_INDEX, JOB_KEY, JOBSET_NAME, POOL_LABEL, SYSTEM_NAMESPACE
+from shared.base.reasons import Reason
 from shared.base.timestamps import guess_time, parse_time
 from shared.frame.step import ACKNOWLEDGED, Answer, Invocation
 from shared.frame.triggers import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message

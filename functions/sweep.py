@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from shared.base import backoff
-from shared.base.errors import CallError, Reason
+from shared.base.errors import CallError
 from shared.base.names import JOBSET_STEPS
+from shared.base.reasons import Reason
 from shared.frame.step import ACKNOWLEDGED, Answer, Invocation, message_about
 from shared.frame.triggers import SWEEP_KIND, Cause, Message
 from shared.node_groups import node_group, status

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from shared.base.errors import REASONS, CallError, Reason, classify
+from shared.base.errors import CallError
+from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import (
     Action,
     Attempt,
@@ -40,6 +41,7 @@ from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.nodes import bears_name_of, proof_patch
 from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found
 from shared.node_groups.status import MIG, TEMPLATE, Counts, Resource, State, Status
+from shared.ports.classify import classify
 from shared.ports.gce.values import Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
 

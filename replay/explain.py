@@ -18,11 +18,8 @@ from replay.errors import in_plain_words
 from replay.publications import get_group
 from replay.ways import Ways
 from shared.base.backoff import TICK
-from shared.base.errors import (
-    REASONS,
-    CallError,
-    OutOfTimeError,
-)
+from shared.base.errors import CallError, OutOfTimeError
+from shared.base.reasons import REASONS
 from shared.base.timestamps import render_time
 from shared.frame.plan import Work
 from shared.frame.step import Step, message_about

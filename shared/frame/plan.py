@@ -11,14 +11,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from shared.base.errors import STALE_ANSWERS, CallError, Reason, verdict_of
+from shared.base.errors import STALE_ANSWERS, CallError
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
+from shared.base.reasons import Reason
 from shared.frame.triggers import Message, Occasion
 from shared.node_groups import node_group, status
 from shared.node_groups.bootstrap import Token, token_secret
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import KINDS, request_id
 from shared.node_groups.status import Status
+from shared.ports.classify import verdict_of
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.cluster import Cluster

@@ -13,14 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from shared.base.errors import (
-    STALE_ANSWERS,
-    CallError,
-    Kind,
-    OutOfTimeError,
-    Reason,
-    verdict_of,
-)
+from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError
+from shared.base.reasons import Reason
 from shared.frame.plan import (
     BEST_EFFORT,
     Action,
@@ -45,6 +39,7 @@ from shared.frame.triggers import (
 from shared.node_groups import node_group, status
 from shared.node_groups.events import changes
 from shared.node_groups.node_group import NodeGroup
+from shared.ports.classify import Kind, verdict_of
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import Condition, Status, Type, awaiting_message
 from shared.ports.kubernetes.events import Event

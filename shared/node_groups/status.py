@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
 from shared.base.timestamps import guess_time, render_time
 from shared.node_groups.node_group import NodeGroup
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from functions.label_node import Seen
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
 from shared.node_groups.events import changes
 from shared.node_groups.status import (
     MIG,

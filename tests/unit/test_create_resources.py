@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from functions.create_resources import Seen, decide, find_template_problem
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
 from shared.frame.plan import Action, Insert, Plan, Send, TakeOwnership, WriteStatus
 from shared.frame.settings import Kubeconfig, Settings
 from shared.frame.triggers import Cause, Message, Occasion

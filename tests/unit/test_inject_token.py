@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from functions.inject_token import Seen, Vm, decide
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
 from shared.frame.plan import CreateSecret, DeleteNode, Plan, Send, SetMetadata, WriteStatus
 from shared.frame.triggers import Cause, Message, Occasion
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from functions.label_node import Seen, decide, is_told_already
-from shared.base.errors import Reason
 from shared.base.names import VM_ID_LABEL
+from shared.base.reasons import Reason
 from shared.base.topology import find_machine
 from shared.frame.plan import (
     Action,

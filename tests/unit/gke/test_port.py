@@ -9,7 +9,8 @@ import pytest
 
 from local.gce import Principal
 from local.gke import Dials
-from shared.base.errors import CallError, OutOfTimeError, verdict_of
+from shared.base.errors import CallError, OutOfTimeError
+from shared.ports.classify import verdict_of
 from shared.ports.gke import GkeClient
 from shared.slices.by_node_pool.provider import NodePools
 from shared.slices.node_fit import SPOT
