@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from shared.base.environment import SettingsError
 from shared.base.names import JOB_KEY, TOPOLOGY_LABEL
-from shared.frame.settings import SettingsError
 from shared.slices.jobsets import JOB_KEY_SELECTOR, has_opted_out
 from shared.tpu_env.admission import Answer, Object, Operation, Request, escape, set_keys
 from shared.tpu_env.workloads import TEMPLATE, chips_of

@@ -202,7 +202,7 @@ def _refusals(seen: Seen) -> list[str]:
     """What is wrong with the spec, in words that name the field."""
     refusals = [str(problem) for problem in seen.group.problems]
     spec = seen.group.spec
-    if spec is not None and not seen.settings.serves(seen.group):
+    if spec is not None and not seen.settings.serves(spec.project):
         served = ", ".join(sorted(seen.settings.projects))
         refusals.append(
             f"spec.project: {spec.project} is not served by this installation; it serves {served}"

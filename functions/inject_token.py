@@ -100,7 +100,8 @@ class Seen:
 def look(work: Work, settings: Settings) -> Seen:
     """Read the VMs and the Nodes of their names."""
     group = work.group
-    seen = Seen(group, work.status, work.occasion, is_served=settings.serves(group))
+    is_served = group.spec is not None and settings.serves(group.spec.project)
+    seen = Seen(group, work.status, work.occasion, is_served=is_served)
     if _is_not_to_join(group) or not seen.is_served:
         return seen
     if not work.occasion.vms:

@@ -139,7 +139,8 @@ def look(work: Work, settings: Settings) -> Seen:
     """Read the group's Nodes, the VMs that the occasion concerns, and at the end the MIG."""
     group = work.group
     seen = Seen(group, work.status, work.occasion, settings.join_timeout)
-    if group.deleting is not None or not group.is_owned or not settings.serves(group):
+    is_served = group.spec is not None and settings.serves(group.spec.project)
+    if group.deleting is not None or not group.is_owned or not is_served:
         return replace(seen, is_ours=False)
     if is_told_already(work.occasion, work.status, work.now):
         return _look_at_one(work, seen)

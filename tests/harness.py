@@ -33,11 +33,12 @@ from local.world import PROJECT, PROJECT_NUMBER, Cluster, Dials, World
 from relay.changes.outbox import Outbox
 from shared.base.errors import CallError
 from shared.base.names import JOBSET_STEPS, STEPS
-from shared.frame.settings import Kubeconfig, Settings
+from shared.frame.settings import Settings
 from shared.frame.step import Answer, Runtime, handle
 from shared.frame.triggers import Message
 from shared.ports.gce.clients import Clients
 from shared.ports.gke import GkeClient
+from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
 
 ROOT = Path(__file__).parent.parent

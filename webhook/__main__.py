@@ -16,7 +16,7 @@ import structlog
 from functions.admit_job import admit
 from functions.inject_env import inject
 from shared.base import daemon_logs
-from shared.frame.settings import SettingsError
+from shared.base.environment import SettingsError
 from webhook.certificate import Certificate, UnusableCertificate
 from webhook.server import Webhook, serve
 from webhook.settings import Settings, read_settings

@@ -15,7 +15,7 @@ from shared.base.errors import CallError
 from shared.frame.settings import GKE
 from shared.frame.step import handle
 from shared.frame.triggers import POD_KIND, Cause, Message
-from shared.slices.by_node_pool.bodies import GkeSettings
+from shared.ports.gke_settings import GkeSettings
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.jobset_objects import JOBSET, NAMESPACE

@@ -11,7 +11,7 @@ import pytest
 from functions.create_resources import Seen, decide, find_template_problem
 from shared.base.reasons import Reason
 from shared.frame.plan import Action, Insert, Plan, Send, TakeOwnership, WriteStatus
-from shared.frame.settings import Kubeconfig, Settings
+from shared.frame.settings import Settings
 from shared.frame.triggers import Cause, Message, Occasion
 from shared.node_groups import status
 from shared.node_groups.node_group import NodeGroup
@@ -27,6 +27,7 @@ from shared.node_groups.status import (
     Type,
 )
 from shared.ports.gce.values import Fault, ManagedInstance, Mig, Operation, Policy, Template
+from shared.ports.kubernetes.access_settings import Kubeconfig
 from tests.unit.builders import NOW, RESOURCE, group
 
 URI = "projects/my-gcp-project/x/" + RESOURCE

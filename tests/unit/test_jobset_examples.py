@@ -15,9 +15,10 @@ from functions.admit_job import Admission, admit
 from local import jobsets, kube
 from local.clock import VirtualClock
 from local.http import Request
+from shared.base.environment import Variables
 from shared.base.names import POOL_LABEL
+from shared.ports.gke_settings import read_gke_settings
 from shared.slices.by_node_group.manifests import want as want_group
-from shared.slices.by_node_pool.bodies import read_settings
 from shared.slices.by_node_pool.bodies import want as want_pool
 from shared.slices.jobsets import find_leader
 from shared.slices.provider import Wanted
@@ -87,7 +88,7 @@ def wanted(path: Path, pod: dict[str, Any]) -> Wanted:
     leader = find_leader(pod)
     assert leader is not None
     if "v4" in path.stem:
-        return want_pool(leader, read_settings(GKE))
+        return want_pool(leader, read_gke_settings(Variables(GKE)))
     return want_group(leader, read(EXAMPLES / "jobset-template.yaml")["data"])
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from shared.base.errors import CallError
-from shared.frame.settings import Access, GoogleToken, Kubeconfig, TokenKind
+from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
 
 _METADATA_CALL = "token from the metadata server"
 _SCOPES = (

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from shared.frame.settings import Access
 from shared.ports.kubernetes.access import Session, source_of
+from shared.ports.kubernetes.access_settings import Access
 
 
 class Connection:

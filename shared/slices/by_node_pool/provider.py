@@ -10,7 +10,8 @@ from typing import Any
 
 from shared.base.errors import CallError
 from shared.ports.gke import GkeClient, GkeMethod
-from shared.slices.by_node_pool.bodies import GkeSettings, want
+from shared.ports.gke_settings import GkeSettings
+from shared.slices.by_node_pool.bodies import want
 from shared.slices.by_node_pool.found_pools import (
     is_managed,
     older_name,

@@ -18,8 +18,9 @@ from relay.publisher import PubSubPublisher, find_credentials
 from shared.base.errors import CallError
 from shared.base.names import topic_id
 from shared.frame.runtime import Inboxes
-from shared.frame.settings import Kubeconfig, Settings
+from shared.frame.settings import Settings
 from shared.frame.triggers import Cause, Delivery, Message, decode
+from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
 from tests.contract.pubsub.bench import Bench, Inbox, Push
 from tests.contract.pubsub.case import Differs, case

@@ -13,7 +13,7 @@ from local.gce.inprocess import mount
 from local.gke import Cluster, Dials, PoolNode, Simulator
 from local.http import Request
 from shared.ports.gke import GkeClient
-from shared.slices.by_node_pool.bodies import GkeSettings
+from shared.ports.gke_settings import GkeSettings
 from shared.slices.by_node_pool.provider import NodePools
 
 PROJECT, NUMBER = "my-project", "123456789012"
