@@ -19,8 +19,8 @@ from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
 from relay.settings import Settings, read_settings
 from relay.watching.api import CannotConnect, KubernetesApi
 from relay.watching.watch import Timing
-from shared.base import daemon_logs
 from shared.base.environment import SettingsError
+from shared.base.logs import configure_daemon
 
 EXIT_CANNOT_START = 2
 """Settings or surroundings are wrong; the last line of the log names which."""
@@ -35,7 +35,7 @@ class _CannotStart(Exception):
 
 def main() -> int:
     """Run until SIGTERM or SIGINT; the exit status."""
-    daemon_logs.configure()
+    configure_daemon()
     try:
         settings = read_settings(os.environ)
         credentials = find_credentials()
