@@ -16,10 +16,11 @@ from datetime import datetime, timedelta
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
 from shared.base.topology import find_count_problem, find_machine, find_shape_problem
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause
 from shared.frame.plan import Action, Derive, Insert, Plan, Send, TakeOwnership, Work, WriteStatus
 from shared.frame.settings import Settings
 from shared.frame.step import Step, message_about
-from shared.frame.triggers import Cause, Occasion
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import (
     KINDS,

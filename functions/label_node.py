@@ -16,6 +16,8 @@ from datetime import datetime, timedelta
 
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
+from shared.frame.decode import Occasion
+from shared.frame.message import BATCH, Cause
 from shared.frame.plan import (
     Action,
     DeleteNode,
@@ -31,7 +33,6 @@ from shared.frame.plan import (
 )
 from shared.frame.settings import Settings
 from shared.frame.step import Step, message_about
-from shared.frame.triggers import BATCH, Cause, Occasion
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.nodes import bears_name_of, proof_patch

@@ -24,8 +24,9 @@ from shared.base.fields import is_yes
 from shared.base.names import COMPLETION_INDEX, JOB_KEY, JOBSET_NAME, POOL_LABEL, SYSTEM_NAMESPACE
 from shared.base.reasons import Reason
 from shared.base.timestamps import guess_time, parse_time
+from shared.frame.audit_log import LogEvent
+from shared.frame.message import POD_KIND, SWEEP_KIND, Cause, Message
 from shared.frame.step import ACKNOWLEDGED, Answer, Invocation
-from shared.frame.triggers import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.events import Event
 from shared.slices import concurrency

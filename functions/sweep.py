@@ -17,8 +17,8 @@ from shared.base import backoff
 from shared.base.errors import CallError
 from shared.base.names import JOBSET_STEPS
 from shared.base.reasons import Reason
+from shared.frame.message import SWEEP_KIND, Cause, Message
 from shared.frame.step import ACKNOWLEDGED, Answer, Invocation, message_about
-from shared.frame.triggers import SWEEP_KIND, Cause, Message
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, State, Status, Type

@@ -24,7 +24,7 @@ from relay import metrics
 from relay.changes.outbox import INBOXES
 from relay.changes.pending import Publication
 from shared.base.names import JOBSET_KIND, KIND, topic_id
-from shared.frame.triggers import POD_KIND
+from shared.frame.message import POD_KIND
 
 CALL_TIMEOUT_S = 10.0
 _SCOPES = ("https://www.googleapis.com/auth/pubsub",)

@@ -21,9 +21,10 @@ from shared.base.backoff import TICK
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.reasons import REASONS
 from shared.base.timestamps import render_time
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause, Message
 from shared.frame.plan import Work
 from shared.frame.step import Step, message_about
-from shared.frame.triggers import Cause, Message, Occasion
 from shared.node_groups import status
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import Condition, Status, Type

@@ -10,8 +10,8 @@ from functions import sweep
 from replay.errors import ReplayError
 from replay.ways import Ways
 from shared.base.names import STEPS
+from shared.frame.message import Cause
 from shared.frame.step import message_about
-from shared.frame.triggers import Cause
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import NodeGroup
 

@@ -33,9 +33,9 @@ from local.world import PROJECT, PROJECT_NUMBER, Cluster, Dials, World
 from relay.changes.outbox import Outbox
 from shared.base.errors import CallError
 from shared.base.names import JOBSET_STEPS, STEPS
+from shared.frame.message import Message
 from shared.frame.settings import Settings
 from shared.frame.step import Answer, Runtime, handle
-from shared.frame.triggers import Message
 from shared.ports.gce.clients import Clients
 from shared.ports.gke import GkeClient
 from shared.ports.kubernetes.access_settings import Kubeconfig

@@ -13,7 +13,7 @@ from typing import Any
 
 from relay.changes.pending import Slots, Subject
 from shared.base.names import JOBSET_KIND
-from shared.frame.triggers import POD_KIND, Cause
+from shared.frame.message import POD_KIND, Cause
 from shared.slices.jobsets import Leader, asks_for_chips, find_end, find_end_time, find_leader
 
 PROVISION_SLICE, RELEASE_SLICE = "provision_slice", "release_slice"

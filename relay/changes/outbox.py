@@ -45,7 +45,7 @@ from relay.changes.fingerprints import (
 from relay.changes.jobsets import PROVISION_SLICE, RELEASE_SLICE, Jobs
 from relay.changes.pending import Publication, Slots, Subject
 from shared.base.names import KIND
-from shared.frame.triggers import Cause
+from shared.frame.message import Cause
 
 Kind = Literal["TPUNodeGroup", "Node", "Pod", "JobSet"]
 Event = Literal["ADDED", "MODIFIED", "DELETED"]

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from shared.base.errors import STALE_ANSWERS, CallError
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
-from shared.frame.triggers import Message, Occasion
+from shared.frame.decode import Occasion
+from shared.frame.message import Message
 from shared.node_groups import node_group, status
 from shared.node_groups.bootstrap import Token, token_secret
 from shared.node_groups.node_group import NodeGroup

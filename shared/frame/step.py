@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError
 from shared.base.reasons import Reason
+from shared.frame.audit_log import LogEvent
+from shared.frame.decode import Delivery, Occasion, decode
+from shared.frame.message import Message, PoisonError
 from shared.frame.plan import (
     BEST_EFFORT,
     Action,
@@ -28,14 +31,6 @@ from shared.frame.plan import (
     WriteStatus,
 )
 from shared.frame.settings import Settings
-from shared.frame.triggers import (
-    Delivery,
-    LogEvent,
-    Message,
-    Occasion,
-    PoisonError,
-    decode,
-)
 from shared.node_groups import node_group, status
 from shared.node_groups.events import changes
 from shared.node_groups.node_group import NodeGroup

@@ -9,10 +9,10 @@ from typing import Any
 from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError
 from shared.base.names import JOB_NAME, JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSION
 from shared.base.timestamps import guess_time
+from shared.frame.audit_log import LogEvent
 from shared.frame.plan import LookAgain
 from shared.frame.settings import Settings
 from shared.frame.step import ACKNOWLEDGED, Answer, Invocation, look_until_it_holds
-from shared.frame.triggers import LogEvent
 from shared.ports.classify import verdict_of
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.events import Event

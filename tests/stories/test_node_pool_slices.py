@@ -12,9 +12,9 @@ from functions import provision_slice
 from local.jobsets import Habits
 from local.world import Dials
 from shared.base.errors import CallError
+from shared.frame.message import POD_KIND, Cause, Message
 from shared.frame.settings import GKE
 from shared.frame.step import handle
-from shared.frame.triggers import POD_KIND, Cause, Message
 from shared.ports.gke_settings import GkeSettings
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness

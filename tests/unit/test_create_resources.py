@@ -10,9 +10,10 @@ import pytest
 
 from functions.create_resources import Seen, decide, find_template_problem
 from shared.base.reasons import Reason
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause, Message
 from shared.frame.plan import Action, Insert, Plan, Send, TakeOwnership, WriteStatus
 from shared.frame.settings import Settings
-from shared.frame.triggers import Cause, Message, Occasion
 from shared.node_groups import status
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import Found

@@ -8,8 +8,9 @@ import pytest
 
 from functions.inject_token import Seen, Vm, decide
 from shared.base.reasons import Reason
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause, Message
 from shared.frame.plan import CreateSecret, DeleteNode, Plan, Send, SetMetadata, WriteStatus
-from shared.frame.triggers import Cause, Message, Occasion
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import Status, Type, conclude

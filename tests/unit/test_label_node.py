@@ -12,6 +12,9 @@ from functions.label_node import Seen, decide, is_told_already
 from shared.base.names import VM_ID_LABEL
 from shared.base.reasons import Reason
 from shared.base.topology import find_machine
+from shared.frame.audit_log import LogEvent
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause, Message
 from shared.frame.plan import (
     Action,
     DeleteNode,
@@ -22,7 +25,6 @@ from shared.frame.plan import (
     Send,
     WriteStatus,
 )
-from shared.frame.triggers import Cause, LogEvent, Message, Occasion
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import (
     MIG,

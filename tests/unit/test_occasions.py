@@ -14,18 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.frame.audit_log import LogEvent, find_steps
+from shared.frame.decode import Delivery, Occasion, decode
+from shared.frame.message import MAX_NAMES, Cause, Message, PoisonError
 from shared.frame.step import Invocation, find_target
-from shared.frame.triggers import (
-    MAX_NAMES,
-    Cause,
-    Delivery,
-    LogEvent,
-    Message,
-    Occasion,
-    PoisonError,
-    decode,
-    find_steps,
-)
 from shared.node_groups.node_group import NodeGroup
 from shared.ports.gce.values import Instance
 from tests.unit.builders import CLUSTER, DATA, NAME, NOW, RESOURCE, UID, group, raw_group

@@ -18,7 +18,7 @@ from shared.base.names import (
     TOPOLOGY_LABEL,
     VM_ID_LABEL,
 )
-from shared.frame.triggers import Cause
+from shared.frame.message import Cause
 from tests.unit.relay.objects import (
     OUR_LABELS,
     RESOURCE_NAME,
