@@ -13,9 +13,10 @@ import aiohttp
 import structlog
 
 from relay.changes.coalescing import WIDEST_RETRY_GAP
-from relay.changes.outbox import Event, Kind, Outbox
+from relay.changes.outbox import Outbox
 from relay.changes.pending import Publication
 from relay.health import Health
+from relay.kinds import Change, Kind
 from relay.watching.api import API_FAILURES, KubernetesApi
 from relay.watching.backoff import Backoff
 from relay.watching.projection import parse
@@ -94,7 +95,7 @@ class Relay:
         ]
         self.health = Health(pulses, self._outbox, timing)
 
-    def changed(self, kind: Kind, event: Event, raw: Mapping[str, Any]) -> None:
+    def changed(self, kind: Kind, event: Change, raw: Mapping[str, Any]) -> None:
         """Called by a watch."""
         self._outbox.changed(kind, event, raw, self._now())
         self._news.set()

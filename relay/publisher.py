@@ -21,8 +21,8 @@ from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.types import PubsubMessage
 
 from relay import metrics
-from relay.changes.outbox import INBOXES
 from relay.changes.pending import Publication
+from relay.kinds import TRIGGERED_STEPS
 from shared.base.names import JOBSET_KIND, KIND, topic_id
 from shared.frame.message import POD_KIND
 
@@ -64,7 +64,8 @@ class PubSubPublisher:
         now: Callable[[], datetime],
     ) -> None:
         self._topics = {
-            step: f"projects/{project}/topics/{topic_id(topic_prefix, step)}" for step in INBOXES
+            step: f"projects/{project}/topics/{topic_id(topic_prefix, step)}"
+            for step in TRIGGERED_STEPS
         }
         self._credentials = credentials
         self._now = now

@@ -23,7 +23,8 @@ from local.ports import LOOPBACK, find_free_ports
 from shared.base.errors import CallError
 from shared.base.reasons import Reason
 from shared.ports.classify import Kind, Verdict, verdict_of
-from shared.ports.kubernetes.access import AccessError, explain
+from shared.ports.connection_errors import explain
+from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection

@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from shared.base.errors import CallError
-from shared.ports.kubernetes.access import Session, explain
+from shared.ports.connection_errors import explain
+from shared.ports.kubernetes.access import Session
 from shared.ports.kubernetes.connection import Connection
 
 MERGE_PATCH = "application/merge-patch+json"

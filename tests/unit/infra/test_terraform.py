@@ -14,7 +14,7 @@ import pytest
 
 from local import world
 from local.kube.certificates import CertificateAuthority
-from relay.changes.outbox import INBOXES
+from relay.kinds import TRIGGERED_STEPS
 from relay.settings import VARIABLES as RELAY_VARIABLES
 from shared.base.names import JOBSET_STEPS, STEPS, topic_id
 from shared.frame import settings
@@ -319,7 +319,7 @@ def test_rights_are_of_the_steps_and_of_the_relay() -> None:
 
 def test_the_relay_may_publish_to_the_inboxes_that_it_writes_to() -> None:
     assert PERMISSIONS["relay"].keys() == {"inboxes"}
-    assert PERMISSIONS["relay"]["inboxes"].keys() == set(INBOXES)
+    assert PERMISSIONS["relay"]["inboxes"].keys() == set(TRIGGERED_STEPS)
 
 
 def test_each_right_says_why() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from relay.changes.cache import MAX_STRAYS
-from relay.changes.outbox import Kind, Outbox
+from relay.changes.outbox import Outbox
 from relay.changes.pending import Publication
+from relay.kinds import Kind
 from shared.base.names import (
     FINALIZER,
     RESOURCE_NAME_LABEL,
