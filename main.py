@@ -11,10 +11,11 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from shared.base.environment import SettingsError
 from shared.base.logs import make_logger
 from shared.frame.push import Gate
 from shared.frame.runtime import get_runtime
-from shared.frame.settings import Pusher, SettingsError
+from shared.frame.settings import Pusher
 from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN, handle
 
 if TYPE_CHECKING:

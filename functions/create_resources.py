@@ -13,11 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from shared.base.errors import REASONS, CallError, Reason
+from shared.base.errors import CallError
+from shared.base.reasons import REASONS, Reason
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause
 from shared.frame.plan import Action, Plan, Send
 from shared.frame.settings import Settings
 from shared.frame.step import Step
-from shared.frame.triggers import Cause, Occasion
 from shared.node_groups import readiness
 from shared.node_groups.actions import Insert, TakeOwnership
 from shared.node_groups.creation_report import CreationReport
@@ -54,7 +56,7 @@ from shared.node_groups.work import (
     open_group,
     report_refusal,
 )
-from shared.ports.gce import ManagedInstance, Mig, Operation, Template
+from shared.ports.gce.values import ManagedInstance, Mig, Operation, Template
 
 
 @dataclass(frozen=True)

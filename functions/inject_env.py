@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.frame.settings import SettingsError
+from shared.base.environment import SettingsError
 from shared.tpu_env.admission import (
     AdmissionRequest,
     AdmissionResponse,

@@ -14,11 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from shared.base.errors import REASONS, CallError, Reason
+from shared.base.errors import CallError
 from shared.base.names import TOKEN_KEY
+from shared.base.reasons import REASONS, Reason
+from shared.frame.decode import Occasion
+from shared.frame.message import BATCH, Cause
 from shared.frame.plan import Action, ForOne, Plan, Send
 from shared.frame.step import Step
-from shared.frame.triggers import BATCH, Cause, Occasion
 from shared.node_groups import readiness
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import (
@@ -30,7 +32,6 @@ from shared.node_groups.bootstrap import (
     new_token,
 )
 from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
-from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.status import Condition, Status, Type
 from shared.node_groups.work import (
     GroupWork,
@@ -39,7 +40,8 @@ from shared.node_groups.work import (
     open_group,
     report_refusal,
 )
-from shared.ports.gce import Instance
+from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import Node, parse_node
 
 MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""

@@ -14,17 +14,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shared.base.errors import REASONS, CallError, Reason
+from shared.base.errors import CallError
+from shared.base.reasons import REASONS, Reason
+from shared.frame.decode import Occasion
+from shared.frame.message import BATCH, Cause
 from shared.frame.plan import Action, Emit, ForOne, Plan, Send
 from shared.frame.step import Step
-from shared.frame.triggers import BATCH, Cause, Occasion
 from shared.node_groups import health, interconnect, readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.health import Members, reported_lost
 from shared.node_groups.membership import bears_name_of, is_of_predecessor, proof_patch
 from shared.node_groups.node_group import AnyGroup, NodeGroup
-from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.status import MIG, State, Status, Type
 from shared.node_groups.work import (
     GroupWork,
@@ -33,8 +34,9 @@ from shared.node_groups.work import (
     open_group,
     report_refusal,
 )
-from shared.ports.gce import Instance, Mig
-from shared.ports.kubernetes.cluster import Event
+from shared.ports.gce.values import Instance, Mig
+from shared.ports.kubernetes.events import Event
+from shared.ports.kubernetes.nodes import Node, parse_node
 
 ALREADY_SAID = timedelta(seconds=10)
 """While the group's status tells of a loss since less than this, the next VM that is lost is looked at

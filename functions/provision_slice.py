@@ -19,24 +19,18 @@ from enum import StrEnum
 from typing import Any
 
 from shared.base import backoff
-from shared.base.errors import CallError, Reason
+from shared.base.errors import CallError
 from shared.base.fields import is_yes
-from shared.base.names import POOL_LABEL, SYSTEM_NAMESPACE
-from shared.base.pods import COMPLETION_INDEX
+from shared.base.names import COMPLETION_INDEX, JOB_KEY, JOBSET_NAME, POOL_LABEL, SYSTEM_NAMESPACE
+from shared.base.reasons import Reason
 from shared.base.timestamps import guess_time, parse_time
+from shared.frame.audit_log import LogEvent
+from shared.frame.message import POD_KIND, SWEEP_KIND, Cause, Message
 from shared.frame.step import ACKNOWLEDGED, Answer, Invocation
-from shared.frame.triggers import POD_KIND, SWEEP_KIND, Cause, LogEvent, Message
-from shared.ports.kubernetes.cluster import Cluster, Event
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.events import Event
 from shared.slices import concurrency
-from shared.slices.jobsets import (
-    JOB_KEY,
-    JOBSET_NAME,
-    Leader,
-    find_end,
-    find_foreign_key,
-    find_leader,
-    has_opted_out,
-)
+from shared.slices.jobsets import Leader, find_end, find_foreign_key, find_leader, has_opted_out
 from shared.slices.provider import (
     DesiredSlice,
     InputError,

@@ -20,11 +20,13 @@ from typing import Any
 
 from shared.base import backoff
 from shared.base.errors import CallError
+from shared.base.names import JOBSET_KIND
 from shared.base.timestamps import guess_time
+from shared.frame.audit_log import LogEvent
+from shared.frame.message import SLICE_KIND, SWEEP_KIND, Cause, Message
 from shared.frame.settings import Settings
 from shared.frame.step import ACKNOWLEDGED, Answer, Invocation
-from shared.frame.triggers import JOBSET_KIND, SLICE_KIND, SWEEP_KIND, Cause, LogEvent, Message
-from shared.ports.kubernetes.cluster import Event
+from shared.ports.kubernetes.events import Event
 from shared.slices import concurrency
 from shared.slices.jobsets import find_end, job_key
 from shared.slices.provider import (

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shared.base import backoff
-from shared.base.errors import CallError, OutOfTimeError, Reason
+from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import JOBSET_STEPS
+from shared.base.reasons import Reason
+from shared.frame.message import SWEEP_KIND, Cause, Message
 from shared.frame.plan import Action, ForOne, Plan, Send, Work
 from shared.frame.step import Step, open_work
-from shared.frame.triggers import SWEEP_KIND, Cause, Message
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, State, Status, Type

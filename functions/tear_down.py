@@ -17,10 +17,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from shared.base.errors import REASONS, CallError, Reason
+from shared.base.errors import CallError
+from shared.base.reasons import REASONS, Reason
+from shared.frame.message import Cause
 from shared.frame.plan import Action, Attempt, Plan, Send
 from shared.frame.step import Step
-from shared.frame.triggers import Cause
 from shared.node_groups import readiness
 from shared.node_groups.actions import (
     Delete,
@@ -42,7 +43,6 @@ from shared.node_groups.lifecycle import (
 )
 from shared.node_groups.membership import bears_name_of, proof_patch
 from shared.node_groups.node_group import AnyGroup, NodeGroup, Spec, UnreadableGroup
-from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found
 from shared.node_groups.status import MIG, TEMPLATE, Counts, Resource, State, Status
 from shared.node_groups.work import (
@@ -52,7 +52,8 @@ from shared.node_groups.work import (
     open_group,
     report_refusal,
 )
-from shared.ports.gce import Instance, Operation
+from shared.ports.gce.values import Instance, Operation
+from shared.ports.kubernetes.nodes import Node, parse_node
 
 
 @dataclass(frozen=True)

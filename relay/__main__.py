@@ -16,10 +16,11 @@ from google.auth.credentials import Credentials
 from relay.daemon import Relay
 from relay.health import serve
 from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
-from relay.settings import InvalidSettings, Settings, read_settings
+from relay.settings import Settings, read_settings
 from relay.watching.api import CannotConnect, KubernetesApi
 from relay.watching.watch import Timing
-from shared.base import daemon_logs
+from shared.base.environment import SettingsError
+from shared.base.logs import configure_daemon
 
 EXIT_CANNOT_START = 2
 """Settings or surroundings are wrong; the last line of the log names which."""
@@ -34,12 +35,12 @@ class _CannotStart(Exception):
 
 def main() -> int:
     """Run until SIGTERM or SIGINT; the exit status."""
-    daemon_logs.configure()
+    configure_daemon()
     try:
         settings = read_settings(os.environ)
         credentials = find_credentials()
         asyncio.run(_run(settings, credentials))
-    except (InvalidSettings, NoCredentials, _CannotStart) as error:
+    except (SettingsError, NoCredentials, _CannotStart) as error:
         _LOG.critical(f"cannot start: {error}")
         return EXIT_CANNOT_START
     return 0

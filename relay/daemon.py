@@ -13,16 +13,24 @@ import aiohttp
 import structlog
 
 from relay.changes.coalescing import WIDEST_RETRY_GAP
-from relay.changes.outbox import Event, Kind, Outbox
+from relay.changes.outbox import Outbox
 from relay.changes.pending import Publication
 from relay.health import Health
+from relay.kinds import Change, Kind
 from relay.watching.api import API_FAILURES, KubernetesApi
 from relay.watching.backoff import Backoff
 from relay.watching.projection import parse
 from relay.watching.watch import Resource, Timing, Watch
 from relay.watching.watch_health import Monotonic, Pulse
-from shared.base.names import GROUP, PLURAL, VERSION
-from shared.slices import jobsets
+from shared.base.names import (
+    GROUP,
+    JOB_KEY,
+    JOBSET_GROUP,
+    JOBSET_PLURAL,
+    JOBSET_VERSION,
+    PLURAL,
+    VERSION,
+)
 
 RESOURCES = (
     Resource("TPUNodeGroup", f"/apis/{GROUP}/{VERSION}/{PLURAL}"),
@@ -33,9 +41,9 @@ OF_JOBSETS = (
     Resource(
         "Pod",
         "/api/v1/pods",
-        {"labelSelector": jobsets.JOB_KEY, "fieldSelector": "status.phase=Pending"},
+        {"labelSelector": JOB_KEY, "fieldSelector": "status.phase=Pending"},
     ),
-    Resource("JobSet", f"/apis/{jobsets.GROUP}/{jobsets.VERSION}/{jobsets.PLURAL}"),
+    Resource("JobSet", f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}/{JOBSET_PLURAL}"),
 )
 MOST_AT_ONCE = 100
 """Objects and steps in one round of publishing; the next round follows at once."""
@@ -87,7 +95,7 @@ class Relay:
         ]
         self.health = Health(pulses, self._outbox, timing)
 
-    def changed(self, kind: Kind, event: Event, raw: Mapping[str, Any]) -> None:
+    def changed(self, kind: Kind, event: Change, raw: Mapping[str, Any]) -> None:
         """Called by a watch."""
         self._outbox.changed(kind, event, raw, self._now())
         self._news.set()

@@ -15,7 +15,8 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from relay import metrics
-from relay.changes.outbox import INBOXES, Kind, Outbox
+from relay.changes.outbox import Outbox
+from relay.kinds import TRIGGERED_STEPS, Kind
 from relay.watching.watch import Timing
 from relay.watching.watch_health import Pulse
 
@@ -49,7 +50,7 @@ class Health:
         for kind, pulse in self._pulses.items():
             metrics.SILENCE.labels(kind).set(pulse.silence_s())
             metrics.WITHOUT_CONTACT.labels(kind).set(pulse.without_contact_s())
-        for step in INBOXES:
+        for step in TRIGGERED_STEPS:
             metrics.UNTOLD.labels(step).set(self._outbox.count_untold(step))
         metrics.GROUPS.set(self._outbox.group_count)
         metrics.NODES.set(self._outbox.node_count)

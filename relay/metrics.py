@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from relay.changes.outbox import INBOXES, KINDS
-from relay.watching.outcomes import MEANINGS
+from relay.kinds import KINDS, TRIGGERED_STEPS
+from relay.outcomes import MEANINGS
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
 LABELS: Mapping[str, Mapping[str, str]] = {
     "kind": dict.fromkeys(KINDS, "the kind of object that is watched"),
-    "step": dict.fromkeys(INBOXES, "the step whose inbox it is"),
+    "step": dict.fromkeys(TRIGGERED_STEPS, "the step whose inbox it is"),
     "event": {
         "ADDED": "an object has appeared",
         "MODIFIED": "an object has changed",

@@ -21,10 +21,10 @@ from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.types import PubsubMessage
 
 from relay import metrics
-from relay.changes.outbox import INBOXES
 from relay.changes.pending import Publication
-from shared.base.names import KIND, topic_id
-from shared.frame.triggers import JOBSET_KIND, POD_KIND
+from relay.kinds import TRIGGERED_STEPS
+from shared.base.names import JOBSET_KIND, KIND, topic_id
+from shared.frame.message import POD_KIND
 
 CALL_TIMEOUT_S = 10.0
 _SCOPES = ("https://www.googleapis.com/auth/pubsub",)
@@ -64,7 +64,8 @@ class PubSubPublisher:
         now: Callable[[], datetime],
     ) -> None:
         self._topics = {
-            step: f"projects/{project}/topics/{topic_id(topic_prefix, step)}" for step in INBOXES
+            step: f"projects/{project}/topics/{topic_id(topic_prefix, step)}"
+            for step in TRIGGERED_STEPS
         }
         self._credentials = credentials
         self._now = now

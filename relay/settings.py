@@ -6,9 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-
-class InvalidSettings(Exception):
-    """One or more variables are missing or wrong; the text names each and says what it must be."""
+from shared.base.environment import Variables
 
 
 @dataclass(frozen=True)
@@ -33,13 +31,12 @@ class Variable:
     pattern: str
     must_be: str
 
-    def problem(self, value: str | None) -> str:
-        """What is wrong with the value, empty when nothing is."""
-        if value is None:
-            return f"{self.name} is not set: it must be {self.must_be}"
-        if not re.fullmatch(self.pattern, value):
-            return f"{self.name}={value!r} is wrong: it must be {self.must_be}"
-        return ""
+    def read(self, variables: Variables) -> str:
+        """Its value, or its default."""
+        pattern = re.compile(self.pattern)
+        if self.default is None:
+            return variables.require(self.name, self.must_be, pattern)
+        return variables.match(self.name, self.must_be, pattern, self.default)
 
 
 VARIABLES = {
@@ -92,15 +89,10 @@ VARIABLES = {
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
-    """The settings. An empty variable counts as not set. Raises `InvalidSettings`."""
-    values = {
-        field: environ.get(variable.name) or variable.default
-        for field, variable in VARIABLES.items()
-    }
-    problems = [VARIABLES[field].problem(value) for field, value in values.items()]
-    if any(problems):
-        raise InvalidSettings("; ".join(problem for problem in problems if problem))
-    texts = {field: value or "" for field, value in values.items()}
+    """The settings. An empty variable counts as not set. Raises `SettingsError`."""
+    variables = Variables(environ)
+    texts = {field: variable.read(variables) for field, variable in VARIABLES.items()}
+    variables.check()
     return Settings(
         project=texts["project"],
         topic_prefix=texts["topic_prefix"],

@@ -25,8 +25,8 @@ from replay.publications import (
 )
 from replay.recording import Recording, Rules, read_recording
 from replay.ways import Ways, open_ways
+from shared.base.environment import SettingsError
 from shared.base.errors import CallError
-from shared.frame.settings import SettingsError
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 HELP_OPTIONS = ["-h", "--help"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from google.auth.exceptions import GoogleAuthError
 
+from shared.base.environment import SettingsError
 from shared.base.errors import CallError, OutOfTimeError
-from shared.frame.settings import SettingsError
 from shared.ports.kubernetes.access import AccessError
 
 

@@ -18,14 +18,12 @@ from replay.errors import in_plain_words
 from replay.publications import get_group
 from replay.ways import Ways
 from shared.base.backoff import TICK
-from shared.base.errors import (
-    REASONS,
-    CallError,
-    OutOfTimeError,
-)
+from shared.base.errors import CallError, OutOfTimeError
+from shared.base.reasons import REASONS
 from shared.base.timestamps import render_time
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause, Message
 from shared.frame.step import Step
-from shared.frame.triggers import Cause, Message, Occasion
 from shared.node_groups import status
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Status, Type

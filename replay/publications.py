@@ -10,7 +10,7 @@ from functions import sweep
 from replay.errors import ReplayError
 from replay.ways import Ways
 from shared.base.names import STEPS
-from shared.frame.triggers import Cause
+from shared.frame.message import Cause
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.work import message_about

@@ -17,7 +17,9 @@ from typing import Any
 
 from replay.publications import GROUP_STEPS, Publication
 from shared.base.names import JOBSET_STEPS, topic_id
-from shared.frame.triggers import Occasion, PoisonError, decode, find_steps
+from shared.frame.audit_log import find_steps
+from shared.frame.decode import Occasion, decode
+from shared.frame.message import PoisonError
 
 DEAD_LETTER_SOURCE = "CloudPubSubDeadLetterSourceSubscription"
 """On a dead letter: the id of the subscription that gave it up."""

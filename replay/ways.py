@@ -14,8 +14,11 @@ from pathlib import Path
 from shared.base.errors import OutOfTimeError
 from shared.frame.settings import Settings, from_environment
 from shared.frame.step import SECONDS_FOR_CALLS
-from shared.ports.gce import Clients, Gce
-from shared.ports.kubernetes.cluster import Cluster, Connection
+from shared.ports.gce.calls import Gce
+from shared.ports.gce.clients import Clients
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.connection import Connection
+from shared.ports.pubsub import Topics
 
 PublishData = Callable[[str, bytes, Mapping[str, str]], str]
 """Publishes data and attributes to a step's inbox; returns the message's id, raises `CallError`."""
@@ -57,15 +60,13 @@ class Ways:
 
 def open_ways() -> Ways:
     """The real ones, by the functions' own environment variables. Raises `SettingsError`."""
-    from shared.frame.runtime import Inboxes
-
     settings = from_environment(with_default_kubeconfig(os.environ, Path.home()))
-    connection = Connection(settings.access)
+    topics = Topics(settings.pubsub_project, settings.topic_prefix)
     return Ways(
         settings=settings,
-        connection=connection,
+        connection=Connection(settings.access),
         clients=Clients(settings.compute_endpoint),
-        publish=Inboxes(settings, connection).publish_data,
+        publish=lambda step, data, attributes: topics.publish(step, [(data, attributes)])[0],
         now=lambda: datetime.now(UTC),
         monotonic=time.monotonic,
         random_bytes=secrets.token_bytes,

@@ -33,12 +33,13 @@ from local.world import PROJECT, PROJECT_NUMBER, Cluster, Dials, World
 from relay.changes.outbox import Outbox
 from shared.base.errors import CallError
 from shared.base.names import JOBSET_STEPS, STEPS
-from shared.frame.settings import Kubeconfig, Settings
+from shared.frame.message import Message
+from shared.frame.settings import Settings
 from shared.frame.step import Answer, Runtime, handle
-from shared.frame.triggers import Message
-from shared.ports.gce import Clients
-from shared.ports.gke import Client
-from shared.ports.kubernetes.cluster import Connection
+from shared.ports.gce.clients import Clients
+from shared.ports.gke import GkeClient
+from shared.ports.kubernetes.access_settings import Kubeconfig
+from shared.ports.kubernetes.connection import Connection
 
 ROOT = Path(__file__).parent.parent
 COMPONENTS = ROOT / "infra" / "kubernetes" / "components"
@@ -389,7 +390,7 @@ class Harness:
             monotonic=lambda: self.clock.now().timestamp(),
             random_bytes=self._random.randbytes,
             log=self.log,
-            gke=Client(
+            gke=GkeClient(
                 "http://container.local",
                 prepare=lambda it: mount(it, _Hooked(self.gke, step, self.hooks)),
             ),

@@ -15,8 +15,8 @@ import structlog
 
 from functions.admit_job import admit
 from functions.inject_env import inject
-from shared.base import daemon_logs
-from shared.frame.settings import SettingsError
+from shared.base.environment import SettingsError
+from shared.base.logs import configure_daemon
 from webhook.certificate import Certificate, UnusableCertificate
 from webhook.server import Webhook, serve
 from webhook.settings import Settings, read_settings
@@ -27,7 +27,7 @@ _LOG = structlog.get_logger()
 
 def main() -> int:
     """The exit status: 0, or 2 with a last line that says what is wrong."""
-    daemon_logs.configure()
+    configure_daemon()
     try:
         settings = read_settings(sys.argv[1:], os.environ)
         asyncio.run(_run(settings, Certificate(settings.certificate, settings.key)))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from functions.admit_job import Admission, read_admission
 from functions.inject_env import Injection, read_injection
+from shared.base.environment import Variables
 
 TRUE_WORDS = ("1", "true", "yes")
 
@@ -36,6 +37,7 @@ class Settings:
 
 def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """Read flags and variables. Raises `SettingsError`; exits for unknown flags."""
+    variables = Variables(environment)
     parser = argparse.ArgumentParser(
         prog="python -m webhook",
         description="Serve the admission webhook that gives TPU Pods their variables.",
@@ -43,37 +45,37 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     parser.add_argument(
         "--tls-cert-file",
         type=Path,
-        default=environment.get("GTEI_TLS_CERT_FILE") or "/etc/tls/tls.crt",
+        default=variables.get("GTEI_TLS_CERT_FILE") or "/etc/tls/tls.crt",
         metavar="FILE",
         help="serving certificate in PEM form, read again on change (GTEI_TLS_CERT_FILE; %(default)s)",
     )
     parser.add_argument(
         "--tls-key-file",
         type=Path,
-        default=environment.get("GTEI_TLS_KEY_FILE") or "/etc/tls/tls.key",
+        default=variables.get("GTEI_TLS_KEY_FILE") or "/etc/tls/tls.key",
         metavar="FILE",
         help="its key (GTEI_TLS_KEY_FILE; %(default)s)",
     )
     parser.add_argument(
-        "--host", default=environment.get("HOST", ""), help="the address to listen at (HOST; all)"
+        "--host", default=variables.get("HOST"), help="the address to listen at (HOST; all)"
     )
     parser.add_argument(
         "--port",
         type=int,
-        default=environment.get("PORT") or "8443",
+        default=variables.get("PORT") or "8443",
         help="the port to listen at, 0 for any free one (PORT; 8443)",
     )
     parser.add_argument(
         "--drain-seconds",
         type=_read_seconds,
-        default=environment.get("DRAIN_SECONDS") or "10",
+        default=variables.get("DRAIN_SECONDS") or "10",
         metavar="SECONDS",
         help="go on serving for so long after SIGTERM (DRAIN_SECONDS; 10)",
     )
     parser.add_argument(
         "--verbose",
         action="store_true",
-        default=environment.get("GTEI_VERBOSE", "").lower() in TRUE_WORDS,
+        default=variables.get("GTEI_VERBOSE").lower() in TRUE_WORDS,
         help="log each review, and not only those that were patched, warned of or refused "
         "(GTEI_VERBOSE)",
     )

@@ -23,7 +23,7 @@ from shared.base.names import (
     TPU_RESOURCE,
     VM_ID_LABEL,
 )
-from shared.frame.triggers import Cause
+from shared.frame.message import Cause
 
 GroupKey = tuple[str, str]
 """Namespace and name."""

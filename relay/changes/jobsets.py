@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from relay.changes.pending import Slots, Subject
-from shared.frame.triggers import JOBSET_KIND, POD_KIND, Cause
+from relay.kinds import PROVISION_SLICE, RELEASE_SLICE
+from shared.base.names import JOBSET_KIND
+from shared.frame.message import POD_KIND, Cause
 from shared.slices.jobsets import Leader, asks_for_chips, find_end, find_end_time, find_leader
-
-PROVISION_SLICE, RELEASE_SLICE = "provision_slice", "release_slice"
 
 LATELY = timedelta(hours=1)
 """A JobSet that is first seen when it has ended is told of if that was not longer ago.

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from relay.changes.cache import Fleet
 from relay.changes.fingerprints import (
@@ -42,18 +42,12 @@ from relay.changes.fingerprints import (
     sight_group,
     sight_node,
 )
-from relay.changes.jobsets import PROVISION_SLICE, RELEASE_SLICE, Jobs
+from relay.changes.jobsets import Jobs
 from relay.changes.pending import Publication, Slots, Subject
+from relay.kinds import CREATE_RESOURCES, LABEL_NODE, TEAR_DOWN, Change, Kind
 from shared.base.names import KIND
-from shared.frame.triggers import Cause
+from shared.frame.message import Cause
 
-Kind = Literal["TPUNodeGroup", "Node", "Pod", "JobSet"]
-Event = Literal["ADDED", "MODIFIED", "DELETED"]
-
-KINDS: tuple[Kind, ...] = ("TPUNodeGroup", "Node", "Pod", "JobSet")
-CREATE_RESOURCES, TEAR_DOWN, LABEL_NODE = "create_resources", "tear_down", "label_node"
-INBOXES = (CREATE_RESOURCES, TEAR_DOWN, LABEL_NODE, PROVISION_SLICE, RELEASE_SLICE)
-"""The steps that the relay tells anything."""
 _OF_GROUPS = frozenset[Kind]({"TPUNodeGroup", "Node"})
 
 
@@ -90,7 +84,7 @@ class Outbox:
         """How many objects wait for a message to this step, for whatever reason."""
         return self._slots.count_untold(step)
 
-    def changed(self, kind: Kind, event: Event, object: Mapping[str, Any], now: datetime) -> None:  # noqa: A002
+    def changed(self, kind: Kind, event: Change, object: Mapping[str, Any], now: datetime) -> None:  # noqa: A002
         """A watch says that an object has appeared, changed or gone."""
         match kind, event:
             case "Node", _:
@@ -141,13 +135,13 @@ class Outbox:
         """These could not be published: they are due again, later. What is moot is dropped."""
         self._slots.put_back(publications, now, self._is_moot)
 
-    def _group_changed(self, event: Event, group: GroupSighting, now: datetime) -> None:
+    def _group_changed(self, event: Change, group: GroupSighting, now: datetime) -> None:
         if event == "DELETED":
             self._forget_group(group.key)
         else:
             self._see_group(group, now)
 
-    def _node_changed(self, event: Event, node: NodeSighting, now: datetime) -> None:
+    def _node_changed(self, event: Change, node: NodeSighting, now: datetime) -> None:
         if event == "DELETED":
             self._miss_node(node.name, now)
         else:

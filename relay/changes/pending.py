@@ -8,7 +8,7 @@ from datetime import datetime
 
 from relay.changes.coalescing import Slot, Story
 from shared.base.names import KIND
-from shared.frame.triggers import MAX_NAMES, Cause, Message
+from shared.frame.message import MAX_NAMES, Cause, Message
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ import aiohttp
 import structlog
 
 from relay import metrics
-from relay.changes.outbox import Event, Kind
+from relay.kinds import Change, Kind
+from relay.outcomes import End
 from relay.watching.api import API_FAILURES, CannotConnect, KubernetesApi, Refused
 from relay.watching.backoff import Backoff
-from relay.watching.outcomes import End
 from relay.watching.projection import parse
 from relay.watching.watch_health import Pulse
 
@@ -30,13 +30,13 @@ PAGE_SIZE = 500
 REFUSALS_BEFORE_RELIST = 3
 
 _LOG = structlog.get_logger()
-_CHANGES: Mapping[str, Event] = {"ADDED": "ADDED", "MODIFIED": "MODIFIED", "DELETED": "DELETED"}
+_CHANGES: Mapping[str, Change] = {"ADDED": "ADDED", "MODIFIED": "MODIFIED", "DELETED": "DELETED"}
 
 
 class Sink(Protocol):
     """Where lists and changes go."""
 
-    def changed(self, kind: Kind, event: Event, raw: Mapping[str, Any]) -> None:
+    def changed(self, kind: Kind, event: Change, raw: Mapping[str, Any]) -> None:
         """One object has appeared, changed or gone."""
 
     def relisted(self, kind: Kind, objects: Iterable[Mapping[str, Any]]) -> None:

@@ -1,28 +1,82 @@
-"""One structured line for each invocation, as Cloud Logging reads it from stdout."""
+"""The log: one JSON object a line on stdout, with the keys that Cloud Logging reads.
+
+A function makes a logger for its invocations (`make_logger`); a daemon configures structlog and the
+standard library's logging for its process (`configure_daemon`).
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import MutableMapping
+from types import TracebackType
 from typing import Any
 
 import structlog
 
-_SEVERITY = {"debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERROR"}
-
-
-def _severity(
-    _logger: Any, method: str, event: MutableMapping[str, Any]
-) -> MutableMapping[str, Any]:
-    event["severity"] = _SEVERITY.get(method, "INFO")
-    event["message"] = event.pop("event")
-    return event
+_SEVERITIES = {
+    "debug": "DEBUG",
+    "info": "INFO",
+    "warning": "WARNING",
+    "error": "ERROR",
+    "critical": "CRITICAL",
+    "exception": "ERROR",
+}
 
 
 def make_logger() -> Any:
     """A logger that writes a JSON object a line: ``severity``, ``message`` and what is given."""
     return structlog.wrap_logger(
         structlog.PrintLogger(sys.stdout),
-        processors=[_severity, structlog.processors.JSONRenderer(default=str)],
+        processors=[_rename_keys, structlog.processors.JSONRenderer(default=str)],
         wrapper_class=structlog.BoundLogger,
     )
+
+
+def _rename_keys(
+    _logger: Any, method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    event["severity"] = _SEVERITIES.get(method, "INFO")
+    event["message"] = event.pop("event")
+    return event
+
+
+def configure_daemon() -> None:
+    """Send this program's log, and warnings of the libraries, to stdout."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="timestamp"),
+        _add_severity,
+        structlog.processors.format_exc_info,
+        structlog.processors.EventRenamer("message"),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.processors.JSONRenderer(default=str)],
+        logger_factory=structlog.PrintLoggerFactory(sys.stdout),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(default=str),
+            ],
+        )
+    )
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    sys.excepthook = _log_crash
+
+
+def _log_crash(
+    type_: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    structlog.get_logger().critical("crashed", exc_info=(type_, error, traceback))
+
+
+def _add_severity(
+    _logger: Any, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    event["severity"] = _SEVERITIES[event.pop("level")]
+    return event

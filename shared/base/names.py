@@ -36,6 +36,16 @@ POOL_LABEL = "cloud.google.com/gke-nodepool"
 """On every Node of a slice that was made for a JobSet: the slice's name. GKE sets it on the Nodes of a
 node pool, and JobSets ask for it in their exclusive topology as a rule."""
 
+JOBSET_GROUP = "jobset.x-k8s.io"
+JOBSET_VERSION = "v1alpha2"
+JOBSET_PLURAL = "jobsets"
+JOBSET_KIND = "JobSet"
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+JOB_KEY = "jobset.sigs.k8s.io/job-key"
+JOB_NAME = "batch.kubernetes.io/job-name"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+"""Keys that JobSet and the Job controller write on Jobs and Pods."""
+
 SYSTEM_NAMESPACE = "tpu-functions"
 """Where this system's own objects are in the cluster."""
 JOBSET_LABEL = "tpu-functions.dev/jobset-name"

@@ -7,7 +7,6 @@ from typing import Any
 from shared.base.documents import Document, read_mappings
 from shared.base.names import TPU_RESOURCE
 
-COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """On a Pod of an Indexed Job, as a label and an annotation: its number."""
 
 

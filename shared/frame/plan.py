@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from shared.frame.decode import Occasion
+from shared.frame.message import Message
 from shared.frame.settings import Settings
-from shared.frame.triggers import Message, Occasion
-from shared.ports.gce import Gce
-from shared.ports.kubernetes.cluster import Cluster, Event
+from shared.ports.gce.calls import Gce
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.events import Event
 
 Publish = Callable[[str, Sequence[Message]], None]
 """Publish messages to a step's topic. Raises `CallError`."""

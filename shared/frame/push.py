@@ -6,8 +6,6 @@ made public by mistake, or on another platform.
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,18 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.frame.settings import Pusher
-from shared.ports.kubernetes.access import explain
+from shared.ports.id_tokens import (
+    ALGORITHM,
+    KeysError,
+    TokenError,
+    fetch_certificates,
+    find_key_id,
+    read_claims,
+)
 
 UNAUTHORIZED, FORBIDDEN, UNAVAILABLE = 401, 403, 503
 
 _ISSUERS = ("https://accounts.google.com", "accounts.google.com")
-_ALGORITHM = "RS256"
 _REMOVED = ".SIGNATURE_REMOVED_BY_GOOGLE"
-_CLOCKS_DIFFER_S = 10
-_FETCH_TIMEOUT_S = 5.0
-_KEPT_S = (60.0, 86_400.0)
-"""Keys are kept for as long as their answer says, within these bounds."""
-_KEPT_UNSAID_S = 300.0
 _ASK_AGAIN_S = 60.0
 """A key that is not known is asked for, but not more often than this: anybody can make one up."""
 _TRY_AGAIN_S = 5.0
@@ -38,10 +37,6 @@ class Refusal:
 
     http: int
     note: str
-
-
-class KeysError(Exception):
-    """The keys that sign tokens could not be fetched; the message says why."""
 
 
 Fetch = Callable[[str], tuple[Mapping[str, str], float]]
@@ -71,10 +66,10 @@ class Gate:
             return Refusal(UNAUTHORIZED, "there is no bearer token")
         if token.endswith(_REMOVED):
             return Refusal(UNAUTHORIZED, _SIGNATURE_REMOVED)
-        key_id = _find_key_id(token)
+        key_id = find_key_id(token)
         if key_id is None:
             return Refusal(
-                UNAUTHORIZED, f"the token is no JWT that {_ALGORITHM} signs with a named key"
+                UNAUTHORIZED, f"the token is no JWT that {ALGORITHM} signs with a named key"
             )
         try:
             certificate = self._keys.find(key_id)
@@ -93,27 +88,11 @@ _SIGNATURE_REMOVED = (
 )
 
 
-def _find_key_id(token: str) -> str | None:
-    from google.auth import jwt
-
-    try:
-        header = jwt.decode_header(token)
-    except (ValueError, TypeError):  # their texts quote the token
-        return None
-    key_id = header.get("kid")
-    return key_id if header.get("alg") == _ALGORITHM and isinstance(key_id, str) else None
-
-
 def _judge(token: str, certificate: str, pusher: Pusher) -> Refusal | None:
-    from google.auth import jwt
-    from google.auth.exceptions import InvalidValue
-
     try:
-        claims = jwt.decode(token, certs=certificate, clock_skew_in_seconds=_CLOCKS_DIFFER_S)
-    except InvalidValue as error:
+        claims = read_claims(token, certificate)
+    except TokenError as error:
         return Refusal(UNAUTHORIZED, str(error))
-    except (ValueError, TypeError):
-        return Refusal(UNAUTHORIZED, "the token's signature or its times are wrong")
     return _judge_claims(claims, pusher)
 
 
@@ -169,35 +148,3 @@ class _Keys:
         else:
             self._trouble = ""
             self._good_until, self._ask_after = now + good_s, now + min(good_s, _ASK_AGAIN_S)
-
-
-def fetch_certificates(url: str) -> tuple[Mapping[str, str], float]:
-    """Fetch them by HTTP, once. Raises `KeysError`."""
-    from google.auth.exceptions import TransportError
-    from google.auth.transport.requests import Request
-
-    try:
-        answer = Request()(url, timeout=_FETCH_TIMEOUT_S)
-    except TransportError as error:
-        raise KeysError(f"the keys at {url} cannot be fetched: {explain(error)}") from error
-    if answer.status != 200:
-        raise KeysError(f"the keys at {url} cannot be fetched: {answer.status}")
-    return _decode(url, answer.data), _good_s(answer.headers)
-
-
-def _decode(url: str, data: bytes) -> Mapping[str, str]:
-    try:
-        found = json.loads(data)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(pem, str) for pem in found.values()):
-        raise KeysError(f"what stands at {url} is not certificates in PEM form by key id")
-    return found
-
-
-def _good_s(headers: Mapping[str, str]) -> float:
-    lowered = {name.lower(): value for name, value in headers.items()}
-    stated = re.search(r"max-age=(\d{1,9})", lowered.get("cache-control", ""))
-    age = lowered.get("age", "")
-    good_s = float(stated[1]) if stated else _KEPT_UNSAID_S
-    return max(_KEPT_S[0], min(_KEPT_S[1], good_s - (float(age) if age.isdigit() else 0.0)))

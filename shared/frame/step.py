@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from shared.base.errors import STALE_ANSWERS, CallError, Kind, OutOfTimeError, verdict_of
+from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError
+from shared.frame.decode import Delivery, Occasion, decode
+from shared.frame.message import PoisonError
 from shared.frame.plan import (
     BEST_EFFORT,
     Action,
@@ -25,13 +27,15 @@ from shared.frame.plan import (
     Work,
 )
 from shared.frame.settings import Settings
-from shared.frame.triggers import Delivery, Occasion, PoisonError, decode
-from shared.ports.gce import Clients, Gce
+from shared.ports.classify import Kind, verdict_of
+from shared.ports.gce.calls import Gce
+from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError
-from shared.ports.kubernetes.cluster import Cluster, Connection
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.connection import Connection
 
 if TYPE_CHECKING:
-    from shared.ports.gke import Client as GkeClient
+    from shared.ports.gke import GkeClient
 
 WorkT = TypeVar("WorkT", bound=Work)
 ObservedT = TypeVar("ObservedT")

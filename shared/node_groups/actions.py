@@ -7,15 +7,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.base.errors import STALE_ANSWERS, CallError, Reason, verdict_of
+from shared.base.errors import STALE_ANSWERS, CallError
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
+from shared.base.reasons import Reason
 from shared.frame.plan import StaleObservation
 from shared.node_groups.bootstrap import Token, token_secret
 from shared.node_groups.node_group import Spec
 from shared.node_groups.resources import KINDS, request_id
 from shared.node_groups.status import MIG, NOUN, Resource, State
 from shared.node_groups.work import GroupWork
-from shared.ports.gce import Instance
+from shared.ports.classify import verdict_of
+from shared.ports.gce.values import Instance
 
 IN_USE, NOT_READY = "resourceInUseByAnotherResource", "resourceNotReady"
 SEEN_EVERYWHERE_AFTER = timedelta(minutes=1)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shared.base.errors import REASONS, Kind, Reason, classify
+from shared.base.reasons import REASONS, Reason
 from shared.node_groups.node_group import InstanceConfig, NodeGroup
 from shared.node_groups.resources import Found, machine_of
 from shared.node_groups.status import (
@@ -21,7 +21,8 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
-from shared.ports.gce import Fault, ManagedInstance, Mig, Template
+from shared.ports.classify import Kind, classify
+from shared.ports.gce.values import Fault, ManagedInstance, Mig, Template
 
 Words = tuple[bool, str, str]
 """A condition's status, reason and message."""

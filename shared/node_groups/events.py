@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.readiness import awaiting_message
 from shared.node_groups.status import Condition, Status, Type
-from shared.ports.kubernetes.cluster import Event
+from shared.ports.kubernetes.events import Event
 
 _QUIET = frozenset(
     {

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from shared.base.errors import REASONS, Reason
-from shared.frame.triggers import Occasion
+from shared.base.reasons import REASONS, Reason
+from shared.frame.decode import Occasion
 from shared.node_groups.membership import bears_name_of, is_match
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.nodes import Node
 from shared.node_groups.readiness import awaiting_message
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
-from shared.ports.gce import Instance
+from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import Node
 
 PLUGIN_LATE_AFTER = timedelta(minutes=2)
 """A Node that is Ready this long and offers no TPU lacks its device plugin."""

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import Condition, Status, Type
-from shared.ports.gce import Mig
+from shared.ports.gce.values import Mig
 
 UNKNOWN_AFTER = timedelta(minutes=5)
 """After so long without information the interconnect is Unknown, and no obstacle."""

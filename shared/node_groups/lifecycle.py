@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from shared.base.errors import Reason, classify
+from shared.base.reasons import Reason
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import Found
 from shared.node_groups.status import TEMPLATE, Resource, State
-from shared.ports.gce import Fault, Operation
+from shared.ports.classify import classify
+from shared.ports.gce.values import Fault, Operation
 
 YOUNG = timedelta(seconds=5)
 """A younger intent belongs to another invocation that is about to insert: leave it to that one."""

@@ -6,9 +6,9 @@ from typing import Any
 
 from shared.base.names import VM_ID_LABEL
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.nodes import Node
 from shared.node_groups.resources import machine_of
-from shared.ports.gce import Instance
+from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import Node
 
 
 def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:

@@ -24,25 +24,11 @@ from shared.base.names import (
 from shared.base.timestamps import parse_time
 from shared.base.topology import Machine
 from shared.node_groups.spec import TEMPLATE, Given, find_name_problem, parse_duration_s, region_of
+from shared.ports.gce.values import TemplateRef
 
 MAX_LABEL = 63
 DEFAULT_VERSION = "1.31"
 """Kubernetes' minor version where the spec names none, as tpu-operator has it."""
-
-
-@dataclass(frozen=True)
-class TemplateRef:
-    """An instance template: global, or of a region."""
-
-    project: str
-    name: str
-    region: str = ""
-
-    @property
-    def uri(self) -> str:
-        """The partial URL that Compute Engine takes everywhere."""
-        scope = f"regions/{self.region}" if self.region else "global"
-        return f"projects/{self.project}/{scope}/instanceTemplates/{self.name}"
 
 
 @dataclass(frozen=True)

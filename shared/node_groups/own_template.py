@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared.base.topology import find_count_problem, find_machine, find_shape_problem
 from shared.node_groups.node_group import Spec
-from shared.ports.gce import Template
+from shared.ports.gce.values import Template
 
 TEMPLATE_MODELS = ("", "STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Condition, State, Status, Type
 

@@ -6,6 +6,7 @@ one table, `KINDS`.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,15 +17,10 @@ from shared.base.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
 from shared.base.timestamps import render_time
 from shared.base.topology import Machine, find_machine
 from shared.node_groups.bootstrap import render_startup_script
-from shared.node_groups.node_group import (
-    AnyGroup,
-    InstanceConfig,
-    NodeGroup,
-    Spec,
-    TemplateRef,
-)
+from shared.node_groups.node_group import AnyGroup, InstanceConfig, NodeGroup, Spec
 from shared.node_groups.status import MIG, POLICY, TEMPLATE
-from shared.ports.gce import Gce, Mig, Operation, Policy, Template, describe_body
+from shared.ports.gce.calls import Gce
+from shared.ports.gce.values import Mig, Operation, Policy, Template, TemplateRef
 
 _REQUESTS = uuid.UUID("5f0c7f0e-6e0e-4a4e-9e54-0d2f7a0b8f11")
 _DEFAULT_DISK_TYPE = "hyperdisk-balanced"
@@ -37,7 +33,8 @@ Found = Policy | Template | Mig
 
 def request_id(group: AnyGroup, kind: str, since: datetime, body: Mapping[str, Any]) -> str:
     """The id by which Compute Engine knows a repeated insert: the same attempt, the same id."""
-    said = f"{group.mark} {kind} {render_time(since)} {describe_body(body)}"
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    said = f"{group.mark} {kind} {render_time(since)} {canonical}"
     return str(uuid.uuid5(_REQUESTS, said))
 
 

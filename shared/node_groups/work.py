@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shared.base.errors import CallError, Reason, verdict_of
+from shared.base.errors import CallError
+from shared.base.reasons import Reason
+from shared.frame.audit_log import LogEvent
+from shared.frame.message import Message
 from shared.frame.plan import Emit, NothingToDo, Plan, Work
 from shared.frame.step import Invocation, is_stale, work_fields
-from shared.frame.triggers import LogEvent, Message
 from shared.node_groups import node_group, readiness, status
 from shared.node_groups.events import changes
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status
+from shared.ports.classify import verdict_of
 
 
 @dataclass(kw_only=True)

@@ -1,129 +1,25 @@
-"""The port to GKE: node pools as the slices of JobSets, by the calls that this takes and no others.
+"""The port to GKE: requests about node pools, in the API's JSON form.
 
 Each call is a single HTTP request. The client's own retries are off, and no operation is ever waited
-for or asked about: its end is an entry of the audit log. Deleting what is gone is no error.
+for or asked about: its end is an entry of the audit log.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from datetime import datetime
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from shared.base.errors import CallError
-from shared.slices.by_node_pool.bodies import GkeSettings, build_desired_slice
-from shared.slices.by_node_pool.found_pools import (
-    is_managed,
-    labels_with_deadline,
-    older_name,
-    read_found,
-    read_older,
-    read_slice,
-)
-from shared.slices.jobsets import Leader
-from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
+
+GkeMethod = Literal[
+    "create_node_pool", "get_node_pool", "list_node_pools", "update_node_pool", "delete_node_pool"
+]
+"""The calls that are made, and no others."""
 
 
-class NodePools:
-    """The node pools of one cluster, for one invocation: a `shared.slices.provider.Provider`.
-
-    ``remaining_s`` says how many seconds are left for calls; it raises `OutOfTimeError` at the end.
-    ``has_ready_nodes`` is asked by a pool's name, of troubled pools alone.
-    """
-
-    noun = "node pool"
-    event_prefix = "NodePool"
-    concurrency_limit: int | None = 5
-
-    def __init__(
-        self,
-        settings: GkeSettings,
-        client: Client,
-        remaining_s: Callable[[], float],
-        has_ready_nodes: Callable[[str], bool],
-    ) -> None:
-        self._settings = settings
-        self._client = client
-        self._remaining_s = remaining_s
-        self._has_ready_nodes = has_ready_nodes
-
-    def build_desired(self, leader: Leader) -> DesiredSlice:
-        """The node pool that a leader asks for. Raises `InputError`."""
-        return build_desired_slice(leader, self._settings)
-
-    def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
-        """What there is by that name, or else what TPU Provisioner has made for the Job."""
-        found: Slice | NameConflict | None
-        pool = self._find(desired.name)
-        if pool is not None:
-            found = read_found(pool, desired)
-        else:
-            older = self._find(older_name(desired.owner))
-            found = read_older(older, desired) if older else None
-        return self._with_nodes(found) if isinstance(found, Slice) else found
-
-    def get(self, namespace: str, name: str) -> Slice | None:
-        """The pool of that name, if it was made for a JobSet of that namespace."""
-        pool = self._find(name)
-        if pool is None or not is_managed(pool):
-            return None
-        found = read_slice(pool)
-        return self._with_nodes(found) if found.owner.namespace == namespace else None
-
-    def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
-        """The pools that were made for one JobSet."""
-        found = (one for one in self._list() if one.owner.namespace == namespace)
-        return [self._with_nodes(one) for one in found if one.owner.jobset == jobset]
-
-    def list_all(self, *, with_nodes: bool = True) -> Iterable[Slice]:
-        """All pools of the cluster that were made for JobSets."""
-        return [self._with_nodes(one) if with_nodes else one for one in self._list()]
-
-    def create(self, desired: DesiredSlice) -> None:
-        """Begin to make it. Raises `CallError` with 409 if it is there already."""
-        self._call("create_node_pool", parent=self._settings.cluster_path, nodePool=desired.body)
-
-    def delete(self, existing: Slice) -> bool:
-        """Begin to delete it; ``False`` if it was gone."""
-        return self._find(existing.name, "delete_node_pool") is not None
-
-    def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
-        """Write the deadline into the labels of the pool's Nodes, if the pool is unchanged."""
-        self._call(
-            "update_node_pool",
-            name=self._path(existing.name),
-            labels={"labels": labels_with_deadline(existing.raw, release_after)},
-            etag=existing.raw.get("etag", ""),
-        )
-
-    def _list(self) -> Iterable[Slice]:
-        found = self._call("list_node_pools", parent=self._settings.cluster_path)
-        return (read_slice(pool) for pool in found.get("nodePools") or () if is_managed(pool))
-
-    def _with_nodes(self, found: Slice) -> Slice:
-        if found.state is not SliceState.FAILED:
-            return found
-        return replace(found, has_ready_nodes=self._has_ready_nodes(found.name))
-
-    def _find(self, name: str, method: str = "get_node_pool") -> dict[str, Any] | None:
-        try:
-            return self._call(method, name=self._path(name))
-        except CallError as error:
-            if error.http == 404:
-                return None
-            raise
-
-    def _path(self, name: str) -> str:
-        return f"{self._settings.cluster_path}/nodePools/{name}"
-
-    def _call(self, method: str, **request: Any) -> dict[str, Any]:
-        return self._client.call(method, request, self._remaining_s())
-
-
-class Client:
+class GkeClient:
     """google-cloud-container's client, made when it is first needed and then kept.
 
     ``endpoint`` is another address of the API, for the simulator; ``prepare`` is called with the new
@@ -136,7 +32,9 @@ class Client:
         self._made: Any = None
         self._lock = threading.Lock()
 
-    def call(self, method: str, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    def call(
+        self, method: GkeMethod, request: Mapping[str, Any], timeout_s: float
+    ) -> dict[str, Any]:
         """Make one request, in the API's JSON form; the answer in the same. Raises `CallError`."""
         from google.api_core import exceptions
         from google.auth.exceptions import GoogleAuthError

@@ -15,20 +15,19 @@ from typing import Any
 
 from shared.base.documents import read_mapping, read_mappings, read_texts
 from shared.base.fields import is_yes
-from shared.base.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
-from shared.base.pods import COMPLETION_INDEX, find_controller
+from shared.base.names import (
+    ACCELERATOR_LABEL,
+    COMPLETION_INDEX,
+    JOB_KEY,
+    JOBSET_NAME,
+    TOPOLOGY_LABEL,
+    TPU_RESOURCE,
+)
+from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time
 
-GROUP = "jobset.x-k8s.io"
-VERSION = "v1alpha2"
-PLURAL = "jobsets"
-KIND = "JobSet"
-
-JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
-JOB_KEY = "jobset.sigs.k8s.io/job-key"
 JOB_KEY_SELECTOR = "job-key"
 """The label of a slice's Nodes by which the Pods of its Job select them; see ``admit_job``."""
-JOB_NAME = "batch.kubernetes.io/job-name"
 EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 """As a label or an annotation of a Pod, a Job or a JobSet: no slice is made for it."""

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError, verdict_of
+from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError
+from shared.base.names import JOB_NAME, JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSION
 from shared.base.pods import list_tpu_containers
 from shared.base.timestamps import guess_time
+from shared.frame.audit_log import LogEvent
 from shared.frame.settings import Settings
 from shared.frame.step import ACKNOWLEDGED, MAX_LOOKS, Answer, Invocation
-from shared.frame.triggers import LogEvent
-from shared.node_groups.nodes import parse_node
-from shared.ports.kubernetes.cluster import Cluster, Event
-from shared.slices import jobsets
+from shared.ports.classify import verdict_of
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.events import Event
+from shared.ports.kubernetes.nodes import parse_node
 from shared.slices.provider import Owner, Provider, Slice
 
 FEW_NODES = 8
@@ -45,7 +47,7 @@ def make_provider(invocation: Invocation) -> Provider:
         from shared.slices.by_node_group.provider import GroupSlices
 
         return GroupSlices(cluster, runtime.now)
-    from shared.ports.gke import NodePools
+    from shared.slices.by_node_pool.provider import NodePools
 
     def has_ready_nodes(name: str) -> bool:
         return any(parse_node(raw).is_ready for raw in cluster.list_nodes_of_slice(name))
@@ -106,7 +108,7 @@ def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]
         end = guess_time(metadata.get("deletionTimestamp"))
         is_there = phase in ("Pending", "Running") and (end is None or now < end)
         if is_there and list_tpu_containers(pod.get("spec") or {}):
-            yield f"{metadata['namespace']}/{metadata['labels'][jobsets.JOB_NAME]}"
+            yield f"{metadata['namespace']}/{metadata['labels'][JOB_NAME]}"
 
 
 def job_of(owner: Owner) -> str:
@@ -149,7 +151,7 @@ def tell(invocation: Invocation, about: Mapping[str, Any], event: Event, *, once
 def jobset_reference(namespace: str = "", name: str = "") -> dict[str, Any]:
     """A JobSet as Events can be about it when it is gone, or was an item of a list, which says less."""
     return {
-        "apiVersion": f"{jobsets.GROUP}/{jobsets.VERSION}",
-        "kind": jobsets.KIND,
+        "apiVersion": f"{JOBSET_GROUP}/{JOBSET_VERSION}",
+        "kind": JOBSET_KIND,
         "metadata": {"namespace": namespace, "name": name, "uid": "", "resourceVersion": ""},
     }

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shared.base.pods import COMPLETION_INDEX, find_controller, list_tpu_containers, parse_count
+from shared.base.names import COMPLETION_INDEX
+from shared.base.pods import find_controller, list_tpu_containers, parse_count
 from shared.tpu_env.admission import Object
 
 POD_INDEX = "apps.kubernetes.io/pod-index"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local.world import PROJECT, Dials, identity
-from shared.frame.triggers import Cause, Message
+from shared.frame.message import Cause, Message
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
 from shared.node_groups.events import changes
 from shared.node_groups.health import Members
-from shared.node_groups.nodes import parse_node
 from shared.node_groups.readiness import find_readiness
 from shared.node_groups.status import (
     MIG,
@@ -20,7 +19,8 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
-from shared.ports.kubernetes.cluster import Event
+from shared.ports.kubernetes.events import Event
+from shared.ports.kubernetes.nodes import parse_node
 from tests.unit.builders import NOW, RESOURCE, group
 from tests.unit.specs import OWN_TEMPLATE
 from tests.unit.test_label_node import A, node

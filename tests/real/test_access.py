@@ -23,8 +23,9 @@ from local.kube import CertificateAuthority
 from local.ports import LOOPBACK
 from shared.base.errors import CallError
 from shared.base.names import RESOURCE_NAME_LABEL, STEPS
-from shared.frame.settings import Access, GoogleToken, Kubeconfig, TokenKind
-from shared.ports.kubernetes.cluster import Cluster, Connection
+from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.connection import Connection
 from tests.conftest import open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.loopback import Google, Issuer, MetadataServer, kubeconfig, open_loopback

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from shared.slices.jobsets import JOB_KEY
+from shared.base.names import JOB_KEY
 from tests.control_plane.plane import ControlPlane
 from tests.unit.relay.objects import foreign_node
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from relay.changes.outbox import KINDS
+from relay.kinds import KINDS
 from tests.conftest import get_jobset_crd
 from tests.control_plane.plane import OwnControlPlane
 from tests.real.relay.conftest import (

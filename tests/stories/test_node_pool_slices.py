@@ -8,10 +8,10 @@ import json
 from functions import provision_slice
 from local.world import Dials
 from shared.base.errors import CallError
+from shared.frame.message import POD_KIND, Cause, Message
 from shared.frame.settings import GKE
 from shared.frame.step import handle
-from shared.frame.triggers import POD_KIND, Cause, Message
-from shared.slices.by_node_pool.bodies import GkeSettings
+from shared.ports.gke_settings import GkeSettings
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.jobset_objects import NAMESPACE

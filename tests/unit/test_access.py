@@ -20,10 +20,14 @@ from local.clock import LoopClock
 from local.http import Response
 from local.kube import CertificateAuthority
 from local.ports import LOOPBACK, find_free_ports
-from shared.base.errors import CallError, Kind, Reason, Verdict, verdict_of
-from shared.frame.settings import Access, GoogleToken, Kubeconfig, TokenKind
-from shared.ports.kubernetes.access import AccessError, explain
-from shared.ports.kubernetes.cluster import Cluster, Connection
+from shared.base.errors import CallError
+from shared.base.reasons import Reason
+from shared.ports.classify import Kind, Verdict, verdict_of
+from shared.ports.connection_errors import explain
+from shared.ports.kubernetes.access import AccessError
+from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.connection import Connection
 from tests.loopback import (
     Google,
     Loopback,

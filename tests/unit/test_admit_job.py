@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from functions.admit_job import Admission, admit, read_admission
-from shared.frame.settings import SettingsError
+from shared.base.environment import SettingsError
 from shared.slices.jobsets import job_key
 from shared.tpu_env.admission import review
 from tests.admission import evaluate

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from local.clock import VirtualClock
 from local.http import Request, Response
 from local.kube import ADMIN, KubeApi
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
 from shared.base.topology import find_machine
 from shared.node_groups import node_group, status
 from shared.node_groups.spec import MAX_NODES

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from functions.create_resources import ObservedResources, ObservedUnreadable, WriteCreated, decide
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause, Message
 from shared.frame.plan import Action, Plan, Send
-from shared.frame.settings import Kubeconfig, Settings
-from shared.frame.triggers import Cause, Message, Occasion
+from shared.frame.settings import Settings
 from shared.node_groups.actions import Insert, TakeOwnership
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.own_template import find_template_problem
@@ -28,7 +29,8 @@ from shared.node_groups.status import (
     Type,
 )
 from shared.node_groups.work import WriteStatus
-from shared.ports.gce import Fault, ManagedInstance, Mig, Operation, Policy, Template
+from shared.ports.gce.values import Fault, ManagedInstance, Mig, Operation, Policy, Template
+from shared.ports.kubernetes.access_settings import Kubeconfig
 from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
 
 URI = "projects/my-gcp-project/x/" + RESOURCE

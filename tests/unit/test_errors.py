@@ -8,17 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.base.errors import (
-    REASONS,
-    STALE_ANSWERS,
-    CallError,
-    Kind,
-    Reason,
-    Verdict,
-    classify,
-    verdict_of,
-)
-from shared.base.reference import refresh
+from shared.base.errors import STALE_ANSWERS, CallError
+from shared.base.reasons import REASONS, Reason, refresh
+from shared.ports.classify import Kind, Verdict, classify, verdict_of
 from tests.unit.builders import DATA
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -272,7 +264,7 @@ def test_only_what_the_user_must_change_is_the_users() -> None:
 def test_the_page_of_reasons_is_up_to_date() -> None:
     page = DATA.parents[1] / "docs" / "reference" / "reasons.md"
     text = page.read_text()
-    assert refresh(text) == text, "run: python -m shared.base.reference docs/reference/reasons.md"
+    assert refresh(text) == text, "run: python -m shared.base.reasons docs/reference/reasons.md"
 
 
 def test_a_page_without_a_place_for_the_table_is_an_error() -> None:

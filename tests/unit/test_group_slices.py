@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
 from shared.slices.by_node_group.manifests import TEMPLATE_HASH_ANNOTATION, build_desired_slice
 from shared.slices.by_node_group.provider import LOST_AFTER, is_made_otherwise, read_slice
 from shared.slices.jobsets import find_leader

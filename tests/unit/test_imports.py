@@ -14,8 +14,8 @@ import sys
 from importlib import import_module
 
 import main
-from shared.ports.kubernetes.cluster import Connection
-from shared.ports.gce import Clients
+from shared.ports.kubernetes.connection import Connection
+from shared.ports.gce.clients import Clients
 
 import_module("functions.{step}")
 before = {{name for name in sys.modules if name.startswith(("google.cloud.", "kubernetes", "grpc"))}}
@@ -60,8 +60,8 @@ def test_gkes_library_is_imported_at_the_first_call_and_by_whoever_makes_node_po
         "import sys\n"
         "import main, shared.slices.by_node_pool.bodies\n"
         "from functions import provision_slice, release_slice\n"
-        "from shared.ports.gke import Client\n"
-        "Client('http://127.0.0.1:1')\n"
+        "from shared.ports.gke import GkeClient\n"
+        "GkeClient('http://127.0.0.1:1')\n"
         "print(any(name.startswith('google.cloud.') for name in sys.modules))"
     )
     done = subprocess.run(

@@ -7,16 +7,17 @@ from datetime import datetime, timedelta
 import pytest
 
 from functions.inject_token import NoTokensNeeded, ObservedVms, Vm, decide
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause, Message
 from shared.frame.plan import Plan, Send
-from shared.frame.triggers import Cause, Message, Occasion
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.status import Status, Type
 from shared.node_groups.work import WriteStatus
-from shared.ports.gce import Instance
+from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import Node, parse_node
 from tests.unit.builders import NOW, RESOURCE, flat, group
 
 VM = f"{RESOURCE}-ab12"

@@ -12,10 +12,11 @@ import yaml
 
 from functions.admit_job import Admission, admit
 from local.jobsets import Part
+from shared.base.environment import Variables
 from shared.base.names import POOL_LABEL
+from shared.ports.gke_settings import read_gke_settings
 from shared.slices.by_node_group.manifests import build_desired_slice as want_group
 from shared.slices.by_node_pool.bodies import build_desired_slice as want_pool
-from shared.slices.by_node_pool.bodies import read_settings
 from shared.slices.jobsets import find_leader
 from shared.slices.provider import DesiredSlice
 from shared.tpu_env.admission import AdmissionRequest
@@ -61,7 +62,7 @@ def wanted(path: Path, pod: dict[str, Any]) -> DesiredSlice:
     leader = find_leader(pod)
     assert leader is not None
     if "v4" in path.stem:
-        return want_pool(leader, read_settings(GKE))
+        return want_pool(leader, read_gke_settings(Variables(GKE)))
     return want_group(leader, read(EXAMPLES / "jobset-template.yaml")["data"])
 
 

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from functions.label_node import ObservedNodes, decide, is_told_already
-from shared.base.errors import Reason
 from shared.base.names import VM_ID_LABEL
+from shared.base.reasons import Reason
 from shared.base.topology import find_machine
+from shared.frame.audit_log import LogEvent
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause, Message
 from shared.frame.plan import Action, Emit, Plan, Send
-from shared.frame.triggers import Cause, LogEvent, Message, Occasion
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.health import Members
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.status import (
     MIG,
     Condition,
@@ -30,7 +31,8 @@ from shared.node_groups.status import (
     Type,
 )
 from shared.node_groups.work import WriteStatus
-from shared.ports.gce import Instance
+from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import Node, parse_node
 from tests.unit.builders import NOW, RESOURCE, flat, group
 from tests.unit.test_create_resources import instance_group
 from tests.unit.test_inject_token import OLD, instance

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
 from shared.node_groups.lifecycle import (
     FailureKind,
     Goal,
@@ -24,7 +24,7 @@ from shared.node_groups.lifecycle import (
 from shared.node_groups.reference import MEANINGS, Situation, list_situations, refresh, rows_of
 from shared.node_groups.resources import Found
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Trouble
-from shared.ports.gce import Fault, Operation
+from shared.ports.gce.values import Fault, Operation
 from tests.unit.builders import DATA, NOW, RESOURCE, group
 from tests.unit.test_create_resources import OWN, URI, instance_group, policy, template
 

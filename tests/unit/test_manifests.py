@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from relay.settings import VARIABLES, InvalidSettings, read_settings
+from relay.settings import VARIABLES, read_settings
+from shared.base.environment import SettingsError
 from shared.base.names import ACCELERATOR_LABEL, RESOURCE_NAME_LABEL, STEPS
 from shared.node_groups.bootstrap import TOKEN_GROUP, Token, token_secret
 from tests.admission import refusal
@@ -329,7 +330,7 @@ def relay_settings() -> dict[str, str]:
 def test_the_base_sets_what_the_relay_knows_and_leaves_the_project_to_the_overlay() -> None:
     settings = relay_settings()
     assert settings.keys() <= {variable.name for variable in VARIABLES.values()}
-    with pytest.raises(InvalidSettings, match=r"^PUBSUB_PROJECT is not set: it must be"):
+    with pytest.raises(SettingsError, match=r"^PUBSUB_PROJECT is not set: it must be"):
         read_settings(settings)
     assert read_settings({**settings, "PUBSUB_PROJECT": "my-gcp-project"}).port == 8080
 

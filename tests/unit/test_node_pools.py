@@ -13,18 +13,16 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.frame.settings import SettingsError
+from shared.base.environment import SettingsError, Variables
+from shared.ports.gke_settings import GkeSettings, Network, read_gke_settings
 from shared.slices.by_node_pool.bodies import (
     NETWORKS,
     POOL_GENERATIONS,
     SERVICE_ACCOUNT,
-    GkeSettings,
-    Network,
     build_desired_slice,
     count_nodes,
     machine_type,
     make_hash,
-    read_settings,
 )
 from shared.slices.by_node_pool.found_pools import (
     RELEASE_LABEL,
@@ -47,6 +45,15 @@ ENVIRONMENT = {
     "GCP_CLUSTER": "my-cluster",
     "GCP_ZONE": "us-east5-a",
 }
+
+
+def read_settings(environment: Mapping[str, str]) -> GkeSettings:
+    variables = Variables(environment)
+    settings = read_gke_settings(variables)
+    variables.check()
+    return settings
+
+
 SETTINGS = read_settings(ENVIRONMENT)
 TOLERATION = {"key": SPOT, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
 HASH = "google.com/tpu-provisioner-nodepool-hash"

@@ -14,21 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.frame.audit_log import LogEvent, find_steps
+from shared.frame.decode import Delivery, Occasion, decode
+from shared.frame.message import MAX_NAMES, Cause, Message, PoisonError
 from shared.frame.plan import NothingToDo
 from shared.frame.step import Invocation
-from shared.frame.triggers import (
-    MAX_NAMES,
-    Cause,
-    Delivery,
-    LogEvent,
-    Message,
-    Occasion,
-    PoisonError,
-    decode,
-    find_steps,
-)
 from shared.node_groups.work import find_group
-from shared.ports.gce import Instance
+from shared.ports.gce.values import Instance
 from tests.unit.builders import CLUSTER, DATA, NAME, NOW, RESOURCE, UID, raw_group
 
 MESSAGE = Message("default", NAME, UID, Cause.NODES_CHANGED, NOW, nodes=("n",), vms=("v",))

@@ -20,7 +20,7 @@ from functions.provision_slice import (
 )
 from shared.base import backoff
 from shared.base.timestamps import render_time
-from shared.ports.kubernetes.cluster import Event
+from shared.ports.kubernetes.events import Event
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import Leader, find_leader
 from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState

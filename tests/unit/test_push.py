@@ -20,9 +20,10 @@ from local.http import Request, Response
 from local.ports import LOOPBACK, find_free_ports
 from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
-from shared.frame.push import Gate, KeysError, Refusal, fetch_certificates
+from shared.frame.push import Gate, Refusal
 from shared.frame.runtime import get_runtime
 from shared.frame.settings import Pusher
+from shared.ports.id_tokens import KeysError, fetch_certificates
 from tests.loopback import Loopback, open_loopback
 
 EMAIL = "pusher@my-project.iam.gserviceaccount.com"

@@ -19,9 +19,10 @@ from functions.release_slice import (
     wait_for,
 )
 from shared.base.timestamps import render_time
-from shared.frame.settings import Kubeconfig, Settings
-from shared.frame.triggers import LogEvent
-from shared.ports.kubernetes.cluster import Event
+from shared.frame.audit_log import LogEvent
+from shared.frame.settings import Settings
+from shared.ports.kubernetes.access_settings import Kubeconfig
+from shared.ports.kubernetes.events import Event
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import job_key
 from shared.slices.provider import Owner, Slice, SliceState, slice_name

@@ -9,16 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from local.kube import CertificateAuthority
-from shared.frame.settings import (
-    GOOGLES_CERTIFICATES,
-    GoogleToken,
-    Kubeconfig,
-    Pusher,
-    Settings,
-    SettingsError,
-    TokenKind,
-    from_environment,
-)
+from shared.base.environment import SettingsError
+from shared.frame.settings import GOOGLES_CERTIFICATES, Pusher, Settings, from_environment
+from shared.ports.kubernetes.access_settings import GoogleToken, Kubeconfig, TokenKind
 
 CA = CertificateAuthority.create(datetime(2026, 1, 1, tzinfo=UTC))
 PEM = CA.certificate_pem

@@ -13,7 +13,8 @@ import pytest
 
 from local.logging_query import MAX_CHARACTERS, QueryError
 from local.sinks import Sinks
-from shared.frame import triggers
+from shared.frame import audit_log
+from shared.frame.decode import decode
 
 ROOT = Path(__file__).parents[2]
 FILTERS = {
@@ -66,8 +67,8 @@ def test_a_sink_sends_what_the_steps_themselves_take_for_theirs(name: str) -> No
     entry = {**ENTRIES, **POOLS}[name]["entry"]
     data = base64.b64encode(json.dumps(entry).encode()).decode()
     push = json.dumps({"message": {"data": data, "messageId": "1"}}).encode()
-    occasion = triggers.decode(push).occasion
-    steps = triggers.find_steps(occasion.event) if occasion and occasion.event else ()
+    occasion = decode(push).occasion
+    steps = audit_log.find_steps(occasion.event) if occasion and occasion.event else ()
     assert find_steps(entry) == [*steps]
 
 

@@ -11,10 +11,11 @@ import pytest
 
 from shared.base.errors import CallError
 from shared.base.logs import make_logger
-from shared.frame.settings import Kubeconfig, Settings
+from shared.frame.settings import Settings
 from shared.frame.step import Answer, Invocation, Runtime, handle
-from shared.ports.gce import Clients
-from shared.ports.kubernetes.cluster import Connection
+from shared.ports.gce.clients import Clients
+from shared.ports.kubernetes.access_settings import Kubeconfig
+from shared.ports.kubernetes.connection import Connection
 from tests.bench import push
 
 STEP = "label_node"

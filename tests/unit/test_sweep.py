@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from functions.sweep import find_due_steps, is_due, is_settled
-from shared.base.errors import Reason
+from shared.base.reasons import Reason
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, Condition, Counts, Resource, State, Status, Type
 from tests.unit.builders import NOW, group

@@ -12,10 +12,10 @@ from functions.tear_down import ObservedRemains, UnreadableRemains, decide
 from shared.base.names import VM_ID_LABEL
 from shared.frame.plan import Plan
 from shared.node_groups.actions import Delete
-from shared.node_groups.nodes import Node, parse_node
 from shared.node_groups.resources import Found
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
-from shared.ports.gce import Fault, Instance, Operation
+from shared.ports.gce.values import Fault, Instance, Operation
+from shared.ports.kubernetes.nodes import Node, parse_node
 from tests.unit.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.unit.test_create_resources import instance_group, policy, template
 from tests.unit.test_inject_token import OLD, instance

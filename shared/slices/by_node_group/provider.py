@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.base.errors import Reason
 from shared.base.names import JOBSET_LABEL, KIND
+from shared.base.reasons import Reason
 from shared.base.timestamps import find_time, guess_time, render_time
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.by_node_group.manifests import (

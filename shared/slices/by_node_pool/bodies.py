@@ -1,19 +1,18 @@
-"""GKE's node pools as slices: which pool a Job's leader asks for, and by which settings.
+"""GKE's node pools as slices: which pool a Job's leader asks for.
 
-Labels, annotations and variables are TPU Provisioner's own, so that its settings, its manifests and
-the pools that it has made keep their meaning. `found_pools` reads what a pool says of itself.
+Labels and annotations are TPU Provisioner's own, so that its manifests and the pools that it has
+made keep their meaning. `found_pools` reads what a pool says of itself.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from shared.base.accelerators import GENERATIONS, SLICE_HOST_CHIPS, Generation
 from shared.base.documents import without_empty
+from shared.base.environment import split_items
 from shared.base.fields import any_of
 from shared.base.names import (
     ACCELERATOR_COUNT_LABEL,
@@ -26,7 +25,14 @@ from shared.base.names import (
     ZONE_LABEL,
 )
 from shared.base.topology import TOPOLOGY, chips_of
-from shared.frame.settings import SettingsError, Variables, read_url
+from shared.ports.gke_settings import (
+    NETWORKS_MEANING,
+    OWN_DOMAIN,
+    OWNERSHIP_DOMAINS,
+    GkeSettings,
+    is_below,
+    parse_networks,
+)
 from shared.slices.jobsets import JOB_KEY_SELECTOR, Leader, find_key_problem
 from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash, slice_name
 from shared.slices.selectors import (
@@ -56,129 +62,13 @@ _ASKED_FOR = ("cloud.google.com/gke-tpu-ici-resiliency", "cloud.google.com/gke-l
 """Selectors of GKE's own that are fulfilled by giving the Nodes the label."""
 _PLATFORM = ("google.com", "googleapis.com", "gke.io", "k8s.io", "kubernetes.io")
 """Who owns a label with such a prefix, or one below it, sets it too; GKE may refuse it from others."""
-_OURS = "tpu-functions.dev"
-_SAYS_WHOSE = ("google.com", _OURS)
-"""Labels with such a prefix, or one below it, say whose a pool is and when it may go."""
 
-_PLACE = re.compile(r"[a-z]+-[a-z]+[0-9]+(-[a-z][a-z0-9]*)?")
-_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z][a-z0-9]*")
-_PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
-_CLUSTER = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
-_TRUE_OR_FALSE = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
-_PODS = range(8, 257)
-"""How many Pods a Node of GKE may have (documented)."""
 _MOST_HOSTS = 2**31 - 1
 """What a pool's count can say; GKE has lower limits, and words of its own for them."""
 
 
-@dataclass(frozen=True)
-class Network:
-    """A further network of each Node."""
-
-    network: str
-    subnetwork: str
-
-
-@dataclass(frozen=True)
-class GkeSettings:
-    """The cluster in which node pools are made, and what all of them have in common."""
-
-    project: str
-    location: str
-    """The cluster's zone or region."""
-    cluster: str
-    endpoint: str = ""
-    """Another address of GKE's API; empty for Google's."""
-    zone: str = ""
-    """Where pools are made for Pods that select no zone; empty: they must."""
-    service_account: str = ""
-    tags: tuple[str, ...] = ()
-    pod_to_node_labels: tuple[str, ...] = ()
-    secondary_disk: str = ""
-    networks: tuple[Network, ...] = ()
-    disk_type: str = ""
-    boot_disk_kms_key: str = ""
-    secure_boot: bool = True
-    confidential_storage: bool = False
-    force_on_demand: bool = False
-    max_pods: int = 15
-
-    @property
-    def cluster_path(self) -> str:
-        """The cluster's name in GKE's API."""
-        return f"projects/{self.project}/locations/{self.location}/clusters/{self.cluster}"
-
-
-def read_settings(environment: Mapping[str, str]) -> GkeSettings:
-    """Read TPU Provisioner's variables; an empty one counts as not set. Raises `SettingsError`."""
-    read = Variables(environment)
-    settings = GkeSettings(
-        project=read.require("GCP_PROJECT_ID", "the id of the cluster's project", _PROJECT),
-        location=read.require("GCP_CLUSTER_LOCATION", "the cluster's zone or region", _PLACE),
-        cluster=read.require("GCP_CLUSTER", "the cluster's name", _CLUSTER),
-        endpoint=read_url(read, "CONTAINER_ENDPOINT"),
-        zone=_zone(read),
-        service_account=read.get("GCP_NODE_SERVICE_ACCOUNT"),
-        tags=_items(read.get("GCP_NODE_TAGS")),
-        pod_to_node_labels=_labels_to_copy(read),
-        secondary_disk=read.get("GCP_NODE_SECONDARY_DISK"),
-        networks=_networks_of_all(read),
-        disk_type=read.get("GCP_NODE_DISK_TYPE"),
-        boot_disk_kms_key=read.get("GCP_NODE_BOOT_DISK_KMS_KEY"),
-        secure_boot=_is_on(read, "GCP_NODE_SECURE_BOOT", default=True),
-        confidential_storage=_is_on(read, "GCP_NODE_CONFIDENTIAL_STORAGE"),
-        force_on_demand=_is_on(read, "GCP_FORCE_ON_DEMAND"),
-        max_pods=_max_pods(read),
-    )
-    if read.problems:
-        raise SettingsError("; ".join(read.problems))
-    return settings
-
-
-def _zone(read: Variables) -> str:
-    zone, location = read.get("GCP_ZONE"), read.get("GCP_CLUSTER_LOCATION")
-    region = "-".join(location.split("-")[:2]) if _PLACE.fullmatch(location) else ""
-    if zone and not _ZONE.fullmatch(zone):
-        read.reject("GCP_ZONE", "a zone, such as us-east5-a")
-    elif zone and region and not zone.startswith(f"{region}-"):
-        read.reject("GCP_ZONE", f"a zone of the cluster's region, {region}")
-    return zone
-
-
-def _labels_to_copy(read: Variables) -> tuple[str, ...]:
-    keys = _items(read.get("GCP_POD_TO_NODE_LABELS"))
-    if any(_is_below(key, _SAYS_WHOSE) for key in keys):
-        meaning = f"labels of Pods that are not under google.com or {_OURS}"
-        read.reject("GCP_POD_TO_NODE_LABELS", meaning)
-    return keys
-
-
-def _networks_of_all(read: Variables) -> tuple[Network, ...]:
-    try:
-        return _networks(read.get("GCP_NODE_ADDITIONAL_NETWORKS"))
-    except ValueError:
-        read.reject("GCP_NODE_ADDITIONAL_NETWORKS", _NETWORKS_MEANING)
-        return ()
-
-
-def _is_on(read: Variables, name: str, *, default: bool = False) -> bool:
-    text = read.get(name)
-    if text and text.lower() not in _TRUE_OR_FALSE:
-        read.reject(name, "true or false")
-    return _TRUE_OR_FALSE.get(text.lower(), default)
-
-
-def _max_pods(read: Variables) -> int:
-    name, default = "GKE_MAX_PODS_PER_NODE", GkeSettings.max_pods
-    text = read.get(name) or str(default)
-    if not re.fullmatch("[0-9]{1,4}", text) or int(text) not in _PODS:
-        read.reject(name, f"a whole number from {_PODS[0]} to {_PODS[-1]}")
-        return default
-    return int(text)
-
-
 POOL_GENERATIONS = {key: one for key, one in GENERATIONS.items() if one.single_host_shapes}
-"""The generations that node pools support, by their accelerator label."""
+"""By the value of ``cloud.google.com/gke-tpu-accelerator``."""
 _BY_WORKLOAD_POLICY = frozenset({"tpu7x"})
 
 
@@ -377,11 +267,11 @@ def _check_selectors(leader: Leader, body: Mapping[str, Any]) -> None:
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
     }
-    ours = next((key for key in leader.selector if _is_below(key, (_OURS,))), None)
+    ours = next((key for key in leader.selector if is_below(key, (OWN_DOMAIN,))), None)
     if ours:
         raise InputError(
-            f"the Pod's nodeSelector has {ours}, and the Nodes of its pool have no label under {_OURS} "
-            "that stays: it must be taken out"
+            f"the Pod's nodeSelector has {ours}, and the Nodes of its pool have no label under "
+            f"{OWN_DOMAIN} that stays: it must be taken out"
         )
     for key, value in known.items():
         if leader.selector.get(key, value) != value:
@@ -416,26 +306,20 @@ def _selected_labels(leader: Leader) -> dict[str, str]:
     return {
         key: value
         for key, value in leader.selector.items()
-        if key in _ASKED_FOR or not _is_below(key, _PLATFORM)
+        if key in _ASKED_FOR or not is_below(key, _PLATFORM)
     }
 
 
 def _copied_labels(leader: Leader, settings: GkeSettings) -> dict[str, str]:
-    asked = _items(leader.annotations.get(COPY_LABELS, ""))
-    refused = next((key for key in asked if _is_below(key, _SAYS_WHOSE)), None)
+    asked = split_items(leader.annotations.get(COPY_LABELS, ""))
+    refused = next((key for key in asked if is_below(key, OWNERSHIP_DOMAINS)), None)
     if refused:
         raise InputError(
-            f"the Pod's annotation {COPY_LABELS} names {refused}: labels under google.com and {_OURS} "
-            "say whose a Node is and are not copied; it must name others"
+            f"the Pod's annotation {COPY_LABELS} names {refused}: labels under google.com and "
+            f"{OWN_DOMAIN} say whose a Node is and are not copied; it must name others"
         )
     keys = (key for key in (*settings.pod_to_node_labels, *asked) if key != JOB_KEY_SELECTOR)
     return {key: leader.labels[key] for key in keys if key in leader.labels}
-
-
-def _is_below(key: str, domains: Iterable[str]) -> bool:
-    """Whether a label's prefix is one of these domains or below one."""
-    prefix = key.rpartition("/")[0]
-    return any(prefix == domain or prefix.endswith(f".{domain}") for domain in domains)
 
 
 def _find_zone(leader: Leader, settings: GkeSettings) -> str:
@@ -467,25 +351,10 @@ def _image_cache(settings: GkeSettings) -> dict[str, Any]:
 def _network_config(leader: Leader, settings: GkeSettings) -> dict[str, Any]:
     text = leader.annotations.get(NETWORKS, "")
     try:
-        networks = _networks(text) or settings.networks
+        networks = parse_networks(text) or settings.networks
     except ValueError as error:
         raise InputError(
-            f"the Pod's annotation {NETWORKS} is {text!r}: it must be {_NETWORKS_MEANING}"
+            f"the Pod's annotation {NETWORKS} is {text!r}: it must be {NETWORKS_MEANING}"
         ) from error
     pairs = [{"network": one.network, "subnetwork": one.subnetwork} for one in networks]
     return {"additionalNodeNetworkConfigs": pairs} if pairs else {}
-
-
-_NETWORKS_MEANING = "network:subnetwork pairs with commas between"
-
-
-def _networks(text: str) -> tuple[Network, ...]:
-    """Raises `ValueError`."""
-    pairs = [[part.strip() for part in pair.split(":")] for pair in _items(text)]
-    if any(len(pair) != 2 or not all(pair) for pair in pairs):
-        raise ValueError(text)
-    return tuple(Network(*pair) for pair in pairs)
-
-
-def _items(text: str) -> tuple[str, ...]:
-    return tuple(item.strip() for item in text.split(",") if item.strip())

@@ -7,7 +7,7 @@ import base64
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,13 @@ from relay.changes.pending import Publication
 from relay.publisher import PubSubPublisher, find_credentials
 from shared.base.errors import CallError
 from shared.base.names import topic_id
-from shared.frame.runtime import Inboxes
-from shared.frame.settings import Kubeconfig, Settings
-from shared.frame.triggers import Cause, Delivery, Message, decode
-from shared.ports.kubernetes.cluster import Connection
+from shared.frame.decode import Delivery, decode
+from shared.frame.message import Cause, Message
+from shared.frame.plan import Publish
+from shared.frame.runtime import make_publish
+from shared.ports.kubernetes.access_settings import Kubeconfig
+from shared.ports.kubernetes.connection import Connection
+from shared.ports.pubsub import Topics
 from tests.contract.pubsub.bench import Bench, Inbox, Push
 from tests.contract.pubsub.case import Differs, case
 
@@ -36,21 +39,20 @@ _COMES = {"message": NEWS, "attributes": {"cluster": CLUSTER, "cause": "NodesCha
 
 
 @contextmanager
-def _functions(bench: Bench) -> Iterator[Inboxes]:
-    """Publishing as a function does to other steps, while the environment names this Pub/Sub."""
-    settings = Settings(
-        pubsub_project=bench.project_id,
-        topic_prefix=PREFIX,
-        projects=frozenset(),
-        access=Kubeconfig("/nowhere"),
-        compute_endpoint="",
-        join_timeout=timedelta(minutes=15),
-    )
-    connection = Connection(settings.access)
-    connection.constants["cluster"] = CLUSTER
+def _topics(bench: Bench) -> Iterator[Topics]:
+    """The functions' port, while the environment names this Pub/Sub."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PUBSUB_EMULATOR_HOST", bench.address)
-        yield Inboxes(settings, connection)
+        yield Topics(bench.project_id, PREFIX)
+
+
+@contextmanager
+def _functions(bench: Bench) -> Iterator[Publish]:
+    """Publishing as a function does to other steps."""
+    connection = Connection(Kubeconfig("/nowhere"))
+    connection.constants["cluster"] = CLUSTER
+    with _topics(bench) as topics:
+        yield make_publish(topics, connection)
 
 
 def _relay(bench: Bench, *publications: Publication) -> list[Publication]:
@@ -91,8 +93,8 @@ def _what_comes(inbox: Inbox) -> dict[str, Any]:
 @case(_COMES)
 def what_a_function_publishes_is_read_by_the_step_that_it_is_pushed_to(bench: Bench) -> Any:
     inbox = _open_inbox(bench)
-    with _functions(bench) as inboxes:
-        inboxes.publish(STEP, [NEWS])
+    with _functions(bench) as publish:
+        publish(STEP, [NEWS])
     return _what_comes(inbox)
 
 
@@ -107,8 +109,8 @@ def what_the_relay_publishes_is_read_by_the_step_that_it_is_pushed_to(bench: Ben
 def a_function_publishes_any_number_of_messages(bench: Bench) -> Any:
     bench.topic(TOPIC_ID)
     bench.subscribe(topic=TOPIC_ID)
-    with _functions(bench) as inboxes:
-        inboxes.publish(STEP, [NEWS] * 1_001)
+    with _functions(bench) as publish:
+        publish(STEP, [NEWS] * 1_001)
     found: set[str] = set()
     while len(found) < 1_001:
         found |= {received.message.message_id for received in bench.pull_many()}
@@ -117,8 +119,8 @@ def a_function_publishes_any_number_of_messages(bench: Bench) -> Any:
 
 @case({"call": f"publish to {TOPIC_ID}", "http": 404, "reason": "refused"})
 def a_function_is_told_of_an_inbox_that_is_not_there(bench: Bench) -> Any:
-    with _functions(bench) as inboxes, pytest.raises(CallError) as refusal:
-        inboxes.publish(STEP, [NEWS])
+    with _functions(bench) as publish, pytest.raises(CallError) as refusal:
+        publish(STEP, [NEWS])
     error = refusal.value
     return {"call": error.call, "http": error.http, "reason": error.reason}
 
@@ -134,16 +136,16 @@ def the_relay_keeps_what_an_inbox_that_is_not_there_did_not_take(bench: Bench) -
 def entries_of_the_audit_log_come_whole_and_are_read(bench: Bench) -> Any:
     inbox = _open_inbox(bench)
     entries = [json.loads(line)["entry"] for line in ENTRIES.read_text().splitlines()]
-    with _functions(bench) as inboxes:
+    with _topics(bench) as topics:
         # As a log sink and the replay tool publish them.
-        sent = {
-            inboxes.publish_data(
-                STEP,
+        contents = [
+            (
                 json.dumps(entry).encode(),
                 {"logging.googleapis.com/timestamp": entry["timestamp"]},
-            ): entry
+            )
             for entry in entries
-        }
+        ]
+        sent = dict(zip(topics.publish(STEP, contents), entries, strict=True))
     came = {push.message["messageId"]: push for push in inbox.wait(len(entries))}
     read = {delivery.message_id for delivery in _deliveries(inbox, len(entries))}
     return {
@@ -158,8 +160,8 @@ def a_step_reads_which_attempt_it_is(bench: Bench) -> Any:
     inbox = _open_inbox(
         bench, 503, 204, dead_letter_policy={"dead_letter_topic": bench.topic_name("dead")}
     )
-    with _functions(bench) as inboxes:
-        inboxes.publish(STEP, [NEWS])
+    with _functions(bench) as publish:
+        publish(STEP, [NEWS])
     return [delivery.attempt for delivery in _deliveries(inbox, 2)]
 
 

@@ -18,7 +18,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 from local.pubsub.model import SubscriptionConfig
 from local.pubsub.server import Server, serve
 from local.world import topic
-from relay.changes.outbox import INBOXES
+from relay.kinds import TRIGGERED_STEPS
 from tests.real.relay.patience import PATIENCE_S
 from tests.real.relay.wire import Background
 
@@ -55,7 +55,9 @@ class Mailbox:
         self._news = threading.Condition()
         self._channel = grpc.insecure_channel(address)
         self._client = SubscriberClient(transport=SubscriberGrpcTransport(channel=self._channel))
-        self._readers = [threading.Thread(target=self._read, args=(step,)) for step in INBOXES]
+        self._readers = [
+            threading.Thread(target=self._read, args=(step,)) for step in TRIGGERED_STEPS
+        ]
         for reader in self._readers:
             reader.start()
 
@@ -120,7 +122,7 @@ def open_mailbox() -> Iterator[Mailbox]:
 
 async def _serve() -> Server:
     server = await serve()
-    for step in INBOXES:
+    for step in TRIGGERED_STEPS:
         server.pubsub.create_topic(topic(step))
         server.pubsub.create_subscription(
             SubscriptionConfig(name=_subscription(step), topic=topic(step))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shared.base.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
-from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, JOB_KEY, JOBSET_NAME, OPT_OUT, job_key
+from shared.base.names import ACCELERATOR_LABEL, JOB_KEY, JOBSET_NAME, TOPOLOGY_LABEL, TPU_RESOURCE
+from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, OPT_OUT, job_key
 from tests.conftest import get_jobset_crd
 from tests.control_plane.plane import OwnControlPlane
 from tests.manifests import manifest

@@ -12,8 +12,9 @@ from local.gce import Principal
 from local.gce.inprocess import mount
 from local.gke import Cluster, Dials, PoolNode, Simulator
 from local.http import Request
-from shared.ports.gke import Client, NodePools
-from shared.slices.by_node_pool.bodies import GkeSettings
+from shared.ports.gke import GkeClient
+from shared.ports.gke_settings import GkeSettings
+from shared.slices.by_node_pool.provider import NodePools
 
 PROJECT, NUMBER = "my-project", "123456789012"
 LOCATION, CLUSTER, ZONE = "us-east5", "my-cluster", "us-east5-a"
@@ -83,7 +84,7 @@ class Gke:
         has_ready_nodes: Callable[[str], bool] = lambda _: False,
     ) -> NodePools:
         """The product's port, whose requests the simulator answers."""
-        client = Client(
+        client = GkeClient(
             "http://simulator.test", prepare=lambda session: mount(session, self.simulator)
         )
         return NodePools(settings, client, remaining_s, has_ready_nodes)

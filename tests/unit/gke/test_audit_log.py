@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from local.sinks import Sinks
-from shared.frame.triggers import LogEvent, decode, find_steps
+from shared.frame.audit_log import LogEvent, find_steps
+from shared.frame.decode import decode
 from tests.harness import filters
 from tests.unit.gke.small_gke import CLUSTER, NAME, POOL, POOLS, PROJECT, ZONE, Gke, pool_body
 

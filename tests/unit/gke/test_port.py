@@ -9,8 +9,10 @@ import pytest
 
 from local.gce import Principal
 from local.gke import Dials
-from shared.base.errors import CallError, OutOfTimeError, verdict_of
-from shared.ports.gke import Client, NodePools
+from shared.base.errors import CallError, OutOfTimeError
+from shared.ports.classify import verdict_of
+from shared.ports.gke import GkeClient
+from shared.slices.by_node_pool.provider import NodePools
 from shared.slices.provider import NameConflict, Slice, SliceState
 from shared.slices.selectors import SPOT
 from tests.loopback import open_loopback
@@ -253,14 +255,14 @@ def test_no_operation_is_ever_asked_about(gke: Gke, pools: NodePools) -> None:
 def test_it_is_reached_over_a_socket_as_well(gke: Gke) -> None:
     with open_loopback() as loopback:
         port = loopback.serve(gke.simulator)
-        client = Client(f"http://127.0.0.1:{port}")
+        client = GkeClient(f"http://127.0.0.1:{port}")
         pools = NodePools(SETTINGS, client, lambda: 30.0, lambda _: False)
         pools.create(pools.build_desired(LEADER))
         assert found(pools).state is SliceState.PROVISIONING
 
 
 def test_nobody_there_is_ours_to_try_again() -> None:
-    pools = NodePools(SETTINGS, Client("http://127.0.0.1:9"), lambda: 1.0, lambda _: False)
+    pools = NodePools(SETTINGS, GkeClient("http://127.0.0.1:9"), lambda: 1.0, lambda _: False)
     with pytest.raises(
         CallError, match=r"nodePools\.get: 0 unreachable: ConnectionError"
     ) as failed:

@@ -14,10 +14,12 @@ import pytest
 
 from local import world
 from local.kube.certificates import CertificateAuthority
-from relay.changes.outbox import INBOXES
+from relay.kinds import TRIGGERED_STEPS
 from relay.settings import VARIABLES as RELAY_VARIABLES
 from shared.base.names import JOBSET_STEPS, STEPS, topic_id
-from shared.frame import settings, triggers
+from shared.frame import settings
+from shared.frame.decode import decode
+from shared.frame.message import SWEEP_KIND
 from shared.frame.step import MAX_LOOKS, SECONDS_FOR_CALLS
 from tests.unit.infra.terraform_module import (
     MODULE,
@@ -183,9 +185,9 @@ def test_the_scheduler_wakes_the_sweep_every_minute() -> None:
     assert said is not None
     data = json.dumps({"version": int(said[1]), "kind": said[2]}).encode()
     push = {"message": {"data": base64.b64encode(data).decode(), "messageId": "1"}}
-    decoded = triggers.decode(json.dumps(push).encode()).occasion
+    decoded = decode(json.dumps(push).encode()).occasion
     assert decoded is not None
-    assert decoded.cause == triggers.SWEEP_KIND
+    assert decoded.cause == SWEEP_KIND
     assert target["topic_name"] == '${google_pubsub_topic.inbox["sweep"].id}'
     assert (job["schedule"], world.SWEEP_EVERY_S) == ("* * * * *", 60.0)
 
@@ -317,7 +319,7 @@ def test_rights_are_of_the_steps_and_of_the_relay() -> None:
 
 def test_the_relay_may_publish_to_the_inboxes_that_it_writes_to() -> None:
     assert PERMISSIONS["relay"].keys() == {"inboxes"}
-    assert PERMISSIONS["relay"]["inboxes"].keys() == set(INBOXES)
+    assert PERMISSIONS["relay"]["inboxes"].keys() == set(TRIGGERED_STEPS)
 
 
 def test_each_right_says_why() -> None:

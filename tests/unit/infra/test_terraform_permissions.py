@@ -18,7 +18,8 @@ from local import gce, guests
 from local.gce.inprocess import mount
 from local.world import Dials
 from shared.base.names import JOBSET_STEPS, STEPS
-from shared.ports.gke import Client, NodePools
+from shared.ports.gke import GkeClient
+from shared.slices.by_node_pool.provider import NodePools
 from shared.slices.provider import Slice
 from tests.harness import Harness
 from tests.manifests import manifest
@@ -149,7 +150,7 @@ def see_to_pools(gke: Gke, step: str) -> None:
         session.headers["Authorization"] = f"Bearer {step}"
 
     pools = NodePools(
-        SETTINGS, Client("http://simulator.test", prepare=prepare), lambda: 30.0, lambda _: False
+        SETTINGS, GkeClient("http://simulator.test", prepare=prepare), lambda: 30.0, lambda _: False
     )
     wanted = gke.provider().build_desired(LEADER)
     if step == "provision_slice":

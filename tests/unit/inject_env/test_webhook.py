@@ -19,7 +19,7 @@ import pytest
 import main
 from functions.inject_env import read_injection
 from local.kube import CertificateAuthority
-from shared.frame.settings import SettingsError
+from shared.base.environment import SettingsError
 from shared.tpu_env.admission import MAX_BYTES, AdmissionResponse, Mutation
 from tests.unit.inject_env.workloads import as_review, injecting, stateful_set
 from webhook import server

@@ -6,9 +6,12 @@ from typing import Any
 
 from shared.base.names import (
     ACCELERATOR_LABEL,
+    COMPLETION_INDEX,
     FINALIZER,
     GROUP,
     GROUP_LABEL,
+    JOB_KEY,
+    JOBSET_NAME,
     KIND,
     PAUSED_ANNOTATION,
     RESOURCE_NAME_LABEL,
@@ -17,8 +20,7 @@ from shared.base.names import (
     VERSION,
     VM_ID_LABEL,
 )
-from shared.base.pods import COMPLETION_INDEX
-from shared.slices.jobsets import JOB_KEY, JOBSET_NAME, job_key
+from shared.slices.jobsets import job_key
 
 Raw = dict[str, Any]
 

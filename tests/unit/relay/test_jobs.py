@@ -10,7 +10,8 @@ from datetime import timedelta
 import pytest
 
 from relay.changes.jobsets import LATELY
-from relay.changes.outbox import Event, Kind, Outbox
+from relay.changes.outbox import Outbox
+from relay.kinds import Change, Kind
 from shared.base.names import TPU_RESOURCE
 from shared.base.timestamps import render_time
 from shared.slices.jobsets import OPT_OUT
@@ -255,7 +256,7 @@ def test_that_one_has_gone_is_told_when_it_can_be() -> None:
 # thousands
 
 THOUSANDS = 5_000
-EVENTS: tuple[Event, ...] = ("ADDED", "MODIFIED", "DELETED")
+EVENTS: tuple[Change, ...] = ("ADDED", "MODIFIED", "DELETED")
 
 
 def _pods_of_others(outbox: Outbox) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from relay.changes.cache import MAX_STRAYS
-from relay.changes.outbox import Kind, Outbox
+from relay.changes.outbox import Outbox
 from relay.changes.pending import Publication
+from relay.kinds import Kind
 from shared.base.names import (
     FINALIZER,
     RESOURCE_NAME_LABEL,
@@ -18,7 +19,7 @@ from shared.base.names import (
     TOPOLOGY_LABEL,
     VM_ID_LABEL,
 )
-from shared.frame.triggers import Cause
+from shared.frame.message import Cause
 from tests.unit.relay.objects import (
     OUR_LABELS,
     RESOURCE_NAME,

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from relay import publisher
 from relay.changes.pending import Publication
 from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
-from shared.frame.triggers import Cause, Message
+from shared.frame.message import Cause, Message
 from tests.unit.relay.small_pubsub import SmallPubSub
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,8 +8,8 @@ import pytest
 
 from relay.changes.coalescing import WIDEST_GAP, WIDEST_RETRY_GAP
 from relay.daemon import LAST_WORDS_S
+from relay.outcomes import MEANINGS, End
 from relay.reference import refresh
-from relay.watching.outcomes import MEANINGS, End
 from relay.watching.watch import Timing
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "relay.md"

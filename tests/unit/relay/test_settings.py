@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relay.settings import InvalidSettings, Settings, read_settings
+from relay.settings import Settings, read_settings
+from shared.base.environment import SettingsError
 
 
 def test_one_variable_is_enough() -> None:
@@ -34,6 +35,11 @@ def test_every_variable_is_taken() -> None:
 
 def test_an_empty_variable_counts_as_not_set() -> None:
     assert read_settings({"PUBSUB_PROJECT": "proj-1", "PORT": ""}).port == 8080
+
+
+def test_white_space_around_a_value_is_no_part_of_it() -> None:
+    read = read_settings({"PUBSUB_PROJECT": "proj-1\n", "PORT": " ", "CLUSTER_ID": " east-1 "})
+    assert (read.project, read.port, read.cluster_id) == ("proj-1", 8080, "east-1")
 
 
 WRONG: dict[str, tuple[dict[str, str], str]] = {
@@ -74,6 +80,6 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
 def test_a_wrong_setting_is_named_with_what_it_must_be(
     environ: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(InvalidSettings) as raised:
+    with pytest.raises(SettingsError) as raised:
         read_settings(environ)
     assert str(raised.value) == message

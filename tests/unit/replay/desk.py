@@ -15,8 +15,8 @@ from local.world import Dials, topic
 from replay.app import app
 from replay.ways import Ways
 from shared.base.errors import CallError
-from shared.frame.settings import Kubeconfig
-from shared.ports.gce import Clients
+from shared.ports.gce.clients import Clients
+from shared.ports.kubernetes.access_settings import Kubeconfig
 from tests.harness import Harness
 
 ROOT = Path(__file__).parents[3]

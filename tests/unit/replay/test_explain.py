@@ -14,9 +14,9 @@ from google.auth.exceptions import DefaultCredentialsError
 from local import guests
 from local.world import Dials
 from replay.publications import GROUP_STEPS
-from shared.base.errors import REASONS, Reason
+from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
-from shared.ports.gce import Clients
+from shared.ports.gce.clients import Clients
 from tests.harness import Harness
 from tests.unit.replay.desk import ALONE, Desk, training
 

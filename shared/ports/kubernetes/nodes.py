@@ -1,14 +1,15 @@
-"""A Node of the cluster, as far as a slice cares about it."""
+"""A Node of the cluster, as far as a slice cares about it, and the calls about Nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from shared.base.names import TPU_RESOURCE, VM_ID_LABEL
+from shared.base.names import POOL_LABEL, RESOURCE_NAME_LABEL, TPU_RESOURCE, VM_ID_LABEL
 from shared.base.timestamps import find_time, parse_time
+from shared.ports.kubernetes.transport import MERGE_PATCH, Transport, quoted
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,39 @@ def _chips(resources: Mapping[str, Any] | None) -> int:
 
     value = (resources or {}).get(TPU_RESOURCE, "0")
     return int(quantity.parse_quantity(value))
+
+
+class NodeCalls(Transport):
+    """The calls about Nodes."""
+
+    def list_nodes(self, resource_name: str) -> list[dict[str, Any]]:
+        """The Nodes that bear this resource-name label; each says what it is, as Events must."""
+        found = self._list("/api/v1/nodes", f"{RESOURCE_NAME_LABEL}={resource_name}")
+        return [{"apiVersion": "v1", "kind": "Node", **node} for node in found]
+
+    def find_node(self, name: str) -> dict[str, Any] | None:
+        """The Node of that name, or ``None``."""
+        return self._find(f"/api/v1/nodes/{quoted(name)}")
+
+    def find_nodes(self, names: Iterable[str]) -> dict[str, dict[str, Any] | None]:
+        """The Nodes of these names (``None``: there is none), one after the other, for at most a third
+        of the seconds that are left: a name that is not in the answer has not been asked for."""
+        end_s = self._remaining_s() * 2 / 3
+        found: dict[str, dict[str, Any] | None] = {}
+        for name in names:
+            if self._remaining_s() <= end_s:
+                break
+            found[name] = self.find_node(name)
+        return found
+
+    def patch_node(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
+        """Change a Node by a merge patch; with a resourceVersion in it, if it is as it was read."""
+        return self._call("PATCH", f"/api/v1/nodes/{name}", patch, kind=MERGE_PATCH)
+
+    def delete_node(self, name: str, uid: str) -> None:
+        """Delete this Node and no other of its name; one that is gone is no error."""
+        self._delete(f"/api/v1/nodes/{name}", {"preconditions": {"uid": uid}})
+
+    def list_nodes_of_slice(self, name: str) -> list[dict[str, Any]]:
+        """The Nodes of a slice that was made for a JobSet."""
+        return list(self._list("/api/v1/nodes", f"{POOL_LABEL}={name}"))

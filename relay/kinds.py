@@ -1,0 +1,15 @@
+"""What is watched, and which steps its changes trigger."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Kind = Literal["TPUNodeGroup", "Node", "Pod", "JobSet"]
+Change = Literal["ADDED", "MODIFIED", "DELETED"]
+
+KINDS: tuple[Kind, ...] = ("TPUNodeGroup", "Node", "Pod", "JobSet")
+
+CREATE_RESOURCES, TEAR_DOWN, LABEL_NODE = "create_resources", "tear_down", "label_node"
+PROVISION_SLICE, RELEASE_SLICE = "provision_slice", "release_slice"
+TRIGGERED_STEPS = (CREATE_RESOURCES, TEAR_DOWN, LABEL_NODE, PROVISION_SLICE, RELEASE_SLICE)
+"""The steps to whose topics the relay publishes."""

@@ -1,0 +1,165 @@
+"""Entries of the audit log, as a log sink publishes them: what each says, which steps it concerns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shared.frame.message import PoisonError
+
+_VERSION_PREFIX = re.compile(r"^(v1|beta|alpha)\.")
+_RESOURCE_NAME = re.compile(r"^tng-.*-[0-9a-f]{8}$")
+_VM_NAME = re.compile(r"^tng-.*-[0-9a-f]{8}-[a-z0-9]{4}$")
+_SLICE_NAME = re.compile(r"^[a-z0-9][-a-z0-9]*-[0-9a-f]{16}$")
+_PATH = re.compile(
+    r"^projects/(?P<project>[^/]+)/"
+    r"(?:global|(?:zones|regions)/(?P<location>[^/]+))/"
+    r"(?:instances|instanceTemplates|instanceGroupManagers|resourcePolicies)/(?P<name>[^/]+)$"
+)
+
+
+@dataclass(frozen=True)
+class LogEvent:
+    """What an audit log entry says: ``method`` without its API version, ``name`` the resource's.
+
+    ``location`` is the zone or region (empty: global), of a node pool its cluster's. ``has_failed`` is
+    set when the operation ended badly. ``words`` is what the entry itself says of the cause, for a
+    person. ``cluster`` is a node pool's.
+    """
+
+    method: str
+    project: str
+    location: str
+    name: str
+    has_failed: bool = False
+    words: str = ""
+    cluster: str = ""
+
+    @property
+    def concerns_vm(self) -> bool:
+        return self.method.startswith("compute.instances.")
+
+    @property
+    def resource_name(self) -> str:
+        """The name that the group's resources bear: a VM's name without its random end."""
+        return self.name.rsplit("-", 1)[0] if self.concerns_vm else self.name
+
+
+# An audit entry's way to a step. What is not here wakes nobody: reads, setMetadata and setLabels
+# (our own writes, or none of our business), disks, other services.
+_WAKES = {
+    "compute.resourcePolicies.insert": "create_resources",
+    "compute.instanceTemplates.insert": "create_resources",
+    "compute.regionInstanceTemplates.insert": "create_resources",
+    "compute.instanceGroupManagers.insert": "create_resources",
+    "compute.instanceGroupManagers.patch": "create_resources",
+    "compute.instanceGroupManagers.update": "create_resources",
+    "compute.instanceGroupManagers.resize": "create_resources",
+    "compute.instanceGroupManagers.setInstanceTemplate": "create_resources",
+    "compute.instanceGroupManagers.deleteInstances": "create_resources",
+    "compute.instanceGroupManagers.recreateInstances": "create_resources",
+    "compute.resourcePolicies.delete": "tear_down",
+    "compute.instanceTemplates.delete": "tear_down",
+    "compute.regionInstanceTemplates.delete": "tear_down",
+    "compute.instanceGroupManagers.delete": "tear_down",
+    "compute.instances.insert": "inject_token",
+    "compute.instances.start": "inject_token",
+    "compute.instances.reset": "inject_token",
+    "compute.instances.automaticRestart": "inject_token",
+    "compute.instances.stop": "label_node",
+    "compute.instances.delete": "label_node",
+    "compute.instances.preempted": "label_node",
+    "compute.instances.hostError": "label_node",
+    "compute.instances.terminateOnHostMaintenance": "label_node",
+    "compute.instances.guestTerminate": "label_node",
+    "compute.instances.instanceManagerHaltForRestart": "label_node",
+    "compute.instances.repair.recreateInstance": "label_node",
+}
+_WAKES_WHEN_FAILED = {
+    "compute.instances.insert": "create_resources",
+    "compute.instances.start": "label_node",
+    "compute.instances.reset": "label_node",
+}
+
+
+_NODE_POOL_WAKES = {
+    "container.nodePools.create": ("provision_slice", "release_slice"),
+    "container.nodePools.delete": ("provision_slice", "release_slice"),
+}
+_NODE_POOL_WAKES_WHEN_FAILED = {"container.nodePools.update": ("release_slice",)}
+
+
+def find_steps(event: LogEvent) -> tuple[str, ...]:
+    """The steps that an entry wakes: none, one, or both that see to a node pool's end."""
+    if event.method in _NODE_POOL_METHODS.values():
+        if not _SLICE_NAME.match(event.name):
+            return ()
+        failed = _NODE_POOL_WAKES_WHEN_FAILED if event.has_failed else {}
+        return {**_NODE_POOL_WAKES, **failed}.get(event.method, ())
+    name = _VM_NAME if event.concerns_vm else _RESOURCE_NAME
+    if not name.match(event.name):
+        return ()
+    wakes = (event.has_failed and _WAKES_WHEN_FAILED.get(event.method)) or _WAKES.get(event.method)
+    return (wakes,) if wakes else ()
+
+
+def parse_entry(entry: Mapping[str, Any], message_id: str) -> tuple[LogEvent | None, str]:
+    """What an entry says, or ``None`` and why it concerns no step. Raises `PoisonError`."""
+    payload = _part(entry, "protoPayload", message_id)
+    operation = _part(entry, "operation", message_id)
+    service, method = payload.get("serviceName"), str(payload.get("methodName") or "")
+    read = _SERVICES.get(str(service))
+    if read is None:
+        return None, f"an entry of {service or 'no service'}"
+    method = _VERSION_PREFIX.sub("", method)
+    if not operation.get("last"):
+        return None, f"{method}: not the end of an operation"
+    resource = _part(entry, "resource", message_id)
+    labels = _part(resource, "labels", message_id)
+    event = read(method, str(payload.get("resourceName") or ""), labels)
+    if event is None:
+        return None, f"{method}: no resource that has steps"
+    status = _part(payload, "status", message_id)
+    has_failed, words = bool(status.get("code")), str(status.get("message") or "")
+    return replace(event, has_failed=has_failed, words=words), ""
+
+
+def _read_compute(method: str, resource: str, labels: Mapping[str, Any]) -> LogEvent | None:
+    path = _PATH.match(resource)
+    if path is None:
+        return None
+    project = str(labels.get("project_id") or path["project"])
+    return LogEvent(method, project, path["location"] or "", path["name"])
+
+
+def _read_container(method: str, _resource: str, labels: Mapping[str, Any]) -> LogEvent | None:
+    """By the labels of ``gke_nodepool``: what stands in the resource's name is not documented."""
+    known = _NODE_POOL_METHODS.get(method.rpartition(".")[2])
+    names = ("project_id", "location", "nodepool_name", "cluster_name")
+    project, location, pool, cluster = (str(labels.get(name) or "") for name in names)
+    if known is None or not (location and pool and cluster):
+        return None
+    return LogEvent(known, project, location, pool, cluster=cluster)
+
+
+_NODE_POOL_METHODS = {
+    "CreateNodePool": "container.nodePools.create",
+    "DeleteNodePool": "container.nodePools.delete",
+    "UpdateNodePool": "container.nodePools.update",
+}
+_SERVICES = {
+    "compute.googleapis.com": _read_compute,
+    "container.googleapis.com": _read_container,
+}
+
+
+def _part(holder: Mapping[str, Any], name: str, message_id: str) -> dict[str, Any]:
+    """An object inside an entry; absent reads as empty."""
+    part = holder.get(name) or {}
+    if not isinstance(part, dict):
+        raise PoisonError(
+            f"message {message_id}: {name!r} is {type(part).__name__}; in a LogEntry it is an object"
+        )
+    return part

@@ -1,0 +1,160 @@
+"""What triggers a step: a push envelope becomes an `Occasion`.
+
+Two kinds of message come in (docs/how-it-works.md): our own (`message`) and a Cloud Logging entry as
+a log sink publishes it (`audit_log`). An occasion says where to look and why; it never says what to do.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from shared.base.names import JOBSET_KIND, KIND
+from shared.base.timestamps import parse_time
+from shared.frame.audit_log import LogEvent, find_steps, parse_entry
+from shared.frame.message import (
+    MESSAGE_VERSION,
+    POD_KIND,
+    SLICE_KIND,
+    SWEEP_KIND,
+    Cause,
+    Message,
+    PoisonError,
+    parse_message,
+)
+
+_KINDS_OF = {
+    "provision_slice": frozenset({POD_KIND, SWEEP_KIND}),
+    "release_slice": frozenset({JOBSET_KIND, SLICE_KIND, SWEEP_KIND}),
+    "sweep": frozenset({SWEEP_KIND}),
+}
+_OF_GROUPS = frozenset({KIND})
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """Where to look, and why: from a message of ours or from an entry of the audit log."""
+
+    cause: str
+    at: datetime
+    message: Message | None = None
+    event: LogEvent | None = None
+
+    @property
+    def is_sync(self) -> bool:
+        return self.message is not None and self.message.cause is Cause.SYNC
+
+    @property
+    def kind(self) -> str:
+        """What a message is about; empty for an entry of the audit log."""
+        if self.message is not None:
+            return self.message.kind
+        return SWEEP_KIND if self.event is None else ""
+
+    def is_for(self, step: str) -> bool:
+        """Whether a step has anything to do with it."""
+        if self.event is not None:
+            return step in find_steps(self.event)
+        return self.kind in _KINDS_OF.get(step, _OF_GROUPS)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of Nodes that have changed."""
+        return self.message.nodes if self.message else ()
+
+    @property
+    def vms(self) -> tuple[str, ...]:
+        """Names of VMs that something has happened to."""
+        if self.event is not None:
+            return (self.event.name,) if self.event.concerns_vm else ()
+        return self.message.vms if self.message else ()
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One push: what it says, and what Pub/Sub says about it. ``attempt`` is 0 when not given.
+
+    ``occasion`` is ``None`` for an entry that wakes nobody; ``note`` then says why.
+    """
+
+    message_id: str
+    attempt: int
+    published: datetime | None
+    occasion: Occasion | None
+    note: str = ""
+
+
+def decode(body: bytes) -> Delivery:
+    """Read a push request's body. Raises `PoisonError`."""
+    envelope = _json(body, "the push request")
+    message = envelope.get("message")
+    if not isinstance(message, dict):
+        raise PoisonError("the push request has no 'message'; it must be a Pub/Sub push envelope")
+    message_id = str(message.get("messageId") or message.get("message_id") or "unknown")
+    published = _find_time(message.get("publishTime") or message.get("publish_time"))
+    data = _data(message, message_id)
+    document = _json(data, f"message {message_id}")
+    attempt = envelope.get("deliveryAttempt")
+    occasion, note = _occasion(document, message_id, published)
+    return Delivery(
+        message_id, attempt if isinstance(attempt, int) else 0, published, occasion, note
+    )
+
+
+def _json(raw: bytes, what: str) -> dict[str, Any]:
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise PoisonError(f"{what} is no JSON: {error}; it must be a JSON object") from error
+    if not isinstance(document, dict):
+        raise PoisonError(f"{what} is {type(document).__name__}; it must be a JSON object")
+    return document
+
+
+def _data(message: dict[str, Any], message_id: str) -> bytes:
+    try:
+        return base64.b64decode(message.get("data") or "", validate=True)
+    except (ValueError, TypeError) as error:
+        raise PoisonError(f"message {message_id}: 'data' is no base64: {error}") from error
+
+
+def _find_time(text: Any) -> datetime | None:
+    try:
+        return parse_time(text) if text else None
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _occasion(
+    document: dict[str, Any], message_id: str, published: datetime | None
+) -> tuple[Occasion | None, str]:
+    if "protoPayload" in document or "logName" in document:
+        return _from_entry(document, message_id)
+    return _from_message(document, message_id, published), ""
+
+
+def _from_entry(entry: dict[str, Any], message_id: str) -> tuple[Occasion | None, str]:
+    event, note = parse_entry(entry, message_id)
+    if event is None:
+        return None, note
+    at = _find_time(entry.get("timestamp")) or _EPOCH
+    return Occasion(event.method, at, event=event), ""
+
+
+def _from_message(
+    document: dict[str, Any], message_id: str, published: datetime | None
+) -> Occasion:
+    version = document.get("version")
+    if version != MESSAGE_VERSION:
+        raise PoisonError(
+            f"message {message_id}: version {version!r} is not known; it must be {MESSAGE_VERSION}"
+        )
+    at = _find_time(document.get("at")) or published
+    if document.get("kind") == SWEEP_KIND:
+        return Occasion(SWEEP_KIND, at or _EPOCH)
+    message = parse_message(document, message_id, at)
+    return Occasion(str(document.get("cause") or ""), message.at, message=message)

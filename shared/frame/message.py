@@ -1,0 +1,126 @@
+"""The messages of this system: what the relay, the sweep, a step and the replay tool publish.
+
+A message names an object and the cause; it never says what to do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from shared.base.names import JOBSET_KIND, KIND
+
+MESSAGE_VERSION = 1
+MAX_NAMES = 100
+"""Names of Nodes or VMs in one message; more names make more messages."""
+BATCH = 20
+"""VMs in one message to ``inject_token``: each costs a few calls, and an invocation has 30 seconds."""
+SWEEP_KIND = "Sweep"
+"""What the Scheduler publishes every minute: ``{"version": 1, "kind": "Sweep"}``."""
+POD_KIND, SLICE_KIND = "Pod", "Slice"
+"""What the messages to the steps of JobSets are about; a slice goes by its JobSet's namespace."""
+_KINDS = (KIND, POD_KIND, JOBSET_KIND, SLICE_KIND)
+
+
+class PoisonError(Exception):
+    """A message that can never be understood; the text names its id and what would be right."""
+
+
+class Cause(StrEnum):
+    """Why somebody should look: a word for the log. Only ``Sync`` is treated apart."""
+
+    ADDED = "Added"
+    UNSCHEDULABLE = "Unschedulable"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    GONE = "Gone"
+    SPEC_CHANGED = "SpecChanged"
+    METADATA_CHANGED = "MetadataChanged"
+    DELETING = "Deleting"
+    NODES_CHANGED = "NodesChanged"
+    SYNC = "Sync"
+    VMS_NEED_TOKENS = "VMsNeedTokens"
+    FORWARDED = "Forwarded"
+
+
+@dataclass(frozen=True)
+class Message:
+    """An occasion to look at one object, a TPUNodeGroup if nothing else is said, as this system
+    publishes it.
+
+    ``nodes`` and ``vms`` are names (at most `MAX_NAMES` together), ``at`` is when the sender saw
+    what it tells of.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    cause: Cause
+    at: datetime
+    nodes: tuple[str, ...] = field(default=())
+    vms: tuple[str, ...] = field(default=())
+    kind: str = KIND
+
+    def encode(self) -> bytes:
+        """The message's data, in JSON."""
+        document: dict[str, Any] = {
+            "version": MESSAGE_VERSION,
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "uid": self.uid,
+            "cause": str(self.cause),
+            "at": self.at.isoformat().replace("+00:00", "Z"),
+        }
+        if self.nodes:
+            document["nodes"] = list(self.nodes)
+        if self.vms:
+            document["vms"] = list(self.vms)
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    def attributes(self, cluster: str) -> dict[str, str]:
+        """The message's attributes: enough for a person to filter by."""
+        return {"cluster": cluster, "cause": str(self.cause)}
+
+
+def parse_message(document: Mapping[str, Any], message_id: str, at: datetime | None) -> Message:
+    """A message from its data's JSON; ``at`` is its time, if it has one. Raises `PoisonError`."""
+    kind = document.get("kind")
+    if kind not in _KINDS:
+        kinds = f"{', '.join(_KINDS)} or {SWEEP_KIND}"
+        raise PoisonError(f"message {message_id}: kind {kind!r} is not known; it must be {kinds}")
+    if at is None:
+        raise PoisonError(f"message {message_id}: 'at' must be an RFC 3339 time")
+    fields = {name: _text(document, name, message_id) for name in ("namespace", "name")}
+    cause = str(document.get("cause") or "")
+    known = cause in set(Cause)
+    return Message(
+        **fields,
+        uid=str(document.get("uid") or ""),
+        cause=Cause(cause) if known else Cause.FORWARDED,
+        at=at,
+        nodes=_names(document, "nodes", message_id),
+        vms=_names(document, "vms", message_id),
+        kind=kind,
+    )
+
+
+def _text(document: Mapping[str, Any], name: str, message_id: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or not value or "/" in value:
+        raise PoisonError(f"message {message_id}: {name!r} must be a name, not {value!r}")
+    return value
+
+
+def _names(document: Mapping[str, Any], name: str, message_id: str) -> tuple[str, ...]:
+    value = document.get(name, [])
+    right = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+    if not right or len(value) > MAX_NAMES:
+        raise PoisonError(
+            f"message {message_id}: {name!r} must be a list of at most {MAX_NAMES} names"
+        )
+    return tuple(value)

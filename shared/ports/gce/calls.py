@@ -1,0 +1,230 @@
+"""The port to Compute Engine: every call that the budget knows, by name, and nothing else.
+
+Calls are single HTTP requests: ``*_unary`` methods never wait for an operation, and the client's own
+retries are off (Pub/Sub retries, and the budget counts). What comes back are small values; what
+is refused is a `CallError`. An absent resource is ``None``, and deleting it is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shared.base.errors import CallError
+from shared.ports.gce.clients import Clients
+from shared.ports.gce.values import (
+    Instance,
+    ManagedInstance,
+    Mig,
+    Operation,
+    Policy,
+    Template,
+    TemplateRef,
+    parse_instance,
+    parse_managed_instance,
+    parse_mig,
+    parse_operation,
+    parse_policy,
+    parse_template,
+)
+
+PAGE_SIZE = 500
+
+
+class Gce:
+    """Compute Engine in one project, for one invocation.
+
+    ``remaining_s`` says how many seconds are left for calls; it raises `OutOfTimeError` at the end.
+    """
+
+    def __init__(self, clients: Clients, remaining_s: Callable[[], float]) -> None:
+        self._clients = clients
+        self._remaining_s = remaining_s
+        self.calls = 0
+
+    def find_policy(self, project: str, region: str, name: str) -> Policy | None:
+        """The workload policy of that name."""
+        found = self._find(
+            "resource_policies", "get", project=project, region=region, resource_policy=name
+        )
+        return parse_policy(found) if found else None
+
+    def insert_policy(
+        self, project: str, region: str, body: Mapping[str, Any], request_id: str
+    ) -> Operation:
+        """Begin to make a workload policy."""
+        return self._mutate(
+            "resource_policies",
+            "insert_unary",
+            project=project,
+            region=region,
+            resource_policy_resource=body,
+            request_id=request_id,
+        )
+
+    def delete_policy(self, project: str, region: str, name: str) -> Operation | None:
+        """Begin to delete it; ``None`` when it is not there."""
+        return self._delete(
+            "resource_policies", project=project, region=region, resource_policy=name
+        )
+
+    def find_template(self, ref: TemplateRef) -> Template | None:
+        """The instance template, from the scope that the reference names."""
+        if ref.region:
+            found = self._find(
+                "region_instance_templates",
+                "get",
+                project=ref.project,
+                region=ref.region,
+                instance_template=ref.name,
+            )
+        else:
+            found = self._find(
+                "instance_templates", "get", project=ref.project, instance_template=ref.name
+            )
+        return parse_template(found) if found else None
+
+    def insert_template(self, project: str, body: Mapping[str, Any], request_id: str) -> Operation:
+        """Begin to make a global instance template."""
+        return self._mutate(
+            "instance_templates",
+            "insert_unary",
+            project=project,
+            instance_template_resource=body,
+            request_id=request_id,
+        )
+
+    def delete_template(self, project: str, name: str) -> Operation | None:
+        """Begin to delete a global instance template; ``None`` when it is not there."""
+        return self._delete("instance_templates", project=project, instance_template=name)
+
+    def find_mig(self, project: str, zone: str, name: str) -> Mig | None:
+        """The managed instance group of that name."""
+        found = self._find(
+            "instance_group_managers",
+            "get",
+            project=project,
+            zone=zone,
+            instance_group_manager=name,
+        )
+        return parse_mig(found) if found else None
+
+    def insert_mig(
+        self, project: str, zone: str, body: Mapping[str, Any], request_id: str
+    ) -> Operation:
+        """Begin to make a managed instance group."""
+        return self._mutate(
+            "instance_group_managers",
+            "insert_unary",
+            project=project,
+            zone=zone,
+            instance_group_manager_resource=body,
+            request_id=request_id,
+        )
+
+    def delete_mig(self, project: str, zone: str, name: str) -> Operation | None:
+        """Begin to delete it with its VMs; ``None`` when it is not there."""
+        return self._delete(
+            "instance_group_managers", project=project, zone=zone, instance_group_manager=name
+        )
+
+    def list_managed_instances(
+        self, project: str, zone: str, name: str
+    ) -> tuple[ManagedInstance, ...]:
+        """The members of a group, with the errors of their last attempts; none if it is gone."""
+        found = self._find(
+            "instance_group_managers",
+            "list_managed_instances",
+            project=project,
+            zone=zone,
+            instance_group_manager=name,
+        )
+        return tuple(parse_managed_instance(member) for member in found) if found else ()
+
+    def find_instance(self, project: str, zone: str, name: str) -> Instance | None:
+        """The VM of that name."""
+        found = self._find("instances", "get", project=project, zone=zone, instance=name)
+        return parse_instance(found) if found else None
+
+    def list_instances(self, project: str, zone: str, group: str) -> tuple[Instance, ...]:
+        """The VMs whose names a group of that name can have given. The list may lag by seconds."""
+        found = self._call(
+            "instances",
+            "list",
+            project=project,
+            zone=zone,
+            filter=f'name eq "{group}-[a-z0-9]{{4}}"',
+            max_results=PAGE_SIZE,
+        )
+        return tuple(parse_instance(instance) for instance in found)
+
+    def set_metadata(
+        self, project: str, zone: str, instance: Instance, items: Mapping[str, str]
+    ) -> Operation:
+        """Begin to replace a VM's metadata by ``items``, if it is still as it was read."""
+        return self._mutate(
+            "instances",
+            "set_metadata_unary",
+            project=project,
+            zone=zone,
+            instance=instance.name,
+            metadata_resource={
+                "fingerprint": instance.fingerprint,
+                "items": [{"key": key, "value": value} for key, value in sorted(items.items())],
+            },
+        )
+
+    def find_operation(self, project: str, scope: str, name: str) -> Operation | None:
+        """An operation; ``scope`` is a zone, a region or ``""``. ``None`` when GCE forgot it."""
+        if not scope:
+            found = self._find("global_operations", "get", project=project, operation=name)
+        elif scope.count("-") == 2:
+            found = self._find(
+                "zone_operations", "get", project=project, zone=scope, operation=name
+            )
+        else:
+            found = self._find(
+                "region_operations", "get", project=project, region=scope, operation=name
+            )
+        return parse_operation(found) if found else None
+
+    def _find(self, service: str, method: str, **request: Any) -> Any:
+        try:
+            return self._call(service, method, **request)
+        except CallError as error:
+            if error.http == 404:
+                return None
+            raise
+
+    def _delete(self, service: str, **request: Any) -> Operation | None:
+        found = self._find(service, "delete_unary", **request)
+        return parse_operation(found) if found else None
+
+    def _mutate(self, service: str, method: str, **request: Any) -> Operation:
+        return parse_operation(self._call(service, method, **request))
+
+    def _call(self, service: str, method: str, **request: Any) -> Any:
+        from google.api_core import exceptions
+        from google.auth.exceptions import GoogleAuthError
+        from requests import RequestException
+
+        name = f"{service}.{method.removesuffix('_unary')}"
+        client = self._clients.get(service)
+        self.calls += 1
+        try:
+            answer = getattr(client, method)(
+                request=request, timeout=self._remaining_s(), retry=None
+            )
+            return list(answer) if method.startswith("list") else answer
+        except exceptions.GoogleAPICallError as error:
+            raise _call_error(name, error) from error
+        except (RequestException, GoogleAuthError) as error:
+            raise CallError(name, 0, "unreachable", type(error).__name__) from error
+
+
+def _call_error(call: str, error: Any) -> CallError:
+    details: Sequence[Any] = error.errors or ()
+    first = details[0] if details and isinstance(details[0], Mapping) else {}
+    reason = first.get("reason") or getattr(error, "reason", None) or ""
+    message = first.get("message") or error.message or ""
+    return CallError(call, int(error.code or 0), reason, message)

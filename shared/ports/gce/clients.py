@@ -1,0 +1,85 @@
+"""The client library's clients, one for each service of Compute Engine that a step uses.
+
+google-cloud-compute imports all of its 130 services with the package, 1.3 s and 148 MB; with the
+package module left unloaded, a service costs 0.65 s. `_leave_unloaded` does that without breaking
+anybody who wants the whole package: the first use of anything else loads it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+
+class Clients:
+    """The client libraries' clients, each made when it is first needed and then kept.
+
+    ``endpoint`` is another address of the API, for the simulator; ``prepare`` is called with each
+    new client's HTTP session.
+    """
+
+    def __init__(self, endpoint: str = "", *, prepare: Callable[[Any], None] | None = None) -> None:
+        self._endpoint = endpoint
+        self._prepare = prepare
+        self._made: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def get(self, service: str) -> Any:
+        """The client of a service, by its package's name, as in ``instance_templates``."""
+        with self._lock:
+            if service not in self._made:
+                self._made[service] = self._make(service)
+            return self._made[service]
+
+    def _make(self, service: str) -> Any:
+        _leave_unloaded("google.cloud.compute_v1", "google.cloud.compute_v1.services")
+        module = importlib.import_module(f"google.cloud.compute_v1.services.{service}")
+        words = "".join(part.capitalize() for part in service.split("_"))
+        make = getattr(module, f"{words}Client")
+        client = make(**self._options())
+        if self._prepare is not None:
+            self._prepare(client.transport._session)
+        return client
+
+    def _options(self) -> dict[str, Any]:
+        if not self._endpoint:
+            return {}
+        from google.api_core.client_options import ClientOptions
+        from google.auth.credentials import AnonymousCredentials
+
+        return {
+            "credentials": AnonymousCredentials(),
+            "client_options": ClientOptions(api_endpoint=self._endpoint),
+        }
+
+
+class _UnloadedPackage(ModuleType):
+    """A package whose submodules can be imported while its ``__init__`` has not run yet."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
+            raise AttributeError(name)
+        if importlib.util.find_spec(f"{self.__name__}.{name}") is not None:
+            return importlib.import_module(f"{self.__name__}.{name}")
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def _leave_unloaded(*packages: str) -> None:
+    for name in packages:
+        if name in sys.modules:
+            continue
+        spec = importlib.util.find_spec(name)
+        if spec is None:
+            raise ModuleNotFoundError(f"{name} is not installed; see requirements.txt")
+        module = _UnloadedPackage(name)
+        module.__spec__ = spec
+        module.__path__ = list(spec.submodule_search_locations or ())
+        module.__file__ = spec.origin
+        sys.modules[name] = module

@@ -1,0 +1,200 @@
+"""What the port to Compute Engine reads, as small frozen values, and how each is parsed from an answer.
+
+An answer is a message of the client library; a field that is not set reads as empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from shared.base.timestamps import find_time
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An error as an operation, a group or a managed instance holds it."""
+
+    code: str
+    message: str
+    http: int = 0
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation of ours. ``fault`` is set when it has ended badly."""
+
+    name: str
+    is_done: bool
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A workload policy."""
+
+    uri: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Template:
+    """What of an instance template matters for TPUs; ``None`` or empty: not set there."""
+
+    uri: str
+    description: str
+    machine_type: str
+    has_scheduling: bool
+    maintenance: str
+    provisioning_model: str
+    termination_action: str
+    reservation_type: str
+    has_boot_disk: bool
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Mig:
+    """A managed instance group.
+
+    ``creating`` counts VMs that are being made or waited for, ``topologies`` maps each accelerator
+    topology that the group has applied to its state (``ACTIVE``: the slice is wired).
+    """
+
+    uri: str
+    description: str
+    target_size: int
+    creating: int
+    is_bulk_in_progress: bool
+    faults: tuple[Fault, ...] = ()
+    topologies: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ManagedInstance:
+    """A member as its MIG sees it; ``status`` is empty while there is no VM behind the name."""
+
+    name: str
+    status: str
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A VM. ``started`` is when it was last started, ``created_by`` the group that made it."""
+
+    name: str
+    id: str
+    status: str
+    created: datetime | None
+    started: datetime | None
+    created_by: str
+    fingerprint: str
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def is_member_of(self, zone: str, group: str) -> bool:
+        """Whether the group made this VM; its project stands there by number, so it is left out."""
+        return self.created_by.endswith(f"/zones/{zone}/instanceGroupManagers/{group}")
+
+
+@dataclass(frozen=True)
+class TemplateRef:
+    """An instance template: global, or of a region."""
+
+    project: str
+    name: str
+    region: str = ""
+
+    @property
+    def uri(self) -> str:
+        """The partial URL that Compute Engine takes everywhere."""
+        scope = f"regions/{self.region}" if self.region else "global"
+        return f"projects/{self.project}/{scope}/instanceTemplates/{self.name}"
+
+
+def parse_policy(found: Any) -> Policy:
+    """A workload policy."""
+    return Policy(_shorten(found.self_link), found.description)
+
+
+def parse_operation(found: Any) -> Operation:
+    """An operation; its first error is the one that counts."""
+    errors = list(found.error.errors) if found.error else []
+    fault = None
+    if errors:
+        fault = Fault(errors[0].code, errors[0].message, found.http_error_status_code)
+    return Operation(found.name, found.status.name == "DONE", fault)
+
+
+def parse_template(found: Any) -> Template:
+    """An instance template, global or of a region."""
+    properties = found.properties
+    scheduling = properties.scheduling
+    return Template(
+        uri=_shorten(found.self_link),
+        description=found.description,
+        machine_type=properties.machine_type,
+        has_scheduling="scheduling" in properties,
+        maintenance=scheduling.on_host_maintenance,
+        provisioning_model=scheduling.provisioning_model,
+        termination_action=scheduling.instance_termination_action,
+        reservation_type=properties.reservation_affinity.consume_reservation_type,
+        has_boot_disk=any(disk.boot for disk in properties.disks),
+        metadata=_items(properties.metadata),
+    )
+
+
+def parse_mig(found: Any) -> Mig:
+    """A managed instance group."""
+    bulk = found.status.bulk_instance_operation
+    return Mig(
+        uri=_shorten(found.self_link),
+        description=found.description,
+        target_size=found.target_size,
+        creating=found.current_actions.creating + found.current_actions.creating_without_retries,
+        is_bulk_in_progress=bulk.in_progress,
+        faults=_faults(bulk.last_progress_check.error.errors),
+        topologies={
+            applied.accelerator_topology: applied.state
+            for applied in found.status.applied_accelerator_topologies
+        },
+    )
+
+
+def parse_managed_instance(found: Any) -> ManagedInstance:
+    """A member of a managed instance group."""
+    return ManagedInstance(
+        name=found.name or found.instance.rsplit("/", 1)[-1],
+        status=found.instance_status,
+        faults=_faults(found.last_attempt.errors.errors),
+    )
+
+
+def parse_instance(found: Any) -> Instance:
+    """A VM."""
+    metadata = _items(found.metadata)
+    return Instance(
+        name=found.name,
+        id=str(found.id),
+        status=found.status,
+        created=find_time(found.creation_timestamp),
+        started=find_time(found.last_start_timestamp),
+        created_by=metadata.get("created-by", ""),
+        fingerprint=found.metadata.fingerprint,
+        metadata=metadata,
+    )
+
+
+def _shorten(url: str) -> str:
+    """A URL from ``projects/`` on: answers and requests differ in what stands before it."""
+    return url[url.find("projects/") :] if "projects/" in url else url
+
+
+def _faults(errors: Iterable[Any]) -> tuple[Fault, ...]:
+    return tuple(Fault(error.code, error.message) for error in errors)
+
+
+def _items(metadata: Any) -> dict[str, str]:
+    return {item.key: item.value for item in metadata.items}

@@ -1,0 +1,85 @@
+"""Google's ID tokens: whose key signs one, what it claims, and the certificates of the keys."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from shared.ports.connection_errors import explain
+
+ALGORITHM = "RS256"
+_CLOCKS_DIFFER_S = 10
+_FETCH_TIMEOUT_S = 5.0
+_KEPT_S = (60.0, 86_400.0)
+"""Keys are kept for as long as their answer says, within these bounds."""
+_KEPT_UNSAID_S = 300.0
+
+
+class TokenError(Exception):
+    """A token is not valid; the text never quotes it."""
+
+
+class KeysError(Exception):
+    """The keys that sign tokens could not be fetched; the message says why."""
+
+
+def find_key_id(token: str) -> str | None:
+    """The name of the key that signs a token by `ALGORITHM`; ``None`` if the header names none."""
+    from google.auth import jwt
+
+    try:
+        header = jwt.decode_header(token)
+    except (ValueError, TypeError):  # their texts quote the token
+        return None
+    key_id = header.get("kid")
+    return key_id if header.get("alg") == ALGORITHM and isinstance(key_id, str) else None
+
+
+def read_claims(token: str, certificate: str) -> Mapping[str, Any]:
+    """The claims of a token that this certificate's key has signed. Raises `TokenError`."""
+    from google.auth import jwt
+    from google.auth.exceptions import InvalidValue
+
+    try:
+        claims: Mapping[str, Any] = jwt.decode(
+            token, certs=certificate, clock_skew_in_seconds=_CLOCKS_DIFFER_S
+        )
+    except InvalidValue as error:
+        raise TokenError(str(error)) from None
+    except (ValueError, TypeError):
+        raise TokenError("the token's signature or its times are wrong") from None
+    return claims
+
+
+def fetch_certificates(url: str) -> tuple[Mapping[str, str], float]:
+    """Certificates in PEM form by key id, and for how many seconds they are good. Raises `KeysError`."""
+    from google.auth.exceptions import TransportError
+    from google.auth.transport.requests import Request
+
+    try:
+        answer = Request()(url, timeout=_FETCH_TIMEOUT_S)
+    except TransportError as error:
+        raise KeysError(f"the keys at {url} cannot be fetched: {explain(error)}") from error
+    if answer.status != 200:
+        raise KeysError(f"the keys at {url} cannot be fetched: {answer.status}")
+    return _decode(url, answer.data), _good_s(answer.headers)
+
+
+def _decode(url: str, data: bytes) -> Mapping[str, str]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(pem, str) for pem in found.values()):
+        raise KeysError(f"what stands at {url} is not certificates in PEM form by key id")
+    return found
+
+
+def _good_s(headers: Mapping[str, str]) -> float:
+    lowered = {name.lower(): value for name, value in headers.items()}
+    stated = re.search(r"max-age=(\d{1,9})", lowered.get("cache-control", ""))
+    age = lowered.get("age", "")
+    good_s = float(stated[1]) if stated else _KEPT_UNSAID_S
+    return max(_KEPT_S[0], min(_KEPT_S[1], good_s - (float(age) if age.isdigit() else 0.0)))

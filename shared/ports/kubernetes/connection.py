@@ -1,0 +1,60 @@
+"""The session of requests to the API server, kept for the process and opened again when it is stale."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from shared.ports.kubernetes.access import Session, source_of
+from shared.ports.kubernetes.access_settings import Access
+
+
+class Connection:
+    """The way into the cluster: made when it is first needed, then kept for the process.
+
+    ``constants`` remembers what never changes in a cluster's life (its id), ``ca`` its CA and until
+    when that is believed. Both are forgotten when a kubeconfig has changed: it may be another cluster.
+    """
+
+    def __init__(self, access: Access, *, prepare: Callable[[Any], None] | None = None) -> None:
+        self._source = source_of(access)
+        self._prepare = prepare
+        self._session: Session | None = None
+        self._lock = threading.Lock()
+        self.constants: dict[str, str] = {}
+        self.ca: tuple[str, datetime] | None = None
+
+    def session(self, remaining_s: Callable[[], float]) -> Session:
+        """What to send requests with. Raises `AccessError`, `CallError` and `OutOfTimeError`."""
+        with self._lock:
+            if self._session is None or self._source.is_stale():
+                self._session = self._open(remaining_s())
+            return self._session
+
+    def renew(self, refused: Session, remaining_s: Callable[[], float]) -> Session:
+        """Another session than the one that was refused; somebody may have renewed it meanwhile."""
+        with self._lock:
+            if self._session is None or self._session is refused:
+                self._session = self._open(remaining_s())
+            return self._session
+
+    @property
+    def hint(self) -> str:
+        """What may be the matter when the API server does not accept a fresh session."""
+        return self._source.hint
+
+    @property
+    def trust(self) -> str:
+        """The variable that names the CA of the API server."""
+        return self._source.trust
+
+    def _open(self, timeout_s: float) -> Session:
+        before, session = self._session, self._source.open(timeout_s)
+        if before is None or session.client is not before.client:
+            self.constants.clear()
+            self.ca = None
+            if self._prepare is not None:
+                self._prepare(session.client)
+        return session

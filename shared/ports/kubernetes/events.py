@@ -1,0 +1,85 @@
+"""Kubernetes Events: the value, and how one is written about an object."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from shared.base.errors import CallError
+from shared.base.timestamps import render_time
+from shared.ports.kubernetes.transport import MERGE_PATCH, Transport
+
+
+@dataclass(frozen=True)
+class Event:
+    """A Kubernetes Event about a group (or a Node): what a person reads in ``describe``."""
+
+    reason: str
+    message: str
+    is_warning: bool = False
+
+
+class EventCalls(Transport):
+    """The calls about Events, whose source is the step."""
+
+    def emit(self, about: Mapping[str, Any], event: Event, now: datetime) -> None:
+        """Write an Event about an object, or count up the one that says the same already."""
+        path = self._create_event(about, event, now)
+        if path is not None:
+            self._count_up(path, now)
+
+    def emit_once(self, about: Mapping[str, Any], event: Event, now: datetime) -> None:
+        """Write an Event about an object, unless it says the same already."""
+        self._create_event(about, event, now)
+
+    def _create_event(self, about: Mapping[str, Any], event: Event, now: datetime) -> str | None:
+        """Write an Event; the path of the one that says the same already."""
+        manifest = _render(about, event, self._step, now)
+        path = f"/api/v1/namespaces/{manifest['metadata']['namespace']}/events"
+        try:
+            self._call("POST", path, manifest)
+        except CallError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            return f"{path}/{manifest['metadata']['name']}"
+        return None
+
+    def _count_up(self, path: str, now: datetime) -> None:
+        found = self._find(path)
+        if found is not None:
+            change = {"count": (found.get("count") or 1) + 1, "lastTimestamp": render_time(now)}
+            self._call("PATCH", path, change, kind=MERGE_PATCH)
+
+
+def _render(about: Mapping[str, Any], event: Event, step: str, now: datetime) -> dict[str, Any]:
+    metadata = about["metadata"]
+    said = f"{metadata['uid']}/{event.reason}/{event.message}"
+    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
+    namespace = metadata.get("namespace") or "default"
+    reference = {
+        "apiVersion": about["apiVersion"],
+        "kind": about["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "resourceVersion": metadata["resourceVersion"],
+    }
+    if metadata.get("namespace"):
+        reference["namespace"] = namespace
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name'][:200]}.{digest}", "namespace": namespace},
+        "involvedObject": reference,
+        "reason": event.reason,
+        "message": event.message[:1024],
+        "type": "Warning" if event.is_warning else "Normal",
+        "source": {"component": f"tpu-functions-{step.replace('_', '-')}"},
+        "reportingComponent": "",
+        "reportingInstance": "",
+        "firstTimestamp": render_time(now),
+        "lastTimestamp": render_time(now),
+        "count": 1,
+    }

@@ -1,0 +1,75 @@
+"""The calls about JobSets and the Pods of Jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from shared.base.errors import CallError
+from shared.base.names import JOB_KEY, JOB_NAME, JOBSET_GROUP, JOBSET_PLURAL, JOBSET_VERSION
+from shared.ports.kubernetes.transport import Transport, quoted
+
+_JOBSETS = f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}"
+
+
+class WorkloadCalls(Transport):
+    """The calls about JobSets and the Pods of Jobs."""
+
+    def find_pod(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """The Pod of that name, or ``None``."""
+        return self._find(f"/api/v1/namespaces/{quoted(namespace)}/pods/{quoted(name)}")
+
+    def list_pending_pods(self) -> list[dict[str, Any]]:
+        """The Pods of JobSets that have not started: among them those that wait for a slice."""
+        return self._list_pods("/api/v1/pods", JOB_KEY, "status.phase=Pending")
+
+    def list_job_pods(self, namespace: str, job: str) -> list[dict[str, Any]]:
+        """The Pods of one Job."""
+        path = f"/api/v1/namespaces/{quoted(namespace)}/pods"
+        return self._list_pods(path, f"{JOB_NAME}={job}")
+
+    def list_pods_on(self, node: str) -> list[dict[str, Any]]:
+        """The Pods of Jobs that are bound to a Node."""
+        return self._list_pods("/api/v1/pods", JOB_NAME, f"spec.nodeName={node}")
+
+    def list_bound_pods(self) -> Iterator[dict[str, Any]]:
+        """The Pods of Jobs that have not ended and are bound to any Node, page by page."""
+        here = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+        return self._list("/api/v1/pods", JOB_NAME, here, is_paged=True)
+
+    def _list_pods(self, path: str, labels: str, fields: str = "") -> list[dict[str, Any]]:
+        """Pods that say of themselves what they are, as Events must: items of a list do not."""
+        found = self._list(path, labels, fields)
+        return [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]
+
+    def find_jobset(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """The JobSet of that name, or ``None``.
+
+        Raises `CallError` (503 ``NotServed``) where the API of JobSets is not served: that says nothing
+        of whether there is one, and slices hang on it.
+        """
+        try:
+            return self._call(
+                "GET", f"{_JOBSETS}/namespaces/{quoted(namespace)}/{JOBSET_PLURAL}/{quoted(name)}"
+            )
+        except CallError as error:
+            if error.http == 404 and error.reason != "NotFound":
+                raise _not_served(error) from error
+            if error.http == 404:
+                return None
+            raise
+
+    def list_jobsets(self) -> Iterator[dict[str, Any]]:
+        """All JobSets of the cluster, page by page. Raises `CallError` as `find_jobset` does."""
+        try:
+            yield from self._list(f"{_JOBSETS}/{JOBSET_PLURAL}")
+        except CallError as error:
+            if error.http == 404:
+                raise _not_served(error) from error
+            raise
+
+
+def _not_served(error: CallError) -> CallError:
+    api = f"{JOBSET_GROUP}/{JOBSET_VERSION}"
+    message = f"the cluster does not serve {api}: a release of JobSet that does must be installed"
+    return CallError(error.call, 503, "NotServed", message)

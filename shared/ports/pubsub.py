@@ -1,0 +1,74 @@
+"""The port to Pub/Sub: bytes and attributes into the steps' topics."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shared.base.errors import CallError
+from shared.base.names import topic_id
+
+_PUBLISH_TIMEOUT_S = 10.0
+_MESSAGES_A_CALL = 1_000
+"""As many as Pub/Sub takes in one request."""
+
+
+class Topics:
+    """The steps' topics, by google-cloud-pubsub's plain client: a call publishes and answers.
+
+    The batching client keeps a thread and answers later; a function has no later.
+    """
+
+    def __init__(self, project: str, prefix: str) -> None:
+        self._project = project
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def publish(self, step: str, contents: Sequence[tuple[bytes, Mapping[str, str]]]) -> list[str]:
+        """Publish data with attributes to a step's topic, a thousand messages a call; the ids.
+
+        Raises `CallError`.
+        """
+        ids: list[str] = []
+        for start in range(0, len(contents), _MESSAGES_A_CALL):
+            ids += self._publish(step, contents[start : start + _MESSAGES_A_CALL])
+        return ids
+
+    def _publish(self, step: str, contents: Sequence[tuple[bytes, Mapping[str, str]]]) -> list[str]:
+        from google.api_core.exceptions import GoogleAPICallError, RetryError
+        from google.auth.exceptions import GoogleAuthError
+
+        name = topic_id(self._prefix, step)
+        topic = f"projects/{self._project}/topics/{name}"
+        messages = [{"data": data, "attributes": attributes} for data, attributes in contents]
+        try:
+            answer = self._get_client().publish(
+                topic=topic, messages=messages, timeout=_PUBLISH_TIMEOUT_S, retry=None
+            )
+        except (GoogleAPICallError, RetryError, GoogleAuthError) as error:
+            http = int(getattr(error, "code", None) or 0)
+            reason = "refused" if http else "unreachable"
+            raise CallError(f"publish to {name}", http, reason, str(error)) from error
+        return [str(message_id) for message_id in answer.message_ids]
+
+    def _get_client(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                self._client = _make_publisher()
+            return self._client
+
+
+def _make_publisher() -> Any:
+    from google.pubsub_v1.services.publisher import PublisherClient
+
+    emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
+    if not emulator:
+        return PublisherClient()
+    import grpc
+    from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+
+    channel = grpc.insecure_channel(emulator)
+    return PublisherClient(transport=PublisherGrpcTransport(channel=channel))
