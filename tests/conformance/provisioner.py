@@ -13,9 +13,9 @@ import yaml
 
 from tests.conformance.table import Row, differs, shown
 from tests.unit.builders import DATA
-from tests.unit.test_node_pools import DIFFERS, REFUSED
+from tests.unit.test_desired_pool import DIFFERS, REFUSED
 
-POOLS = "unit/test_node_pools.py::"
+POOLS = "unit/test_desired_pool.py::"
 AREAS = ("nodepool", "name", "hash", "machine_type", "node_count")
 OF_SETTINGS = {"config-zone-from-controller", "config-list-spaces"}
 """Rows of the area ``config`` that are about node pools."""

@@ -27,7 +27,7 @@ from tests.conformance.table import (
     TOPOLOGY_TRAPS,
     Row,
 )
-from tests.unit.test_node_pools import DIFFERS, REFUSED
+from tests.unit.test_desired_pool import DIFFERS, REFUSED
 
 pytestmark = pytest.mark.xdist_group("conformance table")
 

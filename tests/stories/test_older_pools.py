@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from local.http import Request
-from shared.slices.by_node_pool.bodies import HASH_LABEL, build_desired_slice
+from shared.slices.by_node_pool.desired_pool import HASH_LABEL, build_desired_slice
 from shared.slices.jobsets import JOB_KEY_SELECTOR, find_leader, job_key
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, Harness

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.base.reasons import Reason
-from shared.slices.by_node_group.manifests import TEMPLATE_HASH_ANNOTATION, build_desired_slice
+from shared.slices.by_node_group.desired_group import TEMPLATE_HASH_ANNOTATION, build_desired_slice
 from shared.slices.by_node_group.provider import LOST_AFTER, is_made_otherwise, read_slice
 from shared.slices.jobsets import find_leader
 from shared.slices.provider import Owner, Slice, SliceState

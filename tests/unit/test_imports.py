@@ -58,7 +58,7 @@ def test_the_kubernetes_models_are_never_imported() -> None:
 def test_gkes_library_is_imported_at_the_first_call_and_by_whoever_makes_node_pools_alone() -> None:
     program = (
         "import sys\n"
-        "import main, shared.slices.by_node_pool.bodies\n"
+        "import main, shared.slices.by_node_pool.desired_pool\n"
         "from functions import provision_slice, release_slice\n"
         "from shared.ports.gke import GkeClient\n"
         "GkeClient('http://127.0.0.1:1')\n"

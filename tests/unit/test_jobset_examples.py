@@ -15,8 +15,8 @@ from local.jobsets import Part
 from shared.base.environment import Variables
 from shared.base.names import POOL_LABEL
 from shared.ports.gke_settings import read_gke_settings
-from shared.slices.by_node_group.manifests import build_desired_slice as want_group
-from shared.slices.by_node_pool.bodies import build_desired_slice as want_pool
+from shared.slices.by_node_group.desired_group import build_desired_slice as want_group
+from shared.slices.by_node_pool.desired_pool import build_desired_slice as want_pool
 from shared.slices.jobsets import find_leader
 from shared.slices.provider import DesiredSlice
 from shared.tpu_env.admission import AdmissionRequest
@@ -106,7 +106,7 @@ def test_the_example_of_kueue_admits_the_example_jobset() -> None:
 def test_the_page_on_migrating_has_each_variable_of_node_pools() -> None:
     root = EXAMPLES.parent
     page = (root / "docs" / "migrate-from-tpu-provisioner.md").read_text()
-    source = (root / "shared" / "slices" / "by_node_pool" / "bodies.py").read_text()
+    source = (root / "shared" / "slices" / "by_node_pool" / "desired_pool.py").read_text()
     names = set(re.findall(r'"(G(?:CP|KE)_[A-Z_]+)"', source))
     assert {name for name in names if f"`{name}`" not in page} == set()
 

@@ -11,7 +11,7 @@ from shared.base.names import JOBSET_LABEL, KIND
 from shared.base.reasons import Reason
 from shared.base.timestamps import find_time, guess_time, render_time
 from shared.ports.kubernetes.cluster import Cluster
-from shared.slices.by_node_group.manifests import (
+from shared.slices.by_node_group.desired_group import (
     HASH_ANNOTATION,
     JOB_KEY_LABEL,
     JOB_LABEL,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.slices.by_node_pool.bodies import (
+from shared.slices.by_node_pool.desired_pool import (
     HASH_LABEL,
     JOBSET_LABEL,
     JOBSET_NAMESPACE_LABEL,

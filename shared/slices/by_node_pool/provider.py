@@ -11,7 +11,7 @@ from typing import Any
 from shared.base.errors import CallError
 from shared.ports.gke import GkeClient, GkeMethod
 from shared.ports.gke_settings import GkeSettings
-from shared.slices.by_node_pool.bodies import build_desired_slice
+from shared.slices.by_node_pool.desired_pool import build_desired_slice
 from shared.slices.by_node_pool.found_pools import (
     is_managed,
     labels_with_deadline,

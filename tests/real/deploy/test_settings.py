@@ -75,7 +75,7 @@ def test_settings_are_read(example: str, deploy: Installer) -> None:
     assert asked == ([f"tpu-functions-{step}" for step in steps] if has_secrets else [])
 
 
-def test_node_pools_are_looked_for_where_the_settings_say(deploy: Installer) -> None:
+def test_desired_pool_are_looked_for_where_the_settings_say(deploy: Installer) -> None:
     settle(deploy, "gke-jobsets")
     ran = deploy.run("--destroy", "--yes", "prod")
     assert ran.code == 0, ran.output

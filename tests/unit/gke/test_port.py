@@ -17,7 +17,7 @@ from shared.slices.provider import NameConflict, Slice, SliceState
 from shared.slices.selectors import SPOT
 from tests.loopback import open_loopback
 from tests.unit.gke.small_gke import CLUSTER, SETTINGS, ZONE, Gke
-from tests.unit.test_node_pools import TOLERATION, leader
+from tests.unit.test_desired_pool import TOLERATION, leader
 
 V6E = {
     "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",

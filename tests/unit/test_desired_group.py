@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from shared.node_groups.node_group import InstanceConfig, parse
-from shared.slices.by_node_group.manifests import build_desired_slice
+from shared.slices.by_node_group.desired_group import build_desired_slice
 from shared.slices.jobsets import Leader, find_leader, job_key
 from shared.slices.provider import DesiredSlice, InputError, Owner
 from tests.jobset_objects import NAMESPACE, options, selector, waiting_pod

@@ -15,7 +15,7 @@ import yaml
 
 from shared.base.environment import SettingsError, Variables
 from shared.ports.gke_settings import GkeSettings, Network, read_gke_settings
-from shared.slices.by_node_pool.bodies import (
+from shared.slices.by_node_pool.desired_pool import (
     NETWORKS,
     POOL_GENERATIONS,
     SERVICE_ACCOUNT,
