@@ -1,7 +1,8 @@
-"""Who pushes: the token that Pub/Sub sends with each message, verified here as well.
+"""Who pushes: checks the token that Pub/Sub sends with each message, in one of two modes.
 
-Cloud Run verifies it for a service that is not public; this holds where it does not: for one that was
-made public by mistake, or on another platform.
+``signature`` verifies the token completely. ``platform`` is for Cloud Run, which verifies the token,
+lets in only accounts with ``run.invoker``, and then replaces the signature: only the claims can be
+compared. The settings choose the mode, never the token: anybody can write the replacement.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.frame.settings import Pusher
+from shared.frame.settings import Pusher, PushVerification
 from shared.ports.kubernetes.access import explain
 
 UNAUTHORIZED, FORBIDDEN, UNAVAILABLE = 401, 403, 503
@@ -57,8 +58,10 @@ class Gate:
         *,
         fetch: Fetch | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._pusher = pusher
+        self._now = now
         self._keys = _Keys(pusher.certificates_url, fetch or fetch_certificates, monotonic)
 
     def refuse(self, authorization: str) -> Refusal | None:
@@ -69,6 +72,8 @@ class Gate:
         scheme, _, token = authorization.strip().partition(" ")
         if scheme.lower() != "bearer" or not token:
             return Refusal(UNAUTHORIZED, "there is no bearer token")
+        if self._pusher.verification is PushVerification.PLATFORM:
+            return _judge_verified(token, self._pusher, self._now())
         if token.endswith(_REMOVED):
             return Refusal(UNAUTHORIZED, _SIGNATURE_REMOVED)
         key_id = _find_key_id(token)
@@ -89,7 +94,7 @@ class Gate:
 
 _SIGNATURE_REMOVED = (
     "Cloud Run has verified the token itself and removed its signature, so that it cannot be verified "
-    "again: unset PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE, and let Cloud Run alone verify"
+    "again: set PUSH_VERIFICATION=platform if this is a Cloud Run service that is not public"
 )
 
 
@@ -114,6 +119,20 @@ def _judge(token: str, certificate: str, pusher: Pusher) -> Refusal | None:
         return Refusal(UNAUTHORIZED, str(error))
     except (ValueError, TypeError):
         return Refusal(UNAUTHORIZED, "the token's signature or its times are wrong")
+    return _judge_claims(claims, pusher)
+
+
+def _judge_verified(token: str, pusher: Pusher, now: float) -> Refusal | None:
+    """The same claims and end of a token whose signature the platform has verified."""
+    from google.auth import jwt
+
+    try:
+        claims = jwt.decode(token, verify=False)
+    except (ValueError, TypeError):
+        return Refusal(UNAUTHORIZED, "the token is no JWT")
+    end = claims.get("exp") if isinstance(claims, dict) else None
+    if not isinstance(end, int | float) or not end + _CLOCKS_DIFFER_S >= now:
+        return Refusal(UNAUTHORIZED, f"the token ended at {end!r}, seconds since 1970")
     return _judge_claims(claims, pusher)
 
 
