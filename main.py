@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shared.base.environment import SettingsError
 from shared.base.logs import make_logger
+from shared.frame.decode import find_message_id
 from shared.frame.push import Gate
 from shared.frame.runtime import get_runtime
 from shared.frame.settings import Pusher
@@ -79,13 +80,23 @@ def _serve(step: str, request: flask.Request) -> tuple[str, int]:
     try:
         runtime = get_runtime()
     except SettingsError as error:
-        make_logger().error(f"{step}: CannotStart", step=step, note=str(error))
+        make_logger().error(
+            f"{step}: CannotStart",
+            step=step,
+            decision="CannotStart",
+            note=str(error),
+            message_id=find_message_id(request.get_data()),
+        )
         return f"CannotStart: {error}\n", TRY_AGAIN
     pusher = runtime.settings.pusher
     refusal = _gate(pusher).refuse(request.headers.get("Authorization", "")) if pusher else None
     if refusal is not None:
         runtime.log.warning(
-            f"{step}: PushRefused", step=step, decision="PushRefused", note=refusal.note
+            f"{step}: PushRefused",
+            step=step,
+            decision="PushRefused",
+            note=refusal.note,
+            message_id=find_message_id(request.get_data()),
         )
         return "PushRefused\n", refusal.http
     run = import_module(f"functions.{step}").run

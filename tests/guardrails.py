@@ -59,7 +59,35 @@ _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _AS_ROBOT = _instance(serviceAccounts=[{"email": _ROBOT, "scopes": _SCOPES}])
 _GLOBAL = "projects/my-gcp-project/global/instanceTemplates/mine"
 _REGIONAL = "projects/my-gcp-project/regions/us-central1/instanceTemplates/mine"
-_LISTS = ("machineTypes", "provisioningModels", "serviceAccounts", "subnetworks")
+_LISTS = (
+    *("machineTypes", "provisioningModels", "serviceAccounts", "images", "diskTypes"),
+    *("subnetworks", "reservations", "scopes", "networkTags", "metadataKeys"),
+)
+_UBUNTU = "projects/ubuntu-os-accelerator-images/global/images"
+_IMAGE = f"{_UBUNTU}/family/ubuntu-accel-2404-amd64-tpu-tpu7x"
+_OWN_IMAGE = "projects/my-gcp-project/global/images/tpu-1"
+_LOGIN = {
+    "metadata": {"ssh-keys": "me:ssh-ed25519 AAAA", "user-data": "#cloud-config", "team": "a"}
+}
+_TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
+_CONTROL_PLANE = {"key": "node.example.com/quiet", "effect": "NoExecute"}
+_ALL = {
+    "strict": "true",
+    "projects": "my-gcp-project",
+    "zones": "us-central1-c",
+    "machineTypes": "tpu7x-standard-4t",
+    "provisioningModels": "RESERVATION_BOUND",
+    "reservations": "*",
+    "images": f"{_UBUNTU}/*",
+    "subnetworks": "*",
+    "networkTags": "*",
+    "metadataKeys": "*",
+    "kubernetesVersions": "*",
+    "controlPlanes": "*",
+    "maxBootDiskGB": "100",
+    "maxChips": "8",
+}
+"""Enough for tpu-operator's README example."""
 
 CASES = [
     Case("no-data-limits-nothing", None, {}),
@@ -196,6 +224,191 @@ CASES = [
         {"instanceTemplates": _REGIONAL},
         _template(_GLOBAL),
         f"spec.instanceTemplateURI: {_GLOBAL} is not allowed; allowed: {_REGIONAL}",
+    ),
+    Case(
+        "a-template-hides-the-size-of-a-disk",
+        {"maxBootDiskGB": "100"},
+        _template(_GLOBAL),
+        f"spec.instanceTemplateURI: {_GLOBAL} is not allowed; allowed: none",
+    ),
+    # Zones
+    Case("a-zone-that-is-listed", {"zones": "us-central1-*"}, {}),
+    Case(
+        "a-zone-that-is-not",
+        {"zones": "us-east5-a"},
+        {},
+        "spec.nodeLocation: us-central1-c is not allowed; allowed: us-east5-a",
+    ),
+    # Images, however they are written
+    *(
+        Case(f"an-image-{how}", {"images": listed}, _instance(image=asked))
+        for how, listed, asked in (
+            ("as-it-is-listed", _IMAGE, _IMAGE),
+            ("of-a-listed-project", "projects/ubuntu-os-accelerator-images/*", _IMAGE),
+            ("by-its-self-link", f"{_UBUNTU}/*", f"{COMPUTE}/{_IMAGE}"),
+            ("of-its-own-project", _OWN_IMAGE, "global/images/tpu-1"),
+        )
+    ),
+    *(
+        Case(
+            f"an-image-{how}",
+            {"images": f"{_UBUNTU}/*"},
+            _instance(image=asked),
+            f"spec.instanceConfig.image: {shown} is not allowed; allowed: {_UBUNTU}/*",
+        )
+        for how, asked, shown in (
+            ("of-its-own-project-that-is-not-listed", "global/images/tpu-1", _OWN_IMAGE),
+            (
+                "of-a-foreign-project",
+                f"{COMPUTE}/projects/x/global/images/y",
+                "projects/x/global/images/y",
+            ),
+            ("whose-name-only-ends-so", f"x/{_IMAGE}", f"x/{_IMAGE}"),
+        )
+    ),
+    # Metadata
+    Case(
+        "metadata-keys-that-are-listed",
+        {"metadataKeys": "team, ssh-keys user-*"},
+        _instance(**_LOGIN),
+    ),
+    Case("no-metadata-needs-no-leave", {"metadataKeys": ""}, _instance(metadata=None)),
+    Case(
+        "who-may-log-in",
+        {"metadataKeys": "team, user-data"},
+        _instance(**_LOGIN),
+        "spec.instanceConfig.metadata: ssh-keys is not allowed; allowed: team, user-data",
+    ),
+    Case(
+        "what-runs-at-boot",
+        {"metadataKeys": "team, ssh-keys"},
+        _instance(**_LOGIN),
+        "spec.instanceConfig.metadata: user-data is not allowed; allowed: team, ssh-keys",
+    ),
+    Case(
+        "an-instance-without-the-projects-logins",
+        {"metadataKeys": ""},
+        _instance(metadata={"enable-oslogin": "FALSE"}),
+        "spec.instanceConfig.metadata: enable-oslogin is not allowed; allowed: none",
+    ),
+    # Labels and taints
+    Case("a-label-by-its-key", {"nodeLabels": "team"}, {"nodeLabels": {"team": "research"}}),
+    Case(
+        "a-label-by-key-and-value", {"nodeLabels": "team=a team=b"}, {"nodeLabels": {"team": "b"}}
+    ),
+    Case(
+        "labels-by-their-prefix",
+        {"nodeLabels": "example.com/*"},
+        {"nodeLabels": {"example.com/a": "b"}},
+    ),
+    Case("a-group-without-labels", {"nodeLabels": "", "nodeTaints": ""}, {}),
+    Case(
+        "a-label-of-another-team",
+        {"nodeLabels": "team=research"},
+        {"nodeLabels": {"team": "payments"}},
+        "spec.nodeLabels: team=payments is not allowed; allowed: team=research",
+    ),
+    Case("a-taint-by-its-key", {"nodeTaints": "team"}, {"nodeTaints": [_TAINT]}),
+    Case("a-taint-in-full", {"nodeTaints": "team=a:NoSchedule"}, {"nodeTaints": [_TAINT]}),
+    Case(
+        "a-taint-that-is-not-listed",
+        {"nodeTaints": "team=a:NoExecute"},
+        {"nodeTaints": [_TAINT, _CONTROL_PLANE]},
+        "spec.nodeTaints: team=a:NoSchedule, node.example.com/quiet=:NoExecute are not allowed; "
+        "allowed: team=a:NoExecute",
+    ),
+    # Network tags
+    Case(
+        "tags-that-are-listed",
+        {"networkTags": "tpu-node, team-*"},
+        _instance(networkTags=["tpu-node", "team-a"]),
+    ),
+    Case(
+        "a-tag-that-opens-a-firewall",
+        {"networkTags": "tpu-node"},
+        _instance(networkTags=["tpu-node", "control-plane"]),
+        "spec.instanceConfig.networkTags: control-plane is not allowed; allowed: tpu-node",
+    ),
+    # Scopes
+    Case("scopes-that-are-listed", {"scopes": "https://www.googleapis.com/auth/*"}, _AS_ROBOT),
+    Case(
+        "a-scope-that-is-not",
+        {"scopes": "https://www.googleapis.com/auth/devstorage.read_only"},
+        _AS_ROBOT,
+        f"spec.instanceConfig.serviceAccounts[0].scopes: {_SCOPES[0]} is not allowed; "
+        "allowed: https://www.googleapis.com/auth/devstorage.read_only",
+    ),
+    # Reservations, however they are written
+    *(
+        Case(f"a-reservation-{how}", {"reservations": listed}, _instance(reservation=asked))
+        for how, listed, asked in (
+            ("by-its-name", "mine", "mine"),
+            ("in-full-listed-by-its-name", "mine", "projects/my-gcp-project/reservations/mine"),
+            ("by-its-name-listed-in-full", "projects/my-gcp-project/reservations/mine", "mine"),
+            (
+                "of-another-project",
+                "projects/other-project/reservations/*",
+                "projects/other-project/reservations/a",
+            ),
+        )
+    ),
+    Case("spot-vms-need-no-reservation", {"reservations": ""}, _instance(**_SPOT)),
+    Case(
+        "a-reservation-that-is-not",
+        {"reservations": "mine"},
+        _instance(reservation="projects/other-project/reservations/mine"),
+        "spec.instanceConfig.reservation: projects/other-project/reservations/mine is not allowed; "
+        "allowed: mine",
+    ),
+    # Disks
+    Case(
+        "a-disk-that-is-listed",
+        {"diskTypes": "hyperdisk-balanced", "maxBootDiskGB": "200"},
+        _instance(diskType="hyperdisk-balanced", bootDiskSizeGB=200),
+    ),
+    Case(
+        "a-disk-that-is-not",
+        {"diskTypes": "hyperdisk-balanced", "maxBootDiskGB": "200"},
+        _instance(diskType="hyperdisk-extreme", bootDiskSizeGB=201),
+        "spec.instanceConfig.diskType: hyperdisk-extreme is not allowed; allowed: hyperdisk-balanced; "
+        "spec.instanceConfig.bootDiskSizeGB: 201 GB; allowed: 200",
+    ),
+    # What VMs join
+    Case(
+        "a-control-plane-that-is-listed",
+        {"controlPlanes": "10.128.0.2:6443"},
+        {"bootstrapKubernetes": {"controlPlaneIP": "10.128.0.2:6443", "version": "1.34"}},
+    ),
+    Case(
+        "a-cluster-of-somebody-elses",
+        {"controlPlanes": "10.128.0.2", "kubernetesVersions": "1.34"},
+        {"bootstrapKubernetes": {"controlPlaneIP": "192.0.2.1", "version": "1.31"}},
+        "spec.bootstrapKubernetes.version: 1.31 is not allowed; allowed: 1.34; "
+        "spec.bootstrapKubernetes.controlPlaneIP: 192.0.2.1 is not allowed; allowed: 10.128.0.2",
+    ),
+    # The strict set
+    Case("strict-and-all-is-listed", _ALL, {}),
+    Case("not-strict", {"strict": "false", "projects": "my-gcp-project"}, _instance(**_LOGIN)),
+    Case(
+        "strict-and-what-is-left-out-allows-nothing",
+        _ALL,
+        {**_AS_ROBOT, "nodeLabels": {"team": "payments"}},
+        f"spec.instanceConfig.serviceAccounts[0].email: {_ROBOT} is not allowed; allowed: none; "
+        f"spec.instanceConfig.serviceAccounts[0].scopes: {_SCOPES[0]} is not allowed; allowed: none; "
+        "spec.nodeLabels: team=payments is not allowed; allowed: none",
+    ),
+    Case(
+        "strict-templates-are-listed-or-none",
+        _ALL,
+        _template(_GLOBAL),
+        f"spec.instanceTemplateURI: {_GLOBAL} is not allowed; allowed: none",
+    ),
+    Case(
+        "strict-disks-and-chips",
+        {key: value for key, value in _ALL.items() if not key.startswith("max")},
+        _instance(bootDiskSizeGB=100),
+        "spec.instanceConfig.bootDiskSizeGB: 100 GB; allowed: 0; "
+        "spec.topology: 2x2x2 has 8 chips; allowed: 0",
     ),
     # Chips
     Case("as-many-chips-as-allowed", {"maxChips": "8"}, {}),

@@ -2,116 +2,93 @@
 
 locals {
   alerts = length(var.notification_channels) > 0
-}
 
-resource "google_monitoring_alert_policy" "dead_letters" {
-  count = local.alerts ? 1 : 0
-
-  project               = var.project_id
-  display_name          = "${var.name_prefix}: dead letters"
-  combiner              = "OR"
-  notification_channels = var.notification_channels
-
-  conditions {
-    display_name = "A message is in the dead letters"
-
-    condition_threshold {
-      filter = join(" AND ", [
+  alert_policies = {
+    dead_letters = {
+      title     = "dead letters"
+      condition = "A message is in the dead letters"
+      filter = [
         "resource.type = \"pubsub_subscription\"",
         "resource.labels.subscription_id = \"${google_pubsub_subscription.dead_letters.name}\"",
         "metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\"",
-      ])
-      comparison      = "COMPARISON_GT"
-      threshold_value = 0
-      duration        = "0s"
-
-      aggregations {
-        alignment_period   = "60s"
-        per_series_aligner = "ALIGN_MAX"
-      }
+      ]
+      above    = 0
+      duration = "0s"
+      period   = "60s"
+      aligner  = "ALIGN_MAX"
+      reducer  = null
+      group_by = null
+      advice   = "A message was refused ten times: nobody could read it. Look at it with `gcloud pubsub subscriptions pull ${google_pubsub_subscription.dead_letters.name} --project=${var.project_id}`; the attribute `CloudPubSubDeadLetterSourceSubscription` names the step, whose log says why."
     }
-  }
 
-  documentation {
-    mime_type = "text/markdown"
-    content   = "A message was refused ten times: nobody could read it. Look at it with `gcloud pubsub subscriptions pull ${google_pubsub_subscription.dead_letters.name} --project=${var.project_id}`; the attribute `CloudPubSubDeadLetterSourceSubscription` names the step, whose log says why."
-  }
-
-  depends_on = [google_project_service.this]
-}
-
-resource "google_monitoring_alert_policy" "inbox" {
-  count = local.alerts ? 1 : 0
-
-  project               = var.project_id
-  display_name          = "${var.name_prefix}: messages are waiting"
-  combiner              = "OR"
-  notification_channels = var.notification_channels
-
-  conditions {
-    display_name = "A step has not taken a message for 15 minutes"
-
-    condition_threshold {
-      filter = join(" AND ", [
+    inbox = {
+      title     = "messages are waiting"
+      condition = "A step has not taken a message for 15 minutes"
+      filter = [
         "resource.type = \"pubsub_subscription\"",
         "resource.labels.subscription_id = one_of(${join(", ", [for inbox in google_pubsub_subscription.inbox : jsonencode(inbox.name)])})",
         "metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\"",
-      ])
-      comparison      = "COMPARISON_GT"
-      threshold_value = 900
-      duration        = "0s"
-
-      aggregations {
-        alignment_period   = "60s"
-        per_series_aligner = "ALIGN_MAX"
-      }
+      ]
+      above    = 900
+      duration = "0s"
+      period   = "60s"
+      aligner  = "ALIGN_MAX"
+      reducer  = null
+      group_by = null
+      advice   = "The function answers with errors, or not at all: usually it cannot reach the API server, or its settings are wrong. The subscription has the function's name; its log has the reason."
     }
-  }
 
-  documentation {
-    mime_type = "text/markdown"
-    content   = "The function answers with errors, or not at all: usually it cannot reach the API server, or its settings are wrong. The subscription has the function's name; its log has the reason."
-  }
-
-  depends_on = [google_project_service.this]
-}
-
-# A step that cannot do its work acknowledges what the sweep will tell again: no message waits then.
-resource "google_monitoring_alert_policy" "failing" {
-  count = local.alerts ? 1 : 0
-
-  project               = var.project_id
-  display_name          = "${var.name_prefix}: a step fails"
-  combiner              = "OR"
-  notification_channels = var.notification_channels
-
-  conditions {
-    display_name = "A step has warned in each five minutes of the last fifteen"
-
-    condition_threshold {
-      filter = join(" AND ", [
+    # A step that cannot do its work acknowledges what the sweep will tell again: no message waits then.
+    failing = {
+      title     = "a step fails"
+      condition = "A step has warned in each five minutes of the last fifteen"
+      filter = [
         "resource.type = \"cloud_run_revision\"",
         "resource.labels.service_name = one_of(${join(", ", [for function in google_cloudfunctions2_function.step : jsonencode(function.name)])})",
         "metric.type = \"logging.googleapis.com/log_entry_count\"",
         "metric.labels.severity = one_of(\"WARNING\", \"ERROR\")",
-      ])
+      ]
+      above    = 0
+      duration = "900s"
+      period   = "300s"
+      aligner  = "ALIGN_SUM"
+      reducer  = "REDUCE_SUM"
+      group_by = ["resource.labels.service_name"]
+      advice   = "The service has the function's name. `decision` and `note` in its log say what does not answer or what is refused: `gcloud logging read 'severity>=WARNING AND resource.type=\"cloud_run_revision\"' --project=${var.project_id} --limit=20`. Slices are neither made nor deleted by that step meanwhile."
+    }
+  }
+}
+
+resource "google_monitoring_alert_policy" "this" {
+  for_each = { for name, policy in local.alert_policies : name => policy if local.alerts }
+
+  project               = var.project_id
+  display_name          = "${var.name_prefix}: ${each.value.title}"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = each.value.condition
+
+    condition_threshold {
+      filter          = join(" AND ", each.value.filter)
       comparison      = "COMPARISON_GT"
-      threshold_value = 0
-      duration        = "900s"
+      threshold_value = each.value.above
+      duration        = each.value.duration
 
       aggregations {
-        alignment_period     = "300s"
-        per_series_aligner   = "ALIGN_SUM"
-        cross_series_reducer = "REDUCE_SUM"
-        group_by_fields      = ["resource.labels.service_name"]
+        alignment_period     = each.value.period
+        per_series_aligner   = each.value.aligner
+        cross_series_reducer = each.value.reducer
+        group_by_fields      = each.value.group_by
       }
     }
   }
 
   documentation {
     mime_type = "text/markdown"
-    content   = "The service has the function's name. `decision` and `note` in its log say what does not answer or what is refused: `gcloud logging read 'severity>=WARNING AND resource.type=\"cloud_run_revision\"' --project=${var.project_id} --limit=20`. Slices are neither made nor deleted by that step meanwhile."
+    content   = each.value.advice
   }
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }

@@ -43,7 +43,7 @@ resource "google_secret_manager_secret_iam_member" "kubeconfig" {
   role      = "roles/secretmanager.secretAccessor"
   member    = google_service_account.step[each.key].member
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.accounts]
 }
 
 # GKE's DNS-based endpoint lets in whoever has this right; what they may do there, RBAC says.
@@ -56,7 +56,7 @@ resource "google_project_iam_custom_role" "gke" {
   description = "Connecting tpu-functions to the cluster's API server"
   permissions = keys(local.permissions.cluster_project)
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }
 
 resource "google_project_iam_member" "gke" {
@@ -65,6 +65,8 @@ resource "google_project_iam_member" "gke" {
   project = local.access_token.project_id
   role    = google_project_iam_custom_role.gke[0].name
   member  = google_service_account.step[each.key].member
+
+  depends_on = [time_sleep.accounts]
 }
 
 # Whom the API server sees: the names that RBAC binds.

@@ -46,7 +46,7 @@ resource "google_storage_bucket" "source" {
   # It holds nothing that is not in the repository.
   force_destroy = true
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }
 
 resource "google_storage_bucket_object" "source" {
@@ -73,6 +73,9 @@ resource "google_cloudfunctions2_function" "step" {
     runtime         = var.runtime
     entry_point     = each.key
     service_account = google_service_account.builder.id
+
+    # Ours instead of gcf-artifacts, which all functions of the project share: the builder may write here alone.
+    docker_repository = google_artifact_registry_repository.images.id
 
     source {
       storage_source {
@@ -104,11 +107,11 @@ resource "google_cloudfunctions2_function" "step" {
       PROJECTS                  = join(",", local.served_projects)
       NODE_JOIN_TIMEOUT_SECONDS = tostring(var.node_join_timeout_seconds)
       # Requests beyond the threads would wait inside the instance while their deadline runs.
-      THREADS = tostring(var.concurrency)
-      }, contains(local.jobset_readers, each.key) ? local.jobset_environment : {}, var.verify_pushes ? {
+      THREADS              = tostring(var.concurrency)
       PUSH_AUDIENCE        = local.push_audiences[each.key]
       PUSH_SERVICE_ACCOUNT = google_service_account.pusher.email
-    } : {})
+      PUSH_VERIFICATION    = var.push_verification
+    }, contains(local.jobset_readers, each.key) ? local.jobset_environment : {})
 
     dynamic "secret_volumes" {
       for_each = local.kubeconfig_secrets == null ? [] : [local.kubeconfig_secrets[each.key]]
@@ -142,9 +145,5 @@ resource "google_cloudfunctions2_function" "step" {
   }
 
   # A build or a start that comes before these rights fails.
-  depends_on = [
-    google_project_iam_member.builder,
-    google_project_service.this,
-    google_secret_manager_secret_iam_member.kubeconfig,
-  ]
+  depends_on = [time_sleep.rights]
 }

@@ -7,7 +7,7 @@ resource "google_service_account" "step" {
   account_id   = local.function_names[each.key]
   display_name = "${each.key} of tpu-functions"
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }
 
 # A role a step: for Compute Engine in each served project, for node pools in the cluster's.
@@ -37,7 +37,7 @@ resource "google_project_iam_custom_role" "step" {
   description = "What ${each.value.step} of tpu-functions does on ${contains(local.jobset_steps, each.value.step) ? "GKE" : "Compute Engine"}"
   permissions = local.step_permissions[each.value.step]
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }
 
 resource "google_project_iam_member" "step" {
@@ -46,6 +46,8 @@ resource "google_project_iam_member" "step" {
   project = each.value.project
   role    = google_project_iam_custom_role.step[each.key].name
   member  = google_service_account.step[each.value.step].member
+
+  depends_on = [time_sleep.accounts]
 }
 
 # VMs that run as a service account: only who may act as it may make them or write their metadata.
@@ -65,6 +67,8 @@ resource "google_service_account_iam_member" "vm" {
   service_account_id = "projects/-/serviceAccounts/${each.value.account}"
   role               = "roles/iam.serviceAccountUser"
   member             = google_service_account.step[each.value.step].member
+
+  depends_on = [time_sleep.accounts]
 }
 
 # Steps wake each other.
@@ -85,6 +89,8 @@ resource "google_pubsub_topic_iam_member" "step" {
   topic   = google_pubsub_topic.inbox[each.value.inbox].name
   role    = "roles/pubsub.publisher"
   member  = google_service_account.step[each.value.step].member
+
+  depends_on = [time_sleep.accounts]
 }
 
 # Pub/Sub calls the functions as this account, and nobody else may call them.
@@ -94,7 +100,7 @@ resource "google_service_account" "pusher" {
   account_id   = "${var.name_prefix}-pusher"
   display_name = "Pub/Sub's pushes to tpu-functions"
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }
 
 resource "google_cloud_run_service_iam_member" "pusher" {
@@ -105,33 +111,66 @@ resource "google_cloud_run_service_iam_member" "pusher" {
   service  = google_cloudfunctions2_function.step[each.key].name
   role     = "roles/run.invoker"
   member   = google_service_account.pusher.member
+
+  depends_on = [time_sleep.accounts]
 }
 
 resource "google_service_account_iam_member" "pusher" {
   service_account_id = google_service_account.pusher.name
   role               = "roles/iam.serviceAccountTokenCreator"
   member             = local.pubsub_agent
+
+  depends_on = [time_sleep.accounts]
 }
 
-# Cloud Build builds the functions as this account. Projects whose default accounts have no rights, as
-# newer organizations want it, build too.
+# Cloud Build builds the functions and, for deploy.sh, the images as this account. Projects whose default
+# accounts have no rights, as newer organizations want it, build too.
 
 resource "google_service_account" "builder" {
   project      = var.project_id
   account_id   = "${var.name_prefix}-builder"
   display_name = "Builds of tpu-functions"
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }
 
 resource "google_project_iam_member" "builder" {
-  for_each = toset([
-    "roles/artifactregistry.writer",
-    "roles/logging.logWriter",
-    "roles/storage.objectViewer",
-  ])
-
   project = var.project_id
-  role    = each.value
+  role    = "roles/logging.logWriter"
   member  = google_service_account.builder.member
+
+  depends_on = [time_sleep.accounts]
+}
+
+# Cloud Functions copies the archive into a bucket of its own, which comes with the first function of a
+# region: no grant on the bucket itself can be there before.
+resource "google_project_iam_member" "builder_copies" {
+  project = var.project_id
+  role    = "roles/storage.objectViewer"
+  member  = google_service_account.builder.member
+
+  condition {
+    title      = "${var.name_prefix} sources"
+    expression = "resource.name.startsWith(\"projects/_/buckets/gcf-v2-sources-${data.google_project.this.number}-${var.region}\")"
+  }
+
+  depends_on = [time_sleep.accounts]
+}
+
+resource "google_storage_bucket_iam_member" "builder" {
+  bucket = google_storage_bucket.source.name
+  role   = "roles/storage.objectViewer"
+  member = google_service_account.builder.member
+
+  depends_on = [time_sleep.accounts]
+}
+
+resource "google_artifact_registry_repository_iam_member" "builder" {
+  project    = var.project_id
+  location   = var.region
+  repository = google_artifact_registry_repository.images.name
+  role       = "roles/artifactregistry.writer"
+  member     = google_service_account.builder.member
+
+  depends_on = [time_sleep.accounts]
 }

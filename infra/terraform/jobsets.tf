@@ -62,4 +62,6 @@ resource "google_service_account_iam_member" "node" {
   service_account_id = "projects/-/serviceAccounts/${each.value.account}"
   role               = "roles/iam.serviceAccountUser"
   member             = google_service_account.step[each.value.step].member
+
+  depends_on = [time_sleep.accounts]
 }

@@ -38,4 +38,6 @@ resource "google_compute_subnetwork_iam_member" "user" {
   subnetwork = each.value.subnet.name
   role       = "roles/compute.networkUser"
   member     = local.subnet_users[each.value.user]
+
+  depends_on = [time_sleep.accounts]
 }

@@ -104,6 +104,21 @@ output "kubeconfig_commands" {
   }
 }
 
+output "image_repository" {
+  description = "Where deploy.sh puts the images of the relay and of inject-env."
+  value       = "${var.region}-docker.pkg.dev/${var.project_id}/${google_artifact_registry_repository.images.repository_id}"
+}
+
+output "image_builder" {
+  description = "As whom Cloud Build builds these images: the name of a service account."
+  value       = google_service_account.builder.name
+}
+
+output "image_sources" {
+  description = "Where Cloud Build finds what these images are built of."
+  value       = "gs://${google_storage_bucket.source.name}/images"
+}
+
 output "topics" {
   description = "The inboxes: for each step the id of its topic."
   value       = { for step, topic in google_pubsub_topic.inbox : step => topic.id }

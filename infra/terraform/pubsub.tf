@@ -15,7 +15,7 @@ resource "google_pubsub_topic" "inbox" {
   name    = "${local.topic_prefix}${each.value}"
   labels  = var.labels
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }
 
 resource "google_pubsub_subscription" "inbox" {
@@ -63,7 +63,7 @@ resource "google_pubsub_topic" "dead_letters" {
   name    = "${local.topic_prefix}dead-letters"
   labels  = var.labels
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }
 
 resource "google_pubsub_subscription" "dead_letters" {

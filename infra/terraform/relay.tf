@@ -27,6 +27,8 @@ resource "google_pubsub_topic_iam_member" "relay" {
   topic   = google_pubsub_topic.inbox[each.key].name
   role    = "roles/pubsub.publisher"
   member  = one(local.relay_members)
+
+  depends_on = [time_sleep.accounts]
 }
 
 # A cluster's own tokens, exchanged for Google's: no key anywhere.
@@ -39,7 +41,7 @@ resource "google_iam_workload_identity_pool" "relay" {
   display_name              = var.name_prefix
   description               = "The cluster whose relay publishes to ${var.name_prefix}"
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }
 
 resource "google_iam_workload_identity_pool_provider" "relay" {
@@ -69,7 +71,7 @@ resource "google_service_account" "relay" {
   account_id   = "${var.name_prefix}-relay"
   display_name = "relay of tpu-functions"
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }
 
 resource "google_service_account_iam_member" "relay" {
@@ -78,4 +80,6 @@ resource "google_service_account_iam_member" "relay" {
   service_account_id = google_service_account.relay[0].name
   role               = "roles/iam.workloadIdentityUser"
   member             = "serviceAccount:${each.value}[${local.namespace}/${local.relay_account}]"
+
+  depends_on = [time_sleep.accounts]
 }

@@ -14,5 +14,5 @@ resource "google_cloud_scheduler_job" "sweep" {
     data       = base64encode(jsonencode({ version = 1, kind = "Sweep" }))
   }
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }

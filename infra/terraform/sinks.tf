@@ -26,7 +26,7 @@ resource "google_logging_project_sink" "step" {
 
   unique_writer_identity = true
 
-  depends_on = [google_project_service.this]
+  depends_on = [time_sleep.apis]
 }
 
 resource "google_pubsub_topic_iam_member" "sink" {

@@ -383,11 +383,27 @@ variable "ingress_settings" {
   }
 }
 
-variable "verify_pushes" {
-  description = "Whether the functions verify the token of each push themselves, as well as Cloud Run. Should every push end in 401 after a deployment, the log says what did not fit; false leaves it to Cloud Run."
-  type        = bool
-  default     = true
+variable "push_verification" {
+  description = "Who verifies the signature of each push's token. `platform`: Cloud Run, which lets in only the account that Pub/Sub pushes as, and replaces the signature before the function sees it; the function still compares audience and e-mail. `signature`: the function, too; only for a service that gets its tokens whole."
+  type        = string
+  default     = "platform"
   nullable    = false
+
+  validation {
+    condition     = contains(["platform", "signature"], var.push_verification)
+    error_message = "push_verification must be platform or signature."
+  }
+}
+
+variable "image_readers" {
+  description = "E-mails of the service accounts whose Nodes pull the images of the relay and of inject-env from the module's repository: those of GKE's Nodes, or of a cluster of your own whose kubelets have a credential provider. Each gets roles/artifactregistry.reader on that repository."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for email in var.image_readers : can(regex("^[a-z0-9-]+@[a-z0-9.-]+[.]gserviceaccount[.]com$", email))])
+    error_message = "image_readers must hold e-mails of service accounts, such as nodes@my-project.iam.gserviceaccount.com."
+  }
 }
 
 variable "scheduler_region" {

@@ -5,7 +5,11 @@ terraform {
   required_providers {
     google = {
       source  = "hashicorp/google"
-      version = ">= 7.45, < 9.0"
+      version = ">= 7.45, < 8.0"
+    }
+    time = {
+      source  = "hashicorp/time"
+      version = ">= 0.12, < 1.0"
     }
     archive = {
       source  = "hashicorp/archive"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -94,7 +95,7 @@ def decode(body: bytes) -> Delivery:
     message = envelope.get("message")
     if not isinstance(message, dict):
         raise PoisonError("the push request has no 'message'; it must be a Pub/Sub push envelope")
-    message_id = str(message.get("messageId") or message.get("message_id") or "unknown")
+    message_id = _message_id(message)
     published = _find_time(message.get("publishTime") or message.get("publish_time"))
     data = _data(message, message_id)
     document = _json(data, f"message {message_id}")
@@ -103,6 +104,19 @@ def decode(body: bytes) -> Delivery:
     return Delivery(
         message_id, attempt if isinstance(attempt, int) else 0, published, occasion, note
     )
+
+
+def find_message_id(body: bytes) -> str:
+    """The id in a push request's body, whatever else is wrong with it; ``unknown`` if it has none."""
+    try:
+        message = _json(body, "the push request").get("message")
+    except PoisonError:
+        message = None
+    return _message_id(message) if isinstance(message, dict) else "unknown"
+
+
+def _message_id(message: Mapping[str, Any]) -> str:
+    return str(message.get("messageId") or message.get("message_id") or "unknown")
 
 
 def _json(raw: bytes, what: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Who pushes: the token that Pub/Sub sends with each message, verified here as well.
+"""Who pushes: checks the token that Pub/Sub sends with each message, in one of two modes.
 
-Cloud Run verifies it for a service that is not public; this holds where it does not: for one that was
-made public by mistake, or on another platform.
+``signature`` verifies the token completely. ``platform`` is for Cloud Run, which verifies the token,
+lets in only accounts with ``run.invoker``, and then replaces the signature: only the claims can be
+compared. The settings choose the mode, never the token: anybody can write the replacement.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.frame.settings import Pusher
+from shared.frame.settings import Pusher, PushVerification
 from shared.ports.id_tokens import (
     ALGORITHM,
     KeysError,
@@ -20,6 +21,7 @@ from shared.ports.id_tokens import (
     fetch_certificates,
     find_key_id,
     read_claims,
+    read_verified_claims,
 )
 
 UNAUTHORIZED, FORBIDDEN, UNAVAILABLE = 401, 403, 503
@@ -52,8 +54,10 @@ class Gate:
         *,
         fetch: Fetch | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._pusher = pusher
+        self._now = now
         self._keys = _Keys(pusher.certificates_url, fetch or fetch_certificates, monotonic)
 
     def refuse(self, authorization: str) -> Refusal | None:
@@ -64,6 +68,8 @@ class Gate:
         scheme, _, token = authorization.strip().partition(" ")
         if scheme.lower() != "bearer" or not token:
             return Refusal(UNAUTHORIZED, "there is no bearer token")
+        if self._pusher.verification is PushVerification.PLATFORM:
+            return _judge_verified(token, self._pusher, self._now())
         if token.endswith(_REMOVED):
             return Refusal(UNAUTHORIZED, _SIGNATURE_REMOVED)
         key_id = find_key_id(token)
@@ -84,13 +90,22 @@ class Gate:
 
 _SIGNATURE_REMOVED = (
     "Cloud Run has verified the token itself and removed its signature, so that it cannot be verified "
-    "again: unset PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE, and let Cloud Run alone verify"
+    "again: set PUSH_VERIFICATION=platform if this is a Cloud Run service that is not public"
 )
 
 
 def _judge(token: str, certificate: str, pusher: Pusher) -> Refusal | None:
     try:
         claims = read_claims(token, certificate)
+    except TokenError as error:
+        return Refusal(UNAUTHORIZED, str(error))
+    return _judge_claims(claims, pusher)
+
+
+def _judge_verified(token: str, pusher: Pusher, now: float) -> Refusal | None:
+    """The same claims and end of a token whose signature the platform has verified."""
+    try:
+        claims = read_verified_claims(token, now)
     except TokenError as error:
         return Refusal(UNAUTHORIZED, str(error))
     return _judge_claims(claims, pusher)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from shared.base.environment import Variables, read_minutes, read_seconds, read_url, split_items
@@ -23,6 +24,15 @@ JOBSET_PROVIDERS = (GKE, TPU_NODE_GROUP) = ("gke", "tpu-node-group")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
+class PushVerification(StrEnum):
+    """Who verifies the signature of a push's token."""
+
+    PLATFORM = "platform"
+    """Cloud Run: IAM lets only the push account call the service, and the signature is removed."""
+    SIGNATURE = "signature"
+    """The function itself, wherever it runs."""
+
+
 @dataclass(frozen=True)
 class Pusher:
     """Who may push messages, as the push subscriptions' OIDC tokens say it."""
@@ -30,6 +40,7 @@ class Pusher:
     service_account: str
     audience: str
     certificates_url: str
+    verification: PushVerification = PushVerification.SIGNATURE
 
 
 @dataclass(frozen=True)
@@ -110,13 +121,24 @@ def _projects(variables: Variables, default: str) -> frozenset[str]:
 
 
 def _pusher(variables: Variables) -> Pusher | None:
-    names = ("PUSH_SERVICE_ACCOUNT", "PUSH_AUDIENCE", "PUSH_CERTIFICATES_URL")
+    names = ("PUSH_SERVICE_ACCOUNT", "PUSH_AUDIENCE", "PUSH_CERTIFICATES_URL", "PUSH_VERIFICATION")
     if not any(variables.get(name) for name in names):
         return None
+    verification = variables.get("PUSH_VERIFICATION") or PushVerification.SIGNATURE
+    if verification not in list(PushVerification):
+        variables.reject("PUSH_VERIFICATION", " or ".join(PushVerification))
+    if verification == PushVerification.PLATFORM and variables.get("PUSH_CERTIFICATES_URL"):
+        variables.problems.append(
+            "PUSH_CERTIFICATES_URL is set, but with PUSH_VERIFICATION=platform no signature is "
+            "verified: it must not be set"
+        )
     return Pusher(
         service_account=variables.require(
             "PUSH_SERVICE_ACCOUNT", "the e-mail of the push subscriptions' service account", _EMAIL
         ),
         audience=variables.require("PUSH_AUDIENCE", "the audience of the push subscriptions"),
         certificates_url=read_url(variables, "PUSH_CERTIFICATES_URL") or GOOGLES_CERTIFICATES,
+        verification=PushVerification.PLATFORM
+        if verification == PushVerification.PLATFORM
+        else PushVerification.SIGNATURE,
     )

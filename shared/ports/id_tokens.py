@@ -53,6 +53,25 @@ def read_claims(token: str, certificate: str) -> Mapping[str, Any]:
     return claims
 
 
+def read_verified_claims(token: str, now: float) -> Mapping[str, Any]:
+    """The claims of a token whose signature somebody else has verified. Raises `TokenError`.
+
+    ``now`` is in seconds since 1970: a token that has ended is not valid.
+    """
+    from google.auth import jwt
+
+    try:
+        claims = jwt.decode(token, verify=False)
+    except (ValueError, TypeError):
+        claims = None
+    if not isinstance(claims, dict):
+        raise TokenError("the token is no JWT")
+    end = claims.get("exp")
+    if not isinstance(end, int | float) or not end + _CLOCKS_DIFFER_S >= now:
+        raise TokenError(f"the token ended at {end!r}, seconds since 1970")
+    return claims
+
+
 def fetch_certificates(url: str) -> tuple[Mapping[str, str], float]:
     """Certificates in PEM form by key id, and for how many seconds they are good. Raises `KeysError`."""
     from google.auth.exceptions import TransportError

@@ -17,7 +17,7 @@ import yaml
 
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, STEPS
 from tests.conftest import open_own_control_plane
-from tests.control_plane.plane import OwnControlPlane
+from tests.control_plane.plane import ControlPlane, OwnControlPlane
 from tests.guardrails import CASES, Case
 from tests.manifests import manifest
 from tests.overlays import EXAMPLE, NAMES, define_anything, write_overlay
@@ -327,6 +327,103 @@ def label_node(plane: OwnControlPlane, name: str) -> subprocess.CompletedProcess
     return plane.run_kubectl("label", "node", name, "team=a", f"--as={NAMES['label-node']}")
 
 
+# The device plugin
+
+
+@pytest.fixture(scope="module")
+def plugin(installed: OwnControlPlane, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
+    """Who has got the token of the device plugin's Pod on the Node tng-c-1a2b3c4d-x1y2."""
+    node = "tng-c-1a2b3c4d-x1y2"
+    for name in (node, "tng-c-1a2b3c4d-z3w4", "control-plane-2"):
+        add_node(installed, name, {PROOF: "42"}, [])
+    pod = {
+        "metadata": {"name": "tpu-device-plugin-x"},
+        "spec": {
+            "nodeName": node,
+            "serviceAccountName": "tpu-device-plugin-sa",
+            "containers": [{"name": "it", "image": "example.test/it"}],
+        },
+    }
+    assert installed.request("POST", "/api/v1/namespaces/kube-system/pods", pod)[0] == 201
+    token = installed.run_kubectl(
+        *("create", "token", "tpu-device-plugin-sa", "--namespace=kube-system"),
+        *("--bound-object-kind=Pod", "--bound-object-name=tpu-device-plugin-x"),
+    ).stdout.strip()
+    return with_token(installed, token, tmp_path_factory.mktemp("plugin"))
+
+
+def with_token(plane: ControlPlane, token: str, folder: Path) -> ControlPlane:
+    """The cluster as the bearer of a token sees it."""
+    access = yaml.safe_load(plane.kubeconfig.read_text())
+    for one in access["users"]:
+        one["user"] = {"token": token}
+    (folder / "kubeconfig").write_text(yaml.safe_dump(access))
+    return ControlPlane(folder / "kubeconfig", plane.kubectl)
+
+
+PROOF = "node-restriction.kubernetes.io/tpu-functions-vm-id"
+OF_THE_PLUGIN = "ValidatingAdmissionPolicy 'tpu-device-plugin-own-node' with binding "
+OF_THE_PLUGIN += "'tpu-device-plugin-own-node' denied request: "
+NOT_ITS_NODE = "the device plugin may only write the Node that it runs on"
+NOT_A_KUBELETS = (
+    "the device plugin may not change a Node's spec, owners, finalizers or the labels under "
+    "node-restriction.kubernetes.io and node-role.kubernetes.io"
+)
+NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+NO_EXECUTE = {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}
+PLUGIN_WRITES: dict[str, tuple[str, Document, str]] = {
+    "a label of its Node": ("x1y2", {"metadata": {"labels": {"google.com/tpu-x": "1"}}}, ""),
+    "its Node's capacity": ("x1y2/status", {"status": {"capacity": {"google.com/tpu": "4"}}}, ""),
+    "its Node's proof": ("x1y2", {"metadata": {"labels": {PROOF: "43"}}}, NOT_A_KUBELETS),
+    "the same by the status": (
+        "x1y2/status",
+        {"metadata": {"labels": {PROOF: "43"}}},
+        NOT_A_KUBELETS,
+    ),
+    "a taint of its Node": ("x1y2", NO_EXECUTE, NOT_A_KUBELETS),
+    "another Node's proof": ("z3w4", {"metadata": {"labels": {PROOF: None}}}, NOT_ITS_NODE),
+    "another Node's condition": ("z3w4/status", NOT_READY, NOT_ITS_NODE),
+}
+
+
+@pytest.mark.parametrize("case", PLUGIN_WRITES)
+def test_the_device_plugin_writes_of_its_own_node_what_a_kubelet_may(
+    case: str, plugin: ControlPlane
+) -> None:
+    name, change, why = PLUGIN_WRITES[case]
+    path = f"/api/v1/nodes/tng-c-1a2b3c4d-{name}?dryRun=All"
+    code, said = plugin.request("PATCH", path, change, MERGE_PATCH)
+    assert (code, said.get("message", "").partition("forbidden: ")[2]) == (
+        (403, OF_THE_PLUGIN + why) if why else (200, "")
+    )
+
+
+def test_the_device_plugin_cannot_empty_the_control_plane(plugin: ControlPlane) -> None:
+    path = "/api/v1/nodes/control-plane-2?dryRun=All"
+    code, said = plugin.request("PATCH", path, NO_EXECUTE, MERGE_PATCH)
+    assert (code, said["message"].partition("forbidden: ")[2]) == (
+        403,
+        OF_THE_PLUGIN + NOT_ITS_NODE,
+    )
+
+
+def test_a_token_of_the_device_plugin_that_no_pod_has_writes_no_node(
+    installed: OwnControlPlane, plugin: ControlPlane, tmp_path: Path
+) -> None:
+    minted = installed.run_kubectl(
+        "create", "token", "tpu-device-plugin-sa", "--namespace=kube-system"
+    )
+    anybody = with_token(installed, minted.stdout.strip(), tmp_path)
+    path = "/api/v1/nodes/tng-c-1a2b3c4d-x1y2?dryRun=All"
+    label = {"metadata": {"labels": {"google.com/tpu-x": "1"}}}
+    assert plugin.request("PATCH", path, label, MERGE_PATCH)[0] == 200
+    code, said = anybody.request("PATCH", path, label, MERGE_PATCH)
+    assert (code, said["message"].partition("forbidden: ")[2]) == (
+        403,
+        OF_THE_PLUGIN + NOT_ITS_NODE,
+    )
+
+
 # Guardrails
 
 
@@ -507,14 +604,18 @@ def test_other_config_maps_are_nobody_elses_business(ruled: OwnControlPlane) -> 
     [
         (
             {"machineType": "ct6e-standard-4t", "chips": "8"},
-            "data: chips, machineType is not known; known are projects, machineTypes, "
-            "provisioningModels, serviceAccounts, subnetworks, instanceTemplates, maxChips",
+            "data: chips, machineType is not known; known are projects, zones, machineTypes, "
+            "provisioningModels, reservations, images, diskTypes, subnetworks, networkTags, "
+            "serviceAccounts, scopes, metadataKeys, instanceTemplates, kubernetesVersions, "
+            "controlPlanes, nodeLabels, nodeTaints, maxBootDiskGB, maxChips, strict",
         ),
         ({"maxChips": "many"}, "data.maxChips: many is no whole number"),
         ({"maxChips": "-1"}, "data.maxChips: -1 is no whole number"),
         ({"maxChips": ""}, "data.maxChips:  is no whole number"),
+        ({"maxBootDiskGB": "1 TB"}, "data.maxBootDiskGB: 1 TB is no whole number"),
+        ({"strict": "yes"}, "data.strict: yes is neither true nor false"),
     ],
-    ids=["unknown-keys", "no-number", "negative", "empty"],
+    ids=["unknown-keys", "no-number", "negative", "empty", "a-size", "half-strict"],
 )
 def test_limits_that_would_not_work_are_refused(
     ruled: OwnControlPlane, limits: dict[str, str], why: str

@@ -1,9 +1,9 @@
 """A copy of the module in which Terraform can work, with providers for it.
 
 The providers are those of the versions that the module asks for, where Terraform can get them. Where
-it cannot, a stand-in takes their place: it knows their schemas (``tests/data/terraform``) and nothing
-else, which is all that ``validate`` needs, and ``test`` with mock providers. It is built once, by
-``make terraform-validate``.
+it cannot, a stand-in takes their place: it knows their schemas and some of their checks
+(``tests/data/terraform``), which is what ``validate`` needs, and ``test`` with mock providers. It is
+built once, by ``make terraform-validate``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).parent / "stand_in"
 SCHEMAS = ROOT / "tests" / "data" / "terraform" / "provider-schema.json"
-VERSIONS = {"google": "8.7.0", "archive": "2.8.1"}
+CHECKS = SCHEMAS.with_name("checks.json")
+"""Patterns of arguments, as the providers' source has them; not all of them."""
+VERSIONS = {"google": "7.45.0", "archive": "2.8.1", "time": "0.13.1"}
 """Those whose schemas `SCHEMAS` holds."""
 _HOST = "registry.terraform.io"
 _TIMEOUT_S = 240.0
@@ -65,7 +67,8 @@ def make(folder: Path) -> Workspace:
     for name in ("main.py", "requirements.txt"):
         shutil.copy(ROOT / name, folder / name)
     module = folder / "infra" / "terraform"
-    environment = {**os.environ, "PROVIDER_SCHEMA": str(SCHEMAS), "CHECKPOINT_DISABLE": "1"}
+    environment = {**os.environ, "CHECKPOINT_DISABLE": "1"}
+    environment |= {"PROVIDER_SCHEMA": str(SCHEMAS), "PROVIDER_CHECKS": str(CHECKS)}
     if not Path(environment.get("TF_CLI_CONFIG_FILE", "/")).exists():
         del environment["TF_CLI_CONFIG_FILE"]
     real = Workspace(module, "the providers themselves", environment, None)

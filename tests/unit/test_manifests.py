@@ -28,7 +28,6 @@ DOCUMENTS: list[Manifest] = [
     for document in yaml.safe_load_all((BASE / name).read_text())
 ]
 LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/part-of")
-IDENTITIES = [*(step.replace("_", "-") for step in STEPS), "relay"]
 
 
 def of_kind(*kinds: str) -> list[Manifest]:
@@ -63,42 +62,6 @@ def test_every_document_says_what_it_belongs_to(document: Manifest) -> None:
 
 # Rights
 
-GROUPS, STATUS = "tpunodegroups", "tpunodegroups/status"
-KUBE_SYSTEM = "namespaces/kube-system"
-
-
-def rights(namespace: str, group: str, resource: str, *verbs: str) -> set[Right]:
-    return {(namespace, group, resource, verb) for verb in verbs}
-
-
-EVENTS = rights("*", "", "events", "create", "get", "patch")
-WRITE_STATUS = rights("*", "tpu.google.com", STATUS, "get", "update", "patch")
-READ_ID = rights("*", "", KUBE_SYSTEM, "get")
-READ_GROUPS = rights("*", "tpu.google.com", GROUPS, "get", "list")
-STEP = READ_GROUPS | WRITE_STATUS | EVENTS | READ_ID
-OWN = rights("*", "tpu.google.com", GROUPS, "patch", "update")
-FOREIGN_CHILDREN = {
-    ("*", "tpu.google.com", child, "get")
-    for child in ("workloadpolicies", "instancetemplates", "managedinstancegroups")
-}
-REVOKE = rights("kube-system", "", "secrets", "delete")
-KEEP_NODES = rights("*", "", "nodes", "get", "list", "patch", "delete")
-
-RIGHTS: dict[str, set[Right]] = {
-    "create-resources": STEP | OWN | FOREIGN_CHILDREN,
-    "inject-token": STEP
-    | rights("*", "", "nodes", "get", "list", "delete")
-    | rights("kube-system", "", "secrets", "create")
-    | rights("kube-system", "", "configmaps/kube-root-ca.crt", "get"),
-    "label-node": STEP | KEEP_NODES | REVOKE,
-    "tear-down": STEP | OWN | KEEP_NODES | REVOKE,
-    "sweep": READ_ID | rights("*", "tpu.google.com", GROUPS, "list"),
-    "relay": READ_ID
-    | READ_GROUPS
-    | rights("*", "tpu.google.com", GROUPS, "watch")
-    | rights("*", "", "nodes", "get", "list", "watch"),
-}
-
 
 def expand(role: Manifest) -> Iterator[Right]:
     namespace = role["metadata"].get("namespace", "*")
@@ -111,27 +74,6 @@ def expand(role: Manifest) -> Iterator[Right]:
             for name in names
             for verb in rule["verbs"]
         )
-
-
-def rights_of(account: str, namespace: str = "tpu-functions") -> set[Right]:
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
-    return {
-        right
-        for binding in of_kind("ClusterRoleBinding", "RoleBinding")
-        if subject in binding["subjects"]
-        for right in expand(
-            named(
-                binding["roleRef"]["kind"],
-                binding["roleRef"]["name"],
-                binding["metadata"].get("namespace", ""),
-            )
-        )
-    }
-
-
-@pytest.mark.parametrize("identity", IDENTITIES)
-def test_an_identity_has_the_rights_that_it_uses_and_no_others(identity: str) -> None:
-    assert rights_of(identity) == RIGHTS[identity]
 
 
 @pytest.mark.parametrize("role", of_kind("Role", "ClusterRole"), ids=identify)
@@ -250,12 +192,88 @@ def test_of_nodes_only_those_of_our_vms_may_be_touched(
     assert refused("tpu-functions-nodes", operation, merged(NODE, change)) == message
 
 
+CLAIM = "authentication.kubernetes.io/node-name"
+PLUGIN: Manifest = {
+    "username": "system:serviceaccount:kube-system:tpu-device-plugin-sa",
+    "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system"],
+    "extra": {CLAIM: [NODE["metadata"]["name"]]},
+}
+ONLY_ITS_NODE = "the device plugin may only write the Node that it runs on"
+ONLY_WHAT_KUBELETS_WRITE = (
+    "the device plugin may not change a Node's spec, owners, finalizers or the labels under "
+    "node-restriction.kubernetes.io and node-role.kubernetes.io"
+)
+PROVED: Manifest = merged(
+    NODE,
+    {
+        "metadata": {"labels": {"node-restriction.kubernetes.io/tpu-functions-vm-id": "42"}},
+        "spec": {"providerID": "gce://p/z/v"},
+    },
+)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        pytest.param({"metadata": {"labels": {"google.com/tpu-chips": "4"}}}, "", id="a-label"),
+        pytest.param({"metadata": {"annotations": {"a": "b"}}}, "", id="an-annotation"),
+        pytest.param({"status": {"capacity": {"google.com/tpu": "4"}}}, "", id="its-capacity"),
+        *(
+            pytest.param({"metadata": {"labels": {key: value}}}, ONLY_WHAT_KUBELETS_WRITE, id=name)
+            for name, key, value in (
+                ("another-proof", "node-restriction.kubernetes.io/tpu-functions-vm-id", "43"),
+                ("no-proof", "node-restriction.kubernetes.io/tpu-functions-vm-id", None),
+                ("a-proof-more", "team.node-restriction.kubernetes.io/a", "b"),
+                ("a-role", "node-role.kubernetes.io/control-plane", ""),
+            )
+        ),
+        pytest.param(
+            {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}},
+            ONLY_WHAT_KUBELETS_WRITE,
+            id="a-taint",
+        ),
+        pytest.param({"spec": {"providerID": "gce://p/z/w"}}, ONLY_WHAT_KUBELETS_WRITE, id="a-vm"),
+        pytest.param({"metadata": {"finalizers": ["a/b"]}}, ONLY_WHAT_KUBELETS_WRITE, id="a-hold"),
+        pytest.param(
+            {"metadata": {"ownerReferences": [{"name": "a"}]}},
+            ONLY_WHAT_KUBELETS_WRITE,
+            id="an-owner",
+        ),
+    ],
+)
+def test_the_device_plugin_may_say_of_its_node_what_a_kubelet_may(
+    change: Manifest, message: str
+) -> None:
+    policy = named("ValidatingAdmissionPolicy", "tpu-device-plugin-own-node")
+    said = refusal(policy, "UPDATE", merged(PROVED, change), old=PROVED, user=PLUGIN)
+    assert said == message
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "DELETE"])
+@pytest.mark.parametrize(
+    "extra",
+    [{CLAIM: ["tng-training-1a2b3c4d-other"]}, {"authentication.kubernetes.io/pod-name": ["a"]}],
+    ids=["of-another-node", "of-no-node"],
+)
+def test_the_device_plugin_may_not_touch_another_node(
+    operation: str, extra: dict[str, list[str]]
+) -> None:
+    user = {**PLUGIN, "extra": extra}
+    assert refused("tpu-device-plugin-own-node", operation, PROVED, user) == ONLY_ITS_NODE
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "DELETE"])
+def test_nor_make_or_delete_its_own(operation: str) -> None:
+    assert refused("tpu-device-plugin-own-node", operation, PROVED, PLUGIN) == ONLY_ITS_NODE
+
+
 @pytest.mark.parametrize("policy", of_kind("ValidatingAdmissionPolicy"), ids=identify)
 def test_policies_bind_us_and_nobody_else(policy: Manifest) -> None:
     name = policy["metadata"]["name"]
+    bound = {**PLUGIN, "extra": {}} if name.startswith("tpu-device-plugin") else US
     admin_secret = merged(SECRET, {"metadata": {"name": "admin", "namespace": "kube-system"}})
     assert refused(name, "UPDATE", admin_secret, OTHERS) == ""
-    assert refused(name, "UPDATE", admin_secret) != ""
+    assert refused(name, "UPDATE", admin_secret, bound) != ""
     binding = named("ValidatingAdmissionPolicyBinding", name)["spec"]
     assert binding == {"policyName": name, "validationActions": ["Deny"]}
 

@@ -22,7 +22,7 @@ from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
 from shared.frame.push import Gate, Refusal
 from shared.frame.runtime import get_runtime
-from shared.frame.settings import Pusher
+from shared.frame.settings import Pusher, PushVerification
 from shared.ports.id_tokens import KeysError, fetch_certificates
 from tests.loopback import Loopback, open_loopback
 
@@ -30,6 +30,7 @@ EMAIL = "pusher@my-project.iam.gserviceaccount.com"
 AUDIENCE = "https://label-node-abc.a.run.app"
 URL = "https://keys.example/certs"
 PUSHER = Pusher(EMAIL, AUDIENCE, URL)
+ON_CLOUD_RUN = Pusher(EMAIL, AUDIENCE, URL, PushVerification.PLATFORM)
 GOOGLE, STRANGER = PushTokens(), PushTokens()
 HOUR = 3600.0
 
@@ -167,7 +168,8 @@ REFUSED: dict[str, tuple[Callable[[], str], int, str]] = {
         lambda: mint().rpartition(".")[0] + ".SIGNATURE_REMOVED_BY_GOOGLE",
         401,
         "Cloud Run has verified the token itself and removed its signature, so that it cannot be "
-        "verified again: unset PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE, and let Cloud Run alone verify",
+        "verified again: set PUSH_VERIFICATION=platform if this is a Cloud Run service that is not "
+        "public",
     ),
 }
 
@@ -200,6 +202,63 @@ def test_no_note_has_the_token_in_it(case: str) -> None:
     assert refusal is not None
     parts = [part for part in header.split(".") if len(part) > 5 and part.isascii()]
     assert not [part for part in parts if part in refusal.note.replace("REMOVED_BY_GOOGLE", "")]
+
+
+# on Cloud Run
+
+
+def passed_on(header: str) -> str:
+    """A token as Cloud Run leaves it when it has verified it."""
+    return header.rpartition(".")[0] + ".SIGNATURE_REMOVED_BY_GOOGLE"
+
+
+def on_cloud_run(now: float | None = None) -> Gate:
+    """The gate of a function on Cloud Run, which never asks for keys."""
+    return Gate(ON_CLOUD_RUN, fetch=Keys("no keys").fetch, now=lambda: now or time.time())
+
+
+def test_on_cloud_run_a_token_without_its_signature_is_let_in() -> None:
+    assert on_cloud_run().refuse(passed_on(mint())) is None
+
+
+def test_on_cloud_run_a_token_that_has_kept_its_signature_is_let_in() -> None:
+    assert on_cloud_run().refuse(mint()) is None
+
+
+PLATFORM_REFUSED = (
+    *("nothing", "a password", "no token behind the word", "another issuer", "another audience"),
+    *("several audiences", "another account", "no account", "an account that is not verified"),
+    "a word for true",
+)
+
+
+@pytest.mark.parametrize("case", PLATFORM_REFUSED)
+def test_on_cloud_run_the_claims_are_compared_all_the_same(case: str) -> None:
+    header, http, note = REFUSED[case]
+    token = header()
+    asked = passed_on(token) if token.count(".") == 2 else token
+    assert on_cloud_run().refuse(asked) == Refusal(http, note)
+
+
+@pytest.mark.parametrize("token", ["secret", "a.b.c", "W10.W10.W10", "W10.W10", "a.b.c.d"])
+def test_on_cloud_run_what_is_no_token_is_refused(token: str) -> None:
+    refusal = on_cloud_run().refuse(f"Bearer {token}")
+    assert refusal in (
+        Refusal(401, "the token is no JWT"),
+        Refusal(401, "the token ended at None, seconds since 1970"),
+    )
+
+
+@pytest.mark.parametrize("end", [None, "soon", float("nan"), 1_000_000])
+def test_on_cloud_run_a_token_has_its_end(end: Any) -> None:
+    why = f"the token ended at {end!r}, seconds since 1970"
+    assert on_cloud_run().refuse(passed_on(forge({"exp": end}))) == Refusal(401, why)
+
+
+def test_on_cloud_run_clocks_may_differ_by_some_seconds() -> None:
+    header = passed_on(forge({"exp": 1_000_000}))
+    assert on_cloud_run(1_000_010).refuse(header) is None
+    assert on_cloud_run(1_000_011).refuse(header) is not None
 
 
 # the keys
@@ -322,7 +381,7 @@ def test_a_source_of_keys_that_is_away_is_named() -> None:
 # the function
 
 
-POISON = b"poison"
+POISON = b'{"message": {"messageId": "4711", "data": "cG9pc29u"}}'
 
 
 @pytest.fixture
@@ -362,9 +421,29 @@ def test_only_what_is_let_in_comes_to_the_step(
         "step": "label_node",
         "decision": "PushRefused",
         "note": f"the token is of {OTHER!r}{NOT_THEIRS}",
+        "message_id": "4711",
     }
 
-    assert function.post("/", data=POISON).status_code == 401
+    for body in (POISON, b"rubbish", b"[]", b'{"message": 1}'):
+        assert function.post("/", data=body).status_code == 401
+    ids = [json.loads(line)["message_id"] for line in capsys.readouterr().out.splitlines()]
+    assert ids == ["4711", "unknown", "unknown", "unknown"]
+
+
+def test_a_function_that_cannot_start_names_the_message_in_its_log(
+    function: FlaskClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PUSH_VERIFICATION", "sometimes")
+    assert function.post("/", data=POISON).status_code == 503
+    line = json.loads(capsys.readouterr().out)
+    assert line == {
+        "severity": "ERROR",
+        "message": "label_node: CannotStart",
+        "step": "label_node",
+        "decision": "CannotStart",
+        "note": "PUSH_VERIFICATION='sometimes' is wrong: it must be platform or signature",
+        "message_id": "4711",
+    }
 
 
 def test_verifying_costs_under_a_millisecond(say: Callable[[str], None]) -> None:

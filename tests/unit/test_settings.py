@@ -10,7 +10,13 @@ import pytest
 
 from local.kube import CertificateAuthority
 from shared.base.environment import SettingsError
-from shared.frame.settings import GOOGLES_CERTIFICATES, Pusher, Settings, from_environment
+from shared.frame.settings import (
+    GOOGLES_CERTIFICATES,
+    Pusher,
+    PushVerification,
+    Settings,
+    from_environment,
+)
 from shared.ports.kubernetes.access_settings import GoogleToken, Kubeconfig, TokenKind
 
 CA = CertificateAuthority.create(datetime(2026, 1, 1, tzinfo=UTC))
@@ -43,6 +49,7 @@ RIGHT: dict[str, tuple[dict[str, str], Settings]] = {
                 *("TOPIC_PREFIX", "PROJECTS", "COMPUTE_ENDPOINT", "NODE_JOIN_TIMEOUT_SECONDS"),
                 *("CLUSTER_SERVER", "CLUSTER_CA", "CLUSTER_TOKEN", "CLUSTER_AUDIENCE"),
                 *("PUSH_SERVICE_ACCOUNT", "PUSH_AUDIENCE", "PUSH_CERTIFICATES_URL"),
+                "PUSH_VERIFICATION",
             ],
             "",
         )
@@ -85,6 +92,24 @@ RIGHT: dict[str, tuple[dict[str, str], Settings]] = {
         LEAST | PUSHED,
         replace(
             OF_LEAST, pusher=Pusher(PUSHER, "https://label-node.example", GOOGLES_CERTIFICATES)
+        ),
+    ),
+    "pushes are verified by their signatures, in so many words": (
+        LEAST | PUSHED | {"PUSH_VERIFICATION": "signature"},
+        replace(
+            OF_LEAST, pusher=Pusher(PUSHER, "https://label-node.example", GOOGLES_CERTIFICATES)
+        ),
+    ),
+    "the platform verifies the signatures of pushes": (
+        LEAST | PUSHED | {"PUSH_VERIFICATION": "platform"},
+        replace(
+            OF_LEAST,
+            pusher=Pusher(
+                PUSHER,
+                "https://label-node.example",
+                GOOGLES_CERTIFICATES,
+                PushVerification.PLATFORM,
+            ),
         ),
     ),
     "JobSets get TPUNodeGroups": (
@@ -200,6 +225,22 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         LEAST | {"PUSH_CERTIFICATES_URL": "https://keys.example"},
         "PUSH_SERVICE_ACCOUNT is not set: it must be the e-mail of the push subscriptions' service "
         "account; PUSH_AUDIENCE is not set: it must be the audience of the push subscriptions",
+    ),
+    "a verification of nobody": (
+        LEAST | {"PUSH_VERIFICATION": "platform"},
+        "PUSH_SERVICE_ACCOUNT is not set: it must be the e-mail of the push subscriptions' service "
+        "account; PUSH_AUDIENCE is not set: it must be the audience of the push subscriptions",
+    ),
+    "a verification that is not known": (
+        LEAST | PUSHED | {"PUSH_VERIFICATION": "iam"},
+        "PUSH_VERIFICATION='iam' is wrong: it must be platform or signature",
+    ),
+    "keys that nobody uses": (
+        LEAST
+        | PUSHED
+        | {"PUSH_VERIFICATION": "platform", "PUSH_CERTIFICATES_URL": "https://keys.example"},
+        "PUSH_CERTIFICATES_URL is set, but with PUSH_VERIFICATION=platform no signature is "
+        "verified: it must not be set",
     ),
     "an account that is no e-mail": (
         LEAST | PUSHED | {"PUSH_SERVICE_ACCOUNT": "pusher"},

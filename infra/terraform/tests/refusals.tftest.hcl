@@ -2,6 +2,7 @@
 
 mock_provider "google" {}
 mock_provider "archive" {}
+mock_provider "time" {}
 
 variables {
   project_id = "my-project"
@@ -434,4 +435,24 @@ run "a_label_with_capitals" {
   }
 
   expect_failures = [var.labels]
+}
+
+run "a_verification_of_nobody" {
+  command = plan
+
+  variables {
+    push_verification = "none"
+  }
+
+  expect_failures = [var.push_verification]
+}
+
+run "an_image_reader_that_is_no_account" {
+  command = plan
+
+  variables {
+    image_readers = ["allUsers"]
+  }
+
+  expect_failures = [var.image_readers]
 }

@@ -15,11 +15,12 @@ mock_provider "google" {
     defaults = { name = "projects/123456789012/locations/global/workloadIdentityPools/tpu-functions/providers/cluster" }
   }
   mock_resource "google_service_account" {
-    defaults = { email = "it@my-project.iam.gserviceaccount.com", member = "serviceAccount:it@my-project.iam.gserviceaccount.com", unique_id = "117" }
+    defaults = { name = "projects/my-project/serviceAccounts/mocked@my-project.iam.gserviceaccount.com", email = "mocked@my-project.iam.gserviceaccount.com", member = "serviceAccount:mocked@my-project.iam.gserviceaccount.com", unique_id = "117" }
   }
 }
 
 mock_provider "archive" {}
+mock_provider "time" {}
 
 variables {
   project_id = "my-project"
@@ -27,7 +28,7 @@ variables {
   cluster_access = {
     google_id_token = { server = "https://10.128.0.2:6443", ca_certificate = "-----BEGIN CERTIFICATE-----\n" }
   }
-  relay_identity = { vm_service_account = "vm@my-project.iam.gserviceaccount.com" }
+  relay_identity = { vm_service_account = "tpu-vms@my-project.iam.gserviceaccount.com" }
 }
 
 run "id_token" {
@@ -42,14 +43,15 @@ run "id_token" {
       PROJECTS                  = "my-project"
       NODE_JOIN_TIMEOUT_SECONDS = "900"
       PUSH_AUDIENCE             = "https://tpu-functions-sweep-123456789012.us-central1.run.app"
-      PUSH_SERVICE_ACCOUNT      = "it@my-project.iam.gserviceaccount.com"
+      PUSH_SERVICE_ACCOUNT      = "mocked@my-project.iam.gserviceaccount.com"
+      PUSH_VERIFICATION         = "platform"
       THREADS                   = "8"
     })
     error_message = "The environment is not what the functions read."
   }
 
   assert {
-    condition     = output.inject_token_user == "gcp:it@my-project.iam.gserviceaccount.com"
+    condition     = output.inject_token_user == "gcp:mocked@my-project.iam.gserviceaccount.com"
     error_message = "The API server names users as its AuthenticationConfiguration says."
   }
 
@@ -78,12 +80,27 @@ run "id_token" {
   }
 
   assert {
-    condition     = length(google_project_service.this) == 10 && length(google_monitoring_alert_policy.inbox) == 0
+    condition     = length(google_project_service.this) == 10 && length(google_monitoring_alert_policy.this) == 0
     error_message = "Only what this way needs is enabled."
   }
 
   assert {
-    condition     = length(google_service_account.relay) == 0 && output.relay_member == "serviceAccount:vm@my-project.iam.gserviceaccount.com"
+    condition     = google_project_iam_member.builder_copies.condition[0].expression == "resource.name.startsWith(\"projects/_/buckets/gcf-v2-sources-123456789012-us-central1\")"
+    error_message = "The builder reads no bucket but those of the sources."
+  }
+
+  assert {
+    condition     = output.image_repository == "us-central1-docker.pkg.dev/my-project/tpu-functions" && output.image_sources == "gs://my-project-tpu-functions-source/images" && output.image_builder == "projects/my-project/serviceAccounts/mocked@my-project.iam.gserviceaccount.com"
+    error_message = "deploy.sh builds images as the builder, of the installation's own bucket, into its own repository."
+  }
+
+  assert {
+    condition     = length(google_artifact_registry_repository_iam_member.reader) == 0
+    error_message = "Nobody reads the images before somebody is named."
+  }
+
+  assert {
+    condition     = length(google_service_account.relay) == 0 && output.relay_member == "serviceAccount:tpu-vms@my-project.iam.gserviceaccount.com"
     error_message = "The relay publishes as its VM."
   }
 }
@@ -104,9 +121,11 @@ run "kubeconfig_and_federation" {
       workload_identity_federation = { issuer = "https://kubernetes.default.svc", jwks = "{\"keys\": []}" }
     }
     shared_vpc_subnets    = [{ project_id = "net-host", region = "us-central1", name = "tpu" }]
-    vm_service_accounts   = ["vm@tpu-one.iam.gserviceaccount.com"]
+    vm_service_accounts   = ["tpu-vms@tpu-one.iam.gserviceaccount.com"]
     extra_permissions     = { create_resources = ["compute.images.useReadOnly"] }
     notification_channels = ["projects/my-project/notificationChannels/1"]
+    image_readers         = ["nodes-of-cluster@my-project.iam.gserviceaccount.com"]
+    push_verification     = "signature"
     vpc_egress            = { connector = "projects/my-project/locations/us-central1/connectors/c" }
   }
 
@@ -136,7 +155,7 @@ run "kubeconfig_and_federation" {
   }
 
   assert {
-    condition     = keys(google_service_account_iam_member.vm) == ["vm@tpu-one.iam.gserviceaccount.com/create_resources", "vm@tpu-one.iam.gserviceaccount.com/inject_token"]
+    condition     = keys(google_service_account_iam_member.vm) == ["tpu-vms@tpu-one.iam.gserviceaccount.com/create_resources", "tpu-vms@tpu-one.iam.gserviceaccount.com/inject_token"]
     error_message = "Only who makes VMs or writes their metadata may act as their account."
   }
 
@@ -161,8 +180,18 @@ run "kubeconfig_and_federation" {
   }
 
   assert {
-    condition     = length(google_monitoring_alert_policy.dead_letters) == 1 && length(google_monitoring_alert_policy.inbox) == 1
+    condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "inbox"]
     error_message = "Somebody is to be told."
+  }
+
+  assert {
+    condition     = google_artifact_registry_repository_iam_member.reader["nodes-of-cluster@my-project.iam.gserviceaccount.com"].role == "roles/artifactregistry.reader"
+    error_message = "Nodes may pull images, and nothing else."
+  }
+
+  assert {
+    condition     = google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables["PUSH_VERIFICATION"] == "signature"
+    error_message = "The functions verify tokens as they are asked to."
   }
 
   assert {
@@ -187,7 +216,7 @@ run "gke" {
   }
 
   assert {
-    condition     = contains(yamldecode(output.component).configMapGenerator[0].literals, "relay=it@my-project.iam.gserviceaccount.com") && contains(yamldecode(output.component).configMapGenerator[0].literals, "tear-down=it@my-project.iam.gserviceaccount.com")
+    condition     = contains(yamldecode(output.component).configMapGenerator[0].literals, "relay=mocked@my-project.iam.gserviceaccount.com") && contains(yamldecode(output.component).configMapGenerator[0].literals, "tear-down=mocked@my-project.iam.gserviceaccount.com")
     error_message = "GKE knows accounts by their e-mails."
   }
 
@@ -223,7 +252,7 @@ run "key_file" {
   }
 
   assert {
-    condition     = output.relay_key_command == "gcloud iam service-accounts keys create key.json --iam-account=it@my-project.iam.gserviceaccount.com --project=my-project"
+    condition     = output.relay_key_command == "gcloud iam service-accounts keys create key.json --iam-account=mocked@my-project.iam.gserviceaccount.com --project=my-project"
     error_message = "The key is made outside."
   }
 
@@ -297,7 +326,7 @@ run "jobsets_by_node_groups" {
   }
 
   assert {
-    condition     = contains(yamldecode(output.component).configMapGenerator[0].literals, "provision-slice=gcp:it@my-project.iam.gserviceaccount.com")
+    condition     = contains(yamldecode(output.component).configMapGenerator[0].literals, "provision-slice=gcp:mocked@my-project.iam.gserviceaccount.com")
     error_message = "The overlay needs the users of the two steps."
   }
 
@@ -327,8 +356,8 @@ run "jobsets_by_node_pools" {
       location              = "us-east5"
       cluster               = "research"
       zone                  = "us-east5-ai1b"
-      service_account       = "nodes@gke-home.iam.gserviceaccount.com"
-      more_service_accounts = ["other@gke-home.iam.gserviceaccount.com"]
+      service_account       = "tpu-nodes@gke-home.iam.gserviceaccount.com"
+      more_service_accounts = ["other-nodes@gke-home.iam.gserviceaccount.com"]
       tags                  = ["tpu", "internal"]
       additional_networks   = [{ network = "dcn", subnetwork = "dcn-a" }, { network = "gpu", subnetwork = "gpu-a" }]
       confidential_storage  = true
@@ -347,7 +376,7 @@ run "jobsets_by_node_pools" {
       GCP_CLUSTER_LOCATION             = "us-east5"
       GCP_CLUSTER                      = "research"
       GCP_ZONE                         = "us-east5-ai1b"
-      GCP_NODE_SERVICE_ACCOUNT         = "nodes@gke-home.iam.gserviceaccount.com"
+      GCP_NODE_SERVICE_ACCOUNT         = "tpu-nodes@gke-home.iam.gserviceaccount.com"
       GCP_NODE_TAGS                    = "tpu,internal"
       GCP_POD_TO_NODE_LABELS           = ""
       GCP_NODE_ADDITIONAL_NETWORKS     = "dcn:dcn-a,gpu:gpu-a"
@@ -378,7 +407,7 @@ run "jobsets_by_node_pools" {
 
   assert {
     condition = keys(google_service_account_iam_member.node) == [
-      "nodes@gke-home.iam.gserviceaccount.com/provision_slice", "other@gke-home.iam.gserviceaccount.com/provision_slice",
+      "other-nodes@gke-home.iam.gserviceaccount.com/provision_slice", "tpu-nodes@gke-home.iam.gserviceaccount.com/provision_slice",
     ]
     error_message = "Only who makes Nodes may act as their accounts."
   }

@@ -16,6 +16,10 @@ from shared.base.names import JOBSET_STEPS, STEPS
 
 PROJECT = "my-gcp-project"
 AUDIENCE = "my-cluster"
+REPOSITORY = f"us-central1-docker.pkg.dev/{PROJECT}/tpu-functions"
+BUILDER = (
+    f"projects/{PROJECT}/serviceAccounts/tpu-functions-builder@{PROJECT}.iam.gserviceaccount.com"
+)
 ACCOUNTS = [step.replace("_", "-") for step in STEPS]
 ACCOUNTS_WITH_JOBSETS = [*ACCOUNTS, *(step.replace("_", "-") for step in JOBSET_STEPS)]
 EMAILS = {
@@ -39,6 +43,9 @@ class Outputs:
     inject_token_user: str
     authentication_configuration: str = ""
     """Empty where there is none."""
+    image_repository: str = REPOSITORY
+    image_builder: str = BUILDER
+    image_sources: str = f"gs://{PROJECT}-tpu-functions-source/images"
 
 
 def _component(installation: Mapping[str, str], **more: Any) -> str:

@@ -14,6 +14,7 @@ from tests.real.deploy.outputs import (
     ACCOUNTS,
     ACCOUNTS_WITH_JOBSETS,
     AUDIENCE,
+    BUILDER,
     EMAILS,
     ID_TOKENS,
     JOBSETS,
@@ -42,7 +43,12 @@ WAYS: dict[str, tuple[Outputs, dict[str, Any], str, list[str]]] = {
 ACCOUNT = """
 override_resource {{
   target = google_service_account.step["{step}"]
-  values = {{ email = "{email}", member = "serviceAccount:{email}", unique_id = "{unique_id}" }}
+  values = {{
+    name      = "projects/{project}/serviceAccounts/{email}"
+    email     = "{email}"
+    member    = "serviceAccount:{email}"
+    unique_id = "{unique_id}"
+  }}
 }}
 """
 RUN = """
@@ -50,8 +56,12 @@ mock_provider "google" {{
   mock_data "google_project" {{
     defaults = {{ number = "123456789012" }}
   }}
+  mock_resource "google_service_account" {{
+    defaults = {{ name = "{builder}" }}
+  }}
 }}
 mock_provider "archive" {{}}
+mock_provider "time" {{}}
 
 run "outputs" {{
   variables {{
@@ -87,11 +97,17 @@ def test_the_stand_in_says_what_terraform_says(way: str, tmp_path: Path) -> None
     for name, text in told.items():
         (folder / name).write_text(text)
     accounts = "".join(
-        ACCOUNT.format(step=name.replace("-", "_"), email=EMAILS[name], unique_id=UNIQUE_IDS[name])
+        ACCOUNT.format(
+            project=PROJECT,
+            step=name.replace("-", "_"),
+            email=EMAILS[name],
+            unique_id=UNIQUE_IDS[name],
+        )
         for name in names
     )
     run = RUN.format(
         project=PROJECT,
+        builder=BUILDER,
         access=json.dumps(access),
         jobset_provider=jobset_provider,
         assertions="".join(ASSERTION.format(name=name) for name in told),

@@ -1,14 +1,19 @@
-// A Terraform provider that has schemas and nothing behind them: enough for `terraform validate`, and
-// for `terraform test` with mock providers. It takes the provider's name from its own, and the schemas
-// from the file that the environment names, in the form of `terraform providers schema -json`.
+// A Terraform provider that has schemas and checks, and nothing behind them: enough for `terraform
+// validate`, and for `terraform test` with mock providers, which ask the provider to check each value, also
+// one that was made up. It takes the provider's name from its own, the schemas from one file that the
+// environment names, in the form of `terraform providers schema -json`, and from another the patterns that
+// arguments must match.
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log"
 	"os"
 	"path/filepath"
+	"regexp"
+	"sort"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
@@ -16,7 +21,10 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-const schemaFile = "PROVIDER_SCHEMA"
+const (
+	schemaFile = "PROVIDER_SCHEMA"
+	checksFile = "PROVIDER_CHECKS"
+)
 
 type attribute struct {
 	Type                         json.RawMessage
@@ -45,6 +53,7 @@ type provider struct {
 type server struct {
 	tfprotov6.ProviderServer
 	resources, dataSources map[string]*tfprotov6.Schema
+	checks                 map[string]map[string]string
 }
 
 func main() {
@@ -61,8 +70,15 @@ func main() {
 		log.Fatal(err)
 	}
 	of := known.Schemas[address]
+	checks := map[string]map[string]string{}
+	if text, err = os.ReadFile(os.Getenv(checksFile)); err != nil {
+		log.Fatalf("%s must name a file with checks: %s", checksFile, err)
+	}
+	if err := json.Unmarshal(text, &checks); err != nil {
+		log.Fatal(err)
+	}
 	err = tf6server.Serve(address, func() tfprotov6.ProviderServer {
-		return &server{resources: convert(of.ResourceSchemas), dataSources: convert(of.DataSourceSchemas)}
+		return &server{resources: convert(of.ResourceSchemas), dataSources: convert(of.DataSourceSchemas), checks: checks}
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -121,8 +137,44 @@ func (s *server) StopProvider(context.Context, *tfprotov6.StopProviderRequest) (
 	return &tfprotov6.StopProviderResponse{}, nil
 }
 
-func (s *server) ValidateResourceConfig(context.Context, *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
-	return &tfprotov6.ValidateResourceConfigResponse{}, nil
+func (s *server) ValidateResourceConfig(_ context.Context, asked *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+	answer := &tfprotov6.ValidateResourceConfigResponse{}
+	checks := s.checks[asked.TypeName]
+	if len(checks) == 0 {
+		return answer, nil
+	}
+	given, err := asked.Config.Unmarshal(s.resources[asked.TypeName].ValueType())
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]tftypes.Value{}
+	if err := given.As(&values); err != nil {
+		return nil, err
+	}
+	for _, name := range sortedKeys(checks) {
+		var text string
+		value := values[name]
+		if !value.IsKnown() || value.IsNull() || value.As(&text) != nil {
+			continue
+		}
+		if !regexp.MustCompile(checks[name]).MatchString(text) {
+			answer.Diagnostics = append(answer.Diagnostics, &tfprotov6.Diagnostic{
+				Severity:  tfprotov6.DiagnosticSeverityError,
+				Summary:   fmt.Sprintf("%q (%q) doesn't match regexp %q", name, text, checks[name]),
+				Attribute: tftypes.NewAttributePath().WithAttributeName(name),
+			})
+		}
+	}
+	return answer, nil
+}
+
+func sortedKeys(checks map[string]string) []string {
+	names := make([]string, 0, len(checks))
+	for name := range checks {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
 }
 
 func (s *server) ValidateDataResourceConfig(context.Context, *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {

@@ -19,13 +19,15 @@ from hcl2.utils import SerializationOptions
 ROOT = Path(__file__).parents[3]
 MODULE = ROOT / "infra" / "terraform"
 SCHEMAS = ROOT / "tests" / "data" / "terraform" / "provider-schema.json"
-"""Resources that the module uses, of google 8.7.0 and archive 2.8.1, in the form of ``terraform
-providers schema -json``, whose output replaces it where the providers can be had."""
+"""Resources that the module uses, of the providers' versions in `tests.terraform.workspace`, in the form
+of ``terraform providers schema -json``, whose output replaces it where the providers can be had. Written
+by hand of the providers' documentation and source: that an argument is computed, too, is said of
+``project`` and of those where the source was read."""
 
 _OPTIONS = SerializationOptions(with_comments=False, strip_string_quotes=True)
 _META = frozenset({"for_each", "count", "depends_on", "lifecycle", "dynamic", "__is_block__"})
 _REFERENCE = re.compile(
-    r"(?<![\w.])(?:(var|local)\.(\w+)|(data\.)?((?:google|archive)_\w+)\.(\w+)(?:\[[^]]*])?(?:\.(\w+))?)"
+    r"(?<![\w.])(?:(var|local)\.(\w+)|(data\.)?((?:google|archive|time)_\w+)\.(\w+)(?:\[[^]]*])?(?:\.(\w+))?)"
 )
 
 Body = Mapping[str, Any]

@@ -268,6 +268,7 @@ def test_every_variable_that_is_set_is_one_that_the_functions_read() -> None:
             "CLUSTER_CA": base64.b64encode(ca.encode()).decode(),
             "CLUSTER_TOKEN": "google-id-token",
             "PUSH_SERVICE_ACCOUNT": "pusher@my-gcp-project.iam.gserviceaccount.com",
+            "PUSH_VERIFICATION": "signature",
         }
     )
     settings.from_environment(asked)
@@ -351,6 +352,7 @@ def test_roles_grant_what_stands_in_the_table_and_what_the_user_adds() -> None:
 def test_predefined_roles_are_these_and_no_others() -> None:
     text = "".join(path.read_text() for path in MODULE.glob("*.tf") if path.name != "variables.tf")
     assert set(re.findall(r'"(roles/[\w.]+)"', text)) == {
+        "roles/artifactregistry.reader",
         "roles/artifactregistry.writer",
         "roles/compute.networkUser",
         "roles/iam.serviceAccountTokenCreator",
@@ -363,6 +365,76 @@ def test_predefined_roles_are_these_and_no_others() -> None:
         "roles/secretmanager.secretAccessor",
         "roles/storage.objectViewer",
     }
+
+
+def test_the_builder_has_one_right_on_the_whole_project_and_one_on_a_part_of_it() -> None:
+    on_the_project = {
+        (block.body["role"], "condition" in block.body)
+        for block in module.of_type("google_project_iam_member")
+        if block.body["member"] == "${google_service_account.builder.member}"
+    }
+    assert on_the_project == {
+        ("roles/logging.logWriter", False),
+        ("roles/storage.objectViewer", True),
+    }
+
+
+# what takes effect late
+
+
+def waits_for(address: str) -> set[str]:
+    """What a resource comes after, directly or not."""
+    found: set[str] = set()
+    todo = [address]
+    while todo:
+        text = json.dumps(module[todo.pop()], default=str)
+        next_ones = {a for a in module.blocks if re.search(rf"{re.escape(a)}\b", text)} - found
+        found |= next_ones
+        todo += next_ones
+    return found
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        address
+        for address, block in module.blocks.items()
+        if block.mode == "resource"
+        and block.type not in ("google_project_service", "time_sleep")
+        and "_iam_" not in block.type.replace("google_iam_", "")
+    ],
+)
+def test_nothing_is_made_before_its_api_has_taken_effect(address: str) -> None:
+    assert "time_sleep.apis" in waits_for(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        address
+        for address, block in module.blocks.items()
+        if block.type.endswith("_iam_member")
+        and re.search(
+            r"google_service_account\.|local\.(relay_members|subnet_users)",
+            json.dumps(block.body, default=str),
+        )
+    ],
+)
+def test_no_account_is_granted_anything_before_it_is_known_everywhere(address: str) -> None:
+    assert "time_sleep.accounts" in waits_for(address)
+
+
+def test_no_function_is_built_before_its_rights_have_taken_effect() -> None:
+    assert module[FUNCTION]["depends_on"] == ["${time_sleep.rights}"]
+    waited = module["time_sleep.rights"]["triggers"]
+    for address in (
+        "google_project_iam_member.builder",
+        "google_project_iam_member.builder_copies",
+        "google_storage_bucket_iam_member.builder",
+        "google_artifact_registry_repository_iam_member.builder",
+        "google_secret_manager_secret_iam_member.kubeconfig",
+    ):
+        assert re.search(rf"{re.escape(address)}\b", waited)
 
 
 # variables, outputs, examples

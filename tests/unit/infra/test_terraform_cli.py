@@ -21,6 +21,7 @@ EXAMPLES = sorted(path.name for path in (MODULE / "examples").iterdir())
 A_PLAN = """\
 mock_provider "google" {}
 mock_provider "archive" {}
+mock_provider "time" {}
 
 run "plan" {
   command = plan
