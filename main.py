@@ -69,10 +69,10 @@ def inject_env(request: flask.Request) -> tuple[str, int] | tuple[str, int, dict
         settings = read_injection(os.environ)
         reviewed = review(request.get_data(), lambda asked: inject(asked, settings))
     except NoReviewError as error:
-        return f"{error}\n", 400
+        return _encodable(f"{error}\n"), 400
     except SettingsError as error:
         make_logger().error("inject_env: CannotStart", step="inject_env", note=str(error))
-        return f"CannotStart: {error}\n", 500
+        return _encodable(f"CannotStart: {error}\n"), 500
     return json.dumps(reviewed.document), 200, {"Content-Type": "application/json"}
 
 
@@ -87,7 +87,7 @@ def _serve(step: str, request: flask.Request) -> tuple[str, int]:
             note=str(error),
             message_id=find_message_id(request.get_data()),
         )
-        return f"CannotStart: {error}\n", TRY_AGAIN
+        return _encodable(f"CannotStart: {error}\n"), TRY_AGAIN
     pusher = runtime.settings.pusher
     refusal = _gate(pusher).refuse(request.headers.get("Authorization", "")) if pusher else None
     if refusal is not None:
@@ -101,9 +101,14 @@ def _serve(step: str, request: flask.Request) -> tuple[str, int]:
         return "PushRefused\n", refusal.http
     run = import_module(f"functions.{step}").run
     answer = handle(step, run, request.get_data(), runtime)
-    return (
-        "" if answer.http == ACKNOWLEDGED else f"{answer.outcome}: {answer.note}\n"
-    ), answer.http
+    if answer.http == ACKNOWLEDGED:
+        return "", ACKNOWLEDGED
+    return _encodable(f"{answer.outcome}: {answer.note}\n"), answer.http
+
+
+def _encodable(text: str) -> str:
+    """The text with ``?`` for what UTF-8 cannot hold, which the web server would refuse to send."""
+    return text.encode(errors="replace").decode()
 
 
 @lru_cache(maxsize=1)

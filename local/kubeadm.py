@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import json
 import re
+import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from local.http import JSON, Request, Response
+
+warnings.filterwarnings("ignore", "Attribute's length must be", UserWarning)
 
 T = TypeVar("T")
 
@@ -481,7 +484,8 @@ def signing_request(key: ec.EllipticCurvePrivateKey, node: str) -> dict[str, Any
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
-            x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node}"),
+            # X.509 allows 64 bytes; Go, and so the real kubelet and its signer, does not count them.
+            x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node}", _validate=False),
         ]
     )
     request = x509.CertificateSigningRequestBuilder().subject_name(subject)

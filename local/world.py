@@ -31,6 +31,7 @@ MAX_DELIVERY_ATTEMPTS = 10
 MIN_BACKOFF_S, MAX_BACKOFF_S = 2.0, 600.0
 SWEEP_EVERY_S = 60.0
 TRY_AGAIN_S = 10.0
+RELAY_BACKOFF_S, RELAY_MAX_BACKOFF_S = 0.5, 30.0
 LAZY_LEASE_S = 600.0
 """Kubelets renew their Leases seldom here, unless a test is about Nodes that fall silent."""
 
@@ -235,9 +236,13 @@ class World:
         seed = self._guests_random.random()
         return guests.KubeGuest(machine, self.clock, self._network, self.dials.guests, Random(seed))
 
-    def _watch(self, kind: str, path: str) -> None:
-        """``path`` has a query."""
+    def _watch(self, kind: str, path: str, failures: int = 0) -> None:
+        """List and watch; ``path`` has a query. A refusal is tried again, as the real relay does."""
         listed = self._ask_as_relay(path)
+        if listed.status != 200:
+            delay_s = min(RELAY_BACKOFF_S * 2 ** min(failures, 10), RELAY_MAX_BACKOFF_S)
+            self.clock.call_later(delay_s, lambda: self._watch(kind, path, failures + 1))
+            return
         items = [{"kind": kind, **item} for item in listed.json()["items"]]
         self._outbox.relisted(kind, items, self.clock.now())
         version = listed.json()["metadata"]["resourceVersion"]

@@ -60,6 +60,8 @@ class Health:
     def _unready(self, kind: str, pulse: Pulse) -> str:
         if not pulse.listed:
             return f"{kind}: not listed yet" + (f": {pulse.missing}" if pulse.missing else "")
+        if pulse.missing:
+            return f"{kind}: {pulse.missing}"
         if pulse.without_contact_s() > self._timing.silent_s:
             return f"{kind}: no contact with the API server for {pulse.without_contact_s():.0f} s"
         return ""

@@ -6,6 +6,7 @@ import hashlib
 import ipaddress
 import ssl
 import tempfile
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,6 +27,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from local.kube.users import User
 
+warnings.filterwarnings("ignore", "Attribute's length must be", UserWarning)
+"""The certificate of a Node with a long name has a longer CN than X.509 allows, as from Go."""
 _CA_LIFE = timedelta(days=3650)
 _CERTIFICATE_LIFE = timedelta(days=365)
 _BACKDATE = timedelta(minutes=5)

@@ -185,15 +185,6 @@ def unknown_patch_type() -> ApiError:
     return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
-def unread_protobuf(kind: str) -> ApiError:
-    """415: a protobuf body of a kind of which only JSON is read."""
-    return ApiError(
-        415,
-        "UnsupportedMediaType",
-        f'protobuf bodies of kind "{kind}" are not read here; send JSON',
-    )
-
-
 def already_exists(qualified: str, name: str) -> ApiError:
     """409: an object of this name is there."""
     return ApiError(

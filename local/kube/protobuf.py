@@ -28,14 +28,17 @@ class ProtobufError(ValueError):
 
 
 def decode(body: bytes) -> Document:
-    """An object from its wire form. Raises `ProtobufError`, and 415 for a kind not read here."""
+    """An object from its wire form. Raises `ProtobufError`.
+
+    Raises 415 for other kinds, in the words of a server that reads no protobuf at all.
+    """
     if not body.startswith(_MAGIC):
         raise ProtobufError("the body does not begin as a Kubernetes protobuf message does")
     envelope = dict(_split(body[len(_MAGIC) :]))
     type_meta = _TYPE_META(envelope.get(1, b""))
     kind = type_meta.get("kind", "")
     if kind not in _KINDS:
-        raise errors.unread_protobuf(kind)
+        raise errors.unsupported_media_type(("application/json", "application/yaml"))
     return {**type_meta, **_message(_KINDS[kind])(envelope.get(2, b""))}
 
 

@@ -6,6 +6,7 @@ standard library's logging for its process (`configure_daemon`).
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import MutableMapping
@@ -24,11 +25,23 @@ _SEVERITIES = {
 }
 
 
+def _render_json(event: Any, **options: Any) -> str:
+    """JSON in ASCII; a lone surrogate, which no reader of the log need accept, becomes ``?``."""
+    text = json.dumps(event, **options)
+    if "\\ud" not in text:
+        return text
+    valid = json.dumps(event, ensure_ascii=False, **options).encode(errors="replace")
+    return json.dumps(json.loads(valid))
+
+
+_RENDERER = structlog.processors.JSONRenderer(_render_json, default=str)
+
+
 def make_logger() -> Any:
     """A logger that writes a JSON object a line: ``severity``, ``message`` and what is given."""
     return structlog.wrap_logger(
         structlog.PrintLogger(sys.stdout),
-        processors=[_rename_keys, structlog.processors.JSONRenderer(default=str)],
+        processors=[_rename_keys, _RENDERER],
         wrapper_class=structlog.BoundLogger,
     )
 
@@ -51,7 +64,7 @@ def configure_daemon() -> None:
         structlog.processors.EventRenamer("message"),
     ]
     structlog.configure(
-        processors=[*shared, structlog.processors.JSONRenderer(default=str)],
+        processors=[*shared, _RENDERER],
         logger_factory=structlog.PrintLoggerFactory(sys.stdout),
         cache_logger_on_first_use=True,
     )
@@ -61,7 +74,7 @@ def configure_daemon() -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.JSONRenderer(default=str),
+                _RENDERER,
             ],
         )
     )

@@ -6,6 +6,8 @@ is kept here (`docs/decisions`). What is this project's own stands under ``tpu-f
 
 from __future__ import annotations
 
+import re
+
 GROUP = "tpu.google.com"
 VERSION = "v1alpha1"
 PLURAL = "tpunodegroups"
@@ -61,6 +63,21 @@ STARTUP_SCRIPT_KEY = "startup-script"
 STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep")
 JOBSET_STEPS = ("provision_slice", "release_slice")
 """The steps that give JobSets their slices, where that is switched on."""
+
+
+_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_DNS_LABEL = re.compile(_LABEL)
+_DNS_SUBDOMAIN = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+
+
+def is_dns_label(value: object) -> bool:
+    """True for a DNS label (RFC 1123): the name of a namespace or of a VM."""
+    return isinstance(value, str) and _DNS_LABEL.fullmatch(value) is not None
+
+
+def is_dns_subdomain(value: object) -> bool:
+    """True for a DNS subdomain (RFC 1123): the name of a Node and of most other objects."""
+    return isinstance(value, str) and _DNS_SUBDOMAIN.fullmatch(value) is not None
 
 
 def topic_id(prefix: str, step: str) -> str:

@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shared.base.names import is_dns_label
 from shared.frame.message import PoisonError
 
 _VERSION_PREFIX = re.compile(r"^(v1|beta|alpha)\.")
-_RESOURCE_NAME = re.compile(r"^tng-.*-[0-9a-f]{8}$")
-_VM_NAME = re.compile(r"^tng-.*-[0-9a-f]{8}-[a-z0-9]{4}$")
-_SLICE_NAME = re.compile(r"^[a-z0-9][-a-z0-9]*-[0-9a-f]{16}$")
+_RESOURCE_NAME = re.compile(r"tng-[-a-z0-9]*-[0-9a-f]{8}")
+_VM_NAME = re.compile(rf"{_RESOURCE_NAME.pattern}-[a-z0-9]{{4}}")
+_SLICE_NAME = re.compile(r"[a-z0-9][-a-z0-9]*-[0-9a-f]{16}")
 _PATH = re.compile(
-    r"^projects/(?P<project>[^/]+)/"
+    r"projects/(?P<project>[^/]+)/"
     r"(?:global|(?:zones|regions)/(?P<location>[^/]+))/"
-    r"(?:instances|instanceTemplates|instanceGroupManagers|resourcePolicies)/(?P<name>[^/]+)$"
+    r"(?:instances|instanceTemplates|instanceGroupManagers|resourcePolicies)/(?P<name>[^/]+)"
 )
 
 
@@ -94,12 +95,12 @@ _NODE_POOL_WAKES_WHEN_FAILED = {"container.nodePools.update": ("release_slice",)
 def find_steps(event: LogEvent) -> tuple[str, ...]:
     """The steps that an entry wakes: none, one, or both that see to a node pool's end."""
     if event.method in _NODE_POOL_METHODS.values():
-        if not _SLICE_NAME.match(event.name):
+        if not (_SLICE_NAME.fullmatch(event.name) and is_dns_label(event.name)):
             return ()
         failed = _NODE_POOL_WAKES_WHEN_FAILED if event.has_failed else {}
         return {**_NODE_POOL_WAKES, **failed}.get(event.method, ())
     name = _VM_NAME if event.concerns_vm else _RESOURCE_NAME
-    if not name.match(event.name):
+    if not (name.fullmatch(event.name) and is_dns_label(event.name)):
         return ()
     wakes = (event.has_failed and _WAKES_WHEN_FAILED.get(event.method)) or _WAKES.get(event.method)
     return (wakes,) if wakes else ()
@@ -127,7 +128,7 @@ def parse_entry(entry: Mapping[str, Any], message_id: str) -> tuple[LogEvent | N
 
 
 def _read_compute(method: str, resource: str, labels: Mapping[str, Any]) -> LogEvent | None:
-    path = _PATH.match(resource)
+    path = _PATH.fullmatch(resource)
     if path is None:
         return None
     project = str(labels.get("project_id") or path["project"])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.base.fields import show
 from shared.base.names import JOBSET_KIND, KIND
 from shared.base.timestamps import parse_time
 from shared.frame.audit_log import LogEvent, find_steps, parse_entry
@@ -24,6 +25,7 @@ from shared.frame.message import (
     Cause,
     Message,
     PoisonError,
+    parse_cause,
     parse_message,
 )
 
@@ -77,7 +79,7 @@ class Occasion:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One push: what it says, and what Pub/Sub says about it. ``attempt`` is 0 when not given.
+    """One push: what it says, and what Pub/Sub says about it. ``attempt`` is 0 unless it is counted.
 
     ``occasion`` is ``None`` for an entry that wakes nobody; ``note`` then says why.
     """
@@ -101,9 +103,8 @@ def decode(body: bytes) -> Delivery:
     document = _json(data, f"message {message_id}")
     attempt = envelope.get("deliveryAttempt")
     occasion, note = _occasion(document, message_id, published)
-    return Delivery(
-        message_id, attempt if isinstance(attempt, int) else 0, published, occasion, note
-    )
+    count = max(0, attempt) if isinstance(attempt, int) else 0
+    return Delivery(message_id, count, published, occasion, note)
 
 
 def find_message_id(body: bytes) -> str:
@@ -122,6 +123,10 @@ def _message_id(message: Mapping[str, Any]) -> str:
 def _json(raw: bytes, what: str) -> dict[str, Any]:
     try:
         document = json.loads(raw)
+        # JSON's escapes can spell a lone surrogate, which no log, answer or request can hold.
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise PoisonError(f"{what} has a lone surrogate in it; it must be Unicode") from error
     except (ValueError, RecursionError) as error:
         raise PoisonError(f"{what} is no JSON: {error}; it must be a JSON object") from error
     if not isinstance(document, dict):
@@ -165,10 +170,10 @@ def _from_message(
     version = document.get("version")
     if version != MESSAGE_VERSION:
         raise PoisonError(
-            f"message {message_id}: version {version!r} is not known; it must be {MESSAGE_VERSION}"
+            f"message {message_id}: version {show(version)} is not known; it must be {MESSAGE_VERSION}"
         )
     at = _find_time(document.get("at")) or published
     if document.get("kind") == SWEEP_KIND:
         return Occasion(SWEEP_KIND, at or _EPOCH)
     message = parse_message(document, message_id, at)
-    return Occasion(str(document.get("cause") or ""), message.at, message=message)
+    return Occasion(parse_cause(document), message.at, message=message)

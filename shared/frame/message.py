@@ -6,13 +6,15 @@ A message names an object and the cause; it never says what to do.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from shared.base.names import JOBSET_KIND, KIND
+from shared.base.fields import show
+from shared.base.names import JOBSET_KIND, KIND, is_dns_label, is_dns_subdomain
 
 MESSAGE_VERSION = 1
 MAX_NAMES = 100
@@ -24,6 +26,9 @@ SWEEP_KIND = "Sweep"
 POD_KIND, SLICE_KIND = "Pod", "Slice"
 """What the messages to the steps of JobSets are about; a slice goes by its JobSet's namespace."""
 _KINDS = (KIND, POD_KIND, JOBSET_KIND, SLICE_KIND)
+_LABEL, _SUBDOMAIN = "a DNS label", "a DNS subdomain"
+_UID = re.compile(r"[-.:\w]{0,128}", re.ASCII)
+_MAX_CAUSE = 63
 
 
 class PoisonError(Exception):
@@ -92,35 +97,67 @@ def parse_message(document: Mapping[str, Any], message_id: str, at: datetime | N
     kind = document.get("kind")
     if kind not in _KINDS:
         kinds = f"{', '.join(_KINDS)} or {SWEEP_KIND}"
-        raise PoisonError(f"message {message_id}: kind {kind!r} is not known; it must be {kinds}")
+        raise PoisonError(
+            f"message {message_id}: kind {show(kind)} is not known; it must be {kinds}"
+        )
     if at is None:
         raise PoisonError(f"message {message_id}: 'at' must be an RFC 3339 time")
-    fields = {name: _text(document, name, message_id) for name in ("namespace", "name")}
-    cause = str(document.get("cause") or "")
+    cause = parse_cause(document)
     known = cause in set(Cause)
     return Message(
-        **fields,
-        uid=str(document.get("uid") or ""),
+        namespace=_name(document, "namespace", is_dns_label, _LABEL, message_id),
+        name=_name(document, "name", is_dns_subdomain, _SUBDOMAIN, message_id),
+        uid=_uid(document, message_id),
         cause=Cause(cause) if known else Cause.FORWARDED,
         at=at,
-        nodes=_names(document, "nodes", message_id),
-        vms=_names(document, "vms", message_id),
+        nodes=_names(document, "nodes", is_dns_subdomain, _SUBDOMAIN, message_id),
+        vms=_names(document, "vms", is_dns_label, _LABEL, message_id),
         kind=kind,
     )
 
 
-def _text(document: Mapping[str, Any], name: str, message_id: str) -> str:
-    value = document.get(name)
-    if not isinstance(value, str) or not value or "/" in value:
-        raise PoisonError(f"message {message_id}: {name!r} must be a name, not {value!r}")
+def parse_cause(document: Mapping[str, Any]) -> str:
+    """The cause in a message's JSON, whether it is known or not."""
+    return str(document.get("cause") or "")[:_MAX_CAUSE]
+
+
+def _name(
+    document: Mapping[str, Any],
+    field_name: str,
+    is_right: Callable[[object], bool],
+    must_be: str,
+    message_id: str,
+) -> str:
+    value = document.get(field_name)
+    if not is_right(value):
+        raise PoisonError(
+            f"message {message_id}: {field_name!r} must be {must_be}, not {show(value)}"
+        )
+    return str(value)
+
+
+def _uid(document: Mapping[str, Any], message_id: str) -> str:
+    value = document.get("uid") or ""
+    if not isinstance(value, str) or not _UID.fullmatch(value):
+        raise PoisonError(f"message {message_id}: 'uid' must be an object's uid, not {show(value)}")
     return value
 
 
-def _names(document: Mapping[str, Any], name: str, message_id: str) -> tuple[str, ...]:
-    value = document.get(name, [])
-    right = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-    if not right or len(value) > MAX_NAMES:
+def _names(
+    document: Mapping[str, Any],
+    field_name: str,
+    is_right: Callable[[object], bool],
+    must_be: str,
+    message_id: str,
+) -> tuple[str, ...]:
+    value = document.get(field_name, [])
+    if not isinstance(value, list) or len(value) > MAX_NAMES:
         raise PoisonError(
-            f"message {message_id}: {name!r} must be a list of at most {MAX_NAMES} names"
+            f"message {message_id}: {field_name!r} must be a list of at most {MAX_NAMES} names"
         )
+    for entry in value:
+        if not is_right(entry):
+            raise PoisonError(
+                f"message {message_id}: each of {field_name!r} must be {must_be}, not {show(entry)}"
+            )
     return tuple(value)

@@ -288,8 +288,9 @@ def _try_again_or_not(
     if delivery.occasion is not None and delivery.occasion.is_sync:
         return Answer(ACKNOWLEDGED, SYNC_DROPPED, note)
     published = delivery.published
-    is_old = published is not None and runtime.now() - published > MAX_AGE
-    if delivery.attempt >= MAX_ATTEMPTS or (delivery.attempt == 0 and is_old):
+    # A time far in the future is as wrong as none: either would be tried again for ever.
+    is_recent = published is not None and abs(runtime.now() - published) <= MAX_AGE
+    if delivery.attempt >= MAX_ATTEMPTS or (delivery.attempt == 0 and not is_recent):
         return Answer(ACKNOWLEDGED, LEFT_TO_THE_SWEEP, note)
     return Answer(TRY_AGAIN, "TryAgain", note)
 

@@ -73,6 +73,16 @@ def test_every_example_reaches_ready_and_goes_without_a_trace(name: str) -> None
     assert harness.leftovers() == ([] if "instanceConfig" in example["spec"] else templates)
 
 
+@pytest.mark.parametrize("length", [35, 45, 63])
+def test_a_group_with_a_long_name_reaches_ready_and_goes_without_a_trace(length: int) -> None:
+    name = f"{'long-' * 12}abc"[-length:]
+    harness = Harness()
+    life.ready_slice(harness, {**manifest(), "metadata": {"namespace": "default", "name": name}})
+    assert len(life.nodes(harness)) == 2
+    assert life.said(harness, name=name) == ("True", "Ready", "All nodes are ready")
+    life.goes_without_trace(harness, name)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_every_valid_spec_reaches_ready_and_goes_without_a_trace(row: dict[str, Any]) -> None:
     wanted = manifest(**row["change"])

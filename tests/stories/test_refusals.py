@@ -74,7 +74,7 @@ POISON: dict[str, tuple[bytes, str]] = {
     ),
     "no name": (
         b'{"version": 1, "kind": "TPUNodeGroup", "namespace": "a", "at": "2026-01-01T00:00:00Z"}',
-        ": 'name' must be a name, not None",
+        ": 'name' must be a DNS subdomain, not None",
     ),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
 
 from local.http import Response
 from local.kubeadm import (
@@ -92,6 +93,15 @@ def test_a_join_ends_with_the_certificate_of_the_node(attempt: Attempt) -> None:
     assert identity.server == "https://10.128.0.2:6443"
     assert identity.ca_pem == attempt.cluster.ca_pem
     assert isinstance(identity.credential, Certificate)
+
+
+def test_a_node_with_the_longest_name_of_a_vm_gets_its_certificate(attempt: Attempt) -> None:
+    attempt.node = Node(f"tng-{'a' * 45}-0123abcd-ab12", "gce://p/z/long")
+    credential = attempt.run().credential
+    assert isinstance(credential, Certificate)
+    with pytest.warns(UserWarning, match="64"):
+        subject = x509.load_pem_x509_certificate(credential.cert_pem.encode()).subject
+    assert subject.rfc4514_string() == f"CN=system:node:{attempt.node.name},O=system:nodes"
 
 
 def test_only_the_first_look_at_the_cluster_trusts_whom_it_meets(attempt: Attempt) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.base.fields import show
 from shared.frame.audit_log import LogEvent, find_steps
 from shared.frame.decode import Delivery, Occasion, decode
 from shared.frame.message import MAX_NAMES, Cause, Message, PoisonError
@@ -56,19 +57,20 @@ def test_a_message_is_read_as_it_was_written(cause: Cause) -> None:
     assert occasion.is_sync == (cause is Cause.SYNC)
 
 
-names = st.text(min_size=1).filter(lambda name: "/" not in name)
+labels = st.from_regex("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+names = st.lists(labels, min_size=1, max_size=3).map(".".join)
 
 
 @given(
     message=st.builds(
         Message,
-        namespace=names,
+        namespace=labels,
         name=names,
-        uid=st.text(),
+        uid=st.from_regex("[-0-9a-f]{0,36}", fullmatch=True),
         cause=st.sampled_from(Cause),
         at=st.datetimes(timezones=st.just(UTC)),
-        nodes=st.lists(st.text(), max_size=3).map(tuple),
-        vms=st.lists(st.text(), max_size=3).map(tuple),
+        nodes=st.lists(names, max_size=3).map(tuple),
+        vms=st.lists(labels, max_size=3).map(tuple),
     )
 )
 def test_whatever_a_message_holds_it_is_read_as_it_was_written(message: Message) -> None:
@@ -154,6 +156,7 @@ def test_a_time_of_publication_that_cannot_be_read_is_not_known(time: Any) -> No
 # Poison
 
 TOO_MANY = ["n"] * (MAX_NAMES + 1)
+LONG_NAME = show(".".join(["a" * 63] * 4)[:254])
 POISON: dict[str, tuple[bytes, str]] = {
     "no JSON": (
         b"x",
@@ -195,18 +198,60 @@ POISON: dict[str, tuple[bytes, str]] = {
     "a time that is none": (said(at="now"), "message 17: 'at' must be an RFC 3339 time"),
     "no namespace": (
         said(namespace=None),
-        "message 17: 'namespace' must be a name, not None",
+        "message 17: 'namespace' must be a DNS label, not None",
     ),
-    "an empty name": (said(name=""), "message 17: 'name' must be a name, not ''"),
-    "a name that is a path": (said(name="a/b"), "message 17: 'name' must be a name, not 'a/b'"),
-    "a name that is a number": (said(name=7), "message 17: 'name' must be a name, not 7"),
+    "a namespace of two labels": (
+        said(namespace="a.b"),
+        "message 17: 'namespace' must be a DNS label, not 'a.b'",
+    ),
+    "an empty name": (said(name=""), "message 17: 'name' must be a DNS subdomain, not ''"),
+    "a name that is a path": (
+        said(name="a/b"),
+        "message 17: 'name' must be a DNS subdomain, not 'a/b'",
+    ),
+    "a name that leads to the parent": (
+        said(name=".."),
+        "message 17: 'name' must be a DNS subdomain, not '..'",
+    ),
+    "a name of 254 characters": (
+        said(name=".".join(["a" * 63] * 4)[:254]),
+        f"message 17: 'name' must be a DNS subdomain, not {LONG_NAME}",
+    ),
+    "a name that is a number": (
+        said(name=7),
+        "message 17: 'name' must be a DNS subdomain, not 7",
+    ),
+    "a name that ends a line": (
+        said(name="a\n"),
+        "message 17: 'name' must be a DNS subdomain, not 'a\\n'",
+    ),
+    "a uid that is a path": (
+        said(uid="a/b"),
+        "message 17: 'uid' must be an object's uid, not 'a/b'",
+    ),
+    "a lone surrogate": (
+        said(name="\ud800"),
+        "message 17 has a lone surrogate in it; it must be Unicode",
+    ),
+    "a lone surrogate in the envelope": (
+        b'{"message": {"messageId": "\\udfff"}}',
+        "the push request has a lone surrogate in it; it must be Unicode",
+    ),
     "nodes that are text": (
         said(nodes="n"),
         "message 17: 'nodes' must be a list of at most 100 names",
     ),
     "nodes that are numbers": (
         said(nodes=[1]),
-        "message 17: 'nodes' must be a list of at most 100 names",
+        "message 17: each of 'nodes' must be a DNS subdomain, not 1",
+    ),
+    "a Node that is a path": (
+        said(nodes=["n", "a/b"]),
+        "message 17: each of 'nodes' must be a DNS subdomain, not 'a/b'",
+    ),
+    "a VM of two labels": (
+        said(vms=["v.example"]),
+        "message 17: each of 'vms' must be a DNS label, not 'v.example'",
     ),
     "too many VMs": (said(vms=TOO_MANY), "message 17: 'vms' must be a list of at most 100 names"),
 }
@@ -414,6 +459,14 @@ def test_an_entry_of_another_form_is_poison(path: tuple[str, ...], value: Any, k
     with pytest.raises(PoisonError) as caught:
         decode(push(json.dumps(entry).encode()))
     assert str(caught.value) == f"message 17: '{path[-1]}' is {kind}; in a LogEntry it is an object"
+
+
+@pytest.mark.parametrize("end", ["/x", ".x", "\n", "%0a", "\u00e9", "_x", "-" * 60])
+@pytest.mark.parametrize("name", ["mig-insert-last", "vm-insert-by-group-last"])
+def test_an_entry_whose_resource_has_no_name_of_ours_concerns_no_step(name: str, end: str) -> None:
+    entry = json.loads(json.dumps(ENTRIES[name]["entry"]).replace(THEIR_NAME, RESOURCE))
+    entry["protoPayload"]["resourceName"] += end
+    assert steps_of(decode(push(json.dumps(entry).encode()))) == ()
 
 
 def test_the_vm_of_an_entry_is_the_one_to_look_at() -> None:

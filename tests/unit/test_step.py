@@ -38,7 +38,7 @@ def runtime() -> Runtime:
     )
 
 
-def message(cause: str, attempt: int) -> bytes:
+def message(cause: str, attempt: int | None, published: str | None = None) -> bytes:
     document = {
         "version": 1,
         "kind": "TPUNodeGroup",
@@ -49,7 +49,7 @@ def message(cause: str, attempt: int) -> bytes:
         "at": NOW.isoformat(),
     }
     body = json.loads(push(document))
-    body["message"]["publishTime"] = NOW.isoformat()
+    body["message"]["publishTime"] = NOW.isoformat() if published is None else published
     return json.dumps({**body, "deliveryAttempt": attempt}).encode()
 
 
@@ -93,3 +93,35 @@ def test_what_is_left_undone_is_seen_in_the_log(
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (answer.http, line["decision"], line["severity"]) == case.told
     assert line["message"] == f"{STEP}: {case.told[1]}"
+
+
+UNCOUNTED = {
+    "just published": (None, "2025-12-31T23:51:00Z", 503),
+    "published eleven minutes ago": (None, "2025-12-31T23:49:00Z", 204),
+    "published eleven minutes from now": (None, "2026-01-01T00:11:00Z", 204),
+    "published in no year": (None, "yesterday", 204),
+    "without a time of publication": (None, "", 204),
+    "counted below zero, just published": (-3, "2025-12-31T23:51:00Z", 503),
+    "counted below zero, published long ago": (-3, "2025-12-31T23:49:00Z", 204),
+}
+
+
+@pytest.mark.parametrize("case", UNCOUNTED.values(), ids=UNCOUNTED)
+def test_without_a_count_of_attempts_a_message_is_tried_for_ten_minutes(
+    case: tuple[int | None, str, int],
+) -> None:
+    attempt, published, http = case
+    body = message("Added", attempt, published)
+    assert handle(STEP, refuse(503), body, runtime()).http == http
+
+
+def test_a_log_line_has_no_lone_surrogate(capsys: pytest.CaptureFixture[str]) -> None:
+    make_logger().info("read", name="a\ud800b", smile="\U0001f600", path="C:\\udir")
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert line == {
+        "severity": "INFO",
+        "message": "read",
+        "name": "a?b",
+        "smile": "\U0001f600",
+        "path": "C:\\udir",
+    }

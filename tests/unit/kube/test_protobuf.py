@@ -60,10 +60,24 @@ def test_what_cannot_be_read_says_why(body: bytes, why: str) -> None:
         decode(body)
 
 
-def test_a_kind_that_is_not_read_is_refused_with_what_to_do() -> None:
-    path = "/api/v1/namespaces/default/pods"
-    answer = Embedded().send("POST", path, message("v1", "Pod", b""), PROTOBUF)
-    assert (answer.status, answer.document["message"]) == (
-        415,
-        'protobuf bodies of kind "Pod" are not read here; send JSON',
+DAEMON_SETS = "/apis/apps/v1/namespaces/default/daemonsets"
+
+
+@pytest.mark.parametrize(
+    "path, body",
+    [
+        ("/api/v1/namespaces/default/pods", message("v1", "Pod", b"")),
+        (DAEMON_SETS, message("apps/v1", "DaemonSet", b"")),
+    ],
+    ids=["Pod", "DaemonSet"],
+)
+def test_a_kind_that_is_not_read_is_refused_as_by_a_server_without_protobuf(
+    path: str, body: bytes
+) -> None:
+    answer = Embedded().send("POST", path, body, PROTOBUF)
+    assert answer.status == 415
+    assert answer.document["reason"] == "UnsupportedMediaType"
+    assert answer.document["message"] == (
+        "the body of the request was in an unknown format - accepted media types include: "
+        "application/json, application/yaml"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +20,20 @@ from local.kube import ADMIN, KubeApi
 from local.kube.dials import Dials
 from local.kube.users import ALL_AUTHENTICATED, User
 from local.web import serve
-from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
+from shared.base.names import FINALIZER, GROUP, PLURAL, RESOURCE_NAME_LABEL
 from tests.unit.relay.objects import RESOURCE_NAME, Raw
 from tests.unit.relay.scripted_api import NODES, write_kubeconfig
-from tests.unit.relay.test_daemon import Recorder, relaying
+from tests.unit.relay.test_daemon import PATIENCE_S, Recorder, relaying
 
 ROOT = Path(__file__).parents[3]
 MANIFESTS = ROOT / "infra" / "kubernetes" / "base"
 RELAY = User("system:serviceaccount:tpu-functions:relay", (ALL_AUTHENTICATED,))
 NAMESPACED = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NOT_DEFINED = (
+    "TPUNodeGroup: 404: the API server does not know"
+    " /apis/tpu.google.com/v1alpha1/tpunodegroups; its CustomResourceDefinition must be applied"
+)
 HISTORY = 20
 NODE: Raw = {"apiVersion": "v1", "kind": "Node"}
 
@@ -124,6 +129,31 @@ def test_a_groups_life_is_told_with_the_clusters_own_id(tmp_path: Path) -> None:
             assert recorder.cluster_ids == {system["metadata"]["uid"]}
 
     asyncio.run(story())
+
+
+def test_a_definition_that_is_deleted_is_named_until_it_is_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        recorder = Recorder()
+        async with embedded() as cluster:
+            kubeconfig = write_kubeconfig(tmp_path / "k", cluster.port, "relay")
+            async with relaying(kubeconfig, recorder) as (relay, _, _):
+                cluster.call("POST", NAMESPACED, EXAMPLE)
+                assert await recorder.next() == ("create_resources", "train", "")
+                cluster.call("DELETE", f"{DEFINITIONS}/{PLURAL}.{GROUP}", {})
+                await until(lambda: relay.health.list_not_ready() == [NOT_DEFINED])
+                assert relay.health.list_stuck() == []
+                cluster.call("POST", DEFINITIONS, relay_manifests()[0])
+                await until(lambda: relay.health.list_not_ready() == [])
+                cluster.call("POST", NAMESPACED, EXAMPLE)
+                assert await recorder.next() == ("create_resources", "train", "")
+
+    asyncio.run(story())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await asyncio.sleep(0)
 
 
 def test_a_version_that_the_history_has_lost_leads_to_a_quiet_list(tmp_path: Path) -> None:

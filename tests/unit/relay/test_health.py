@@ -76,6 +76,14 @@ def test_what_the_api_server_does_not_know_is_named_until_it_does() -> None:
     assert health.list_not_ready() == ["JobSet: not listed yet"]
 
 
+def test_what_the_api_server_no_longer_knows_is_named_at_once() -> None:
+    _, pulse, health = watched()
+    pulse.refusal("404: the API server does not know nodes")
+    assert health.list_not_ready() == ["Node: 404: the API server does not know nodes"]
+    pulse.contact()
+    assert health.list_not_ready() == []
+
+
 ANSWERS: dict[str, tuple[str, int, str]] = {
     "alive": ("/healthz", 200, "ok\n"),
     "not listed": ("/readyz", 503, "Node: not listed yet\n"),

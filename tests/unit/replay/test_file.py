@@ -93,7 +93,7 @@ def test_neither_cluster_nor_compute_engine_is_needed(desk: Desk) -> None:
 
 
 def test_words_of_others_cannot_steer_a_terminal(desk: Desk) -> None:
-    result = desk.run("file", "-", typed=lines(message(name="\x1b[2J\x07", step="label_node")))
+    result = desk.run("file", "-", typed=lines(message(cause="\x1b[2J\x07", step="label_node")))
     assert "\x1b" not in result.output
     assert "\N{REPLACEMENT CHARACTER}[2J" in result.stdout
 

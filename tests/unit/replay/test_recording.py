@@ -132,7 +132,7 @@ def test_the_inbox_named_by_hand_comes_before_all(form: str) -> None:
 
 
 def test_both_alphabets_of_base64_are_read() -> None:
-    raw = json.dumps(message(step="label_node", name="a", nodes=["~?>~?>"])).encode()
+    raw = json.dumps(message(step="label_node", name="a", note="~?>~?>")).encode()
     codes = [base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()]
     assert codes[0] != codes[1]
     read_ones = [read({"data": code, "attributes": {"step": "label_node"}}) for code in codes]
@@ -223,7 +223,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     ),
     "no name": (
         json.dumps(message(name="", step="label_node")).encode(),
-        "message of line 1: 'name' must be a name, not ''",
+        "message of line 1: 'name' must be a DNS subdomain, not ''",
     ),
     "data that is no base64": (
         b'{"data": "%%%"}',

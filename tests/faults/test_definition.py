@@ -1,0 +1,24 @@
+"""The CustomResourceDefinition of TPUNodeGroups is deleted while they are there."""
+
+from __future__ import annotations
+
+from tests.harness import Harness, manifests
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import MINUTE
+
+
+def test_a_definition_that_is_deleted_takes_its_groups_along_and_may_come_back() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    (definition,) = (one for one in manifests() if one["kind"] == "CustomResourceDefinition")
+    one = f"{path}/{definition['metadata']['name']}"
+    harness.world.admin("DELETE", one)
+    life.until(harness, lambda: harness.world.gce.leftovers() == [])
+    harness.run_for(10 * MINUTE)
+    assert harness.world.admin("GET", one)["reason"] == "NotFound"
+    harness.world.admin("POST", path, definition)
+    harness.run_for(MINUTE)
+    life.ready_slice(harness, manifest())
+    life.goes_without_trace(harness)
