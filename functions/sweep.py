@@ -17,7 +17,7 @@ from datetime import datetime
 from shared.base import backoff
 from shared.base.errors import CallError, OutOfTimeError, Reason
 from shared.base.names import JOBSET_STEPS
-from shared.frame.plan import Action, ForOne, Plan, Send, Work
+from shared.frame.plan import Action, Fail, ForOne, Plan, Send, Work
 from shared.frame.step import Step, open_work
 from shared.frame.triggers import SWEEP_KIND, Cause, Message
 from shared.node_groups import node_group, status
@@ -35,19 +35,6 @@ class Seen:
     groups: tuple[AnyGroup, ...]
     has_jobset_steps: bool
     failure: CallError | OutOfTimeError | None = None
-
-
-@dataclass(frozen=True)
-class Fail:
-    """End the plan with an error that was met before it, so that the message is tried again."""
-
-    error: CallError | OutOfTimeError
-
-    def apply(self, _work: Work) -> None:
-        raise self.error
-
-    def describe(self) -> str:
-        return f"fail: {self.error}"
 
 
 def look(work: Work) -> Seen:

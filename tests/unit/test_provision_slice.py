@@ -9,18 +9,12 @@ from typing import Any
 
 import pytest
 
-from functions.provision_slice import (
-    PAUSED,
-    Decision,
-    Do,
-    Seen,
-    decide,
-    is_of,
-    waits_since,
-)
+from functions.provision_slice import ObservedPod, decide, is_of, waits_since
 from shared.base import backoff
 from shared.base.timestamps import render_time
+from shared.frame.plan import Emit, Plan
 from shared.ports.kubernetes.cluster import Event
+from shared.slices.actions import CreateSlice, DeleteSlice, SetReleaseDeadline
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import Leader, find_leader
 from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
@@ -50,12 +44,24 @@ def leader(**change: Any) -> Leader:
     return found
 
 
-def seen(existing: Slice | NameConflict | None = None, **more: Any) -> Seen:
-    return replace(Seen(leader(), WANTED, existing, JOBSET, NOW), **more)
+World = tuple[ObservedPod, datetime]
 
 
-def told(reason: str, message: str, *, is_warning: bool = False) -> Event:
-    return Event(f"TPUNodeGroup{reason}", message, is_warning)
+def seen(existing: Slice | NameConflict | None = None, now: datetime = NOW, **more: Any) -> World:
+    return replace(ObservedPod(leader(), WANTED, existing, JOBSET, GroupSlices), **more), now
+
+
+def started(reason: str, message: str) -> Emit:
+    return Emit(Event(f"TPUNodeGroup{reason}", message))
+
+
+def told(reason: str, message: str) -> Emit:
+    return Emit(Event(f"TPUNodeGroup{reason}", message, is_warning=True), once=True)
+
+
+def kept(existing: Slice) -> SetReleaseDeadline:
+    """Its release deadline is removed."""
+    return SetReleaseDeadline(existing, None)
 
 
 def changed(**change: Any) -> dict[str, Any]:
@@ -68,19 +74,26 @@ def opted_out(holder: str, value: str) -> dict[str, Any]:
     return {"metadata": {holder: {OPT_OUT: value}}}
 
 
-CREATE = Decision(
+CREATE = Plan(
     "Creating",
-    Do.CREATE,
-    told(
-        "CreationStarted",
-        "Creating TPUNodeGroup train-bfcf5ebea76efcf5, 4 hosts of ct6e-standard-4t (4x4), for Job "
-        "train-workers-0 of JobSet train",
+    (
+        CreateSlice(WANTED),
+        started(
+            "CreationStarted",
+            "Creating TPUNodeGroup train-bfcf5ebea76efcf5, 4 hosts of ct6e-standard-4t (4x4), for Job "
+            "train-workers-0 of JobSet train",
+        ),
     ),
 )
-PAUSE = Decision("SlicePaused", event=PAUSED)
+PAUSED = Event(
+    "SlicePaused",
+    'No slice is made: the ConfigMap tpu-functions/jobsets has paused: "true". It goes on when that is '
+    "taken out",
+)
+PAUSE = Plan("SlicePaused", (Emit(PAUSED, once=True),))
 NAME = "TPUNodeGroup train-bfcf5ebea76efcf5"
-TROUBLE = told("CreationFailed", f"{NAME}: {TROUBLED.message}", is_warning=True)
-LOSS = told("CreationFailed", f"{NAME}: {LOST.message}", is_warning=True)
+TROUBLE = told("CreationFailed", f"{NAME}: {TROUBLED.message}")
+LOSS = told("CreationFailed", f"{NAME}: {LOST.message}")
 JOB_TEMPLATE = {"spec": objects.jobset()["spec"]["replicatedJobs"][0]["template"]["spec"]}
 
 
@@ -89,46 +102,44 @@ def jobs(**template: Any) -> dict[str, Any]:
     return {"spec": {"replicatedJobs": [{**job, "name": "others", "template": {}}, job]}}
 
 
-UNFIT = Decision(
+UNFIT = told(
     "Unfit",
-    event=told(
-        "Unfit",
-        f"{NAME} is there, and the scheduler finds no Node of it for the Pod: compare what it says with "
-        "kubectl get nodes --show-labels -l cloud.google.com/gke-nodepool=train-bfcf5ebea76efcf5",
-        is_warning=True,
-    ),
+    f"{NAME} is there, and the scheduler finds no Node of it for the Pod: compare what it says with "
+    "kubectl get nodes --show-labels -l cloud.google.com/gke-nodepool=train-bfcf5ebea76efcf5",
 )
+MARKED = replace(GOOD, release_after=NOW)
+MARKED_TROUBLED = replace(TROUBLED, release_after=NOW)
 LATER = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
 """A quarter of an hour after the Pod began to wait."""
 
-TABLE: dict[str, tuple[Seen, Decision]] = {
+TABLE: dict[str, tuple[World, Plan]] = {
     "nothing there": (seen(), CREATE),
     "nothing there, and time to look again": (seen(is_sync=True), CREATE),
     "nothing there, and paused": (seen(is_paused=True), PAUSE),
-    "the JobSet is gone": (seen(jobset=None), Decision("JobSetGone")),
+    "the JobSet is gone": (seen(jobset=None), Plan("JobSetGone")),
     "the JobSet is being deleted": (
         seen(jobset=changed(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})),
-        Decision("JobSetGone"),
+        Plan("JobSetGone"),
     ),
     "the JobSet has completed": (
         seen(jobset=changed(**with_condition("Completed"))),
-        Decision("JobSetEnded"),
+        Plan("JobSetEnded"),
     ),
     "the JobSet has failed": (
         seen(jobset=changed(**with_condition("Failed"))),
-        Decision("JobSetEnded"),
+        Plan("JobSetEnded"),
     ),
     "the JobSet has opted out": (
         seen(jobset=changed(**opted_out("annotations", "True"))),
-        Decision("OptedOut"),
+        Plan("OptedOut"),
     ),
     "the JobSet has opted out by a label": (
         seen(jobset=changed(**opted_out("labels", "yes"))),
-        Decision("OptedOut"),
+        Plan("OptedOut"),
     ),
     "the Job has opted out": (
         seen(jobset=changed(**jobs(**opted_out("labels", "true")))),
-        Decision("OptedOut"),
+        Plan("OptedOut"),
     ),
     "the Job has not opted out": (
         seen(jobset=changed(**jobs(**opted_out("labels", "false")))),
@@ -136,51 +147,52 @@ TABLE: dict[str, tuple[Seen, Decision]] = {
     ),
     "somebody else's of that name": (
         seen(NameConflict(WANTED.name, "a TPUNodeGroup that was not made for a JobSet")),
-        Decision(
+        Plan(
             "Clash",
-            event=told(
-                "CreationFailed",
-                "The Pod's slice would be called train-bfcf5ebea76efcf5, and there is a TPUNodeGroup "
-                "that was not made for a JobSet, of that name. It is not touched: delete it, or give "
-                "the JobSet another name",
-                is_warning=True,
+            (
+                told(
+                    "CreationFailed",
+                    "The Pod's slice would be called train-bfcf5ebea76efcf5, and there is a "
+                    "TPUNodeGroup that was not made for a JobSet, of that name. It is not touched: "
+                    "delete it, or give the JobSet another name",
+                ),
             ),
         ),
     ),
-    "it is being made": (seen(COMING), Decision("Coming")),
-    "it is there": (seen(GOOD), Decision("Ready")),
+    "it is being made": (seen(COMING), Plan("Coming")),
+    "it is there": (seen(GOOD), Plan("Ready")),
     "it is there and was to go": (
-        seen(replace(GOOD, release_after=NOW)),
-        Decision("Ready", Do.KEEP),
+        seen(MARKED),
+        Plan("Ready", (kept(MARKED),)),
     ),
-    "it is there, and paused": (seen(GOOD, is_paused=True), Decision("Ready")),
+    "it is there, and paused": (seen(GOOD, is_paused=True), Plan("Ready")),
     "it says nothing of what it was made of": (
         seen(replace(GOOD, hash="")),
-        Decision("Ready"),
+        Plan("Ready"),
     ),
     "it is being deleted": (
         seen(replace(GOOD, state=SliceState.DELETING)),
-        Decision("Going"),
+        Plan("Going"),
     ),
     "it is being deleted and is another": (
         seen(replace(ANOTHER, state=SliceState.DELETING), is_sync=True),
-        Decision("Going"),
+        Plan("Going"),
     ),
     "it is there, and the Pod waits for long": (
         seen(GOOD, is_sync=True, now=LATER),
-        UNFIT,
+        Plan("Unfit", (UNFIT,)),
     ),
     "it is there, was to go, and the Pod waits for long": (
-        seen(replace(GOOD, release_after=NOW), is_sync=True, now=LATER),
-        replace(UNFIT, do=Do.KEEP),
+        seen(MARKED, is_sync=True, now=LATER),
+        Plan("Unfit", (kept(MARKED), UNFIT)),
     ),
     "it is there, and the Pod waits for nearly as long": (
         seen(GOOD, is_sync=True, now=LATER - timedelta(seconds=1)),
-        Decision("Ready"),
+        Plan("Ready"),
     ),
     "it is there at last, and the Pod has waited for long": (
         seen(replace(GOOD, since=LATER - timedelta(minutes=14)), is_sync=True, now=LATER),
-        Decision("Ready"),
+        Plan("Ready"),
     ),
     "it is there for long, and the Pod waits for less": (
         seen(
@@ -188,74 +200,72 @@ TABLE: dict[str, tuple[Seen, Decision]] = {
             is_sync=True,
             now=LATER - timedelta(seconds=1),
         ),
-        Decision("Ready"),
+        Plan("Ready"),
     ),
     "it is there, the Pod waits for long, and something has happened": (
         seen(GOOD, now=LATER),
-        Decision("Ready"),
+        Plan("Ready"),
     ),
     "it is another than the Pod asks for": (
         seen(ANOTHER),
-        Decision(
+        Plan(
             "Replacing",
-            Do.DELETE,
-            told(
-                "DeletionStarted",
-                f"Deleting {NAME} to create it anew: the Pod asks for 4 hosts of ct6e-standard-4t "
-                "(4x4) with other properties than it has",
+            (
+                DeleteSlice(ANOTHER),
+                started(
+                    "DeletionStarted",
+                    f"Deleting {NAME} to create it anew: the Pod asks for 4 hosts of "
+                    "ct6e-standard-4t (4x4) with other properties than it has",
+                ),
             ),
         ),
     ),
     "it is another, and in use": (
-        seen(ANOTHER, guests=("default/serve-workers-0",)),
-        Decision(
+        seen(ANOTHER, users=("default/serve-workers-0",)),
+        Plan(
             "InUse",
-            event=told(
-                "CreationFailed",
-                f"{NAME} is not what the Pod asks for (4 hosts of ct6e-standard-4t (4x4)), and is in "
-                "use by Job default/serve-workers-0: it is replaced when that has ended",
-                is_warning=True,
+            (
+                told(
+                    "CreationFailed",
+                    f"{NAME} is not what the Pod asks for (4 hosts of ct6e-standard-4t (4x4)), and is "
+                    "in use by Job default/serve-workers-0: it is replaced when that has ended",
+                ),
             ),
         ),
     ),
     "it is another, and paused": (seen(ANOTHER, is_paused=True), PAUSE),
-    "it waits for capacity": (seen(TROUBLED), Decision("Troubled", event=TROUBLE)),
+    "it waits for capacity": (seen(TROUBLED), Plan("Troubled", (TROUBLE,))),
     "it waits for capacity still": (
         seen(TROUBLED, is_sync=True),
-        Decision("Troubled", event=TROUBLE),
+        Plan("Troubled", (TROUBLE,)),
     ),
     "it waits for capacity and was to go": (
-        seen(replace(TROUBLED, release_after=NOW)),
-        Decision("Troubled", Do.KEEP, TROUBLE),
+        seen(MARKED_TROUBLED),
+        Plan("Troubled", (kept(MARKED_TROUBLED), TROUBLE)),
     ),
-    "it was lost": (seen(LOST), Decision("Troubled", event=LOSS)),
+    "it was lost": (seen(LOST), Plan("Troubled", (LOSS,))),
     "it was lost, and time has passed": (
         seen(LOST, is_sync=True),
-        Decision(
+        Plan(
             "Replacing",
-            Do.DELETE,
-            told("DeletionStarted", f"Deleting {NAME} to create it anew: {LOST.message}"),
+            (
+                DeleteSlice(LOST),
+                started("DeletionStarted", f"Deleting {NAME} to create it anew: {LOST.message}"),
+            ),
         ),
     ),
     "it was lost, and some of its Nodes are ready": (
         seen(replace(LOST, has_ready_nodes=True), is_sync=True),
-        Decision("Troubled", event=LOSS),
+        Plan("Troubled", (LOSS,)),
     ),
     "it was lost, and paused": (seen(LOST, is_sync=True, is_paused=True), PAUSE),
 }
 
 
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
-def test_what_is_done(case: tuple[Seen, Decision]) -> None:
-    world, decision = case
-    assert decide(world, GroupSlices) == decision
-
-
-def test_the_pause_says_how_it_ends() -> None:
-    assert PAUSED.message == (
-        'No slice is made: the ConfigMap tpu-functions/jobsets has paused: "true". It goes on when '
-        "that is taken out"
-    )
+def test_what_is_done(case: tuple[World, Plan]) -> None:
+    (observed, now), plan = case
+    assert decide(observed, now) == plan
 
 
 def test_a_pod_waits_since_the_scheduler_said_so() -> None:
