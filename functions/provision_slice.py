@@ -462,18 +462,15 @@ def _find_need(observed: ObservedPod) -> Need:
 
 def _words(observed: ObservedPod) -> dict[str, str]:
     desired, existing = observed.desired, observed.existing
-    words = {
-        "name": desired.name,
+    return {
+        "name": desired.name if existing is None else existing.name,
         "size": desired.size,
         "job": desired.owner.job,
         "jobset": desired.owner.jobset,
         "user": next(iter(observed.users), ""),
+        "conflict": existing.description if isinstance(existing, NameConflict) else "",
+        "failure": existing.message if isinstance(existing, Slice) else "",
     }
-    if isinstance(existing, NameConflict):
-        return {**words, "name": existing.name, "conflict": existing.description}
-    if existing is not None:
-        return {**words, "name": existing.name, "failure": existing.message}
-    return words
 
 
 def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionError) -> Plan | None:

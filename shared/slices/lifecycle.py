@@ -26,7 +26,7 @@ class SliceTrigger(StrEnum):
 
     POD = "Pod"
     """The Pod is unschedulable, or an operation on its slice has ended."""
-    POD_RESYNC = "Pod, resync"
+    POD_RESYNC = "resync"
     """The Pod still waits; nothing has happened."""
     SLICE = "slice"
     """The slice is checked: its JobSet has ended, an operation has ended, or a resync."""
@@ -35,29 +35,37 @@ class SliceTrigger(StrEnum):
 class Need(StrEnum):
     """What the JobSet says of the need for the slice."""
 
-    NEEDED = "needed"
-    JOBSET_GONE = "JobSet gone"
-    JOBSET_ENDED = "JobSet ended"
-    OPTED_OUT = "opted out"
-    NOT_NEEDED = "not needed"
-    """The JobSet has no such Job any more, or has been suspended for too long. Checked for slices."""
+    NEEDED = "needs it"
+    JOBSET_GONE = "is gone"
+    JOBSET_ENDED = "has ended"
+    OPTED_OUT = "has opted out"
+    NOT_NEEDED = "has no such Job or is suspended for long"
+    """Observed by the slice's own check alone."""
 
 
 class Phase(StrEnum):
-    """Where the slice is in its life."""
+    """Where the slice is in its life; `PHASES` describes each."""
 
     ABSENT = "Absent"
     CONFLICT = "Conflict"
-    """Something else has its name."""
     PROVISIONING = "Provisioning"
     READY = "Ready"
     RECOVERING = "Recovering"
-    """Failed, and its provider goes on trying."""
     DEGRADED = "Degraded"
-    """Failed for good; some of its Nodes are ready."""
     LOST = "Lost"
-    """Failed for good; none of its Nodes is ready."""
     DELETING = "Deleting"
+
+
+PHASES: dict[Phase, str] = {
+    Phase.ABSENT: "There is no slice.",
+    Phase.CONFLICT: "Something that is not the Job's slice has its name.",
+    Phase.PROVISIONING: "It is being created or changed.",
+    Phase.READY: "It is complete.",
+    Phase.RECOVERING: "It has failed, and its provider tries again by itself.",
+    Phase.DEGRADED: "It has failed for good; some of its Nodes are ready.",
+    Phase.LOST: "It has failed for good; none of its Nodes is ready.",
+    Phase.DELETING: "It is being deleted.",
+}
 
 
 class Deadline(StrEnum):

@@ -11,8 +11,10 @@ import pytest
 
 from shared.base.errors import CallError
 from shared.base.logs import make_logger
+from shared.frame.plan import Plan, Require, Send, Work
 from shared.frame.settings import Kubeconfig, Settings
-from shared.frame.step import Answer, Invocation, Runtime, handle
+from shared.frame.step import Answer, Invocation, Runtime, Step, handle, open_work
+from shared.frame.triggers import Cause, Message, Occasion
 from shared.ports.gce import Clients
 from shared.ports.kubernetes.cluster import Connection
 from tests.bench import push
@@ -92,3 +94,103 @@ def test_what_is_left_undone_is_seen_in_the_log(
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (answer.http, line["decision"], line["severity"]) == case.told
     assert line["message"] == f"{STEP}: {case.told[1]}"
+
+
+@dataclass(frozen=True)
+class Say:
+    """An action that succeeds, or is refused."""
+
+    word: str
+    http: int = 0
+
+    def apply(self, _work: Work) -> None:
+        SAID.append(self.word)
+        if self.http:
+            raise CallError(self.word, self.http, "Because", "no")
+
+    def describe(self) -> str:
+        return f"say {self.word}"
+
+
+SAID: list[str] = []
+
+
+def recover(_work: Work, error: CallError) -> Plan | None:
+    """A refused "x" is followed by "not x", which is refused too."""
+    if error.http != 400:
+        return None
+    instead = f"not {error.call}"
+    return Plan("Recovered", (Say(instead, http=400),) if error.call == "x" else (), note=instead)
+
+
+def carry_out(
+    plan: Plan, recoveries: int = 1, publish: Callable[..., None] | None = None
+) -> Answer:
+    """Execute this plan in a step; what was said is in `SAID`."""
+    SAID.clear()
+    step = Step(STEP, open_work, lambda _: "seen", lambda _, __: plan, recover, recoveries)
+    made = runtime()
+    made.publish = publish or made.publish
+    return step.run(Invocation(made, STEP, Occasion("Sweep", NOW), 0.0))
+
+
+def test_the_outcome_of_parts_is_made_of_theirs_and_a_refusal_ends_its_part_alone() -> None:
+    parts = (
+        Plan("B", (Say("1"),), note="first"),
+        Plan("A", (Say("y", http=400), Say("2"))),
+        Plan("B", (Say("3"),)),
+    )
+    answer = carry_out(Plan("planned", (Say("0"),), parts=parts))
+    assert (answer.outcome, answer.note) == ("B,Recovered", "first; not y")
+    assert SAID == ["0", "1", "y", "3"]
+
+
+def test_a_part_that_cannot_be_recovered_is_raised_after_the_others() -> None:
+    parts = (
+        Plan("A", (Say("1", http=503),)),
+        Plan("B", (Say("2", http=500),)),
+        Plan("C", (Say("3"),)),
+    )
+    with pytest.raises(CallError, match="^1: 503"):
+        carry_out(Plan("planned", parts=parts))
+    assert SAID == ["1", "2", "3"]
+
+
+def test_a_part_that_is_stale_makes_the_step_observe_again() -> None:
+    parts = (Plan("A", (Say("1", http=409),)), Plan("B", (Say("2"),)))
+    with pytest.raises(CallError, match="the world keeps moving: 1: 409 Because: no"):
+        carry_out(Plan("planned", parts=parts))
+    assert SAID == ["1", "2"] * 3
+
+
+def test_a_refusal_of_what_is_done_about_a_refusal_is_recovered_where_the_step_says_so() -> None:
+    plan = Plan("planned", (Say("x", http=400),))
+    with pytest.raises(CallError, match="^not x: 400"):
+        carry_out(plan)
+    answer = carry_out(plan, recoveries=2)
+    assert (answer.outcome, answer.note, SAID) == ("Recovered", "not not x", ["x", "not x"])
+
+
+def test_what_was_observed_is_there_when_a_refusal_is_recovered() -> None:
+    observed: list[object] = []
+
+    def look_back(work: Work, _error: CallError) -> Plan:
+        observed.append(work.observed)
+        return Plan("Recovered")
+
+    plan = Plan("planned", (Say("x", http=400),))
+    step = Step(STEP, open_work, lambda _: "seen", lambda _, __: plan, look_back)
+    step.run(Invocation(runtime(), STEP, Occasion("Sweep", NOW), 0.0))
+    assert observed == ["seen"]
+
+
+def test_a_message_that_cannot_be_published_ends_the_plan_only_if_it_is_required() -> None:
+    def refuse_to_publish(_step: str, _messages: object) -> None:
+        raise CallError("publish", 503, "unreachable", "no")
+
+    send = Send(STEP, (Message("default", "train", "u", Cause.SYNC, NOW),))
+    assert carry_out(Plan("Sent", (send, Say("1"))), publish=refuse_to_publish).outcome == "Sent"
+    assert SAID == ["1"]
+    with pytest.raises(CallError, match="^publish: 503"):
+        carry_out(Plan("Sent", (Require(send), Say("1"))), publish=refuse_to_publish)
+    assert SAID == []
