@@ -209,6 +209,11 @@ def is_change_due(one: ObservedSlice, now: datetime) -> bool:
     return _find_row(one, now).action is not SliceAction.NOTHING
 
 
+def has_work(one: ObservedSlice, now: datetime) -> bool:
+    """Whether the sweep sends SYNCs about the slice: there is something to do, or to report."""
+    return is_change_due(one, now) or _find_row(one, now).event is not None
+
+
 def _select_next(slices: Sequence[ObservedSlice], limit: int | None, now: datetime) -> list[Slice]:
     """The slices about which there is something to do, as far as they can be changed now."""
     to_change = [one.existing for one in slices if is_change_due(one, now)]

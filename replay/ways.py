@@ -10,12 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shared.base.errors import OutOfTimeError
 from shared.frame.settings import Settings, from_environment
 from shared.frame.step import SECONDS_FOR_CALLS
 from shared.ports.gce import Clients, Gce
 from shared.ports.kubernetes.cluster import Cluster, Connection
+
+if TYPE_CHECKING:
+    from shared.ports.gke import Client as GkeClient
 
 PublishData = Callable[[str, bytes, Mapping[str, str]], str]
 """Publishes data and attributes to a step's inbox; returns the message's id, raises `CallError`."""
@@ -34,16 +38,19 @@ class Ways:
     random_bytes: Callable[[int], bytes]
     is_interactive: bool
     """Whether a person sits there who can be asked."""
+    gke: GkeClient | None = None
+    """The way to GKE, where JobSets get node pools."""
 
     def open_cluster(self) -> Cluster:
         """The cluster, for the calls of the next 30 seconds."""
-        return Cluster(self.connection, "replay", self._until(SECONDS_FOR_CALLS))
+        return Cluster(self.connection, "replay", self.count_down())
 
     def open_gce(self) -> Gce:
         """Compute Engine, for the calls of the next 30 seconds."""
-        return Gce(self.clients, self._until(SECONDS_FOR_CALLS))
+        return Gce(self.clients, self.count_down())
 
-    def _until(self, seconds: float) -> Callable[[], float]:
+    def count_down(self, seconds: float = SECONDS_FOR_CALLS) -> Callable[[], float]:
+        """The seconds that are left for calls from now on. What it returns raises `OutOfTimeError`."""
         end = self.monotonic() + seconds
 
         def remaining_s() -> float:
@@ -57,7 +64,7 @@ class Ways:
 
 def open_ways() -> Ways:
     """The real ones, by the functions' own environment variables. Raises `SettingsError`."""
-    from shared.frame.runtime import Inboxes
+    from shared.frame.runtime import Inboxes, make_gke_client
 
     settings = from_environment(with_default_kubeconfig(os.environ, Path.home()))
     connection = Connection(settings.access)
@@ -70,6 +77,7 @@ def open_ways() -> Ways:
         monotonic=time.monotonic,
         random_bytes=secrets.token_bytes,
         is_interactive=sys.stdin.isatty(),
+        gke=make_gke_client(settings),
     )
 
 

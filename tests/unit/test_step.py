@@ -151,7 +151,7 @@ def test_a_part_that_cannot_be_recovered_is_raised_after_the_others() -> None:
         Plan("B", (Say("2", http=500),)),
         Plan("C", (Say("3"),)),
     )
-    with pytest.raises(CallError, match="^1: 503"):
+    with pytest.raises(CallError, match=r"^1: 503"):
         carry_out(Plan("planned", parts=parts))
     assert SAID == ["1", "2", "3"]
 
@@ -165,7 +165,7 @@ def test_a_part_that_is_stale_makes_the_step_observe_again() -> None:
 
 def test_a_refusal_of_what_is_done_about_a_refusal_is_recovered_where_the_step_says_so() -> None:
     plan = Plan("planned", (Say("x", http=400),))
-    with pytest.raises(CallError, match="^not x: 400"):
+    with pytest.raises(CallError, match=r"^not x: 400"):
         carry_out(plan)
     answer = carry_out(plan, recoveries=2)
     assert (answer.outcome, answer.note, SAID) == ("Recovered", "not not x", ["x", "not x"])
@@ -191,6 +191,6 @@ def test_a_message_that_cannot_be_published_ends_the_plan_only_if_it_is_required
     send = Send(STEP, (Message("default", "train", "u", Cause.SYNC, NOW),))
     assert carry_out(Plan("Sent", (send, Say("1"))), publish=refuse_to_publish).outcome == "Sent"
     assert SAID == ["1"]
-    with pytest.raises(CallError, match="^publish: 503"):
+    with pytest.raises(CallError, match=r"^publish: 503"):
         carry_out(Plan("Sent", (Require(send), Say("1"))), publish=refuse_to_publish)
     assert SAID == []
