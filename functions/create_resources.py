@@ -56,7 +56,7 @@ RETRY_AFTER = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedResources:
     """What the step has seen. ``found`` holds only the kinds that were asked for."""
 
     group: NodeGroup
@@ -75,7 +75,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class SeenUnreadable:
+class ObservedUnreadable:
     """What the step has seen of a group whose spec cannot be read."""
 
     group: UnreadableGroup
@@ -83,13 +83,13 @@ class SeenUnreadable:
     has_foreign_children: bool = False
 
 
-def look(work: GroupWork) -> Seen | SeenUnreadable:
+def look(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     """Read what the decision needs, and no more: what stands is not asked for again."""
     group, known = work.group, work.status
     is_foreign = not _is_over(group) and not group.has_finalizer and _has_foreign_children(work)
     if isinstance(group, UnreadableGroup):
-        return SeenUnreadable(group, known, is_foreign)
-    seen = Seen(group, known, work.occasion, work.settings, is_foreign)
+        return ObservedUnreadable(group, known, is_foreign)
+    seen = ObservedResources(group, known, work.occasion, work.settings, is_foreign)
     if _is_over(group) or is_foreign or _violations(group, work.settings):
         return seen
     found = {
@@ -104,14 +104,14 @@ def look(work: GroupWork) -> Seen | SeenUnreadable:
     )
 
 
-def decide(seen: Seen | SeenUnreadable, now: datetime) -> Plan:
+def decide(seen: ObservedResources | ObservedUnreadable, now: datetime) -> Plan:
     """What is to be done about a group in this state."""
     group = seen.group
     if group.deleting is not None:
         return _hand_over(group, now)
     if group.carries_foreign_finalizer or seen.has_foreign_children:
         return Plan("ManagedElsewhere", (_managed_elsewhere(group, seen.status, now),))
-    if isinstance(seen, SeenUnreadable):
+    if isinstance(seen, ObservedUnreadable):
         return _refuse(group, seen.status, [*map(str, group.problems)], {}, now)
     violations = _violations(seen.group, seen.settings)
     if violations:
@@ -263,7 +263,7 @@ def _ownership(group: AnyGroup) -> tuple[Action, ...]:
     return () if group.is_owned else (TakeOwnership(),)
 
 
-def _provision(seen: Seen, now: datetime) -> Plan:
+def _provision(seen: ObservedResources, now: datetime) -> Plan:
     group, known = seen.group, seen.status
     actions: list[Action] = []
     if not group.is_owned:
@@ -280,7 +280,7 @@ def _provision(seen: Seen, now: datetime) -> Plan:
 
 
 def _describe(
-    seen: Seen, known: Status, resources: Mapping[str, Resource], now: datetime
+    seen: ObservedResources, known: Status, resources: Mapping[str, Resource], now: datetime
 ) -> Status:
     known = replace(known, resources=dict(resources))
     return status.conclude(seen.group, seen.report.describe(seen.group, known, now), now)
@@ -301,7 +301,9 @@ class WriteCreated:
         return "write the status, if it has changed"
 
 
-def _outcome(seen: Seen, resources: Mapping[str, Resource], inserts: list[Action]) -> str:
+def _outcome(
+    seen: ObservedResources, resources: Mapping[str, Resource], inserts: list[Action]
+) -> str:
     if inserts:
         return "Inserting"
     if all(resource.state is State.READY for resource in resources.values()):
@@ -309,7 +311,7 @@ def _outcome(seen: Seen, resources: Mapping[str, Resource], inserts: list[Action
     return "Paused" if seen.group.is_paused else "Waiting"
 
 
-def _entries(seen: Seen, now: datetime) -> dict[str, Resource]:
+def _entries(seen: ObservedResources, now: datetime) -> dict[str, Resource]:
     """An entry for each resource that the spec needs.
 
     A group that has our finalizer and lacks one has lost its status: perhaps under way since now.
@@ -325,7 +327,7 @@ def _entries(seen: Seen, now: datetime) -> dict[str, Resource]:
     return entries
 
 
-def _advance_all(seen: Seen, now: datetime) -> dict[str, Resource]:
+def _advance_all(seen: ObservedResources, now: datetime) -> dict[str, Resource]:
     entries = _entries(seen, now)
     resources = {
         kind: _advance(seen, kind, resource, now)
@@ -339,7 +341,7 @@ def _advance_all(seen: Seen, now: datetime) -> dict[str, Resource]:
     return resources
 
 
-def _advance(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resource:
+def _advance(seen: ObservedResources, kind: str, resource: Resource, now: datetime) -> Resource:
     """Where a resource stands after what was seen; a new ``Creating`` is to be inserted."""
     found = seen.found.get(kind)
     if found is not None:
@@ -353,7 +355,9 @@ def _advance(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resour
     return _advance_absent(seen, kind, resource, now)
 
 
-def _advance_absent(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resource:
+def _advance_absent(
+    seen: ObservedResources, kind: str, resource: Resource, now: datetime
+) -> Resource:
     if resource.state is State.FAILED:
         is_due = resource.since is None or now - resource.since >= RETRY_AFTER
         return _begin(seen, resource, now) if is_due or seen.occasion.is_sync else resource
@@ -378,11 +382,13 @@ def _failed_operation(resource: Resource, operation: Operation, now: datetime) -
     return resource.fail(verdict.reason or Reason.REFUSED, fault.code, fault.message, now)
 
 
-def _begin(seen: Seen, resource: Resource, now: datetime) -> Resource:
+def _begin(seen: ObservedResources, resource: Resource, now: datetime) -> Resource:
     return resource if seen.group.is_paused else resource.enter(State.CREATING, now)
 
 
-def _stands_or_conflicts(seen: Seen, resource: Resource, found: Found, now: datetime) -> Resource:
+def _stands_or_conflicts(
+    seen: ObservedResources, resource: Resource, found: Found, now: datetime
+) -> Resource:
     if seen.group.spec.own_template is not None and isinstance(found, Template):
         problem = find_template_problem(seen.group.spec, found)
         if problem is not None:
@@ -396,7 +402,7 @@ def _stands_or_conflicts(seen: Seen, resource: Resource, found: Found, now: date
     return resource.enter(State.READY, now, uri=found.uri)
 
 
-def _own_template_missing(seen: Seen, resource: Resource, now: datetime) -> Resource:
+def _own_template_missing(seen: ObservedResources, resource: Resource, now: datetime) -> Resource:
     own = seen.group.spec.own_template
     if TEMPLATE not in seen.found or own is None:
         return resource
@@ -407,7 +413,7 @@ def _own_template_missing(seen: Seen, resource: Resource, now: datetime) -> Reso
     return resource.fail(Reason.INVALID_TEMPLATE, "notFound", message, now)
 
 
-def _inserts(seen: Seen, resources: Mapping[str, Resource]) -> list[Action]:
+def _inserts(seen: ObservedResources, resources: Mapping[str, Resource]) -> list[Action]:
     stand = all(
         resource.state is State.READY for kind, resource in resources.items() if kind != MIG
     )
@@ -419,7 +425,7 @@ def _inserts(seen: Seen, resources: Mapping[str, Resource]) -> list[Action]:
     ]
 
 
-def _is_newly_intended(seen: Seen, kind: str, resource: Resource) -> bool:
+def _is_newly_intended(seen: ObservedResources, kind: str, resource: Resource) -> bool:
     """An intent of this very invocation. It is written before the insert, and only if the group is
     still as it was seen: so no insert can come after somebody has found the resource absent."""
     is_intent = resource.state is State.CREATING and not resource.operation
@@ -427,7 +433,7 @@ def _is_newly_intended(seen: Seen, kind: str, resource: Resource) -> bool:
     return is_intent and is_new and not seen.group.is_paused
 
 
-def _body(seen: Seen, kind: str) -> dict[str, object] | None:
+def _body(seen: ObservedResources, kind: str) -> dict[str, object] | None:
     """The body of an insert; ``None`` for a template that the user has made."""
     source = seen.group.spec.source
     if kind == POLICY:

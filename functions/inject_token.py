@@ -78,7 +78,7 @@ class Vm:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedVms:
     """What the step has seen; ``vms`` are those named, or all of the group on a SYNC.
 
     ``fresh`` holds a new token for each VM that may need one: randomness is drawn while looking.
@@ -94,7 +94,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class SeenNoNeed:
+class NoTokensNeeded:
     """A group whose VMs get no token."""
 
     group: AnyGroup
@@ -102,19 +102,19 @@ class SeenNoNeed:
     is_served: bool = True
 
 
-def look(work: GroupWork) -> Seen | SeenNoNeed:
+def look(work: GroupWork) -> ObservedVms | NoTokensNeeded:
     """Read the VMs and the Nodes of their names."""
     group, known = work.group, work.status
     if not isinstance(group, NodeGroup) or not work.settings.serves(group.spec.project):
-        return SeenNoNeed(group, known, is_served=False)
+        return NoTokensNeeded(group, known, is_served=False)
     bootstrap = group.spec.bootstrap
     if group.deleting is not None or bootstrap is None:
-        return SeenNoNeed(group, known)
+        return NoTokensNeeded(group, known)
     if not work.occasion.vms:
         vms = tuple(_all_vms(work, group))
-        return Seen(group, bootstrap, known, work.occasion, vms)
+        return ObservedVms(group, bootstrap, known, work.occasion, vms)
     vms = tuple(_named_vms(work, group))
-    return Seen(
+    return ObservedVms(
         group,
         bootstrap,
         known,
@@ -125,9 +125,9 @@ def look(work: GroupWork) -> Seen | SeenNoNeed:
     )
 
 
-def decide(seen: Seen | SeenNoNeed, now: datetime) -> Plan:
+def decide(seen: ObservedVms | NoTokensNeeded, now: datetime) -> Plan:
     """What is to be done for the VMs that were seen."""
-    if isinstance(seen, SeenNoNeed):
+    if isinstance(seen, NoTokensNeeded):
         return _decide_no_need(seen, now)
     if not seen.occasion.vms:
         return _hand_out(seen, now)
@@ -135,7 +135,7 @@ def decide(seen: Seen | SeenNoNeed, now: datetime) -> Plan:
     return Plan("Injecting" if provided else "NothingToDo", tuple(provided))
 
 
-def _decide_no_need(seen: SeenNoNeed, now: datetime) -> Plan:
+def _decide_no_need(seen: NoTokensNeeded, now: datetime) -> Plan:
     if seen.group.deleting is not None:
         return Plan("Deleting")
     if not seen.is_served:
@@ -188,7 +188,7 @@ def _all_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
             yield Vm(instance, nodes.get(instance.name), find_token(instance.metadata, work.now))
 
 
-def _provide(seen: Seen, vm: Vm, now: datetime) -> Iterator[Action]:
+def _provide(seen: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
     """What one VM needs: nothing, its token made valid, or a new token."""
     if vm.has_joined or vm.instance.status not in CAN_JOIN:
         return
@@ -201,13 +201,13 @@ def _provide(seen: Seen, vm: Vm, now: datetime) -> Iterator[Action]:
     yield CreateSecret(token, vm.instance.name)
 
 
-def _metadata(seen: Seen, vm: Vm, token: Token) -> dict[str, str]:
+def _metadata(seen: ObservedVms, vm: Vm, token: Token) -> dict[str, str]:
     """All of the VM's metadata, since setMetadata replaces it as a whole."""
     ours = join_metadata(token, endpoint=seen.bootstrap.endpoint, ca_hash=seen.ca_hash)
     return {**vm.instance.metadata, **ours}
 
 
-def _hand_out(seen: Seen, now: datetime) -> Plan:
+def _hand_out(seen: ObservedVms, now: datetime) -> Plan:
     needy = [vm.instance.name for vm in seen.vms if _needs_something(vm, now)]
     sends = tuple(
         Send("inject_token", (message_about(seen.group, Cause.VMS_NEED_TOKENS, now, vms=batch),))
@@ -230,7 +230,7 @@ def _needs_something(vm: Vm, now: datetime) -> bool:
     return now - (vm.token.expires - TOKEN_LIFE) >= UNUSED_AFTER
 
 
-def _report(seen: Seen, is_handing_out: bool, now: datetime) -> WriteStatus:
+def _report(seen: ObservedVms, is_handing_out: bool, now: datetime) -> WriteStatus:
     """TokensInjected, from the list of a SYNC: every VM has joined or holds a token that lasts.
 
     A refusal that a batch has met stands until no VM needs anything.
@@ -248,7 +248,7 @@ def _report(seen: Seen, is_handing_out: bool, now: datetime) -> WriteStatus:
 
 
 def _write(
-    seen: Seen | SeenNoNeed, is_true: bool, reason: str, message: str, now: datetime
+    seen: ObservedVms | NoTokensNeeded, is_true: bool, reason: str, message: str, now: datetime
 ) -> WriteStatus:
     known = seen.status.with_condition(
         Type.TOKENS_INJECTED, is_true, reason, message, group=seen.group, now=now

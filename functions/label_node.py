@@ -44,7 +44,7 @@ UNLABELLED_LATE_AFTER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedMembers:
     """What the step has seen. ``slice`` is the MIG, if it was asked whether the links are up."""
 
     members: Members
@@ -64,24 +64,24 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class SeenNoNeed:
+class NotCounted:
     """A group that is not owned, not served, unreadable or being deleted: there is nothing to count."""
 
     group: AnyGroup
 
 
-def look(work: GroupWork) -> Seen | SeenNoNeed:
+def look(work: GroupWork) -> ObservedMembers | NotCounted:
     """Read the group's Nodes, the VMs that the occasion concerns, and at the end the MIG."""
     group, settings = work.group, work.settings
     is_served = isinstance(group, NodeGroup) and settings.serves(group.spec.project)
     if not isinstance(group, NodeGroup) or not is_served:
-        return SeenNoNeed(group)
+        return NotCounted(group)
     if group.deleting is not None or not group.is_owned:
-        return SeenNoNeed(group)
+        return NotCounted(group)
     timeout = settings.join_timeout
     if is_told_already(work.occasion, work.status, work.now):
         members = _look_at_one(work, group)
-        return Seen(members, work.occasion, timeout, is_one_of_many=True)
+        return ObservedMembers(members, work.occasion, timeout, is_one_of_many=True)
     nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
     instances = _instances(work, group, nodes)
     found = work.cluster.find_nodes(_unlisted(work, group, nodes, instances))
@@ -89,12 +89,12 @@ def look(work: GroupWork) -> Seen | SeenNoNeed:
     _ask_for_missing(work, group, nodes, instances)
     is_complete = work.occasion.is_sync
     members = Members(group, work.status, tuple(nodes.values()), instances, is_complete)
-    return Seen(members, work.occasion, timeout, slice=_ask_for_links(work, members))
+    return ObservedMembers(members, work.occasion, timeout, slice=_ask_for_links(work, members))
 
 
-def decide(seen: Seen | SeenNoNeed, now: datetime) -> Plan:
+def decide(seen: ObservedMembers | NotCounted, now: datetime) -> Plan:
     """What is to be done about the Nodes, and what they make of the slice."""
-    if isinstance(seen, SeenNoNeed):
+    if isinstance(seen, NotCounted):
         return Plan("Deleting" if seen.group.deleting else "NotOurs")
     actions = list(_node_actions(seen.members, now))
     if seen.is_one_of_many:
@@ -247,7 +247,7 @@ def _outcome(seen: Members) -> str:
     return "AllJoined" if len(seen.proved) >= wanted else "Counting"
 
 
-def _count(seen: Seen, now: datetime) -> WriteStatus:
+def _count(seen: ObservedMembers, now: datetime) -> WriteStatus:
     group = seen.group
     known = health.count(seen.members, seen.occasion, seen.join_timeout, seen.status, now)
     known = interconnect.describe(seen.slice, group, known, now)

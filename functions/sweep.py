@@ -29,7 +29,7 @@ SETTLED_EVERY_MINUTES = 60
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedGroups:
     """What the sweep has seen. ``failure`` is why the groups could not be listed."""
 
     groups: tuple[AnyGroup, ...]
@@ -37,18 +37,18 @@ class Seen:
     failure: CallError | OutOfTimeError | None = None
 
 
-def look(work: Work) -> Seen:
+def look(work: Work) -> ObservedGroups:
     """List the groups."""
     has_jobset_steps = bool(work.settings.jobset_provider)
     cluster_id = work.cluster.get_cluster_id()
     try:
         found = [node_group.parse(raw, cluster_id) for raw in work.cluster.list_groups()]
     except (CallError, OutOfTimeError) as error:
-        return Seen((), has_jobset_steps, error)
-    return Seen(tuple(found), has_jobset_steps)
+        return ObservedGroups((), has_jobset_steps, error)
+    return ObservedGroups(tuple(found), has_jobset_steps)
 
 
-def decide(seen: Seen, now: datetime) -> Plan:
+def decide(seen: ObservedGroups, now: datetime) -> Plan:
     """Wake the steps that have work with groups, and each minute those of JobSets."""
     actions = [_send(step, [_minute(now)]) for step in JOBSET_STEPS if seen.has_jobset_steps]
     if seen.failure is not None:

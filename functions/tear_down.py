@@ -51,7 +51,7 @@ Compute Engine and the difference of clocks together are shorter."""
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedRemains:
     """What the step has seen; ``found`` and ``operations`` hold only what was asked for."""
 
     group: NodeGroup
@@ -73,19 +73,19 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class SeenUnreadable:
+class UnreadableRemains:
     """A group whose spec cannot be read."""
 
     group: UnreadableGroup
     status: Status
 
 
-def look(work: GroupWork) -> Seen | SeenUnreadable:
+def look(work: GroupWork) -> ObservedRemains | UnreadableRemains:
     """Read what is still there of the group, in the order in which it goes."""
     group = work.group
     if isinstance(group, UnreadableGroup):
-        return SeenUnreadable(group, work.status)
-    seen = Seen(group, work.status, is_retry_due=work.occasion.is_sync)
+        return UnreadableRemains(group, work.status)
+    seen = ObservedRemains(group, work.status, is_retry_due=work.occasion.is_sync)
     if group.deleting is None or not group.has_finalizer:
         return seen
     was_gone = _is_gone(group, work.status, MIG)
@@ -101,7 +101,7 @@ def look(work: GroupWork) -> Seen | SeenUnreadable:
     return replace(seen, nodes=_list_nodes(work), has_read_nodes=True)
 
 
-def _is_anything_left(seen: Seen) -> bool:
+def _is_anything_left(seen: ObservedRemains) -> bool:
     """Nodes are read when the VMs have gone and once more at the end, not in between."""
     return any(
         not _is_gone(seen.group, seen.status, kind) and seen.found.get(kind, kind) is not None
@@ -109,7 +109,7 @@ def _is_anything_left(seen: Seen) -> bool:
     )
 
 
-def decide(seen: Seen | SeenUnreadable, now: datetime) -> Plan:
+def decide(seen: ObservedRemains | UnreadableRemains, now: datetime) -> Plan:
     """What is to be deleted next."""
     group = seen.group
     if group.deleting is None:
@@ -117,7 +117,7 @@ def decide(seen: Seen | SeenUnreadable, now: datetime) -> Plan:
         return Plan("NotDeleted", (Send("create_resources", (message,)),))
     if not group.has_finalizer:
         return Plan("NothingOfOurs")
-    if isinstance(seen, SeenUnreadable):
+    if isinstance(seen, UnreadableRemains):
         return _let_go_unread(seen, now)
     resources = _advance_all(seen, now)
     if resources[MIG].state is not State.GONE:
@@ -188,7 +188,7 @@ def _may_have_changed(work: GroupWork, kind: str) -> bool:
     return not is_of_other or resource is None or resource.state is not State.DELETING
 
 
-def _look_at(work: GroupWork, seen: Seen, kind: str) -> Seen:
+def _look_at(work: GroupWork, seen: ObservedRemains, kind: str) -> ObservedRemains:
     """Read a resource, and before it the operation that makes it: a create that is seen to have
     ended cannot bring the resource after it was looked for."""
     resource = seen.resource(kind, work.now)
@@ -204,7 +204,9 @@ def _look_at(work: GroupWork, seen: Seen, kind: str) -> Seen:
     return seen
 
 
-def _look_at_operation(work: GroupWork, seen: Seen, kind: str, resource: Resource) -> Seen:
+def _look_at_operation(
+    work: GroupWork, seen: ObservedRemains, kind: str, resource: Resource
+) -> ObservedRemains:
     spec = seen.group.spec
     if not resource.operation:
         return seen
@@ -213,7 +215,7 @@ def _look_at_operation(work: GroupWork, seen: Seen, kind: str, resource: Resourc
     return replace(seen, operations={**seen.operations, kind: operation})
 
 
-def _look_at_members(work: GroupWork, seen: Seen) -> Seen:
+def _look_at_members(work: GroupWork, seen: ObservedRemains) -> ObservedRemains:
     """Nodes and VMs, once before the MIG's delete begins. They are cordoned and their tokens revoked
     where that can be done; what cannot be read holds up no delete of VMs that cost money."""
     if seen.resource(MIG, work.now).state is State.DELETING:
@@ -225,7 +227,7 @@ def _look_at_members(work: GroupWork, seen: Seen) -> Seen:
         return replace(seen, notes=(*seen.notes, str(error)))
 
 
-def _look_at_unproved(work: GroupWork, seen: Seen) -> Seen:
+def _look_at_unproved(work: GroupWork, seen: ObservedRemains) -> ObservedRemains:
     """The VMs, where Nodes are missing or not proved yet."""
     group, spec = seen.group, seen.group.spec
     if sum(bool(node.proved_vm_id) for node in seen.nodes) >= spec.node_count:
@@ -250,7 +252,7 @@ def _look_at_unproved(work: GroupWork, seen: Seen) -> Seen:
     )
 
 
-def _let_go_unread(seen: SeenUnreadable, now: datetime) -> Plan:
+def _let_go_unread(seen: UnreadableRemains, now: datetime) -> Plan:
     """A spec that cannot be read names no place: nothing can have been made from it."""
     states = {resource.state for resource in seen.status.resources.values()}
     if states <= {State.PENDING, State.GONE}:
@@ -259,12 +261,12 @@ def _let_go_unread(seen: SeenUnreadable, now: datetime) -> Plan:
     return Plan("Unreadable", (write,), "; ".join(map(str, seen.group.problems)))
 
 
-def _advance_all(seen: Seen, now: datetime) -> dict[str, Resource]:
+def _advance_all(seen: ObservedRemains, now: datetime) -> dict[str, Resource]:
     kinds = (MIG, *_last_kinds(seen.group.spec))
     return {kind: _advance(seen, kind, seen.resource(kind, now), now) for kind in kinds}
 
 
-def _advance(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resource:
+def _advance(seen: ObservedRemains, kind: str, resource: Resource, now: datetime) -> Resource:
     """Gone, if it is surely absent; else as it stands, with what its last operation said."""
     if kind not in seen.found:
         return resource
@@ -285,7 +287,9 @@ def _advance(seen: Seen, kind: str, resource: Resource, now: datetime) -> Resour
     return resource
 
 
-def _without_mark(seen: Seen, resource: Resource, found: Found, now: datetime) -> Resource:
+def _without_mark(
+    seen: ObservedRemains, resource: Resource, found: Found, now: datetime
+) -> Resource:
     """It bears our name and not our mark: not ours, unless it was, and somebody has edited it."""
     if not resource.uri:
         return resource.enter(State.GONE, now)
@@ -310,7 +314,7 @@ def _is_surely_absent(resource: Resource, operation: Operation | None, now: date
     return resource.since is not None and _is_long_ago(resource.since, now)
 
 
-def _delete_mig(seen: Seen, resources: dict[str, Resource], now: datetime) -> Plan:
+def _delete_mig(seen: ObservedRemains, resources: dict[str, Resource], now: datetime) -> Plan:
     group, note = resources[MIG], "; ".join(seen.notes)
     if seen.found.get(MIG) is None:
         return Plan("AwaitingCreate", (_write(seen, resources, now),), note)
@@ -322,7 +326,7 @@ def _delete_mig(seen: Seen, resources: dict[str, Resource], now: datetime) -> Pl
     return Plan("DeletingMIG", (*actions, Delete(MIG, seen.group.spec), WriteResults()), note)
 
 
-def _is_due(seen: Seen, kind: str, resource: Resource) -> bool:
+def _is_due(seen: ObservedRemains, kind: str, resource: Resource) -> bool:
     """It is there and ours, and no delete of it is under way or has just failed."""
     found, operation = seen.found.get(kind), seen.operations.get(kind)
     if found is None or found.description != seen.group.mark:
@@ -332,7 +336,7 @@ def _is_due(seen: Seen, kind: str, resource: Resource) -> bool:
     return operation.is_done and (operation.fault is None or seen.is_retry_due)
 
 
-def _cordon(seen: Seen) -> Iterator[Action]:
+def _cordon(seen: ObservedRemains) -> Iterator[Action]:
     """Nothing new is scheduled there; and Nodes not labelled yet are, to be found at the end."""
     members = {instance.name: instance for instance in seen.instances}
     for node in seen.nodes:
@@ -348,7 +352,7 @@ def _cordon(seen: Seen) -> Iterator[Action]:
             yield PatchNode(node.name, node.uid, patch)
 
 
-def _revoke(seen: Seen, now: datetime) -> Iterator[Action]:
+def _revoke(seen: ObservedRemains, now: datetime) -> Iterator[Action]:
     proved = {node.vm for node in seen.nodes if node.proved_vm_id}
     for instance in seen.instances:
         token = find_token(instance.metadata, now)
@@ -356,7 +360,7 @@ def _revoke(seen: Seen, now: datetime) -> Iterator[Action]:
             yield DeleteSecret(token.id, instance.name)
 
 
-def _delete_rest(seen: Seen, resources: dict[str, Resource], now: datetime) -> Plan:
+def _delete_rest(seen: ObservedRemains, resources: dict[str, Resource], now: datetime) -> Plan:
     actions: list[Action] = [
         DeleteNode(node.name, node.uid) for node in seen.nodes if bears_name_of(seen.group, node)
     ]
@@ -377,7 +381,7 @@ def _delete_rest(seen: Seen, resources: dict[str, Resource], now: datetime) -> P
     return Plan("DeletingRest" if due else "AwaitingDelete", tuple(actions))
 
 
-def _write(seen: Seen, resources: Mapping[str, Resource], now: datetime) -> WriteStatus:
+def _write(seen: ObservedRemains, resources: Mapping[str, Resource], now: datetime) -> WriteStatus:
     known = seen.status
     if resources[MIG].state is State.GONE:
         known = replace(known, counts=Counts(known.counts.desired), pending=())

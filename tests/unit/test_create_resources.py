@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from functions.create_resources import Seen, SeenUnreadable, WriteCreated, decide
+from functions.create_resources import ObservedResources, ObservedUnreadable, WriteCreated, decide
 from shared.base.errors import Reason
 from shared.frame.plan import Action, Plan, Send
 from shared.frame.settings import Kubeconfig, Settings
@@ -93,8 +93,8 @@ def seen(
     known: Status | None = None,
     occasion: Occasion = ADDED,
     **rest: Any,
-) -> Seen:
-    return Seen(about or group(), known or Status(), occasion, SETTINGS, **rest)
+) -> ObservedResources:
+    return ObservedResources(about or group(), known or Status(), occasion, SETTINGS, **rest)
 
 
 def inserts(plan: Plan) -> list[str]:
@@ -126,7 +126,7 @@ def test_a_new_group_is_owned_before_anything_is_asked_of_compute_engine() -> No
 
 
 def test_a_group_whose_spec_cannot_be_read_is_refused_by_field_and_owned() -> None:
-    plan = decide(SeenUnreadable(unreadable_group(owned=False), Status()), NOW)
+    plan = decide(ObservedUnreadable(unreadable_group(owned=False), Status()), NOW)
     accepted = outcome_status(plan).conditions[Type.ACCEPTED]
     assert (plan.outcome, kinds(plan)) == ("InvalidSpec", [WriteStatus, TakeOwnership])
     assert (accepted.status, accepted.reason) == ("False", "InvalidSpec")
@@ -292,7 +292,7 @@ def test_a_group_being_deleted_is_handed_over() -> None:
     ],
     ids=["finalizer", "children"],
 )
-def test_a_group_of_tpu_operator_is_left_alone(given: Seen) -> None:
+def test_a_group_of_tpu_operator_is_left_alone(given: ObservedResources) -> None:
     plan = decide(given, NOW)
 
     assert kinds(plan) == [WriteStatus]

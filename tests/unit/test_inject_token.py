@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from functions.inject_token import Seen, SeenNoNeed, Vm, decide
+from functions.inject_token import NoTokensNeeded, ObservedVms, Vm, decide
 from shared.base.errors import Reason
 from shared.frame.plan import Plan, Send
 from shared.frame.triggers import Cause, Message, Occasion
@@ -55,12 +55,12 @@ def node(created: datetime) -> Node:
     )
 
 
-def seen(*vms: Vm, occasion: Occasion = NAMED, about: NodeGroup | None = None) -> Seen:
+def seen(*vms: Vm, occasion: Occasion = NAMED, about: NodeGroup | None = None) -> ObservedVms:
     fresh = {vm.instance.name: NEW for vm in vms}
     own = about or group()
     bootstrap = own.spec.bootstrap
     assert bootstrap is not None
-    return Seen(own, bootstrap, Status(), occasion, vms, fresh, "sha256:x")
+    return ObservedVms(own, bootstrap, Status(), occasion, vms, fresh, "sha256:x")
 
 
 def in_words(plan: Plan) -> list[str]:
@@ -185,7 +185,7 @@ def test_tokens_injected_counts_vms_with_a_token_or_a_node(
 
 def test_without_bootstrapping_there_is_nothing_to_inject() -> None:
     about = group(change={"bootstrapKubernetes": None})
-    plan = decide(SeenNoNeed(about, Status()), NOW)
+    plan = decide(NoTokensNeeded(about, Status()), NOW)
     write = plan.actions[0]
     assert isinstance(write, WriteStatus)
     condition = write.status.conditions[Type.TOKENS_INJECTED]
@@ -193,7 +193,7 @@ def test_without_bootstrapping_there_is_nothing_to_inject() -> None:
 
 
 def test_a_group_being_deleted_gets_no_token() -> None:
-    assert decide(SeenNoNeed(group(deleting=True), Status()), NOW) == Plan("Deleting")
+    assert decide(NoTokensNeeded(group(deleting=True), Status()), NOW) == Plan("Deleting")
 
 
 def test_no_secret_stands_in_what_a_plan_shows_of_itself() -> None:

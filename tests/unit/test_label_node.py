@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from functions.label_node import Seen, decide, is_told_already
+from functions.label_node import ObservedMembers, decide, is_told_already
 from shared.base.errors import Reason
 from shared.base.names import VM_ID_LABEL
 from shared.base.topology import find_machine
@@ -116,21 +116,21 @@ def seen(
     instances: Mapping[str, Instance | None] | None = None,
     is_complete: bool = False,
     **rest: Any,
-) -> Seen:
+) -> ObservedMembers:
     members = Members(about or group(), known, nodes, instances or {}, is_complete)
-    return Seen(members, occasion, timedelta(minutes=15), **rest)
+    return ObservedMembers(members, occasion, timedelta(minutes=15), **rest)
 
 
-def on_sync(*nodes: Node, **rest: Any) -> Seen:
+def on_sync(*nodes: Node, **rest: Any) -> ObservedMembers:
     return seen(*nodes, occasion=SYNC, is_complete=True, **rest)
 
 
-def result(given: Seen, now: datetime = NOW) -> Status:
+def result(given: ObservedMembers, now: datetime = NOW) -> Status:
     write = next(action for action in decide(given, now).actions if isinstance(action, WriteStatus))
     return write.status
 
 
-def reason(given: Seen, now: datetime = NOW) -> tuple[str, str]:
+def reason(given: ObservedMembers, now: datetime = NOW) -> tuple[str, str]:
     ready = result(given, now).conditions[Type.READY]
     return ready.status, ready.reason
 
@@ -257,7 +257,7 @@ COMPLETE = replace(GROUP_STANDS, completed_at=EARLIER)
 WIRED = instance_group(topologies={"2x2x2": "ACTIVE"})
 SILENT = instance_group()
 LATE = NOW + timedelta(minutes=20)
-READINESS: dict[str, tuple[Seen, tuple[str, str]]] = {
+READINESS: dict[str, tuple[ObservedMembers, tuple[str, str]]] = {
     "one of two": (seen(node()), ("False", "AwaitingNodeJoin")),
     "both, and wired": (seen(node(), node(B), slice=WIRED), ("True", "Ready")),
     "both, and GCE says nothing yet": (seen(node(), node(B), slice=SILENT), ("False", "NotWired")),
@@ -327,7 +327,7 @@ READINESS: dict[str, tuple[Seen, tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", READINESS.values(), ids=READINESS)
-def test_ready_when(case: tuple[Seen, tuple[str, str]]) -> None:
+def test_ready_when(case: tuple[ObservedMembers, tuple[str, str]]) -> None:
     given, wanted = case
     assert reason(given) == wanted
 

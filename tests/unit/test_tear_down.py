@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from functions.tear_down import Seen, SeenUnreadable, decide
+from functions.tear_down import ObservedRemains, UnreadableRemains, decide
 from shared.base.names import VM_ID_LABEL
 from shared.frame.plan import Plan
 from shared.node_groups.actions import Delete
@@ -62,9 +62,9 @@ def seen(
     operations: dict[str, Operation | None] | None = None,
     nodes: tuple[Node, ...] = (),
     instances: tuple[Instance, ...] = (),
-) -> Seen:
+) -> ObservedRemains:
     known = Status(resources=ALL_READY if entries is None else entries)
-    return Seen(
+    return ObservedRemains(
         group(deleting=True),
         known,
         found or {},
@@ -83,7 +83,7 @@ def in_words(plan: Plan) -> list[str]:
 
 
 STANDING, POL, TPL = instance_group(), policy(), template()
-CASES: dict[str, tuple[Seen, str, list[str]]] = {
+CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
     "the MIG goes first": (
         seen(found={MIG: STANDING}),
         "DeletingMIG",
@@ -240,7 +240,7 @@ CASES: dict[str, tuple[Seen, str, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_goes_next(case: tuple[Seen, str, list[str]]) -> None:
+def test_what_goes_next(case: tuple[ObservedRemains, str, list[str]]) -> None:
     given, outcome, wanted = case
     plan = decide(given, NOW)
     assert (plan.outcome, in_words(plan)) == (outcome, wanted)
@@ -254,22 +254,24 @@ def test_a_template_of_ones_own_is_not_deleted() -> None:
     }
     own = group(deleting=True, change=change)
     gone = Status(resources={MIG: GONE, POLICY: GONE, TEMPLATE: READY})
-    given = Seen(own, gone, has_read_nodes=True)
+    given = ObservedRemains(own, gone, has_read_nodes=True)
     assert in_words(decide(given, NOW)) == ["RemoveFinalizer"]
 
 
 def test_a_group_that_is_not_deleted_keeps_all_and_somebody_looks() -> None:
-    plan = decide(Seen(group(), Status(resources=ALL_READY)), NOW)
+    plan = decide(ObservedRemains(group(), Status(resources=ALL_READY)), NOW)
     assert (plan.outcome, in_words(plan)) == ("NotDeleted", ["Send"])
 
 
 def test_what_we_never_owned_is_nothing_to_us() -> None:
-    assert decide(Seen(group(deleting=True, owned=False), Status()), NOW) == Plan("NothingOfOurs")
+    assert decide(ObservedRemains(group(deleting=True, owned=False), Status()), NOW) == Plan(
+        "NothingOfOurs"
+    )
 
 
 def test_nothing_is_let_go_before_its_nodes_have_been_looked_for() -> None:
     gone = Status(resources={MIG: GONE, POLICY: GONE, TEMPLATE: GONE})
-    plan = decide(Seen(group(deleting=True), gone), NOW)
+    plan = decide(ObservedRemains(group(deleting=True), gone), NOW)
     assert (plan.outcome, in_words(plan)) == ("AwaitingNodes", ["WriteStatus", "Send"])
 
 
@@ -285,6 +287,6 @@ def test_of_a_group_whose_spec_cannot_be_read(
     case: tuple[dict[str, Resource], str, list[str]],
 ) -> None:
     entries, outcome, words = case
-    given = SeenUnreadable(unreadable_group(deleting=True), Status(resources=entries))
+    given = UnreadableRemains(unreadable_group(deleting=True), Status(resources=entries))
     plan = decide(given, NOW)
     assert (plan.outcome, in_words(plan)) == (outcome, words)
