@@ -5,16 +5,35 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import process_time
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from functions.provision_slice import ObservedPod, decide, is_of, waits_since
+from functions.provision_slice import (
+    ObservedOperation,
+    ObservedPod,
+    PodWork,
+    WaitingPods,
+    build_message,
+    decide,
+    is_of,
+    recover,
+    waits_since,
+)
 from shared.base import backoff
+from shared.base.errors import CallError
 from shared.base.timestamps import render_time
-from shared.frame.plan import Emit, Plan
+from shared.frame.plan import Action, Emit, Plan, Require, Send
+from shared.frame.triggers import LogEvent
 from shared.ports.kubernetes.cluster import Event
-from shared.slices.actions import CreateSlice, DeleteSlice, SetReleaseDeadline
+from shared.slices.actions import (
+    AnySliceAction,
+    CreateSlice,
+    DeleteSlice,
+    SetReleaseDeadline,
+    SliceActionError,
+)
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import Leader, find_leader
 from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
@@ -266,6 +285,98 @@ TABLE: dict[str, tuple[World, Plan]] = {
 def test_what_is_done(case: tuple[World, Plan]) -> None:
     (observed, now), plan = case
     assert decide(observed, now) == plan
+
+
+POOLS = cast("Any", SimpleNamespace(noun="node pool", event_prefix="NodePool", concurrency_limit=5))
+POD = ObservedPod(leader(), WANTED, None, JOBSET, POOLS)
+
+
+def refused(action: AnySliceAction, http: int, message: str = "no") -> SliceActionError:
+    reason = "forbidden" if http == 403 else "because"
+    return SliceActionError(action, CallError("nodePools.call", http, reason, message))
+
+
+def queued() -> Emit:
+    message = "node pool train-bfcf5ebea76efcf5 waits for others that are being made or deleted: no"
+    return Emit(Event("NodePoolQueued", message), once=True)
+
+
+def failed(what: str, error: CallError) -> Emit:
+    return Emit(Event(f"NodePool{what}Failed", str(error), is_warning=True), once=True)
+
+
+CREATION, DELETION, DEADLINE = CreateSlice(WANTED), DeleteSlice(LOST), kept(MARKED)
+REFUSALS: dict[str, tuple[CallError, bool, Plan | None]] = {
+    "no room": (refused(CREATION, 429), False, Plan("Queued", (queued(),))),
+    "still no room": (refused(CREATION, 429), True, Plan("Queued")),
+    "no room to delete": (refused(DELETION, 429), False, Plan("Queued", (queued(),))),
+    "where it would be made is not there": (
+        refused(CREATION, 404),
+        True,
+        Plan("Refused", (failed("Creation", refused(CREATION, 404)),)),
+    ),
+    "forbidden to create": (
+        refused(CREATION, 403),
+        False,
+        Plan("PermissionDenied", (failed("Creation", refused(CREATION, 403)),)),
+    ),
+    "forbidden to delete": (
+        refused(DELETION, 403),
+        False,
+        Plan("PermissionDenied", (failed("Deletion", refused(DELETION, 403)),)),
+    ),
+    "forbidden to remove the deadline": (
+        refused(DEADLINE, 403),
+        False,
+        Plan("PermissionDenied", (failed("Creation", refused(DEADLINE, 403)),)),
+    ),
+    "made meanwhile": (refused(CREATION, 409), False, None),
+    "gone meanwhile": (refused(DELETION, 404), False, None),
+    "busy": (refused(CREATION, 503), False, None),
+    "a read that was forbidden": (CallError("GET /x", 403, "Forbidden", "no"), False, None),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
+def test_what_is_done_about_a_refusal(case: tuple[CallError, bool, Plan | None]) -> None:
+    error, is_sync, plan = case
+    work = SimpleNamespace(observed=replace(POD, is_sync=is_sync), provider=POOLS, now=NOW)
+    expected = plan and replace(plan, note=str(error))
+    assert recover(cast("PodWork", work), error) == expected
+
+
+def another(name: str) -> tuple[Leader, DesiredSlice]:
+    owner = replace(OWNER, job=name)
+    return leader(metadata={"name": name, "uid": name}), replace(WANTED, name=name, owner=owner)
+
+
+def wake(*leaders: Leader) -> Action:
+    return Require(Send("provision_slice", tuple(build_message(one, NOW) for one in leaders)))
+
+
+def test_after_a_deletion_its_own_pod_is_served_and_then_those_for_whom_there_is_room() -> None:
+    event = LogEvent("container.nodePools.delete", "p", "us-central1", WANTED.name, cluster="c")
+    first, second, third = another("first"), another("second"), another("third")
+    waiting = WaitingPods(5, ((POD.leader, WANTED), first, second, third), (COMING, COMING))
+    observed = ObservedOperation(event, POOLS, POD, has_pod=True, waiting=waiting)
+    plan = decide(observed, NOW)
+    assert plan.outcome == "Creating"
+    assert plan.actions[0] == CREATION
+    assert plan.facts == {"waiting": 3, "woken": 2}, "its own takes one of three places"
+    assert isinstance(plan.actions[-1], Require)
+    work = cast("PodWork", SimpleNamespace(observed=observed, provider=POOLS, now=NOW))
+    recovery = recover(work, refused(CREATION, 429))
+    assert recovery is not None
+    assert (recovery.outcome, recovery.facts) == ("Queued", {"waiting": 4, "woken": 3})
+
+
+def test_a_creation_that_nobody_waits_for_wakes_those_that_wait() -> None:
+    event = LogEvent("container.nodePools.create", "p", "us-central1", "gone", cluster="c")
+    waiting = WaitingPods(5, (another("first"),), ())
+    observed = ObservedOperation(event, POOLS, None, has_pod=False, waiting=waiting)
+    assert decide(observed, NOW) == Plan(
+        "NobodyWaits", (wake(another("first")[0]),), facts={"waiting": 1, "woken": 1}
+    )
 
 
 def test_a_pod_waits_since_the_scheduler_said_so() -> None:

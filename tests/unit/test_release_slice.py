@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +17,7 @@ from functions.release_slice import (
     is_change_due,
     is_old_news,
     is_report_due,
+    recover,
     select,
 )
 from shared.base.errors import CallError
@@ -24,10 +26,17 @@ from shared.frame.plan import Emit, Fail, Plan
 from shared.frame.settings import Kubeconfig, Settings
 from shared.frame.triggers import LogEvent
 from shared.ports.kubernetes.cluster import Event
-from shared.slices.actions import DeleteSlice, EmitDeletion, SetReleaseDeadline
+from shared.slices.actions import (
+    AnySliceAction,
+    DeleteSlice,
+    EmitDeletion,
+    SetReleaseDeadline,
+    SliceActionError,
+)
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import job_key
 from shared.slices.provider import Owner, Slice, SliceState, slice_name
+from shared.slices.work import SliceWork
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition
 from tests.unit.builders import NOW
@@ -267,6 +276,59 @@ def test_the_outcome_of_a_jobset_is_that_of_all_its_slices() -> None:
     assert decide_about() == Plan("NoSlice")
     plan = decide_about(observed(DUE, None), observed(SLICE, None), observed(DUE, None))
     assert plan.outcome == "Marked,Releasing"
+
+
+def refused(action: AnySliceAction, http: int) -> SliceActionError:
+    reason = "forbidden" if http == 403 else "because"
+    return SliceActionError(action, CallError("call", http, reason, "no"))
+
+
+def work(*slices: ObservedSlice, limit: int | None = None) -> SliceWork:
+    """Work on slices on whose Nodes nothing runs."""
+    provider = SimpleNamespace(
+        noun=GroupSlices.noun, event_prefix=GroupSlices.event_prefix, concurrency_limit=limit
+    )
+    cluster = SimpleNamespace(list_nodes_of_slice=lambda _: [], list_pods_on=lambda _: [])
+    observed = ObservedSlices(slices)
+    made = SimpleNamespace(observed=observed, provider=provider, cluster=cluster, now=NOW)
+    return cast("SliceWork", made)
+
+
+def failing(error: CallError) -> Plan:
+    event = Event("TPUNodeGroupDeletionFailed", str(error), is_warning=True)
+    return Plan("PermissionDenied", (Emit(event),), note=str(error))
+
+
+SETTING, DELETING = SetReleaseDeadline(SLICE, IN_HALF_A_MINUTE), DeleteSlice(DUE)
+REMOVING = SetReleaseDeadline(DUE, None)
+REFUSALS: dict[str, tuple[CallError, int | None, Plan | None]] = {
+    "no room": (refused(DELETING, 429), 5, Plan("Queued", note=str(refused(DELETING, 429)))),
+    "too many calls": (refused(DELETING, 429), None, None),
+    "forbidden to delete": (refused(DELETING, 403), None, failing(refused(DELETING, 403))),
+    "forbidden to remove the deadline": (
+        refused(REMOVING, 403),
+        None,
+        failing(refused(REMOVING, 403)),
+    ),
+    "forbidden to set the deadline": (
+        refused(SETTING, 403),
+        None,
+        deleting(
+            "Releasing",
+            SLICE,
+            "nobody needs it, and it cannot be marked to go later: call: 403 forbidden: no",
+        ),
+    ),
+    "changed meanwhile": (refused(SETTING, 412), None, None),
+    "busy": (refused(SETTING, 503), None, None),
+    "a read that was forbidden": (CallError("GET /x", 403, "Forbidden", "no"), None, None),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
+def test_what_is_done_about_a_refusal(case: tuple[CallError, int | None, Plan | None]) -> None:
+    error, limit, plan = case
+    assert recover(work(observed(SLICE, None), observed(DUE, None), limit=limit), error) == plan
 
 
 DELETION = LogEvent("container.nodePools.delete", "p", "us-central1", NAME, cluster="c")
