@@ -1,13 +1,13 @@
 """provision_slice: a Job of a JobSet whose first Pod no Node takes gets a slice.
 
-Occasions: such a Pod (its leader) is unschedulable; a node pool was made, or deleted; SYNC, which the
-minute sends to this inbox for each Pod that waits, at gaps that grow with the wait.
+Triggers: such a Pod (its leader) is unschedulable; a node pool was created or deleted; SYNC, which each
+sweep run sends to this step's topic for the Pods that wait, at intervals that grow with the wait.
 
-GKE changes a few node pools at a time and refuses the rest. Who is refused for that is not tried again
-by Pub/Sub: when a node pool was made or deleted, those whose turn it is get a SYNC.
+GKE changes a few node pools at a time and refuses the rest. A Pod that is refused for that is not
+retried by Pub/Sub: when a node pool was created or deleted, the Pods that are selected get a SYNC.
 
-What stands in the way is told once, as an Event on the Pod. A slice that cannot be made is deleted
-and made anew on a SYNC, and so at those gaps; one whose maker goes on by itself is left to it.
+What prevents a slice is reported once, as an Event on the Pod. A slice that cannot be created is deleted
+and created again on a SYNC, and so at these intervals; one whose provider goes on by itself is kept.
 """
 
 from __future__ import annotations
@@ -15,22 +15,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 from shared.base import backoff
 from shared.base.errors import CallError
 from shared.base.fields import is_yes
-from shared.base.names import COMPLETION_INDEX, JOB_KEY, JOBSET_NAME, POOL_LABEL, SYSTEM_NAMESPACE
+from shared.base.names import COMPLETION_INDEX, JOB_KEY, JOBSET_NAME
 from shared.base.reasons import Reason
 from shared.base.timestamps import guess_time, parse_time
 from shared.frame.audit_log import LogEvent
-from shared.frame.message import POD_KIND, SWEEP_KIND, Cause, Message
-from shared.frame.step import ACKNOWLEDGED, Answer, Invocation
+from shared.frame.message import POD_KIND, Cause, Message
+from shared.frame.plan import Emit, NothingToDo, Plan
+from shared.frame.step import Invocation, Step
 from shared.ports.kubernetes.cluster import Cluster
-from shared.ports.kubernetes.events import Event
-from shared.slices import concurrency
-from shared.slices.jobsets import Leader, find_end, find_foreign_key, find_leader, has_opted_out
+from shared.slices import concurrency, lifecycle
+from shared.slices.actions import (
+    AnySliceAction,
+    CreateSlice,
+    DeleteSlice,
+    SliceActionError,
+    build_plan,
+)
+from shared.slices.jobsets import (
+    Leader,
+    find_end,
+    find_foreign_key,
+    find_leader,
+    has_opted_out,
+    list_replicated_jobs,
+)
+from shared.slices.lifecycle import (
+    PAUSED_KEY,
+    EventTemplate,
+    Need,
+    Situation,
+    SliceTrigger,
+)
 from shared.slices.provider import (
     DesiredSlice,
     InputError,
@@ -43,92 +63,166 @@ from shared.slices.provider import (
 )
 from shared.slices.work import (
     QUEUED,
-    is_of_our_pools,
-    is_out_of_places,
+    SliceWork,
+    find_refusal,
+    is_out_of_slots,
     list_jobs_on,
-    look_until_done,
-    make_provider,
-    refuse,
-    tell,
-    trace,
+    resync,
+    set_trace,
+    slice_work_fields,
 )
 
+NAME = "provision_slice"
 UNFIT_AFTER = timedelta(minutes=15)
-"""The Pod waits for so long, and its slice is ready for as long, if anybody knows since when: it does
-not fit, or the Nodes are not there."""
+"""The Pod waits for so long, and its slice is ready for as long, if it is known since when: it does not
+fit, or the Nodes are not there."""
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
-MADE = "container.nodePools.create"
-"""The method of an entry of the audit log: of the end of it, good or bad."""
-PAUSED_KEY = "paused"
-"""In the ConfigMap ``jobsets``: while it is "true", in any spelling, nothing is made."""
+CREATE_METHOD = "container.nodePools.create"
+"""The method of an entry of the audit log about the end of a creation, good or bad."""
 
 
-class Do(StrEnum):
-    """What is done about the slice."""
+@dataclass(kw_only=True)
+class PodWork(SliceWork):
+    """Work for the Pod that a message names; without one at an operation's end and in a sweep run."""
 
-    NOTHING = "nothing"
-    CREATE = "create"
-    DELETE = "delete"
-    KEEP = "keep"
-    """Remove the release deadline."""
+    leader: Leader | None = None
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the step has seen of a Pod that waits.
+class ObservedPod:
+    """A Pod that waits, and its slice.
 
-    ``jobset`` is ``None`` if there is none. ``guests`` names the Jobs of others whose Pods run on the
-    slice that is there. ``is_sync``: nothing new has happened, it is time to look again.
+    ``jobset`` is ``None`` if there is none. ``users`` names the Jobs of others whose Pods run on the
+    existing slice. ``is_sync``: nothing new has happened, it is time to observe again.
     """
 
     leader: Leader
     desired: DesiredSlice
     existing: Slice | NameConflict | None
     jobset: Mapping[str, Any] | None
-    now: datetime
-    guests: tuple[str, ...] = ()
+    naming: Naming
+    users: tuple[str, ...] = ()
     is_paused: bool = False
     is_sync: bool = False
 
 
-PAUSED = Event(
-    "SlicePaused",
-    f'No slice is made: the ConfigMap {SYSTEM_NAMESPACE}/jobsets has {PAUSED_KEY}: "true". It goes on '
-    "when that is taken out",
-)
+@dataclass(frozen=True)
+class ObservedImpossible:
+    """A Pod that waits for a slice that is impossible; ``message`` says what would be valid."""
+
+    message: str
+    naming: Naming
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What is to be done, in one word why, and what the Pod is told of it."""
+class WaitingPods:
+    """The Pods for whom a slice could be created and does not exist, and the slices that exist, where
+    the provider changes at most ``limit`` at the same time."""
 
-    outcome: str
-    do: Do = Do.NOTHING
-    event: Event | None = None
-
-
-def run(invocation: Invocation) -> Answer:
-    """See to one Pod that waits; or, once a minute, wake the step for each that does."""
-    if not invocation.runtime.settings.jobset_provider:
-        return Answer(ACKNOWLEDGED, "SwitchedOff")
-    if invocation.occasion.kind == SWEEP_KIND:
-        return _wake(invocation)
-    return look_until_done(invocation, lambda provider: _see_to(invocation, provider))
+    limit: int
+    without_slice: tuple[tuple[Leader, DesiredSlice], ...]
+    slices: tuple[Slice, ...]
 
 
-def _wake(invocation: Invocation) -> Answer:
-    invocation.cluster.get_cluster_id()
-    provider, now = make_provider(invocation), invocation.runtime.now()
-    waiting = find_leaders(invocation.cluster.list_pending_pods())
-    due = [leader for leader in waiting if is_due(leader, now, provider)]
+@dataclass(frozen=True)
+class ObservedOperation:
+    """The end of an operation on a node pool.
+
+    ``pod`` is the Pod that waits for the slice after a deletion. ``has_pod``: there is a Pod on which
+    the end of a creation can be reported.
+    """
+
+    event: LogEvent
+    naming: Naming
+    pod: ObservedPod | ObservedImpossible | None
+    has_pod: bool
+    waiting: WaitingPods | None
+
+
+@dataclass(frozen=True)
+class ObservedQueue:
+    """All Pods that wait, in a sweep run; ``due`` are those of this minute.
+
+    ``slots`` is for how many there is room; ``None``: for all.
+    """
+
+    waiting: int
+    due: tuple[Leader, ...]
+    slots: int | None
+
+
+Observed = ObservedPod | ObservedImpossible | ObservedOperation | ObservedQueue
+
+
+def open_pod(invocation: Invocation, is_first_look: bool) -> PodWork:
+    """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
+    work = PodWork(**slice_work_fields(invocation, is_first_look=is_first_look))
+    message = invocation.occasion.message
+    if message is not None:
+        work.leader = _find_leader(message, work)
+        work.about = work.leader.raw
+    return work
+
+
+def _find_leader(message: Message, work: PodWork) -> Leader:
+    work.facts["pod"] = f"{message.namespace}/{message.name}"
+    pod = work.cluster.find_pod(message.namespace, message.name)
+    if pod is None:
+        raise NothingToDo("PodGone")
+    if message.uid and pod["metadata"]["uid"] != message.uid:
+        raise NothingToDo("PodReplaced")
+    leader = find_leader(pod)
+    if leader is None:
+        raise NothingToDo("NotWaiting")
+    return leader
+
+
+def look(work: PodWork) -> Observed:
+    """Read what the decision needs: about one Pod, the end of an operation, or all Pods that wait."""
+    if work.leader is not None:
+        return _observe_pod(work, work.leader)
+    event = work.occasion.event
+    return _observe_queue(work) if event is None else _observe_operation(work, event)
+
+
+def decide(observed: Observed, now: datetime) -> Plan:
+    """What is to be done for the Pods that wait."""
+    if isinstance(observed, ObservedQueue):
+        return _decide_to_wake(observed, now)
+    if isinstance(observed, ObservedOperation):
+        return _and_wake_next(_decide_after(observed, now), observed, now)
+    return _decide_about_pod(observed, now)
+
+
+def recover(work: PodWork, error: CallError) -> Plan | None:
+    """What is done about a refused call of an action: reported on the Pod, unless it is transient."""
+    if not isinstance(error, SliceActionError):
+        return None
+    observed, is_next_woken = work.observed, False
+    if isinstance(observed, ObservedOperation):
+        observed, is_next_woken = observed.pod, True
+    if not isinstance(observed, ObservedPod):
+        return None
+    plan = _report_refusal(work, observed, error)
+    if plan is not None and is_next_woken:
+        return _and_wake_next(plan, work.observed, work.now)
+    return plan
+
+
+STEP = Step(NAME, open_pod, look, decide, recover)
+run = STEP.run
+
+
+def _observe_queue(work: PodWork) -> ObservedQueue:
+    work.cluster.get_cluster_id()
+    provider, now = work.provider, work.now
+    waiting = find_leaders(work.cluster.list_pending_pods())
+    due = tuple(leader for leader in waiting if is_due(leader, now, provider))
+    slots = None
     if provider.concurrency_limit is not None and len(due) > concurrency.FEWEST:
-        places = concurrency.count_places(
-            provider.concurrency_limit, provider.list_all(with_nodes=False)
-        )
-        due = choose(due, places, now)
-    invocation.facts |= {"waiting": len(waiting), "woken": len(due)}
-    _send_sync(due, invocation)
-    return Answer(ACKNOWLEDGED, "Swept")
+        slices = provider.list_all(with_nodes=False)
+        slots = concurrency.count_places(provider.concurrency_limit, slices)
+    return ObservedQueue(len(waiting), due, slots)
 
 
 def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
@@ -144,21 +238,6 @@ def is_due(leader: Leader, now: datetime, provider: Provider) -> bool:
     return backoff.is_due(now - waits_since(leader), lag)
 
 
-def choose(leaders: Sequence[Leader], places: int, now: datetime) -> list[Leader]:
-    """Whose turn it is."""
-    return concurrency.choose(leaders, places, now, lambda leader: leader.uid)
-
-
-def _send_sync(leaders: Iterable[Leader], invocation: Invocation) -> None:
-    now = invocation.runtime.now()
-    messages = [
-        Message(leader.namespace, leader.name, leader.uid, Cause.SYNC, now, kind=POD_KIND)
-        for leader in leaders
-    ]
-    if messages:
-        invocation.runtime.publish(invocation.step, messages)
-
-
 def waits_since(leader: Leader) -> datetime:
     """When the scheduler first said of a Pod that no Node takes it."""
     metadata = leader.raw["metadata"]
@@ -170,62 +249,142 @@ def waits_since(leader: Leader) -> datetime:
     return guess_time(next(said, None)) or parse_time(metadata["creationTimestamp"])
 
 
-def _see_to(invocation: Invocation, provider: Provider) -> Answer:
-    event = invocation.occasion.event
-    if event is not None:
-        if not is_of_our_pools(event, invocation.runtime.settings):
-            return Answer(ACKNOWLEDGED, "NotOurs")
-        return _hear(event, invocation, provider)
-    pod, why_not = _find_pod(invocation)
-    leader = find_leader(pod) if pod else None
-    if leader is None:
-        return Answer(ACKNOWLEDGED, why_not)
-    return _see_to_leader(leader, invocation, provider)
+def _decide_to_wake(observed: ObservedQueue, now: datetime) -> Plan:
+    due: Sequence[Leader] = observed.due
+    if observed.slots is not None:
+        due = _select(due, observed.slots, now)
+    facts = {"waiting": observed.waiting, "woken": len(due)}
+    return Plan("Swept", resync(NAME, _messages(due, now)), facts=facts)
 
 
-def _hear(event: LogEvent, invocation: Invocation, provider: Provider) -> Answer:
-    """An operation has ended: about its own Pod first, and then whose turn it is."""
-    invocation.facts["slice"] = event.name
-    pods = invocation.cluster.list_pending_pods()
-    pod = next((pod for pod in pods if is_of(pod, event.name)), None)
-    leader = find_leader(pod) if pod else None
-    if event.method == MADE:
-        answer = _tell_of_the_making(event, pod, invocation, provider)
-    elif leader is not None:
-        answer = _see_to_leader(leader, invocation, provider)
+def _select(leaders: Sequence[Leader], slots: int, now: datetime) -> list[Leader]:
+    return concurrency.choose(leaders, slots, now, lambda leader: leader.uid)
+
+
+def _messages(leaders: Iterable[Leader], now: datetime) -> list[Message]:
+    return [build_message(leader, now) for leader in leaders]
+
+
+def build_message(leader: Leader, now: datetime) -> Message:
+    """A SYNC about a Pod that waits."""
+    return Message(leader.namespace, leader.name, leader.uid, Cause.SYNC, now, kind=POD_KIND)
+
+
+def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
+    """An operation has ended: first about its own Pod, and then about those that can be served next."""
+    work.facts["slice"] = event.name
+    pods = work.cluster.list_pending_pods()
+    pod: Mapping[str, Any] | None = next((pod for pod in pods if is_of(pod, event.name)), None)
+    observed = None
+    if event.method == CREATE_METHOD:
+        pod = pod or _find_started_pod_of(event.name, work)
     else:
-        answer = Answer(ACKNOWLEDGED, "NobodyWaits")
-    _wake_next(find_leaders(pods), invocation, provider)
-    return answer
+        leader = find_leader(pod) if pod else None
+        observed = _observe_pod(work, leader) if leader else None
+    work.about = pod
+    waiting = _observe_waiting(work, find_leaders(pods))
+    return ObservedOperation(event, work.provider, observed, pod is not None, waiting)
 
 
-def _wake_next(waiting: Sequence[Leader], invocation: Invocation, provider: Provider) -> None:
-    """Those who wait for a slice of which nothing is there yet; what is, the minute sees to."""
-    if not waiting or provider.concurrency_limit is None:
-        return
-    slices = list(provider.list_all(with_nodes=False))
-    without = find_those_without(waiting, slices, provider)
-    places = concurrency.count_places(provider.concurrency_limit, slices)
-    chosen = choose(without, places, invocation.runtime.now())
-    invocation.facts |= {"waiting": len(without), "woken": len(chosen)}
-    _send_sync(chosen, invocation)
+def is_of(pod: Mapping[str, Any], name: str) -> bool:
+    """Whether a Pod is the first of the Job whose slice has this name."""
+    labels = pod["metadata"].get("labels") or {}
+    is_first = labels.get(COMPLETION_INDEX) == "0" and JOBSET_NAME in labels and JOB_KEY in labels
+    return is_first and slice_name(labels[JOBSET_NAME], labels[JOB_KEY]) == name
+
+
+def _find_started_pod_of(name: str, work: PodWork) -> Mapping[str, Any] | None:
+    owners = (one.owner for one in work.provider.list_all() if one.name == name)
+    owner = next(owners, None)
+    pods = work.cluster.list_job_pods(owner.namespace, owner.job) if owner else []
+    return next((pod for pod in pods if is_of(pod, name)), None)
+
+
+def _observe_waiting(work: PodWork, leaders: Sequence[Leader]) -> WaitingPods | None:
+    """The Pods for whose slices nothing exists yet; existing ones are left to the sweep."""
+    provider = work.provider
+    if not leaders or provider.concurrency_limit is None:
+        return None
+    slices = tuple(provider.list_all(with_nodes=False))
+    without = tuple(find_those_without(leaders, slices, provider))
+    return WaitingPods(provider.concurrency_limit, without, slices)
 
 
 def find_those_without(
     leaders: Iterable[Leader], slices: Iterable[Slice], provider: Provider
-) -> list[Leader]:
-    """The leaders for whom a slice could be made, and is not there."""
-    there = list(slices)
-    names, owners = {one.name for one in there}, {one.owner for one in there}
-    found = []
+) -> Iterable[tuple[Leader, DesiredSlice]]:
+    """The leaders for whom a slice could be created and does not exist, with that slice."""
+    existing = list(slices)
+    names, owners = {one.name for one in existing}, {one.owner for one in existing}
     for leader in leaders:
         try:
             desired = _build_desired(leader, provider)
         except InputError:
             continue
         if desired.name not in names and desired.owner not in owners:
-            found.append(leader)
-    return found
+            yield leader, desired
+
+
+def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
+    event, naming = observed.event, observed.naming
+    if event.method != CREATE_METHOD:
+        return Plan("NobodyWaits") if observed.pod is None else _decide_about_pod(observed.pod, now)
+    if not observed.has_pod:
+        return Plan("NobodyWaits")
+    template = lifecycle.NOT_CREATED if event.has_failed else lifecycle.CREATED
+    about = template.render(naming, {"name": event.name, "failure": event.words})
+    outcome = "CreationFailed" if event.has_failed else "CreationSucceeded"
+    return Plan(outcome, (Emit(about, once=True),))
+
+
+def _and_wake_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Plan:
+    """The plan, and SYNCs for the Pods that can be served next, as the slices are after the plan."""
+    waiting = observed.waiting
+    if waiting is None:
+        return plan
+    changed = [
+        action.desired.name if isinstance(action, CreateSlice) else action.existing.name
+        for action in plan.actions
+        if isinstance(action, AnySliceAction)
+    ]
+    slices = [
+        replace(one, state=SliceState.PROVISIONING) if one.name in changed else one
+        for one in waiting.slices
+    ]
+    created = [desired for _, desired in waiting.without_slice if desired.name in changed]
+    slices += [Slice(one.name, one.owner, one.hash, SliceState.PROVISIONING) for one in created]
+    without = [leader for leader, desired in waiting.without_slice if desired not in created]
+    chosen = _select(without, concurrency.count_places(waiting.limit, slices), now)
+    facts = {"waiting": len(without), "woken": len(chosen)}
+    wake = resync(NAME, _messages(chosen, now))
+    return replace(plan, actions=(*plan.actions, *wake), facts={**plan.facts, **facts})
+
+
+def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossible:
+    cluster, provider = work.cluster, work.provider
+    try:
+        desired = _build_desired(leader, provider)
+    except InputError as error:
+        return ObservedImpossible(str(error), provider)
+    work.facts["slice"] = desired.name
+    existing = provider.find(desired)
+    users: tuple[str, ...] = ()
+    if isinstance(existing, Slice):
+        set_trace(work, existing)
+        if _has_waited_beside(existing, leader, work):
+            existing = replace(existing, since=_since_its_nodes(existing, cluster) or work.now)
+        if not _is_as_asked(existing, desired):
+            users = list_jobs_on(cluster, existing.name, work.now, but=desired.owner)
+    return ObservedPod(
+        leader=leader,
+        desired=desired,
+        existing=existing,
+        jobset=cluster.find_jobset(leader.namespace, leader.jobset),
+        naming=provider,
+        users=users,
+        is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
+        is_sync=work.occasion.is_sync,
+    )
 
 
 def _build_desired(leader: Leader, provider: Provider) -> DesiredSlice:
@@ -236,251 +395,96 @@ def _build_desired(leader: Leader, provider: Provider) -> DesiredSlice:
     return desired
 
 
-def _find_pod(invocation: Invocation) -> tuple[Mapping[str, Any] | None, str]:
-    message = invocation.occasion.message
-    if message is None:
-        return None, "NotForThisStep"
-    invocation.facts["pod"] = f"{message.namespace}/{message.name}"
-    pod = invocation.cluster.find_pod(message.namespace, message.name)
-    if pod is None:
-        return None, "PodGone"
-    if message.uid and pod["metadata"]["uid"] != message.uid:
-        return None, "PodReplaced"
-    return pod, "NotWaiting"
-
-
-def is_of(pod: Mapping[str, Any], name: str) -> bool:
-    """Whether a Pod is the first of the Job whose slice has this name."""
-    labels = pod["metadata"].get("labels") or {}
-    is_first = labels.get(COMPLETION_INDEX) == "0" and JOBSET_NAME in labels and JOB_KEY in labels
-    return is_first and slice_name(labels[JOBSET_NAME], labels[JOB_KEY]) == name
-
-
-def _tell_of_the_making(
-    event: LogEvent, pod: Mapping[str, Any] | None, invocation: Invocation, provider: Provider
-) -> Answer:
-    """What is there now, if it is in trouble, is looked at when the minute says so."""
-    pod = pod or _find_started_pod_of(event.name, invocation, provider)
-    if pod is None:
-        return Answer(ACKNOWLEDGED, "NobodyWaits")
-    outcome = "CreationFailed" if event.has_failed else "CreationSucceeded"
-    said = f"could not be made: {event.words}" if event.has_failed else "has been made"
-    message = f"{provider.noun} {event.name} {said}"
-    about = Event(f"{provider.event_prefix}{outcome}", message, is_warning=event.has_failed)
-    tell(invocation, pod, about, once=True)
-    return Answer(ACKNOWLEDGED, outcome)
-
-
-def _find_started_pod_of(
-    name: str, invocation: Invocation, provider: Provider
-) -> Mapping[str, Any] | None:
-    owners = (one.owner for one in provider.list_all() if one.name == name)
-    owner = next(owners, None)
-    pods = invocation.cluster.list_job_pods(owner.namespace, owner.job) if owner else []
-    return next((pod for pod in pods if is_of(pod, name)), None)
-
-
-def _see_to_leader(leader: Leader, invocation: Invocation, provider: Provider) -> Answer:
-    try:
-        seen = _look(invocation, provider, leader)
-    except InputError as error:
-        event = Event(f"{provider.event_prefix}CreationFailed", str(error), is_warning=True)
-        tell(invocation, leader.raw, event, once=True)
-        return Answer(ACKNOWLEDGED, "InputRefused", str(error))
-    return _carry_out(decide(seen, provider), seen, provider, invocation)
-
-
-def _look(invocation: Invocation, provider: Provider, leader: Leader) -> Seen:
-    cluster, now = invocation.cluster, invocation.runtime.now()
-    desired = _build_desired(leader, provider)
-    invocation.facts["slice"] = desired.name
-    existing = provider.find(desired)
-    guests: tuple[str, ...] = ()
-    if isinstance(existing, Slice):
-        trace(invocation, existing)
-        if _has_waited_beside(existing, leader, invocation):
-            existing = replace(existing, since=_since_its_nodes(existing, cluster) or now)
-        if _differs(existing, desired):
-            guests = list_jobs_on(cluster, existing.name, now, but=desired.owner)
-    return Seen(
-        leader=leader,
-        desired=desired,
-        existing=existing,
-        jobset=cluster.find_jobset(leader.namespace, leader.jobset),
-        now=now,
-        guests=guests,
-        is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
-        is_sync=invocation.occasion.is_sync,
-    )
-
-
-def _has_waited_beside(existing: Slice, leader: Leader, invocation: Invocation) -> bool:
-    """Whether it matters since when the slice is there, and its maker does not say so, as GKE."""
+def _has_waited_beside(existing: Slice, leader: Leader, work: PodWork) -> bool:
+    """Whether it matters since when the slice is there, and its provider does not say so, as GKE."""
     is_dated = existing.state is not SliceState.READY or existing.since is not None
-    waited = invocation.runtime.now() - waits_since(leader)
-    return not is_dated and invocation.occasion.is_sync and waited >= UNFIT_AFTER
+    waited = work.now - waits_since(leader)
+    return not is_dated and work.occasion.is_sync and waited >= UNFIT_AFTER
 
 
 def _since_its_nodes(existing: Slice, cluster: Cluster) -> datetime | None:
-    """Since when all Nodes of a slice that there are have been there; ``None``: there are none yet."""
+    """Since when all Nodes of a slice that exist have existed; ``None``: there are none yet."""
     nodes = cluster.list_nodes_of_slice(existing.name)
     times = (guess_time(node["metadata"].get("creationTimestamp")) for node in nodes)
     return max((one for one in times if one is not None), default=None)
 
 
-def _differs(existing: Slice, desired: DesiredSlice) -> bool:
-    """Whether the Job's slice is not what it asks for; one that says nothing of it is."""
-    return existing.hash not in ("", desired.hash)
+def _is_as_asked(existing: Slice, desired: DesiredSlice) -> bool:
+    """Whether the Job's slice is what it asks for; one without a hash is."""
+    return existing.hash in ("", desired.hash)
 
 
-def decide(seen: Seen, naming: Naming) -> Decision:
-    """What is to be done for a Pod that waits. Pure."""
-    unwanted = find_objection(seen)
-    if unwanted is not None:
-        return unwanted
-    existing = seen.existing
-    if existing is None:
-        return _decide_to_create(seen, naming)
-    if isinstance(existing, NameConflict):
-        return Decision("Clash", event=_conflict(existing, naming))
-    if existing.state is SliceState.DELETING:
-        return Decision("Going")
-    if _differs(existing, seen.desired):
-        return _decide_about_another(seen, existing, naming)
-    if existing.state is SliceState.FAILED:
-        return _decide_about_trouble(seen, existing, naming)
-    if existing.state is SliceState.READY and seen.is_sync:
-        return _decide_about_unused(seen, existing, naming)
-    return _keep(existing)
+def _decide_about_pod(observed: ObservedPod | ObservedImpossible, now: datetime) -> Plan:
+    if isinstance(observed, ObservedImpossible):
+        event = lifecycle.CREATION_REFUSED.render(observed.naming, {"failure": observed.message})
+        return Plan("InputRefused", (Emit(event, once=True),), note=observed.message)
+    existing = observed.existing
+    row = lifecycle.find_row(build_situation(observed, now))
+    subject = existing if isinstance(existing, Slice) else observed.desired
+    return build_plan(row, subject, _words(observed), observed.naming, now)
 
 
-def find_objection(seen: Seen) -> Decision | None:
-    """Why no slice is made for the Pod, whatever there is; ``None`` if nothing speaks against it."""
-    jobset = seen.jobset
+def build_situation(observed: ObservedPod, now: datetime) -> Situation:
+    """What was observed, in the columns of the lifecycle table."""
+    existing = observed.existing
+    situation = Situation(
+        trigger=SliceTrigger.POD_RESYNC if observed.is_sync else SliceTrigger.POD,
+        need=_find_need(observed),
+        phase=lifecycle.find_phase(existing),
+        is_in_use=bool(observed.users),
+        is_paused=observed.is_paused,
+    )
+    if not isinstance(existing, Slice):
+        return situation
+    waits = waits_since(observed.leader)
+    return replace(
+        situation,
+        is_as_asked=_is_as_asked(existing, observed.desired),
+        deadline=lifecycle.find_deadline(existing, now),
+        is_late=now - max(waits, existing.since or waits) >= UNFIT_AFTER,
+    )
+
+
+def _find_need(observed: ObservedPod) -> Need:
+    """Why no slice is created for the Pod, whatever exists, or `Need.NEEDED`."""
+    jobset = observed.jobset
     if jobset is None or "deletionTimestamp" in jobset["metadata"]:
-        return Decision("JobSetGone")
+        return Need.JOBSET_GONE
     if find_end(jobset) is not None:
-        return Decision("JobSetEnded")
-    job = seen.leader.labels.get(REPLICATED_JOB)
-    holders = [jobset, *(one["template"] for one in list_jobs(jobset) if one["name"] == job)]
-    for metadata in (holder.get("metadata") or {} for holder in holders):
+        return Need.JOBSET_ENDED
+    job = observed.leader.labels.get(REPLICATED_JOB)
+    jobs = (one["template"] for one in list_replicated_jobs(jobset) if one["name"] == job)
+    for metadata in (holder.get("metadata") or {} for holder in (jobset, *jobs)):
         if has_opted_out(metadata.get("labels") or {}, metadata.get("annotations") or {}):
-            return Decision("OptedOut")
-    return None
+            return Need.OPTED_OUT
+    return Need.NEEDED
 
 
-def list_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The replicated Jobs of a JobSet."""
-    return list((jobset.get("spec") or {}).get("replicatedJobs") or ())
+def _words(observed: ObservedPod) -> dict[str, str]:
+    desired, existing = observed.desired, observed.existing
+    return {
+        "name": desired.name if existing is None else existing.name,
+        "size": desired.size,
+        "job": desired.owner.job,
+        "jobset": desired.owner.jobset,
+        "user": next(iter(observed.users), ""),
+        "conflict": existing.description if isinstance(existing, NameConflict) else "",
+        "failure": existing.message if isinstance(existing, Slice) else "",
+    }
 
 
-def _decide_to_create(seen: Seen, naming: Naming) -> Decision:
-    if seen.is_paused:
-        return Decision("SlicePaused", event=PAUSED)
-    owner = seen.desired.owner
-    message = (
-        f"Creating {naming.noun} {seen.desired.name}, {seen.desired.size}, for Job {owner.job} of "
-        f"JobSet {owner.jobset}"
-    )
-    event = Event(f"{naming.event_prefix}CreationStarted", message)
-    return Decision("Creating", Do.CREATE, event)
-
-
-def _conflict(conflict: NameConflict, naming: Naming) -> Event:
-    message = (
-        f"The Pod's slice would be called {conflict.name}, and there is {conflict.description}, of that "
-        "name. It is not touched: delete it, or give the JobSet another name"
-    )
-    return Event(f"{naming.event_prefix}CreationFailed", message, is_warning=True)
-
-
-def _decide_about_another(seen: Seen, existing: Slice, naming: Naming) -> Decision:
-    """The Job was made anew and asks for something else than it did."""
-    if seen.guests:
-        message = (
-            f"{naming.noun} {existing.name} is not what the Pod asks for ({seen.desired.size}), and is "
-            f"in use by Job {seen.guests[0]}: it is replaced when that has ended"
-        )
-        event = Event(f"{naming.event_prefix}CreationFailed", message, is_warning=True)
-        return Decision("InUse", event=event)
-    why = f"the Pod asks for {seen.desired.size} with other properties than it has"
-    return _replace(seen, existing, naming, why)
-
-
-def _decide_about_trouble(seen: Seen, existing: Slice, naming: Naming) -> Decision:
-    event = Event(
-        f"{naming.event_prefix}CreationFailed",
-        f"{naming.noun} {existing.name}: {existing.message}",
-        is_warning=True,
-    )
-    if existing.is_self_healing or existing.has_ready_nodes or not seen.is_sync:
-        return Decision("Troubled", _keep(existing).do, event)
-    return _replace(seen, existing, naming, existing.message)
-
-
-def _decide_about_unused(seen: Seen, existing: Slice, naming: Naming) -> Decision:
-    """There is nothing to make, and still the Pod waits."""
-    kept = _keep(existing)
-    waits = waits_since(seen.leader)
-    if seen.now - max(waits, existing.since or waits) < UNFIT_AFTER:
-        return kept
-    message = (
-        f"{naming.noun} {existing.name} is there, and the scheduler finds no Node of it for the Pod: "
-        f"compare what it says with kubectl get nodes --show-labels -l {POOL_LABEL}={existing.name}"
-    )
-    event = Event(f"{naming.event_prefix}Unfit", message, is_warning=True)
-    return Decision("Unfit", kept.do, event)
-
-
-def _replace(seen: Seen, existing: Slice, naming: Naming, why: str) -> Decision:
-    if seen.is_paused:
-        return Decision("SlicePaused", _keep(existing).do, PAUSED)
-    message = f"Deleting {naming.noun} {existing.name} to create it anew: {why}"
-    event = Event(f"{naming.event_prefix}DeletionStarted", message)
-    return Decision("Replacing", Do.DELETE, event)
-
-
-def _keep(existing: Slice) -> Decision:
-    do = Do.KEEP if existing.release_after is not None else Do.NOTHING
-    return Decision(str(existing.state), do)
-
-
-def _carry_out(
-    decision: Decision, seen: Seen, provider: Provider, invocation: Invocation
-) -> Answer:
-    try:
-        _do(decision.do, seen, provider)
-    except CallError as error:
-        if is_out_of_places(error, provider):
-            return _queue(error, seen, provider, invocation)
-        what = "Deletion" if decision.do is Do.DELETE else "Creation"
-        event = Event(f"{provider.event_prefix}{what}Failed", str(error), is_warning=True)
-        if decision.do is Do.CREATE and error.http == 404:  # that in which it would be made
-            tell(invocation, seen.leader.raw, event, once=True)
-            return Answer(ACKNOWLEDGED, Reason.REFUSED, str(error))
-        return refuse(error, lambda: tell(invocation, seen.leader.raw, event, once=True))
-    if decision.event is not None:
-        is_start = decision.do in (Do.CREATE, Do.DELETE)
-        tell(invocation, seen.leader.raw, decision.event, once=not is_start)
-    return Answer(ACKNOWLEDGED, decision.outcome)
-
-
-def _queue(error: CallError, seen: Seen, provider: Provider, invocation: Invocation) -> Answer:
-    """It has its turn when an operation ends: told once, and not at each try."""
-    if not seen.is_sync:
-        event = Event(
-            f"{provider.event_prefix}Queued",
-            f"{provider.noun} {seen.desired.name} waits for others that are being made or deleted: "
-            f"{error.message}",
-        )
-        tell(invocation, seen.leader.raw, event, once=True)
-    return Answer(ACKNOWLEDGED, QUEUED, str(error))
-
-
-def _do(do: Do, seen: Seen, provider: Provider) -> None:
-    if do is Do.CREATE:
-        provider.create(seen.desired)
-    elif isinstance(seen.existing, Slice) and do is Do.DELETE:
-        provider.delete(seen.existing)
-    elif isinstance(seen.existing, Slice) and do is Do.KEEP:
-        provider.set_release_deadline(seen.existing, None)
+def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionError) -> Plan | None:
+    action, naming = error.action, observed.naming
+    if is_out_of_slots(error, work.provider):
+        words = {"name": observed.desired.name, "failure": error.message}
+        queued = Emit(lifecycle.QUEUED.render(naming, words), once=True)
+        return Plan(QUEUED, () if observed.is_sync else (queued,), note=str(error))
+    is_parent_missing = isinstance(action, CreateSlice) and error.http == 404
+    reason = Reason.REFUSED if is_parent_missing else find_refusal(error)
+    if reason is None:
+        return None
+    template: EventTemplate = lifecycle.CREATION_REFUSED
+    if isinstance(action, DeleteSlice):
+        template = lifecycle.DELETION_REFUSED
+    event = template.render(naming, {"failure": str(error)})
+    return Plan(reason, (Emit(event, once=True),), note=str(error))

@@ -1,20 +1,21 @@
-"""release_slice: a slice whose JobSet needs it no longer goes, half a minute later.
+"""release_slice: a slice whose JobSet needs it no longer is deleted, half a minute later.
 
-Occasions: a JobSet has completed, failed or gone; a node pool was made or deleted, or its update has
-failed; SYNC, which the minute sends to this inbox for each slice about which there is something to do,
-and the end of an operation for those whose turn it is, where only so many are changed at a time.
+Triggers: a JobSet has completed, failed or was deleted; a node pool was created or deleted, or its
+update has failed; SYNC, which each sweep run sends to this step's topic for each slice about which there
+is something to do, and the end of an operation for the slices that are selected, where only some can be
+changed at the same time.
 
-The first look marks the slice, and only a later one, which finds the same, deletes it: a JobSet that
-is made again at once under its name keeps its slices. What Pods run on stays until they end.
+The first observation sets the slice's release deadline, and only a later one, which finds the same,
+deletes it: a JobSet that is recreated at once under its name keeps its slices. A slice on which Pods run
+stays until they end.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from itertools import islice
 from typing import Any
 
@@ -23,234 +24,316 @@ from shared.base.errors import CallError
 from shared.base.names import JOBSET_KIND
 from shared.base.timestamps import guess_time
 from shared.frame.audit_log import LogEvent
-from shared.frame.message import SLICE_KIND, SWEEP_KIND, Cause, Message
+from shared.frame.message import SLICE_KIND, Cause, Message
+from shared.frame.plan import Emit, Fail, Plan, join_outcomes
 from shared.frame.settings import Settings
-from shared.frame.step import ACKNOWLEDGED, Answer, Invocation
-from shared.ports.kubernetes.events import Event
-from shared.slices import concurrency
-from shared.slices.jobsets import find_end, job_key
-from shared.slices.provider import (
-    RELEASE_AFTER,
-    Naming,
-    Provider,
-    Slice,
-    SliceState,
-    slice_name,
-)
+from shared.frame.step import Invocation, Step
+from shared.slices import concurrency, lifecycle
+from shared.slices.actions import SetReleaseDeadline, SliceActionError, build_plan
+from shared.slices.jobsets import find_end, job_key, list_replicated_jobs
+from shared.slices.lifecycle import Deadline, Need, Row, Situation, SliceAction, SliceTrigger
+from shared.slices.provider import Naming, Slice, SliceState, slice_name
 from shared.slices.work import (
     QUEUED,
-    is_of_our_pools,
-    is_out_of_places,
-    is_refused,
+    SliceWork,
+    find_refusal,
+    is_out_of_slots,
     jobset_reference,
     list_jobs_on,
-    look_until_done,
-    refuse,
-    tell,
-    trace,
+    resync,
+    set_trace,
+    slice_work_fields,
 )
 
-REBUILDING = "Rebuilding"
-"""The outcome of a deletion that makes room for the same slice."""
+NAME = "release_slice"
 MAX_JOBS = 10_000
-"""Jobs of one JobSet that are looked at for their names: more than a cluster has room for. A user may
-write two thousand million replicas."""
+"""Jobs of one JobSet whose names are compared: more than a cluster has room for. A user may write two
+thousand million replicas."""
 
-DELETED, MARKED = "container.nodePools.delete", "container.nodePools.update"
+DELETE_METHOD, UPDATE_METHOD = "container.nodePools.delete", "container.nodePools.update"
 """Methods of entries of the audit log; the second comes to this step when the update has failed."""
 
 
-class Do(StrEnum):
-    """What is done about a slice."""
+@dataclass(frozen=True)
+class ObservedSlice:
+    """A slice and its JobSet (``None``: gone).
 
-    NOTHING = "nothing"
-    MARK = "mark"
-    KEEP = "keep"
-    """Take the mark back."""
-    DELETE = "delete"
+    ``users`` are the Jobs whose Pods run on a slice that is to be deleted, or why they cannot be read.
+    ``refusal`` says why its release deadline cannot be written.
+    """
+
+    existing: Slice
+    jobset: Mapping[str, Any] | None
+    settings: Settings = field(repr=False)
+    naming: Naming
+    users: tuple[str, ...] | CallError = ()
+    refusal: str = ""
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What is to be done, in one word why, and what is told of it."""
+class ObservedSlices:
+    """The slices that the trigger is about. ``others`` get a SYNC, at the end of an operation."""
 
-    outcome: str
-    do: Do = Do.NOTHING
-    event: Event | None = None
-
-
-def run(invocation: Invocation) -> Answer:
-    """See to a JobSet's slices, or to one; or, once a minute, wake the step for each in question."""
-    if not invocation.runtime.settings.jobset_provider:
-        return Answer(ACKNOWLEDGED, "SwitchedOff")
-    if invocation.occasion.kind == SWEEP_KIND:
-        return look_until_done(invocation, lambda provider: _wake(invocation, provider))
-    return look_until_done(invocation, lambda provider: _see_to(invocation, provider))
+    slices: tuple[ObservedSlice, ...]
+    others: tuple[Slice, ...] | None = None
 
 
-def _wake(invocation: Invocation, provider: Provider) -> Answer:
-    invocation.cluster.get_cluster_id()
-    slices = list(provider.list_all())
-    jobsets = list(invocation.cluster.list_jobsets()) if slices else []
-    by_name, now = _by_name(jobsets), invocation.runtime.now()
-    decided = [(one, _decide_about(one, by_name, invocation, provider)) for one in slices]
-    told = [one for one, decision in decided if is_to_be_told(decision, one, now)]
-    _send_sync([*_find_next(decided, provider, now), *told], invocation)
-    invocation.facts["slices"] = len(slices)
-    return Answer(ACKNOWLEDGED, "Swept")
+@dataclass(frozen=True)
+class ObservedFailedUpdate:
+    """The update of a node pool has failed: it may have been the one that writes its deadline."""
+
+    slice: ObservedSlice | None
+    is_deadline_due: bool = False
+    """Whether the deadline should be written, so that the pool is deleted now."""
 
 
-def _decide_about(
-    existing: Slice,
-    jobsets: Mapping[tuple[str, str], Mapping[str, Any]],
-    invocation: Invocation,
-    provider: Provider,
-) -> Decision:
-    runtime = invocation.runtime
-    jobset = jobsets.get(_jobset_of(existing))
-    return decide(existing, jobset, runtime.now(), runtime.settings, provider)
+@dataclass(frozen=True)
+class ObservedDeletion:
+    """A deletion of a node pool has ended. ``following`` are the slices that can be changed next.
+
+    ``existing`` is what has the pool's name now; ``has_jobset``: its JobSet is still there.
+    """
+
+    event: LogEvent
+    naming: Naming
+    following: tuple[Slice, ...]
+    existing: Slice | None
+    has_jobset: bool
 
 
-def _find_next(
-    decided: Sequence[tuple[Slice, Decision]], provider: Provider, now: datetime
-) -> list[Slice]:
-    """The slices about which there is something to do, as far as it is their turn."""
-    to_change = [one for one, decision in decided if decision.do is not Do.NOTHING]
-    if provider.concurrency_limit is None:
-        return to_change
-    places = concurrency.count_places(provider.concurrency_limit, (one for one, _ in decided))
-    return choose(to_change, places, now)
+@dataclass(frozen=True)
+class ObservedFleet:
+    """All slices, in a sweep run; at most ``limit`` can change at the same time (``None``: all)."""
+
+    slices: tuple[ObservedSlice, ...]
+    limit: int | None
 
 
-def _send_sync(slices: Sequence[Slice], invocation: Invocation) -> None:
-    now = invocation.runtime.now()
-    messages = [
-        Message(one.owner.namespace, one.name, "", Cause.SYNC, now, kind=SLICE_KIND)
-        for one in slices
-    ]
-    invocation.facts["woken"] = len(messages)
-    if messages:
-        invocation.runtime.publish(invocation.step, messages)
+Observed = ObservedSlices | ObservedFailedUpdate | ObservedDeletion | ObservedFleet
 
 
-def choose(slices: Iterable[Slice], places: int, now: datetime) -> list[Slice]:
-    """Whose turn it is: first those that might have gone longest."""
-    waiting = sorted(
-        slices, key=lambda one: (one.release_after or datetime.max.replace(tzinfo=UTC), one.name)
-    )
-    return concurrency.choose(waiting, places, now, lambda one: one.name)
+def open_slices(invocation: Invocation, is_first_look: bool) -> SliceWork:
+    """The work on slices. Raises `NothingToDo`."""
+    return SliceWork(**slice_work_fields(invocation, is_first_look=is_first_look))
 
 
-def _by_name(jobsets: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    return {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in jobsets}
+def look(work: SliceWork) -> Observed:
+    """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
+    message, event = work.occasion.message, work.occasion.event
+    if message is not None:
+        return _observe_named(work, message)
+    if event is None:
+        return _observe_fleet(work)
+    work.facts["slice"] = event.name
+    if event.method == UPDATE_METHOD:
+        return _observe_failed_update(work, event)
+    return _observe_operation(work, event)
+
+
+def decide(observed: Observed, now: datetime) -> Plan:
+    """What is to be done about the slices."""
+    if isinstance(observed, ObservedFleet):
+        return _decide_to_wake(observed, now)
+    if isinstance(observed, ObservedDeletion):
+        return _decide_after_deletion(observed, now)
+    if isinstance(observed, ObservedFailedUpdate):
+        return _decide_after_failed_update(observed, now)
+    parts = tuple(_decide_about_slice(one, now) for one in observed.slices)
+    outcome = join_outcomes(part.outcome for part in parts) or "NoSlice"
+    if observed.others is None:
+        return Plan(outcome, parts=parts)
+    messages = _messages(observed.others, now)
+    return Plan(outcome, resync(NAME, messages), facts={"woken": len(messages)}, parts=parts)
+
+
+def recover(work: SliceWork, error: CallError) -> Plan | None:
+    """What is done about a refused call of an action. A slice whose release deadline cannot be written
+    is deleted at once, instead of never."""
+    if not isinstance(error, SliceActionError):
+        return None
+    if is_out_of_slots(error, work.provider):
+        return Plan(QUEUED, note=str(error))
+    action, is_refused = error.action, find_refusal(error) is not None
+    if is_refused and isinstance(action, SetReleaseDeadline) and action.release_after is not None:
+        return _release_at_once(work, action.existing, str(error))
+    return _report_refusal(error, work.provider)
+
+
+def _release_at_once(work: SliceWork, existing: Slice, refusal: str) -> Plan:
+    observed: ObservedSlices = work.observed
+    one = next(one for one in observed.slices if one.existing == existing)
+    return _decide_about_slice(_with_users(work, replace(one, refusal=refusal)), work.now)
+
+
+STEP = Step(NAME, open_slices, look, decide, recover, recoveries=2)
+run = STEP.run
+
+
+def _observe_fleet(work: SliceWork) -> ObservedFleet:
+    work.cluster.get_cluster_id()
+    slices = list(work.provider.list_all())
+    jobsets = list(work.cluster.list_jobsets()) if slices else []
+    work.facts["slices"] = len(slices)
+    return ObservedFleet(_with_jobsets(work, slices, jobsets), work.provider.concurrency_limit)
+
+
+def _with_jobsets(
+    work: SliceWork, slices: Iterable[Slice], jobsets: Iterable[Mapping[str, Any]]
+) -> tuple[ObservedSlice, ...]:
+    by_name = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in jobsets}
+    return tuple(_observed(work, one, by_name.get(_jobset_of(one))) for one in slices)
+
+
+def _observed(work: SliceWork, existing: Slice, jobset: Mapping[str, Any] | None) -> ObservedSlice:
+    return ObservedSlice(existing, jobset, work.settings, work.provider)
 
 
 def _jobset_of(existing: Slice) -> tuple[str, str]:
     return existing.owner.namespace, existing.owner.jobset
 
 
-def is_to_be_told(decision: Decision, existing: Slice, now: datetime) -> bool:
-    """Whether there is something to tell in this minute, and nothing to do: that is told seldom."""
-    if decision.do is not Do.NOTHING or decision.event is None:
+def _decide_to_wake(observed: ObservedFleet, now: datetime) -> Plan:
+    to_report = [one.existing for one in observed.slices if is_report_due(one, now)]
+    messages = _messages([*_select_next(observed.slices, observed.limit, now), *to_report], now)
+    return Plan("Swept", resync(NAME, messages), facts={"woken": len(messages)})
+
+
+def is_report_due(one: ObservedSlice, now: datetime) -> bool:
+    """Whether there is something to report in this minute, and nothing to do: reported seldom."""
+    row, since = _find_row(one, now), one.existing.since
+    if row.action is not SliceAction.NOTHING or row.event is None:
         return False
-    return existing.since is None or backoff.is_due(now - existing.since)
+    return since is None or backoff.is_due(now - since)
 
 
-def _see_to(invocation: Invocation, provider: Provider) -> Answer:
-    message, event = invocation.occasion.message, invocation.occasion.event
-    if event is not None:
-        if not is_of_our_pools(event, invocation.runtime.settings):
-            return Answer(ACKNOWLEDGED, "NotOurs")
-        invocation.facts["slice"] = event.name
-        hear = _see_to_unmarked if event.method == MARKED else _hear_of_the_end
-        return hear(event, invocation, provider)
-    if message is None:
-        return Answer(ACKNOWLEDGED, "NotForThisStep")
-    invocation.facts[message.kind.lower()] = f"{message.namespace}/{message.name}"
+def is_change_due(one: ObservedSlice, now: datetime) -> bool:
+    """Whether there is something to do about the slice."""
+    return _find_row(one, now).action is not SliceAction.NOTHING
+
+
+def has_work(one: ObservedSlice, now: datetime) -> bool:
+    """Whether the sweep sends SYNCs about the slice: there is something to do, or to report."""
+    return is_change_due(one, now) or _find_row(one, now).event is not None
+
+
+def _select_next(slices: Sequence[ObservedSlice], limit: int | None, now: datetime) -> list[Slice]:
+    """The slices about which there is something to do, as far as they can be changed now."""
+    to_change = [one.existing for one in slices if is_change_due(one, now)]
+    if limit is None:
+        return to_change
+    slots = concurrency.count_places(limit, (one.existing for one in slices))
+    return select(to_change, slots, now)
+
+
+def select(slices: Iterable[Slice], slots: int, now: datetime) -> list[Slice]:
+    """The slices that are changed now: first those whose deadline is the earliest."""
+    waiting = sorted(
+        slices, key=lambda one: (one.release_after or datetime.max.replace(tzinfo=UTC), one.name)
+    )
+    return concurrency.choose(waiting, slots, now, lambda one: one.name)
+
+
+def _messages(slices: Iterable[Slice], now: datetime) -> list[Message]:
+    return [
+        Message(one.owner.namespace, one.name, "", Cause.SYNC, now, kind=SLICE_KIND)
+        for one in slices
+    ]
+
+
+def _observe_named(work: SliceWork, message: Message) -> ObservedSlices:
+    work.facts[message.kind.lower()] = f"{message.namespace}/{message.name}"
     if message.kind == JOBSET_KIND:
-        found = provider.list_by_jobset(message.namespace, message.name)
+        found = work.provider.list_by_jobset(message.namespace, message.name)
     else:
-        one = provider.get(message.namespace, message.name)
+        one = work.provider.get(message.namespace, message.name)
         found = [] if one is None else [one]
-    jobsets = {
-        key: invocation.cluster.find_jobset(*key) for key in {_jobset_of(one) for one in found}
-    }
-    answers, failures = [], []
-    for one in found:
-        try:
-            answers.append(_see_to_one(invocation, provider, one, jobsets[_jobset_of(one)]))
-        except CallError as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
-    return _sum_up(answers)
+    jobsets = {key: work.cluster.find_jobset(*key) for key in {_jobset_of(one) for one in found}}
+    slices = tuple(_observe_slice(work, one, jobsets[_jobset_of(one)]) for one in found)
+    return ObservedSlices(slices)
 
 
-def _see_to_unmarked(event: LogEvent, invocation: Invocation, provider: Provider) -> Answer:
-    """The update of a pool has failed: it may have been its mark, which no later look would find."""
-    existing = next((one for one in provider.list_all() if one.name == event.name), None)
+def _observe_slice(
+    work: SliceWork, existing: Slice, jobset: Mapping[str, Any] | None
+) -> ObservedSlice:
+    set_trace(work, existing)
+    _set_subject(work, existing, jobset)
+    return _with_users(work, _observed(work, existing, jobset))
+
+
+def _set_subject(work: SliceWork, existing: Slice, jobset: Mapping[str, Any] | None) -> None:
+    """Events are about the JobSet, as it was named if it is gone: all slices of a trigger have one."""
+    work.about = {**jobset_reference(*_jobset_of(existing)), **(jobset or {})}
+
+
+def _with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
+    """With the Jobs that a deletion has to wait for: its own, too, which may be writing a last
+    checkpoint, but not when it is what is left of a slice that is rebuilt."""
+    row, existing = _find_row(one, work.now), one.existing
+    is_without_nodes = existing.state is SliceState.FAILED and not existing.has_ready_nodes
+    if row.action is not SliceAction.DELETE or is_without_nodes:
+        return one
+    but = existing.owner if row.event is lifecycle.REBUILDING else None
+    try:
+        return replace(one, users=list_jobs_on(work.cluster, existing.name, work.now, but=but))
+    except CallError as error:
+        return replace(one, users=error)
+
+
+def _observe_failed_update(work: SliceWork, event: LogEvent) -> ObservedFailedUpdate:
+    existing = next((one for one in work.provider.list_all() if one.name == event.name), None)
     if existing is None:
-        return Answer(ACKNOWLEDGED, "NoSlice")
-    jobset = invocation.cluster.find_jobset(*_jobset_of(existing))
-    runtime = invocation.runtime
-    decision = decide(existing, jobset, runtime.now(), runtime.settings, provider)
-    if decision.do is not Do.MARK:
-        return Answer(ACKNOWLEDGED, decision.outcome)
-    about = jobset if jobset is not None else jobset_reference(*_jobset_of(existing))
-    return _delete_unmarked(invocation, provider, existing, about, event.words)
+        return ObservedFailedUpdate(None)
+    jobset = work.cluster.find_jobset(*_jobset_of(existing))
+    one = _observed(work, existing, jobset)
+    if _find_row(one, work.now).action is not SliceAction.SET_DEADLINE:
+        return ObservedFailedUpdate(one)
+    _set_subject(work, existing, jobset)
+    one = _with_users(work, replace(one, refusal=event.words))
+    return ObservedFailedUpdate(one, is_deadline_due=True)
 
 
-def _hear_of_the_end(event: LogEvent, invocation: Invocation, provider: Provider) -> Answer:
-    """There is room for others; a deletion that has failed is tried again when the minute finds it.
+def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -> Plan:
+    if observed.slice is None:
+        return Plan("NoSlice")
+    if observed.is_deadline_due:
+        return _decide_about_slice(observed.slice, now)
+    return Plan(_find_row(observed.slice, now).outcome)
 
-    After a creation the first of them is seen to at once, while those that wait for a slice are being
-    woken; after a deletion it is the other way round. So neither keep the other waiting.
+
+def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | ObservedDeletion:
+    """There is room for others; a deletion that has failed is tried again when the sweep finds it.
+
+    After a creation one release is served at once, while Pods that wait for a slice are being woken;
+    after a deletion it is the other way round. So neither delays the other.
     """
+    provider, is_deletion = work.provider, event.method == DELETE_METHOD
     slices = list(provider.list_all(with_nodes=False))
-    is_deletion = event.method == DELETED
-    jobsets = list(invocation.cluster.list_jobsets()) if slices or is_deletion else []
-    by_name = _by_name(jobsets)
-    decided = [(one, _decide_about(one, by_name, invocation, provider)) for one in slices]
-    following = _find_next(decided, provider, invocation.runtime.now())
+    jobsets = list(work.cluster.list_jobsets()) if slices or is_deletion else []
+    fleet = _with_jobsets(work, slices, jobsets)
+    following = tuple(_select_next(fleet, provider.concurrency_limit, work.now))
     if is_deletion:
-        _send_sync(following, invocation)
-        return _tell_of_the_end(event, slices, jobsets, invocation, provider)
-    _send_sync(following[1:], invocation)
-    existing = following and provider.get(following[0].owner.namespace, following[0].name)
-    if not existing:
-        return Answer(ACKNOWLEDGED, "NoSlice")
-    invocation.facts["slice"] = existing.name
-    return _see_to_one(invocation, provider, existing, by_name.get(_jobset_of(existing)))
+        return _observe_deletion(work, event, slices, jobsets, following)
+    first = provider.get(following[0].owner.namespace, following[0].name) if following else None
+    if first is None:
+        return ObservedSlices((), following[1:])
+    work.facts["slice"] = first.name
+    (jobset,) = (one.jobset for one in _with_jobsets(work, [first], jobsets))
+    return ObservedSlices((_observe_slice(work, first, jobset),), following[1:])
 
 
-def _tell_of_the_end(
+def _observe_deletion(
+    work: SliceWork,
     event: LogEvent,
     slices: Iterable[Slice],
     jobsets: Iterable[Mapping[str, Any]],
-    invocation: Invocation,
-    provider: Provider,
-) -> Answer:
-    jobset = find_jobset_of(event.name, jobsets)
-    outcome = "DeletionFailed" if event.has_failed else "DeletionSucceeded"
-    if jobset is None:
-        return Answer(ACKNOWLEDGED, outcome, event.words)
-    namespace = jobset["metadata"]["namespace"]
-    its = (one for one in slices if (one.owner.namespace, one.name) == (namespace, event.name))
-    existing = next(its, None)
-    if is_old_news(event, existing):
-        return Answer(ACKNOWLEDGED, "OldNews")
-    said = f"could not be deleted: {event.words}" if event.has_failed else "has been deleted"
-    message = f"{provider.noun} {event.name} {said}"
-    about = Event(f"{provider.event_prefix}{outcome}", message, is_warning=event.has_failed)
-    tell(invocation, {**jobset_reference(), **jobset}, about, once=False)
-    return Answer(ACKNOWLEDGED, outcome, event.words)
-
-
-def is_old_news(event: LogEvent, existing: Slice | None) -> bool:
-    """Whether what is there now (``None``: nothing) is not what the end of a deletion would leave."""
-    if event.has_failed:
-        return existing is None
-    return existing is not None and existing.state is not SliceState.DELETING
+    following: tuple[Slice, ...],
+) -> ObservedDeletion:
+    jobset, existing = find_jobset_of(event.name, jobsets), None
+    if jobset is not None:
+        work.about = {**jobset_reference(), **jobset}
+        named = (jobset["metadata"]["namespace"], event.name)
+        existing = next((one for one in slices if (one.owner.namespace, one.name) == named), None)
+    return ObservedDeletion(event, work.provider, following, existing, jobset is not None)
 
 
 def find_jobset_of(wanted: str, jobsets: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -268,123 +351,87 @@ def _may_be_named(wanted: str, jobset: str) -> bool:
     return slice_name(jobset, job_key("", "")).rpartition("-")[0] == wanted.rpartition("-")[0]
 
 
-def _sum_up(answers: list[Answer]) -> Answer:
-    """One answer for all slices of a JobSet, as a rule the same for each."""
-    outcomes = sorted({answer.outcome for answer in answers})
-    note = "; ".join(answer.note for answer in answers if answer.note)
-    return Answer(ACKNOWLEDGED, ",".join(outcomes) or "NoSlice", note)
+def _jobs(name: str, jobset: Mapping[str, Any]) -> Iterator[str]:
+    for one in list_replicated_jobs(jobset):
+        for index in range(one.get("replicas", 1)):
+            yield f"{name}-{one['name']}-{index}"
 
 
-def _see_to_one(
-    invocation: Invocation, provider: Provider, existing: Slice, jobset: Mapping[str, Any] | None
-) -> Answer:
-    now = invocation.runtime.now()
-    trace(invocation, existing)
-    decision = decide(existing, jobset, now, invocation.runtime.settings, provider)
-    about = jobset if jobset is not None else jobset_reference(*_jobset_of(existing))
-    return _carry_out(invocation, provider, existing, about, decision)
+def _decide_after_deletion(observed: ObservedDeletion, now: datetime) -> Plan:
+    event = observed.event
+    messages = _messages(observed.following, now)
+    actions, facts = resync(NAME, messages), {"woken": len(messages)}
+    if observed.has_jobset and is_old_news(event, observed.existing):
+        return Plan("OldNews", actions, facts=facts)
+    template = lifecycle.NOT_DELETED if event.has_failed else lifecycle.DELETED
+    if observed.has_jobset:
+        words = {"name": event.name, "failure": event.words}
+        actions = (*actions, Emit(template.render(observed.naming, words)))
+    outcome = "DeletionFailed" if event.has_failed else "DeletionSucceeded"
+    return Plan(outcome, actions, event.words, facts)
 
 
-def _carry_out(
-    invocation: Invocation,
-    provider: Provider,
-    existing: Slice,
-    about: Mapping[str, Any],
-    decision: Decision,
-) -> Answer:
-    now = invocation.runtime.now()
-    if decision.do is Do.DELETE:
-        try:
-            jobs = _jobs_on(invocation, existing, decision)
-        except CallError as error:
-            return _tell_of_the_failure(error, about, provider, invocation)
-        decision = wait_for(jobs, decision, existing, provider)
-    try:
-        was_there = _do(decision.do, existing, provider, now)
-    except CallError as error:
-        if is_out_of_places(error, provider):
-            return Answer(ACKNOWLEDGED, QUEUED, str(error))
-        if decision.do is Do.MARK and is_refused(error):
-            return _delete_unmarked(invocation, provider, existing, about, str(error))
-        return _tell_of_the_failure(error, about, provider, invocation)
-    told = decision.event
-    if not was_there:
-        told = Event(
-            f"{provider.event_prefix}NotFound",
-            f"{provider.noun} {existing.name} was gone when it was to be deleted",
-        )
-    if told is not None:
-        tell(invocation, about, told, once=decision.do is Do.NOTHING)
-    return Answer(ACKNOWLEDGED, decision.outcome)
+def is_old_news(event: LogEvent, existing: Slice | None) -> bool:
+    """Whether what exists now (``None``: nothing) is not what the end of a deletion would leave."""
+    if event.has_failed:
+        return existing is None
+    return existing is not None and existing.state is not SliceState.DELETING
 
 
-def _tell_of_the_failure(
-    error: CallError, about: Mapping[str, Any], provider: Provider, invocation: Invocation
-) -> Answer:
-    event = Event(f"{provider.event_prefix}DeletionFailed", str(error), is_warning=True)
-    return refuse(error, lambda: tell(invocation, about, event, once=False))
+def _decide_about_slice(one: ObservedSlice, now: datetime) -> Plan:
+    if isinstance(one.users, CallError):
+        return _report_refusal(one.users, one.naming) or Plan("Failed", (Fail(one.users),))
+    return build_plan(_find_row(one, now), one.existing, _words(one, now), one.naming, now)
 
 
-def _delete_unmarked(
-    invocation: Invocation,
-    provider: Provider,
-    existing: Slice,
-    about: Mapping[str, Any],
-    refusal: str,
-) -> Answer:
-    """What cannot be kept for half a minute more goes at once, instead of staying for ever."""
-    why = f"nobody needs it, and it cannot be marked to go later: {refusal}"
-    decision = _delete("Releasing", existing, why, provider)
-    return _carry_out(invocation, provider, existing, about, decision)
+def _report_refusal(error: CallError, naming: Naming) -> Plan | None:
+    """The plan for an environment error; ``None`` for one that is stale or transient."""
+    reason = find_refusal(error)
+    if reason is None:
+        return None
+    event = lifecycle.DELETION_REFUSED.render(naming, {"failure": str(error)})
+    return Plan(reason, (Emit(event),), note=str(error))
 
 
-def _jobs_on(invocation: Invocation, existing: Slice, decision: Decision) -> tuple[str, ...]:
-    """Whose Pods a deletion has to wait for: its own Job's, too, which may be writing a last
-    checkpoint, but not those that are only what is left of a slice that is made anew."""
-    if existing.state is SliceState.FAILED and not existing.has_ready_nodes:
-        return ()
-    but = existing.owner if decision.outcome == REBUILDING else None
-    return list_jobs_on(invocation.cluster, existing.name, invocation.runtime.now(), but=but)
+def _words(one: ObservedSlice, now: datetime) -> dict[str, str]:
+    why = find_reason(one.existing, one.jobset, now, one.settings.suspended_release)
+    if one.refusal:
+        why = f"nobody needs it, and it cannot be marked to go later: {one.refusal}"
+    users = () if isinstance(one.users, CallError) else one.users
+    return {
+        "name": one.existing.name,
+        "failure": one.existing.message,
+        "user": next(iter(users), ""),
+        "why": why or "",
+    }
 
 
-def wait_for(jobs: Sequence[str], decision: Decision, existing: Slice, naming: Naming) -> Decision:
-    """What is done, if it was to delete a slice, while Jobs run on it. Pure."""
-    if not jobs:
-        return decision
-    message = (
-        f"{naming.noun} {existing.name} is to go, and is in use by Job {jobs[0]}: it goes when that "
-        "has ended"
+def _find_row(one: ObservedSlice, now: datetime) -> Row:
+    return lifecycle.find_row(build_situation(one, now))
+
+
+def build_situation(one: ObservedSlice, now: datetime) -> Situation:
+    """What was observed, in the columns of the lifecycle table."""
+    existing, since = one.existing, one.existing.since
+    rebuild_after = one.settings.lost_rebuild
+    is_late = bool(rebuild_after and since is not None and now - since >= rebuild_after)
+    return Situation(
+        trigger=SliceTrigger.SLICE,
+        need=_find_need(one, now),
+        phase=lifecycle.find_phase(existing),
+        deadline=Deadline.REFUSED if one.refusal else lifecycle.find_deadline(existing, now),
+        is_in_use=bool(one.users),
+        is_late=is_late,
     )
-    return Decision("InUse", event=Event(f"{naming.event_prefix}InUse", message))
 
 
-def _do(do: Do, existing: Slice, provider: Provider, now: datetime) -> bool:
-    """Do it; ``False`` if what was to be deleted was gone."""
-    if do is Do.DELETE:
-        return provider.delete(existing)
-    if do is not Do.NOTHING:
-        provider.set_release_deadline(existing, now + RELEASE_AFTER if do is Do.MARK else None)
-    return True
-
-
-def decide(
-    existing: Slice,
-    jobset: Mapping[str, Any] | None,
-    now: datetime,
-    settings: Settings,
-    naming: Naming,
-) -> Decision:
-    """What is to be done about a slice, as its JobSet (``None``: gone) stands now. Pure."""
-    if existing.state is SliceState.DELETING:
-        return Decision("Going")
-    why = find_reason(existing, jobset, now, settings.suspended_release)
-    if why is not None:
-        return _decide_to_release(existing, why, now, naming)
-    if existing.release_after is not None:
-        return Decision("WantedAgain", Do.KEEP)
-    if existing.state is SliceState.FAILED and not existing.is_self_healing:
-        return _decide_about_a_loss(existing, now, settings.lost_rebuild, naming)
-    return Decision("Wanted")
+def _find_need(one: ObservedSlice, now: datetime) -> Need:
+    if one.jobset is None:
+        return Need.JOBSET_GONE
+    if find_end(one.jobset) is not None:
+        return Need.JOBSET_ENDED
+    reason = find_reason(one.existing, one.jobset, now, one.settings.suspended_release)
+    return Need.NEEDED if reason is None else Need.NOT_NEEDED
 
 
 def find_reason(
@@ -410,7 +457,7 @@ def find_reason(
 
 
 def _may_have_job(existing: Slice, jobset: Mapping[str, Any]) -> bool:
-    """A JobSet that was made again may have fewer Jobs. What is no Job of a JobSet by its name and key
+    """A JobSet that was recreated may have fewer Jobs. What is no Job of a JobSet by its name and key
     is not judged."""
     owner = existing.owner
     key = job_key(owner.namespace, owner.job)
@@ -419,18 +466,8 @@ def _may_have_job(existing: Slice, jobset: Mapping[str, Any]) -> bool:
     name, _, index = owner.job.rpartition("-")
     return bool(re.fullmatch("[0-9]{1,10}", index)) and any(
         name == f"{owner.jobset}-{one['name']}" and int(index) < one.get("replicas", 1)
-        for one in _replicated_jobs(jobset)
+        for one in list_replicated_jobs(jobset)
     )
-
-
-def _jobs(name: str, jobset: Mapping[str, Any]) -> Iterator[str]:
-    for one in _replicated_jobs(jobset):
-        for index in range(one.get("replicas", 1)):
-            yield f"{name}-{one['name']}-{index}"
-
-
-def _replicated_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list((jobset.get("spec") or {}).get("replicatedJobs") or ())
 
 
 def _suspended_since(jobset: Mapping[str, Any]) -> datetime | None:
@@ -438,32 +475,3 @@ def _suspended_since(jobset: Mapping[str, Any]) -> datetime | None:
         if condition.get("type") == "Suspended" and condition.get("status") == "True":
             return guess_time(condition.get("lastTransitionTime"))
     return None
-
-
-def _decide_to_release(existing: Slice, why: str, now: datetime, naming: Naming) -> Decision:
-    is_lost = existing.state is SliceState.FAILED and not existing.is_self_healing
-    if is_lost and not existing.has_ready_nodes:  # nobody could go on with it
-        return _delete("Releasing", existing, why, naming)
-    mark = existing.release_after
-    if mark is None or mark > now + 2 * RELEASE_AFTER:  # not ours: it might never come
-        return Decision("Marked", Do.MARK)
-    if now < mark:
-        return Decision("Waiting")
-    return _delete("Releasing", existing, why, naming)
-
-
-def _decide_about_a_loss(
-    existing: Slice, now: datetime, lost_rebuild: timedelta | None, naming: Naming
-) -> Decision:
-    """The JobSet's next leader that waits asks for another, when this one is gone."""
-    is_over = lost_rebuild and existing.since is not None and now - existing.since >= lost_rebuild
-    if is_over:
-        return _delete(REBUILDING, existing, existing.message, naming)
-    message = f"{naming.noun} {existing.name} does not come back by itself: {existing.message}"
-    return Decision("Lost", event=Event(f"{naming.event_prefix}Lost", message, is_warning=True))
-
-
-def _delete(outcome: str, existing: Slice, why: str, naming: Naming) -> Decision:
-    message = f"Deleting {naming.noun} {existing.name}: {why}"
-    event = Event(f"{naming.event_prefix}DeletionStarted", message)
-    return Decision(outcome, Do.DELETE, event)

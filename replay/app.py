@@ -14,7 +14,14 @@ from typer.core import TyperGroup
 from replay import VERSION
 from replay.errors import FORESEEN, ReplayError, in_plain_words
 from replay.explain import explain as explain_group
-from replay.output import Format, print_explanation, print_sent, say
+from replay.explain_jobset import explain_jobset
+from replay.output import (
+    Format,
+    print_explanation,
+    print_jobset_explanation,
+    print_sent,
+    say,
+)
 from replay.publications import (
     Publication,
     Sent,
@@ -177,10 +184,15 @@ def file(
     _publish(ways, publications, dry_run=dry_run, output=output)
 
 
-@app.command(short_help="Say what each step would do about a group now, and why.")
+@app.command(short_help="Say what each step would do about a group or a JobSet now, and why.")
 def explain(
     ctx: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The group.")],
+    target: Annotated[
+        str, typer.Argument(metavar="NAMESPACE/NAME", help="The group, or the JobSet.")
+    ],
+    is_jobset: Annotated[
+        bool, typer.Option("--jobset", help="About the slices of a JobSet of this name.")
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Say what each step would do about a group now, and why. Nothing is carried out.
@@ -189,16 +201,34 @@ def explain(
     wakes it" tells which of them the sweep would choose; if one of these cannot look, the exit code
     is 1.
 
+    With --jobset, the steps that give JobSets their slices answer for each Pod of the JobSet that
+    waits for a slice, and for each slice that it has. JOBSET_PROVIDER, and for node pools the
+    settings of the functions, must be set.
+
     \b
     Examples:
       python -m replay explain default/my-slice
       python -m replay explain default/my-slice --output json | jq .ready
+      python -m replay explain default/my-jobset --jobset
     """
     names = parse_target(target)
-    explanation = explain_group(_ways(ctx), *names)
-    print_explanation(explanation, output)
-    if not explanation.is_whole:
+    is_whole = (_explain_jobset if is_jobset else _explain_group)(_ways(ctx), names, output)
+    if not is_whole:
         raise ReplayError("a step could not look; what stands in its row says why")
+
+
+def _explain_group(ways: Ways, names: tuple[str, str], output: Format) -> bool:
+    """Explain a group; whether every step could look."""
+    explanation = explain_group(ways, *names)
+    print_explanation(explanation, output)
+    return explanation.is_whole
+
+
+def _explain_jobset(ways: Ways, names: tuple[str, str], output: Format) -> bool:
+    """Explain a JobSet; whether every step could look."""
+    explanation = explain_jobset(ways, *names)
+    print_jobset_explanation(explanation, output)
+    return explanation.is_whole
 
 
 def parse_target(text: str) -> tuple[str, str]:

@@ -29,7 +29,7 @@ _HINTS = {
     ("the cluster", 401): "Your kubeconfig's credentials are not accepted; `kubectl get "
     "tpunodegroups -A` must work with it.",
     ("the cluster", 403): "Replay needs the right to get and list tpunodegroups and nodes, and to "
-    "get the namespace kube-system.",
+    "get the namespace kube-system; about JobSets also to get and list jobsets and pods.",
     ("the cluster", 404): "Is it installed in this cluster? `kubectl get crd "
     "tpunodegroups.tpu.google.com` says so.",
     ("Pub/Sub", 0): f"Is there a way to it from here? If credentials are missing: {_LOG_IN}.",
@@ -41,6 +41,8 @@ _HINTS = {
     ("Compute Engine", 0): "Is there a way to it from here?",
     ("Compute Engine", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Compute Engine", 403): "You need the role roles/compute.viewer in the group's project.",
+    ("GKE", 0): "Is there a way to it from here?",
+    ("GKE", 403): "You need the role roles/container.clusterViewer in the cluster's project.",
 }
 
 
@@ -58,7 +60,9 @@ def in_plain_words(error: Exception) -> str:
 
 
 def _service(call: str) -> str:
-    """Calls to the cluster are ``METHOD /path``, those to Compute Engine ``collection.method``."""
+    """Calls to the cluster are ``METHOD /path``, those to clouds ``collection.method``."""
     if call.startswith("publish"):
         return "Pub/Sub"
+    if call.startswith("nodePools."):
+        return "GKE"
     return "the cluster" if " /" in call else "Compute Engine"

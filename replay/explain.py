@@ -43,7 +43,8 @@ CANNOT_LOOK = "CannotLook"
 class Answer:
     """What a step would do on a SYNC; ``is_woken`` says whether the sweep would send it one.
 
-    ``has_looked`` is false when what it needs could not be read; ``note`` then says why.
+    ``has_looked`` is false when what it needs could not be read; ``note`` then says why. ``about`` is
+    the Pod or the slice, where a step answers for several.
     """
 
     step: str
@@ -52,6 +53,7 @@ class Answer:
     note: str = ""
     actions: tuple[str, ...] = ()
     has_looked: bool = True
+    about: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def _ask(
         plan = step.decide(step.look(_work(ways, group, now)), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
         return Answer(step.name, is_woken, CANNOT_LOOK, in_plain_words(error), has_looked=False)
-    actions = tuple(action.describe() for action in plan.actions)
+    actions = tuple(action.describe() for action in plan.list_actions())
     return Answer(step.name, is_woken, plan.outcome, plan.note, actions)
 
 
@@ -131,7 +133,7 @@ def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
         settings=ways.settings,
         gce=ways.open_gce(),
         cluster=ways.open_cluster(),
-        publish=_publish_nothing,
+        publish=publish_nothing,
         random_bytes=ways.random_bytes,
         now=now,
         occasion=Occasion(message.cause, now, message=message),
@@ -141,7 +143,8 @@ def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
     )
 
 
-def _publish_nothing(step: str, _messages: Sequence[Message]) -> None:
+def publish_nothing(step: str, _messages: Sequence[Message]) -> None:
+    """What the steps get to publish with."""
     raise AssertionError(f"an explanation publishes nothing, to {step} neither")
 
 
@@ -166,17 +169,19 @@ def to_document(explanation: Explanation) -> dict[str, Any]:
             "nextLook": render_time(found.next_look) if found.next_look else None,
             "inboxes": list(found.inboxes),
         },
-        "steps": [
-            {
-                "step": answer.step,
-                "wokenBySweep": answer.is_woken,
-                "looked": answer.has_looked,
-                "outcome": answer.outcome,
-                "note": answer.note,
-                "actions": list(answer.actions),
-            }
-            for answer in explanation.steps
-        ],
+        "steps": [render_answer(answer) for answer in explanation.steps],
+    }
+
+
+def render_answer(answer: Answer) -> dict[str, Any]:
+    """A step's answer as JSON has it."""
+    return {
+        "step": answer.step,
+        "wokenBySweep": answer.is_woken,
+        "looked": answer.has_looked,
+        "outcome": answer.outcome,
+        "note": answer.note,
+        "actions": list(answer.actions),
     }
 
 

@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from replay import explain_jobset
 from replay.explain import Answer, Explanation, to_document
+from replay.explain_jobset import JobSetExplanation
 from replay.publications import Sent
 from shared.base.names import topic_id
 from shared.node_groups.status import Condition, Type
@@ -48,6 +50,24 @@ def print_explanation(explanation: Explanation, form: Format) -> None:
     print_lines([""])
     rows = (row for answer in explanation.steps for row in _answer_rows(answer))
     print_table(("STEP", "SWEEP WAKES IT", "OUTCOME", "WHAT IT WOULD DO"), rows)
+
+
+def print_jobset_explanation(explanation: JobSetExplanation, form: Format) -> None:
+    """What both steps would do about a JobSet's slices."""
+    if form is Format.JSON:
+        print_json(explain_jobset.to_document(explanation))
+        return
+    print_lines([f"JobSet {explanation.namespace}/{explanation.name} {explanation.state}"])
+    if not explanation.steps:
+        print_lines(["No Pod of it waits for a slice, and it has none"])
+        return
+    print_lines([""])
+    rows = (
+        (row[0], answer.about if row[0] else "", *row[1:])
+        for answer in explanation.steps
+        for row in _answer_rows(answer)
+    )
+    print_table(("STEP", "ABOUT", "SWEEP WAKES IT", "OUTCOME", "WHAT IT WOULD DO"), rows)
 
 
 def say(text: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shared.base.errors import OutOfTimeError
 from shared.frame.settings import Settings, from_environment
@@ -19,6 +20,9 @@ from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
+
+if TYPE_CHECKING:
+    from shared.ports.gke import GkeClient
 
 PublishData = Callable[[str, bytes, Mapping[str, str]], str]
 """Publishes data and attributes to a step's inbox; returns the message's id, raises `CallError`."""
@@ -37,16 +41,19 @@ class Ways:
     random_bytes: Callable[[int], bytes]
     is_interactive: bool
     """Whether a person sits there who can be asked."""
+    gke: GkeClient | None = None
+    """The way to GKE, where JobSets get node pools."""
 
     def open_cluster(self) -> Cluster:
         """The cluster, for the calls of the next 30 seconds."""
-        return Cluster(self.connection, "replay", self._until(SECONDS_FOR_CALLS))
+        return Cluster(self.connection, "replay", self.count_down())
 
     def open_gce(self) -> Gce:
         """Compute Engine, for the calls of the next 30 seconds."""
-        return Gce(self.clients, self._until(SECONDS_FOR_CALLS))
+        return Gce(self.clients, self.count_down())
 
-    def _until(self, seconds: float) -> Callable[[], float]:
+    def count_down(self, seconds: float = SECONDS_FOR_CALLS) -> Callable[[], float]:
+        """The seconds that are left for calls from now on. What it returns raises `OutOfTimeError`."""
         end = self.monotonic() + seconds
 
         def remaining_s() -> float:
@@ -60,6 +67,8 @@ class Ways:
 
 def open_ways() -> Ways:
     """The real ones, by the functions' own environment variables. Raises `SettingsError`."""
+    from shared.frame.runtime import make_gke_client
+
     settings = from_environment(with_default_kubeconfig(os.environ, Path.home()))
     topics = Topics(settings.pubsub_project, settings.topic_prefix)
     return Ways(
@@ -71,6 +80,7 @@ def open_ways() -> Ways:
         monotonic=time.monotonic,
         random_bytes=secrets.token_bytes,
         is_interactive=sys.stdin.isatty(),
+        gke=make_gke_client(settings),
     )
 
 

@@ -7,11 +7,12 @@ domains add actions of their own; those here need no more than a `Work` has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from shared.base.errors import CallError, OutOfTimeError
 from shared.frame.decode import Occasion
 from shared.frame.message import Message
 from shared.frame.settings import Settings
@@ -54,6 +55,8 @@ class Work:
     """Fields of the invocation's log line."""
     is_first_look: bool = True
     """False when the step observes again because the first observation was stale."""
+    observed: Any = None
+    """What the step has observed, once it has: for what it does about a call that is refused."""
 
     @property
     def subject(self) -> Mapping[str, Any]:
@@ -79,18 +82,31 @@ class Action(Protocol):
 class Plan:
     """What to do and, in one word of the step's own, why.
 
-    ``note`` and ``facts`` are for the log line.
+    ``note`` and ``facts`` are for the log line. ``parts`` are plans about one object each, executed
+    after the actions: a failure ends its part alone, and their outcomes make the plan's.
     """
 
     outcome: str
     actions: tuple[Action, ...] = ()
     note: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[Plan, ...] = ()
+
+    def list_actions(self) -> Iterator[Action]:
+        """The actions, and those of the parts."""
+        yield from self.actions
+        for part in self.parts:
+            yield from part.list_actions()
+
+
+def join_outcomes(outcomes: Iterable[str]) -> str:
+    """The outcome of a plan whose parts have these."""
+    return ",".join(sorted(set(outcomes)))
 
 
 @dataclass(frozen=True)
 class Send:
-    """Publish messages to a step's topic. Best effort, except inside of `ForOne`."""
+    """Publish messages to a step's topic. Best effort, except inside of `ForOne` and `Require`."""
 
     step: str
     messages: tuple[Message, ...]
@@ -134,6 +150,32 @@ class Attempt:
 
     def describe(self) -> str:
         return f"try to {self.action.describe()}"
+
+
+@dataclass(frozen=True)
+class Require:
+    """An action that is otherwise best effort: its failure ends the plan."""
+
+    action: Action
+
+    def apply(self, work: Work) -> None:
+        self.action.apply(work)
+
+    def describe(self) -> str:
+        return self.action.describe()
+
+
+@dataclass(frozen=True)
+class Fail:
+    """End the plan with an error that was met before it, so that the message is tried again."""
+
+    error: CallError | OutOfTimeError
+
+    def apply(self, _work: Work) -> None:
+        raise self.error
+
+    def describe(self) -> str:
+        return f"fail: {self.error}"
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def get_runtime() -> Runtime:
         monotonic=time.monotonic,
         random_bytes=secrets.token_bytes,
         log=make_logger(),
-        gke=_make_gke_client(settings),
+        gke=make_gke_client(settings),
     )
 
 
@@ -52,7 +52,8 @@ def make_publish(topics: Topics, connection: Connection) -> Publish:
     return publish
 
 
-def _make_gke_client(settings: Settings) -> GkeClient | None:
+def make_gke_client(settings: Settings) -> GkeClient | None:
+    """GKE's client, where JobSets get node pools; it connects at the first call."""
     if settings.gke is None:
         return None
     from shared.ports.gke import GkeClient

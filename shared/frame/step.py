@@ -8,7 +8,7 @@ observation makes the step observe again, how actions that fail are treated. The
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -25,6 +25,7 @@ from shared.frame.plan import (
     Publish,
     StaleObservation,
     Work,
+    join_outcomes,
 )
 from shared.frame.settings import Settings
 from shared.ports.classify import Kind, verdict_of
@@ -114,6 +115,8 @@ class Step(Generic[WorkT, ObservedT]):
     ``open`` finds what the trigger names; its second argument is false when the step observes again.
     It raises `NothingToDo` where there is no work. ``look`` reads (I/O), ``decide`` is pure.
     ``recover`` says what to do about a call that was refused: ``None`` leaves the error to the frame.
+    ``recoveries`` is how often that is asked, one refusal after the other: of the plan's call, and of
+    the calls of what is done about it.
     """
 
     name: str
@@ -121,6 +124,7 @@ class Step(Generic[WorkT, ObservedT]):
     look: Callable[[WorkT], ObservedT]
     decide: Callable[[ObservedT, datetime], Plan]
     recover: Callable[[WorkT, CallError], Plan | None]
+    recoveries: int = 1
 
     def run(self, invocation: Invocation) -> Answer:
         """Observe, decide, execute; three times at most, while the observation is stale."""
@@ -139,19 +143,37 @@ class Step(Generic[WorkT, ObservedT]):
         except NothingToDo as nothing:
             return Answer(ACKNOWLEDGED, nothing.outcome, nothing.note)
         try:
-            plan = self.decide(self.look(work), work.now)
-            execute(plan, work)
-            note = plan.note
+            work.observed = self.look(work)
         except CallError as error:
-            recovery = self.recover(work, error)
-            if recovery is None:
-                raise _stale_or_same(error) from error
-            plan, note = recovery, str(error)
+            return self._recover(work, error, self.recoveries)
+        return self._execute(self.decide(work.observed, work.now), work, self.recoveries)
+
+    def _execute(self, plan: Plan, work: WorkT, recoveries: int) -> Answer:
+        try:
+            execute(plan, work)
+        except CallError as error:
+            return self._recover(work, error, recoveries)
+        if plan.parts:
+            return self._execute_parts(plan.parts, work)
+        return Answer(ACKNOWLEDGED, plan.outcome, plan.note)
+
+    def _execute_parts(self, parts: Sequence[Plan], work: WorkT) -> Answer:
+        answers, failures = [], []
+        for part in parts:
             try:
-                execute(plan, work)
-            except CallError as second:
-                raise _stale_or_same(second) from second
-        return Answer(ACKNOWLEDGED, plan.outcome, note)
+                answers.append(self._execute(part, work, self.recoveries))
+            except (CallError, StaleObservation) as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        note = "; ".join(answer.note for answer in answers if answer.note)
+        return Answer(ACKNOWLEDGED, join_outcomes(answer.outcome for answer in answers), note)
+
+    def _recover(self, work: WorkT, error: CallError, recoveries: int) -> Answer:
+        recovery = self.recover(work, error) if recoveries else None
+        if recovery is None:
+            raise _stale_or_same(error) from error
+        return self._execute(recovery, work, recoveries - 1)
 
 
 def open_work(invocation: Invocation, is_first_look: bool) -> Work:

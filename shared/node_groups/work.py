@@ -126,7 +126,7 @@ def report_refusal(
         return None
     event = work.occasion.event
     if event is not None and event.concerns_vm:
-        return Plan(reason)
+        return Plan(reason, note=str(error))
     known = work.status = work.reported = status.parse(work.group.raw.get("status"))
     described = readiness.conclude(work.group, describe(known, reason), work.now)
-    return Plan(reason, (WriteStatus(described),))
+    return Plan(reason, (WriteStatus(described),), note=str(error))

@@ -135,6 +135,11 @@ def find_end_time(jobset: Mapping[str, Any]) -> datetime | None:
     return guess_time(str(_end(jobset).get("lastTransitionTime") or ""))
 
 
+def list_replicated_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The replicated Jobs of a JobSet."""
+    return list((jobset.get("spec") or {}).get("replicatedJobs") or ())
+
+
 def asks_for_chips(jobset: Mapping[str, Any]) -> bool:
     """Whether Pods of the JobSet are to have TPU chips."""
     jobs = read_mappings(read_mapping(jobset, "spec"), "replicatedJobs")

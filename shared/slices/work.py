@@ -1,74 +1,105 @@
-"""What the steps of JobSets do around their decisions: find their provider, tell of what they do."""
+"""The work of a step on JobSets' slices: the provider, and what both steps read and report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError
+from shared.base.errors import STALE_ANSWERS, CallError
 from shared.base.names import JOB_NAME, JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSION
 from shared.base.pods import list_tpu_containers
 from shared.base.timestamps import guess_time
 from shared.frame.audit_log import LogEvent
+from shared.frame.message import Message
+from shared.frame.plan import Action, NothingToDo, Require, Send, Work
 from shared.frame.settings import Settings
-from shared.frame.step import ACKNOWLEDGED, MAX_LOOKS, Answer, Invocation
+from shared.frame.step import Invocation, work_fields
 from shared.ports.classify import verdict_of
 from shared.ports.kubernetes.cluster import Cluster
-from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import parse_node
 from shared.slices.provider import Owner, Provider, Slice
+
+if TYPE_CHECKING:
+    from shared.ports.gke import GkeClient
 
 FEW_NODES = 8
 """So many Nodes are asked for their Pods one by one; a call for each of hundreds takes too long."""
 QUEUED = "Queued"
-"""The outcome where a provider has no room now."""
+"""The outcome of a call that is refused because too many slices change at this moment."""
 
 
-def look_until_done(invocation: Invocation, once: Callable[[Provider], Answer]) -> Answer:
-    """Look, decide and do ``once``; again, three times at most, while what was seen is no longer so."""
+@dataclass(kw_only=True)
+class SliceWork(Work):
+    """Work on slices. ``about`` is what Events are about: the Pod that waits, or the JobSet."""
 
-    note = ""
-    for _ in range(MAX_LOOKS):
-        invocation.look_from_now()
-        try:
-            return once(make_provider(invocation))
-        except CallError as error:
-            if error.http not in STALE_ANSWERS:
-                raise
-            note = str(error)
-    raise CallError(invocation.step, 409, "conditionNotMet", f"the world keeps moving: {note}")
+    provider: Provider
+    about: Mapping[str, Any] | None = None
+    is_gone: bool = False
+    """Whether the slice that was to be deleted last was gone."""
+
+    @property
+    def subject(self) -> Mapping[str, Any]:
+        """The object that Events are about."""
+        return self.about if self.about is not None else super().subject
 
 
-def make_provider(invocation: Invocation) -> Provider:
-    """Who makes slices here."""
-    runtime, cluster = invocation.runtime, invocation.cluster
-    if runtime.gke is None or runtime.settings.gke is None:
-        from shared.slices.by_node_group.provider import GroupSlices
+def slice_work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any]:
+    """The fields of `SliceWork`, from an invocation.
 
-        return GroupSlices(cluster, runtime.now)
-    from shared.slices.by_node_pool.provider import NodePools
-
-    def has_ready_nodes(name: str) -> bool:
-        return any(parse_node(raw).is_ready for raw in cluster.list_nodes_of_slice(name))
+    Raises `NothingToDo` if slices are switched off, or the trigger is about another cluster.
+    """
+    settings, event = invocation.runtime.settings, invocation.occasion.event
+    if not settings.jobset_provider:
+        raise NothingToDo("SwitchedOff")
+    if event is not None and not is_of_our_pools(event, settings):
+        raise NothingToDo("NotOurs")
 
     def remaining_s() -> float:
         """Asked once for each call."""
         invocation.facts["gke_calls"] = invocation.facts.get("gke_calls", 0) + 1
         return invocation.remaining_s()
 
-    return NodePools(runtime.settings.gke, runtime.gke, remaining_s, has_ready_nodes)
+    runtime = invocation.runtime
+    provider = make_provider(settings, invocation.cluster, runtime.gke, runtime.now, remaining_s)
+    return {**work_fields(invocation, is_first_look=is_first_look), "provider": provider}
 
 
-def trace(invocation: Invocation, existing: Slice) -> None:
-    """Have the log line read with the others about this slice, where it has an identity of its own."""
+def make_provider(
+    settings: Settings,
+    cluster: Cluster,
+    gke: GkeClient | None,
+    now: Callable[[], datetime],
+    remaining_s: Callable[[], float],
+) -> Provider:
+    """The provider of an installation; ``remaining_s`` is asked before each call to GKE."""
+    if gke is None or settings.gke is None:
+        from shared.slices.by_node_group.provider import GroupSlices
+
+        return GroupSlices(cluster, now)
+    from shared.slices.by_node_pool.provider import NodePools
+
+    def has_ready_nodes(name: str) -> bool:
+        return any(parse_node(raw).is_ready for raw in cluster.list_nodes_of_slice(name))
+
+    return NodePools(settings.gke, gke, remaining_s, has_ready_nodes)
+
+
+def set_trace(work: SliceWork, existing: Slice) -> None:
+    """Use the slice's uid as trace id of the log line, if it is an object of the cluster."""
     metadata = existing.raw.get("metadata") or {}
     if "uid" in metadata:
-        invocation.facts["uid"] = metadata["uid"]
+        work.facts["uid"] = metadata["uid"]
+
+
+def resync(step: str, messages: Sequence[Message]) -> tuple[Action, ...]:
+    """Publish resyncs to a step's topic; a failure ends the plan, so that they are published again."""
+    return (Require(Send(step, tuple(messages))),) if messages else ()
 
 
 def is_of_our_pools(event: LogEvent, settings: Settings) -> bool:
-    """Whether an entry of the audit log tells of the cluster in which slices are made here."""
+    """Whether an entry of the audit log is about the cluster in which slices are made here."""
     gke = settings.gke
     return gke is not None and (event.project, event.location, event.cluster) == (
         gke.project,
@@ -116,36 +147,18 @@ def job_of(owner: Owner) -> str:
     return f"{owner.namespace}/{owner.job}"
 
 
-def refuse(error: CallError, tell_of_it: Callable[[], None]) -> Answer:
-    """The answer to a refusal of the world, which is told. Raises what is ours to try again."""
-    reason = verdict_of(error).reason
-    if not is_refused(error) or reason is None:
-        raise error
-    tell_of_it()
-    return Answer(ACKNOWLEDGED, reason, str(error))
+def is_out_of_slots(error: CallError, provider: Provider) -> bool:
+    """Whether the provider's concurrency limit is the reason of a refusal.
 
-
-def is_out_of_places(error: CallError, provider: Provider) -> bool:
-    """Whether a provider that changes only so many slices at a time has no room for one more now.
-
-    It has when an operation ends, which takes minutes: until then Pub/Sub would try in vain, and hold
-    up all other messages.
+    It has room when an operation ends, which takes minutes: until then Pub/Sub would retry without
+    effect, and delay all other messages.
     """
     return provider.concurrency_limit is not None and error.http == 429
 
 
-def is_refused(error: CallError) -> bool:
-    """Whether the world says no, and not only for now."""
-    return error.http not in STALE_ANSWERS and verdict_of(error).reason is not None
-
-
-def tell(invocation: Invocation, about: Mapping[str, Any], event: Event, *, once: bool) -> None:
-    """Write an Event, if that can be done; ``once``: not again while it is there."""
-    cluster, now = invocation.cluster, invocation.runtime.now()
-    try:
-        (cluster.emit_once if once else cluster.emit)(about, event, now)
-    except (CallError, OutOfTimeError) as error:
-        invocation.facts.setdefault("left_undone", []).append(str(error))
+def find_refusal(error: CallError) -> str | None:
+    """The reason of an environment error; ``None`` for one that is stale or transient."""
+    return None if error.http in STALE_ANSWERS else verdict_of(error).reason
 
 
 def jobset_reference(namespace: str = "", name: str = "") -> dict[str, Any]:

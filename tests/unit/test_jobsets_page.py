@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from shared.slices.lifecycle import list_templates
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "jobsets.md").read_text()
-STEPS = [
-    (ROOT / "functions" / f"{step}.py").read_text() for step in ("provision_slice", "release_slice")
-]
 
 
 def test_the_page_has_each_event_and_no_other() -> None:
     rows = set(re.findall(r"^\| `([A-Z][A-Za-z]+)` \|", PAGE, re.MULTILINE))
-    text = "".join(STEPS)
-    told = set(re.findall(r"event_prefix\}([A-Z][A-Za-z]+)", text))
-    told |= set(re.findall(r'"((?:Creation|Deletion)[A-Z][a-z]+)"', text))
-    assert rows == told
+    assert rows == {event.reason for event in list_templates() if event.has_prefix}
+
+
+def test_the_page_says_what_the_pause_is_called() -> None:
+    (name,) = {event.reason for event in list_templates() if not event.has_prefix}
+    assert f"`{name}`" in PAGE
 
 
 def test_the_page_has_each_setting() -> None:

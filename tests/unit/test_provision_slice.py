@@ -5,22 +5,35 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from time import process_time
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from functions.provision_slice import (
-    PAUSED,
-    Decision,
-    Do,
-    Seen,
+    ObservedOperation,
+    ObservedPod,
+    PodWork,
+    WaitingPods,
+    build_message,
     decide,
     is_of,
+    recover,
     waits_since,
 )
 from shared.base import backoff
+from shared.base.errors import CallError
 from shared.base.timestamps import render_time
+from shared.frame.audit_log import LogEvent
+from shared.frame.plan import Action, Emit, Plan, Require, Send
 from shared.ports.kubernetes.events import Event
+from shared.slices.actions import (
+    AnySliceAction,
+    CreateSlice,
+    DeleteSlice,
+    SetReleaseDeadline,
+    SliceActionError,
+)
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import Leader, find_leader
 from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
@@ -50,12 +63,24 @@ def leader(**change: Any) -> Leader:
     return found
 
 
-def seen(existing: Slice | NameConflict | None = None, **more: Any) -> Seen:
-    return replace(Seen(leader(), WANTED, existing, JOBSET, NOW), **more)
+World = tuple[ObservedPod, datetime]
 
 
-def told(reason: str, message: str, *, is_warning: bool = False) -> Event:
-    return Event(f"TPUNodeGroup{reason}", message, is_warning)
+def seen(existing: Slice | NameConflict | None = None, now: datetime = NOW, **more: Any) -> World:
+    return replace(ObservedPod(leader(), WANTED, existing, JOBSET, GroupSlices), **more), now
+
+
+def started(reason: str, message: str) -> Emit:
+    return Emit(Event(f"TPUNodeGroup{reason}", message))
+
+
+def told(reason: str, message: str) -> Emit:
+    return Emit(Event(f"TPUNodeGroup{reason}", message, is_warning=True), once=True)
+
+
+def kept(existing: Slice) -> SetReleaseDeadline:
+    """Its release deadline is removed."""
+    return SetReleaseDeadline(existing, None)
 
 
 def changed(**change: Any) -> dict[str, Any]:
@@ -68,19 +93,26 @@ def opted_out(holder: str, value: str) -> dict[str, Any]:
     return {"metadata": {holder: {OPT_OUT: value}}}
 
 
-CREATE = Decision(
+CREATE = Plan(
     "Creating",
-    Do.CREATE,
-    told(
-        "CreationStarted",
-        "Creating TPUNodeGroup train-bfcf5ebea76efcf5, 4 hosts of ct6e-standard-4t (4x4), for Job "
-        "train-workers-0 of JobSet train",
+    (
+        CreateSlice(WANTED),
+        started(
+            "CreationStarted",
+            "Creating TPUNodeGroup train-bfcf5ebea76efcf5, 4 hosts of ct6e-standard-4t (4x4), for Job "
+            "train-workers-0 of JobSet train",
+        ),
     ),
 )
-PAUSE = Decision("SlicePaused", event=PAUSED)
+PAUSED = Event(
+    "SlicePaused",
+    'No slice is made: the ConfigMap tpu-functions/jobsets has paused: "true". It goes on when that is '
+    "taken out",
+)
+PAUSE = Plan("SlicePaused", (Emit(PAUSED, once=True),))
 NAME = "TPUNodeGroup train-bfcf5ebea76efcf5"
-TROUBLE = told("CreationFailed", f"{NAME}: {TROUBLED.message}", is_warning=True)
-LOSS = told("CreationFailed", f"{NAME}: {LOST.message}", is_warning=True)
+TROUBLE = told("CreationFailed", f"{NAME}: {TROUBLED.message}")
+LOSS = told("CreationFailed", f"{NAME}: {LOST.message}")
 JOB_TEMPLATE = {"spec": objects.jobset()["spec"]["replicatedJobs"][0]["template"]["spec"]}
 
 
@@ -89,46 +121,44 @@ def jobs(**template: Any) -> dict[str, Any]:
     return {"spec": {"replicatedJobs": [{**job, "name": "others", "template": {}}, job]}}
 
 
-UNFIT = Decision(
+UNFIT = told(
     "Unfit",
-    event=told(
-        "Unfit",
-        f"{NAME} is there, and the scheduler finds no Node of it for the Pod: compare what it says with "
-        "kubectl get nodes --show-labels -l cloud.google.com/gke-nodepool=train-bfcf5ebea76efcf5",
-        is_warning=True,
-    ),
+    f"{NAME} is there, and the scheduler finds no Node of it for the Pod: compare what it says with "
+    "kubectl get nodes --show-labels -l cloud.google.com/gke-nodepool=train-bfcf5ebea76efcf5",
 )
+MARKED = replace(GOOD, release_after=NOW)
+MARKED_TROUBLED = replace(TROUBLED, release_after=NOW)
 LATER = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
 """A quarter of an hour after the Pod began to wait."""
 
-TABLE: dict[str, tuple[Seen, Decision]] = {
+TABLE: dict[str, tuple[World, Plan]] = {
     "nothing there": (seen(), CREATE),
     "nothing there, and time to look again": (seen(is_sync=True), CREATE),
     "nothing there, and paused": (seen(is_paused=True), PAUSE),
-    "the JobSet is gone": (seen(jobset=None), Decision("JobSetGone")),
+    "the JobSet is gone": (seen(jobset=None), Plan("JobSetGone")),
     "the JobSet is being deleted": (
         seen(jobset=changed(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})),
-        Decision("JobSetGone"),
+        Plan("JobSetGone"),
     ),
     "the JobSet has completed": (
         seen(jobset=changed(**with_condition("Completed"))),
-        Decision("JobSetEnded"),
+        Plan("JobSetEnded"),
     ),
     "the JobSet has failed": (
         seen(jobset=changed(**with_condition("Failed"))),
-        Decision("JobSetEnded"),
+        Plan("JobSetEnded"),
     ),
     "the JobSet has opted out": (
         seen(jobset=changed(**opted_out("annotations", "True"))),
-        Decision("OptedOut"),
+        Plan("OptedOut"),
     ),
     "the JobSet has opted out by a label": (
         seen(jobset=changed(**opted_out("labels", "yes"))),
-        Decision("OptedOut"),
+        Plan("OptedOut"),
     ),
     "the Job has opted out": (
         seen(jobset=changed(**jobs(**opted_out("labels", "true")))),
-        Decision("OptedOut"),
+        Plan("OptedOut"),
     ),
     "the Job has not opted out": (
         seen(jobset=changed(**jobs(**opted_out("labels", "false")))),
@@ -136,51 +166,52 @@ TABLE: dict[str, tuple[Seen, Decision]] = {
     ),
     "somebody else's of that name": (
         seen(NameConflict(WANTED.name, "a TPUNodeGroup that was not made for a JobSet")),
-        Decision(
+        Plan(
             "Clash",
-            event=told(
-                "CreationFailed",
-                "The Pod's slice would be called train-bfcf5ebea76efcf5, and there is a TPUNodeGroup "
-                "that was not made for a JobSet, of that name. It is not touched: delete it, or give "
-                "the JobSet another name",
-                is_warning=True,
+            (
+                told(
+                    "CreationFailed",
+                    "The Pod's slice would be called train-bfcf5ebea76efcf5, and there is a "
+                    "TPUNodeGroup that was not made for a JobSet, of that name. It is not touched: "
+                    "delete it, or give the JobSet another name",
+                ),
             ),
         ),
     ),
-    "it is being made": (seen(COMING), Decision("Coming")),
-    "it is there": (seen(GOOD), Decision("Ready")),
+    "it is being made": (seen(COMING), Plan("Coming")),
+    "it is there": (seen(GOOD), Plan("Ready")),
     "it is there and was to go": (
-        seen(replace(GOOD, release_after=NOW)),
-        Decision("Ready", Do.KEEP),
+        seen(MARKED),
+        Plan("Ready", (kept(MARKED),)),
     ),
-    "it is there, and paused": (seen(GOOD, is_paused=True), Decision("Ready")),
+    "it is there, and paused": (seen(GOOD, is_paused=True), Plan("Ready")),
     "it says nothing of what it was made of": (
         seen(replace(GOOD, hash="")),
-        Decision("Ready"),
+        Plan("Ready"),
     ),
     "it is being deleted": (
         seen(replace(GOOD, state=SliceState.DELETING)),
-        Decision("Going"),
+        Plan("Going"),
     ),
     "it is being deleted and is another": (
         seen(replace(ANOTHER, state=SliceState.DELETING), is_sync=True),
-        Decision("Going"),
+        Plan("Going"),
     ),
     "it is there, and the Pod waits for long": (
         seen(GOOD, is_sync=True, now=LATER),
-        UNFIT,
+        Plan("Unfit", (UNFIT,)),
     ),
     "it is there, was to go, and the Pod waits for long": (
-        seen(replace(GOOD, release_after=NOW), is_sync=True, now=LATER),
-        replace(UNFIT, do=Do.KEEP),
+        seen(MARKED, is_sync=True, now=LATER),
+        Plan("Unfit", (kept(MARKED), UNFIT)),
     ),
     "it is there, and the Pod waits for nearly as long": (
         seen(GOOD, is_sync=True, now=LATER - timedelta(seconds=1)),
-        Decision("Ready"),
+        Plan("Ready"),
     ),
     "it is there at last, and the Pod has waited for long": (
         seen(replace(GOOD, since=LATER - timedelta(minutes=14)), is_sync=True, now=LATER),
-        Decision("Ready"),
+        Plan("Ready"),
     ),
     "it is there for long, and the Pod waits for less": (
         seen(
@@ -188,73 +219,163 @@ TABLE: dict[str, tuple[Seen, Decision]] = {
             is_sync=True,
             now=LATER - timedelta(seconds=1),
         ),
-        Decision("Ready"),
+        Plan("Ready"),
     ),
     "it is there, the Pod waits for long, and something has happened": (
         seen(GOOD, now=LATER),
-        Decision("Ready"),
+        Plan("Ready"),
     ),
     "it is another than the Pod asks for": (
         seen(ANOTHER),
-        Decision(
+        Plan(
             "Replacing",
-            Do.DELETE,
-            told(
-                "DeletionStarted",
-                f"Deleting {NAME} to create it anew: the Pod asks for 4 hosts of ct6e-standard-4t "
-                "(4x4) with other properties than it has",
+            (
+                DeleteSlice(ANOTHER),
+                started(
+                    "DeletionStarted",
+                    f"Deleting {NAME} to create it anew: the Pod asks for 4 hosts of "
+                    "ct6e-standard-4t (4x4) with other properties than it has",
+                ),
             ),
         ),
     ),
     "it is another, and in use": (
-        seen(ANOTHER, guests=("default/serve-workers-0",)),
-        Decision(
+        seen(ANOTHER, users=("default/serve-workers-0",)),
+        Plan(
             "InUse",
-            event=told(
-                "CreationFailed",
-                f"{NAME} is not what the Pod asks for (4 hosts of ct6e-standard-4t (4x4)), and is in "
-                "use by Job default/serve-workers-0: it is replaced when that has ended",
-                is_warning=True,
+            (
+                told(
+                    "CreationFailed",
+                    f"{NAME} is not what the Pod asks for (4 hosts of ct6e-standard-4t (4x4)), and is "
+                    "in use by Job default/serve-workers-0: it is replaced when that has ended",
+                ),
             ),
         ),
     ),
     "it is another, and paused": (seen(ANOTHER, is_paused=True), PAUSE),
-    "it waits for capacity": (seen(TROUBLED), Decision("Troubled", event=TROUBLE)),
+    "it waits for capacity": (seen(TROUBLED), Plan("Troubled", (TROUBLE,))),
     "it waits for capacity still": (
         seen(TROUBLED, is_sync=True),
-        Decision("Troubled", event=TROUBLE),
+        Plan("Troubled", (TROUBLE,)),
     ),
     "it waits for capacity and was to go": (
-        seen(replace(TROUBLED, release_after=NOW)),
-        Decision("Troubled", Do.KEEP, TROUBLE),
+        seen(MARKED_TROUBLED),
+        Plan("Troubled", (kept(MARKED_TROUBLED), TROUBLE)),
     ),
-    "it was lost": (seen(LOST), Decision("Troubled", event=LOSS)),
+    "it was lost": (seen(LOST), Plan("Troubled", (LOSS,))),
     "it was lost, and time has passed": (
         seen(LOST, is_sync=True),
-        Decision(
+        Plan(
             "Replacing",
-            Do.DELETE,
-            told("DeletionStarted", f"Deleting {NAME} to create it anew: {LOST.message}"),
+            (
+                DeleteSlice(LOST),
+                started("DeletionStarted", f"Deleting {NAME} to create it anew: {LOST.message}"),
+            ),
         ),
     ),
     "it was lost, and some of its Nodes are ready": (
         seen(replace(LOST, has_ready_nodes=True), is_sync=True),
-        Decision("Troubled", event=LOSS),
+        Plan("Troubled", (LOSS,)),
     ),
     "it was lost, and paused": (seen(LOST, is_sync=True, is_paused=True), PAUSE),
 }
 
 
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
-def test_what_is_done(case: tuple[Seen, Decision]) -> None:
-    world, decision = case
-    assert decide(world, GroupSlices) == decision
+def test_what_is_done(case: tuple[World, Plan]) -> None:
+    (observed, now), plan = case
+    assert decide(observed, now) == plan
 
 
-def test_the_pause_says_how_it_ends() -> None:
-    assert PAUSED.message == (
-        'No slice is made: the ConfigMap tpu-functions/jobsets has paused: "true". It goes on when '
-        "that is taken out"
+POOLS = cast("Any", SimpleNamespace(noun="node pool", event_prefix="NodePool", concurrency_limit=5))
+POD = ObservedPod(leader(), WANTED, None, JOBSET, POOLS)
+
+
+def refused(action: AnySliceAction, http: int, message: str = "no") -> SliceActionError:
+    reason = "forbidden" if http == 403 else "because"
+    return SliceActionError(action, CallError("nodePools.call", http, reason, message))
+
+
+def queued() -> Emit:
+    message = "node pool train-bfcf5ebea76efcf5 waits for others that are being made or deleted: no"
+    return Emit(Event("NodePoolQueued", message), once=True)
+
+
+def failed(what: str, error: CallError) -> Emit:
+    return Emit(Event(f"NodePool{what}Failed", str(error), is_warning=True), once=True)
+
+
+CREATION, DELETION, DEADLINE = CreateSlice(WANTED), DeleteSlice(LOST), kept(MARKED)
+REFUSALS: dict[str, tuple[CallError, bool, Plan | None]] = {
+    "no room": (refused(CREATION, 429), False, Plan("Queued", (queued(),))),
+    "still no room": (refused(CREATION, 429), True, Plan("Queued")),
+    "no room to delete": (refused(DELETION, 429), False, Plan("Queued", (queued(),))),
+    "where it would be made is not there": (
+        refused(CREATION, 404),
+        True,
+        Plan("Refused", (failed("Creation", refused(CREATION, 404)),)),
+    ),
+    "forbidden to create": (
+        refused(CREATION, 403),
+        False,
+        Plan("PermissionDenied", (failed("Creation", refused(CREATION, 403)),)),
+    ),
+    "forbidden to delete": (
+        refused(DELETION, 403),
+        False,
+        Plan("PermissionDenied", (failed("Deletion", refused(DELETION, 403)),)),
+    ),
+    "forbidden to remove the deadline": (
+        refused(DEADLINE, 403),
+        False,
+        Plan("PermissionDenied", (failed("Creation", refused(DEADLINE, 403)),)),
+    ),
+    "made meanwhile": (refused(CREATION, 409), False, None),
+    "gone meanwhile": (refused(DELETION, 404), False, None),
+    "busy": (refused(CREATION, 503), False, None),
+    "a read that was forbidden": (CallError("GET /x", 403, "Forbidden", "no"), False, None),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
+def test_what_is_done_about_a_refusal(case: tuple[CallError, bool, Plan | None]) -> None:
+    error, is_sync, plan = case
+    work = SimpleNamespace(observed=replace(POD, is_sync=is_sync), provider=POOLS, now=NOW)
+    expected = plan and replace(plan, note=str(error))
+    assert recover(cast("PodWork", work), error) == expected
+
+
+def another(name: str) -> tuple[Leader, DesiredSlice]:
+    owner = replace(OWNER, job=name)
+    return leader(metadata={"name": name, "uid": name}), replace(WANTED, name=name, owner=owner)
+
+
+def wake(*leaders: Leader) -> Action:
+    return Require(Send("provision_slice", tuple(build_message(one, NOW) for one in leaders)))
+
+
+def test_after_a_deletion_its_own_pod_is_served_and_then_those_for_whom_there_is_room() -> None:
+    event = LogEvent("container.nodePools.delete", "p", "us-central1", WANTED.name, cluster="c")
+    first, second, third = another("first"), another("second"), another("third")
+    waiting = WaitingPods(5, ((POD.leader, WANTED), first, second, third), (COMING, COMING))
+    observed = ObservedOperation(event, POOLS, POD, has_pod=True, waiting=waiting)
+    plan = decide(observed, NOW)
+    assert plan.outcome == "Creating"
+    assert plan.actions[0] == CREATION
+    assert plan.facts == {"waiting": 3, "woken": 2}, "its own takes one of three places"
+    assert isinstance(plan.actions[-1], Require)
+    work = cast("PodWork", SimpleNamespace(observed=observed, provider=POOLS, now=NOW))
+    recovery = recover(work, refused(CREATION, 429))
+    assert recovery is not None
+    assert (recovery.outcome, recovery.facts) == ("Queued", {"waiting": 4, "woken": 3})
+
+
+def test_a_creation_that_nobody_waits_for_wakes_those_that_wait() -> None:
+    event = LogEvent("container.nodePools.create", "p", "us-central1", "gone", cluster="c")
+    waiting = WaitingPods(5, (another("first"),), ())
+    observed = ObservedOperation(event, POOLS, None, has_pod=False, waiting=waiting)
+    assert decide(observed, NOW) == Plan(
+        "NobodyWaits", (wake(another("first")[0]),), facts={"waiting": 1, "woken": 1}
     )
 
 

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from functions.release_slice import (
-    Decision,
-    Do,
-    choose,
+    ObservedSlice,
+    ObservedSlices,
     decide,
     find_jobset_of,
+    is_change_due,
     is_old_news,
-    is_to_be_told,
-    wait_for,
+    is_report_due,
+    recover,
+    select,
 )
+from shared.base.errors import CallError
 from shared.base.timestamps import render_time
 from shared.frame.audit_log import LogEvent
+from shared.frame.plan import Emit, Fail, Plan
 from shared.frame.settings import Settings
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.events import Event
+from shared.slices.actions import (
+    AnySliceAction,
+    DeleteSlice,
+    EmitDeletion,
+    SetReleaseDeadline,
+    SliceActionError,
+)
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import job_key
 from shared.slices.provider import Owner, Slice, SliceState, slice_name
+from shared.slices.work import SliceWork
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition
 from tests.unit.builders import NOW
@@ -39,6 +51,9 @@ LOST = replace(
     SLICE, state=SliceState.FAILED, message="Preempted: gone", since=NOW - timedelta(minutes=30)
 )
 TROUBLED = replace(LOST, is_self_healing=True)
+DEGRADED = replace(LOST, has_ready_nodes=True)
+COMING = replace(SLICE, state=SliceState.PROVISIONING)
+MARKED_BY_OTHERS = replace(SLICE, release_after=NOW + timedelta(seconds=61))
 SETTINGS = Settings("p", "", frozenset(), Kubeconfig(""), "", timedelta(minutes=15))
 REBUILDS = replace(SETTINGS, lost_rebuild=timedelta(minutes=30))
 LETS_GO = replace(SETTINGS, suspended_release=timedelta(minutes=90))
@@ -70,22 +85,39 @@ SECOND = replace(
 )
 
 
-def deleting(outcome: str, why: str) -> Decision:
-    message = f"Deleting TPUNodeGroup {NAME}: {why}"
-    return Decision(outcome, Do.DELETE, Event("TPUNodeGroupDeletionStarted", message))
+IN_HALF_A_MINUTE = NOW + timedelta(seconds=30)
+GONE = Event("TPUNodeGroupNotFound", f"TPUNodeGroup {NAME} was gone when it was to be deleted")
 
 
-MARK, KEEP = Decision("Marked", Do.MARK), Decision("WantedAgain", Do.KEEP)
-WANTED, WAIT = Decision("Wanted"), Decision("Waiting")
-LOSS = Decision(
+def deleting(outcome: str, existing: Slice, why: str) -> Plan:
+    started = Event("TPUNodeGroupDeletionStarted", f"Deleting TPUNodeGroup {NAME}: {why}")
+    return Plan(outcome, (DeleteSlice(existing), EmitDeletion(started, if_gone=GONE)))
+
+
+def marking(existing: Slice) -> Plan:
+    return Plan("Marked", (SetReleaseDeadline(existing, IN_HALF_A_MINUTE),))
+
+
+def keeping(existing: Slice) -> Plan:
+    return Plan("WantedAgain", (SetReleaseDeadline(existing, None),))
+
+
+WANTED, WAIT = Plan("Wanted"), Plan("Waiting")
+MARK = marking(SLICE)
+LOSS = Plan(
     "Lost",
-    event=Event(
-        "TPUNodeGroupLost",
-        f"TPUNodeGroup {NAME} does not come back by itself: Preempted: gone",
-        is_warning=True,
+    (
+        Emit(
+            Event(
+                "TPUNodeGroupLost",
+                f"TPUNodeGroup {NAME} does not come back by itself: Preempted: gone",
+                is_warning=True,
+            ),
+            once=True,
+        ),
     ),
 )
-Case = tuple[Slice, dict[str, Any] | None, Settings, Decision]
+Case = tuple[Slice, dict[str, Any] | None, Settings, Plan]
 TABLE: dict[str, Case] = {
     "its JobSet lives": (SLICE, ALIVE, SETTINGS, WANTED),
     "its JobSet is gone": (SLICE, None, SETTINGS, MARK),
@@ -95,43 +127,48 @@ TABLE: dict[str, Case] = {
         LOST,
         FAILED,
         SETTINGS,
-        deleting("Releasing", "JobSet train has ended (Failed)"),
+        deleting("Releasing", LOST, "JobSet train has ended (Failed)"),
     ),
     "in trouble, some of its Nodes are ready, and its JobSet has failed": (
-        replace(LOST, has_ready_nodes=True),
+        DEGRADED,
         FAILED,
         SETTINGS,
-        MARK,
+        marking(DEGRADED),
     ),
-    "in trouble that mends itself, and its JobSet has failed": (TROUBLED, FAILED, SETTINGS, MARK),
+    "in trouble that mends itself, and its JobSet has failed": (
+        TROUBLED,
+        FAILED,
+        SETTINGS,
+        marking(TROUBLED),
+    ),
     "being made, and its JobSet is gone": (
-        replace(SLICE, state=SliceState.PROVISIONING),
+        COMING,
         None,
         SETTINGS,
-        MARK,
+        marking(COMING),
     ),
     "marked": (MARKED, None, SETTINGS, WAIT),
     "marked by somebody for later than we ever would": (
-        replace(SLICE, release_after=NOW + timedelta(seconds=61)),
+        MARKED_BY_OTHERS,
         None,
         SETTINGS,
-        MARK,
+        marking(MARKED_BY_OTHERS),
     ),
-    "marked, and its JobSet is there again": (MARKED, ALIVE, SETTINGS, KEEP),
-    "due, and its JobSet is there again": (DUE, ALIVE, SETTINGS, KEEP),
+    "marked, and its JobSet is there again": (MARKED, ALIVE, SETTINGS, keeping(MARKED)),
+    "due, and its JobSet is there again": (DUE, ALIVE, SETTINGS, keeping(DUE)),
     "due, and its JobSet is gone": (
         DUE,
         None,
         SETTINGS,
-        deleting("Releasing", "JobSet train no longer exists"),
+        deleting("Releasing", DUE, "JobSet train no longer exists"),
     ),
     "due, and its JobSet has ended": (
         DUE,
         COMPLETED,
         SETTINGS,
-        deleting("Releasing", "JobSet train has ended (Completed)"),
+        deleting("Releasing", DUE, "JobSet train has ended (Completed)"),
     ),
-    "being deleted": (GOING, None, SETTINGS, Decision("Going")),
+    "being deleted": (GOING, None, SETTINGS, Plan("Going")),
     "its JobSet has its Job no more": (SLICE, with_jobs("others"), SETTINGS, MARK),
     "its JobSet was made again without anything": (
         SLICE,
@@ -143,7 +180,7 @@ TABLE: dict[str, Case] = {
         DUE,
         with_jobs("others"),
         SETTINGS,
-        deleting("Releasing", "JobSet train has no Job train-workers-0 any more"),
+        deleting("Releasing", DUE, "JobSet train has no Job train-workers-0 any more"),
     ),
     "its JobSet says nothing of any Job": (SLICE, objects.jobset(spec=None), SETTINGS, MARK),
     "its JobSet has been suspended since no time that can be": (
@@ -157,9 +194,9 @@ TABLE: dict[str, Case] = {
         SECOND,
         with_jobs("workers"),
         SETTINGS,
-        MARK,
+        marking(SECOND),
     ),
-    "its labels name a Job that is none": (UNNUMBERED, ALIVE, SETTINGS, MARK),
+    "its labels name a Job that is none": (UNNUMBERED, ALIVE, SETTINGS, marking(UNNUMBERED)),
     "its JobSet has more Jobs than anybody can count": (
         SLICE,
         MANY_OTHERS,
@@ -179,9 +216,9 @@ TABLE: dict[str, Case] = {
         DUE,
         suspended(91),
         LETS_GO,
-        deleting("Releasing", "JobSet train has been suspended for 91 minutes"),
+        deleting("Releasing", DUE, "JobSet train has been suspended for 91 minutes"),
     ),
-    "resumed": (DUE, ALIVE, LETS_GO, KEEP),
+    "resumed": (DUE, ALIVE, LETS_GO, keeping(DUE)),
     "lost": (LOST, ALIVE, SETTINGS, LOSS),
     "lost for a while": (
         replace(LOST, since=NOW - timedelta(minutes=29)),
@@ -189,29 +226,110 @@ TABLE: dict[str, Case] = {
         REBUILDS,
         LOSS,
     ),
-    "lost for long": (LOST, ALIVE, REBUILDS, deleting("Rebuilding", "Preempted: gone")),
+    "lost for long": (LOST, ALIVE, REBUILDS, deleting("Rebuilding", LOST, "Preempted: gone")),
     "lost, nobody knows since when": (replace(LOST, since=None), ALIVE, REBUILDS, LOSS),
     "in trouble that mends itself": (TROUBLED, ALIVE, REBUILDS, WANTED),
 }
 
 
+def observed(
+    existing: Slice,
+    jobset: dict[str, Any] | None,
+    settings: Settings = SETTINGS,
+    users: tuple[str, ...] | CallError = (),
+) -> ObservedSlice:
+    return ObservedSlice(existing, jobset, settings, GroupSlices, users)
+
+
+def decide_about(*slices: ObservedSlice) -> Plan:
+    return decide(ObservedSlices(slices), NOW)
+
+
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
 def test_what_is_done(case: Case) -> None:
-    existing, jobset, settings, decision = case
-    assert decide(existing, jobset, NOW, settings, GroupSlices) == decision
+    existing, jobset, settings, plan = case
+    assert decide_about(observed(existing, jobset, settings)) == Plan(plan.outcome, parts=(plan,))
 
 
 def test_what_pods_run_on_stays_until_they_end() -> None:
-    releasing = deleting("Releasing", "JobSet train no longer exists")
-    assert wait_for((), releasing, SLICE, GroupSlices) == releasing
-    assert wait_for(("default/other",), releasing, SLICE, GroupSlices) == Decision(
-        "InUse",
-        event=Event(
-            "TPUNodeGroupInUse",
-            f"TPUNodeGroup {NAME} is to go, and is in use by Job default/other: it goes when that has "
-            "ended",
-        ),
+    in_use = Event(
+        "TPUNodeGroupInUse",
+        f"TPUNodeGroup {NAME} is to go, and is in use by Job default/other: it goes when that has "
+        "ended",
     )
+    plan = Plan("InUse", (Emit(in_use, once=True),))
+    users = ("default/other",)
+    for one in (observed(DUE, None, users=users), observed(DEGRADED, ALIVE, REBUILDS, users)):
+        assert decide_about(one) == Plan("InUse", parts=(plan,))
+
+
+def test_a_slice_whose_pods_cannot_be_read_stays_and_is_tried_again_if_that_may_help() -> None:
+    refused = CallError("GET /api/v1/pods", 403, "Forbidden", "no")
+    reported = Event("TPUNodeGroupDeletionFailed", str(refused), is_warning=True)
+    busy = CallError("GET /api/v1/pods", 429, "TooManyRequests", "later")
+    assert decide_about(observed(DUE, None, users=refused)).parts == (
+        Plan("PermissionDenied", (Emit(reported),), note=str(refused)),
+    )
+    assert decide_about(observed(DUE, None, users=busy)).parts == (Plan("Failed", (Fail(busy),)),)
+
+
+def test_the_outcome_of_a_jobset_is_that_of_all_its_slices() -> None:
+    assert decide_about() == Plan("NoSlice")
+    plan = decide_about(observed(DUE, None), observed(SLICE, None), observed(DUE, None))
+    assert plan.outcome == "Marked,Releasing"
+
+
+def refused(action: AnySliceAction, http: int) -> SliceActionError:
+    reason = "forbidden" if http == 403 else "because"
+    return SliceActionError(action, CallError("call", http, reason, "no"))
+
+
+def work(*slices: ObservedSlice, limit: int | None = None) -> SliceWork:
+    """Work on slices on whose Nodes nothing runs."""
+    provider = SimpleNamespace(
+        noun=GroupSlices.noun, event_prefix=GroupSlices.event_prefix, concurrency_limit=limit
+    )
+    cluster = SimpleNamespace(list_nodes_of_slice=lambda _: [], list_pods_on=lambda _: [])
+    observed = ObservedSlices(slices)
+    made = SimpleNamespace(observed=observed, provider=provider, cluster=cluster, now=NOW)
+    return cast("SliceWork", made)
+
+
+def failing(error: CallError) -> Plan:
+    event = Event("TPUNodeGroupDeletionFailed", str(error), is_warning=True)
+    return Plan("PermissionDenied", (Emit(event),), note=str(error))
+
+
+SETTING, DELETING = SetReleaseDeadline(SLICE, IN_HALF_A_MINUTE), DeleteSlice(DUE)
+REMOVING = SetReleaseDeadline(DUE, None)
+REFUSALS: dict[str, tuple[CallError, int | None, Plan | None]] = {
+    "no room": (refused(DELETING, 429), 5, Plan("Queued", note=str(refused(DELETING, 429)))),
+    "too many calls": (refused(DELETING, 429), None, None),
+    "forbidden to delete": (refused(DELETING, 403), None, failing(refused(DELETING, 403))),
+    "forbidden to remove the deadline": (
+        refused(REMOVING, 403),
+        None,
+        failing(refused(REMOVING, 403)),
+    ),
+    "forbidden to set the deadline": (
+        refused(SETTING, 403),
+        None,
+        deleting(
+            "Releasing",
+            SLICE,
+            "nobody needs it, and it cannot be marked to go later: call: 403 forbidden: no",
+        ),
+    ),
+    "changed meanwhile": (refused(SETTING, 412), None, None),
+    "busy": (refused(SETTING, 503), None, None),
+    "a read that was forbidden": (CallError("GET /x", 403, "Forbidden", "no"), None, None),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
+def test_what_is_done_about_a_refusal(case: tuple[CallError, int | None, Plan | None]) -> None:
+    error, limit, plan = case
+    assert recover(work(observed(SLICE, None), observed(DUE, None), limit=limit), error) == plan
 
 
 DELETION = LogEvent("container.nodePools.delete", "p", "us-central1", NAME, cluster="c")
@@ -232,28 +350,40 @@ def test_whether_the_end_of_a_deletion_is_what_led_here(
     assert is_old_news(event, existing) is is_old
 
 
-TOLD: dict[str, tuple[Decision, Slice, bool]] = {
-    "something to do": (MARK, SLICE, False),
-    "nothing to do": (WANTED, SLICE, False),
-    "no time yet": (WAIT, MARKED, False),
-    "something to tell, lately": (LOSS, replace(LOST, since=NOW - timedelta(minutes=1)), True),
-    "something told": (LOSS, replace(LOST, since=NOW - timedelta(seconds=30)), False),
-    "something to tell, nobody knows since when": (LOSS, replace(LOST, since=None), True),
+IN_QUESTION: dict[str, tuple[ObservedSlice, bool, bool]] = {
+    "something to do": (observed(SLICE, None), True, False),
+    "nothing to do": (observed(SLICE, ALIVE), False, False),
+    "no time yet": (observed(MARKED, None), False, False),
+    "something to tell, lately": (
+        observed(replace(LOST, since=NOW - timedelta(minutes=1)), ALIVE),
+        False,
+        True,
+    ),
+    "something told": (
+        observed(replace(LOST, since=NOW - timedelta(seconds=30)), ALIVE),
+        False,
+        False,
+    ),
+    "something to tell, nobody knows since when": (
+        observed(replace(LOST, since=None), ALIVE),
+        False,
+        True,
+    ),
 }
 
 
-@pytest.mark.parametrize("case", TOLD.values(), ids=TOLD)
-def test_about_which_slices_the_minute_has_something_told(
-    case: tuple[Decision, Slice, bool],
+@pytest.mark.parametrize("case", IN_QUESTION.values(), ids=IN_QUESTION)
+def test_about_which_slices_the_minute_has_something_done_or_told(
+    case: tuple[ObservedSlice, bool, bool],
 ) -> None:
-    decision, existing, is_told = case
-    assert is_to_be_told(decision, existing, NOW) is is_told
+    one, is_changed, is_told = case
+    assert (is_change_due(one, NOW), is_report_due(one, NOW)) == (is_changed, is_told)
 
 
 def test_those_that_are_due_for_longest_go_first_and_then_those_that_have_no_mark() -> None:
     older, unmarked = replace(DUE, name="older", release_after=NOW - timedelta(minutes=1)), SLICE
-    assert choose([unmarked, DUE, older], 4, NOW)[:2] == [older, DUE]
-    assert set(choose([unmarked, DUE, older], 4, NOW)) == {older, DUE, unmarked}
+    assert select([unmarked, DUE, older], 4, NOW)[:2] == [older, DUE]
+    assert set(select([unmarked, DUE, older], 4, NOW)) == {older, DUE, unmarked}
 
 
 def test_a_slice_leads_to_its_jobset_when_it_is_gone() -> None:

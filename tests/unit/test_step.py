@@ -11,8 +11,11 @@ import pytest
 
 from shared.base.errors import CallError
 from shared.base.logs import make_logger
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause, Message
+from shared.frame.plan import Plan, Require, Send, Work
 from shared.frame.settings import Settings
-from shared.frame.step import Answer, Invocation, Runtime, handle
+from shared.frame.step import Answer, Invocation, Runtime, Step, handle, open_work
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
@@ -38,7 +41,7 @@ def runtime() -> Runtime:
     )
 
 
-def message(cause: str, attempt: int | None, published: str | None = None) -> bytes:
+def message(cause: str, attempt: int) -> bytes:
     document = {
         "version": 1,
         "kind": "TPUNodeGroup",
@@ -49,7 +52,7 @@ def message(cause: str, attempt: int | None, published: str | None = None) -> by
         "at": NOW.isoformat(),
     }
     body = json.loads(push(document))
-    body["message"]["publishTime"] = NOW.isoformat() if published is None else published
+    body["message"]["publishTime"] = NOW.isoformat()
     return json.dumps({**body, "deliveryAttempt": attempt}).encode()
 
 
@@ -95,33 +98,101 @@ def test_what_is_left_undone_is_seen_in_the_log(
     assert line["message"] == f"{STEP}: {case.told[1]}"
 
 
-UNCOUNTED = {
-    "just published": (None, "2025-12-31T23:51:00Z", 503),
-    "published eleven minutes ago": (None, "2025-12-31T23:49:00Z", 204),
-    "published eleven minutes from now": (None, "2026-01-01T00:11:00Z", 204),
-    "published in no year": (None, "yesterday", 204),
-    "without a time of publication": (None, "", 204),
-    "counted below zero, just published": (-3, "2025-12-31T23:51:00Z", 503),
-    "counted below zero, published long ago": (-3, "2025-12-31T23:49:00Z", 204),
-}
+@dataclass(frozen=True)
+class Say:
+    """An action that succeeds, or is refused."""
+
+    word: str
+    http: int = 0
+
+    def apply(self, _work: Work) -> None:
+        SAID.append(self.word)
+        if self.http:
+            raise CallError(self.word, self.http, "Because", "no")
+
+    def describe(self) -> str:
+        return f"say {self.word}"
 
 
-@pytest.mark.parametrize("case", UNCOUNTED.values(), ids=UNCOUNTED)
-def test_without_a_count_of_attempts_a_message_is_tried_for_ten_minutes(
-    case: tuple[int | None, str, int],
-) -> None:
-    attempt, published, http = case
-    body = message("Added", attempt, published)
-    assert handle(STEP, refuse(503), body, runtime()).http == http
+SAID: list[str] = []
 
 
-def test_a_log_line_has_no_lone_surrogate(capsys: pytest.CaptureFixture[str]) -> None:
-    make_logger().info("read", name="a\ud800b", smile="\U0001f600", path="C:\\udir")
-    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
-    assert line == {
-        "severity": "INFO",
-        "message": "read",
-        "name": "a?b",
-        "smile": "\U0001f600",
-        "path": "C:\\udir",
-    }
+def recover(_work: Work, error: CallError) -> Plan | None:
+    """A refused "x" is followed by "not x", which is refused too."""
+    if error.http != 400:
+        return None
+    instead = f"not {error.call}"
+    return Plan("Recovered", (Say(instead, http=400),) if error.call == "x" else (), note=instead)
+
+
+def carry_out(
+    plan: Plan, recoveries: int = 1, publish: Callable[..., None] | None = None
+) -> Answer:
+    """Execute this plan in a step; what was said is in `SAID`."""
+    SAID.clear()
+    step = Step(STEP, open_work, lambda _: "seen", lambda _, __: plan, recover, recoveries)
+    made = runtime()
+    made.publish = publish or made.publish
+    return step.run(Invocation(made, STEP, Occasion("Sweep", NOW), 0.0))
+
+
+def test_the_outcome_of_parts_is_made_of_theirs_and_a_refusal_ends_its_part_alone() -> None:
+    parts = (
+        Plan("B", (Say("1"),), note="first"),
+        Plan("A", (Say("y", http=400), Say("2"))),
+        Plan("B", (Say("3"),)),
+    )
+    answer = carry_out(Plan("planned", (Say("0"),), parts=parts))
+    assert (answer.outcome, answer.note) == ("B,Recovered", "first; not y")
+    assert SAID == ["0", "1", "y", "3"]
+
+
+def test_a_part_that_cannot_be_recovered_is_raised_after_the_others() -> None:
+    parts = (
+        Plan("A", (Say("1", http=503),)),
+        Plan("B", (Say("2", http=500),)),
+        Plan("C", (Say("3"),)),
+    )
+    with pytest.raises(CallError, match=r"^1: 503"):
+        carry_out(Plan("planned", parts=parts))
+    assert SAID == ["1", "2", "3"]
+
+
+def test_a_part_that_is_stale_makes_the_step_observe_again() -> None:
+    parts = (Plan("A", (Say("1", http=409),)), Plan("B", (Say("2"),)))
+    with pytest.raises(CallError, match="the world keeps moving: 1: 409 Because: no"):
+        carry_out(Plan("planned", parts=parts))
+    assert SAID == ["1", "2"] * 3
+
+
+def test_a_refusal_of_what_is_done_about_a_refusal_is_recovered_where_the_step_says_so() -> None:
+    plan = Plan("planned", (Say("x", http=400),))
+    with pytest.raises(CallError, match=r"^not x: 400"):
+        carry_out(plan)
+    answer = carry_out(plan, recoveries=2)
+    assert (answer.outcome, answer.note, SAID) == ("Recovered", "not not x", ["x", "not x"])
+
+
+def test_what_was_observed_is_there_when_a_refusal_is_recovered() -> None:
+    observed: list[object] = []
+
+    def look_back(work: Work, _error: CallError) -> Plan:
+        observed.append(work.observed)
+        return Plan("Recovered")
+
+    plan = Plan("planned", (Say("x", http=400),))
+    step = Step(STEP, open_work, lambda _: "seen", lambda _, __: plan, look_back)
+    step.run(Invocation(runtime(), STEP, Occasion("Sweep", NOW), 0.0))
+    assert observed == ["seen"]
+
+
+def test_a_message_that_cannot_be_published_ends_the_plan_only_if_it_is_required() -> None:
+    def refuse_to_publish(_step: str, _messages: object) -> None:
+        raise CallError("publish", 503, "unreachable", "no")
+
+    send = Send(STEP, (Message("default", "train", "u", Cause.SYNC, NOW),))
+    assert carry_out(Plan("Sent", (send, Say("1"))), publish=refuse_to_publish).outcome == "Sent"
+    assert SAID == ["1"]
+    with pytest.raises(CallError, match=r"^publish: 503"):
+        carry_out(Plan("Sent", (Require(send), Say("1"))), publish=refuse_to_publish)
+    assert SAID == []

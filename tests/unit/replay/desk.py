@@ -77,6 +77,7 @@ class Desk:
             monotonic=runtime.monotonic,
             random_bytes=runtime.random_bytes,
             is_interactive=self.is_interactive,
+            gke=runtime.gke,
         )
 
     @property

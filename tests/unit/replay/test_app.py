@@ -116,7 +116,7 @@ WORDS: dict[str, tuple[Exception, str]] = {
         CallError(GROUPS, 403, "Forbidden", 'User "me" cannot list resource "tpunodegroups".'),
         f'the cluster did not do `{GROUPS}`: 403 Forbidden: User "me" cannot list resource '
         '"tpunodegroups". Replay needs the right to get and list tpunodegroups and nodes, and to '
-        "get the namespace kube-system.",
+        "get the namespace kube-system; about JobSets also to get and list jobsets and pods.",
     ),
     "not installed": (
         CallError(GROUPS, 404, "NotFound", "not found"),
@@ -132,6 +132,11 @@ WORDS: dict[str, tuple[Exception, str]] = {
         CallError("instances.list", 403, "forbidden", "Required 'compute.instances.list'"),
         "Compute Engine did not do `instances.list`: 403 forbidden: Required "
         "'compute.instances.list'. You need the role roles/compute.viewer in the group's project.",
+    ),
+    "no right on GKE": (
+        CallError("nodePools.list", 403, "forbidden", "Required container.clusters.get"),
+        "GKE did not do `nodePools.list`: 403 forbidden: Required container.clusters.get. You need "
+        "the role roles/container.clusterViewer in the cluster's project.",
     ),
     "a refusal that explains itself": (
         CallError("instances.list", 400, "invalid", "Unknown zone."),

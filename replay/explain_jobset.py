@@ -1,0 +1,143 @@
+"""What both steps of JobSets would do about one JobSet now: for each Pod that waits, for each slice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from google.auth.exceptions import GoogleAuthError
+
+from functions import provision_slice, release_slice
+from functions.provision_slice import PodWork
+from functions.release_slice import ObservedSlices
+from replay.errors import ReplayError, in_plain_words
+from replay.explain import CANNOT_LOOK, Answer, publish_nothing, render_answer
+from replay.ways import Ways
+from shared.base.errors import CallError, OutOfTimeError
+from shared.base.names import JOBSET_KIND
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause, Message
+from shared.frame.plan import Plan
+from shared.slices.jobsets import Leader, find_end
+from shared.slices.work import SliceWork, make_provider
+
+
+@dataclass(frozen=True)
+class JobSetExplanation:
+    """What is explained of one JobSet; ``jobset`` is ``None`` if only slices of it are left."""
+
+    namespace: str
+    name: str
+    jobset: Mapping[str, Any] | None
+    steps: tuple[Answer, ...]
+
+    @property
+    def state(self) -> str:
+        """What the JobSet says of itself, in a few words."""
+        if self.jobset is None:
+            return "does not exist any more"
+        if "deletionTimestamp" in self.jobset["metadata"]:
+            return "is being deleted"
+        end = find_end(self.jobset)
+        return f"has ended ({end})" if end else "has not ended"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything could be observed."""
+        return all(answer.has_looked for answer in self.steps)
+
+
+def explain_jobset(ways: Ways, namespace: str, name: str) -> JobSetExplanation:
+    """Observe a JobSet as both steps would. Raises `ReplayError` if there is nothing, `CallError`."""
+    if not ways.settings.jobset_provider:
+        raise ReplayError(
+            "JOBSET_PROVIDER is not set: no slices are made for JobSets; it must be the "
+            "installation's, tpu-node-group or gke"
+        )
+    jobset = ways.open_cluster().find_jobset(namespace, name)
+    answers = (*_ask_about_pods(ways, namespace, name), *_ask_about_slices(ways, namespace, name))
+    if jobset is None and not answers:
+        raise ReplayError(
+            f"there is no JobSet {namespace}/{name}, and no slice of one; kubectl get jobsets -A "
+            "lists them"
+        )
+    return JobSetExplanation(namespace, name, jobset, answers)
+
+
+def _ask_about_pods(ways: Ways, namespace: str, name: str) -> Iterator[Answer]:
+    step = provision_slice.STEP.name
+    try:
+        leaders = provision_slice.find_leaders(ways.open_cluster().list_pending_pods())
+    except (CallError, OutOfTimeError) as error:
+        yield _cannot_look(step, "", error)
+        return
+    for leader in leaders:
+        if (leader.namespace, leader.jobset) == (namespace, name):
+            yield _ask_about_pod(ways, leader)
+
+
+def _ask_about_pod(ways: Ways, leader: Leader) -> Answer:
+    now = ways.now()
+    message = provision_slice.build_message(leader, now)
+    work = PodWork(**_fields(ways, message, now), leader=leader, about=leader.raw)
+    try:
+        plan = provision_slice.decide(provision_slice.look(work), now)
+    except (CallError, OutOfTimeError, GoogleAuthError) as error:
+        return _cannot_look(provision_slice.STEP.name, leader.name, error)
+    return _answer(provision_slice.STEP.name, leader.name, plan, is_woken=True)
+
+
+def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[Answer]:
+    now, step = ways.now(), release_slice.STEP.name
+    message = Message(namespace, name, "", Cause.SYNC, now, kind=JOBSET_KIND)
+    work = SliceWork(**_fields(ways, message, now))
+    try:
+        observed = release_slice.look(work)
+    except (CallError, OutOfTimeError, GoogleAuthError) as error:
+        yield _cannot_look(step, "", error)
+        return
+    for one in observed.slices if isinstance(observed, ObservedSlices) else ():
+        if isinstance(one.users, CallError):
+            yield _cannot_look(step, one.existing.name, one.users)
+            continue
+        plan = release_slice.decide(ObservedSlices((one,)), now)
+        is_woken = release_slice.has_work(one, now)
+        yield _answer(step, one.existing.name, plan, is_woken=is_woken)
+
+
+def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
+    """What a step gets on a SYNC; there is nowhere to publish to."""
+    cluster, remaining_s = ways.open_cluster(), ways.count_down()
+    return {
+        "settings": ways.settings,
+        "gce": ways.open_gce(),
+        "cluster": cluster,
+        "publish": publish_nothing,
+        "random_bytes": ways.random_bytes,
+        "now": now,
+        "occasion": Occasion(message.cause, now, message=message),
+        "provider": make_provider(ways.settings, cluster, ways.gke, ways.now, remaining_s),
+    }
+
+
+def _cannot_look(step: str, about: str, error: Exception) -> Answer:
+    note = in_plain_words(error)
+    return Answer(step, True, CANNOT_LOOK, note, has_looked=False, about=about)
+
+
+def _answer(step: str, about: str, plan: Plan, *, is_woken: bool) -> Answer:
+    actions = tuple(action.describe() for action in plan.list_actions())
+    return Answer(step, is_woken, plan.outcome, plan.note, actions, about=about)
+
+
+def to_document(explanation: JobSetExplanation) -> dict[str, Any]:
+    """The explanation as JSON has it."""
+    return {
+        "jobset": f"{explanation.namespace}/{explanation.name}",
+        "state": explanation.state,
+        "steps": [
+            {"about": answer.about or None, **render_answer(answer)} for answer in explanation.steps
+        ],
+    }

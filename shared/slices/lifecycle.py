@@ -1,0 +1,445 @@
+"""The life of a JobSet's slice: one table of what is done in which situation, for both steps.
+
+``provision_slice`` acts for a Pod that waits for the slice, ``release_slice`` for the slice itself. Each
+builds a `Situation` from what it has observed; exactly one row of `ROWS` is for it. The rows exclude
+each other, so that their order says nothing. docs/reference/slice-lifecycle.md is made from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from shared.base.names import POOL_LABEL, SYSTEM_NAMESPACE
+from shared.ports.kubernetes.events import Event
+from shared.slices.provider import RELEASE_AFTER, NameConflict, Naming, Slice, SliceState
+
+PAUSED_KEY = "paused"
+"""In the ConfigMap ``jobsets``: while it is "true", in any spelling, nothing is created."""
+
+
+class SliceTrigger(StrEnum):
+    """Who asks, and why now."""
+
+    POD = "Pod"
+    """The Pod is unschedulable, or an operation on its slice has ended."""
+    POD_RESYNC = "resync"
+    """The Pod still waits; nothing has happened."""
+    SLICE = "slice"
+    """The slice is checked: its JobSet has ended, an operation has ended, or a resync."""
+
+
+class Need(StrEnum):
+    """What the JobSet says of the need for the slice."""
+
+    NEEDED = "needs it"
+    JOBSET_GONE = "is gone"
+    JOBSET_ENDED = "has ended"
+    OPTED_OUT = "has opted out"
+    NOT_NEEDED = "has no such Job or is suspended for long"
+    """Observed by the slice's own check alone."""
+
+
+class Phase(StrEnum):
+    """Where the slice is in its life; `PHASES` describes each."""
+
+    ABSENT = "Absent"
+    CONFLICT = "Conflict"
+    PROVISIONING = "Provisioning"
+    READY = "Ready"
+    RECOVERING = "Recovering"
+    DEGRADED = "Degraded"
+    LOST = "Lost"
+    DELETING = "Deleting"
+
+
+PHASES: dict[Phase, str] = {
+    Phase.ABSENT: "There is no slice.",
+    Phase.CONFLICT: "Something that is not the Job's slice has its name.",
+    Phase.PROVISIONING: "It is being created or changed.",
+    Phase.READY: "It is complete.",
+    Phase.RECOVERING: "It has failed, and its provider tries again by itself.",
+    Phase.DEGRADED: "It has failed for good; some of its Nodes are ready.",
+    Phase.LOST: "It has failed for good; none of its Nodes is ready.",
+    Phase.DELETING: "It is being deleted.",
+}
+
+
+class Deadline(StrEnum):
+    """The release deadline that is written on the slice."""
+
+    NONE = "none"
+    FOREIGN = "foreign"
+    """Later than any that is written here: it is written again."""
+    AHEAD = "ahead"
+    DUE = "due"
+    REFUSED = "refused"
+    """It should be written, and the provider refuses that."""
+
+
+class SliceAction(StrEnum):
+    """What is done about the slice."""
+
+    NOTHING = "nothing"
+    CREATE = "create it"
+    DELETE = "delete it"
+    SET_DEADLINE = "set its release deadline"
+    REMOVE_DEADLINE = "remove its release deadline, if any"
+
+
+@dataclass(frozen=True)
+class EventTemplate:
+    """An Event about a slice; ``message`` has names of words in braces."""
+
+    reason: str
+    message: str
+    is_warning: bool = False
+    has_prefix: bool = True
+    """Whether the reason begins with the provider's prefix."""
+
+    def render(self, naming: Naming, words: Mapping[str, str]) -> Event:
+        """The Event, with a provider's prefix and noun."""
+        reason = f"{naming.event_prefix}{self.reason}" if self.has_prefix else self.reason
+        return Event(reason, self.message.format(noun=naming.noun, **words), self.is_warning)
+
+
+CREATING = EventTemplate(
+    "CreationStarted", "Creating {noun} {name}, {size}, for Job {job} of JobSet {jobset}"
+)
+PAUSED = EventTemplate(
+    "SlicePaused",
+    f'No slice is made: the ConfigMap {SYSTEM_NAMESPACE}/jobsets has {PAUSED_KEY}: "true". It goes on '
+    "when that is taken out",
+    has_prefix=False,
+)
+CONFLICTING = EventTemplate(
+    "CreationFailed",
+    "The Pod's slice would be called {name}, and there is {conflict}, of that name. It is not touched: "
+    "delete it, or give the JobSet another name",
+    is_warning=True,
+)
+DIFFERENT_IN_USE = EventTemplate(
+    "CreationFailed",
+    "{noun} {name} is not what the Pod asks for ({size}), and is in use by Job {user}: it is replaced "
+    "when that has ended",
+    is_warning=True,
+)
+FAILING = EventTemplate("CreationFailed", "{noun} {name}: {failure}", is_warning=True)
+REPLACING_DIFFERENT = EventTemplate(
+    "DeletionStarted",
+    "Deleting {noun} {name} to create it anew: the Pod asks for {size} with other properties than it "
+    "has",
+)
+REPLACING_LOST = EventTemplate(
+    "DeletionStarted", "Deleting {noun} {name} to create it anew: {failure}"
+)
+UNFIT = EventTemplate(
+    "Unfit",
+    "{noun} {name} is there, and the scheduler finds no Node of it for the Pod: compare what it says "
+    f"with kubectl get nodes --show-labels -l {POOL_LABEL}={{name}}",
+    is_warning=True,
+)
+RELEASING = EventTemplate("DeletionStarted", "Deleting {noun} {name}: {why}")
+REBUILDING = EventTemplate("DeletionStarted", "Deleting {noun} {name}: {failure}")
+IN_USE = EventTemplate(
+    "InUse", "{noun} {name} is to go, and is in use by Job {user}: it goes when that has ended"
+)
+LOST = EventTemplate(
+    "Lost", "{noun} {name} does not come back by itself: {failure}", is_warning=True
+)
+NOT_FOUND = EventTemplate("NotFound", "{noun} {name} was gone when it was to be deleted")
+QUEUED = EventTemplate(
+    "Queued", "{noun} {name} waits for others that are being made or deleted: {failure}"
+)
+CREATED = EventTemplate("CreationSucceeded", "{noun} {name} has been made")
+NOT_CREATED = EventTemplate(
+    "CreationFailed", "{noun} {name} could not be made: {failure}", is_warning=True
+)
+CREATION_REFUSED = EventTemplate("CreationFailed", "{failure}", is_warning=True)
+DELETED = EventTemplate("DeletionSucceeded", "{noun} {name} has been deleted")
+NOT_DELETED = EventTemplate(
+    "DeletionFailed", "{noun} {name} could not be deleted: {failure}", is_warning=True
+)
+DELETION_REFUSED = EventTemplate("DeletionFailed", "{failure}", is_warning=True)
+BESIDES_THE_TABLE: dict[EventTemplate, str] = {
+    CREATED: "The operation that creates a node pool has ended.",
+    NOT_CREATED: "The same, with an error.",
+    CREATION_REFUSED: "What the Pod asks for is impossible, or the call that creates it is refused.",
+    QUEUED: "The call is refused because too many slices change at this moment.",
+    DELETED: "The operation that deletes a node pool has ended.",
+    NOT_DELETED: "The same, with an error.",
+    DELETION_REFUSED: "A call that releases or replaces it is refused, or its Pods cannot be read.",
+}
+"""Events that no row has: about calls that are refused, and about ends of operations."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What was observed of a slice, in the columns of the table.
+
+    ``is_as_asked``: the slice has what the Pod asks for. ``is_in_use``: Pods of Jobs run on it, for a
+    replacement Jobs of others. ``is_paused``: nothing may be created. ``is_late``: for a ready slice,
+    both it and the Pod have waited so long that it does not fit; for a failed one, it has been so for
+    as long as the setting says after which it is rebuilt.
+    """
+
+    trigger: SliceTrigger
+    need: Need
+    phase: Phase
+    is_as_asked: bool = True
+    deadline: Deadline = Deadline.NONE
+    is_in_use: bool = False
+    is_paused: bool = False
+    is_late: bool = False
+
+
+COLUMNS: dict[str, tuple[Any, ...]] = {
+    "trigger": tuple(SliceTrigger),
+    "phase": tuple(Phase),
+    "need": tuple(Need),
+    "is_as_asked": (True, False),
+    "deadline": tuple(Deadline),
+    "is_in_use": (True, False),
+    "is_paused": (True, False),
+    "is_late": (True, False),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is done in the situations that have these values; a column that is absent has any.
+
+    ``if_gone`` is the Event for a slice that is gone when it is to be deleted, if not ``event``.
+    """
+
+    cells: Mapping[str, frozenset[Any]]
+    outcome: str
+    action: SliceAction
+    event: EventTemplate | None = None
+    if_gone: EventTemplate | None = None
+
+    def matches(self, situation: Situation) -> bool:
+        """Whether the row is for this situation."""
+        return all(getattr(situation, name) in values for name, values in self.cells.items())
+
+    @property
+    def is_event_written_once(self) -> bool:
+        """Events of what is begun are counted; others say the same at each resync."""
+        return self.action not in (SliceAction.CREATE, SliceAction.DELETE)
+
+
+def _row(
+    outcome: str,
+    action: SliceAction = SliceAction.NOTHING,
+    event: EventTemplate | None = None,
+    if_gone: EventTemplate | None = None,
+    **cells: Any,
+) -> Row:
+    sets = {
+        name: frozenset(cell if isinstance(cell, tuple) else (cell,))
+        for name, cell in cells.items()
+    }
+    return Row(sets, outcome, action, event, if_gone)
+
+
+_POD = (SliceTrigger.POD, SliceTrigger.POD_RESYNC)
+_ASKED_FOR: dict[str, Any] = {"trigger": _POD, "need": (Need.NEEDED, Need.NOT_NEEDED)}
+"""A Pod that waits is need enough, unless its JobSet has ended or opted out."""
+_PRESENT = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED, Phase.LOST)
+_WITH_NODES = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED)
+"""Some of its Nodes may be used: it is released after the deadline, and when no Pods run on it."""
+_OWN: dict[str, Any] = {**_ASKED_FOR, "is_as_asked": True}
+_UNNEEDED: dict[str, Any] = {
+    "trigger": SliceTrigger.SLICE,
+    "need": (Need.JOBSET_GONE, Need.JOBSET_ENDED, Need.NOT_NEEDED),
+}
+_KEPT: dict[str, Any] = {"trigger": SliceTrigger.SLICE, "need": (Need.NEEDED, Need.OPTED_OUT)}
+"""Opting out concerns slices that do not exist yet."""
+_TO_GO: dict[str, Any] = {
+    **_UNNEEDED,
+    "phase": _WITH_NODES,
+    "deadline": (Deadline.DUE, Deadline.REFUSED),
+}
+_UNMARKED: dict[str, Any] = {**_KEPT, "deadline": (Deadline.NONE, Deadline.REFUSED)}
+_NOTHING, _CREATE, _DELETE, _SET_DEADLINE, _REMOVE_DEADLINE = SliceAction
+
+ROWS: tuple[Row, ...] = (
+    # A Pod waits for the slice.
+    _row("JobSetGone", trigger=_POD, need=Need.JOBSET_GONE),
+    _row("JobSetEnded", trigger=_POD, need=Need.JOBSET_ENDED),
+    _row("OptedOut", trigger=_POD, need=Need.OPTED_OUT),
+    _row("Creating", _CREATE, CREATING, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=False),
+    _row("SlicePaused", _NOTHING, PAUSED, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=True),
+    _row("Clash", _NOTHING, CONFLICTING, **_ASKED_FOR, phase=Phase.CONFLICT),
+    _row("Going", **_ASKED_FOR, phase=Phase.DELETING),
+    _row(
+        "InUse",
+        _NOTHING,
+        DIFFERENT_IN_USE,
+        **_ASKED_FOR,
+        phase=_PRESENT,
+        is_as_asked=False,
+        is_in_use=True,
+    ),
+    _row(
+        "Replacing",
+        _DELETE,
+        REPLACING_DIFFERENT,
+        **_ASKED_FOR,
+        phase=_PRESENT,
+        is_as_asked=False,
+        is_in_use=False,
+        is_paused=False,
+    ),
+    _row(
+        "SlicePaused",
+        _REMOVE_DEADLINE,
+        PAUSED,
+        **_ASKED_FOR,
+        phase=_PRESENT,
+        is_as_asked=False,
+        is_in_use=False,
+        is_paused=True,
+    ),
+    _row("Coming", _REMOVE_DEADLINE, **_OWN, phase=Phase.PROVISIONING),
+    _row("Ready", _REMOVE_DEADLINE, **{**_OWN, "trigger": SliceTrigger.POD}, phase=Phase.READY),
+    _row(
+        "Ready",
+        _REMOVE_DEADLINE,
+        **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
+        phase=Phase.READY,
+        is_late=False,
+    ),
+    _row(
+        "Unfit",
+        _REMOVE_DEADLINE,
+        UNFIT,
+        **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
+        phase=Phase.READY,
+        is_late=True,
+    ),
+    _row("Troubled", _REMOVE_DEADLINE, FAILING, **_OWN, phase=(Phase.RECOVERING, Phase.DEGRADED)),
+    _row(
+        "Troubled",
+        _REMOVE_DEADLINE,
+        FAILING,
+        **{**_OWN, "trigger": SliceTrigger.POD},
+        phase=Phase.LOST,
+    ),
+    _row(
+        "Replacing",
+        _DELETE,
+        REPLACING_LOST,
+        **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
+        phase=Phase.LOST,
+        is_paused=False,
+    ),
+    _row(
+        "SlicePaused",
+        _REMOVE_DEADLINE,
+        PAUSED,
+        **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
+        phase=Phase.LOST,
+        is_paused=True,
+    ),
+    # The slice itself is checked.
+    _row("NoSlice", trigger=SliceTrigger.SLICE, phase=(Phase.ABSENT, Phase.CONFLICT)),
+    _row("Going", trigger=SliceTrigger.SLICE, phase=Phase.DELETING),
+    _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_UNNEEDED, phase=Phase.LOST),
+    _row(
+        "Marked",
+        _SET_DEADLINE,
+        **_UNNEEDED,
+        phase=_WITH_NODES,
+        deadline=(Deadline.NONE, Deadline.FOREIGN),
+    ),
+    _row("Waiting", **_UNNEEDED, phase=_WITH_NODES, deadline=Deadline.AHEAD),
+    _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_TO_GO, is_in_use=False),
+    _row("InUse", _NOTHING, IN_USE, **_TO_GO, is_in_use=True),
+    _row(
+        "WantedAgain",
+        _REMOVE_DEADLINE,
+        **_KEPT,
+        phase=_PRESENT,
+        deadline=(Deadline.FOREIGN, Deadline.AHEAD, Deadline.DUE),
+    ),
+    _row("Wanted", **_UNMARKED, phase=(Phase.PROVISIONING, Phase.READY, Phase.RECOVERING)),
+    _row("Lost", _NOTHING, LOST, **_UNMARKED, phase=(Phase.DEGRADED, Phase.LOST), is_late=False),
+    _row("Rebuilding", _DELETE, REBUILDING, NOT_FOUND, **_UNMARKED, phase=Phase.LOST, is_late=True),
+    _row(
+        "Rebuilding",
+        _DELETE,
+        REBUILDING,
+        NOT_FOUND,
+        **_UNMARKED,
+        phase=Phase.DEGRADED,
+        is_late=True,
+        is_in_use=False,
+    ),
+    _row(
+        "InUse",
+        _NOTHING,
+        IN_USE,
+        **_UNMARKED,
+        phase=Phase.DEGRADED,
+        is_late=True,
+        is_in_use=True,
+    ),
+)
+
+TRANSITIONS: tuple[tuple[Phase, Phase, str], ...] = (
+    (Phase.PROVISIONING, Phase.READY, "its Nodes are ready"),
+    (Phase.PROVISIONING, Phase.RECOVERING, "no capacity, quota or permission"),
+    (Phase.PROVISIONING, Phase.LOST, "the provider has failed"),
+    (Phase.RECOVERING, Phase.PROVISIONING, "the provider goes on"),
+    (Phase.READY, Phase.RECOVERING, "a host fails"),
+    (Phase.RECOVERING, Phase.READY, "the host is back"),
+    (Phase.RECOVERING, Phase.DEGRADED, "a host is lost for good"),
+    (Phase.DEGRADED, Phase.LOST, "no Node is ready"),
+    (Phase.DELETING, Phase.ABSENT, "deleted"),
+)
+"""How a slice moves on its own, for the diagram: its provider and the cloud do this, no step."""
+
+
+def find_row(situation: Situation) -> Row:
+    """The row for this situation."""
+    return next(row for row in ROWS if row.matches(situation))
+
+
+def list_templates() -> Iterable[EventTemplate]:
+    """All Events about slices."""
+    rows = (event for row in ROWS for event in (row.event, row.if_gone) if event is not None)
+    return dict.fromkeys([*rows, *BESIDES_THE_TABLE])
+
+
+def find_phase(existing: Slice | NameConflict | None) -> Phase:
+    """Where a slice is in its life."""
+    if existing is None:
+        return Phase.ABSENT
+    if isinstance(existing, NameConflict):
+        return Phase.CONFLICT
+    if existing.state is not SliceState.FAILED:
+        return _PHASES[existing.state]
+    if existing.is_self_healing:
+        return Phase.RECOVERING
+    return Phase.DEGRADED if existing.has_ready_nodes else Phase.LOST
+
+
+_PHASES = {
+    SliceState.PROVISIONING: Phase.PROVISIONING,
+    SliceState.READY: Phase.READY,
+    SliceState.DELETING: Phase.DELETING,
+}
+
+
+def find_deadline(existing: Slice, now: datetime) -> Deadline:
+    """Where a slice's release deadline is from now."""
+    release_after = existing.release_after
+    if release_after is None:
+        return Deadline.NONE
+    if release_after > now + 2 * RELEASE_AFTER:
+        return Deadline.FOREIGN
+    return Deadline.AHEAD if now < release_after else Deadline.DUE

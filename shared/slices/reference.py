@@ -1,0 +1,148 @@
+"""The tables and the diagram in `docs/reference/slice-lifecycle.md`:
+``python -m shared.slices.reference <file>`` renders them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shared.slices.lifecycle import (
+    BESIDES_THE_TABLE,
+    COLUMNS,
+    PHASES,
+    ROWS,
+    TRANSITIONS,
+    EventTemplate,
+    Need,
+    Phase,
+    Row,
+    SliceAction,
+    SliceTrigger,
+)
+
+_BEGIN, _END = "<!-- lifecycle from the code -->\n", "<!-- end -->"
+_CONDITIONS = {
+    "is_as_asked": ("as the Pod asks", "not as the Pod asks"),
+    "is_in_use": ("in use", "not in use"),
+    "is_paused": ("paused", "not paused"),
+    "is_late": ("late", "not late"),
+}
+_TABLES = {
+    "## For a Pod that waits: `provision_slice`": {SliceTrigger.POD, SliceTrigger.POD_RESYNC},
+    "## For the slice itself: `release_slice`": {SliceTrigger.SLICE},
+}
+_HEAD = ("trigger", "slice", "its JobSet", "conditions", "outcome", "action", "Event")
+
+
+def render_lifecycle() -> str:
+    """The diagram, the phases, the table of each step, and the other Events, as Markdown."""
+    parts = [_render_diagram(), _render_phases()]
+    parts += [f"{heading}\n\n{_render_rows(triggers)}" for heading, triggers in _TABLES.items()]
+    return "\n".join([*parts, _render_other_events()])
+
+
+def refresh(text: str) -> str:
+    """The document with its tables as they are now. Raises `ValueError` without a place for them."""
+    start = text.index(_BEGIN) + len(_BEGIN)
+    return f"{text[:start]}\n{render_lifecycle()}\n{text[text.index(_END, start) :]}"
+
+
+def _render_diagram() -> str:
+    lines = (f"    {source} --> {target}: {label}\n" for source, target, label in _list_arrows())
+    return f"```mermaid\nstateDiagram-v2\n{''.join(lines)}```\n"
+
+
+def _list_arrows() -> Iterator[tuple[str, str, str]]:
+    labels: dict[tuple[Phase, Phase], list[str]] = {}
+    for source, target, label in [*_list_actions(), *TRANSITIONS]:
+        known = labels.setdefault((source, target), [])
+        if label not in known:
+            known.append(label)
+    for (source, target), words in labels.items():
+        yield _point(source), _point(target), ", ".join(words)
+
+
+def _list_actions() -> Iterator[tuple[Phase, Phase, str]]:
+    """The arrows that steps cause, by outcome; to remove a release deadline changes no phase."""
+    targets = {SliceAction.CREATE: Phase.PROVISIONING, SliceAction.DELETE: Phase.DELETING}
+    for row in ROWS:
+        for phase in _order("phase", row.cells["phase"]) if "phase" in row.cells else ():
+            if row.action in targets:
+                yield phase, targets[row.action], row.outcome
+            elif row.action is SliceAction.SET_DEADLINE:
+                yield phase, phase, row.outcome
+
+
+def _point(phase: Phase) -> str:
+    return "[*]" if phase is Phase.ABSENT else str(phase)
+
+
+def _order(column: str, values: Iterable[Any]) -> list[Any]:
+    return sorted(values, key=COLUMNS[column].index)
+
+
+def _render_phases() -> str:
+    return "".join(map(_render_line, [("slice", "meaning"), ("---", "---"), *PHASES.items()]))
+
+
+def _render_rows(triggers: set[SliceTrigger]) -> str:
+    rows = [_render_row(row) for row in ROWS if row.cells["trigger"] & triggers]
+    return "".join(map(_render_line, [_HEAD, ["---"] * len(_HEAD), *rows]))
+
+
+def _render_line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _render_row(row: Row) -> tuple[str, ...]:
+    return (
+        _list("trigger", row),
+        _list("phase", row),
+        _list("need", row),
+        ", ".join(_list_conditions(row)),
+        f"`{row.outcome}`",
+        row.action,
+        _render_events(row),
+    )
+
+
+def _list(column: str, row: Row) -> str:
+    values = row.cells.get(column)
+    if values is None:
+        return "any"
+    if SliceTrigger.SLICE not in row.cells["trigger"]:
+        values = values - {Need.NOT_NEEDED}  # for Pods this is not observed
+    return ", ".join(_order(column, values))
+
+
+def _list_conditions(row: Row) -> Iterator[str]:
+    if "deadline" in row.cells:
+        yield f"deadline {' or '.join(_order('deadline', row.cells['deadline']))}"
+    for name, (if_true, if_false) in _CONDITIONS.items():
+        if name in row.cells:
+            yield if_true if True in row.cells[name] else if_false
+
+
+def _render_events(row: Row) -> str:
+    events = [_render_event(row.event)] if row.event else []
+    if row.if_gone:
+        events.append(f"if it is gone: {_render_event(row.if_gone)}")
+    return "; ".join(events)
+
+
+def _render_event(event: EventTemplate) -> str:
+    kind = " (Warning)" if event.is_warning else ""
+    return f"`{event.reason}`{kind}: {event.message}"
+
+
+def _render_other_events() -> str:
+    rows = ((_render_event(event), when) for event, when in BESIDES_THE_TABLE.items())
+    table = "".join(map(_render_line, [("Event", "when"), ("---", "---"), *rows]))
+    return f"## Other Events\n\n{table}"
+
+
+if __name__ == "__main__":
+    document = Path(sys.argv[1])
+    document.write_text(refresh(document.read_text()))

@@ -1,0 +1,136 @@
+"""The lifecycle table of a slice: every situation has one row, the expected one."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from shared.slices.lifecycle import (
+    COLUMNS,
+    ROWS,
+    Deadline,
+    Need,
+    Phase,
+    Situation,
+    SliceAction,
+    SliceTrigger,
+    find_row,
+)
+from shared.slices.reference import refresh
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "slice-lifecycle.md"
+SITUATIONS = [
+    Situation(**dict(zip(COLUMNS, values, strict=True))) for values in product(*COLUMNS.values())
+]
+NOTHING, CREATE, DELETE, SET_DEADLINE, REMOVE_DEADLINE = SliceAction
+Expected = tuple[str, SliceAction, str]
+"""Outcome, action, and the Event's reason; empty for none."""
+
+
+def expected(situation: Situation) -> Expected:
+    """What is to be done, in another form than the table's: the first that holds decides."""
+    is_for_slice = situation.trigger is SliceTrigger.SLICE
+    return expected_for_slice(situation) if is_for_slice else expected_for_pod(situation)
+
+
+def expected_for_pod(at: Situation) -> Expected:
+    if at.need is Need.JOBSET_GONE:
+        return "JobSetGone", NOTHING, ""
+    if at.need is Need.JOBSET_ENDED:
+        return "JobSetEnded", NOTHING, ""
+    if at.need is Need.OPTED_OUT:
+        return "OptedOut", NOTHING, ""
+    if at.phase is Phase.ABSENT:
+        if at.is_paused:
+            return "SlicePaused", NOTHING, "SlicePaused"
+        return "Creating", CREATE, "CreationStarted"
+    if at.phase is Phase.CONFLICT:
+        return "Clash", NOTHING, "CreationFailed"
+    if at.phase is Phase.DELETING:
+        return "Going", NOTHING, ""
+    if not at.is_as_asked and at.is_in_use:
+        return "InUse", NOTHING, "CreationFailed"
+    is_resync = at.trigger is SliceTrigger.POD_RESYNC
+    if not at.is_as_asked or (at.phase is Phase.LOST and is_resync):
+        if at.is_paused:
+            return "SlicePaused", REMOVE_DEADLINE, "SlicePaused"
+        return "Replacing", DELETE, "DeletionStarted"
+    if at.phase is Phase.PROVISIONING:
+        return "Coming", REMOVE_DEADLINE, ""
+    if at.phase is not Phase.READY:
+        return "Troubled", REMOVE_DEADLINE, "CreationFailed"
+    is_unfit = is_resync and at.is_late
+    return ("Unfit" if is_unfit else "Ready"), REMOVE_DEADLINE, ("Unfit" if is_unfit else "")
+
+
+def expected_for_slice(at: Situation) -> Expected:
+    if at.phase in (Phase.ABSENT, Phase.CONFLICT):
+        return "NoSlice", NOTHING, ""
+    if at.phase is Phase.DELETING:
+        return "Going", NOTHING, ""
+    if at.need in (Need.NEEDED, Need.OPTED_OUT):
+        return expected_for_needed(at)
+    if at.phase is Phase.LOST:
+        return "Releasing", DELETE, "DeletionStarted"
+    if at.deadline in (Deadline.NONE, Deadline.FOREIGN):
+        return "Marked", SET_DEADLINE, ""
+    if at.deadline is Deadline.AHEAD:
+        return "Waiting", NOTHING, ""
+    if at.is_in_use:
+        return "InUse", NOTHING, "InUse"
+    return "Releasing", DELETE, "DeletionStarted"
+
+
+def expected_for_needed(at: Situation) -> Expected:
+    if at.deadline not in (Deadline.NONE, Deadline.REFUSED):
+        return "WantedAgain", REMOVE_DEADLINE, ""
+    if at.phase not in (Phase.DEGRADED, Phase.LOST):
+        return "Wanted", NOTHING, ""
+    if not at.is_late:
+        return "Lost", NOTHING, "Lost"
+    if at.phase is Phase.DEGRADED and at.is_in_use:
+        return "InUse", NOTHING, "InUse"
+    return "Rebuilding", DELETE, "DeletionStarted"
+
+
+def test_every_situation_has_one_row_and_it_is_the_expected_one() -> None:
+    for situation in SITUATIONS:
+        (row,) = [row for row in ROWS if row.matches(situation)]
+        found = (row.outcome, row.action, row.event.reason if row.event else "")
+        assert found == expected(situation), situation
+        assert find_row(situation) is row
+
+
+def test_no_row_is_unreachable() -> None:
+    reached = {id(find_row(situation)) for situation in SITUATIONS}
+    assert [row for row in ROWS if id(row) not in reached] == []
+
+
+def test_a_cell_names_a_column_and_only_values_of_it() -> None:
+    wrong = [
+        (row.outcome, name)
+        for row in ROWS
+        for name, values in row.cells.items()
+        if not values or not values < {*COLUMNS.get(name, ())}
+    ]
+    assert wrong == []
+
+
+def test_every_deletion_of_the_slice_s_own_check_says_if_the_slice_was_gone() -> None:
+    for row in ROWS:
+        is_own = row.action is DELETE and SliceTrigger.SLICE in row.cells["trigger"]
+        assert (row.if_gone is not None) == is_own
+
+
+def test_the_page_is_up_to_date() -> None:
+    text = PAGE.read_text()
+    assert refresh(text) == text, (
+        "run: python -m shared.slices.reference docs/reference/slice-lifecycle.md"
+    )
+
+
+def test_a_page_without_a_place_for_the_tables_is_an_error() -> None:
+    with pytest.raises(ValueError, match="substring not found"):
+        refresh("# Nothing")
