@@ -50,7 +50,7 @@ PAGE = ROOT / "docs" / "injection.md"
 NAMESPACE = "tpu-functions"
 COMPONENT = ROOT / "infra" / "kubernetes" / "components" / "inject-env"
 NAMESPACES = ROOT / "infra" / "kubernetes" / "base" / "namespace.yaml"
-CONFIGURATION = "inject-env.tpu-functions.dev"
+CONFIGURATION = "tpu-functions-inject-env"
 
 Document = dict[str, Any]
 
