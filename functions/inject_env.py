@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from shared.base.environment import SettingsError
@@ -72,7 +73,7 @@ def inject(request: AdmissionRequest, settings: Injection) -> AdmissionResponse:
     if problems and settings.is_strict:
         return AdmissionResponse(refusal="; ".join(problems))
     patch = [*make_patch(workload, environment), *_note_refusal(workload, environment)]
-    return AdmissionResponse(patch=tuple(patch), warnings=problems)
+    return AdmissionResponse(patch=tuple(patch), warnings=(*problems, *environment.notices))
 
 
 def _concerns_us(request: AdmissionRequest) -> bool:
@@ -166,13 +167,18 @@ class _Container:
     ours: Mapping[str, str]
     is_template: bool
 
-    def entries(self) -> list[dict[str, Any]]:
-        """Its variables as they are after the patch."""
-        return [new for _, new in self._changes() if new is not None]
+    def entries(self) -> Iterable[dict[str, Any]]:
+        """Its variables as they are after the patch; of several of one name the last, which counts."""
+        return {new["name"]: new for _, new in self._changes if new is not None}.values()
 
     def patch(self) -> Iterator[Operation]:
         """From what is to what is wanted."""
-        changes, path = self._changes(), f"{self.pointer}/env"
+        changes, path = self._changes, f"{self.pointer}/env"
+        if self._has_superfluous:
+            # One operation: an API server needs quadratic time to remove many entries one by one.
+            left = [new for _, new in changes if new is not None]
+            yield {"op": "replace", "path": path, "value": left}
+            return
         has_list = bool(self.document.get("env"))
         for place, (old, new) in enumerate(changes):
             if old is not None and new is not None and old != new:
@@ -196,34 +202,77 @@ class _Container:
             if value is not None and entry == render(entry["name"], value):
                 yield self._key(entry), _digest(entry)
 
+    @cached_property
+    def _existing(self) -> list[dict[str, Any]]:
+        return [_as_written(entry) for entry in self.document.get("env") or []]
+
+    @cached_property
+    def _effective(self) -> Mapping[str, dict[str, Any]]:
+        """The last entry of each name, which a process sees."""
+        return {entry["name"]: entry for entry in self._existing}
+
+    @cached_property
+    def _after(self) -> Mapping[str, dict[str, Any] | None]:
+        """What becomes of the effective entries."""
+        return {name: self._update(entry) for name, entry in self._effective.items()}
+
+    @cached_property
     def _changes(self) -> list[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
         """Each variable before and after: first those that are there, then those that are new."""
-        existing = [_as_written(entry) for entry in self.document.get("env") or []]
-        names = {entry["name"] for entry in existing}
-        new = [render(name, value) for name, value in self.wanted.items() if name not in names]
-        return [*((old, self._after(old)) for old in existing), *((None, one) for one in new)]
+        new = [render(name, value) for name, value in self.wanted.items()]
+        return [
+            *((old, self._replace(old)) for old in self._existing),
+            *((None, one) for one in new if one["name"] not in self._effective),
+        ]
 
-    def _after(self, old: dict[str, Any]) -> dict[str, Any] | None:
-        is_ours = self.ours.get(self._key(old)) == _digest(old)
+    @property
+    def _has_superfluous(self) -> bool:
+        return any(
+            new is None and old is not self._effective[old["name"]]
+            for old, new in self._changes
+            if old is not None
+        )
+
+    def _replace(self, old: dict[str, Any]) -> dict[str, Any] | None:
+        """What comes in an entry's place. An earlier one of its name that says nothing else than the
+        effective one did goes with it; what a user has set stays."""
+        name = old["name"]
+        effective, after = self._effective[name], self._after[name]
+        if old is effective:
+            return after
+        if after == effective:
+            return old
+        return None if old == effective or self._says_nothing(old) else old
+
+    def _update(self, old: dict[str, Any]) -> dict[str, Any] | None:
+        digest = self.ours.get(self._key(old))
+        is_ours = digest is not None and digest == _digest(old)
         value = self.wanted.get(old["name"])
         if value is None:
             # Of a Pod not all may be known that its template has got.
             return None if is_ours and self.is_template else old
         if is_ours and "valueFrom" in old and not self.is_template:
             return old
-        return render(old["name"], value) if is_ours or _is_default(old, value) else old
+        return render(old["name"], value) if is_ours or self._says_nothing(old) else old
+
+    @cached_property
+    def _names_others(self) -> frozenset[str]:
+        """The variables whose wanted value names other hosts than this one."""
+        return frozenset(
+            name
+            for name, value in self.wanted.items()
+            if name in _NAMING_HOSTS and isinstance(value, str) and LOCALHOST not in value
+        )
+
+    def _says_nothing(self, entry: Mapping[str, Any]) -> bool:
+        """Whether an entry is empty, or names this host alone where there are more."""
+        if "valueFrom" in entry or entry["name"] not in self.wanted:
+            return False
+        given = str(entry.get("value") or "")
+        return not given or (entry["name"] in self._names_others and LOCALHOST in given)
 
     def _key(self, entry: Mapping[str, Any]) -> str:
         return f"{self.document.get('name')}/{entry['name']}"
-
-
-def _is_default(old: Mapping[str, Any], value: Value) -> bool:
-    """Whether an entry says nothing: it is empty, or names this host alone where there are more."""
-    if "valueFrom" in old:
-        return False
-    given = str(old.get("value") or "")
-    names_more = isinstance(value, str) and LOCALHOST not in value
-    return not given or (LOCALHOST in given and names_more and old["name"] in _NAMING_HOSTS)
 
 
 def _read_ours(workload: Workload) -> Mapping[str, str]:

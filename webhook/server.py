@@ -90,6 +90,13 @@ class Webhook:
         return app
 
     async def _answer(self, mutate: Mutation, request: web.Request) -> web.Response:
+        encoding = request.headers.get("Content-Encoding", "identity")
+        if encoding != "identity":
+            # No API server compresses a review, and the size that counts here is the one on the wire.
+            return _refuse(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"a review has no Content-Encoding, and this one has {encoding!r}",
+            )
         size = MAX_BYTES if request.content_length is None else request.content_length
         if size > MAX_BYTES:
             return _refuse(

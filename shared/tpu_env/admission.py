@@ -18,8 +18,16 @@ API_VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 OUTCOMES = ("patched", "unchanged", "warned", "refused")
 _MAX_WARNING = 256
 """The API server cuts longer warnings."""
-_UNREADABLE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""How a list shows itself that should have been an object, and the like."""
+_UNREADABLE = (
+    AttributeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What a list in the place of an object, an infinite number and the like raise."""
 
 Object = Mapping[str, Any]
 Operation = dict[str, Any]
@@ -76,10 +84,10 @@ def review(body: bytes, mutate: Mutation) -> Reviewed:
     version, request = _decode(body)
     try:
         answer = mutate(request)
+        response = {"uid": request.uid, **_render(answer)}
     except _UNREADABLE as error:
         kind = request.target.get("kind") or "object"
         raise NoReviewError(f"the {kind} is not formed as an API server sends it") from error
-    response = {"uid": request.uid, **_render(answer)}
     return Reviewed(
         request, answer, {"apiVersion": version, "kind": "AdmissionReview", "response": response}
     )
@@ -87,7 +95,7 @@ def review(body: bytes, mutate: Mutation) -> Reviewed:
 
 def _decode(body: bytes) -> tuple[str, AdmissionRequest]:
     try:
-        document = json.loads(body)
+        document = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise NoReviewError(f"the body is no JSON: {error}") from error
     if not isinstance(document, dict) or document.get("kind") != "AdmissionReview":
@@ -98,14 +106,29 @@ def _decode(body: bytes) -> tuple[str, AdmissionRequest]:
     request = document.get("request")
     if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
         raise NoReviewError("the AdmissionReview has no request with a uid")
-    target = request.get("object")
+    operation = str(request.get("operation") or "")
     return version, AdmissionRequest(
         uid=request["uid"],
-        operation=str(request.get("operation") or ""),
-        target=target if isinstance(target, dict) else {},
+        operation=operation,
+        target=_read_target(request.get("object"), operation),
         namespace=str(request.get("namespace") or ""),
         sub_resource=str(request.get("subResource") or ""),
     )
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _read_target(target: Any, operation: str) -> Object:
+    """The object under review; empty where the operation has none."""
+    if target is None and operation not in ("CREATE", "UPDATE"):
+        return {}
+    if not isinstance(target, dict):
+        raise NoReviewError(f"request.object of {operation or 'the review'} is no object")
+    if not isinstance(target.get("metadata") or {}, dict):
+        raise NoReviewError("request.object.metadata is no object")
+    return target
 
 
 def _render(answer: AdmissionResponse) -> dict[str, Any]:

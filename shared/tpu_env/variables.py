@@ -7,21 +7,24 @@ Host names are Pod and Service only, without port: readers add ports of their ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, Generation
 from shared.base.names import ACCELERATOR_LABEL, INSTANCE_TYPE_LABEL, TOPOLOGY_LABEL
-from shared.base.pods import count_chips, list_tpu_containers
+from shared.base.pods import count_chips, list_tpu_containers, parse_count
 from shared.base.topology import TOPOLOGY, parse_dimensions
 from shared.tpu_env.admission import Object
 from shared.tpu_env.workloads import (
     MAX_WORKERS,
     FieldPath,
+    Multislice,
     Workers,
     Workload,
+    find_entry,
+    find_value,
     name_hosts,
 )
 
@@ -35,8 +38,8 @@ _SHORTER = "choose shorter names"
 _LONGEST_TOPOLOGY = len("1000x1000x1000")
 MAX_CONTAINERS = 32
 """More containers with chips than any Pod has use for: the lists of all must fit into an object."""
-LWS_PROCESS_PORT = 8476
-"""LeaderWorkerSet's own webhook uses it: a group whose Pods were seen by either must agree."""
+MULTISLICE_ANNOTATION = "tpu-functions.dev/multislice"
+"""On a Pod template: ``disabled`` where the slices of a JobSet work independently of each other."""
 
 Value = str | FieldPath
 
@@ -44,10 +47,12 @@ Value = str | FieldPath
 @dataclass(frozen=True)
 class Ports:
     """Where processes listen: only agreement matters. 8471 is GKE's webhook's and kuberay's first
-    port of a TPU process, 8482 JAX's own default for its coordinator."""
+    port of a TPU process, 8482 JAX's own default for its coordinator, 8081 kuberay's first port of a
+    slice's connection to the others."""
 
     process: int = 8471
     jax_coordinator: int = 8482
+    megascale: int = 8081
 
 
 _GENERATIONS = {key: one for key, one in GENERATIONS.items() if one.libtpu_name}
@@ -60,10 +65,13 @@ _WITH_PROCESS_ADDRESSES = frozenset({"tpu7x"})
 
 @dataclass(frozen=True)
 class Environment:
-    """What to inject: variables by container (its JSON pointer), in order, and what does not fit."""
+    """What to inject: variables by container (its JSON pointer), in order, and what does not fit.
+
+    ``notices`` are no contradictions: they say why something is not injected."""
 
     variables: Mapping[str, Mapping[str, Value]]
     problems: tuple[str, ...]
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,18 +103,31 @@ def decide(workload: Workload, ports: Ports) -> Environment:
     """The variables of every container that asks for chips. What users have set is left out by the
     caller, who writes."""
     slice_ = _read_slice(workload.spec)
-    problems = [slice_.problem] if slice_.problem else []
     count = len(list_tpu_containers(workload.spec))
     if count > MAX_CONTAINERS:
-        problems.append(f"{count} containers ask for google.com/tpu; {MAX_CONTAINERS} may")
-        return Environment({}, tuple(problems))
-    if workload.workers is None:
-        return Environment({}, tuple(problems))
-    workers = _complete(workload.workers, slice_)
-    has_addresses = _wants_addresses(workload, workers, slice_)
+        too_many = f"{count} containers ask for google.com/tpu; {MAX_CONTAINERS} may"
+        found = Environment({}, tuple(filter(None, (slice_.problem, too_many))))
+    elif workload.workers is None:
+        found = Environment({}, (slice_.problem,) if slice_.problem else ())
+    elif workload.workers.is_leader_worker_set:
+        found = _decide_group(workload, workload.workers, slice_, ports)
+    else:
+        found = _decide_workers(workload, _complete(workload.workers, slice_), slice_, ports)
+    notices = list(_find_selectors_elsewhere(workload.spec))
+    if workload.workers and not (found.variables or found.problems):
+        notices += _explain_nothing(workload, workload.workers)
+    return replace(found, notices=tuple(notices))
+
+
+def _decide_workers(
+    workload: Workload, workers: Workers, slice_: _SelectedSlice, ports: Ports
+) -> Environment:
+    problems = [slice_.problem] if slice_.problem else []
+    has_addresses = _wants_addresses(workload, slice_)
     every = list(_processes(workload, splits=has_addresses))
     processes = [one for one in every if _is_served(one, workload, workers, slice_)]
-    problems += _find_host_problems(workers, slice_, all_served=len(processes) == len(every))
+    is_settled = len(processes) == len(every) or _are_all_listed(workload.spec)
+    problems += _find_host_problems(workers, slice_, all_served=is_settled)
     if not processes:
         return Environment({}, tuple(problems))
     extra = len(":65535,") if has_addresses else len(",")
@@ -115,14 +136,125 @@ def decide(workload: Workload, ports: Ports) -> Environment:
         problems.append(f"a list of all workers is longer than {MAX_LIST_BYTES} bytes; {_SHORTER}")
         return Environment({}, tuple(problems))
     variables: dict[str, Mapping[str, Value]] = {}
-    base = LWS_PROCESS_PORT if workers.is_leader_worker_set else ports.process
     for process in processes:
+        slices, is_clear = _choose_slices(process, workload, workers.slices)
+        if not is_clear and workers.slices:
+            given = find_value(process.container, "MEGASCALE_NUM_SLICES")
+            count = workers.slices.count
+            problems.append(f"MEGASCALE_NUM_SLICES is {given} and should be {count}; leave it out")
         found, process_problems = _decide_process(
-            process, workers, slice_, has_addresses, _Numbers(workload.spec, base), ports
+            process,
+            replace(workers, slices=slices),
+            slice_,
+            has_addresses,
+            _Numbers(workload.spec, ports),
+            is_clear=is_clear,
         )
         variables[process.pointer] = found
-        problems += [one for one in process_problems if one not in problems]
+        problems += process_problems
+    return Environment(variables, tuple(dict.fromkeys(problems)))
+
+
+def _choose_slices(
+    process: _Process, workload: Workload, slices: Multislice | None
+) -> tuple[Multislice | None, bool]:
+    """The multislice that a process is in, and whether its container's own number of slices leaves that
+    clear: with 1 it is independent; of another number only the user knows which slices it counts."""
+    if slices is None or _read_annotation(workload, MULTISLICE_ANNOTATION) == "disabled":
+        return None, True
+    given = find_value(process.container, "MEGASCALE_NUM_SLICES") or ""
+    is_count = given in ("", str(slices.count)) or "$(" in given
+    return (slices, True) if is_count else (None, given == "1")
+
+
+def _decide_group(
+    workload: Workload, workers: Workers, slice_: _SelectedSlice, ports: Ports
+) -> Environment:
+    """What LeaderWorkerSet's own webhook does not set.
+
+    It reviews all Pods of a group, marked or not, and leaves a Pod alone that has a list of hosts or
+    an id already. So these are read and never written: whichever webhook comes first, all Pods agree.
+    """
+    problems = [slice_.problem] if slice_.problem else []
+    problems += _find_host_problems(workers, slice_, all_served=True)
+    problems += _find_group_problems(workload, workers)
+    variables: dict[str, Mapping[str, Value]] = {}
+    for process in _processes(workload, splits=False):
+        found: dict[str, Value] = dict(_shape(process, slice_))
+        # As JAX does, which takes the addresses where there are any.
+        addresses, hostnames = (find_value(process.container, name) for name in reversed(LISTS))
+        listed = addresses or hostnames
+        worker = parse_count(find_value(process.container, "TPU_WORKER_ID"))
+        if listed and worker is not None:
+            hosts = listed.split(",")
+            first = hosts[0].partition(":")[0]
+            found |= {
+                "JAX_COORDINATOR_ADDRESS": f"{first}:{ports.jax_coordinator}",
+                "JAX_PROCESS_COUNT": str(len(hosts)),
+                "JAX_PROCESS_ID": str(worker),
+            }
+        variables[process.pointer] = found
     return Environment(variables, tuple(problems))
+
+
+def _find_group_problems(workload: Workload, workers: Workers) -> Iterator[str]:
+    if _read_annotation(workload, PROCESS_ADDRESSES_ANNOTATION) == "disabled":
+        yield (
+            f"{PROCESS_ADDRESSES_ANNOTATION} has no effect on TPU_PROCESS_ADDRESSES, which "
+            "LeaderWorkerSet sets; leave it out"
+        )
+    every = list_tpu_containers(workload.spec)
+    preparing = [one for one in every if one not in list(_running_together(workload.spec))]
+    if workers.has_subgroups and len(every) > 1:
+        yield (
+            "with subgroups, LeaderWorkerSet sets TPU variables in one container only; ask for "
+            "google.com/tpu in one"
+        )
+    elif preparing and len(every) > 1:
+        yield (
+            "LeaderWorkerSet counts an init container with google.com/tpu as one more process of each "
+            "Pod; ask for it in containers only"
+        )
+    has = [name for name in ("TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID") if find_entry(every[0], name)]
+    if len(has) == 1:
+        yield f"LeaderWorkerSet sets no TPU variables where {has[0]} is set; leave it out"
+    ports = [one for it in every if (one := find_entry(it, "TPU_PROCESS_PORT"))]
+    if not all(str(port.get("value") or "").isdecimal() for port in ports):
+        yield (
+            "TPU_PROCESS_PORT is no literal port, and LeaderWorkerSet makes addresses of it; give it "
+            "one, or leave it out"
+        )
+
+
+def _find_selectors_elsewhere(spec: Object) -> Iterator[str]:
+    """Labels of a slice that are asked for where they are not read."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    keys = {
+        expression.get("key")
+        for term in required.get("nodeSelectorTerms") or []
+        for expression in term.get("matchExpressions") or []
+    }
+    for label in (TOPOLOGY_LABEL, ACCELERATOR_LABEL):
+        if label in keys and label not in (spec.get("nodeSelector") or {}):
+            yield f"{label} is read from nodeSelector only; move it there from nodeAffinity"
+
+
+def _explain_nothing(workload: Workload, workers: Workers) -> Iterator[str]:
+    """Why a workload gets nothing although nothing about it is wrong."""
+    if workers.is_leader_worker_set or _are_all_listed(workload.spec):
+        return
+    reason = (
+        f"no TPU variables are injected: select a topology ({TOPOLOGY_LABEL.partition('/')[2]})"
+    )
+    if workers.nameless:
+        yield f"{reason}, or give the workers names: {workers.nameless}"
+    elif workers.count == 1:
+        yield f"{reason}, because there is 1 worker, which may be one of a larger slice"
+
+
+def _are_all_listed(spec: Object) -> bool:
+    return all(map(_has_list, list_tpu_containers(spec)))
 
 
 def _is_served(
@@ -143,7 +275,7 @@ def _is_served(
 
 def _has_list(container: Object) -> bool:
     """Whether it says by itself who its workers are. ``localhost`` is everybody's default."""
-    entries = [entry for entry in container.get("env") or [] if entry.get("name") in LISTS]
+    entries = [entry for name in LISTS if (entry := find_entry(container, name))]
     given = [str(entry.get("value") or "") for entry in entries if "valueFrom" not in entry]
     return len(given) < len(entries) or any(one and LOCALHOST not in one for one in given)
 
@@ -154,7 +286,8 @@ def _decide_process(
     slice_: _SelectedSlice,
     has_addresses: bool,
     numbers: _Numbers,
-    ports: Ports,
+    *,
+    is_clear: bool,
 ) -> tuple[dict[str, Value], list[str]]:
     found: dict[str, Value] = dict(_shape(process, slice_))
     problems: list[str] = []
@@ -177,7 +310,14 @@ def _decide_process(
         else:
             found["TPU_PROCESS_ADDRESSES"] = ",".join(addresses)
             found["TPU_PROCESS_PORT"] = addresses[process.number].rpartition(":")[2]
-    found |= _jax(workers, len(hosts), worker, ports)
+    if is_clear:
+        found |= _jax(workers, len(hosts), worker, numbers.ports)
+        found |= _megascale(process, workers.slices, numbers)
+        if process.count > 1 and workers.slices and numbers.megascale_ports()[0] is None:
+            problems.append(
+                "MEGASCALE_PORT is no literal port, so MEGASCALE_COORDINATOR_ADDRESS has none; give it "
+                "one"
+            )
     problems += _find_long_lists(found)
     return found, problems
 
@@ -193,11 +333,26 @@ def _jax(workers: Workers, count: int, worker: Value | None, ports: Ports) -> di
         return found | ({"JAX_PROCESS_ID": worker} if worker is not None else {})
     if isinstance(worker, str):
         found["JAX_PROCESS_ID"] = str(int(worker) + slices.index * count)
-    return found | {
+    return found
+
+
+def _megascale(process: _Process, slices: Multislice | None, numbers: _Numbers) -> dict[str, Value]:
+    if slices is None:
+        return {}
+    found: dict[str, Value] = {
         "MEGASCALE_NUM_SLICES": str(slices.count),
         "MEGASCALE_SLICE_ID": str(slices.index),
         "MEGASCALE_COORDINATOR_ADDRESS": slices.coordinator,
     }
+    if process.count > 1:
+        # The containers of a Pod share its network.
+        ports = numbers.megascale_ports()
+        if ports[0] is not None:
+            found["MEGASCALE_COORDINATOR_ADDRESS"] = f"{slices.coordinator}:{ports[0]}"
+        port = ports[process.number]
+        if port is not None:
+            found["MEGASCALE_PORT"] = port
+    return found
 
 
 def _number(index: int | FieldPath | None, process: _Process) -> Value | None:
@@ -210,25 +365,34 @@ def _number(index: int | FieldPath | None, process: _Process) -> Value | None:
 class _Numbers:
     """The ports of the processes of a Pod."""
 
-    def __init__(self, spec: Object, base: int) -> None:
+    def __init__(self, spec: Object, ports: Ports) -> None:
         self._spec = spec
-        self._base = base
+        self.ports = ports
 
     def addresses(self, process: _Process, hosts: tuple[str, ...]) -> list[str] | None:
         """One address a process of the slice, or ``None`` when a port cannot be known here."""
         together = (
             [process.container] if process.count == 1 else list(_running_together(self._spec))
         )
-        ports = [self._port(one, number) for number, one in enumerate(together)]
+        ports = _ports(together, "TPU_PROCESS_PORT", self.ports.process)
         if None in ports:
             return None
         return [f"{host}:{port}" for host in hosts for port in ports]
 
-    def _port(self, container: Object, number: int) -> str | None:
-        entries = container.get("env") or []
-        given: Object = next((it for it in entries if it.get("name") == "TPU_PROCESS_PORT"), {})
-        port = "" if "valueFrom" in given else str(given.get("value") or self._base + number)
-        return port if port.isdecimal() and len(port) <= len("65535") else None
+    def megascale_ports(self) -> list[str | None]:
+        """The ports at which the processes that run together reach other slices."""
+        together = list(_running_together(self._spec))
+        return _ports(together, "MEGASCALE_PORT", self.ports.megascale)
+
+
+def _ports(containers: Sequence[Object], name: str, base: int) -> list[str | None]:
+    """The port of each container: its own, or the next one; ``None`` for what is not literal."""
+    found: list[str | None] = []
+    for number, container in enumerate(containers):
+        given = find_entry(container, name) or {}
+        port = "" if "valueFrom" in given else str(given.get("value") or base + number)
+        found.append(port if port.isdecimal() and len(port) <= len("65535") else None)
+    return found
 
 
 def _shape(process: _Process, slice_: _SelectedSlice) -> dict[str, str]:
@@ -293,7 +457,7 @@ def _complete(workers: Workers, slice_: _SelectedSlice) -> Workers:
             unnamed="",
             wrong="",
         )
-    is_nameable = workers.name and workers.subdomain and not workers.is_leader_worker_set
+    is_nameable = workers.name and workers.subdomain
     if slice_.hosts is None or workers.wrong or not is_nameable:
         return workers
     if isinstance(workers.index, int):
@@ -317,7 +481,7 @@ def _find_host_problems(
         yield workers.unnamed
     if slice_.hosts is None:
         return
-    needs = f"topology {slice_.topology} needs {slice_.hosts} Pods"
+    needs = f"topology {slice_.topology} needs {slice_.hosts} Pod{'s' * (slice_.hosts > 1)}"
     if not workers.hosts and workers.nameless and not all_served:
         yield f"{needs} with names, and {workers.nameless}"
     elif is_count_wrong:
@@ -337,16 +501,20 @@ def _find_long_lists(found: Mapping[str, Value]) -> Iterator[str]:
             yield f"{name} is longer than {LONG_LIST_BYTES} bytes; {_SHORTER}"
 
 
-def _wants_addresses(workload: Workload, workers: Workers, slice_: _SelectedSlice) -> bool:
+def _wants_addresses(workload: Workload, slice_: _SelectedSlice) -> bool:
     """TPU7x wants an address for each process. PyTorch/XLA with a process a chip makes its own list and
     would take an entry a host for all of it: so elsewhere only on request, and on request not even
     there."""
-    asked = (workload.metadata.get("annotations") or {}).get(PROCESS_ADDRESSES_ANNOTATION)
+    asked = _read_annotation(workload, PROCESS_ADDRESSES_ANNOTATION)
     if asked in ("enabled", "disabled"):
-        return bool(asked == "enabled")
+        return asked == "enabled"
     generation = slice_.generation
-    needs_addresses = generation is not None and generation.accelerator in _WITH_PROCESS_ADDRESSES
-    return workers.is_leader_worker_set or needs_addresses
+    return generation is not None and generation.accelerator in _WITH_PROCESS_ADDRESSES
+
+
+def _read_annotation(workload: Workload, name: str) -> str:
+    """An annotation of the Pods; empty where there is none."""
+    return str((workload.metadata.get("annotations") or {}).get(name) or "")
 
 
 def _running_together(spec: Object) -> Iterator[Object]:

@@ -1,10 +1,10 @@
 """What the Pods of a workload say of the slice that they are: who its workers are, and which is this.
 
-A `Workload` is read from a StatefulSet, a Job (a JobSet's too) or a Pod that belongs to one of them
-or to a LeaderWorkerSet. Nothing is looked up: what an object does not say itself is not
-known. How names come about: ``<name>-<ordinal>.<serviceName>`` of a StatefulSet, of an Indexed Job
-``<job>-<index>.<subdomain>`` (Kubernetes documentation), of a LeaderWorkerSet
-``<leader>-<index>.<subdomain>`` (its Pod webhook).
+A `Workload` is read from a StatefulSet, a Job (a JobSet's too), a Deployment or a Pod. Nothing is
+looked up: what an object does not say itself is not known. How names come about:
+``<name>-<ordinal>.<serviceName>`` of a StatefulSet, ``<job>-<index>.<subdomain>`` of an Indexed Job
+(Kubernetes documentation). The names in a LeaderWorkerSet are not computed here: its own webhook
+writes them.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _WITHOUT_SERVICE = (
     "StatefulSet {} has no spec.serviceName, so its Pods have no stable names; "
     "name a headless Service"
 )
+_NUMBERED = "use a StatefulSet, an Indexed Job, a JobSet or a LeaderWorkerSet"
 _WITHOUT_DNS = "the JobSet's Pods have no DNS names; set network.enableDNSHostnames"
 
 
@@ -56,7 +57,8 @@ class Multislice:
 class Workers:
     """The Pods of one slice.
 
-    ``hosts`` are their DNS names in the order of worker ids, empty where they are not known.
+    ``hosts`` are their DNS names in the order of worker ids, empty where they are not known, and always
+    in a LeaderWorkerSet.
     ``index`` is the place of this Pod in them, ``None`` where only the Pod's own admission can tell.
     ``subdomain`` is the headless Service that gives the names; ``first`` the number in the name of the
     first, and ``count`` how many there are to be, 0 where a Pod cannot know. What is the user's to
@@ -71,6 +73,7 @@ class Workers:
     subdomain: str = ""
     slices: Multislice | None = None
     is_leader_worker_set: bool = False
+    has_subgroups: bool = False
     count: int = 0
     first: int = 0
     nameless: str = ""
@@ -111,10 +114,14 @@ def name_hosts(name: str, numbers: range, subdomain: str) -> tuple[str, ...]:
 
 def find_value(container: Object, name: str) -> str | None:
     """The literal value of a container's variable; ``None`` if it has none, or one from elsewhere."""
-    for entry in container.get("env") or []:
-        if entry.get("name") == name and "valueFrom" not in entry:
-            return str(entry.get("value") or "")
-    return None
+    entry = find_entry(container, name)
+    return None if entry is None or "valueFrom" in entry else str(entry.get("value") or "")
+
+
+def find_entry(container: Object, name: str) -> Object | None:
+    """The entry of a container's variable: of several the last, which is what a process sees."""
+    entries: list[Object] = container.get("env") or []
+    return next((one for one in reversed(entries) if one.get("name") == name), None)
 
 
 def _read_stateful_set(document: Object) -> Workload | None:
@@ -141,6 +148,13 @@ def _read_stateful_set(document: Object) -> Workload | None:
     else:
         workers = replace(workers, hosts=name_hosts(name, range(start, start + replicas), service))
     return Workload(TEMPLATE, metadata, pod, workers)
+
+
+def _read_deployment(document: Object) -> Workload:
+    template = (document.get("spec") or {}).get("template") or {}
+    name = str(document["metadata"].get("name") or "")
+    workers = Workers(name, (), None, nameless=_unnumbered(f"Deployment {name}"))
+    return Workload(TEMPLATE, template.get("metadata") or {}, template.get("spec") or {}, workers)
 
 
 def _read_job(document: Object) -> Workload | None:
@@ -210,39 +224,46 @@ def _read_pod(document: Object) -> Workload | None:
         return None
     spec = document.get("spec") or {}
     if f"{LWS}/name" in labels:
-        workers = _leader_worker_set(metadata, spec)
-    else:
-        workers = _owned(metadata, spec)
-        reason = str(annotations.get(NOT_INJECTED) or "")
-        if workers is not None and reason:
-            workers = replace(workers, hosts=(), wrong=reason)
-    return Workload("", metadata, spec, workers) if workers is not None else None
+        return Workload("", metadata, spec, _leader_worker_set(metadata))
+    workers = _owned(metadata, spec)
+    reason = str(annotations.get(NOT_INJECTED) or "")
+    if reason:
+        workers = replace(workers, hosts=(), wrong=reason)
+    return Workload("", metadata, spec, workers)
 
 
-def _owned(metadata: Object, spec: Object) -> Workers | None:
-    owner = (find_controller(metadata) or {}).get("kind")
+def _owned(metadata: Object, spec: Object) -> Workers:
+    owner = find_controller(metadata) or {}
     subdomain = str(spec.get("subdomain") or "")
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
-    if owner == "StatefulSet":
+    if owner.get("kind") == "StatefulSet":
         full = str(labels.get(_POD_NAME) or metadata.get("name") or "")
         name, _, ordinal = full.rpartition("-")
         index = parse_count(labels.get(POD_INDEX) or ordinal)
         if index is None or not name:
-            return None
+            return Workers("", (), None, nameless="the number of this Pod is not known")
         nameless = "" if subdomain else _WITHOUT_SERVICE.format(name)
         return _member(Workers(name, (), index, subdomain, nameless=nameless), index, spec)
-    if owner == "Job":
+    if owner.get("kind") == "Job":
         name = next((str(labels[key]) for key in _JOB_NAMES if labels.get(key)), "")
         index = parse_count(annotations.get(COMPLETION_INDEX) or labels.get(COMPLETION_INDEX))
         if index is None:
             return Workers(name, (), None, nameless="the Pods of this Job are not numbered")
         if not name:
-            return None
+            return Workers("", (), None, nameless="the name of this Pod's Job is not known")
         nameless = "" if subdomain else _without_subdomain(name, metadata)
         slices = _slices(metadata, subdomain)
         return _member(Workers(name, (), index, subdomain, slices, nameless=nameless), index, spec)
-    return None
+    name = str(metadata.get("name") or "")
+    if not owner:
+        return Workers(name, (), None, nameless=f"a Pod without a controller has none; {_NUMBERED}")
+    shown = f"{owner.get('kind')} {owner.get('name')}"
+    return Workers(name, (), None, nameless=_unnumbered(shown))
+
+
+def _unnumbered(owner: str) -> str:
+    return f"those of the Pods of {owner} are not known; {_NUMBERED}"
 
 
 def _member(workers: Workers, number: int, spec: Object) -> Workers:
@@ -290,27 +311,28 @@ def _slices(metadata: Object, subdomain: str) -> Multislice | None:
     return Multislice(count, index, hosts[0]) if hosts else None
 
 
-def _leader_worker_set(metadata: Object, spec: Object) -> Workers | None:
+def _leader_worker_set(metadata: Object) -> Workers:
+    """A Pod of a LeaderWorkerSet. Where its webhook has not seen the Pod, a worker has no index yet."""
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
+    size = parse_count(annotations.get(f"{LWS}/size")) or 0
     place = parse_count(labels.get(f"{LWS}/worker-index"))
-    size = parse_count(annotations.get(f"{LWS}/size"))
-    name = str(metadata.get("name") or "")
-    if place is None or size is None or size > MAX_WORKERS or not name:
-        return None
-    leader = name if place == 0 else name.removesuffix(f"-{place}")
-    is_leader_worker = place == 0 or annotations.get(f"{LWS}/leader-requests-tpus") == "true"
-    first = 0 if is_leader_worker else 1
-    count = size - first
+    has_leader = place == 0 or annotations.get(f"{LWS}/leader-requests-tpus") == "true"
+    count = size if has_leader or not size else size - 1
     group = parse_count(annotations.get(f"{LWS}/subgroup-size"))
-    if group and group <= size:
-        first += (place - first) // group * group
-        count = group
-    subdomain = str(spec.get("subdomain") or "")
-    hosts = name_hosts(leader, range(first, first + count), subdomain)
-    if first == 0:
-        hosts = (f"{leader}.{subdomain}", *hosts[1:])
-    return Workers(leader, hosts, place - first, subdomain, is_leader_worker_set=True, count=count)
+    return Workers(
+        "",
+        (),
+        None,
+        is_leader_worker_set=True,
+        has_subgroups=f"{LWS}/subgroup-size" in annotations,
+        count=group or count,
+    )
 
 
-_READERS = {"StatefulSet": _read_stateful_set, "Job": _read_job, "Pod": _read_pod}
+_READERS = {
+    "StatefulSet": _read_stateful_set,
+    "Job": _read_job,
+    "Deployment": _read_deployment,
+    "Pod": _read_pod,
+}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,9 +17,11 @@ import yaml
 from tests.control_plane.plane import ControlPlane
 from tests.real.relay.patience import until
 from tests.real.webhooks import serving
+from tests.unit.inject_env.lws import mutate
 from tests.unit.inject_env.workloads import (
     Manifest,
     container,
+    deployment,
     group_pod,
     injecting,
     job,
@@ -33,7 +36,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("inject-env")]
 COMPONENT = Path(__file__).parents[2] / "infra" / "kubernetes" / "components" / "inject-env"
 OURS = "tpu-functions.dev/inject"
 THEIRS = "gke-tpu-env-injector.aaronbatilo.dev/inject"
-TPU7X = {"nodeSelector": selector("tpu7x", "2x2x2")}
+TPU7X: dict[str, Any] = {"nodeSelector": selector("tpu7x", "2x2x2")}
 
 
 @pytest.fixture(scope="module")
@@ -234,14 +237,49 @@ def test_a_jobs_pods_of_a_jobset_know_their_slice_and_their_process(cluster: Con
 
 
 def test_a_pod_of_a_leader_worker_set_knows_its_group(cluster: ControlPlane) -> None:
-    """As its StatefulSet's controller makes it; without that, it would not be there for long."""
-    made = marked(group_pod(name="llm-0-1", index=1, subdomain="llm"))
-    made["spec"] |= TPU7X
+    """As its own webhook leaves it, whose configuration comes before ours."""
+    made = marked(mutate(group_pod(name="llm-0-1", index=1, subdomain="llm", **TPU7X)))
     made["metadata"]["ownerReferences"] = [owner("StatefulSet")]
     trial = ("create", "--dry-run=server", "-o", "json", "-f", "-")
     seen = env_in(json.loads(_kubectl(cluster, *trial, stdin=json.dumps(made))))
     assert seen["TPU_WORKER_HOSTNAMES"] == "llm-0.llm,llm-0-1.llm"
-    assert (seen["TPU_WORKER_ID"], seen["TPU_NAME"]) == ("1", "llm-0")
+    assert (seen["TPU_WORKER_ID"], seen["JAX_PROCESS_ID"]) == ("1", "1")
+    assert seen["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
+
+
+def test_a_container_without_chips_does_not_keep_its_pods_out(cluster: ControlPlane) -> None:
+    both = container(), container("side", tpu=0)
+    apply(cluster, marked(stateful_set(*both, name="both", replicas=2, pod=TPU7X)))
+    _kubectl(cluster, "-n", "ml", "wait", "--for=create", "pod/both-0", "--timeout=30s")
+    found = json.loads(_kubectl(cluster, "-n", "ml", "get", "pod", "both-0", "-o", "json"))
+    assert "env" not in found["spec"]["containers"][1]
+    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "both")
+
+
+def test_a_deployment_of_one_host_and_its_pods_have_their_variables(cluster: ControlPlane) -> None:
+    one_host = {"nodeSelector": selector("tpu7x", "2x2x1")}
+    made = marked(deployment(pod=one_host))
+    made["spec"]["selector"] = {"matchLabels": {"app": "serve"}}
+    said = apply(cluster, made)
+    assert "Warning" not in said
+    selected = ("-l", "app=serve", "-o", "json")
+
+    def pods() -> list[Manifest]:
+        items: list[Manifest] = json.loads(_kubectl(cluster, "-n", "ml", "get", "pods", *selected))[
+            "items"
+        ]
+        return items
+
+    until(lambda: len(pods()) == 1, "its Pod is made")
+    for seen in (env_in(pods()[0]), env_of(cluster, "deployment", "serve")):
+        assert (seen["TPU_WORKER_ID"], seen["TPU_WORKER_HOSTNAMES"]) == ("0", "localhost")
+    _kubectl(cluster, "-n", "ml", "delete", "deployment", "serve")
+
+
+def test_kubectl_shows_that_a_pod_gets_nothing(cluster: ControlPlane) -> None:
+    made = json.dumps(marked(pod(name="bare")))
+    said = _kubectl(cluster, "create", "--dry-run=server", "-f", "-", stdin=made)
+    assert "Warning: tpu-functions: no TPU variables are injected: select a topology" in said
 
 
 @pytest.mark.parametrize(

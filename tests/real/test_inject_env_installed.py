@@ -50,7 +50,7 @@ PAGE = ROOT / "docs" / "injection.md"
 NAMESPACE = "tpu-functions"
 COMPONENT = ROOT / "infra" / "kubernetes" / "components" / "inject-env"
 NAMESPACES = ROOT / "infra" / "kubernetes" / "base" / "namespace.yaml"
-CONFIGURATION = "inject-env.tpu-functions.dev"
+CONFIGURATION = "tpu-functions-inject-env"
 
 Document = dict[str, Any]
 
@@ -238,28 +238,50 @@ def blocks_of(page: Path, language: str) -> list[str]:
     return [part.partition("```")[0] for part in page.read_text().split(f"```{language}\n")[1:]]
 
 
-def act_as_cert_manager(plane: OwnControlPlane) -> None:
-    """Issue what each Certificate asks for into its Secret, and tell those who ask for its CA."""
-    ca = CertificateAuthority.create(datetime.now(UTC))
-    for item in read(plane, "certificates.cert-manager.io", "--all-namespaces")["items"]:
-        name, namespace = item["metadata"]["name"], item["metadata"]["namespace"]
-        pair = ca.issue_server(tuple(item["spec"]["dnsNames"]), datetime.now(UTC))
-        secret = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "type": "kubernetes.io/tls",
-            "metadata": {"name": item["spec"]["secretName"], "namespace": namespace},
-            "stringData": {
-                "tls.crt": pair.certificate_pem,
-                "tls.key": pair.key_pem,
-                "ca.crt": ca.certificate_pem,
-            },
-        }
-        kubectl(plane, "apply", "-f", "-", stdin=json.dumps(secret))
-        for one in read(plane, "mutatingwebhookconfigurations")["items"]:
+class CertManager:
+    """Issues what each Certificate asks for into its Secret, by the CA that its Issuer names, and puts
+    the CA of a Certificate where it is asked for."""
+
+    def __init__(self, plane: OwnControlPlane) -> None:
+        self._plane = plane
+        self._authorities: dict[str, CertificateAuthority] = {}
+        """By the Secrets of their Certificates."""
+
+    def issue(self) -> None:
+        """Everything that is there, as at a renewal; a CA keeps its key, as it is asked to."""
+        items = read(self._plane, "certificates.cert-manager.io", "--all-namespaces")["items"]
+        for item in sorted(items, key=lambda one: not one["spec"].get("isCA", False)):
+            spec, namespace = item["spec"], item["metadata"]["namespace"]
+            if spec.get("isCA"):
+                assert spec["privateKey"]["rotationPolicy"] == "Never"
+                made = CertificateAuthority.create(datetime.now(UTC))
+                ca = self._authorities.setdefault(spec["secretName"], made)
+                texts = {"tls.crt": ca.certificate_pem, "tls.key": "no test reads it"}
+            else:
+                ca = self._find_issuer(spec["issuerRef"]["name"], namespace)
+                pair = ca.issue_server(tuple(spec["dnsNames"]), datetime.now(UTC))
+                texts = {"tls.crt": pair.certificate_pem, "tls.key": pair.key_pem}
+            secret = {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "type": "kubernetes.io/tls",
+                "metadata": {"name": spec["secretName"], "namespace": namespace},
+                "stringData": {**texts, "ca.crt": ca.certificate_pem},
+            }
+            kubectl(self._plane, "apply", "-f", "-", stdin=json.dumps(secret))
+            self._tell_whom_to_trust(f"{namespace}/{item['metadata']['name']}", ca)
+
+    def _find_issuer(self, name: str, namespace: str) -> CertificateAuthority:
+        issuer = read(self._plane, "issuer.cert-manager.io", name, "-n", namespace)["spec"]
+        if "selfSigned" in issuer:
+            return CertificateAuthority.create(datetime.now(UTC))
+        return self._authorities[issuer["ca"]["secretName"]]
+
+    def _tell_whom_to_trust(self, certificate: str, ca: CertificateAuthority) -> None:
+        for one in read(self._plane, "mutatingwebhookconfigurations")["items"]:
             asked = one["metadata"].get("annotations", {}).get("cert-manager.io/inject-ca-from")
-            if asked == f"{namespace}/{name}":
-                tell_ca(plane, one, ca.certificate_pem)
+            if asked == certificate:
+                tell_ca(self._plane, one, ca.certificate_pem)
 
 
 def tell_ca(plane: OwnControlPlane, configuration: Document, ca: str) -> None:
@@ -381,7 +403,7 @@ def installed(
         kubectl(plane, "delete", "secret", "inject-env-tls", "-n", NAMESPACE, "--ignore-not-found")
         write_overlay(overlay, "inject-env", "inject-env-cert-manager")
         kubectl(plane, "apply", "-k", str(overlay))
-        act_as_cert_manager(plane)
+        CertManager(plane).issue()
     return overlay
 
 
@@ -424,8 +446,30 @@ def test_applied_again_nothing_changes_and_the_ca_stays(
     # Its selector is sent anew each time, and the API server finds it equal.
     said.remove("poddisruptionbudget.policy/inject-env configured")
     assert [line for line in said if not line.endswith(" unchanged")] == []
+    assert len(bundles(plane)) == 1
+
+
+@pytest.mark.parametrize("installed", ["cert-manager"], indirect=True)
+@pytest.mark.usefixtures("installed")
+def test_a_renewed_certificate_is_trusted_at_once(
+    plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
+) -> None:
+    """Whether the webhook has read its new file yet or not."""
+    manager = CertManager(plane)
+    manager.issue()
+    before = bundles(plane)
+    with running(plane, tmp_path) as services.process_port:
+        until(partial(is_injected, plane), "the webhook is asked")
+        manager.issue()
+        assert is_injected(plane)
+    with running(plane, tmp_path) as services.process_port:
+        until(partial(is_injected, plane), "it is asked with its new file, too")
+    assert bundles(plane) == before
+
+
+def bundles(plane: OwnControlPlane) -> set[str]:
     webhooks = read(plane, "mutatingwebhookconfiguration", CONFIGURATION)["webhooks"]
-    assert len({one["clientConfig"]["caBundle"] for one in webhooks}) == 1
+    return {one["clientConfig"]["caBundle"] for one in webhooks}
 
 
 @pytest.mark.usefixtures("installed")

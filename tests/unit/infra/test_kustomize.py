@@ -472,15 +472,47 @@ def test_gke_is_told_the_service_account_by_an_annotation(tmp_path: Path) -> Non
 # Webhooks
 
 
-def test_both_webhooks_trust_the_one_certificate_of_their_server(tmp_path: Path) -> None:
+WEBHOOKS = ("tpu-functions-inject-env", "admit-jobs.tpu-functions.dev")
+
+
+def test_both_webhooks_trust_a_ca_that_a_renewal_of_the_certificate_leaves_as_it_is(
+    tmp_path: Path,
+) -> None:
     names = ("inject-env", "admit-jobs", "inject-env-cert-manager")
     rendered = render(write_overlay(tmp_path, *names))
-    certificate = only(rendered, "Certificate")["metadata"]
-    wanted = f"{certificate['namespace']}/{certificate['name']}"
-    for name in ("inject-env", "admit-jobs"):
+    (serving,) = (
+        one
+        for one in rendered
+        if one["kind"] == "Certificate" and one["spec"]["secretName"] == "inject-env-tls"
+    )
+    (issuer,) = (
+        one
+        for one in rendered
+        if one["kind"] == "Issuer"
+        and one["metadata"]["name"] == serving["spec"]["issuerRef"]["name"]
+    )
+    (ca,) = (
+        one
+        for one in rendered
+        if one["kind"] == "Certificate"
+        and one["spec"]["secretName"] == issuer["spec"]["ca"]["secretName"]
+    )
+    assert ca["spec"]["isCA"] is True
+    # With the same key and name, a new certificate of the CA verifies what it has signed before.
+    assert ca["spec"]["privateKey"]["rotationPolicy"] == "Never"
+    wanted = f"{ca['metadata']['namespace']}/{ca['metadata']['name']}"
+    for name in WEBHOOKS:
         webhook = only(rendered, "MutatingWebhookConfiguration", name)["metadata"]
-        assert webhook["name"] == f"{name}.tpu-functions.dev"
+        assert webhook["name"] == name
         assert webhook["annotations"] == {"cert-manager.io/inject-ca-from": wanted}
+
+
+def test_without_cert_manager_both_webhooks_trust_the_overlays_ca(tmp_path: Path) -> None:
+    rendered = render(write_overlay(tmp_path, "inject-env", "admit-jobs", "inject-env-ca"))
+    found = [only(rendered, "MutatingWebhookConfiguration", name) for name in WEBHOOKS]
+    bundles = [hook["clientConfig"]["caBundle"] for one in found for hook in one["webhooks"]]
+    assert len(bundles) == 3
+    assert len(set(bundles)) == 1
 
 
 # Monitoring

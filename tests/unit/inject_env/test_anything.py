@@ -125,6 +125,53 @@ def test_a_body_of_any_form_has_an_answer(body: bytes) -> None:
         review(body, injecting())
 
 
+MALFORMED: list[tuple[str, str, str]] = [
+    ("infinite replicas", '{"kind": "StatefulSet", "metadata": {}, "spec": {"replicas": 1e999}}',
+     "the StatefulSet is not formed as an API server sends it"),
+    ("infinite completions",
+     '{"kind": "Job", "metadata": {}, "spec": {"completionMode": "Indexed", "completions": -1e999}}',
+     "the Job is not formed as an API server sends it"),
+    ("a constant of JavaScript", '{"kind": "StatefulSet", "spec": {"replicas": Infinity}}',
+     "the body is no JSON: Infinity is no number"),
+    ("another", '{"kind": "StatefulSet", "spec": {"replicas": NaN}}',
+     "the body is no JSON: NaN is no number"),
+    ("a list", "[]", "request.object of CREATE is no object"),
+    ("a text", '"Pod"', "request.object of CREATE is no object"),
+    ("nothing", "null", "request.object of CREATE is no object"),
+    ("metadata of no object", '{"kind": "Node", "metadata": "x"}',
+     "request.object.metadata is no object"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "target, message", [row[1:] for row in MALFORMED], ids=[row[0] for row in MALFORMED]
+)
+def test_an_object_that_is_none_is_named(target: str, message: str) -> None:
+    body = json.dumps(as_review("HERE")).replace('"HERE"', target)
+    with pytest.raises(NoReviewError) as raised:
+        review(body.encode(), injecting())
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
+def test_a_review_of_what_is_going_has_no_object(operation: str) -> None:
+    assert Answered(None, operation=operation).response == {"uid": "u-1", "allowed": True}
+
+
+@pytest.mark.parametrize("depth", [10, 300, 900, 5000])
+def test_an_entry_of_any_depth_has_an_answer(depth: int) -> None:
+    """Its digest is computed, because the note names it."""
+    target = stateful_set(container(env=[{"name": "TPU_NAME", "valueFrom": "HERE"}]))
+    key = {"tpu-functions.dev/injected": '{"c/TPU_NAME":"00000000"}'}
+    target["spec"]["template"]["metadata"]["annotations"] = key
+    deep = '{"a":' * depth + "{}" + "}" * depth
+    body = json.dumps(as_review(target)).replace('"HERE"', deep).encode()
+    try:
+        assert review(body, injecting()).document["response"]["allowed"] is True
+    except NoReviewError:
+        assert depth > 300
+
+
 def test_a_note_of_any_form_says_nothing() -> None:
     for note in ("[" * 100_000, "{", "[]", '{"c/TPU_NAME": 3}'):
         target = stateful_set()

@@ -121,7 +121,6 @@ def test_the_users_value_stays_all_the_same() -> None:
         stateful_set(given(TPU_WORKER_ID={"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})),
         stateful_set(replicas=3, pod=ONE_HOST),
         job(count=2, subdomain="", pod=ONE_HOST),
-        job(mode="NonIndexed"),
     ],
 )  # fmt: skip
 def test_what_may_be_meant_so_is_not_spoken_of(target: Manifest) -> None:

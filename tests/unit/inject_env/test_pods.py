@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from tests.unit.inject_env.workloads import (
     Answered,
     Manifest,
     container,
-    group_pod,
     job,
     jobset_labels,
     pod_of,
@@ -143,8 +141,13 @@ def test_so_does_one_whose_template_was_never_asked_about(
 
 def test_one_without_names_or_a_topology_is_left_as_it_is_like_its_template() -> None:
     target = job(subdomain="")
-    assert Answered(target).warnings == []
-    assert Answered(pod_of(target, 1)).response == {"uid": "u-1", "allowed": True}
+    notice = (
+        "no TPU variables are injected: select a topology (gke-tpu-topology), or give the workers "
+        "names: Job tpu-job has no subdomain; set spec.template.spec.subdomain to a headless Service"
+    )
+    assert Answered(target).warnings == [notice]
+    answered = Answered(pod_of(target, 1))
+    assert (answered.patch, answered.warnings) == ([], [notice])
 
 
 def test_a_list_of_its_own_is_all_that_a_pod_needs() -> None:
@@ -251,14 +254,6 @@ def test_a_pod_beyond_the_list_is_spoken_of(pod: Any) -> None:
         "Pods that there are"
     ]
     assert not Answered(made, is_strict=True).response["allowed"]
-
-
-def test_a_group_has_the_size_that_it_has_in_all_its_pods() -> None:
-    for number, name in ((0, "llm-0"), (1, "llm-0-1")):
-        made = group_pod(name=name, index=number, subdomain="llm")
-        answered = Answered({**made, "spec": {**made["spec"], **deepcopy(FOUR_HOSTS)}})
-        assert answered.env()["TPU_WORKER_HOSTNAMES"] == "llm-0.llm,llm-0-1.llm"
-        assert answered.warnings == needs("there are 2")
 
 
 def test_pods_of_a_job_that_had_no_name_yet_know_all_where_the_topology_says_it() -> None:

@@ -83,23 +83,13 @@ def of_set(name: str) -> list[Entry]:
     )
 
 
-def of_group(number: str) -> list[Entry]:
-    return entries(
-        TPU_TOPOLOGY="2x2x2",
-        TPU_ACCELERATOR_TYPE="tpu7x-16",
-        TPU_HOST_BOUNDS="1,1,2",
-        TPU_CHIPS_PER_HOST_BOUNDS="2,2,1",
-        TPU_NAME="llm-0",
-        TPU_WORKER_ID=number,
-        TPU_WORKER_HOSTNAMES="llm-0.llm,llm-0-1.llm",
-        TPU_PROCESS_ADDRESSES="llm-0.llm:8476,llm-0-1.llm:8476",
-        TPU_PROCESS_PORT="8476",
-        JAX_COORDINATOR_ADDRESS="llm-0.llm:8482",
-        JAX_PROCESS_COUNT="2",
-        JAX_PROCESS_ID=number,
-    )
-
-
+OF_GROUP = entries(
+    TPU_TOPOLOGY="2x2x2",
+    TPU_ACCELERATOR_TYPE="tpu7x-16",
+    TPU_HOST_BOUNDS="1,1,2",
+    TPU_CHIPS_PER_HOST_BOUNDS="2,2,1",
+)
+"""What LeaderWorkerSet's own webhook does not set, before it has set its own."""
 SECOND_SLICE = entries(
     TPU_TOPOLOGY="2x2x2",
     TPU_ACCELERATOR_TYPE="tpu7x-16",
@@ -160,8 +150,8 @@ PATCHES: dict[str, list[Operation]] = {
     "pod-of-a-jobsets-job": [
         {"op": "add", "path": "/spec/containers/0/env/-", "value": entries(JAX_PROCESS_ID="3")[0]}
     ],
-    "leader-of-a-group": added("", of_group("0")),
-    "worker-of-a-group": added("", of_group("1")),
+    "leader-of-a-group": added("", OF_GROUP),
+    "worker-of-a-group": added("", OF_GROUP),
 }
 
 

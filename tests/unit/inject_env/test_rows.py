@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from shared.tpu_env.admission import MAX_BYTES, NoReviewError, review
+from tests.unit.inject_env.lws import ORDERS, Admitted, mutate
 from tests.unit.inject_env.workloads import (
     Answered,
     as_review,
@@ -37,6 +38,7 @@ V6E = "tpu-v6e-slice"
 V4 = "tpu-v4-podslice"
 WEB = "web-0.nginx,web-1.nginx,web-2.nginx"
 POD_INDEX = "<metadata.labels['apps.kubernetes.io/pod-index']>"
+NUMBERED = "use a StatefulSet, an Indexed Job, a JobSet or a LeaderWorkerSet"
 COMPLETION = "<metadata.annotations['batch.kubernetes.io/job-completion-index']>"
 
 
@@ -103,23 +105,6 @@ VALUES: list[tuple[str, Any, dict[str, str | None]]] = [
      {"MEGASCALE_NUM_SLICES": None, "MEGASCALE_SLICE_ID": None, "MEGASCALE_COORDINATOR_ADDRESS": None}),
     ("val-kr-megascale-off", job(),
      {"MEGASCALE_SLICE_ID": None, "MEGASCALE_COORDINATOR_ADDRESS": None, "MEGASCALE_PORT": None}),
-    ("lws-worker", group_pod(name="test-sample-0-1", index=1), {
-        "TPU_WORKER_HOSTNAMES": "test-sample-0.default,test-sample-0-1.default",
-        "TPU_WORKER_ID": "1", "TPU_NAME": "test-sample-0"}),
-    ("lws-worker-leader-cpu", group_pod(name="test-sample-0-1", index=1, has_leader_tpu=False), {
-        "TPU_WORKER_HOSTNAMES": "test-sample-0-1.default", "TPU_WORKER_ID": "0", "TPU_NAME": "test-sample-0"}),
-    ("lws-slice-name", group_pod(name="test-sample-0", index=0), {"TPU_NAME": "test-sample-0"}),
-    ("lws-subgroup-shifted", group_pod(name="test-sample-1-7", index=7, size=8, subgroup=4), {
-        "TPU_WORKER_HOSTNAMES": "test-sample-1-4.default,test-sample-1-5.default,"
-                                "test-sample-1-6.default,test-sample-1-7.default",
-        "TPU_WORKER_ID": "3", "TPU_NAME": "test-sample-1"}),
-    ("lws-subgroup-leader-cpu",
-     group_pod(name="test-sample-1-5", index=5, size=9, subgroup=4, has_leader_tpu=False), {
-        "TPU_WORKER_HOSTNAMES": "test-sample-1-5.default,test-sample-1-6.default,"
-                                "test-sample-1-7.default,test-sample-1-8.default",
-        "TPU_WORKER_ID": "0"}),
-    ("lws-subgroup-one", group_pod(name="prefill-0-2", index=2, size=3, subgroup=1),
-     {"TPU_WORKER_HOSTNAMES": "prefill-0-2.default", "TPU_WORKER_ID": "0"}),
     ("val-plugin-v6e-single",
      stateful_set(container(tpu=8), replicas=1, pod={"nodeSelector": selector(V6E, "2x4")}), {
         "TPU_ACCELERATOR_TYPE": "v6e-8", "TPU_TOPOLOGY": "2x4", "TPU_HOST_BOUNDS": "1,1,1",
@@ -166,18 +151,50 @@ def test_a_container_gets(row: str, target: Any, expected: dict[str, str | None]
     assert {name: seen.get(name) for name in expected} == expected
 
 
+IN_GROUPS: list[tuple[str, Any, dict[str, str | None]]] = [
+    ("lws-worker", group_pod(name="test-sample-0-1", index=1), {
+        "TPU_WORKER_HOSTNAMES": "test-sample-0.default,test-sample-0-1.default",
+        "TPU_WORKER_ID": "1", "TPU_NAME": "test-sample-0"}),
+    ("lws-worker-leader-cpu", group_pod(name="test-sample-0-1", index=1, has_leader_tpu=False), {
+        "TPU_WORKER_HOSTNAMES": "test-sample-0-1.default", "TPU_WORKER_ID": "0", "TPU_NAME": "test-sample-0"}),
+    ("lws-slice-name", group_pod(name="test-sample-0", index=0), {"TPU_NAME": "test-sample-0"}),
+    ("lws-subgroup-shifted", group_pod(name="test-sample-1-7", index=7, size=8, subgroup=4), {
+        "TPU_WORKER_HOSTNAMES": "test-sample-1-4.default,test-sample-1-5.default,"
+                                "test-sample-1-6.default,test-sample-1-7.default",
+        "TPU_WORKER_ID": "3", "TPU_NAME": "test-sample-1"}),
+    ("lws-subgroup-leader-cpu",
+     group_pod(name="test-sample-1-5", index=5, size=9, subgroup=4, has_leader_tpu=False), {
+        "TPU_WORKER_HOSTNAMES": "test-sample-1-5.default,test-sample-1-6.default,"
+                                "test-sample-1-7.default,test-sample-1-8.default",
+        "TPU_WORKER_ID": "0"}),
+    ("lws-subgroup-one", group_pod(name="prefill-0-2", index=2, size=3, subgroup=1),
+     {"TPU_WORKER_HOSTNAMES": "prefill-0-2.default", "TPU_WORKER_ID": "0"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    "row, target, expected", IN_GROUPS, ids=lambda it: it if isinstance(it, str) else ""
+)
+def test_a_container_of_a_group_has_by_both_webhooks(
+    row: str, target: Any, expected: dict[str, str | None], order: str
+) -> None:
+    assert row in ROWS
+    admitted = Admitted(target, ours=order)
+    assert {name: admitted.env().get(name) for name in expected} == expected
+    assert admitted.warnings == []
+
+
 NOTHING: list[tuple[str, Any, dict[str, Any]]] = [
     ("elig-kr-cpu-pod", pod(container(tpu=None)), {}),
     ("elig-zero-quantity", stateful_set(container(tpu=0)), {}),
     ("elig-inj-no-tpu", stateful_set(container(tpu=None)), {}),
-    ("elig-lws-not-member", pod(labels={}), {}),
     ("elig-mirror-pod", pod(name="web-0", owner="StatefulSet", annotations={"kubernetes.io/config.mirror": "x"}), {}),
     ("elig-opt-out", pod(name="web-0", owner="StatefulSet", annotations={"tpu-functions.dev/inject": "disabled"}), {}),
     ("elig-opt-out", stateful_set(template_labels={"tpu-functions.dev/inject": "disabled"}), {}),
     ("cont-ephemeral", of_set("web-0"), {"subResource": "ephemeralcontainers", "operation": "UPDATE"}),
-    ("pod-owner-replicaset", pod(owner="ReplicaSet"), {}),
     ("pod-update", of_set("web-0"), {"operation": "UPDATE"}),
-    ("proto-other-kind", {"kind": "Deployment", "metadata": {"name": "d"}, "spec": {}}, {}),
+    ("proto-other-kind", {"kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {}}, {}),
     ("proto-subresource", of_set("web-0"), {"subResource": "status"}),
     ("conf-lws-owned-by-sts", pod(name="x-0-1", owner="StatefulSet", labels={"leaderworkerset.sigs.k8s.io/name": "x"}), {}),
     ("conf-lws-owned-by-sts", stateful_set(template_labels={"leaderworkerset.sigs.k8s.io/name": "x"}), {}),
@@ -195,20 +212,47 @@ def test_nothing_is_injected_into(row: str, target: Any, request_: dict[str, Any
     assert answered.response == {"uid": "u-1", "allowed": True}
 
 
-WITHOUT: list[tuple[str, Any]] = [
-    ("elig-gke-nonindexed", job(mode="NonIndexed", subdomain="s")),
-    ("elig-gke-parallelism-one", job(count=1, subdomain="s")),
-    ("elig-gke-no-subdomain", job(subdomain="")),
-    ("sts-replicas-zero", stateful_set(replicas=0)),
-]
+SELECT = "no TPU variables are injected: select a topology (gke-tpu-topology)"
+NAMES = f"{SELECT}, or give the workers names"
+UNNUMBERED: list[tuple[str, Any, str]] = [
+    ("elig-lws-not-member", pod(labels={}),
+     f"{NAMES}: a Pod without a controller has none; {NUMBERED}"),
+    ("pod-owner-replicaset", pod(owner="ReplicaSet"),
+     f"{NAMES}: those of the Pods of ReplicaSet o are not known; {NUMBERED}"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("row, target", WITHOUT, ids=[row for row, _ in WITHOUT])
-def test_a_template_of_which_no_slice_is_known_is_only_marked(row: str, target: Any) -> None:
+@pytest.mark.parametrize("row, target, notice", UNNUMBERED, ids=[row[0] for row in UNNUMBERED])
+def test_a_pod_that_gets_nothing_is_let_in_with_a_warning(
+    row: str, target: Any, notice: str
+) -> None:
+    assert row in ROWS
+    for is_strict in (False, True):
+        answered = Answered(target, is_strict=is_strict)
+        assert (answered.patch, answered.warnings) == ([], [notice])
+        assert answered.response["allowed"] is True
+
+
+WITHOUT: list[tuple[str, Any, list[str]]] = [
+    ("elig-gke-nonindexed", job(mode="NonIndexed", subdomain="s"),
+     [f"{NAMES}: Job tpu-job is not Indexed; set completionMode: Indexed"]),
+    ("elig-gke-parallelism-one", job(count=1, subdomain="s"),
+     [f"{SELECT}, because there is 1 worker, which may be one of a larger slice"]),
+    ("elig-gke-no-subdomain", job(subdomain=""),
+     [f"{NAMES}: Job tpu-job has no subdomain; set spec.template.spec.subdomain to a headless Service"]),
+    ("sts-replicas-zero", stateful_set(replicas=0), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row, target, notices", WITHOUT, ids=[row[0] for row in WITHOUT])
+def test_a_template_of_which_no_slice_is_known_is_only_marked(
+    row: str, target: Any, notices: list[str]
+) -> None:
     """So that its Pods are asked about: a set that begins with no replicas is scaled, too."""
     assert row in ROWS
     answered = Answered(target)
-    assert answered.warnings == []
+    assert answered.warnings == notices
+    assert Answered(target, is_strict=True).response["allowed"] is True
     before = target["spec"]["template"]
     labels = {**before["metadata"].get("labels", {}), "tpu-functions.dev/inject": "enabled"}
     assert answered.target["spec"]["template"] == {**before, "metadata": {"labels": labels}}
@@ -229,12 +273,6 @@ WARNED: list[tuple[str, Any, str]] = [
      stateful_set(container(env=[env("TPU_PROCESS_ADDRESSES", "a:1,b:1")]), replicas=4,
                   pod={"nodeSelector": selector(V7X, "2x2x4")}),
      "TPU_PROCESS_ADDRESSES has 2 entries for 4 workers"),
-    ("lws-port-valuefrom",
-     group_pod(container(env=[{"name": "TPU_PROCESS_PORT",
-                               "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['p']"}}}]),
-               name="a-0", index=0, size=1, subdomain="d"),
-     "TPU_PROCESS_PORT is no literal port, so no addresses can be made of it; give it one, or set "
-     "TPU_PROCESS_ADDRESSES as well"),
     ("val-size", stateful_set(name="n" * 40, service="s" * 20, replicas=1728),
      "TPU_WORKER_HOSTNAMES is longer than 100000 bytes; choose shorter names"),
     ("val-size", stateful_set(name="n" * 60, service="s" * 20, replicas=1728),
@@ -306,10 +344,10 @@ def test_only_containers_that_want_chips_get_variables_and_init_containers_too()
 
 
 def test_the_containers_of_a_leader_worker_set() -> None:
-    """cont-lws-init, cont-lws-init-plus-main, cont-lws-subgroup-first-only, lws-two-containers"""
+    """cont-lws-init, lws-two-containers"""
     alone = group_pod(container(tpu=None), name="sample-0", index=0, size=1)
     alone["spec"]["initContainers"] = [container("i1", 1)]
-    seen = Answered(alone).env("i1")
+    seen = Admitted(alone).env("i1")
     assert {name: seen[name] for name in sorted(seen) if name.startswith("TPU")} == {
         "TPU_WORKER_HOSTNAMES": "sample-0.default",
         "TPU_WORKER_ID": "0",
@@ -317,12 +355,8 @@ def test_the_containers_of_a_leader_worker_set() -> None:
         "TPU_PROCESS_ADDRESSES": "sample-0.default:8476",
         "TPU_PROCESS_PORT": "8476",
     }
-    with_main = group_pod(name="s-0", index=0, subdomain="d", initContainers=[container("warm")])
-    for name in ("warm", "c"):
-        assert Answered(with_main).env(name)["TPU_WORKER_ID"] == "0"
-        assert Answered(with_main).env(name)["TPU_PROCESS_ADDRESSES"] == "s-0.d:8476,s-0-1.d:8476"
     both = group_pod(container("c1", 1), container("c2", 1), name="test-sample-0", index=0)
-    c1, c2 = Answered(both).env("c1"), Answered(both).env("c2")
+    c1, c2 = Admitted(both).env("c1"), Admitted(both).env("c2")
     assert c1["TPU_WORKER_HOSTNAMES"] == (
         "test-sample-0.default,test-sample-0.default,test-sample-0-1.default,test-sample-0-1.default"
     )
@@ -331,10 +365,7 @@ def test_the_containers_of_a_leader_worker_set() -> None:
         "8477",
         "1",
     )
-    subgroup = group_pod(
-        container("a", 2), container("b", 2), name="s-0-3", index=3, size=4, subgroup=2
-    )
-    assert [Answered(subgroup).env(name)["TPU_WORKER_ID"] for name in "ab"] == ["2", "3"]
+    assert (c2["JAX_PROCESS_ID"], c2["JAX_PROCESS_COUNT"]) == ("1", "4")
 
 
 def test_an_entry_of_the_users_stays_and_is_not_doubled() -> None:
@@ -379,7 +410,7 @@ def test_patches_are_small_and_apply_where_there_is_nothing_yet() -> None:
         job(name="ms-slice-1", subdomain="ms", labels=jobset_labels(2, 1)),
         stateful_set(replicas=2, pod={"nodeSelector": selector(V7X, "2x2x2")}),
         of_set("web-1", nodeSelector=selector(V6E, "4x4")),
-        group_pod(name="s-0-1", index=1),
+        mutate(group_pod(name="s-0-1", index=1)),
     ],
 )
 def test_what_is_injected_needs_nothing_more_the_second_time(target: Any) -> None:
@@ -506,13 +537,17 @@ NOT_OURS = {
     "js-coordinator-label": "JobSet's own doing; the coordinator of slices is the first Pod of slice 0, "
     "which JAX's process 0 must be, whatever Pod the JobSet names",
     "val-kr-megascale": "a Ray worker group's; Ray's Pods are left to its own webhook (conf-ray)",
+    "cont-lws-init-plus-main": "LeaderWorkerSet's own webhook writes the list, in unmarked Pods of the group, "
+    "too; another in the marked ones would make them disagree. A warning instead: test_groups.py",
+    "cont-lws-subgroup-first-only": "the same",
+    "lws-port-valuefrom": "the same",
     "conf-gke-job": "another webhook's id and list stay as they are; what it does not set (TPU_NAME, JAX_*) "
     "is added, decided for each variable by itself",
 }
 
 
 def test_every_row_has_its_test_or_a_reason() -> None:
-    shown = {row for row, *_ in [*VALUES, *NOTHING, *WITHOUT, *WARNED]}
+    shown = {row for row, *_ in [*VALUES, *IN_GROUPS, *NOTHING, *UNNUMBERED, *WITHOUT, *WARNED]}
     docs = " ".join(
         str(value.__doc__) for name, value in globals().items() if name.startswith("test_")
     )

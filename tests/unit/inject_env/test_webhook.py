@@ -78,6 +78,28 @@ def test_a_review_is_answered_over_tls_and_the_next_one_too(tmp_path: Path) -> N
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "x"])
+def test_a_body_that_is_said_to_be_compressed_is_refused(encoding: str, tmp_path: Path) -> None:
+    """No API server compresses, and a false word of it must not end as an error of the server's."""
+
+    async def run() -> tuple[int, str]:
+        async with serving(tmp_path) as (url, _, ca):
+            trust = ssl.create_default_context(cadata=ca.certificate_pem)
+            body = json.dumps(as_review(stateful_set())).encode()
+            headers = {"Content-Encoding": encoding}
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(f"{url}/mutate", data=body, headers=headers, ssl=trust) as answer,
+            ):
+                return answer.status, await answer.text()
+
+    status, text = asyncio.run(run())
+    assert (status, text) == (
+        415,
+        f"a review has no Content-Encoding, and this one has '{encoding}'\n",
+    )
+
+
 def test_each_mutation_has_a_path_and_its_own_count(tmp_path: Path) -> None:
     mutations = {
         **MUTATIONS,

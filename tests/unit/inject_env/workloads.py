@@ -66,6 +66,22 @@ def stateful_set(
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta, "spec": spec}
 
 
+def deployment(
+    *containers: Manifest, replicas: int = 1, pod: Mapping[str, Any] | None = None
+) -> Manifest:
+    """A Deployment."""
+    template = {
+        "metadata": {"labels": {"app": "serve"}},
+        "spec": {**pod_spec(*containers), **(pod or {})},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serve", "namespace": "ml"},
+        "spec": {"replicas": replicas, "template": template},
+    }
+
+
 def job(
     *containers: Manifest,
     name: str = "tpu-job",

@@ -1,0 +1,161 @@
+"""Pods of a LeaderWorkerSet: its own webhook numbers them, and ours never contradicts it."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from tests.unit.inject_env.lws import CONFIGURATION, ORDERS, OURS, PREFIX, Admitted, mutate
+from tests.unit.inject_env.workloads import Answered, Manifest, container, group_pod, selector
+
+TWO_HOSTS: dict[str, Any] = {"nodeSelector": selector("tpu7x", "2x2x2")}
+LISTED = (
+    "TPU_WORKER_HOSTNAMES",
+    "TPU_PROCESS_ADDRESSES",
+    "TPU_NAME",
+    "JAX_COORDINATOR_ADDRESS",
+    "JAX_PROCESS_COUNT",
+)
+"""What all Pods of a group must agree on."""
+
+
+def group(
+    *containers: Manifest, policy: str = "Shared", subgroup: int | None = None, **spec: Any
+) -> tuple[Manifest, Manifest]:
+    """The leader and the worker of a group of two, as LeaderWorkerSet's controllers make them."""
+    leader = group_pod(
+        *containers, name="test-0", index=0, subdomain="test", subgroup=subgroup, **spec
+    )
+    subdomain = "test" if policy == "Shared" else "test-0"
+    worker = group_pod(
+        *containers, name="test-0-1", index=1, subdomain=subdomain, subgroup=subgroup, **spec
+    )
+    leader["metadata"]["annotations"][f"{PREFIX}/subdomainPolicy"] = policy
+    return leader, worker
+
+
+def test_our_configuration_is_asked_after_leader_worker_sets() -> None:
+    """Mutating webhooks are asked in the order of their configurations' names."""
+    assert CONFIGURATION < OURS
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    "policy, hosts",
+    [
+        ("Shared", "test-0.test,test-0-1.test"),
+        ("UniquePerReplica", "test-0.test-0,test-0-1.test-0"),
+    ],
+)
+def test_leader_and_worker_have_the_hosts_of_their_subdomain(
+    policy: str, hosts: str, order: str
+) -> None:
+    for number, made in enumerate(group(policy=policy, **TWO_HOSTS)):
+        admitted = Admitted(made, ours=order)
+        seen = admitted.env()
+        assert seen["TPU_WORKER_HOSTNAMES"] == hosts
+        assert seen["JAX_COORDINATOR_ADDRESS"] == f"{hosts.partition(',')[0]}:8482"
+        assert (seen["TPU_WORKER_ID"], seen["JAX_PROCESS_ID"]) == (str(number),) * 2
+        assert seen["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
+        assert admitted.warnings == []
+        names = [entry["name"] for entry in admitted.entries()]
+        assert len(names) == len(set(names))
+
+
+GROUPS: dict[str, tuple[Manifest, Manifest]] = {
+    "no topology": group(),
+    "two containers": group(container("c", 2), container("d", 2), **TWO_HOSTS),
+    "an init container": group(container(), initContainers=[container("warm")], **TWO_HOSTS),
+    "a sidecar": group(
+        container(tpu=2),
+        initContainers=[container("side", 2, restartPolicy="Always")],
+        **TWO_HOSTS,
+    ),
+    "one host": group(nodeSelector=selector("tpu7x", "2x2x1")),
+    "subgroups": group(container("c", 2), container("d", 2), subgroup=2, **TWO_HOSTS),
+    "a port": group(container(env=[{"name": "TPU_PROCESS_PORT", "value": "9000"}]), **TWO_HOSTS),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("case", GROUPS)
+@pytest.mark.parametrize("asked", ["", "enabled", "disabled"])
+def test_a_marked_pod_agrees_with_one_that_only_leader_worker_set_has_seen(
+    case: str, order: str, asked: str
+) -> None:
+    leader, worker = deepcopy(GROUPS[case])
+    for made in (leader, worker):
+        if asked:
+            made["metadata"]["annotations"]["tpu-functions.dev/process-addresses"] = asked
+    ours = Admitted(leader, ours=order), Admitted(worker, ours=order)
+    by_itself = Answered({**mutate(worker), "kind": "Other"})
+    for name in {one["name"] for one in leader["spec"]["containers"]}:
+        numbered = [one.env(name) for one in (*ours, by_itself)]
+        for variable in LISTED[:3]:
+            assert len({one.get(variable) for one in numbered}) == 1
+        for variable in LISTED[3:]:
+            assert len({one.get(variable) for one in numbered[:2]}) == 1
+        assert numbered[1].get("TPU_WORKER_ID") == numbered[2].get("TPU_WORKER_ID")
+        if "TPU_WORKER_ID" in numbered[0]:
+            assert numbered[0]["TPU_WORKER_ID"] != numbered[1]["TPU_WORKER_ID"]
+
+
+FIRST_PORT = {
+    "name": "TPU_PROCESS_PORT",
+    "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['p']"}},
+}
+WARNED: list[tuple[Manifest, str]] = [
+    (
+        group(nodeSelector=selector("tpu-v6e-slice", "4x4"))[0],
+        "topology 4x4 needs 4 Pods, and there are 2; set their number to 4",
+    ),
+    (
+        group(nodeSelector=selector("tpu7x", "2x2x1"))[1],
+        "topology 2x2x1 needs 1 Pod, and there are 2; set their number to 1",
+    ),
+    (
+        GROUPS["an init container"][0],
+        "LeaderWorkerSet counts an init container with google.com/tpu as one more process of each Pod; "
+        "ask for it in containers only",
+    ),
+    (
+        GROUPS["subgroups"][0],
+        "with subgroups, LeaderWorkerSet sets TPU variables in one container only; ask for "
+        "google.com/tpu in one",
+    ),
+    (
+        group(container(env=[FIRST_PORT]))[0],
+        "TPU_PROCESS_PORT is no literal port, and LeaderWorkerSet makes addresses of it; give it one, "
+        "or leave it out",
+    ),
+    (
+        group(container(env=[{"name": "TPU_WORKER_ID", "value": "0"}]))[0],
+        "LeaderWorkerSet sets no TPU variables where TPU_WORKER_ID is set; leave it out",
+    ),
+]
+
+
+@pytest.mark.parametrize("made, warning", WARNED, ids=[text for _, text in WARNED])
+def test_what_leader_worker_set_makes_of_it_is_a_warning_and_in_strict_mode_a_refusal(
+    made: Manifest, warning: str
+) -> None:
+    for order in ORDERS:
+        assert Admitted(made, ours=order).warnings == [warning]
+    assert Admitted(made, is_strict=True).response["status"]["message"] == warning
+
+
+def test_that_addresses_cannot_be_left_out_is_a_warning() -> None:
+    leader, _ = group()
+    leader["metadata"]["annotations"]["tpu-functions.dev/process-addresses"] = "disabled"
+    assert Admitted(leader).warnings == [
+        "tpu-functions.dev/process-addresses has no effect on TPU_PROCESS_ADDRESSES, which "
+        "LeaderWorkerSet sets; leave it out"
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "sample", "sample-x"])
+def test_a_name_that_leader_worker_set_refuses_gets_no_invented_hosts(name: str) -> None:
+    made = group_pod(name=name, index=1, **TWO_HOSTS)
+    assert {"TPU_WORKER_HOSTNAMES", "JAX_PROCESS_ID"}.isdisjoint(Answered(made).env())

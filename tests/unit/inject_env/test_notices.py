@@ -1,0 +1,186 @@
+"""A workload that gets nothing is told so, and what it can do; one host needs no numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.inject_env.workloads import (
+    ACCELERATOR,
+    TOPOLOGY,
+    Answered,
+    Manifest,
+    container,
+    deployment,
+    group_pod,
+    pod,
+    selector,
+    stateful_set,
+)
+
+ONE_HOST: dict[str, Any] = {"nodeSelector": selector("tpu7x", "2x2x1")}
+FOUR_HOSTS: dict[str, Any] = {"nodeSelector": selector("tpu-v6e-slice", "4x4")}
+NUMBERED = "use a StatefulSet, an Indexed Job, a JobSet or a LeaderWorkerSet"
+NOTHING = (
+    "no TPU variables are injected: select a topology (gke-tpu-topology), or give the workers "
+    "names: "
+)
+
+
+def owned(kind: str, **spec: Any) -> Manifest:
+    return pod(name="bert-worker-0", owner=kind, **spec)
+
+
+ALONE = [
+    deployment(pod=ONE_HOST),
+    deployment(replicas=3, pod=ONE_HOST),
+    pod(name="trial", **ONE_HOST),
+    owned("ReplicaSet", **ONE_HOST),
+    owned("DaemonSet", **ONE_HOST),
+    owned("PyTorchJob", **ONE_HOST),
+    owned("Workflow", **ONE_HOST),
+]
+
+
+@pytest.mark.parametrize("target", ALONE, ids=lambda it: str(it["kind"]))
+def test_a_slice_of_one_host_needs_no_controller_that_numbers_its_pods(target: Manifest) -> None:
+    """The device plugin leaves a host of tpu7x without these, too."""
+    answered = Answered(target, is_strict=True)
+    seen = answered.env()
+    assert answered.warnings == []
+    assert {
+        name: seen[name]
+        for name in (
+            "TPU_WORKER_ID",
+            "TPU_WORKER_HOSTNAMES",
+            "TPU_PROCESS_ADDRESSES",
+            "TPU_ACCELERATOR_TYPE",
+            "JAX_PROCESS_COUNT",
+        )
+    } == {
+        "TPU_WORKER_ID": "0",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_PROCESS_ADDRESSES": "localhost:8471",
+        "TPU_ACCELERATOR_TYPE": "tpu7x-8",
+        "JAX_PROCESS_COUNT": "1",
+    }
+
+
+def test_the_pods_of_a_deployment_have_what_its_template_has() -> None:
+    template = Answered(deployment(pod=ONE_HOST)).target["spec"]["template"]
+    assert template["metadata"]["labels"]["tpu-functions.dev/inject"] == "enabled"
+    made = pod(owner="ReplicaSet", **template["spec"])
+    made["metadata"] |= template["metadata"]
+    assert Answered(made).response == {"uid": "u-1", "allowed": True}
+
+
+def test_a_deployment_of_another_topology_follows_its_template() -> None:
+    stored = Answered(deployment(pod=ONE_HOST)).target
+    stored["spec"]["template"]["spec"]["nodeSelector"] = selector("tpu-v6e-slice", "2x2")
+    seen = Answered(stored, operation="UPDATE").env()
+    assert seen["TPU_ACCELERATOR_TYPE"] == "v6e-4"
+    assert "TPU_PROCESS_ADDRESSES" not in seen
+
+
+GET_NOTHING: list[tuple[Manifest, str]] = [
+    (deployment(), f"{NOTHING}those of the Pods of Deployment serve are not known; {NUMBERED}"),
+    (pod(name="trial"), f"{NOTHING}a Pod without a controller has none; {NUMBERED}"),
+    (
+        owned("PyTorchJob"),
+        f"{NOTHING}those of the Pods of PyTorchJob o are not known; {NUMBERED}",
+    ),
+    (owned("MPIJob"), f"{NOTHING}those of the Pods of MPIJob o are not known; {NUMBERED}"),
+    (pod(owner="StatefulSet"), f"{NOTHING}the number of this Pod is not known"),
+]
+
+
+@pytest.mark.parametrize("target, notice", GET_NOTHING, ids=[text for _, text in GET_NOTHING])
+def test_what_gets_nothing_is_warned_and_let_in_in_strict_mode_too(
+    target: Manifest, notice: str
+) -> None:
+    for is_strict in (False, True):
+        answered = Answered(target, is_strict=is_strict)
+        assert answered.warnings == [notice]
+        assert answered.response["allowed"] is True
+        assert answered.entries() == []
+
+
+UNFIT: list[tuple[Manifest, str]] = [
+    (
+        deployment(pod=FOUR_HOSTS),
+        "topology 4x4 needs 4 Pods with names, and those of the Pods of Deployment serve are not known; "
+        + NUMBERED,
+    ),
+    (
+        pod(name="trial", **FOUR_HOSTS),
+        f"topology 4x4 needs 4 Pods with names, and a Pod without a controller has none; {NUMBERED}",
+    ),
+    (
+        owned("PyTorchJob", **FOUR_HOSTS),
+        "topology 4x4 needs 4 Pods with names, and those of the Pods of PyTorchJob o are not known; "
+        + NUMBERED,
+    ),
+]
+
+
+@pytest.mark.parametrize("target, warning", UNFIT, ids=[text for _, text in UNFIT])
+def test_several_hosts_need_numbers(target: Manifest, warning: str) -> None:
+    answered = Answered(target)
+    assert (answered.entries(), answered.warnings) == ([], [warning])
+    assert Answered(target, is_strict=True).response["status"]["message"] == warning
+
+
+@pytest.mark.parametrize("spec", [{}, FOUR_HOSTS], ids=["no topology", "four hosts"])
+def test_a_workload_that_brings_its_own_list_is_not_spoken_of(spec: Any) -> None:
+    entries = [
+        {"name": "TPU_WORKER_HOSTNAMES", "value": "a,b,c,d"},
+        {"name": "TPU_WORKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['n']"}}},
+    ]
+    target = owned("PyTorchJob", **spec)
+    target["spec"]["containers"] = [container(env=entries)]
+    assert Answered(target).response == {"uid": "u-1", "allowed": True}
+
+
+def by_affinity(**labels: str) -> Manifest:
+    expressions = [
+        {"key": key, "operator": "In", "values": [value]} for key, value in labels.items()
+    ]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+    return {
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms},
+        }
+    }
+
+
+def test_a_slice_that_is_selected_by_affinity_is_a_warning() -> None:
+    target = stateful_set(pod=by_affinity(**selector("tpu7x", "2x2x2")))
+    answered = Answered(target, is_strict=True)
+    assert answered.warnings == [
+        f"{label} is read from nodeSelector only; move it there from nodeAffinity"
+        for label in (TOPOLOGY, ACCELERATOR)
+    ]
+    assert answered.env()["TPU_NAME"] == "web"
+
+
+def test_affinity_beside_the_selector_is_not_spoken_of() -> None:
+    both = by_affinity(**selector("tpu7x", "2x2x2")) | {"nodeSelector": selector("tpu7x", "2x2x2")}
+    assert Answered(stateful_set(replicas=2, pod=both)).warnings == []
+    other = by_affinity(zone="a") | {"affinity": {"podAffinity": {}}}
+    assert Answered(stateful_set(pod=other)).warnings == []
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pod(container(tpu=0), name="trial"),
+        deployment(container(tpu=0)),
+        pod(name="c1", labels={"ray.io/cluster": "c1"}),
+        stateful_set(template_labels={"leaderworkerset.sigs.k8s.io/name": "x"}),
+        group_pod(name="s-0", index=0),
+        stateful_set(template_labels={"tpu-functions.dev/inject": "disabled"}),
+    ],
+)
+def test_what_others_see_to_or_what_wants_nothing_is_not_spoken_of(target: Manifest) -> None:
+    assert Answered(target).warnings == []

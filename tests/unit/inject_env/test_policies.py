@@ -1,0 +1,128 @@
+"""The policies and the webhooks' conditions count the chips of a Pod as the webhook does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.base.pods import count_chips
+from tests.admission import evaluate, refusal
+from tests.unit.inject_env.lws import mutate
+from tests.unit.inject_env.workloads import (
+    Answered,
+    Manifest,
+    container,
+    deployment,
+    group_pod,
+    job,
+    jobset_labels,
+    pod_of,
+    selector,
+    stateful_set,
+)
+
+COMPONENTS = Path(__file__).parents[3] / "infra" / "kubernetes" / "components"
+POLICIES: dict[str, Manifest] = {
+    one["metadata"]["name"]: one
+    for one in yaml.safe_load_all((COMPONENTS / "inject-env" / "policy.yaml").read_text())
+    if one["kind"] == "ValidatingAdmissionPolicy"
+}
+INJECTED, MARKED = POLICIES["tpu-functions-injected"], POLICIES["tpu-functions-marked"]
+WEBHOOKS: list[Manifest] = [
+    webhook
+    for component in ("inject-env", "admit-jobs")
+    for webhook in yaml.safe_load((COMPONENTS / component / "webhook.yaml").read_text())["webhooks"]
+]
+MARK = {"tpu-functions.dev/inject": "enabled"}
+TWO_HOSTS: dict[str, Any] = {"nodeSelector": selector("tpu7x", "2x2x2")}
+
+
+def asking(resources: Manifest) -> Manifest:
+    return {"name": "side", "image": "train", "resources": resources}
+
+
+QUANTITIES: list[Manifest] = [
+    {},
+    {"limits": {"google.com/tpu": "0"}},
+    {"limits": {"google.com/tpu": 0}},
+    {"limits": {"google.com/tpu": "4"}},
+    {"limits": {"google.com/tpu": 4}},
+    {"requests": {"google.com/tpu": "0"}},
+    {"requests": {"google.com/tpu": "4"}},
+    {"limits": {"google.com/tpu": "0"}, "requests": {"google.com/tpu": "0"}},
+    {"limits": {"cpu": "1"}, "requests": {"google.com/tpu": "4"}},
+]
+
+
+@pytest.mark.parametrize("resources", QUANTITIES, ids=str)
+@pytest.mark.parametrize("part", ["containers", "initContainers"])
+def test_a_pod_is_refused_only_for_a_container_that_the_webhook_serves(
+    part: str, resources: Manifest
+) -> None:
+    spec: Any = {**TWO_HOSTS, "initContainers": []}
+    made = pod_of(stateful_set(container(tpu=None), replicas=2, pod=spec), 0)
+    made["spec"][part].append(asking(resources))
+    made["metadata"]["labels"] |= MARK
+    is_refused = bool(refusal(INJECTED, "CREATE", made, namespace={"metadata": {}}))
+    assert is_refused is bool(count_chips(asking(resources)))
+    injected = Answered(made).target
+    assert refusal(INJECTED, "CREATE", injected, namespace={"metadata": {}}) == ""
+
+
+@pytest.mark.parametrize("resources", QUANTITIES, ids=str)
+def test_a_workload_is_marked_asked_about_and_kept_waiting_only_for_such_a_container(
+    resources: Manifest,
+) -> None:
+    made = job(asking(resources), labels={**MARK, **jobset_labels(1, 0)}, pod=TWO_HOSTS)
+    wants = bool(count_chips(asking(resources)))
+    assert bool(refusal(MARKED, "CREATE", made)) is wants
+    for webhook in WEBHOOKS:
+        (condition,) = (one for one in webhook["matchConditions"] if one["name"] == "wants-tpus")
+        assert evaluate(condition["expression"], {"object": made}) is wants
+
+
+def test_a_side_container_with_no_chips_does_not_block_its_pods() -> None:
+    both = container(), container("side", tpu=0)
+    template = Answered(stateful_set(*both, replicas=2, pod=TWO_HOSTS, labels=MARK)).target
+    made = Answered(pod_of(template, 1)).target
+    assert refusal(INJECTED, "CREATE", made, namespace={"metadata": {}}) == ""
+
+
+def test_pods_of_a_leader_worker_set_are_its_own_webhooks() -> None:
+    both = container("a", 2), container("b", 2)
+    made = group_pod(*both, name="test-0", index=0, subgroup=2, **TWO_HOSTS)
+    made["metadata"]["labels"] |= MARK
+    for one in (made, mutate(made)):
+        assert refusal(INJECTED, "CREATE", one, namespace={"metadata": {}}) == ""
+
+
+def test_a_marked_deployment_waits_for_the_webhook_when_it_is_made() -> None:
+    made = deployment(pod={"nodeSelector": selector("tpu7x", "2x2x1")})
+    made["metadata"]["labels"] = MARK
+    assert "could not be asked" in refusal(MARKED, "CREATE", made)
+    assert refusal(MARKED, "CREATE", Answered(made).target) == ""
+
+
+@pytest.mark.parametrize(
+    "resource, policy, operations",
+    [
+        ("statefulsets", {"CREATE", "UPDATE"}, {"CREATE", "UPDATE"}),
+        # The controller of Deployments writes to them itself: that must not wait.
+        ("deployments", {"CREATE"}, {"CREATE", "UPDATE"}),
+        ("jobs", {"CREATE"}, {"CREATE"}),
+    ],
+)
+def test_what_the_policy_misses_the_webhook_is_asked_about(
+    resource: str, policy: set[str], operations: set[str]
+) -> None:
+    rules = MARKED["spec"]["matchConstraints"]["resourceRules"]
+    assert operations_of(resource, rules) == policy
+    for webhook in WEBHOOKS[:2]:
+        assert operations_of(resource, webhook["rules"]) == operations
+
+
+def operations_of(resource: str, rules: list[Manifest]) -> set[str]:
+    return {name for rule in rules if resource in rule["resources"] for name in rule["operations"]}
