@@ -442,7 +442,7 @@ def test_a_list_with_what_is_no_object_is_read_without_it(tmp_path: Path) -> Non
     async def story() -> None:
         api = ScriptedApi()
         metadata = {"resourceVersion": "100"}
-        items = [None, "x", {"metadata": {}}, group()]
+        items: list[object] = [None, "x", {"metadata": {}}, group()]
         api.list_refusals.extend([Response.of_json({"metadata": metadata, "items": items})] * 2)
         async with playing(tmp_path, api) as scene:
             assert await scene.recorder.next() == ("create_resources", "train", "")

@@ -33,7 +33,7 @@ CHANGES: list[Change] = ["ADDED", "MODIFIED", "DELETED"]
 
 def mutate(random: Random, document: Raw) -> None:
     """Replace or remove something at a random place."""
-    places = [(document, key) for key in document]
+    places: list[tuple[Any, Any]] = [(document, key) for key in document]
     at = 0
     while at < len(places):
         holder, key = places[at]
