@@ -257,9 +257,9 @@ PEER = {2: 399 + 14, 16: 724 + 15, 64: 960 + 15}
 """Calls to Compute Engine of tpu-operator for one slice, to Ready and from its deletion to gone.
 
 Measured, one run each: its controllers (7b61cae, rebuilt) as a process beside the simulated Compute
-Engine with 150 ms a call and the default timings, on the embedded Kubernetes API. 107, 86 and
-88 of the calls to Ready were refused. What it asks while a slice stays Ready is left out. Without latency
-it made 113, 933 and 10,355 calls to Ready: its number of calls depends on how long each takes.
+Engine with 150 ms a call and the default timings, on the embedded Kubernetes API. 107, 86 and 88 of
+the calls to Ready were refused. What it asks while a slice stays Ready is left out. Without latency it
+made 113, 933 and 10,355 calls to Ready: their number depends on how long each takes.
 """
 
 
