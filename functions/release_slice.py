@@ -153,7 +153,7 @@ def is_to_be_told(decision: Decision, existing: Slice, now: datetime) -> bool:
     """Whether there is something to tell in this minute, and nothing to do: that is told seldom."""
     if decision.do is not Do.NOTHING or decision.event is None:
         return False
-    return existing.since is None or backoff.is_due(now - existing.since)
+    return existing.since is None or backoff.is_due(existing.since, now)
 
 
 def _see_to(invocation: Invocation, provider: Provider) -> Answer:

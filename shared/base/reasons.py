@@ -89,6 +89,14 @@ REASONS: dict[Reason, str] = {
 """What each reason means and what a person does about it; the reference page is made from it."""
 
 
+def find_advice(reason: str) -> str:
+    """What a person does about a reason; empty for a word that this version does not know."""
+    return REASONS[Reason(reason)] if reason in _WORDS else ""
+
+
+_WORDS = frozenset(map(str, Reason))
+
+
 def render_reasons() -> str:
     """The reasons of ``Ready=False``, as a Markdown table."""
     rows = "".join(f"| `{reason}` | {meaning} |\n" for reason, meaning in REASONS.items())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from shared.base.reasons import REASONS, Reason
+from shared.base.reasons import Reason, find_advice
 from shared.frame.decode import Occasion
 from shared.node_groups.membership import bears_name_of, is_match
 from shared.node_groups.node_group import NodeGroup
@@ -215,7 +215,8 @@ def _losses(seen: Members, occasion: Occasion) -> Iterator[tuple[str, str]]:
     before = {entry.name: entry.why for entry in seen.status.pending}
     for node in seen.nodes:
         if node.vm in seen.instances and seen.instances[node.vm] is None:
-            yield node.vm, before.get(node.vm) or Reason.NODE_LOST
+            why = before.get(node.vm)
+            yield node.vm, why if why in _GRAVITY else Reason.NODE_LOST
 
 
 def _why_not_ready(seen: Members, node: Node, now: datetime) -> str:
@@ -251,7 +252,7 @@ def _describe_joined(seen: Members, known: Status, now: datetime) -> Status:
     message = awaiting_message(missing, counts.desired) + _nameless(seen)
     names = ", ".join(entry.name for entry in known.pending if entry.why == reason)
     if reason != Reason.AWAITING_NODE_JOIN:
-        message += f"; {names or 'VMs are gone'}. {REASONS[Reason(reason)]}"
+        message += f"; {names or 'VMs are gone'}. {find_advice(reason)}"
     return known.with_condition(
         Type.NODES_JOINED, False, reason, message, group=seen.group, now=now
     )
