@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.base.errors import CallError
-from shared.base.reasons import REASONS, Reason
+from shared.base.reasons import REASONS, VM_LOSSES, Reason
 from shared.frame.decode import Occasion
 from shared.frame.message import BATCH, Cause
 from shared.frame.plan import Action, Emit, ForOne, Plan, Send
 from shared.frame.step import Step
-from shared.node_groups import health, interconnect, readiness
+from shared.node_groups import health, interconnect, join_report, readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.health import Members, reported_lost
@@ -135,7 +135,7 @@ def is_told_already(occasion: Occasion, known: Status, now: datetime) -> bool:
         return False
     ready = known.conditions.get(Type.READY)
     newest = max((entry.since for entry in known.pending), default=None)
-    is_loss_told = ready is not None and ready.reason in (Reason.PREEMPTED, Reason.NODE_LOST)
+    is_loss_told = ready is not None and ready.reason in VM_LOSSES
     return is_loss_told and newest is not None and now - newest < ALREADY_SAID
 
 
@@ -254,6 +254,7 @@ def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
     known = health.count(
         observed.members, observed.occasion, observed.join_timeout, observed.status, now
     )
+    known = join_report.describe(observed.members, known, now)
     known = interconnect.describe(observed.slice, group, known, now)
     return WriteStatus(readiness.conclude(group, known, now))
 
@@ -269,7 +270,7 @@ def _wake_others(observed: Members, now: datetime) -> Iterator[Action]:
     is_last = len(observed.proved) >= wanted
     if is_last and not observed.status.is_true(Type.TOKENS_INJECTED):
         yield Send("inject_token", (message_about(observed.group, Cause.SYNC, now),))
-    vms_are_missing = observed.is_complete and len(observed.instances) < wanted
+    vms_are_missing = observed.is_complete and len(observed.vms) < wanted
     group = observed.status.resources.get(MIG)
     stands = group is not None and group.state is State.READY
     is_unsaid = is_last and not observed.status.is_true(Type.MIG_READY)

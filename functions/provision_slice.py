@@ -235,7 +235,7 @@ def is_due(leader: Leader, now: datetime, provider: Provider) -> bool:
     """Whether this minute is one of the Pod's. Where not all can be served at once, those that came
     together have minutes of their own."""
     lag = 0.0 if provider.concurrency_limit is None else concurrency.draw(leader.uid)
-    return backoff.is_due(now - waits_since(leader), lag)
+    return backoff.is_due(waits_since(leader), now, lag)
 
 
 def waits_since(leader: Leader) -> datetime:

@@ -203,7 +203,7 @@ def is_report_due(one: ObservedSlice, now: datetime) -> bool:
     row, since = _find_row(one, now), one.existing.since
     if row.action is not SliceAction.NOTHING or row.event is None:
         return False
-    return since is None or backoff.is_due(now - since)
+    return since is None or backoff.is_due(since, now)
 
 
 def is_change_due(one: ObservedSlice, now: datetime) -> bool:

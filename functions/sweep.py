@@ -4,17 +4,22 @@ Compute Engine logs nothing while a BULK group waits for capacity, nor when its 
 messages can be lost. A group that is not settled gets a SYNC at gaps that grow from a minute to half
 an hour with the time since its last progress; a settled one once an hour, at its own minute.
 
+A group that cannot be read, or whose state the sweep has no answer to, is named in the log line
+(`unserved`) and stops no other.
+
 Where JobSets get slices, the steps that see to it hear of the minute too.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from shared.base import backoff
+from shared.base.documents import read_mapping
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import JOBSET_STEPS
 from shared.base.reasons import Reason
@@ -27,6 +32,8 @@ from shared.node_groups.status import MIG, State, Status, Type
 from shared.node_groups.work import message_about
 
 SETTLED_EVERY_MINUTES = 60
+MAX_UNSERVED = 20
+"""How many objects that cannot be served the log line names."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class ObservedGroups:
 
     groups: tuple[AnyGroup, ...]
     has_jobset_steps: bool
+    unreadable: tuple[str, ...] = ()
+    """Objects that cannot be read as groups, and why."""
     failure: CallError | OutOfTimeError | None = None
 
 
@@ -43,10 +52,25 @@ def observe(work: Work) -> ObservedGroups:
     has_jobset_steps = bool(work.settings.jobset_provider)
     cluster_id = work.cluster.get_cluster_id()
     try:
-        found = [node_group.parse(raw, cluster_id) for raw in work.cluster.list_groups()]
+        found = list(work.cluster.list_groups())
     except (CallError, OutOfTimeError) as error:
-        return ObservedGroups((), has_jobset_steps, error)
-    return ObservedGroups(tuple(found), has_jobset_steps)
+        return ObservedGroups((), has_jobset_steps, failure=error)
+    groups, unreadable = parse_groups(found, cluster_id)
+    return ObservedGroups(groups, has_jobset_steps, unreadable)
+
+
+def parse_groups(
+    found: Iterable[Mapping[str, Any]], cluster_id: str
+) -> tuple[tuple[AnyGroup, ...], tuple[str, ...]]:
+    """The groups, and what is wrong with each object that is none."""
+    groups, unreadable = [], []
+    for raw in found:
+        try:
+            groups.append(node_group.parse(raw, cluster_id))
+        except ValueError as error:
+            metadata = read_mapping(raw, "metadata")
+            unreadable.append(f"{metadata.get('namespace')}/{metadata.get('name')}: {error}")
+    return tuple(groups), tuple(unreadable)
 
 
 def decide(observed: ObservedGroups, now: datetime) -> Plan:
@@ -55,12 +79,21 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
     if observed.failure is not None:
         return Plan("Failed", (*actions, Fail(observed.failure)))
     topics: dict[str, list[Message]] = {}
+    unserved = list(observed.unreadable)
     for group in observed.groups:
-        for step in find_due_steps(group, status.parse(group.raw.get("status")), now):
+        try:
+            steps = find_due_steps(group, status.parse(group.raw.get("status")), now)
+        except Exception as error:  # noqa: BLE001 - a bug that one group meets must not stop the others
+            unserved.append(f"{group.key}: {type(error).__name__}: {error}")
+            continue
+        for step in steps:
             topics.setdefault(step, []).append(message_about(group, Cause.SYNC, now))
     actions += (_send(step, messages) for step, messages in topics.items())
     woken = {step: len(messages) for step, messages in topics.items()}
-    return Plan("Swept", tuple(actions), facts={"groups": len(observed.groups), "woken": woken})
+    facts: dict[str, Any] = {"groups": len(observed.groups), "woken": woken}
+    if unserved:
+        facts["unserved"] = unserved[:MAX_UNSERVED]
+    return Plan("Swept", tuple(actions), facts=facts)
 
 
 def recover(_work: Work, _error: CallError) -> Plan | None:
@@ -93,10 +126,10 @@ def inboxes(group: AnyGroup, known: Status) -> tuple[str, ...]:
 
 def is_due(group: AnyGroup, known: Status, now: datetime) -> bool:
     """Whether this minute is one of the group's."""
-    minute = int(now.timestamp() // 60)
     if is_settled(group, known):
+        minute = int(now.timestamp() // 60)
         return minute % SETTLED_EVERY_MINUTES == _own_minute(group)
-    return backoff.is_due(now - last_progress(group, known))
+    return backoff.is_due(last_progress(group, known), now)
 
 
 def is_settled(group: AnyGroup, known: Status) -> bool:

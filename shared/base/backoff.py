@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 TICK = timedelta(minutes=1)
 MAX_GAP = timedelta(minutes=30)
 
 
-def is_due(waited: timedelta, lag: float = 0.0) -> bool:
-    """Whether one of the looks falls into the minute that has just passed: each gap between them is
+def is_due(since: datetime, now: datetime, lag: float = 0.0) -> bool:
+    """Whether what waits since then is observed in this minute: each gap between two observations is
     an eighth of the wait, within bounds.
 
-    ``lag``, from 0 to 1, is by how much of a gap each look comes later than it could: what began to
-    wait together and has a lag of its own is not looked at in the same minutes for ever.
+    Whoever asks once in each minute of the clock, at any second of it, is told each observation
+    exactly once. A time in the future is wrong, and always due.
+
+    ``lag``, from 0 to 1, is by how much of a gap each observation comes later than it could: what began
+    to wait together and has a lag of its own is not observed in the same minutes for ever.
     """
+    if since > now:
+        return True
+    waited = now.replace(second=0, microsecond=0) - since
     point = TICK
     while True:
         gap = min(MAX_GAP, max(TICK, point / 8))

@@ -37,7 +37,10 @@ class Reason(StrEnum):
     DEVICE_PLUGIN_MISSING = "DevicePluginMissing"
     NODE_NOT_READY = "NodeNotReady"
     NODE_LOST = "NodeLost"
+    NODE_DELETED = "NodeDeleted"
+    NODE_NAME_MISMATCH = "NodeNameMismatch"
     PREEMPTED = "Preempted"
+    MAX_RUN_DURATION_REACHED = "MaxRunDurationReached"
     NOT_WIRED = "NotWired"
     RESOURCE_LOST = "ResourceLost"
     DELETING_MIG = "DeletingMIG"
@@ -46,47 +49,75 @@ class Reason(StrEnum):
     DELETING_NODES = "DeletingNodes"
 
 
+VM_LOSSES = frozenset({Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED, Reason.NODE_LOST})
+"""Reasons that say that a VM is gone or does not run any more."""
+
+_CONTINUES = "The group continues by itself."
 REASONS: dict[Reason, str] = {
-    Reason.PROVISIONING: "Compute Engine is making the resources or the VMs. Nothing to do.",
-    Reason.INSUFFICIENT_CAPACITY: "The zone has no such TPUs free. The group waits; it goes on by "
-    "itself. Another zone, model or a reservation is a new group.",
-    Reason.QUOTA_EXCEEDED: "A quota of the project is used up. Raise it or free some of it; the "
-    "group goes on by itself.",
+    Reason.PROVISIONING: "Compute Engine creates the resources or the VMs. Nothing to do.",
+    Reason.INSUFFICIENT_CAPACITY: "The zone has no such TPUs free. The group keeps waiting and "
+    "continues when capacity is available. To use another zone, provisioning model or reservation, "
+    "create a new TPUNodeGroup.",
+    Reason.QUOTA_EXCEEDED: f"A quota is used up. Raise it or free some of it. {_CONTINUES}",
     Reason.RESERVATION_NOT_FOUND: "The reservation named in the spec does not exist in the zone. "
-    "Create it, or apply a group with the right name.",
-    Reason.RESERVATION_FULL: "The reservation has no free VMs. The group waits for them.",
-    Reason.RESERVATION_MISMATCH: "The reservation is for other VMs than this group asks for.",
-    Reason.SUBNET_FULL: "The subnetwork has no free addresses. Enlarge it or free some.",
-    Reason.PERMISSION_DENIED: "A right is missing; the message names it and whom it must be given.",
-    Reason.API_DISABLED: "An API is not enabled in the project: gcloud services enable it.",
-    Reason.POLICY_VIOLATION: "An organization policy forbids what the spec asks for.",
-    Reason.REFUSED: "Compute Engine refused the request; its own words are in the message.",
+    "Create it, or create a new TPUNodeGroup that names another one.",
+    Reason.RESERVATION_FULL: "The reservation has no free VMs. The group waits for them. Free some, or "
+    "enlarge the reservation.",
+    Reason.RESERVATION_MISMATCH: "The reservation is for other VMs than the group needs. Create a new "
+    "TPUNodeGroup that names a matching one.",
+    Reason.SUBNET_FULL: f"The subnetwork has no free addresses. Enlarge it or free some. {_CONTINUES}",
+    Reason.PERMISSION_DENIED: "A permission is missing. The message names it and the account that "
+    f"needs it: grant it. {_CONTINUES}",
+    Reason.API_DISABLED: "An API is not enabled in the project. Enable it: gcloud services enable.",
+    Reason.POLICY_VIOLATION: "An organization policy forbids what the spec asks for. Ask for an "
+    "exception, or create a new TPUNodeGroup with another spec.",
+    Reason.REFUSED: "The API refused the request; the message has its words. Correct what they name, "
+    "or create a new TPUNodeGroup with another spec.",
     Reason.IN_USE: "Something else uses the resource, so that it cannot be deleted. Detach it.",
-    Reason.INVALID_TEMPLATE: "The group's own instance template is missing or not fit for TPUs.",
-    Reason.INVALID_SPEC: "The spec cannot work; the message names the field. Delete and apply anew.",
-    Reason.RESOURCE_CONFLICT: "A resource bears our name but is not as we made it. It is not "
-    "touched; a person must look.",
-    Reason.MANAGED_ELSEWHERE: "tpu-operator manages this group (its finalizers or children are "
-    "there). Nothing is done until they are gone.",
-    Reason.PAUSED: "The annotation tpu-functions.dev/paused stops creation. Remove it to go on.",
+    Reason.INVALID_TEMPLATE: "The group's own instance template is missing or does not fit. Create or "
+    f"replace it. {_CONTINUES}",
+    Reason.INVALID_SPEC: "The spec cannot work; the message names the field. Delete the group, correct "
+    "the field and apply it again.",
+    Reason.RESOURCE_CONFLICT: "A resource has the group's name and is not as the group needs it. It "
+    "is not touched. Correct or delete it, as the message says.",
+    Reason.MANAGED_ELSEWHERE: "tpu-operator manages this group: it has its finalizers or children. "
+    "Nothing is done until they are removed.",
+    Reason.PAUSED: "The annotation tpu-functions.dev/paused stops creation. Remove it to continue.",
     Reason.AWAITING_NODE_JOIN: "VMs run, or wait for capacity, and have not joined the cluster yet. "
     "Nothing to do.",
     Reason.NODE_JOIN_TIMEOUT: "A VM has not joined in time. Its serial port says why: "
     "gcloud compute instances get-serial-port-output.",
-    Reason.DEVICE_PLUGIN_MISSING: "A Node is Ready but offers no google.com/tpu. Look at the "
+    Reason.DEVICE_PLUGIN_MISSING: "A Node is Ready but offers no google.com/tpu. Check the "
     "DaemonSet tpu-device-plugin in kube-system.",
     Reason.NODE_NOT_READY: "A Node has joined and is not Ready: kubectl describe node.",
-    Reason.NODE_LOST: "A VM or Node of a slice that was complete is gone.",
-    Reason.PREEMPTED: "Compute Engine took VMs back (Spot, host error or maintenance).",
-    Reason.NOT_WIRED: "All Nodes are ready, but the links between the chips are not up.",
+    Reason.NODE_LOST: "A VM or Node of the slice is gone. Compute Engine recreates VMs of an INDIVIDUAL "
+    "group. A VM of a BULK slice is not recreated: delete the group and apply it again.",
+    Reason.NODE_DELETED: "A Node was deleted and its VM is running. Restart the kubelet on the VM.",
+    Reason.NODE_NAME_MISMATCH: "A Node runs on a VM of the group and does not have the VM's name. Start "
+    "its kubelet with the VM's name (--hostname-override) and delete the Node.",
+    Reason.PREEMPTED: "Compute Engine took VMs back (Spot, host error or maintenance). VMs that it "
+    "restarts or recreates join again. Spot VMs of a BULK slice are not recreated: delete the group "
+    "and apply it again.",
+    Reason.MAX_RUN_DURATION_REACHED: "The VMs have run for spec.instanceConfig.maxRunDuration and were "
+    "ended. To run them again, delete the group and apply it again.",
+    Reason.NOT_WIRED: "All Nodes are ready, but the links between the chips are not up. If they stay "
+    "so, delete the group and apply it again.",
     Reason.RESOURCE_LOST: "The slice was complete and its managed instance group is gone. It is not "
-    "bought again; delete and apply the group to get a new one.",
+    "created again; delete and apply the group to get a new one.",
     Reason.DELETING_MIG: "The managed instance group and its VMs are being deleted.",
     Reason.DELETING_TEMPLATE: "The instance template is being deleted.",
     Reason.DELETING_POLICY: "The workload policy is being deleted.",
     Reason.DELETING_NODES: "The Node objects are being deleted.",
 }
 """What each reason means and what a person does about it; the reference page is made from it."""
+
+
+def find_advice(reason: str) -> str:
+    """What a person does about a reason; empty for a word that this version does not know."""
+    return REASONS[Reason(reason)] if reason in _WORDS else ""
+
+
+_WORDS = frozenset(map(str, Reason))
 
 
 def render_reasons() -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+"""For a time that somebody has replaced by something else."""
 
 
 def parse_time(text: str) -> datetime:
@@ -19,14 +23,15 @@ def find_time(text: str | None) -> datetime | None:
     return parse_time(text) if text else None
 
 
-def guess_time(text: str | None) -> datetime | None:
+def guess_time(value: Any) -> datetime | None:
     """The same for a field that anybody may have written: what is no time reads as absent."""
     try:
-        return find_time(text)
+        return find_time(value) if isinstance(value, str) else None
     except ValueError:
         return None
 
 
 def render_time(moment: datetime) -> str:
     """A time in whole seconds, as Kubernetes writes its own."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    whole = moment.astimezone(UTC).replace(microsecond=0, tzinfo=None)
+    return f"{whole.isoformat()}Z"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shared.base.reasons import REASONS, Reason
+from shared.base.reasons import REASONS, Reason, find_advice
 from shared.node_groups.node_group import InstanceConfig, NodeGroup
 from shared.node_groups.resources import Found, machine_of
 from shared.node_groups.status import (
@@ -95,9 +95,8 @@ class CreationReport:
         if resource.trouble is not None:
             trouble = resource.trouble
             code = f" ({trouble.code})" if trouble.code else ""
-            advice = REASONS[Reason(trouble.reason)]
-            text = f"{noun} {resource.name}: {trouble.message}{code}. {advice}"
-            return False, trouble.reason, text
+            text = f"{noun} {resource.name}: {trouble.message}{code}. {find_advice(trouble.reason)}"
+            return False, trouble.reason, text.rstrip()
         if group.is_paused:
             return False, Reason.PAUSED, REASONS[Reason.PAUSED]
         if resource.state is State.PENDING:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from shared.base.reasons import REASONS, Reason
+from shared.base.reasons import VM_LOSSES, Reason
 from shared.frame.decode import Occasion
 from shared.node_groups.membership import bears_name_of, is_match
-from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.readiness import awaiting_message
+from shared.node_groups.node_group import InstanceConfig, NodeGroup
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
 from shared.ports.gce.values import Instance
@@ -19,7 +18,7 @@ from shared.ports.kubernetes.nodes import Node
 
 PLUGIN_LATE_AFTER = timedelta(minutes=2)
 """A Node that is Ready this long and offers no TPU lacks its device plugin."""
-LOSSES: Mapping[str, str] = {
+LOSSES: Mapping[str, Reason] = {
     "compute.instances.preempted": Reason.PREEMPTED,
     "compute.instances.hostError": Reason.PREEMPTED,
     "compute.instances.terminateOnHostMaintenance": Reason.PREEMPTED,
@@ -31,6 +30,14 @@ LOSSES: Mapping[str, str] = {
 }
 """What becomes of a VM, by the entry that tells of it: known from no other place."""
 UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
+HOLD_BACK = timedelta(minutes=1)
+"""A Node of a complete slice that was not Ready counts as ready again at the earliest after this: one
+that flaps costs two status writes in two minutes. The sweep triggers the count that is due then."""
+CLOCKS_DIFFER_BY = timedelta(minutes=5)
+"""At most so far apart are the clocks of Compute Engine and of this process."""
+JOINS_WITHIN = timedelta(minutes=10)
+"""A VM of a complete slice was started at most this long before the slice was complete (a guess, for
+VMs that cannot be asked any more)."""
 WAITS = "PENDING"
 """A VM of flex start waits for capacity, for days if need be."""
 
@@ -67,6 +74,29 @@ class Members:
             vm: node
             for vm, node in self.proved.items()
             if node.is_ready and node.offers(self.chips) and not self.is_down(node)
+        }
+
+    @cached_property
+    def vms(self) -> Mapping[str, Instance]:
+        """The group's own VMs, of those that were asked for. Anybody can label a Node with the name of
+        another VM."""
+        zone, name = self.group.spec.zone, self.group.resource_name
+        return {
+            vm: instance
+            for vm, instance in self.instances.items()
+            if instance is not None and instance.is_member_of(zone, name)
+        }
+
+    @cached_property
+    def misnamed(self) -> Mapping[str, Node]:
+        """Nodes that say that they run on a VM of the group and have another name, by VM."""
+        spec = self.group.spec
+        place = f"gce://{spec.project}/{spec.zone}/"
+        found = ((node.provider_id.removeprefix(place), node) for node in self.nodes)
+        return {
+            vm: node
+            for vm, node in found
+            if vm.startswith(f"{self.group.resource_name}-") and vm != node.vm
         }
 
     @cached_property
@@ -111,161 +141,176 @@ class Members:
 
 def reported_lost(known: Status) -> frozenset[str]:
     """The VMs whose loss the status reports."""
-    losses = (Reason.PREEMPTED, Reason.NODE_LOST)
-    return frozenset(entry.name for entry in known.pending if entry.why in losses)
+    return frozenset(entry.name for entry in known.pending if entry.why in VM_LOSSES)
 
 
 def count(
     seen: Members, occasion: Occasion, join_timeout: timedelta, known: Status, now: datetime
 ) -> Status:
-    """``known`` with the counts, the VMs that hold the slice up, and NodesJoined."""
-    known = _count(seen, occasion, join_timeout, known, now)
-    return _describe_joined(seen, known, now)
+    """``known`` with the counts and the VMs that hold the slice up."""
+    return _Count(seen, occasion, join_timeout, known, now).take()
 
 
-def _count(
-    seen: Members, occasion: Occasion, join_timeout: timedelta, known: Status, now: datetime
-) -> Status:
-    proved, ready = len(seen.proved), len(seen.ready)
-    is_whole = ready >= seen.group.spec.node_count
-    pending = () if is_whole else tuple(_pending(seen, occasion, join_timeout, known, now))
-    running = known.counts.running
-    if seen.is_complete:
-        running = sum(vm is not None and vm.status == "RUNNING" for vm in seen.instances.values())
-    failed = sum(entry.why == Reason.NODE_JOIN_TIMEOUT for entry in pending)
-    counts = replace(
-        known.counts,
-        desired=seen.group.spec.node_count,
-        running=max(running, proved) if not seen.is_complete else running,
-        joined=proved,
-        ready=ready,
-        failed=failed,
-    )
-    return replace(known, counts=counts, pending=pending[:MAX_PENDING])
+@dataclass(frozen=True)
+class _Count:
+    """One count of a slice: what was observed, by which trigger, and what was known before."""
 
+    seen: Members
+    occasion: Occasion
+    join_timeout: timedelta
+    known: Status
+    now: datetime
 
-def _pending(
-    seen: Members, occasion: Occasion, join_timeout: timedelta, known: Status, now: datetime
-) -> Iterator[Pending]:
-    """The VMs that hold the slice up; the time of a reason that was known before is kept."""
-    before = {entry.name: entry for entry in known.pending}
-    for name, why in _reasons(seen, occasion, join_timeout, before, now).items():
-        entry = before.get(name)
-        same = entry is not None and entry.why == why
-        yield entry if same and entry is not None else Pending(name, why, now)
+    def take(self) -> Status:
+        """The status of before with this count."""
+        seen, known = self.seen, self.known
+        desired, joined, ready = seen.group.spec.node_count, len(seen.proved), len(self.ready)
+        pending = () if ready >= desired else tuple(self._pending())
+        running = max(known.counts.running, joined)
+        if seen.is_complete:
+            running = sum(vm.status == "RUNNING" for vm in seen.vms.values())
+        failed = sum(entry.why == Reason.NODE_JOIN_TIMEOUT for entry in pending)
+        counts = replace(
+            known.counts,
+            desired=desired,
+            running=running,
+            joined=joined,
+            ready=ready,
+            failed=failed,
+        )
+        return replace(known, counts=counts, pending=pending[:MAX_PENDING])
 
+    @cached_property
+    def ready(self) -> Mapping[str, Node]:
+        """The ready Nodes by VM, without those that were not Ready a moment ago."""
+        return {vm: node for vm, node in self.seen.ready.items() if not self._is_held_back(vm)}
 
-def _reasons(
-    seen: Members,
-    occasion: Occasion,
-    join_timeout: timedelta,
-    before: Mapping[str, Pending],
-    now: datetime,
-) -> dict[str, str]:
-    """Each VM's reason: what befell it, else what its Node lacks, else that it has not joined."""
-    ready, proved = seen.ready, seen.proved
-    reasons: dict[str, str] = {}
-    for name, entry in before.items():
-        if name not in ready and not _is_outdated(seen, entry):
-            reasons[name] = entry.why
-    for name, why in _losses(seen, occasion):
-        if name not in ready:
-            reasons[name] = why
-    for name, node in proved.items():
-        if name not in ready and reasons.get(name) != Reason.PREEMPTED:
-            reasons[name] = _why_not_ready(seen, node, now)
-    for name, instance in seen.instances.items():
-        if name in proved or name in ready or name in reasons or instance is None:
-            continue
-        reasons[name] = _why_not_joined(seen, instance, join_timeout, now)
-    return dict(sorted(reasons.items(), key=lambda item: _GRAVITY.index(item[1])))
+    def _is_held_back(self, vm: str) -> bool:
+        entry = self.before.get(vm)
+        if entry is None or self.known.completed_at is None:
+            return False
+        return entry.why == Reason.NODE_NOT_READY and self.now - entry.since < HOLD_BACK
+
+    @cached_property
+    def before(self) -> Mapping[str, Pending]:
+        """The VMs that have held the slice up so far."""
+        return {entry.name: entry for entry in self.known.pending if entry.why in _GRAVITY}
+
+    def _pending(self) -> Iterator[Pending]:
+        """The time of a reason that was known before is kept."""
+        for name, why in self._reasons().items():
+            entry = self.before.get(name)
+            yield entry if entry is not None and entry.why == why else Pending(name, why, self.now)
+
+    def _reasons(self) -> dict[str, str]:
+        """Each VM's reason: what befell it, else what its Node lacks, else why it has not joined."""
+        seen, ready = self.seen, self.ready
+        reasons = {
+            name: entry.why for name, entry in self.before.items() if not self._is_outdated(entry)
+        }
+        reasons |= dict(self._losses())
+        for name, node in seen.proved.items():
+            if reasons.get(name) not in (Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED):
+                reasons[name] = self._why_not_ready(node)
+        for name, instance in seen.vms.items():
+            if name not in seen.proved and name not in reasons:
+                reasons[name] = self._why_not_joined(instance)
+        waiting = ((name, why) for name, why in reasons.items() if name not in ready)
+        return dict(sorted(waiting, key=lambda item: _GRAVITY.index(item[1])))
+
+    def _is_outdated(self, entry: Pending) -> bool:
+        """What was known of a VM before, and is seen better now, or concerns a VM that is no more."""
+        is_loss = entry.why in VM_LOSSES
+        if entry.name not in self.seen.instances:
+            return self.seen.is_complete and not is_loss
+        instance = self.seen.instances[entry.name]
+        return not is_loss or (instance is not None and instance.status in UP)
+
+    def _losses(self) -> Iterator[tuple[str, str]]:
+        event = self.occasion.event
+        if event is not None:
+            instance = self.seen.instances.get(event.name)
+            started = instance.started if instance is not None else None
+            if started is None or started <= self.occasion.at:
+                yield event.name, self._why_lost(event.name, LOSSES.get(event.method))
+        if self.known.completed_at is None:
+            return
+        for name in self._gone_vms():
+            entry = self.before.get(name)
+            yield name, entry.why if entry is not None else self._why_lost(name)
+
+    def _gone_vms(self) -> Iterator[str]:
+        """VMs of a complete slice that are known not to exist, or whose Node has been deleted."""
+        for node in self.seen.nodes:
+            is_gone = self.seen.instances.get(node.vm, node) is None
+            if is_gone and bears_name_of(self.seen.group, node):
+                yield node.vm
+        names = {node.name for node in self.seen.nodes}
+        for name in self.occasion.nodes:
+            vm = name.partition(".")[0]
+            is_own = vm.startswith(f"{self.seen.group.resource_name}-")
+            if is_own and name not in names and vm not in self.seen.vms:
+                yield vm
+
+    def _why_lost(self, name: str, why: str | None = None) -> str:
+        """How a VM ends at its maxRunDuration is logged like any other end: its age tells."""
+        if why == Reason.PREEMPTED:
+            return why
+        source = self.seen.group.spec.source
+        run = timedelta(seconds=source.max_run_s) if isinstance(source, InstanceConfig) else None
+        if not run:
+            return Reason.NODE_LOST
+        instance = self.seen.instances.get(name)
+        if instance is not None and instance.started is not None:
+            started, margin = instance.started, CLOCKS_DIFFER_BY
+        elif self.known.completed_at is not None:
+            started, margin = self.known.completed_at, JOINS_WITHIN
+        else:
+            return Reason.NODE_LOST
+        has_ended = self.now - started >= run - min(margin, run / 4)
+        return Reason.MAX_RUN_DURATION_REACHED if has_ended else Reason.NODE_LOST
+
+    def _why_not_ready(self, node: Node) -> str:
+        if self.seen.is_down(node):
+            return self._why_lost(node.vm)
+        if not node.is_ready or node.offers(self.seen.chips):
+            return Reason.NODE_NOT_READY
+        is_late = node.ready_since is not None and self.now - node.ready_since >= PLUGIN_LATE_AFTER
+        return Reason.DEVICE_PLUGIN_MISSING if is_late else Reason.NODE_NOT_READY
+
+    def _why_not_joined(self, instance: Instance) -> str:
+        was_complete = self.known.completed_at is not None
+        if instance.status == WAITS:
+            return Reason.AWAITING_NODE_JOIN
+        if instance.status not in UP and was_complete:
+            return self._why_lost(instance.name)
+        if instance.name in self.seen.misnamed:
+            return Reason.NODE_NAME_MISMATCH
+        started = instance.started or instance.created
+        if started is None:
+            return Reason.AWAITING_NODE_JOIN
+        if was_complete and started < self._complete_until(instance.name) - CLOCKS_DIFFER_BY:
+            return Reason.NODE_DELETED
+        is_late = self.now - started >= self.join_timeout
+        return Reason.NODE_JOIN_TIMEOUT if is_late else Reason.AWAITING_NODE_JOIN
+
+    def _complete_until(self, name: str) -> datetime:
+        """Until when the VM certainly had a Node: a running VM that was started before has lost it."""
+        entry = self.before.get(name)
+        if entry is not None and entry.why in (*VM_LOSSES, Reason.NODE_DELETED):
+            return entry.since
+        joined = self.known.conditions.get(Type.NODES_JOINED)
+        return self.now if joined is None or joined.is_true else joined.since
 
 
 _GRAVITY = (
     Reason.PREEMPTED,
+    Reason.MAX_RUN_DURATION_REACHED,
     Reason.NODE_LOST,
+    Reason.NODE_DELETED,
+    Reason.NODE_NAME_MISMATCH,
     Reason.NODE_JOIN_TIMEOUT,
     Reason.DEVICE_PLUGIN_MISSING,
     Reason.NODE_NOT_READY,
     Reason.AWAITING_NODE_JOIN,
 )
-
-
-def _is_outdated(seen: Members, entry: Pending) -> bool:
-    """What was known of a VM before, and is seen better now, or concerns a VM that is no more."""
-    if entry.why not in _GRAVITY:
-        return True
-    if entry.name not in seen.instances:
-        return seen.is_complete and entry.why not in (Reason.PREEMPTED, Reason.NODE_LOST)
-    instance = seen.instances[entry.name]
-    is_loss = entry.why in (Reason.PREEMPTED, Reason.NODE_LOST)
-    return not is_loss or (instance is not None and instance.status in UP)
-
-
-def _losses(seen: Members, occasion: Occasion) -> Iterator[tuple[str, str]]:
-    event = occasion.event
-    if event is not None:
-        instance = seen.instances.get(event.name)
-        started = instance.started if instance is not None else None
-        is_old = started is not None and started > occasion.at
-        if not is_old:
-            yield event.name, LOSSES.get(event.method, Reason.NODE_LOST)
-    if seen.status.completed_at is None:
-        return
-    before = {entry.name: entry.why for entry in seen.status.pending}
-    for node in seen.nodes:
-        if node.vm in seen.instances and seen.instances[node.vm] is None:
-            yield node.vm, before.get(node.vm) or Reason.NODE_LOST
-
-
-def _why_not_ready(seen: Members, node: Node, now: datetime) -> str:
-    if seen.is_down(node):
-        return Reason.NODE_LOST
-    if not node.is_ready or node.offers(seen.chips):
-        return Reason.NODE_NOT_READY
-    is_late = node.ready_since is not None and now - node.ready_since >= PLUGIN_LATE_AFTER
-    return Reason.DEVICE_PLUGIN_MISSING if is_late else Reason.NODE_NOT_READY
-
-
-def _why_not_joined(
-    seen: Members, instance: Instance, join_timeout: timedelta, now: datetime
-) -> str:
-    if instance.status == WAITS:
-        return Reason.AWAITING_NODE_JOIN
-    if instance.status not in UP and seen.status.completed_at is not None:
-        return Reason.NODE_LOST
-    started = instance.started or instance.created
-    is_late = started is not None and now - started >= join_timeout
-    return Reason.NODE_JOIN_TIMEOUT if is_late else Reason.AWAITING_NODE_JOIN
-
-
-def _describe_joined(seen: Members, known: Status, now: datetime) -> Status:
-    counts = known.counts
-    if counts.joined >= counts.desired:
-        message = f"All {counts.desired} nodes have joined the cluster"
-        return known.with_condition(
-            Type.NODES_JOINED, True, "Joined", message, group=seen.group, now=now
-        )
-    missing = counts.desired - counts.joined
-    reason = _why_missing(seen, known)
-    message = awaiting_message(missing, counts.desired) + _nameless(seen)
-    names = ", ".join(entry.name for entry in known.pending if entry.why == reason)
-    if reason != Reason.AWAITING_NODE_JOIN:
-        message += f"; {names or 'VMs are gone'}. {REASONS[Reason(reason)]}"
-    return known.with_condition(
-        Type.NODES_JOINED, False, reason, message, group=seen.group, now=now
-    )
-
-
-def _why_missing(seen: Members, known: Status) -> str:
-    """The gravest reason among the VMs that have not joined; a loss if the slice was complete."""
-    told = [entry.why for entry in known.pending if entry.name not in seen.proved]
-    if told:
-        return told[0]
-    return Reason.NODE_LOST if known.completed_at else Reason.AWAITING_NODE_JOIN
-
-
-def _nameless(seen: Members) -> str:
-    """Nodes that joined without saying on which VM, in tpu-operator's words."""
-    count = len(list(seen.without_provider_id()))
-    return f" ({count} nodes joined with missing ProviderID)" if count else ""

@@ -11,7 +11,7 @@ decides. `ANY_*` matches every value of its column. A row with several guards ne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -29,6 +29,10 @@ RETRY_AFTER = timedelta(seconds=60)
 SURELY_ABSENT_AFTER = timedelta(seconds=150)
 """When the newest intent is this old, no create is in progress: an invocation's calls, the lag of
 Compute Engine and the difference of clocks together are shorter."""
+
+
+CLOCKS_DIFFER_BY = timedelta(minutes=5)
+"""At most so far ahead of this process's clock is a time that another process has written."""
 
 
 class Goal(StrEnum):
@@ -324,9 +328,19 @@ def next_step(
     goal: Goal, resource: Resource, observation: Observation, now: datetime
 ) -> Transition:
     """The resource in its next state and what to do, as the table has it."""
+    resource = _date_intent(goal, resource, now)
     guards = _guards(goal, resource, observation, now)
     row = find_row(goal, resource.state, observation.presence, observation.operation, guards)
     return Transition(_apply(row, resource, observation, now), row.action)
+
+
+def _date_intent(goal: Goal, resource: Resource, now: datetime) -> Resource:
+    """An intent whose time is far in the future, or is missing where something is to be found absent,
+    counts from now: else the step would wait without end."""
+    is_missing = goal is Goal.TEAR_DOWN and resource.since is None
+    is_undated = is_missing and resource.state is State.CREATING
+    is_ahead = resource.since is not None and resource.since - now > CLOCKS_DIFFER_BY
+    return replace(resource, since=now) if is_undated or is_ahead else resource
 
 
 def find_row(

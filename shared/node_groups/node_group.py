@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from shared.base.documents import read_list, read_mapping, read_number, read_texts
 from shared.base.fields import Problem, is_yes
 from shared.base.names import (
     ACCELERATOR_COUNT_LABEL,
@@ -21,7 +22,7 @@ from shared.base.names import (
     THEIR_FINALIZER_PREFIX,
     TOPOLOGY_LABEL,
 )
-from shared.base.timestamps import parse_time
+from shared.base.timestamps import LONG_AGO, guess_time
 from shared.base.topology import Machine
 from shared.node_groups.spec import TEMPLATE, Given, find_name_problem, parse_duration_s, region_of
 from shared.ports.gce.values import TemplateRef
@@ -219,23 +220,31 @@ def resource_name(cluster: str, name: str, uid: str) -> str:
 
 
 def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
-    """Read an object as the API server gives it. Never raises for what stands in ``spec``."""
-    metadata = raw["metadata"]
+    """Read an object as the API server gives it, whatever its spec, labels and annotations hold.
+
+    Raises `ValueError` for an object without namespace, name and uid.
+    """
+    metadata = read_mapping(raw, "metadata")
+    namespace, name, uid = (metadata.get(key) for key in ("namespace", "name", "uid"))
+    if not (isinstance(namespace, str) and isinstance(name, str) and isinstance(uid, str)):
+        raise ValueError("metadata.namespace, metadata.name and metadata.uid must be text")
     given = Given(raw.get("spec"))
-    name_problem = find_name_problem(metadata["name"])
+    name_problem = find_name_problem(name)
     deleting = metadata.get("deletionTimestamp")
     spec = _spec(given)
     common: dict[str, Any] = {
-        "namespace": metadata["namespace"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
+        "namespace": namespace,
+        "name": name,
+        "uid": uid,
         "cluster": cluster,
-        "generation": metadata.get("generation", 1),
-        "created": parse_time(metadata["creationTimestamp"]),
-        "deleting": parse_time(deleting) if deleting else None,
-        "labels": metadata.get("labels") or {},
-        "annotations": metadata.get("annotations") or {},
-        "finalizers": tuple(metadata.get("finalizers") or ()),
+        "generation": read_number(metadata, "generation") or 1,
+        "created": guess_time(metadata.get("creationTimestamp")) or LONG_AGO,
+        "deleting": guess_time(deleting) or LONG_AGO if deleting else None,
+        "labels": read_texts(metadata, "labels"),
+        "annotations": read_texts(metadata, "annotations"),
+        "finalizers": tuple(
+            one for one in read_list(metadata, "finalizers") if isinstance(one, str)
+        ),
         "problems": (*([name_problem] if name_problem else ()), *given.problems),
         "raw": raw,
     }

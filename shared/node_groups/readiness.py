@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shared.base.reasons import Reason
+from shared.base.reasons import Reason, find_advice
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Condition, State, Status, Type
 
@@ -112,9 +112,8 @@ def _check_pending(_: AnyGroup, status: Status) -> Readiness | None:
     reason = next((entry.why for entry in status.pending), Reason.NODE_NOT_READY)
     names = ", ".join(entry.name for entry in status.pending[:3]) or "a Node"
     missing = status.counts.desired - status.counts.ready
-    return Readiness(
-        False, reason, f"{missing} of {status.counts.desired} nodes are not ready: {names}"
-    )
+    message = f"{missing} of {status.counts.desired} nodes are not ready: {names}"
+    return Readiness(False, reason, f"{message}. {find_advice(reason)}".rstrip())
 
 
 def _check_interconnect(group: AnyGroup, status: Status) -> Readiness | None:

@@ -6,21 +6,28 @@ writes. Nothing here does I/O or reads a clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from shared.base.documents import without_empty
-from shared.base.timestamps import guess_time, render_time
+from shared.base.documents import (
+    Document,
+    read_mapping,
+    read_mappings,
+    read_number,
+    read_text,
+    without_empty,
+)
+from shared.base.reasons import Reason
+from shared.base.timestamps import LONG_AGO, guess_time, render_time
 from shared.node_groups.node_group import AnyGroup
 
 MAX_PENDING = 16
 MAX_MESSAGE = 1024
-LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-"""For a time that somebody has taken out of the status."""
 
 
 class State(StrEnum):
@@ -190,65 +197,102 @@ class Status:
         return replace(self, conditions={**self.conditions, kind: said})
 
 
-def parse(raw: Mapping[str, Any] | None) -> Status:
-    """A status as the API server holds it; an absent one is an empty one.
+def parse(raw: Any) -> Status:
+    """A status as the API server holds it; an absent one is an empty one. Never raises.
 
-    The API server takes times that are none (``T10:00:00+99:00``): whoever wrote one, it was long ago.
+    Anybody may have written it, or a later version: what has a wrong type, and a condition or resource
+    that is not known here, reads as absent. A state that is not known reads as ``Creating`` (possibly in
+    progress), a time that is none as long ago.
     """
-    raw = raw or {}
-    summary = raw.get("nodeSummary") or {}
+    document = raw if isinstance(raw, Mapping) else {}
+    completed = document.get("completedAt")
     return Status(
-        observed_generation=raw.get("observedGeneration", 0),
-        completed_at=_read_time(raw["completedAt"]) if raw.get("completedAt") else None,
-        machine_type=raw.get("machineType", ""),
-        provisioning_model=raw.get("provisioningModel", ""),
+        observed_generation=_read_count(document, "observedGeneration"),
+        completed_at=_read_time(completed) if completed else None,
+        machine_type=read_text(document, "machineType"),
+        provisioning_model=read_text(document, "provisioningModel"),
         conditions={
-            Type(entry["type"]): _parse_condition(entry)
-            for entry in raw.get("conditions") or ()
-            if entry["type"] in set(Type)
+            Type(entry["type"]): condition
+            for entry in read_mappings(document, "conditions")
+            if read_text(entry, "type") in _TYPES and (condition := _find_condition(entry))
         },
         resources={
-            kind: _parse_resource(entry) for kind, entry in (raw.get("resources") or {}).items()
+            kind: _parse_resource(entry)
+            for kind, entry in read_mapping(document, "resources").items()
+            if kind in CONDITION_OF and isinstance(entry, Mapping)
         },
-        counts=Counts(**{name: summary.get(name, 0) for name in Counts.__dataclass_fields__}),
-        pending=tuple(
-            Pending(entry["name"], entry["why"], _read_time(entry.get("since")))
-            for entry in raw.get("pending") or ()
-        ),
+        counts=_parse_counts(read_mapping(document, "nodeSummary")),
+        pending=tuple(_parse_pending(document)),
     )
 
 
-def _read_time(text: str | None) -> datetime:
-    return guess_time(text) or LONG_AGO
+_TYPES = frozenset(map(str, Type))
+_STATES = frozenset(map(str, State))
+_WORD = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+"""The pattern of a condition's reason in the definition: anything else could not be written again."""
 
 
-def _parse_condition(entry: Mapping[str, Any]) -> Condition:
+def _read_word(holder: Document, key: str) -> str:
+    word = read_text(holder, key)
+    return word if _WORD.fullmatch(word) else ""
+
+
+def _read_count(holder: Document, key: str) -> int:
+    return max(0, int(read_number(holder, key)))
+
+
+def _read_time(value: Any) -> datetime:
+    return guess_time(value) or LONG_AGO
+
+
+def _find_condition(entry: Document) -> Condition | None:
+    status, reason = read_text(entry, "status"), _read_word(entry, "reason")
+    if status not in ("True", "False", "Unknown") or not reason:
+        return None
     return Condition(
-        entry["status"],
-        entry.get("reason", ""),
-        entry.get("message", ""),
-        _read_time(entry["lastTransitionTime"]),
-        entry.get("observedGeneration", 0),
+        status,
+        reason,
+        read_text(entry, "message"),
+        _read_time(entry.get("lastTransitionTime")),
+        _read_count(entry, "observedGeneration"),
     )
 
 
-def _parse_resource(entry: Mapping[str, Any]) -> Resource:
-    error = entry.get("error")
+def _parse_resource(entry: Document) -> Resource:
+    state = read_text(entry, "state")
     return Resource(
-        name=entry.get("name", ""),
-        state=State(entry.get("state", "Pending")),
+        name=read_text(entry, "name"),
+        state=State(state) if state in _STATES else State.CREATING,
         since=guess_time(entry.get("since")),
-        uri=entry.get("uri", ""),
-        operation=entry.get("operation", ""),
-        trouble=Trouble(
-            error.get("reason", ""),
-            error.get("code", ""),
-            error.get("message", ""),
-            _read_time(error.get("since")),
-        )
-        if error
-        else None,
+        uri=read_text(entry, "uri"),
+        operation=read_text(entry, "operation"),
+        trouble=_find_trouble(read_mapping(entry, "error")),
     )
+
+
+def _find_trouble(error: Document) -> Trouble | None:
+    if not error:
+        return None
+    return Trouble(
+        _read_word(error, "reason") or Reason.REFUSED,
+        read_text(error, "code"),
+        read_text(error, "message"),
+        _read_time(error.get("since")),
+    )
+
+
+def _parse_counts(summary: Document) -> Counts:
+    return Counts(**{name: _read_count(summary, name) for name in Counts.__dataclass_fields__})
+
+
+def _parse_pending(document: Document) -> Iterator[Pending]:
+    """The entries, each VM once: two of one name could not be written again."""
+    names: set[str] = set()
+    for entry in read_mappings(document, "pending"):
+        name, why = read_text(entry, "name"), _read_word(entry, "why")
+        if name and why and name not in names:
+            names.add(name)
+            yield Pending(name, why, _read_time(entry.get("since")))
 
 
 def render(status: Status) -> dict[str, Any]:

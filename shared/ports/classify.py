@@ -98,6 +98,10 @@ _OF_GKE = (
         Reason.QUOTA_EXCEEDED, text=r"GCE_QUOTA_EXCEEDED|^Insufficient (regional |project )?quota"
     ),
 )
+_OF_KUBERNETES = (
+    # A ResourceQuota, whose refusal is told from that of a missing right by its words alone.
+    _rule(Reason.QUOTA_EXCEEDED, http=(403,), text=r" is forbidden: exceeded quota: "),
+)
 _OF_ALL = (
     _rule(Kind.OURS, code=r"^rateLimitExceeded$|RATE_LIMIT_EXCEEDED"),
     _rule(Kind.OURS, http=(429,)),
@@ -120,7 +124,7 @@ _OF_ALL = (
     _rule(Kind.OURS, code=r"^INTERNAL_ERROR$|^backendError$|^internalError$|^unreachable$"),
     _rule(Reason.REFUSED),
 )
-_TABLE = (*_OF_COMPUTE_ENGINE, *_OF_GKE, *_OF_ALL)
+_TABLE = (*_OF_COMPUTE_ENGINE, *_OF_GKE, *_OF_KUBERNETES, *_OF_ALL)
 """Read from top to bottom; the first that matches decides."""
 
 

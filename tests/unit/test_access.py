@@ -400,13 +400,25 @@ def test_a_kubeconfig_that_is_refused_is_told_of(place: Place, tmp_path: Path) -
     assert place.api.seen == ["ended", "ended"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "- apiVersion: v1",
+        "kubeconfig",
+        "5",
+        "",
+        "{current-context: a, contexts: 5}",
+        "{current-context: a, contexts: [{name: a, context: 5}]}",
+    ],
+)
 def test_a_kubeconfig_that_is_broken_is_told_of_until_it_is_mended(
-    place: Place, tmp_path: Path
+    text: str, place: Place, tmp_path: Path
 ) -> None:
     path = tmp_path / "kubeconfig"
     accept_only(place, "right")
     cluster = reach(write(place, path, "right"))
-    path.write_text("{")
+    path.write_text(text)
     for _ in range(2):
         with pytest.raises(AccessError) as told:
             cluster.list_nodes("tng-x")

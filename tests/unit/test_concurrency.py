@@ -63,7 +63,7 @@ def test_nobody_waits_for_ever_behind_those_who_are_always_refused() -> None:
 
 
 def looks(lag: float, until: int = 600) -> list[int]:
-    return [minute for minute in range(until) if backoff.is_due(minute * MINUTE, lag)]
+    return [minute for minute in range(until) if backoff.is_due(NOW, NOW + minute * MINUTE, lag)]
 
 
 def test_who_began_to_wait_together_is_looked_at_in_minutes_of_their_own() -> None:

@@ -137,6 +137,14 @@ MORE: dict[str, tuple[int, str, str, Verdict]] = {
     "the API server is overloaded": (429, "TooManyRequests", "", Verdict(Kind.OURS)),
     "the API server is starting": (503, "ServiceUnavailable", "", Verdict(Kind.OURS)),
     "another has written the object": (409, "Conflict", "", Verdict(Kind.OURS)),
+    "a ResourceQuota of the namespace is used up": (
+        403,
+        "Forbidden",
+        'tpunodegroups.tpu.google.com "x" is forbidden: exceeded quota: tpus, requested: '
+        "count/tpunodegroups.tpu.google.com=1, used: count/tpunodegroups.tpu.google.com=2, limited: "
+        "count/tpunodegroups.tpu.google.com=2",
+        Verdict(Kind.WORLD, Reason.QUOTA_EXCEEDED),
+    ),
     "a right in the cluster is missing": (
         403,
         "Forbidden",

@@ -444,3 +444,252 @@ def test_a_single_host_needs_no_links() -> None:
     after = result(seen(node(), about=group(change=single)))
     assert after.conditions[Type.READY].is_true
     assert after.completed_at == NOW
+
+
+# What is not the group's
+
+STRANGER = node("somebody-else", proved=False, place="gce://other/zone/somebody-else")
+ITS_VM = replace(vm("somebody-else"), created_by="projects/1/zones/z/instanceGroupManagers/other")
+
+
+@pytest.mark.parametrize("its_vm", [None, ITS_VM], ids=["whose VM is unknown", "on another's VM"])
+@pytest.mark.parametrize("known", [GROUP_STANDS, COMPLETE], ids=["new slice", "complete slice"])
+def test_a_stranger_with_our_label_does_not_hold_the_slice_up(
+    known: Status, its_vm: Instance | None
+) -> None:
+    given = on_sync(
+        node(), STRANGER, known=known, instances={A: vm(), B: vm(B), "somebody-else": its_vm}
+    )
+    after = result(given, NOW - timedelta(minutes=6))
+    assert [entry.name for entry in after.pending] == [B]
+    assert after.counts.running == 2
+
+
+def test_a_stranger_does_not_count_as_a_vm_of_the_slice() -> None:
+    given = on_sync(node(), STRANGER, instances={A: vm(), "somebody-else": ITS_VM})
+    plan = decide(given, NOW)
+    assert [action.step for action in plan.actions if isinstance(action, Send)] == [
+        "create_resources"
+    ]
+
+
+# What is known from before
+
+
+def test_the_links_are_asked_for_again_when_a_node_was_missing() -> None:
+    wired = {**COMPLETE.conditions, Type.SLICE_WIRED: Condition("True", "Active", "", EARLIER, 1)}
+    after = result(seen(node(), known=replace(COMPLETE, conditions=wired)))
+    said = after.conditions[Type.SLICE_WIRED]
+    assert (said.status, said.reason, said.since) == ("Unknown", "Incomplete", NOW)
+
+
+def test_what_befell_a_vm_is_not_said_of_another() -> None:
+    known = replace(COMPLETE, pending=(Pending(B, Reason.PREEMPTED, EARLIER),))
+    given = on_sync(node(), node(B), known=known, instances={A: None, B: None})
+    assert {entry.name: entry.why for entry in result(given).pending} == {
+        A: Reason.NODE_LOST,
+        B: Reason.PREEMPTED,
+    }
+
+
+OUTDATED: dict[str, tuple[str, bool, dict[str, Instance | None], list[str]]] = {
+    "a VM that the list of all does not have": (Reason.NODE_JOIN_TIMEOUT, True, {}, []),
+    "the same, not all were read": (
+        Reason.NODE_JOIN_TIMEOUT,
+        False,
+        {},
+        [Reason.NODE_JOIN_TIMEOUT],
+    ),
+    "a lost VM that the list of all does not have": (
+        Reason.NODE_LOST,
+        True,
+        {},
+        [Reason.NODE_LOST],
+    ),
+    "a VM that has just started": (
+        Reason.NODE_JOIN_TIMEOUT,
+        True,
+        {B: vm(B, started=NOW)},
+        [Reason.AWAITING_NODE_JOIN],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OUTDATED.values(), ids=OUTDATED)
+def test_what_is_kept_of(case: tuple[str, bool, dict[str, Instance | None], list[str]]) -> None:
+    why, is_complete, instances, kept = case
+    known = replace(GROUP_STANDS, pending=(Pending(B, why, EARLIER),))
+    given = seen(node(), known=known, is_complete=is_complete, instances={A: vm(), **instances})
+    assert [entry.why for entry in result(given).pending] == kept
+
+
+# Words
+
+
+def joined(given: ObservedNodes, now: datetime = NOW) -> tuple[str, str]:
+    """Reason and message of NodesJoined."""
+    said = result(given, now).conditions[Type.NODES_JOINED]
+    return said.reason, said.message
+
+
+def changed(*names: str) -> Occasion:
+    message = Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=names)
+    return Occasion("x", NOW, message)
+
+
+INDIVIDUAL = group(
+    change={"nodeCount": 2, "topology": "2x2x1", "targetSizePolicyMode": "INDIVIDUAL"}
+)
+FLEX = group(
+    change={
+        "instanceConfig": {
+            "reservation": None,
+            "provisioningModel": "FLEX_START",
+            "maxRunDuration": "48h",
+        }
+    }
+)
+LOST_WORDS = (
+    "A VM or Node of the slice is gone. Compute Engine recreates VMs of an INDIVIDUAL group. A VM of a "
+    "BULK slice is not recreated: delete the group and apply it again."
+)
+RUN_WORDS = (
+    "The VMs have run for spec.instanceConfig.maxRunDuration and were ended. To run them again, delete "
+    "the group and apply it again."
+)
+GONE_WORDS = (
+    "Before the slice was complete, 1 of its 2 VMs went away. Compute Engine does not recreate VMs of a "
+    "BULK slice. The others wait and are billed: delete the group and apply it again."
+)
+LONG_UP = NOW - timedelta(hours=2)
+DELETED = replace(COMPLETE, pending=(Pending(B, Reason.NODE_LOST, NOW),))
+TWO_DAYS_AGO = NOW - timedelta(hours=48)
+ENDED = preempted(B, "compute.instances.delete")
+WORDS: dict[str, tuple[ObservedNodes, str, str]] = {
+    "a Node that is gone is named at once": (
+        seen(node(), known=COMPLETE, occasion=changed(B)),
+        "NodeLost",
+        f"Waiting for 1 of 2 nodes to join the cluster; {B}. {LOST_WORDS}",
+    ),
+    "the next look at its VM says what to do": (
+        on_sync(
+            node(), known=DELETED, about=INDIVIDUAL, instances={A: vm(), B: vm(B, started=LONG_UP)}
+        ),
+        "NodeDeleted",
+        f"Node {B} was deleted; its VM is running. Restart the kubelet on the VM, or delete the VM so "
+        "that it is recreated.",
+    ),
+    "so it does in a BULK slice": (
+        on_sync(node(), known=COMPLETE, instances={A: vm(), B: vm(B, started=LONG_UP)}),
+        "NodeDeleted",
+        f"Node {B} was deleted; its VM is running. Restart the kubelet on the VM. Do not delete VMs of "
+        "a BULK slice: Compute Engine does not recreate them.",
+    ),
+    "several Nodes": (
+        on_sync(
+            known=COMPLETE,
+            about=INDIVIDUAL,
+            instances={A: vm(started=LONG_UP), B: vm(B, started=LONG_UP)},
+        ),
+        "NodeDeleted",
+        f"Nodes {A}, {B} were deleted; their VMs are running. Restart the kubelets on the VMs, or "
+        "delete the VMs so that they are recreated.",
+    ),
+    "a VM that was recreated is waited for": (
+        on_sync(
+            node(), known=DELETED, instances={A: vm(), B: vm(B, started=NOW - timedelta(minutes=4))}
+        ),
+        "AwaitingNodeJoin",
+        "Waiting for 1 of 2 nodes to join the cluster",
+    ),
+    "a Node with another name": (
+        on_sync(
+            node(),
+            node("worker-7", proved=False, place=f"gce://my-gcp-project/us-central1-c/{B}"),
+            instances={A: vm(), B: vm(B, started=LONG_UP), "worker-7": None},
+        ),
+        "NodeNameMismatch",
+        f"Node worker-7 says that it runs on VM {B}. A Node must have its VM's name: start the kubelet "
+        "with --hostname-override=VM, and delete the Node.",
+    ),
+    "a VM of a slice that was never complete is gone": (
+        on_sync(node(), instances={A: vm()}),
+        "NodeLost",
+        GONE_WORDS,
+    ),
+    "an event says that it is gone": (
+        seen(node(), occasion=ENDED, instances={B: None}),
+        "NodeLost",
+        GONE_WORDS,
+    ),
+    "an INDIVIDUAL group gets its VM again": (
+        on_sync(node(), about=INDIVIDUAL, instances={A: vm()}),
+        "AwaitingNodeJoin",
+        "Waiting for 1 of 2 nodes to join the cluster",
+    ),
+    "its time is over, and its VM stops": (
+        seen(
+            node(),
+            known=COMPLETE,
+            about=FLEX,
+            occasion=ENDED,
+            instances={B: vm(B, "STOPPING", TWO_DAYS_AGO)},
+        ),
+        "MaxRunDurationReached",
+        f"Waiting for 1 of 2 nodes to join the cluster; {B}. {RUN_WORDS}",
+    ),
+    "its time is over, and its VM is gone": (
+        seen(
+            node(),
+            known=replace(COMPLETE, completed_at=TWO_DAYS_AGO),
+            about=FLEX,
+            occasion=ENDED,
+            instances={B: None},
+        ),
+        "MaxRunDurationReached",
+        f"Waiting for 1 of 2 nodes to join the cluster; {B}. {RUN_WORDS}",
+    ),
+    "its time is not over": (
+        seen(node(), known=COMPLETE, about=FLEX, occasion=ENDED, instances={B: None}),
+        "NodeLost",
+        f"Waiting for 1 of 2 nodes to join the cluster; {B}. {LOST_WORDS}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WORDS.values(), ids=WORDS)
+def test_what_is_said_of_missing_nodes(case: tuple[ObservedNodes, str, str]) -> None:
+    given, reason, message = case
+    assert joined(given) == (reason, message)
+
+
+def test_only_a_list_of_all_vms_takes_back_that_one_is_gone() -> None:
+    """The status has no entry of it, because nobody knows its name."""
+    first = result(on_sync(node(), instances={A: vm()}))
+    assert joined(seen(node(), known=first, occasion=NODES)) == ("NodeLost", GONE_WORDS)
+    back = on_sync(node(), known=first, instances={A: vm(), B: vm(B, started=NOW)})
+    assert joined(back)[0] == "AwaitingNodeJoin"
+
+
+def test_a_list_may_lag_behind_a_mig_that_was_just_made() -> None:
+    made = Condition("True", "Ready", "", NOW - timedelta(seconds=59), 1)
+    known = replace(GROUP_STANDS, conditions={**GROUP_STANDS.conditions, Type.MIG_READY: made})
+    assert joined(on_sync(node(), known=known, instances={A: vm()}))[0] == "AwaitingNodeJoin"
+
+
+def test_a_node_that_flaps_is_told_at_once_and_counts_again_after_a_minute() -> None:
+    up, down = (node(), node(B)), (node(), node(B, ready=False))
+    known = result(seen(*up, known=COMPLETE, slice=WIRED))
+    told = []
+    for half_minute in range(8):
+        now = NOW + half_minute * timedelta(seconds=30)
+        nodes = up if half_minute % 2 else down
+        known = result(seen(*nodes, known=known, slice=WIRED), now)
+        told.append(known.conditions[Type.READY].status)
+    assert told == ["False", "False", "False", "True"] * 2
+
+
+def test_a_new_slice_is_ready_as_soon_as_its_nodes_are() -> None:
+    known = result(seen(node(), node(B, ready=False)))
+    after = result(seen(node(), node(B), known=known, slice=WIRED), NOW + timedelta(seconds=1))
+    assert after.conditions[Type.READY].is_true

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -571,3 +572,30 @@ def test_the_page_of_the_lifecycle_is_up_to_date() -> None:
 def test_a_page_without_a_place_for_a_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="substring not found"):
         refresh("# Nothing")
+
+
+UNDATED = Resource(RESOURCE, State.CREATING)
+FAR_AHEAD = replace(UNDATED, since=NOW + timedelta(days=400))
+ABSENT = Observation(presence=Presence.ABSENT)
+
+
+@pytest.mark.parametrize(
+    "goal, resource",
+    [
+        pytest.param(Goal.TEAR_DOWN, UNDATED, id="no time"),
+        pytest.param(Goal.TEAR_DOWN, FAR_AHEAD, id="a time in the future"),
+        pytest.param(Goal.CREATE, FAR_AHEAD, id="a time in the future, on creation"),
+    ],
+)
+def test_an_intent_with_a_time_that_cannot_be_counts_from_now(
+    goal: Goal, resource: Resource
+) -> None:
+    first = next_step(goal, resource, ABSENT, NOW)
+    assert (first.action, first.resource.since) == (ResourceAction.WAIT, NOW)
+    later = next_step(goal, first.resource, ABSENT, NOW + timedelta(seconds=150))
+    assert later.action is not ResourceAction.WAIT
+
+
+def test_an_intent_of_a_process_whose_clock_is_ahead_is_young() -> None:
+    ahead = replace(UNDATED, since=NOW + timedelta(minutes=5))
+    assert next_step(Goal.CREATE, ahead, ABSENT, NOW).resource == ahead

@@ -11,11 +11,19 @@ import pytest
 
 from shared.base.errors import CallError
 from shared.base.logs import make_logger
-from shared.frame.decode import Occasion
+from shared.frame.decode import Occasion, decode
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Plan, Require, Send, Work
 from shared.frame.settings import Settings
-from shared.frame.step import Answer, Invocation, Runtime, Step, handle, open_work
+from shared.frame.step import (
+    Answer,
+    Invocation,
+    Runtime,
+    Step,
+    handle,
+    is_stale,
+    open_work,
+)
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
@@ -196,3 +204,65 @@ def test_a_message_that_cannot_be_published_ends_the_plan_only_if_it_is_required
     with pytest.raises(CallError, match=r"^publish: 503"):
         carry_out(Plan("Sent", (Require(send), Say("1"))), publish=refuse_to_publish)
     assert SAID == []
+
+
+@dataclass
+class Raise:
+    """An action that is refused, or is not."""
+
+    error: CallError | None = None
+
+    def apply(self, _work: Work) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def describe(self) -> str:
+        return "do it"
+
+
+DENIED, STALE = (
+    CallError("GET /x", 403, "Forbidden", "no"),
+    CallError("PUT /x", 409, "Conflict", ""),
+)
+
+
+def run_step(
+    looks: list[CallError | None], writes: list[CallError | None]
+) -> tuple[Answer, list[bool]]:
+    """Run a step whose reads and whose writes of a refusal answer so, one after the other."""
+    opened: list[bool] = []
+
+    def begin(invocation: Invocation, is_first_look: bool) -> Work:
+        opened.append(is_first_look)
+        return open_work(invocation, is_first_look)
+
+    def look(_: Work) -> None:
+        error = looks.pop(0)
+        if error is not None:
+            raise error
+
+    def recover(_: Work, error: CallError) -> Plan | None:
+        if is_stale(error):
+            return None
+        return Plan("Reported", (Raise(writes.pop(0)),))
+
+    step = Step(STEP, begin, look, lambda _, __: Plan("Done"), recover)
+    delivery = decode(message("Added", 1))
+    assert delivery.occasion is not None
+    return step.run(Invocation(runtime(), STEP, delivery.occasion, 0.0)), opened
+
+
+def test_a_conflict_while_a_refusal_is_written_makes_the_step_observe_again() -> None:
+    answer, opened = run_step([DENIED, DENIED], [STALE, None])
+    assert (answer.http, answer.outcome) == (204, "Reported")
+    assert opened == [True, False]
+
+
+def test_only_the_first_observation_of_a_trigger_is_the_first() -> None:
+    answer, opened = run_step([STALE, STALE, None], [])
+    assert (answer.outcome, opened) == ("Done", [True, False, False])
+
+
+def test_a_step_observes_three_times_at_most() -> None:
+    with pytest.raises(CallError, match="conditionNotMet"):
+        run_step([DENIED] * 3, [STALE] * 3)

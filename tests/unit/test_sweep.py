@@ -9,12 +9,24 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from functions.sweep import find_due_steps, is_due, is_settled
+from functions.sweep import (
+    ObservedGroups,
+    decide,
+    find_due_steps,
+    inboxes,
+    is_due,
+    is_settled,
+    parse_groups,
+)
+from shared.base import backoff
 from shared.base.reasons import Reason
+from shared.frame.plan import Send
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.status import MIG, Condition, Counts, Resource, State, Status, Type
-from tests.unit.builders import NOW, group
+from shared.node_groups.status import MIG, Condition, Counts, Pending, Resource, State, Status, Type
+from tests.unit.builders import CLUSTER, NOW, flat, group, raw_group
 
 CREATED = datetime.fromisoformat("2026-11-20T09:00:00+00:00")
 
@@ -139,3 +151,98 @@ def test_trouble_that_is_tried_again_and_again_is_no_progress() -> None:
     status = known(resources={MIG: retried})
     due = list(looks(group(), status, 24))
     assert len(due) < 80
+
+
+JITTER = st.lists(st.integers(0, 59), min_size=300, max_size=300)
+
+
+@settings(max_examples=25)
+@given(jitter=JITTER, since_s=st.integers(0, 59), lag=st.floats(0, 1, exclude_max=True))
+@example(jitter=[59, 0] * 150, since_s=30, lag=0.0)
+@example(jitter=[0, 59] * 150, since_s=0, lag=0.0)
+def test_whatever_second_the_sweep_starts_at_no_observation_is_missed_or_made_twice(
+    jitter: list[int], since_s: int, lag: float
+) -> None:
+    since = CREATED + timedelta(seconds=since_s)
+
+    def minutes(starts: list[int]) -> list[int]:
+        return [
+            minute
+            for minute, second in enumerate(starts, 1)
+            if backoff.is_due(since, CREATED + timedelta(minutes=minute, seconds=second), lag)
+        ]
+
+    hit = minutes(jitter)
+    assert hit == minutes([0] * len(jitter))
+    assert max(later - earlier for earlier, later in itertools.pairwise(hit)) <= 30
+
+
+def test_a_time_in_the_future_is_due_at_once() -> None:
+    ahead = replace(known(), pending=(Pending("a", "NodeLost", NOW + timedelta(days=400)),))
+    assert all(is_due(group(), ahead, NOW + timedelta(minutes=minute)) for minute in range(60))
+
+
+NAMELESS = {**raw_group(), "metadata": {"name": "broken", "namespace": "default"}}
+
+
+def test_an_object_that_cannot_be_served_is_named_and_stops_no_other() -> None:
+    """The second group cannot be handled at all; no way is known to make such a one by an API."""
+    waiting = raw_group(owned=False, creationTimestamp="2026-11-20T09:59:00Z")
+    groups, unreadable = parse_groups([NAMELESS, waiting], CLUSTER)
+    impossible = replace(group(), raw=None)  # type: ignore[arg-type]
+    plan = decide(ObservedGroups((impossible, *groups), False, unreadable), NOW)
+    assert plan.facts == {
+        "groups": 2,
+        "woken": {"create_resources": 1},
+        "unserved": [
+            "default/broken: metadata.namespace, metadata.name and metadata.uid must be text",
+            "default/my-slice: AttributeError: 'NoneType' object has no attribute 'get'",
+        ],
+    }
+    (send,) = flat(plan)
+    assert isinstance(send, Send)
+    assert [message.name for message in send.messages] == ["my-slice"]
+
+
+BULK, SINGLE = group(), group(change=INDIVIDUAL)
+JOINED = known(Type.MIG_READY, Type.NODES_JOINED, resources=STANDS)
+INBOXES: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
+    "MIG made, some VMs run: who has not joined needs a token": (
+        SINGLE,
+        known(Type.MIG_READY, resources=STANDS, counts=Counts(desired=2, running=1, joined=1)),
+        ("inject_token", "label_node"),
+    ),
+    "MIG not made, all that run have joined: no token is needed": (
+        SINGLE,
+        known(resources=STANDS, counts=Counts(desired=2, running=1, joined=1)),
+        ("create_resources", "label_node"),
+    ),
+    "MIG not made, all that run are ready: nothing to count": (
+        SINGLE,
+        known(resources=STANDS, counts=Counts(desired=2, running=1, joined=1, ready=1)),
+        ("create_resources",),
+    ),
+    "all have joined, not all are ready": (BULK, JOINED, ("label_node",)),
+    "owned by nobody, though its MIG is ready": (
+        group(owned=False),
+        JOINED,
+        ("create_resources", "label_node"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", INBOXES.values(), ids=INBOXES)
+def test_a_sync_goes_where_there_is_something_to_find(
+    case: tuple[NodeGroup, Status, tuple[str, ...]],
+) -> None:
+    about, status, steps = case
+    assert inboxes(about, status) == steps
+
+
+def test_what_was_begun_and_paused_is_not_settled_until_it_is_gone() -> None:
+    paused = group(annotations=PAUSED)
+    states = {
+        state: is_settled(paused, known(resources={MIG: Resource("n", state, CREATED)}))
+        for state in State
+    }
+    assert {state for state, settled in states.items() if settled} == {State.PENDING, State.GONE}

@@ -77,7 +77,15 @@ class KubeconfigFile:
         self._stamp = self._look()
         try:
             load_kube_config(self._path, client_configuration=configuration)
-        except (ConfigException, OSError, ValueError, YAMLError) as error:
+        # The client library reads a file of another shape with TypeErrors and the like.
+        except (
+            ConfigException,
+            OSError,
+            ValueError,
+            YAMLError,
+            TypeError,
+            AttributeError,
+        ) as error:
             self._stamp = None
             raise AccessError(
                 f"KUBECONFIG={self._path!r} cannot be used: {str(error).rstrip('.')}. It must name a "

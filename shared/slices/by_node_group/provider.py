@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.names import JOBSET_LABEL, KIND
-from shared.base.reasons import Reason
+from shared.base.reasons import VM_LOSSES, Reason
 from shared.base.timestamps import find_time, guess_time, render_time
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.by_node_group.desired_group import (
@@ -25,7 +25,7 @@ RELEASE_ANNOTATION = "tpu-functions.dev/release-after"
 LOST_AFTER = timedelta(minutes=10)
 """A host that is lost may come back (an automatic restart); Spot VMs that were taken do not."""
 _COMING = frozenset({Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.NOT_WIRED})
-_LOST = frozenset({Reason.PREEMPTED, Reason.NODE_LOST, Reason.RESOURCE_LOST})
+_LOST = VM_LOSSES | {Reason.NODE_DELETED, Reason.RESOURCE_LOST}
 
 
 class GroupSlices:

@@ -1,0 +1,114 @@
+"""What NodesJoined says: how many Nodes are missing, why, and what a person does about it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from shared.base.reasons import VM_LOSSES, Reason, find_advice
+from shared.node_groups.health import Members
+from shared.node_groups.readiness import awaiting_message
+from shared.node_groups.status import Status, Type
+
+VISIBLE_AFTER = timedelta(minutes=1)
+"""A list of VMs shows what was created this long ago."""
+
+
+def describe(seen: Members, known: Status, now: datetime) -> Status:
+    """``known``, which has been counted, with NodesJoined."""
+    counts = known.counts
+    if counts.joined >= counts.desired:
+        message = f"All {counts.desired} nodes have joined the cluster"
+        return known.with_condition(
+            Type.NODES_JOINED, True, "Joined", message, group=seen.group, now=now
+        )
+    before = known.conditions.get(Type.NODES_JOINED)
+    gone = _count_gone_early(seen, known, now)
+    if gone:
+        lost = [entry.why for entry in known.pending if entry.why in VM_LOSSES]
+        reason = Reason(lost[0]) if lost else Reason.NODE_LOST
+        message = _describe_gone_early(gone, counts.desired)
+    elif not seen.is_complete and before is not None and before.message.startswith(_GONE_EARLY):
+        return known  # only a list of all VMs can tell otherwise
+    else:
+        reason = _why_missing(seen, known)
+        message = _describe_missing(seen, known, reason)
+    return known.with_condition(
+        Type.NODES_JOINED, False, reason, message, group=seen.group, now=now
+    )
+
+
+_GONE_EARLY = "Before the slice was complete, "
+
+
+def _count_gone_early(seen: Members, known: Status, now: datetime) -> int:
+    """How many VMs of a BULK slice that was never complete are gone, as far as is known: nobody
+    recreates them, and the others wait."""
+    created = known.conditions.get(Type.MIG_READY)
+    if not seen.group.spec.is_bulk or known.completed_at is not None:
+        return 0
+    if created is None or not created.is_true:
+        return 0
+    if seen.is_complete and now - created.since >= VISIBLE_AFTER:
+        return max(0, seen.group.spec.node_count - len(seen.vms))
+    return sum(entry.why == Reason.NODE_LOST for entry in known.pending)
+
+
+def _describe_gone_early(gone: int, desired: int) -> str:
+    return (
+        f"{_GONE_EARLY}{gone} of its {desired} VMs went away. Compute Engine does not recreate VMs of a "
+        "BULK slice. The others wait and are billed: delete the group and apply it again."
+    )
+
+
+def _describe_missing(seen: Members, known: Status, reason: Reason) -> str:
+    names = [entry.name for entry in known.pending if entry.why == reason]
+    if reason == Reason.NODE_DELETED:
+        return _describe_deleted_nodes(names, is_bulk=seen.group.spec.is_bulk)
+    if reason == Reason.NODE_NAME_MISMATCH:
+        return _describe_misnamed_nodes(seen, names)
+    missing = known.counts.desired - known.counts.joined
+    message = awaiting_message(missing, known.counts.desired) + _nameless(seen)
+    if reason != Reason.AWAITING_NODE_JOIN:
+        message += f"; {', '.join(names) or 'VMs are gone'}. {find_advice(reason)}"
+    return message
+
+
+def _describe_deleted_nodes(names: list[str], *, is_bulk: bool) -> str:
+    if len(names) == 1:
+        what = f"Node {names[0]} was deleted; its VM is running. Restart the kubelet on the VM"
+    else:
+        what = (
+            f"Nodes {', '.join(names)} were deleted; their VMs are running. Restart the kubelets on the "
+            "VMs"
+        )
+    if is_bulk:
+        return f"{what}. Do not delete VMs of a BULK slice: Compute Engine does not recreate them."
+    them = "VM so that it is" if len(names) == 1 else "VMs so that they are"
+    return f"{what}, or delete the {them} recreated."
+
+
+def _describe_misnamed_nodes(seen: Members, names: list[str]) -> str:
+    said = [
+        f"Node {seen.misnamed[vm].name} says that it runs on VM {vm}"
+        for vm in names
+        if vm in seen.misnamed
+    ]
+    what = "; ".join(said) or f"The Nodes of {', '.join(names)} have other names"
+    return (
+        f"{what}. A Node must have its VM's name: start the kubelet with --hostname-override=VM, and "
+        "delete the Node."
+    )
+
+
+def _why_missing(seen: Members, known: Status) -> Reason:
+    """The gravest reason among the VMs that have not joined; a loss if the slice was complete."""
+    reported = [entry.why for entry in known.pending if entry.name not in seen.proved]
+    if reported:
+        return Reason(reported[0])
+    return Reason.NODE_LOST if known.completed_at else Reason.AWAITING_NODE_JOIN
+
+
+def _nameless(seen: Members) -> str:
+    """Nodes that joined without saying on which VM, in tpu-operator's words."""
+    count = len(list(seen.without_provider_id()))
+    return f" ({count} nodes joined with missing ProviderID)" if count else ""
