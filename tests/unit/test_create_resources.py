@@ -233,7 +233,7 @@ def test_a_complete_slice_whose_mig_is_gone_is_not_bought_again() -> None:
     assert said.reason == Reason.RESOURCE_LOST
     assert said.message == (
         f"The managed instance group {RESOURCE} is gone. The slice was complete and its managed "
-        "instance group is gone. It is not bought again; delete and apply the group to get a new "
+        "instance group is gone. It is not created again; delete and apply the group to get a new "
         "one."
     )
 
