@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import yaml
 
 from local import gce, gke, jobsets
-from local.clock import VirtualClock
+from local.clock import OffsetClock, VirtualClock
 from local.gce.inprocess import mount
 from local.guests import Network
 from local.http import Application, Request, Response
@@ -386,7 +386,7 @@ class Harness:
             connection=Connection(self.settings[step].access, prepare=connect),
             clients=Clients("http://compute.local", prepare=lambda it: mount(it, compute)),
             publish=lambda inbox, messages: self._publish(step, inbox, messages),
-            now=self.clock.now,
+            now=OffsetClock(self.clock, self.world.dials.clocks.functions_s).now,
             monotonic=lambda: self.clock.now().timestamp(),
             random_bytes=self._random.randbytes,
             log=self.log,
