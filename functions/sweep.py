@@ -19,7 +19,7 @@ from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import JOBSET_STEPS
 from shared.base.reasons import Reason
 from shared.frame.message import SWEEP_KIND, Cause, Message
-from shared.frame.plan import Action, ForOne, Plan, Send, Work
+from shared.frame.plan import Action, Fail, ForOne, Plan, Send, Work
 from shared.frame.step import Step, open_work
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
@@ -36,19 +36,6 @@ class ObservedGroups:
     groups: tuple[AnyGroup, ...]
     has_jobset_steps: bool
     failure: CallError | OutOfTimeError | None = None
-
-
-@dataclass(frozen=True)
-class Fail:
-    """End the plan with an error that was met before it, so that the message is tried again."""
-
-    error: CallError | OutOfTimeError
-
-    def apply(self, _work: Work) -> None:
-        raise self.error
-
-    def describe(self) -> str:
-        return f"fail: {self.error}"
 
 
 def observe(work: Work) -> ObservedGroups:

@@ -40,19 +40,20 @@ class Ways:
 
     def open_cluster(self) -> Cluster:
         """The cluster, for the calls of the next 30 seconds."""
-        return Cluster(self.connection, "replay", self._until(SECONDS_FOR_CALLS))
+        return Cluster(self.connection, "replay", self.count_down())
 
     def open_gce(self) -> Gce:
         """Compute Engine, for the calls of the next 30 seconds."""
-        return Gce(self.clients, self._until(SECONDS_FOR_CALLS))
+        return Gce(self.clients, self.count_down())
 
-    def _until(self, seconds: float) -> Callable[[], float]:
-        end = self.monotonic() + seconds
+    def count_down(self) -> Callable[[], float]:
+        """What says how many of the next 30 seconds are left; it raises `OutOfTimeError` at the end."""
+        end = self.monotonic() + SECONDS_FOR_CALLS
 
         def remaining_s() -> float:
             left = end - self.monotonic()
             if left <= 0:
-                raise OutOfTimeError(f"no answer within {seconds:.0f} s")
+                raise OutOfTimeError(f"no answer within {SECONDS_FOR_CALLS:.0f} s")
             return left
 
         return remaining_s

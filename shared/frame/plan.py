@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from shared.base.errors import CallError, OutOfTimeError
 from shared.frame.decode import Occasion
 from shared.frame.message import Message
 from shared.frame.settings import Settings
@@ -48,6 +49,8 @@ class Work:
     cluster: Cluster
     publish: Publish
     random_bytes: Callable[[int], bytes]
+    remaining_s: Callable[[], float]
+    """Seconds left for calls. Raises `OutOfTimeError` when there are none."""
     now: datetime
     occasion: Occasion
     facts: dict[str, Any] = field(default_factory=dict)
@@ -149,6 +152,19 @@ class ForOne:
 
     def describe(self) -> str:
         return ", ".join(action.describe() for action in self.actions)
+
+
+@dataclass(frozen=True)
+class Fail:
+    """End the plan with an error that was met before it, so that the message is tried again."""
+
+    error: CallError | OutOfTimeError
+
+    def apply(self, _work: Work) -> None:
+        raise self.error
+
+    def describe(self) -> str:
+        return f"fail: {self.error}"
 
 
 BEST_EFFORT = (Send, Emit, Attempt)
