@@ -47,7 +47,7 @@ from shared.node_groups.work import (
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
 
-MIN_LEFT = timedelta(minutes=15)
+MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""
 UNUSED_AFTER = timedelta(minutes=2)
 """A token this old whose VM has not joined may lack its Secret (we may have died in between)."""

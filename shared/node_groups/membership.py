@@ -40,13 +40,13 @@ def is_of_predecessor(group: NodeGroup, node: Node, instance: Instance) -> bool:
     Node over: it is the new VM's when it reports another boot than the one of the proof.
 
     A VM that was recreated under the same id has lost our key with its metadata. So has a VM whose
-    metadata somebody has changed: while its kubelet keeps the Node ready, the Node is not taken for a
-    predecessor's. kubelets do not register again while they run.
+    metadata somebody has changed, and a read may lag behind our own write: only a Node that has fallen
+    silent is then taken for a predecessor's. A kubelet that runs does not register again.
     """
     is_proved_for_other = node.proved_vm_id not in ("", instance.id)
     if group.spec.bootstrap is None:
         return is_proved_for_other and node.boot_id == node.proved_boot_id
-    return is_proved_for_other or (TOKEN_KEY not in instance.metadata and not node.is_ready)
+    return is_proved_for_other or (TOKEN_KEY not in instance.metadata and node.is_silent)
 
 
 def proof_patch(

@@ -61,6 +61,7 @@ def node(
     *,
     proved: bool = True,
     ready: bool = True,
+    silent: bool = False,
     chips: int = 4,
     place: str | None = None,
     labelled: bool = True,
@@ -96,7 +97,7 @@ def node(
                 "conditions": [
                     {
                         "type": "Ready",
-                        "status": "True" if ready else "False",
+                        "status": "Unknown" if silent else str(ready),
                         "lastTransitionTime": changed.isoformat(),
                     }
                 ],

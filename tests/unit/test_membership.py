@@ -22,14 +22,15 @@ FIRST = {BOOT_ID_LABEL: "first"}
 JOINED_WITH_TOKEN: dict[str, tuple[Node, Instance, bool, bool]] = {
     "not proved yet, and the VM had a token": (node(proved=False), vm(), True, False),
     "not proved, of a VM without token": (node(proved=False), KEYLESS, False, False),
-    "the same, and silent": (node(proved=False, ready=False), KEYLESS, False, True),
+    "the same, and not ready yet": (node(proved=False, ready=False), KEYLESS, False, False),
+    "the same, and silent": (node(proved=False, silent=True), KEYLESS, False, True),
     "proved": (node(), vm(), True, False),
-    "proved, of a VM that reboots": (node(ready=False), vm(), True, False),
+    "proved, of a VM that reboots": (node(silent=True), vm(), True, False),
     "proved for another id": (node(), RENEWED, False, True),
     "proved for another id, of a VM without token": (node(), RENEWED_KEYLESS, False, True),
     "proved for this id, and somebody has removed our key": (node(), KEYLESS, True, False),
     "proved for this id, the key went with the metadata, and silent": (
-        node(ready=False),
+        node(silent=True),
         KEYLESS,
         False,
         True,

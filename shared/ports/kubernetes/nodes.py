@@ -32,6 +32,9 @@ class Node:
     taints: tuple[Mapping[str, str], ...]
     is_unschedulable: bool
     is_ready: bool
+    is_silent: bool
+    """Its kubelet has reported nothing for so long that the control plane has given it up: measured by
+    the control plane's clock alone, between two reports that it has seen."""
     ready_since: datetime | None
     boot_id: str
     """Which boot of the machine its kubelet reports; empty if it is no value for a label."""
@@ -76,6 +79,7 @@ def parse_node(raw: Mapping[str, Any]) -> Node:
         taints=tuple(spec.get("taints") or ()),
         is_unschedulable=bool(spec.get("unschedulable")),
         is_ready=is_ready,
+        is_silent=ready.get("status") == "Unknown",
         ready_since=parse_time(changed) if changed and is_ready else None,
         boot_id=boot_id if _LABEL_VALUE.fullmatch(boot_id) else "",
         tpu_capacity=_chips(status.get("capacity")),
