@@ -6,6 +6,10 @@ group's VMs in one call and hands those that need something to this step's own i
 For each VM named: the stale Node of its predecessor away, a token into its metadata by one
 setMetadata, then the token's Secret. The metadata is the record: what it says is made valid, and a
 repeat makes the same Secret.
+
+Each VM stands for itself. The error of one is raised when the others have their tokens; those that
+there is no time to read go back to the inbox. A VM that is being made takes no metadata yet: the end of
+its insert or start comes back, or else a SYNC.
 """
 
 from __future__ import annotations
@@ -15,11 +19,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from shared.base.errors import CallError
-from shared.base.names import TOKEN_KEY
 from shared.base.reasons import REASONS, Reason
 from shared.frame.decode import Occasion
 from shared.frame.message import BATCH, Cause
-from shared.frame.plan import Action, ForOne, Plan, Send
+from shared.frame.plan import Action, Fail, ForOne, Plan, Send
 from shared.frame.step import Step
 from shared.node_groups import readiness
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
@@ -31,6 +34,7 @@ from shared.node_groups.bootstrap import (
     join_metadata,
     new_token,
 )
+from shared.node_groups.membership import is_of_predecessor
 from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
 from shared.node_groups.status import Condition, Status, Type
 from shared.node_groups.work import (
@@ -47,7 +51,8 @@ MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""
 UNUSED_AFTER = timedelta(minutes=2)
 """A token this old whose VM has not joined may lack its Secret (we may have died in between)."""
-CAN_JOIN = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
+READING_SHARE = 1 / 3
+"""Of the seconds for calls, at most these go to reading: writing takes as many calls, or more."""
 
 
 @dataclass(frozen=True)
@@ -59,24 +64,13 @@ class Vm:
     token: Token | None
     """What its metadata says; ``None`` if nothing, or nothing that can be read."""
 
+    node_is_stale: bool = False
+    """A predecessor of its name has left the Node behind."""
+
     @property
     def has_joined(self) -> bool:
-        """Its own Node is there, not one that a predecessor of its name has left behind."""
+        """There is a Node, and nothing says that it is another VM's."""
         return self.node is not None and not self.node_is_stale
-
-    @property
-    def node_is_stale(self) -> bool:
-        """The Node is older than the VM; or than its last start, and our key is gone with the disk.
-
-        A VM made anew can have the old name and even the old id. A rebooted one keeps its metadata.
-        """
-        if self.node is None:
-            return False
-        created, started = self.instance.created, self.instance.started
-        if created is not None and self.node.created < created:
-            return True
-        has_lost_key = TOKEN_KEY not in self.instance.metadata
-        return has_lost_key and started is not None and self.node.created < started
 
 
 @dataclass(frozen=True)
@@ -93,6 +87,10 @@ class ObservedVms:
     vms: tuple[Vm, ...] = ()
     fresh: Mapping[str, Token] = field(default_factory=dict)
     ca_hash: str = ""
+    unread: tuple[str, ...] = ()
+    """Named VMs that there was no time to read."""
+    errors: tuple[CallError, ...] = ()
+    """Why other named VMs could not be read."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def observe(work: GroupWork) -> ObservedVms | NoTokensNeeded:
     if not work.occasion.vms:
         vms = tuple(_all_vms(work, group))
         return ObservedVms(group, bootstrap, known, work.occasion, vms)
-    vms = tuple(_named_vms(work, group))
+    vms, unread, errors = _read_named_vms(work, group)
     return ObservedVms(
         group,
         bootstrap,
@@ -124,6 +122,8 @@ def observe(work: GroupWork) -> ObservedVms | NoTokensNeeded:
         vms,
         fresh={vm.instance.name: new_token(work.random_bytes, work.now) for vm in vms},
         ca_hash=_get_ca_hash(work) if vms else "",
+        unread=unread,
+        errors=errors,
     )
 
 
@@ -136,7 +136,9 @@ def decide(observed: ObservedVms | NoTokensNeeded, now: datetime) -> Plan:
     provided = [
         ForOne(actions) for vm in observed.vms if (actions := tuple(_provide(observed, vm, now)))
     ]
-    return Plan("Injecting" if provided else "NothingToDo", tuple(provided))
+    rest = [ForOne((send,)) for send in _sends(observed, observed.unread, now)]
+    failures = [ForOne((Fail(error),)) for error in observed.errors]
+    return Plan("Injecting" if provided else "NothingToDo", (*provided, *rest, *failures))
 
 
 def _decide_no_need(observed: NoTokensNeeded, now: datetime) -> Plan:
@@ -172,16 +174,43 @@ def _get_ca_hash(work: GroupWork) -> str:
         raise CallError("read the cluster's CA", 422, "Invalid", str(error)) from error
 
 
-def _named_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
-    spec = group.spec
-    for vm in work.occasion.vms:
-        instance = work.gce.find_instance(spec.project, spec.zone, vm)
-        if instance is None or not instance.is_member_of(spec.zone, group.resource_name):
+def _read_named_vms(
+    work: GroupWork, group: NodeGroup
+) -> tuple[tuple[Vm, ...], tuple[str, ...], tuple[CallError, ...]]:
+    """The VMs, the names that there was no time for, and why others could not be read.
+
+    The first is always read: however slow calls are, each invocation gets on.
+    """
+    vms: list[Vm] = []
+    errors: list[CallError] = []
+    names = work.occasion.vms
+    end_s = work.remaining_s() * (1 - READING_SHARE)
+    for index, name in enumerate(names):
+        if index and work.remaining_s() <= end_s:
+            return tuple(vms), names[index:], tuple(errors)
+        try:
+            vm = _find_vm(work, group, name)
+        except CallError as error:
+            call = f"{error.call} of {name}"
+            errors.append(CallError(call, error.http, error.reason, error.message))
             continue
-        raw = work.cluster.find_node(vm)
-        yield Vm(
-            instance, parse_node(raw) if raw else None, find_token(instance.metadata, work.now)
-        )
+        if vm is not None:
+            vms.append(vm)
+    return tuple(vms), (), tuple(errors)
+
+
+def _find_vm(work: GroupWork, group: NodeGroup, name: str) -> Vm | None:
+    spec = group.spec
+    instance = work.gce.find_instance(spec.project, spec.zone, name)
+    if instance is None or not instance.is_member_of(spec.zone, group.resource_name):
+        return None
+    raw = work.cluster.find_node(name)
+    return _vm(group, instance, parse_node(raw) if raw else None, work.now)
+
+
+def _vm(group: NodeGroup, instance: Instance, node: Node | None, now: datetime) -> Vm:
+    is_stale = node is not None and is_of_predecessor(group, node, instance)
+    return Vm(instance, node, find_token(instance.metadata, now), is_stale)
 
 
 def _all_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
@@ -189,12 +218,12 @@ def _all_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
     nodes = {node.vm: node for node in map(parse_node, work.cluster.list_nodes(name))}
     for instance in work.gce.list_instances(spec.project, spec.zone, name):
         if instance.is_member_of(spec.zone, name):
-            yield Vm(instance, nodes.get(instance.name), find_token(instance.metadata, work.now))
+            yield _vm(group, instance, nodes.get(instance.name), work.now)
 
 
 def _provide(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
     """What one VM needs: nothing, its token made valid, or a new token."""
-    if vm.has_joined or vm.instance.status not in CAN_JOIN:
+    if vm.has_joined or not _takes_metadata(vm, observed.occasion):
         return
     if vm.node is not None:
         yield DeleteNode(vm.node.name, vm.node.uid)
@@ -212,15 +241,18 @@ def _metadata(observed: ObservedVms, vm: Vm, token: Token) -> dict[str, str]:
 
 
 def _hand_out(observed: ObservedVms, now: datetime) -> Plan:
-    needy = [vm.instance.name for vm in observed.vms if _needs_something(vm, now)]
-    sends = tuple(
-        Send(
-            "inject_token", (message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=batch),)
-        )
-        for batch in _batches(needy)
-    )
+    needy = [
+        vm.instance.name for vm in observed.vms if _needs_something(vm, observed.occasion, now)
+    ]
+    sends = tuple(_sends(observed, needy, now))
     actions: tuple[Action, ...] = (*sends, _report(observed, bool(needy), now))
     return Plan("HandingOut" if sends else "AllHaveTokens", actions)
+
+
+def _sends(observed: ObservedVms, names: Sequence[str], now: datetime) -> Iterator[Send]:
+    for batch in _batches(names):
+        message = message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=batch)
+        yield Send("inject_token", (message,))
 
 
 def _batches(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -228,8 +260,19 @@ def _batches(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(names[start : start + BATCH])
 
 
-def _needs_something(vm: Vm, now: datetime) -> bool:
-    if vm.has_joined or vm.instance.status not in CAN_JOIN:
+def _takes_metadata(vm: Vm, occasion: Occasion) -> bool:
+    """Whether Compute Engine lets the metadata of a VM in this state be written.
+
+    While an insert or start is under way it answers "not ready"; a VM whose insert or start has ended
+    may be STAGING for a moment more.
+    """
+    return vm.instance.status == "RUNNING" or (
+        occasion.event is not None and vm.instance.status == "STAGING"
+    )
+
+
+def _needs_something(vm: Vm, occasion: Occasion, now: datetime) -> bool:
+    if vm.has_joined or not _takes_metadata(vm, occasion):
         return False
     if vm.token is None or vm.token.expires - now < MIN_LEFT or vm.node_is_stale:
         return True

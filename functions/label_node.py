@@ -236,8 +236,7 @@ def _prove(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
         token = find_token(instance.metadata, now)
         if token is not None:
             yield DeleteSecret(token.id, node.vm)
-    vm_id = instance.id if instance is not None else node.proved_vm_id
-    patch = proof_patch(observed.group, node, observed.status.machine_type, vm_id)
+    patch = proof_patch(observed.group, node, observed.status.machine_type, instance)
     if patch:
         yield PatchNode(node.name, node.uid, patch)
 

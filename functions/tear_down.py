@@ -317,7 +317,7 @@ def _cordon(observed: ObservedRemains) -> Iterator[Action]:
         patch: dict[str, dict[str, object]] = {}
         if not node.proved_vm_id and node.vm in members:
             machine_type = observed.status.machine_type
-            patch = dict(proof_patch(observed.group, node, machine_type, members[node.vm].id))
+            patch = dict(proof_patch(observed.group, node, machine_type, members[node.vm]))
         if not node.is_unschedulable:
             patch["spec"] = {**patch.get("spec", {}), "unschedulable": True}
         if patch:

@@ -96,6 +96,20 @@ class VirtualClock:
         return self._queue[0][0] if self._queue else None
 
 
+class OffsetClock:
+    """The clock of a machine that is ``offset_s`` seconds ahead of ``clock``. Delays are the same."""
+
+    def __init__(self, clock: Clock, offset_s: float) -> None:
+        self._clock = clock
+        self._offset = timedelta(seconds=offset_s)
+
+    def now(self) -> datetime:
+        return self._clock.now() + self._offset
+
+    def call_later(self, delay_s: float, callback: Callback) -> Timer:
+        return self._clock.call_later(delay_s, callback)
+
+
 class LoopClock:
     """Real time, on an asyncio event loop; callbacks run on the loop's thread."""
 

@@ -183,6 +183,7 @@ class KubeGuest:
         self._boot: Boot | None = None
         self._identity: Identity | None = None  # on the disk: it outlives a boot
         self._mishaps = list(self._dials.mishaps)
+        self._boots = 0
 
     @property
     def has_joined(self) -> bool:
@@ -191,6 +192,7 @@ class KubeGuest:
 
     def power_on(self) -> None:
         self._boot = Boot(self._clock, self._network)
+        self._boots += 1
         self._later(self._dials.boot_s, self._start)
 
     def power_off(self) -> None:
@@ -324,6 +326,7 @@ class KubeGuest:
             taints=told.taints,
             chips=chips_of(machine.machine_type),
             kubelet_version=f"v{told.minor}.4",
+            boot=f"{machine.id} {self._boots}",
         )
 
     def _next_mishap(self) -> Mishap | None:

@@ -125,6 +125,8 @@ class Node:
     taints: tuple[str, ...] = ()
     chips: int = 0
     kubelet_version: str = "v1.31.4"
+    boot: str = ""
+    """What tells this boot of the machine from others; empty where a machine boots once."""
 
 
 @dataclass(frozen=True)
@@ -721,7 +723,7 @@ def _node_info(node: Node) -> dict[str, str]:
     seed = hashlib.sha256(node.name.encode()).hexdigest()
     return {
         "architecture": "amd64",
-        "bootID": seed[:32],
+        "bootID": hashlib.sha256(f"{node.name} {node.boot}".encode()).hexdigest()[:32],
         "containerRuntimeVersion": "containerd://1.7.24",
         "kernelVersion": "6.8.0-1024-gcp",
         "kubeProxyVersion": node.kubelet_version,

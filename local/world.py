@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from local import gce, guests, kube, pubsub
-from local.clock import Clock, Timer
+from local.clock import Clock, OffsetClock, Timer
 from local.http import Application, Request
 from local.machine import Guest, Machine
 from local.pubsub.model import DeadLetterPolicy, PushConfig, RetryPolicy, SubscriptionConfig
@@ -85,6 +85,19 @@ class Cluster(Application, Protocol):
 
 
 @dataclass(frozen=True)
+class Clocks:
+    """By how many seconds the clocks of machines are ahead of the true time.
+
+    VMs have Compute Engine's clock; Pub/Sub, Scheduler and relay have the true time. Another cluster
+    than the embedded one has a clock of its own.
+    """
+
+    api_server_s: float = 0.0
+    compute_engine_s: float = 0.0
+    functions_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Dials:
     """How the parts of the world behave."""
 
@@ -92,6 +105,7 @@ class Dials:
     guests: guests.Dials = field(default_factory=lambda: guests.Dials(lease_s=LAZY_LEASE_S))
     kube: kube.Dials = field(default_factory=lambda: kube.Dials(node_grace_s=4 * LAZY_LEASE_S))
     pubsub: pubsub.Dials = field(default_factory=pubsub.Dials)
+    clocks: Clocks = field(default_factory=Clocks)
     sweeps: bool = True
     """Whether the Scheduler publishes every minute."""
     relays: bool = True
@@ -154,8 +168,9 @@ class World:
 
         self.on_log_entry = on_log_entry
         """Where other services' audit logs go, too."""
+        self._gce_clock = OffsetClock(clock, self.dials.clocks.compute_engine_s)
         self.gce = gce.Simulator(
-            clock,
+            self._gce_clock,
             projects={PROJECT: PROJECT_NUMBER},
             random=Random(seed + 2),
             guests=self._guest,
@@ -170,7 +185,8 @@ class World:
         tokens = {name: identity(name) for name in (*names, "relay")}
         tokens["admin"] = kube.User("admin", ("system:masters", "system:authenticated"))
         random = Random(seed)
-        api = kube.KubeApi(self.clock, random=random, tokens=tokens, dials=self.dials.kube)
+        clock = OffsetClock(self.clock, self.dials.clocks.api_server_s)
+        api = kube.KubeApi(clock, random=random, tokens=tokens, dials=self.dials.kube)
         return api, guests.InProcess(api)
 
     def start(self) -> None:
@@ -234,7 +250,9 @@ class World:
 
     def _guest(self, machine: Machine) -> Guest:
         seed = self._guests_random.random()
-        return guests.KubeGuest(machine, self.clock, self._network, self.dials.guests, Random(seed))
+        return guests.KubeGuest(
+            machine, self._gce_clock, self._network, self.dials.guests, Random(seed)
+        )
 
     def _watch(self, kind: str, path: str, failures: int = 0) -> None:
         """List and watch; ``path`` has a query. A refusal is tried again, as the real relay does."""

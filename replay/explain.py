@@ -135,6 +135,7 @@ def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
         cluster=ways.open_cluster(),
         publish=publish_nothing,
         random_bytes=ways.random_bytes,
+        remaining_s=ways.count_down(),
         now=now,
         occasion=Occasion(message.cause, now, message=message),
         group=group,

@@ -59,7 +59,7 @@ class Ways:
         def remaining_s() -> float:
             left = end - self.monotonic()
             if left <= 0:
-                raise OutOfTimeError(f"no answer within {seconds:.0f} s")
+                raise OutOfTimeError(f"no answer within {SECONDS_FOR_CALLS:.0f} s")
             return left
 
         return remaining_s

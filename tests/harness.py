@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import yaml
 
 from local import gce, gke, jobsets
-from local.clock import VirtualClock
+from local.clock import OffsetClock, VirtualClock
 from local.gce.inprocess import mount
 from local.guests import Network
 from local.http import Application, Request, Response
@@ -70,10 +70,12 @@ class Hooks:
     """What a test does around each outgoing call of a step; by default nothing.
 
     ``before(step, call)`` and ``after(step, call)`` may raise `Death`; ``call`` is in words.
+    ``instead(step, call)`` may give an answer that stands for the server's.
     """
 
     def __init__(self) -> None:
         self.before: Callable[[str, str], None] = _let_pass
+        self.instead: Callable[[str, str], Response | None] = _let_pass
         self.after: Callable[[str, str], None] = _let_pass
 
 
@@ -98,7 +100,8 @@ class _Hooked:
             headers = {**request.headers, "authorization": f"Bearer {self._token}"}
             request = replace(request, headers=headers)
         self._hooks.before(self._step, call)
-        response = self._application.handle(request)
+        instead = self._hooks.instead(self._step, call)
+        response = self._application.handle(request) if instead is None else instead
         self._hooks.after(self._step, call)
         return response
 
@@ -386,7 +389,7 @@ class Harness:
             connection=Connection(self.settings[step].access, prepare=connect),
             clients=Clients("http://compute.local", prepare=lambda it: mount(it, compute)),
             publish=lambda inbox, messages: self._publish(step, inbox, messages),
-            now=self.clock.now,
+            now=OffsetClock(self.clock, self.world.dials.clocks.functions_s).now,
             monotonic=lambda: self.clock.now().timestamp(),
             random_bytes=self._random.randbytes,
             log=self.log,

@@ -20,6 +20,8 @@ RESOURCE_NAME_LABEL = "tpu-functions.dev/resource-name"
 VM_ID_LABEL = "node-restriction.kubernetes.io/tpu-functions-vm-id"
 """On a Node: the numeric id of the VM that it was proved to run on. A kubelet cannot write labels
 under this prefix (NodeRestriction), so the label is this system's word, not the Node's."""
+BOOT_ID_LABEL = "node-restriction.kubernetes.io/tpu-functions-boot-id"
+"""On a Node whose VM joined by other means than our tokens: the boot that was last seen on that VM."""
 
 THEIR_FINALIZER_PREFIX = "tpu.google.com/cleanup"
 """tpu-operator's finalizers on a group; while one is there the group is that operator's."""

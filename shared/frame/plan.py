@@ -49,6 +49,8 @@ class Work:
     cluster: Cluster
     publish: Publish
     random_bytes: Callable[[int], bytes]
+    remaining_s: Callable[[], float]
+    """Seconds left for calls. Raises `OutOfTimeError` when there are none."""
     now: datetime
     occasion: Occasion
     facts: dict[str, Any] = field(default_factory=dict)

@@ -190,6 +190,7 @@ def work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any
         "cluster": invocation.cluster,
         "publish": runtime.publish,
         "random_bytes": runtime.random_bytes,
+        "remaining_s": invocation.remaining_s,
         "now": runtime.now(),
         "occasion": invocation.occasion,
         "facts": invocation.facts,

@@ -1,10 +1,14 @@
-"""Whose Node is this: what proves that a Node is a group's, and what the proof looks like."""
+"""Whose Node is this: what proves that a Node is a group's, and what the proof looks like.
+
+No witness here is a time: the API server's, Compute Engine's and the VMs' clocks may be minutes apart.
+`docs/decisions/clocks.md` lists the witnesses and what each of them proves.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from shared.base.names import VM_ID_LABEL
+from shared.base.names import BOOT_ID_LABEL, TOKEN_KEY, VM_ID_LABEL
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import machine_of
 from shared.ports.gce.values import Instance
@@ -12,10 +16,17 @@ from shared.ports.kubernetes.nodes import Node
 
 
 def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
-    """Whether this Node runs on this VM, and the VM is the group's."""
+    """Whether this Node runs on this VM, and the VM is the group's.
+
+    A VM without our token key has not been able to join yet: a Node that was not proved before is then
+    somebody else's, whatever it says of itself.
+    """
     spec = group.spec
+    is_proved = node.proved_vm_id == instance.id
+    can_have_joined = spec.bootstrap is None or TOKEN_KEY in instance.metadata
     return (
-        node.provider_id == f"gce://{spec.project}/{spec.zone}/{instance.name}"
+        (is_proved or can_have_joined)
+        and node.provider_id == f"gce://{spec.project}/{spec.zone}/{instance.name}"
         and node.vm == instance.name
         and instance.is_member_of(spec.zone, group.resource_name)
         and not is_of_predecessor(group, node, instance)
@@ -23,26 +34,37 @@ def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
 
 
 def is_of_predecessor(group: NodeGroup, node: Node, instance: Instance) -> bool:
-    """Whether the Node tells of a VM that had this one's name before.
+    """Whether the Node was left by a VM that had this one's name before, perhaps even its id.
 
-    Where VMs join by other means, nobody removes what a predecessor has left: the new kubelet takes
-    it over, and it is the new VM's from the kubelet's first report on.
+    A Node that was proved for another id was. Where VMs join by other means, the new kubelet takes the
+    Node over: it is the new VM's when it reports another boot than the one of the proof.
+
+    A VM that was recreated under the same id has lost our key with its metadata. So has a VM whose
+    metadata somebody has changed, and a read may lag behind our own write: only a Node that has fallen
+    silent is then taken for a predecessor's. A kubelet that runs does not register again.
     """
-    if instance.created is None or node.created >= instance.created:
-        return False
-    bootstraps = group.spec.bootstrap is not None
-    return bootstraps or node.heard_of is None or node.heard_of < instance.created
+    is_proved_for_other = node.proved_vm_id not in ("", instance.id)
+    if group.spec.bootstrap is None:
+        return is_proved_for_other and node.boot_id == node.proved_boot_id
+    return is_proved_for_other or (TOKEN_KEY not in instance.metadata and node.is_silent)
 
 
 def proof_patch(
-    group: NodeGroup, node: Node, machine_type: str, vm_id: str
+    group: NodeGroup, node: Node, machine_type: str, instance: Instance | None
 ) -> dict[str, dict[str, Any]]:
     """The merge patch that makes a Node's labels and taints right; empty if they are.
+
+    ``instance`` is the Node's VM, ``None`` if a Node that was proved before is not to be proved again.
+    The boot is recorded where a new VM's kubelet may take the Node over (`is_of_predecessor`).
 
     The user's taints are set once, with the proof: whoever removes one later means it. The list of
     taints is written as a whole, and so only if the Node is still as it was read.
     """
-    wanted = {**group.node_labels(machine_of(group, machine_type)), VM_ID_LABEL: vm_id}
+    wanted = dict(group.node_labels(machine_of(group, machine_type)))
+    if instance is not None:
+        wanted[VM_ID_LABEL] = instance.id
+    if instance is not None and group.spec.bootstrap is None and node.boot_id:
+        wanted[BOOT_ID_LABEL] = node.boot_id
     patch: dict[str, dict[str, Any]] = {}
     if any(node.labels.get(key) != value for key, value in wanted.items()):
         patch["metadata"] = {"labels": wanted}

@@ -52,6 +52,17 @@ def test_what_one_invocation_leaves_undone_the_next_ones_do() -> None:
     assert dead_letters(harness) == []
 
 
+def test_a_batch_of_tokens_is_handed_on_when_there_is_no_time_to_read_all_of_its_vms() -> None:
+    harness = Harness(replace(life.guest_dials(), sinks=False))
+    SlowCalls(harness)
+    harness.apply(manifest(nodeCount=32, topology="4x4x8", instanceConfig=SPOT))
+    life.until(harness, lambda: len(life.nodes(harness)) == 32, timeout=30 * MINUTE)
+    nacks = [
+        answer for step, answer in harness.answers if step == "inject_token" and answer.http > 299
+    ]
+    assert nacks == []
+
+
 def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> None:
     """A SYNC asks for ten Nodes by name and begins with another VM each time; no relay names it."""
     harness = Harness(replace(life.guest_dials(joins=False), relays=False))

@@ -21,6 +21,7 @@ SLOW_ON_REAL = frozenset(
 """Stories of many VMs or of many lives, left to `make test-all` on a real control plane."""
 EMBEDDED_ALONE = frozenset(
     {
+        "tests.stories.test_clocks",
         "tests.stories.test_jobset_slices",
         "tests.stories.test_many_jobsets",
         "tests.stories.test_node_pool_ends",

@@ -169,7 +169,7 @@ def test_a_group_on_compute_engine_deleted_by_hand_after_completion_is_told_as_l
     life.until_reason(harness, "ResourceLost", timeout=5 * MINUTE)
     text = (
         f"The managed instance group {life.resource_name(harness)} is gone. The slice was complete "
-        "and its managed instance group is gone. It is not bought again; delete and apply the "
+        "and its managed instance group is gone. It is not created again; delete and apply the "
         "group to get a new one."
     )
     harness.run_for(2 * HOUR)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from functions.inject_token import NoTokensNeeded, ObservedVms, Vm, decide
+from shared.base.errors import CallError
 from shared.base.reasons import Reason
+from shared.frame.audit_log import LogEvent
 from shared.frame.decode import Occasion
 from shared.frame.message import Cause, Message
-from shared.frame.plan import Plan, Send
+from shared.frame.plan import Fail, Plan, Send
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
@@ -44,16 +47,8 @@ def instance(
     return Instance(name, "42", status, created, started, CREATED_BY, "fp", metadata)
 
 
-def node(created: datetime) -> Node:
-    return parse_node(
-        {
-            "metadata": {
-                "name": VM,
-                "uid": "node-uid",
-                "creationTimestamp": created.isoformat(),
-            }
-        }
-    )
+def node() -> Node:
+    return parse_node({"metadata": {"name": VM, "uid": "node-uid"}})
 
 
 def seen(*vms: Vm, occasion: Occasion = NAMED, about: NodeGroup | None = None) -> ObservedVms:
@@ -73,7 +68,6 @@ def in_words(plan: Plan) -> list[str]:
     ]
 
 
-BEFORE, AFTER = BOOTED - timedelta(minutes=5), BOOTED + timedelta(seconds=30)
 CASES: dict[str, tuple[Vm, list[str]]] = {
     "a new VM gets a token, in its metadata first": (
         Vm(instance(), None, None),
@@ -87,28 +81,17 @@ CASES: dict[str, tuple[Vm, list[str]]] = {
         Vm(instance(), None, Token("oldold", "o" * 16, NOW + timedelta(minutes=5))),
         ["SetMetadata", "CreateSecret newnew"],
     ),
-    "a VM that has joined needs nothing": (Vm(instance(token=OLD), node(AFTER), OLD), []),
-    "a rebooted VM that had joined needs nothing": (
-        Vm(instance(token=OLD, created=BEFORE - timedelta(hours=1)), node(BEFORE), OLD),
-        [],
-    ),
+    "a VM that has joined needs nothing": (Vm(instance(token=OLD), node(), OLD), []),
     "a recreated VM's stale Node goes first": (
-        Vm(instance(), node(BEFORE), None),
+        Vm(instance(), node(), None, node_is_stale=True),
         ["DeleteNode", "SetMetadata", "CreateSecret newnew"],
-    ),
-    "a recreated VM of the same id has lost its key": (
-        Vm(instance(created=BEFORE - timedelta(hours=1)), node(BEFORE), None),
-        ["DeleteNode", "SetMetadata", "CreateSecret newnew"],
-    ),
-    "a Node that came after the last start is never stale": (
-        Vm(instance(created=BEFORE), node(AFTER), None),
-        [],
     ),
     "a VM that is going down gets none": (Vm(instance(status="STOPPING"), None, None), []),
-    "a VM that is still being staged gets one": (
-        Vm(instance(status="STAGING"), None, None),
-        ["SetMetadata", "CreateSecret newnew"],
+    "a VM that is being inserted gets none yet": (
+        Vm(instance(status="PROVISIONING"), node(), None, node_is_stale=True),
+        [],
     ),
+    "a VM that is being started gets none yet": (Vm(instance(status="STAGING"), None, None), []),
 }
 
 
@@ -116,6 +99,30 @@ CASES: dict[str, tuple[Vm, list[str]]] = {
 def test_a_vm_by_its_name(case: tuple[Vm, list[str]]) -> None:
     vm, wanted = case
     assert in_words(decide(seen(vm), NOW)) == wanted
+
+
+def test_a_vm_whose_insert_has_just_ended_gets_its_token_though_it_is_still_being_staged() -> None:
+    event = LogEvent("compute.instances.insert", "my-gcp-project", "us-central1-c", VM)
+    ended = Occasion(event.method, NOW, event=event)
+    staged = seen(Vm(instance(status="STAGING"), None, None), occasion=ended)
+    assert in_words(decide(staged, NOW)) == ["SetMetadata", "CreateSecret newnew"]
+
+
+def test_a_vm_that_cannot_be_read_keeps_no_other_from_its_token() -> None:
+    error = CallError(f"instances.get of {VM}", 500, "internalError", "Internal error")
+    batch = replace(seen(Vm(instance(), None, None)), errors=(error,))
+    assert in_words(decide(batch, NOW)) == ["SetMetadata", "CreateSecret newnew", "Fail"]
+    assert flat(decide(batch, NOW))[-1] == Fail(error)
+
+
+def test_vms_that_there_was_no_time_to_read_go_back_to_the_inbox() -> None:
+    batch = replace(seen(Vm(instance(), None, None)), unread=(VM, f"{VM}-2"))
+    send = flat(decide(batch, NOW))[-1]
+    assert isinstance(send, Send)
+    assert (send.step, [message.vms for message in send.messages]) == (
+        "inject_token",
+        [(VM, f"{VM}-2")],
+    )
 
 
 def test_the_metadata_that_others_have_written_is_kept() -> None:
@@ -127,7 +134,7 @@ def test_the_metadata_that_others_have_written_is_kept() -> None:
 
 
 def test_only_the_stale_node_is_deleted_not_one_that_has_come_meanwhile() -> None:
-    plan = decide(seen(Vm(instance(), node(BEFORE), None)), NOW)
+    plan = decide(seen(Vm(instance(), node(), None, node_is_stale=True)), NOW)
     assert flat(plan)[0] == DeleteNode(VM, "node-uid")
 
 
@@ -172,7 +179,7 @@ def test_tokens_injected_counts_vms_with_a_token_or_a_node(
     vms: list[str], is_true: bool, message: str
 ) -> None:
     made = [
-        Vm(instance(token=OLD), None, OLD) if word == "token" else Vm(instance(), node(AFTER), None)
+        Vm(instance(token=OLD), None, OLD) if word == "token" else Vm(instance(), node(), None)
         for word in vms
     ]
     given = seen(*made, occasion=SYNC)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from functions.label_node import ObservedNodes, decide, is_told_already
-from shared.base.names import VM_ID_LABEL
+from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
 from shared.base.reasons import Reason
 from shared.base.topology import find_machine
 from shared.frame.audit_log import LogEvent
@@ -61,11 +61,12 @@ def node(
     *,
     proved: bool = True,
     ready: bool = True,
+    silent: bool = False,
     chips: int = 4,
     place: str | None = None,
     labelled: bool = True,
     changed: datetime = EARLIER,
-    heard_of: datetime = NOW,
+    boot: str = "",
     labels: dict[str, str] | None = None,
 ) -> Node:
     machine = find_machine("tpu7x-standard-4t")
@@ -80,7 +81,6 @@ def node(
             "metadata": {
                 "name": vm,
                 "uid": f"uid-of-{vm}",
-                "creationTimestamp": NOW.isoformat(),
                 "resourceVersion": "9",
                 "labels": marks | (labels or {}),
             },
@@ -93,12 +93,12 @@ def node(
             "status": {
                 "capacity": chips_text,
                 "allocatable": chips_text,
+                "nodeInfo": {"bootID": boot},
                 "conditions": [
                     {
                         "type": "Ready",
-                        "status": "True" if ready else "False",
+                        "status": "Unknown" if silent else str(ready),
                         "lastTransitionTime": changed.isoformat(),
-                        "lastHeartbeatTime": heard_of.isoformat(),
                     }
                 ],
             },
@@ -154,16 +154,8 @@ UNPROVED: dict[str, tuple[Node, Instance | None, list[type[Action]]]] = {
         replace(vm(), created_by=""),
         [WriteStatus],
     ),
-    "older than its VM": (
-        node(proved=False),
-        replace(vm(), created=NOW + timedelta(seconds=1)),
-        [WriteStatus],
-    ),
-    "proved for another incarnation of its VM": (
-        node(),
-        replace(vm(), id="43"),
-        [DeleteSecret, PatchNode, WriteStatus],
-    ),
+    "of a VM that got no token yet": (node(proved=False), instance(A), [WriteStatus]),
+    "proved for another VM of its name": (node(), replace(vm(), id="43"), [WriteStatus]),
     "whose VM is gone": (node(proved=False), None, [DeleteNode, WriteStatus]),
     "already proved and right": (node(), vm(), [WriteStatus]),
     "proved, with a label changed": (
@@ -183,22 +175,22 @@ def test_what_is_done_about_a_node(
 
 
 OTHERWISE = group(change={"bootstrapKubernetes": None})
-RENEWED = replace(vm(), id="43", created=NOW + timedelta(seconds=1))
+BOOTED = {BOOT_ID_LABEL: "first"}
 TAKEN_OVER: dict[str, tuple[Node, NodeGroup, list[type[Action]], list[str]]] = {
     "its VM joins by other means, and the new kubelet has reported": (
-        node(heard_of=NOW + timedelta(seconds=1)),
+        node(labels=BOOTED, boot="second"),
         OTHERWISE,
         [PatchNode, WriteStatus],
         [],
     ),
     "its VM joins by other means, and only its predecessor's has": (
-        node(),
+        node(labels=BOOTED, boot="first"),
         OTHERWISE,
         [WriteStatus],
         [],
     ),
     "its VM joins with a token: the Node is to be removed first": (
-        node(heard_of=NOW + timedelta(seconds=1)),
+        node(labels=BOOTED, boot="second"),
         group(),
         [WriteStatus],
         ["inject_token"],
@@ -211,7 +203,7 @@ def test_what_is_done_about_a_node_that_a_predecessor_of_its_vm_has_left(
     case: tuple[Node, NodeGroup, list[type[Action]], list[str]],
 ) -> None:
     about, its_group, wanted, woken = case
-    instances = {A: replace(RENEWED, metadata={})}
+    instances = {A: replace(vm(), id="43", metadata={})}
     plan = decide(seen(about, about=its_group, instances=instances), NOW + timedelta(minutes=1))
     assert kinds(plan) == wanted
     assert [action.step for action in plan.actions if isinstance(action, Send)] == woken

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from shared.base.names import POOL_LABEL, RESOURCE_NAME_LABEL, TPU_RESOURCE, VM_ID_LABEL
-from shared.base.timestamps import find_time, parse_time
+from shared.base.names import (
+    BOOT_ID_LABEL,
+    POOL_LABEL,
+    RESOURCE_NAME_LABEL,
+    TPU_RESOURCE,
+    VM_ID_LABEL,
+)
+from shared.base.timestamps import parse_time
 from shared.ports.kubernetes.transport import MERGE_PATCH, Transport, quoted
+
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -18,15 +27,17 @@ class Node:
 
     name: str
     uid: str
-    created: datetime
     provider_id: str
     labels: Mapping[str, str]
     taints: tuple[Mapping[str, str], ...]
     is_unschedulable: bool
     is_ready: bool
+    is_silent: bool
+    """Its kubelet has reported nothing for so long that the control plane has given it up: measured by
+    the control plane's clock alone, between two reports that it has seen."""
     ready_since: datetime | None
-    heard_of: datetime | None
-    """When its kubelet last told how it is."""
+    boot_id: str
+    """Which boot of the machine its kubelet reports; empty if it is no value for a label."""
     tpu_capacity: int
     tpu_allocatable: int
     raw: Mapping[str, Any]
@@ -39,6 +50,11 @@ class Node:
     def proved_vm_id(self) -> str:
         """The id of the VM that it was proved to run on; empty while it is only a claim."""
         return self.labels.get(VM_ID_LABEL, "")
+
+    @property
+    def proved_boot_id(self) -> str:
+        """The boot that was last seen on that VM."""
+        return self.labels.get(BOOT_ID_LABEL, "")
 
     def offers(self, chips: int) -> bool:
         """Whether it offers all the chips of its VM (any number, when that is not known: 0)."""
@@ -53,18 +69,19 @@ def parse_node(raw: Mapping[str, Any]) -> Node:
         (entry for entry in status.get("conditions") or () if entry.get("type") == "Ready"), {}
     )
     is_ready = ready.get("status") == "True"
-    changed, heard_of = ready.get("lastTransitionTime"), ready.get("lastHeartbeatTime")
+    changed = ready.get("lastTransitionTime")
+    boot_id = str((status.get("nodeInfo") or {}).get("bootID") or "")
     return Node(
         name=metadata["name"],
         uid=metadata["uid"],
-        created=parse_time(metadata["creationTimestamp"]),
         provider_id=spec.get("providerID") or "",
         labels=metadata.get("labels") or {},
         taints=tuple(spec.get("taints") or ()),
         is_unschedulable=bool(spec.get("unschedulable")),
         is_ready=is_ready,
+        is_silent=ready.get("status") == "Unknown",
         ready_since=parse_time(changed) if changed and is_ready else None,
-        heard_of=find_time(heard_of),
+        boot_id=boot_id if _LABEL_VALUE.fullmatch(boot_id) else "",
         tpu_capacity=_chips(status.get("capacity")),
         tpu_allocatable=_chips(status.get("allocatable")),
         raw=raw,

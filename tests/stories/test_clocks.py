@@ -1,0 +1,129 @@
+"""Whole lives while the clocks of API server, Compute Engine and functions are apart.
+
+Nothing that happens to a slice may depend on whose clock is ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+
+from local import gce, guests, kube
+from local.world import Clocks, Dials
+from shared.base.names import VM_ID_LABEL
+from tests.harness import Harness
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import MINUTE, NAME, ONE_HOST, SPOT
+
+OFFSETS_S = (-300, -75, -45, 0, 75, 300)
+ALONE = (
+    *((offset, 0, 0) for offset in OFFSETS_S),
+    *((0, offset, 0) for offset in OFFSETS_S if offset),
+    *((0, 0, offset) for offset in OFFSETS_S if offset),
+)
+"""One machine's clock is wrong: the API server's, Compute Engine's, the functions'."""
+TOGETHER = ((-300, 300, 0), (300, -300, 0), (-300, 300, -300), (300, -300, 300), (-300, 0, 300))
+"""Those that are furthest apart."""
+REST = tuple(
+    offsets
+    for offsets in product(OFFSETS_S, repeat=3)
+    if offsets not in ALONE and offsets not in TOGETHER
+)
+TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
+READY = ("True", "Ready", "All nodes are ready")
+
+
+def world(offsets: tuple[int, int, int], **change: Any) -> Dials:
+    """VMs from an image that boots and joins in seconds; kubelets that renew their Leases."""
+    quick = {"boot_s": (3.0, 5.0), "prepare_s": (1.0, 2.0), "join_s": (1.0, 3.0), "lease_s": 10.0}
+    dials = Dials(guests=guests.Dials(**{**quick, **change}), kube=kube.Dials())
+    return replace(dials, clocks=Clocks(*offsets))
+
+
+def uids(harness: Harness) -> dict[str, str]:
+    return {name: node["metadata"]["uid"] for name, node in life.nodes(harness).items()}
+
+
+def stays_ready(harness: Harness, before: dict[str, str]) -> None:
+    """For some minutes, with the Nodes that it has."""
+    harness.run_for(6 * MINUTE)
+    assert life.said(harness) == READY, life.why(harness)
+    assert uids(harness) == before
+
+
+def comes_back(harness: Harness, happens: Callable[[], object]) -> None:
+    """Something happens to a VM; the slice is Ready again within ten minutes."""
+    happens()
+    harness.run_for(MINUTE)
+    life.until_ready(harness, timeout=10 * MINUTE)
+    harness.run_for(2 * MINUTE)
+    ids = {life.vm_name(path): life.get(harness, path)["id"] for path in life.vms(harness)}
+    labels = {
+        name: node["metadata"]["labels"][VM_ID_LABEL] for name, node in life.nodes(harness).items()
+    }
+    assert labels == ids
+    assert life.secrets(harness) == []
+    assert life.said(harness) == READY
+
+
+def lives(dials: Dials, **change: Any) -> None:
+    """Join; reboot; lose a VM that comes back under its old name, twice; be deleted."""
+    harness = Harness(dials)
+    harness.apply(manifest(**TWO_SINGLE, instanceConfig=SPOT, **change))
+    life.until_ready(harness, timeout=10 * MINUTE)
+    joined = uids(harness)
+    one, other = life.vms(harness)
+    stays_ready(harness, joined)
+    faults = harness.world.gce.faults
+    comes_back(harness, lambda: faults.act_by_hand("POST", f"{one}/reset"))
+    assert uids(harness) == joined
+    comes_back(harness, lambda: faults.act_by_hand("DELETE", one))
+    comes_back(harness, lambda: faults.preempt(other))
+    assert set(life.vms(harness)) == {one, other}
+    stays_ready(harness, uids(harness))
+    harness.delete(NAME)
+    life.until_gone(harness, timeout=10 * MINUTE)
+    assert harness.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [*ALONE, *TOGETHER, *(pytest.param(one, marks=pytest.mark.slow) for one in REST)],
+    ids=str,
+)
+def test_a_slice_lives_whatever_the_clocks_of(offsets: tuple[int, int, int]) -> None:
+    lives(world(offsets))
+
+
+@pytest.mark.parametrize("offsets", TOGETHER, ids=str)
+def test_a_slice_lives_on_vms_that_keep_their_ids_whatever_the_clocks_of(
+    offsets: tuple[int, int, int],
+) -> None:
+    lives(replace(world(offsets), gce=gce.Dials(repair_keeps_id=True)))
+
+
+@pytest.mark.parametrize("offsets", TOGETHER, ids=str)
+def test_a_slice_lives_on_vms_that_join_by_other_means_whatever_the_clocks_of(
+    offsets: tuple[int, int, int],
+) -> None:
+    lives(world(offsets, identity=life.by_other_means), bootstrapKubernetes=None)
+
+
+@pytest.mark.parametrize("offsets", TOGETHER, ids=str)
+def test_a_reboot_by_compute_engine_keeps_nodes_whatever_the_clocks_of(
+    offsets: tuple[int, int, int],
+) -> None:
+    harness = Harness(world(offsets))
+    life.ready_slice(harness, manifest())
+    before = uids(harness)
+    comes_back(harness, lambda: harness.world.gce.faults.host_error(life.vms(harness)[0]))
+    stays_ready(harness, before)
+    harness.delete(NAME)
+    life.until_gone(harness, timeout=timedelta(minutes=10))
+    assert harness.leftovers() == []

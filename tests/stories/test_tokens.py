@@ -1,0 +1,80 @@
+"""Each VM gets its token by itself: what is wrong with one, or not ready yet, holds up no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from local.http import Response
+from tests.harness import Harness
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import MINUTE, NAME, ONE_HOST, SPOT
+
+FOUR: dict[str, Any] = {"nodeCount": 4, "topology": "2x2x4"}
+UNREADABLE = {
+    "answers 500": (500, "internalError", "Internal error"),
+    "answers 403": (403, "forbidden", "Required 'compute.instances.get' permission"),
+}
+
+
+def refused_for(
+    vm: str, http: int, reason: str, text: str
+) -> Callable[[str, str], Response | None]:
+    """Compute Engine refuses inject_token one VM, always."""
+    error = {"message": text, "domain": "global", "reason": reason}
+    body = {"error": {"code": http, "message": text, "errors": [error]}}
+
+    def answer(step: str, call: str) -> Response | None:
+        is_meant = step == "inject_token" and call.startswith("GET ") and call.endswith(f"/{vm}")
+        is_of_gce = "/compute/v1/" in call
+        return Response.of_json(body, http) if is_meant and is_of_gce else None
+
+    return answer
+
+
+@pytest.mark.parametrize("by_resync", [True, False], ids=["tokens by resync", "tokens by events"])
+@pytest.mark.parametrize("refusal", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_vm_that_cannot_be_read_keeps_no_other_from_joining(
+    refusal: tuple[int, str, str], by_resync: bool
+) -> None:
+    harness = Harness(replace(life.guest_dials(), sinks=not by_resync))
+    harness.apply(manifest(**FOUR, instanceConfig=SPOT))
+    life.until(harness, lambda: len(life.vms(harness)) == 4)
+    refused = sorted(map(life.vm_name, life.vms(harness)))[0]
+    harness.hooks.instead = refused_for(refused, *refusal)
+    life.until(harness, lambda: len(life.nodes(harness)) == 3, timeout=10 * MINUTE)
+    harness.run_for(5 * MINUTE)
+    assert refused not in life.nodes(harness)
+    notes = {line.get("note", "") for line in harness.log.lines if line["step"] == "inject_token"}
+    assert any(f"instances.get of {refused}" in note for note in notes)
+    if refusal[0] == 403:
+        status, reason, message = life.said(harness, "TokensInjected")
+        assert (status, reason) == ("False", "PermissionDenied")
+        assert message.startswith(f"{refusal[2]} (instances.get of {refused}). ")
+    harness.hooks.instead = lambda _step, _call: None
+    life.until_ready(harness, timeout=30 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+def test_vms_that_are_being_recreated_are_waited_for_without_a_nack() -> None:
+    """One nack would slow the whole subscription down."""
+    harness = Harness(life.watchful())
+    many: dict[str, Any] = {**ONE_HOST, "nodeCount": 32}
+    life.ready_slice(harness, manifest(**many, instanceConfig=SPOT))
+    asked = len(harness.answers)
+    calls = harness.world.gce.calls.counts()["instances.setMetadata"]
+    for vm in life.vms(harness):
+        harness.world.gce.faults.preempt(vm)
+    life.until(harness, lambda: not harness.is_ready(NAME), 2 * MINUTE)
+    life.until_ready(harness, timeout=20 * MINUTE)
+    answers = [answer for step, answer in harness.answers[asked:] if step == "inject_token"]
+    assert [answer.note for answer in answers if answer.http > 299] == []
+    assert harness.world.gce.calls.counts()["instances.setMetadata"] - calls == 32
+    harness.run_for(timedelta(minutes=10))
+    assert life.secrets(harness) == []
+    life.goes_without_trace(harness)
