@@ -177,7 +177,7 @@ def _find_leader(message: Message, work: PodWork) -> Leader:
     return leader
 
 
-def look(work: PodWork) -> Observed:
+def observe(work: PodWork) -> Observed:
     """Read what the decision needs: about one Pod, the end of an operation, or all Pods that wait."""
     if work.leader is not None:
         return _observe_pod(work, work.leader)
@@ -209,7 +209,7 @@ def recover(work: PodWork, error: CallError) -> Plan | None:
     return plan
 
 
-STEP = Step(NAME, open_pod, look, decide, recover)
+STEP = Step(NAME, open_pod, observe, decide, recover)
 run = STEP.run
 
 

@@ -117,7 +117,7 @@ def open_slices(invocation: Invocation, is_first_look: bool) -> SliceWork:
     return SliceWork(**slice_work_fields(invocation, is_first_look=is_first_look))
 
 
-def look(work: SliceWork) -> Observed:
+def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
     message, event = work.occasion.message, work.occasion.event
     if message is not None:
@@ -165,7 +165,7 @@ def _release_at_once(work: SliceWork, existing: Slice, refusal: str) -> Plan:
     return _decide_about_slice(_with_users(work, replace(one, refusal=refusal)), work.now)
 
 
-STEP = Step(NAME, open_slices, look, decide, recover, recoveries=2)
+STEP = Step(NAME, open_slices, observe, decide, recover, recoveries=2)
 run = STEP.run
 
 

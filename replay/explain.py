@@ -118,7 +118,7 @@ def _ask(
 ) -> Answer:
     is_woken = step.name in inboxes
     try:
-        plan = step.decide(step.look(_work(ways, group, now)), now)
+        plan = step.decide(step.observe(_work(ways, group, now)), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
         return Answer(step.name, is_woken, CANNOT_LOOK, in_plain_words(error), has_looked=False)
     actions = tuple(action.describe() for action in plan.list_actions())

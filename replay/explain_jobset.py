@@ -83,7 +83,7 @@ def _ask_about_pod(ways: Ways, leader: Leader) -> Answer:
     message = provision_slice.build_message(leader, now)
     work = PodWork(**_fields(ways, message, now), leader=leader, about=leader.raw)
     try:
-        plan = provision_slice.decide(provision_slice.look(work), now)
+        plan = provision_slice.decide(provision_slice.observe(work), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
         return _cannot_look(provision_slice.STEP.name, leader.name, error)
     return _answer(provision_slice.STEP.name, leader.name, plan, is_woken=True)
@@ -94,7 +94,7 @@ def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[Answer]
     message = Message(namespace, name, "", Cause.SYNC, now, kind=JOBSET_KIND)
     work = SliceWork(**_fields(ways, message, now))
     try:
-        observed = release_slice.look(work)
+        observed = release_slice.observe(work)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
         yield _cannot_look(step, "", error)
         return
@@ -111,6 +111,7 @@ def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
     """What a step gets on a SYNC; there is nowhere to publish to."""
     cluster, remaining_s = ways.open_cluster(), ways.count_down()
     return {
+        "remaining_s": remaining_s,
         "settings": ways.settings,
         "gce": ways.open_gce(),
         "cluster": cluster,

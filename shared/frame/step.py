@@ -113,7 +113,7 @@ class Step(Generic[WorkT, ObservedT]):
     """A step: from a trigger to its work, from there to what is observed, from there to a plan.
 
     ``open`` finds what the trigger names; its second argument is false when the step observes again.
-    It raises `NothingToDo` where there is no work. ``look`` reads (I/O), ``decide`` is pure.
+    It raises `NothingToDo` where there is no work. ``observe`` reads (I/O), ``decide`` is pure.
     ``recover`` says what to do about a call that was refused: ``None`` leaves the error to the frame.
     ``recoveries`` is how often that is asked, one refusal after the other: of the plan's call, and of
     the calls of what is done about it.
@@ -121,7 +121,7 @@ class Step(Generic[WorkT, ObservedT]):
 
     name: str
     open: Callable[[Invocation, bool], WorkT]
-    look: Callable[[WorkT], ObservedT]
+    observe: Callable[[WorkT], ObservedT]
     decide: Callable[[ObservedT, datetime], Plan]
     recover: Callable[[WorkT, CallError], Plan | None]
     recoveries: int = 1
@@ -143,7 +143,7 @@ class Step(Generic[WorkT, ObservedT]):
         except NothingToDo as nothing:
             return Answer(ACKNOWLEDGED, nothing.outcome, nothing.note)
         try:
-            work.observed = self.look(work)
+            work.observed = self.observe(work)
         except CallError as error:
             return self._recover(work, error, self.recoveries)
         return self._execute(self.decide(work.observed, work.now), work, self.recoveries)
