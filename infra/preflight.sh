@@ -80,7 +80,8 @@ name_needs() { # PROJECT
     apis+=" serviceusage cloudresourcemanager iam"
     rights+=" cloudfunctions.functions.create run.services.setIamPolicy pubsub.topics.create pubsub.topics.setIamPolicy"
     rights+=" pubsub.subscriptions.create iam.serviceAccounts.create iam.serviceAccounts.setIamPolicy"
-    rights+=" storage.buckets.create cloudscheduler.jobs.create"
+    rights+=" storage.buckets.create storage.buckets.setIamPolicy cloudscheduler.jobs.create"
+    rights+=" artifactregistry.repositories.create artifactregistry.repositories.setIamPolicy"
     [ -z "$federation" ] || rights+=" iam.workloadIdentityPools.create"
     [ -z "$secrets" ] || rights+=" secretmanager.secrets.setIamPolicy"
   fi
@@ -88,8 +89,7 @@ name_needs() { # PROJECT
     apis=${apis#compute} rights=${rights//.create/.delete}
   elif [ "$1" = "$project" ]; then
     rights+=" iam.serviceAccounts.actAs serviceusage.services.enable"
-    [ -n "$images" ] || apis+=" artifactregistry" rights+=" artifactregistry.repositories.create"
-    [ -n "$images" ] || [ "$builder" = docker ] || apis+=" cloudbuild" rights+=" cloudbuild.builds.create"
+    [ -n "$images" ] || [ "$builder" = docker ] || rights+=" cloudbuild.builds.create"
   fi
 }
 
@@ -158,7 +158,7 @@ check_cluster() {
   }
   minor=$(sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p' <<<"$version")
   check_context
-  if [ "$mode" = destroy ]; then check_nothing_left; check_overlay; fi
+  if [ "$mode" = destroy ]; then check_nothing_left; check_overlay; else check_pulls "$version"; fi
   [ "$minor" -ge 30 ] || echo "Kubernetes 1.$minor has no ValidatingAdmissionPolicies: rights on Secrets and Nodes stay wide (SECURITY.md)"
   kubectl auth can-i '*' '*' --all-namespaces >/dev/null 2>&1 ||
     miss "you are no administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
@@ -167,6 +167,29 @@ check_cluster() {
   ! kubectl get customresourcedefinitions workloadpolicies.tpu.google.com >/dev/null 2>&1 ||
     echo "tpu-operator is in this cluster: its groups are left alone (docs/migrate-from-tpu-operator.md)"
 }
+
+# GKE's kubelets pull from Artifact Registry as their Nodes' account. Others do not, and what they are set up
+# with nobody can ask them: that the relay has run from there before is proof, else it must be said.
+check_pulls() { # VERSION
+  local from=${relay_image:-$region-docker.pkg.dev/} runs
+  from=${from%%/*}
+  case $from in *-docker.pkg.dev | gcr.io | *.gcr.io) ;; *) return 0 ;; esac
+  case $1 in *-gke.*) return 0 ;; esac
+  if $nodes_pull; then return 0; fi
+  runs=$(kubectl --namespace=tpu-functions get deployment relay --ignore-not-found \
+    --output=jsonpath='{.status.availableReplicas} {.spec.template.spec.containers[0].image}' 2>/dev/null || true)
+  case $runs in [1-9]*" $from/"*) return 0 ;; esac
+  if has_pull_secret; then
+    if [ ! -f "$overlay/kustomization.yaml" ] || grep -q image-pull-secret "$overlay/kustomization.yaml"; then return 0; fi
+    miss "the Secret tpu-functions-images is there, and $overlay has no component that uses it" \
+      "add ../../components/image-pull-secret as the last of its components"
+    return
+  fi
+  miss "nothing says how Nodes of this cluster pull images from $from, which wants credentials" \
+    "docs/install.md, Images: a Secret tpu-functions-images; or a credential provider, and --nodes-pull; or other --images"
+}
+
+has_pull_secret() { kubectl --namespace=tpu-functions get secret tpu-functions-images >/dev/null 2>&1; }
 
 if_gone() {
   [ "$mode" != destroy ] ||

@@ -603,8 +603,8 @@ def test_other_config_maps_are_nobody_elses_business(ruled: OwnControlPlane) -> 
     "limits, why",
     [
         (
-            {"machineType": "ct6e-standard-4t", "chips": "8"},
-            "data: chips, machineType is not known; known are projects, zones, machineTypes, "
+            {"machineType": "ct6e-standard-4t"},
+            "data: machineType is not known; known are projects, zones, machineTypes, "
             "provisioningModels, reservations, images, diskTypes, subnetworks, networkTags, "
             "serviceAccounts, scopes, metadataKeys, instanceTemplates, kubernetesVersions, "
             "controlPlanes, nodeLabels, nodeTaints, maxBootDiskGB, maxChips, strict",

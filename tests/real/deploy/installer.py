@@ -21,13 +21,15 @@ from tests.real.deploy.outputs import KUBECONFIGS, PROJECT, Outputs
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "ya29.a-secret-access-token"
-APIS = ("artifactregistry", "cloudbuild", "cloudresourcemanager", "compute", "iam", "serviceusage")
+APIS = ("cloudresourcemanager", "compute", "iam", "serviceusage")
+DIGEST = f"sha256:{'0123456789abcdef' * 4}"
+"""Of what was built."""
 Rule = tuple[str, str, int]
 GCLOUD: tuple[Rule, ...] = (
     ("auth print-access-token", TOKEN, 0),
     ("config get account", "me@example.com", 0),
     ("services list", "\n".join(f"{name}.googleapis.com" for name in APIS), 0),
-    ("artifacts repositories describe", "", 1),
+    ("artifacts docker images describe", DIGEST, 0),
     ("topics publish", "1234567890", 0),
     ("logging read", "GroupGone", 0),
 )
@@ -91,10 +93,15 @@ class Installer:
     kubectl: list[Rule] = field(default_factory=list)
     """Answers in place of the cluster's."""
     docker: list[Rule] = field(default_factory=list)
+    sleep: list[Rule] = field(default_factory=list)
+    """Waits that take no time."""
+    nodes_pull: bool = True
+    """It is said that Nodes can pull from Artifact Registry."""
 
     def run(self, *arguments: str, answer: str = "", path: str | None = None) -> Ran:
         """Run deploy.sh; ``answer`` is typed in."""
-        return self._run(["./deploy.sh", *arguments], answer, path)
+        flags = ["--nodes-pull"] if self.nodes_pull else []
+        return self._run(["./deploy.sh", *flags, *arguments], answer, path)
 
     def run_shell(self, text: str) -> Ran:
         """Run what a page says."""
@@ -118,6 +125,7 @@ class Installer:
             ],
             "kubectl": self.kubectl,
             "docker": self.docker,
+            "sleep": self.sleep,
         }
         (self.tree / "answers").write_text(json.dumps(answers))
         beside = f"{self.tree / 'bin'}{os.pathsep}{os.defpath}"
@@ -131,7 +139,9 @@ class Installer:
                 "CALLS": str(calls),
                 "ANSWERS": str(self.tree / "answers"),
                 "SECRETS": str(self.tree / "secrets"),
-                "REAL": json.dumps({"kubectl": str(self.plane.kubectl)}),
+                "REAL": json.dumps(
+                    {"kubectl": str(self.plane.kubectl), "sleep": str(shutil.which("sleep"))}
+                ),
                 "CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER": self.permissions_url,
             },
             input=answer,
@@ -159,7 +169,7 @@ def installer(
     (tree / "secrets").mkdir()
     script = (Path(__file__).parent / "stand_in.py").read_text()
     script = script.replace("#!/usr/bin/env python3", f"#!{sys.executable}", 1)
-    for name in ("docker", "gcloud", "kubectl", "terraform"):
+    for name in ("docker", "gcloud", "kubectl", "sleep", "terraform"):
         (tree / "bin" / name).write_text(script)
         (tree / "bin" / name).chmod(0o755)
     made = Installer(tree, plane, "", outputs)

@@ -14,8 +14,8 @@ import yaml
 from tests.conftest import get_jobset_crd, open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.manifests import manifest
-from tests.real.deploy.installer import Installer, Settings, installer, playing_kubelet
-from tests.real.deploy.outputs import JOBSETS, PROJECT, USERS_WITH_JOBSETS
+from tests.real.deploy.installer import DIGEST, Installer, Settings, installer, playing_kubelet
+from tests.real.deploy.outputs import BUILDER, JOBSETS, PROJECT, REPOSITORY, USERS_WITH_JOBSETS
 
 STANDS = ("state list", 'data.google_project.this\ngoogle_pubsub_topic.inbox["sweep"]', 0)
 """Terraform has applied something."""
@@ -73,9 +73,19 @@ def test_it_installs_and_a_second_time_changes_nothing(deploy: Installer) -> Non
         assert "namespace/tpu-functions created" in first.output
         assert "the policy on Secrets is in force" in first.output
         assert "a message was handled, and the cluster asked" in first.output
-        built = [call for call in first.calls if "builds submit" in call]
-        assert len(built) == 1
-        assert "--config=infra/cloudbuild.yaml" in built[0]
+        (built,) = [call for call in first.calls if "builds submit" in call]
+        for flag in (
+            "--config=infra/cloudbuild.yaml",
+            f"--service-account={BUILDER}",
+            "--gcs-source-staging-dir=gs://my-gcp-project-tpu-functions-source/images",
+            f"--substitutions=_REPOSITORY={REPOSITORY},_TAG=",
+        ):
+            assert f" {flag}" in built
+        (apply,) = [
+            call for call in first.calls if call.startswith("terraform") and " apply" in call
+        ]
+        assert first.calls.index(apply) < first.calls.index(built)
+        assert image_of_the_relay(deploy) == f"{REPOSITORY}/relay@{DIGEST}"
         second = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
         assert second.code == 0, second.output
         changed = [
@@ -85,10 +95,149 @@ def test_it_installs_and_a_second_time_changes_nothing(deploy: Installer) -> Non
         ]
         assert changed == []
         assert not any("builds submit" in call for call in second.calls)
-    _, relay = deploy.plane.request(
-        "GET", "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
+    assert image_of_the_relay(deploy) == "example.test/tpu/relay:1"
+
+
+def image_of_the_relay(deploy: Installer) -> str:
+    path = "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
+    _, relay = deploy.plane.request("GET", path)
+    return str(relay["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def test_two_builds_of_one_commit_have_two_tags(look: Installer) -> None:
+    """An edit that is not committed rolls out, too."""
+    look.gcloud = [("artifacts docker images describe", "", 0)]
+    tags = []
+    for _ in range(2):
+        ran = look.run("--yes", "prod")
+        tags += re.findall(r",_TAG=(\S+)", "\n".join(ran.calls))
+        assert ran.code == 1
+        assert re.search(
+            rf"deploy.sh: {re.escape(REPOSITORY)}/relay:\S+ was built, and the registry does not say "
+            "its digest: nothing\n$",
+            ran.output,
+        )
+        look.run_shell("sleep 1")
+    assert len(set(tags)) == 2
+
+
+DIGESTS = {name: f"sha256:{digit * 64}" for name, digit in (("relay", "a"), ("inject-env", "b"))}
+
+
+@pytest.mark.parametrize(
+    "images, shown",
+    [
+        (["example.test:5000/tpu:1"], "example.test:5000/tpu/relay:1"),
+        ([f"example.test/tpu@{DIGESTS['relay']}"], f"example.test/tpu/relay@{DIGESTS['relay']}"),
+        (
+            [f"example.test/tpu/{name}@{digest}" for name, digest in DIGESTS.items()],
+            f"example.test/tpu/relay@{DIGESTS['relay']}",
+        ),
+    ],
+    ids=["a registry with a port", "one digest", "a digest for each"],
+)
+def test_images_are_named_by_tag_or_digest(
+    images: list[str], shown: str, installed: Installer
+) -> None:
+    flags = [part for image in images for part in ("--images", image)]
+    ran = installed.run("--dry-run", *flags, "prod")
+    assert ran.code == 0, ran.output
+    changed = [line.split() for line in ran.output.splitlines() if re.match(r"[-+] ", line)]
+    assert ["+", "image:", shown] in changed
+
+
+def test_a_part_whose_image_is_not_named_is_not_rolled_out(deploy: Installer) -> None:
+    overlay = deploy.tree / OVERLAY
+    overlay.mkdir()
+    components = ["deployed", "../../components/inject-env"]
+    (overlay / "kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": ["../../base"], "components": components})
     )
-    assert relay["spec"]["template"]["spec"]["containers"][0]["image"] == "example.test/tpu/relay:1"
+    ran = deploy.run("--yes", "--images", f"example.test/tpu/relay@{DIGESTS['relay']}", "prod")
+    assert ran.code == 1
+    assert ran.output.endswith(
+        f"deploy.sh: {OVERLAY} has inject-env, and no image is named for it: "
+        "--images REPOSITORY/inject-env@sha256:... as well\n"
+    )
+    assert deploy.plane.request("GET", "/api/v1/namespaces/tpu-functions")[0] == 404
+
+
+# How Nodes pull
+
+PULLS = (
+    "  - nothing says how Nodes of this cluster pull images from us-central1-docker.pkg.dev, which "
+    "wants credentials\n"
+    "      docs/install.md, Images: a Secret tpu-functions-images; or a credential provider, and "
+    "--nodes-pull; or other --images\n"
+)
+
+
+def test_how_nodes_pull_is_asked_where_nobody_can_know(look: Installer) -> None:
+    look.nodes_pull = False
+    ran = look.run("prod", answer="n\n")
+    assert ran.output.endswith(f"deploy.sh: 1 thing(s) missing; nothing was changed\n\n{PULLS}")
+    for images in (
+        REPOSITORY + ":1",
+        f"{REPOSITORY}/relay@{DIGEST}",
+        "gcr.io/my-gcp-project/tpu:1",
+    ):
+        ran = look.run("--images", images, "prod", answer="n\n")
+        assert "  - nothing says how Nodes of this cluster pull images from " in ran.output
+
+
+@pytest.mark.parametrize("case", ["another registry", "GKE", "it is said", "a secret"])
+def test_how_nodes_pull_is_not_asked(case: str, look: Installer) -> None:
+    look.nodes_pull = case == "it is said"
+    images = ["--images", "example.test/tpu:1"] if case == "another registry" else []
+    if case == "GKE":
+        version = '{"major": "1", "minor": "33", "gitVersion": "v1.33.4-gke.1134000"}'
+        look.kubectl = [("get --raw /version", version, 0)]
+    if case == "a secret":
+        look.kubectl = [("get secret tpu-functions-images", "", 0)]
+    ran = look.run(*images, "prod", answer="n\n")
+    assert ran.output.endswith("deploy.sh: not confirmed; nothing was changed\n")
+
+
+def test_nor_where_the_relay_runs_from_there_already(installed: Installer) -> None:
+    installed.nodes_pull = False
+    image = f"1 {REPOSITORY}/relay@{DIGEST}"
+    installed.kubectl = [("get deployment relay --ignore-not-found", image, 0)]
+    ran = installed.run("prod", answer="n\n")
+    assert ran.output.endswith("deploy.sh: not confirmed; nothing was changed\n")
+
+
+def test_a_pull_secret_is_used_by_the_overlay_that_is_made(deploy: Installer) -> None:
+    deploy.nodes_pull = False
+    deploy.kubectl = [("get secret tpu-functions-images", "", 0)]
+    with playing_kubelet(deploy.plane):
+        ran = deploy.run("--yes", "prod")
+    assert ran.code == 0, ran.output
+    path = "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
+    spec = deploy.plane.request("GET", path)[1]["spec"]["template"]["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "tpu-functions-images"}]
+
+
+def test_a_pull_secret_that_the_overlay_does_not_use_is_named(installed: Installer) -> None:
+    installed.nodes_pull = False
+    installed.kubectl = [("get secret tpu-functions-images", "", 0)]
+    ran = installed.run("prod", answer="n\n")
+    assert ran.output.endswith(
+        f"\n  - the Secret tpu-functions-images is there, and {OVERLAY} has no component that uses it\n"
+        "      add ../../components/image-pull-secret as the last of its components\n"
+    )
+
+
+def test_a_relay_that_cannot_be_pulled_is_told_so(deploy: Installer) -> None:
+    deploy.kubectl = [
+        ("rollout status deployment/relay", "error: timed out waiting", 1),
+        ("get pods --selector=app.kubernetes.io/name=relay", "ImagePullBackOff", 0),
+    ]
+    ran = deploy.run("--yes", "prod")
+    assert ran.code == 1
+    assert ran.output.endswith(
+        "deploy.sh: relay has not become ready: its Node cannot pull its image "
+        "(docs/install.md, Images); mend that, and run this again\n"
+    )
 
 
 def test_what_is_not_confirmed_is_not_done(look: Installer) -> None:
@@ -121,13 +270,9 @@ def test_all_that_is_missing_is_said_at_once_with_what_mends_it(look: Installer)
     ran = look.run("prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
-        "6 thing(s) missing; nothing was changed\n"
+        "4 thing(s) missing; nothing was changed\n"
         "\n  - project my-gcp-project: the API cloudresourcemanager.googleapis.com is off\n"
         "      gcloud services enable cloudresourcemanager.googleapis.com --project=my-gcp-project\n"
-        "\n  - project my-gcp-project: the API artifactregistry.googleapis.com is off\n"
-        "      gcloud services enable artifactregistry.googleapis.com --project=my-gcp-project\n"
-        "\n  - project my-gcp-project: the API cloudbuild.googleapis.com is off\n"
-        "      gcloud services enable cloudbuild.googleapis.com --project=my-gcp-project\n"
         "\n  - project my-gcp-project: you lack iam.roles.create\n"
         f"      {GRANT} --role=roles/iam.roleAdmin\n"
         "\n  - project my-gcp-project: you lack pubsub.topics.create\n"
@@ -165,12 +310,14 @@ RIGHTS = {
     "iam.serviceAccounts.create": "iam.serviceAccountAdmin",
     "iam.serviceAccounts.setIamPolicy": "iam.serviceAccountAdmin",
     "storage.buckets.create": "storage.admin",
+    "storage.buckets.setIamPolicy": "storage.admin",
     "cloudscheduler.jobs.create": "cloudscheduler.admin",
+    "artifactregistry.repositories.create": "artifactregistry.admin",
+    "artifactregistry.repositories.setIamPolicy": "artifactregistry.admin",
     "iam.workloadIdentityPools.create": "iam.workloadIdentityPoolAdmin",
     "secretmanager.secrets.setIamPolicy": "secretmanager.admin",
     "iam.serviceAccounts.actAs": "iam.serviceAccountUser",
     "serviceusage.services.enable": "serviceusage.serviceUsageAdmin",
-    "artifactregistry.repositories.create": "artifactregistry.admin",
     "cloudbuild.builds.create": "cloudbuild.builds.editor",
 }
 """What an installation needs, with the role that has it."""
@@ -197,15 +344,15 @@ def test_each_right_that_is_lacking_is_named_with_a_role_that_has_it(look: Insta
     "images, needed",
     [
         (["--images", "example.test/tpu:1"], set()),
-        (["--docker"], {"artifactregistry.repositories.create"}),
-        ([], {"artifactregistry.repositories.create", "cloudbuild.builds.create"}),
+        (["--docker"], set()),
+        ([], {"cloudbuild.builds.create"}),
     ],
     ids=["named", "by docker", "by Cloud Build"],
 )
 def test_rights_that_images_need_are_asked_for_where_images_are_made(
     images: list[str], needed: set[str], look: Installer
 ) -> None:
-    look.lacking = {"artifactregistry.repositories.create", "cloudbuild.builds.create"}
+    look.lacking = {"cloudbuild.builds.create"}
     ran = look.run(*images, "prod", answer="n\n")
     assert set(re.findall(r"you lack (\S+)", ran.output)) == needed
 
@@ -226,7 +373,7 @@ def test_images_that_cannot_be_built_end_it(look: Installer) -> None:
     ran = look.run("--docker", "--yes", "prod")
     assert ran.code == 1
     assert ran.output.endswith("ERROR: failed to solve\n")
-    assert not any(" apply" in call or "docker push" in call for call in ran.calls)
+    assert not any("kubectl apply" in call or "docker push" in call for call in ran.calls)
 
 
 def test_jobsets_are_asked_for_only_where_jobset_is(look: Installer) -> None:
@@ -288,11 +435,35 @@ def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(deploy: Ins
         ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 1
     assert len([call for call in ran.calls if "topics publish" in call]) == 3
+    assert "no answer yet" not in ran.output
     assert ran.output.endswith(
         f"deploy.sh: all is there, but label_node cannot do its work: {why}\n"
         "mend that (docs/cluster-access.md), and run this again; its log: gcloud logging read "
         "'resource.labels.service_name:label-node' --project=my-gcp-project --limit=20\n"
     )
+
+
+@pytest.mark.parametrize(
+    "said, publishes",
+    [
+        ("", 10),
+        ("Refused\tGET /api/v1/namespaces/kube-system: 403 Forbidden: no right", 10),
+        ("PushRefused\tthe token is for 'x', not for PUSH_AUDIENCE='y'", 1),
+        ("CannotStart\tPUBSUB_PROJECT is not set", 1),
+    ],
+    ids=["no line", "a grant that is not there yet", "another's push", "no settings"],
+)
+def test_what_may_yet_take_effect_is_waited_for_and_nothing_else(
+    said: str, publishes: int, deploy: Installer
+) -> None:
+    deploy.gcloud = [("logging read", said, 0)]
+    deploy.sleep = [(" [45]$", "", 0)]
+    with playing_kubelet(deploy.plane):
+        ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+    assert ran.code == 1
+    assert len([call for call in ran.calls if "topics publish" in call]) == publishes
+    cause = said or "message 1234567890 left no line in its log"
+    assert f"\ndeploy.sh: all is there, but label_node cannot do its work: {cause}\n" in ran.output
 
 
 def test_its_scripts_run_in_the_bash_of_macos(look: Installer) -> None:
@@ -334,6 +505,19 @@ def test_a_wrong_command_line_is_refused(
 ) -> None:
     ran = look.run(*arguments)
     assert (ran.code, ran.output) == (1, f"deploy.sh: {message}\n")
+
+
+@pytest.mark.parametrize(
+    "images, why",
+    [
+        ("example.test:5000/tpu", "it must be REPOSITORY:TAG, or REPOSITORY/relay@sha256:..."),
+        ("example.test/tpu:", "it must be REPOSITORY:TAG, or REPOSITORY/relay@sha256:..."),
+        ("example.test/tpu@sha256:12", "a digest is sha256: and 64 hexadecimal digits"),
+    ],
+)
+def test_images_that_name_none_are_refused(images: str, why: str, look: Installer) -> None:
+    ran = look.run("--images", images, "prod")
+    assert (ran.code, ran.output) == (1, f"deploy.sh: --images {images}: {why}\n")
 
 
 def test_help_is_what_stands_at_its_top(look: Installer) -> None:
@@ -424,7 +608,9 @@ def test_it_is_not_taken_away_without_the_overlay_that_says_what_is_in_the_clust
 def test_a_dry_run_shows_what_the_run_would_change_in_the_cluster(installed: Installer) -> None:
     same = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
     assert same.code == 0, same.output
-    assert "and the images example.test/tpu:1\nno change\n" in same.output
+    assert "as they are now, and example.test/tpu:1\nno change\n" in same.output
+    kept = installed.run("--dry-run", "prod")
+    assert "and the images as they are now: new ones would be built\nno change\n" in kept.output
     other = installed.run("--dry-run", "--images", "example.test/tpu:2", "prod")
     assert other.code == 0, other.output
     changed = [line.split() for line in other.output.splitlines() if re.match(r"[-+] ", line)]
@@ -509,14 +695,14 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
     assert meanwhile.changing_calls() == []
     deploy.plane.request("DELETE", f"{groups}/{name}")
     # It can end at each of its two halves, and be begun again.
-    deploy.kubectl, deploy.terraform = [], [STANDS, ("destroy", "Error: Forbidden", 1)]
+    deploy.kubectl, deploy.terraform = [], [STANDS, ("^#1 apply", "Error: Forbidden", 1)]
     assert deploy.run("--destroy", "--yes", "prod").code == 1
     namespace = "/api/v1/namespaces/tpu-functions"
     assert deploy.plane.request("GET", f"{namespace}/serviceaccounts/sweep")[0] == 200
     deploy.kubectl, deploy.terraform = [("^#1 delete", "error: EOF", 1)], [STANDS]
     half = deploy.run("--destroy", "--yes", "prod")
     assert half.code == 1
-    assert half.changing_calls()[0].startswith("terraform -chdir=infra/terraform destroy ")
+    assert re.match(r"terraform \S+ apply -input=false \S+/plan$", half.changing_calls()[0])
     deploy.kubectl, deploy.terraform = [], []
     limits = {"metadata": {"name": "tpu-guardrails", "labels": dict([OURS.split("=")])}}
     deploy.plane.request("POST", "/api/v1/namespaces/default/configmaps", limits)
@@ -524,7 +710,7 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
         gone = deploy.run("--destroy", "--yes", "prod")
     assert gone.code == 0, gone.output
     assert gone.output.endswith(
-        f"\n== Gone. {OVERLAY}, infra/terraform/prod.tfvars and the relay's images are left.\n"
+        f"\n== Gone. {OVERLAY} and infra/terraform/prod.tfvars are left.\n"
         "Left in the cluster, too, because the overlay does not name it; delete it if nobody needs it:\n"
         "ConfigMap default/tpu-guardrails\n"
     )
@@ -536,6 +722,21 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
     again = deploy.run("--destroy", "--yes", "prod")
     assert again.code == 0, again.output
     assert PROJECT in again.output
+
+
+def test_what_goes_is_shown_before_it_is_asked(installed: Installer) -> None:
+    installed.terraform = [
+        STANDS,
+        ("plan -destroy", "Plan: 0 to add, 0 to change, 7 to destroy.", 0),
+    ]
+    ran = installed.run("--destroy", "prod", answer="n\n")
+    assert ran.code == 1
+    assert ran.output.endswith(
+        "\n== Google Cloud\nPlan: 0 to add, 0 to change, 7 to destroy.\n\n== Cluster\n"
+        f"then all that {OVERLAY} names is deleted from tests\n"
+        "deploy.sh: not confirmed; nothing was changed\n"
+    )
+    assert ran.changing_calls() == []
 
 
 def test_it_is_not_taken_away_from_under_node_pools_of_jobsets(look: Installer) -> None:
