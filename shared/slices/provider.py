@@ -22,13 +22,13 @@ _MAX_NAME = 40
 
 
 class SliceState(StrEnum):
-    """The state of a slice. The values are outcomes in the log."""
+    """The state of a slice, as its provider reports it."""
 
-    PROVISIONING = "Coming"
+    PROVISIONING = "Provisioning"
     READY = "Ready"
-    FAILED = "Troubled"
+    FAILED = "Failed"
     """The slice cannot be created, or was lost; ``message`` says why."""
-    DELETING = "Going"
+    DELETING = "Deleting"
 
 
 class InputError(Exception):
