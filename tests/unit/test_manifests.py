@@ -91,7 +91,11 @@ RIGHTS: dict[str, set[Right]] = {
     | rights("kube-system", "", "secrets", "create")
     | rights("kube-system", "", "configmaps/kube-root-ca.crt", "get"),
     "label-node": STEP | KEEP_NODES | REVOKE,
-    "tear-down": STEP | OWN | KEEP_NODES | REVOKE,
+    "tear-down": STEP
+    | OWN
+    | KEEP_NODES
+    | REVOKE
+    | rights("kube-system", "", "secrets", "deletecollection"),
     "sweep": READ_ID | rights("*", "tpu.google.com", GROUPS, "list"),
     "relay": READ_ID
     | READ_GROUPS
@@ -138,7 +142,8 @@ def test_an_identity_has_the_rights_that_it_uses_and_no_others(identity: str) ->
 def test_no_role_reads_secrets_or_holds_a_wildcard(role: Manifest) -> None:
     for _, group, resource, verb in expand(role):
         assert "*" not in (group, resource, verb)
-        assert resource.partition("/")[0] != "secrets" or verb in ("create", "delete")
+        if resource.partition("/")[0] == "secrets":
+            assert verb in ("create", "delete", "deletecollection")
 
 
 @pytest.mark.parametrize("binding", of_kind("RoleBinding", "ClusterRoleBinding"), ids=identify)
