@@ -3,8 +3,8 @@
 Occasions: the group got its deletionTimestamp; a delete of its MIG, template or policy ended; SYNC.
 
 In order: Nodes cordoned (and labelled, so that they are found later), tokens revoked, the MIG with
-its VMs; then template and policy side by side; then the Node objects; then the finalizer. Each
-invocation goes on to the next operation that must be waited for.
+its VMs; then template and policy side by side; then the Node objects; then what tokens are left; then
+the finalizer. Each invocation goes on to the next operation that must be waited for.
 
 Something counts as absent when Compute Engine does not know it and no create of it can be under way:
 the operation that was recorded has ended or is forgotten, or, where none was recorded, the intent is
@@ -29,6 +29,7 @@ from shared.node_groups.actions import (
     DeleteSecret,
     PatchNode,
     RemoveFinalizer,
+    RevokeTokens,
     WriteResults,
 )
 from shared.node_groups.bootstrap import find_token
@@ -332,6 +333,12 @@ def _revoke(observed: ObservedRemains, now: datetime) -> Iterator[Action]:
             yield DeleteSecret(token.id, instance.name)
 
 
+def _revoke_all(observed: ObservedRemains) -> Iterator[Action]:
+    """By now no invocation that could make a token is under way."""
+    if observed.group.spec.bootstrap is not None:
+        yield Attempt(RevokeTokens())
+
+
 def _delete_rest(
     observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
 ) -> Plan:
@@ -345,10 +352,9 @@ def _delete_rest(
     if not is_left and not observed.has_read_nodes:
         again = message_about(observed.group, Cause.FORWARDED, now)
         return Plan("AwaitingNodes", (write, Send("tear_down", (again,))))
-    if not is_left and not nodes:
-        return Plan("Done", (RemoveFinalizer(),))
     if not is_left:
-        return Plan("Done", (*nodes, write, RemoveFinalizer()))
+        last_write = (write,) if nodes else ()
+        return Plan("Done", (*nodes, *last_write, *_revoke_all(observed), RemoveFinalizer()))
     deletes = [
         Delete(kind, observed.group.spec)
         for kind, transition in transitions.items()

@@ -218,6 +218,21 @@ class DeleteSecret:
 
 
 @dataclass(frozen=True)
+class RevokeTokens:
+    """Revoke all tokens of the group: also those that no VM's metadata shows.
+
+    The write of the metadata may have failed after it was accepted, or not have shown yet when the
+    tokens of VMs were revoked one by one.
+    """
+
+    def apply(self, work: GroupWork) -> None:
+        work.cluster.delete_token_secrets(work.group.resource_name)
+
+    def describe(self) -> str:
+        return "revoke all tokens of the group"
+
+
+@dataclass(frozen=True)
 class PatchNode:
     """Change this Node (labels, taints, cordon), and no other that may have its name by now."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from local import gce
 from local.http import Response
 from tests.harness import Harness
 from tests.manifests import manifest
@@ -78,3 +79,42 @@ def test_vms_that_are_being_recreated_are_waited_for_without_a_nack() -> None:
     harness.run_for(timedelta(minutes=10))
     assert life.secrets(harness) == []
     life.goes_without_trace(harness)
+
+
+def test_a_group_deleted_right_after_its_tokens_were_written_leaves_none() -> None:
+    """The metadata does not show them yet, so nothing says which they are."""
+    harness = Harness(
+        replace(
+            life.guest_dials(), gce=gce.Dials(operation_s={"instances.setMetadata": (8.0, 8.0)})
+        )
+    )
+    harness.apply(manifest(**FOUR, instanceConfig=SPOT))
+    life.until(harness, lambda: len(life.secrets(harness)) == 4)
+    life.goes_without_trace(harness)
+
+
+def test_tokens_whose_metadata_could_not_be_written_go_with_the_group() -> None:
+    harness = Harness()
+    harness.world.gce.faults.fail_operations("instances.setMetadata", operations=4)
+    life.ready_slice(harness, manifest(**FOUR, instanceConfig=SPOT))
+    lost = life.secrets(harness)
+    assert len(lost) == 4
+    life.goes_without_trace(harness)
+
+
+def test_secrets_of_others_outlive_a_group() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest(**ONE_HOST))
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": "keys",
+            "labels": {"tpu-functions.dev/resource-name": life.resource_name(harness)},
+        },
+    }
+    harness.world.admin("POST", "/api/v1/namespaces/kube-system/secrets", foreign)
+    harness.delete(NAME)
+    life.until_gone(harness)
+    assert harness.leftovers() == ["Secret keys"]
+    assert not any("left_undone" in line for line in harness.log.lines)

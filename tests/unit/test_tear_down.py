@@ -150,12 +150,12 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
     "what was refused long ago is surely absent": (
         seen({MIG: refused(150), POLICY: GONE, TEMPLATE: GONE}, {MIG: None}),
         "Done",
-        ["RemoveFinalizer"],
+        ["RevokeTokens", "RemoveFinalizer"],
     ),
     "what was never asked for is surely absent": (
         seen({MIG: Resource(RESOURCE), POLICY: GONE, TEMPLATE: GONE}, {MIG: None}),
         "Done",
-        ["RemoveFinalizer"],
+        ["RevokeTokens", "RemoveFinalizer"],
     ),
     "a rival's insert that has arrived is deleted": (
         seen({MIG: refused(5)}, {MIG: STANDING}),
@@ -184,7 +184,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
             {POLICY: policy("somebody's")},
         ),
         "Done",
-        ["RemoveFinalizer"],
+        ["RevokeTokens", "RemoveFinalizer"],
     ),
     "what was ours, and whose mark somebody has changed, is told and kept": (
         seen(
@@ -216,17 +216,17 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
             {MIG: FAULTY},
         ),
         "Done",
-        ["RemoveFinalizer"],
+        ["RevokeTokens", "RemoveFinalizer"],
     ),
     "when all is gone the group goes": (
         seen({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}),
         "Done",
-        ["RemoveFinalizer"],
+        ["RevokeTokens", "RemoveFinalizer"],
     ),
     "late Nodes go before the group": (
         seen({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}, nodes=(node(),)),
         "Done",
-        ["DeleteNode", "WriteStatus", "RemoveFinalizer"],
+        ["DeleteNode", "WriteStatus", "RevokeTokens", "RemoveFinalizer"],
     ),
     "a Node that merely bears our label stays": (
         seen(
@@ -234,7 +234,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
             nodes=(node("somebody-else"), node(place="gce://other/us-central1-c/x")),
         ),
         "Done",
-        ["RemoveFinalizer"],
+        ["RevokeTokens", "RemoveFinalizer"],
     ),
 }
 

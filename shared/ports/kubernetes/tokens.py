@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 from shared.base.errors import CallError
+from shared.base.names import RESOURCE_NAME_LABEL
 from shared.ports.kubernetes.transport import Transport
 
 _SECRETS = "/api/v1/namespaces/kube-system/secrets"
@@ -25,3 +27,11 @@ class TokenCalls(Transport):
     def delete_token_secret(self, token_id: str) -> None:
         """Revoke a bootstrap token; one that is gone is no error."""
         self._delete(f"{_SECRETS}/bootstrap-token-{token_id}", {})
+
+    def delete_token_secrets(self, resource_name: str) -> None:
+        """Revoke all bootstrap tokens of a group. The answer, which holds them, is dropped."""
+        selectors = {
+            "labelSelector": f"{RESOURCE_NAME_LABEL}={resource_name}",
+            "fieldSelector": "type=bootstrap.kubernetes.io/token",
+        }
+        self._delete(f"{_SECRETS}?{urlencode(selectors)}", {})

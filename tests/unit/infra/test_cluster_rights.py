@@ -152,7 +152,7 @@ def test_a_step_has_the_rights_that_it_uses_and_no_others(step: str, calls: set[
 
 
 def test_the_relay_may_read_what_it_watches_and_nothing_else() -> None:
-    watched = [resource.path for resource in (*daemon.RESOURCES, *daemon.OF_JOBSETS)]
+    watched = [resource.path for resource in (*daemon.RESOURCES, *daemon.JOBSET_RESOURCES)]
     needed = {
         ("*", group_of(path), path.rpartition("/")[2], verb)
         for path in watched
