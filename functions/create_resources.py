@@ -210,10 +210,12 @@ def _operations(
 
 
 def _members(work: GroupWork, spec: Spec, found: Found | None) -> tuple[ManagedInstance, ...]:
-    """The members' errors, where a VM that was to be made may have failed."""
+    """The members' errors, where a VM that was to be created or repaired may have failed."""
     event = work.occasion.event
     may_have_failed = event is None or event.has_failed
-    if not isinstance(found, Mig) or not found.creating or not may_have_failed:
+    if not isinstance(found, Mig) or not may_have_failed:
+        return ()
+    if not found.creating and not found.recreating:
         return ()
     return work.gce.list_managed_instances(spec.project, spec.zone, work.group.resource_name)
 

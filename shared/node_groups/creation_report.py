@@ -22,7 +22,7 @@ from shared.node_groups.status import (
     Type,
 )
 from shared.ports.classify import Kind, classify
-from shared.ports.gce.values import Fault, ManagedInstance, Mig, Template
+from shared.ports.gce.values import ManagedInstance, Mig, Template
 
 Words = tuple[bool, str, str]
 """A condition's status, reason and message."""
@@ -122,22 +122,26 @@ class CreationReport:
                 "Somebody resized it: resize it back, or delete and apply the group."
             )
             return False, Reason.RESOURCE_CONFLICT, text
-        is_in_creation = found.is_bulk_in_progress or found.creating > 0
-        faults = [*found.faults, *(fault for member in self.members for fault in member.faults)]
-        telling = _find_telling_fault(faults) if is_in_creation else None
+        is_in_creation = found.is_bulk_in_progress or found.creating > 0 or found.recreating > 0
+        telling = self._find_telling_fault(found) if is_in_creation else None
         if telling is not None:
-            reason, fault = telling
-            text = f"{found.uri}: {fault.message} ({fault.code}). {REASONS[reason]}"
-            return False, reason, text
+            return False, *telling
         if found.is_bulk_in_progress or (found.creating > 0 and known.completed_at is None):
             count = found.creating or desired
             return False, Reason.PROVISIONING, f"Waiting for Compute Engine to create {count} VMs"
         return True, "Ready", _CREATED[MIG]
 
-
-def _find_telling_fault(faults: list[Fault]) -> tuple[Reason, Fault] | None:
-    for fault in faults:
-        verdict = classify(fault.http, fault.code, fault.message)
-        if verdict.kind is not Kind.OURS and verdict.reason is not None:
-            return verdict.reason, fault
-    return None
+    def _find_telling_fault(self, found: Mig) -> tuple[Reason, str] | None:
+        """The first error that is not transient, of the MIG or of a VM of it: reason and words."""
+        of_mig = ((found.uri, fault) for fault in found.faults)
+        of_vms = (
+            (f"VM {member.name} of {found.uri}", fault)
+            for member in self.members
+            for fault in member.faults
+        )
+        for subject, fault in (*of_mig, *of_vms):
+            verdict = classify(fault.http, fault.code, fault.message)
+            if verdict.kind is not Kind.OURS and verdict.reason is not None:
+                words = f"{subject}: {fault.message} ({fault.code}). {REASONS[verdict.reason]}"
+                return verdict.reason, words
+        return None

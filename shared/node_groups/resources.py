@@ -130,9 +130,14 @@ def kube_labels(group: NodeGroup, machine: Machine | None) -> dict[str, str]:
 
 
 def merge_kube_labels(existing: str, labels: Mapping[str, str]) -> str:
-    """``kube-labels`` with ours set and the user's kept: a sorted comma list of ``key=value``."""
-    pairs = dict(entry.split("=", 1) for entry in existing.split(",") if "=" in entry)
-    return ",".join(f"{key}={value}" for key, value in sorted({**pairs, **labels}.items()))
+    """``kube-labels`` with ours set and the user's kept: a sorted comma list of ``key=value``.
+
+    An entry of the user's that is not of this form is kept as it is, after the others.
+    """
+    entries = [entry.strip() for entry in existing.split(",") if entry.strip()]
+    pairs = dict(entry.split("=", 1) for entry in entries if "=" in entry)
+    merged = [f"{key}={value}" for key, value in sorted({**pairs, **labels}.items())]
+    return ",".join([*merged, *(entry for entry in entries if "=" not in entry)])
 
 
 def _on_failure(spec: Spec, template: Template | None) -> str:

@@ -192,7 +192,8 @@ def test_the_labels_that_are_known_beforehand_stand_in_the_template() -> None:
         ("", "a=1,b=2"),
         ("foo=bar", "a=1,b=2,foo=bar"),
         ("a=old,foo=bar", "a=1,b=2,foo=bar"),
-        ("nonsense,foo=bar", "a=1,b=2,foo=bar"),
+        ("nonsense,foo=bar", "a=1,b=2,foo=bar,nonsense"),
+        (" c = 3 ,,a", "a=1,b=2,c = 3,a"),
     ],
 )
 def test_kube_labels_keeps_what_others_have_put_there(existing: str, merged: str) -> None:

@@ -6,6 +6,7 @@ Compute Engine, and its new VMs are let in.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,9 @@ from local.guests import Mishap
 from local.kubeadm import ACCELERATOR_LABEL
 from local.world import PROJECT, identity
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
-from tests.harness import Harness
+from shared.base.reasons import REASONS, Reason
+from shared.base.timestamps import render_time
+from tests.harness import RESERVATION, Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, NAME, ONE_HOST, SPOT
@@ -180,7 +183,139 @@ def test_a_group_on_compute_engine_deleted_by_hand_after_completion_is_told_as_l
     life.goes_without_trace(harness)
 
 
+def no_capacity(harness: Harness, vms: int | None) -> None:
+    harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", vms)
+
+
+def no_reservation(harness: Harness, vms: int | None) -> None:
+    faults = harness.world.gce.faults
+    if vms is None:
+        faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 4096)
+    else:
+        faults.remove_reservation(RESERVATION)
+
+
+@pytest.mark.parametrize(
+    "block, model, reason, words",
+    [
+        (
+            no_capacity,
+            {"instanceConfig": life.STANDARD},
+            "InsufficientCapacity",
+            "ZONE_RESOURCE_POOL_EXHAUSTED",
+        ),
+        (no_reservation, {}, "ReservationNotFound", "does not exist"),
+    ],
+    ids=["stockout", "removed reservation"],
+)
+def test_a_repair_that_is_blocked_is_told_with_its_vm_and_goes_on_by_itself(
+    block: Callable[[Harness, int | None], None], model: dict[str, Any], reason: str, words: str
+) -> None:
+    harness = Harness(life.watchful())
+    lost, _ = ready(harness, **TWO_SINGLE, **model)
+    block(harness, 1)
+    harness.world.gce.faults.act_by_hand("DELETE", lost)
+    life.until_reason(harness, reason, timeout=10 * MINUTE)
+    before = status_writes(harness)
+    harness.run_for(HOUR)
+    status, told, message = life.said(harness)
+    assert (status, told) == ("False", reason)
+    assert message.startswith(f"VM {life.vm_name(lost)} of projects/")
+    assert words in message
+    assert message.endswith(REASONS[Reason(reason)])
+    assert life.said(harness, "ManagedInstanceGroupReady") == (status, told, message)
+    assert status_writes(harness) - before <= 2
+    block(harness, None)
+    life.until_ready(harness, timeout=HOUR)
+    assert life.said(harness, "ManagedInstanceGroupReady")[:2] == ("True", "Ready")
+    life.goes_without_trace(harness)
+
+
+def test_a_bulk_slice_that_loses_a_vm_before_completion_says_that_the_others_are_billed() -> None:
+    harness = Harness(life.guest_dials(joins=False))
+    harness.apply(manifest())
+    life.until(harness, lambda: len(life.vms(harness)) == 2)
+    harness.run_for(2 * MINUTE)
+    lost, _ = life.vms(harness)
+    harness.world.gce.faults.act_by_hand("DELETE", lost)
+    text = (
+        "Before the slice was complete, 1 of its 2 VMs went away. Compute Engine does not recreate VMs "
+        "of a BULK slice. The others wait and are billed: delete the group and apply it again."
+    )
+    life.until_reason(harness, "NodeLost", timeout=2 * MINUTE)
+    harness.run_for(HOUR)
+    assert life.said(harness) == ("False", "NodeLost", text)
+    life.goes_without_trace(harness)
+
+
+def test_the_end_of_max_run_duration_is_told_as_such() -> None:
+    harness = Harness()
+    flex = {"provisioningModel": "FLEX_START", "reservation": None, "maxRunDuration": "90m"}
+    ready(harness, instanceConfig=flex)
+    harness.run_for(2 * HOUR)
+    status, reason, message = life.said(harness)
+    assert (status, reason) == ("False", "MaxRunDurationReached")
+    assert message.endswith(REASONS[Reason.MAX_RUN_DURATION_REACHED])
+    assert "NodeLost" not in {told for _, told, _ in life.events(harness)}
+    life.goes_without_trace(harness)
+
+
 # Nodes
+
+
+def test_a_node_that_flaps_for_an_hour_costs_a_status_write_a_minute() -> None:
+    harness = Harness()
+    _, flapping = ready(harness)
+    path = f"/api/v1/nodes/{life.vm_name(flapping)}/status"
+    before = status_writes(harness)
+    for half_minute in range(120):
+        word = "False" if half_minute % 2 == 0 else "True"
+        life.patch(harness, path, {"status": {"conditions": conditions(harness, path, word)}})
+        if half_minute == 0:
+            harness.run_for(timedelta(seconds=20))
+            assert life.said(harness)[:2] == ("False", "NodeNotReady")
+            harness.run_for(timedelta(seconds=10))
+        else:
+            harness.run_for(timedelta(seconds=30))
+    assert status_writes(harness) - before <= 60
+    life.until_ready(harness, timeout=3 * MINUTE)
+    life.goes_without_trace(harness)
+
+
+def conditions(harness: Harness, path: str, ready: str) -> list[dict[str, Any]]:
+    """A Node's conditions with another word for Ready."""
+    found = harness.world.admin("GET", path.removesuffix("/status"))["status"]["conditions"]
+    moment = render_time(harness.clock.now())
+    return [
+        {**one, "status": ready, "lastTransitionTime": moment} if one["type"] == "Ready" else one
+        for one in found
+    ]
+
+
+@pytest.mark.parametrize("change", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
+def test_a_node_deleted_by_hand_on_a_ready_group_is_told_with_what_to_do(
+    change: dict[str, Any],
+) -> None:
+    harness = Harness(life.watchful())
+    lost, _ = ready(harness, **change)
+    harness.run_for(10 * MINUTE)
+    name = life.vm_name(lost)
+    harness.world.admin("DELETE", f"/api/v1/nodes/{name}")
+    life.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
+    assert life.said(harness)[1] == "NodeLost"
+    assert name in life.said(harness)[2]
+    harness.run_for(3 * MINUTE)
+    what = (
+        ", or delete the VM so that it is recreated."
+        if change
+        else ". Do not delete VMs of a BULK slice: Compute Engine does not recreate them."
+    )
+    text = f"Node {name} was deleted; its VM is running. Restart the kubelet on the VM{what}"
+    assert life.said(harness) == ("False", "NodeDeleted", text)
+    assert ("Warning", "NodeDeleted", text) in life.events(harness)
+    harness.run_for(HOUR)
+    assert life.said(harness) == ("False", "NodeDeleted", text)
+    life.goes_without_trace(harness)
 
 
 def test_a_node_deleted_by_hand_is_told_as_lost_and_comes_back_with_its_vm() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from functions.create_resources import ObservedResources, ObservedUnreadable, WriteCreated, decide
-from shared.base.reasons import Reason
+from shared.base.reasons import REASONS, Reason
 from shared.frame.decode import Occasion
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Action, Plan, Send
@@ -337,6 +337,13 @@ GROUPS: dict[str, tuple[Mig, tuple[ManagedInstance, ...], bool, str]] = {
         False,
         Reason.QUOTA_EXCEEDED,
     ),
+    "cannot repair a VM": (
+        instance_group(recreating=1),
+        (ManagedInstance("a", "", (Fault("ZONE_RESOURCE_POOL_EXHAUSTED", "no"),)),),
+        False,
+        Reason.INSUFFICIENT_CAPACITY,
+    ),
+    "is at a repair": (instance_group(recreating=1), (ManagedInstance("a", ""),), True, "Ready"),
     "was resized by somebody": (
         instance_group(target_size=1),
         (),
@@ -459,3 +466,14 @@ def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
     said = outcome_status(decide(given, NOW)).conditions[Type.MIG_READY]
 
     assert (said.reason, said.since) == (Reason.INSUFFICIENT_CAPACITY, EARLIER)
+
+
+def test_a_vm_that_cannot_be_repaired_is_named_with_the_clouds_words_and_what_to_do() -> None:
+    known = Status(resources=resources(**STAND, **{MIG: ready(MIG)}), completed_at=EARLIER)
+    failed = ManagedInstance("vm-a", "", (Fault("ZONE_RESOURCE_POOL_EXHAUSTED", "no TPUs left"),))
+    mig = instance_group(recreating=1)
+    plan = decide(seen(known=known, found={MIG: mig}, members=(failed,)), NOW)
+    assert outcome_status(plan).conditions[Type.READY].message == (
+        f"VM vm-a of {mig.uri}: no TPUs left (ZONE_RESOURCE_POOL_EXHAUSTED). "
+        f"{REASONS[Reason.INSUFFICIENT_CAPACITY]}"
+    )

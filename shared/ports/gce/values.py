@@ -59,7 +59,8 @@ class Template:
 class Mig:
     """A managed instance group.
 
-    ``creating`` counts VMs that are being made or waited for, ``topologies`` maps each accelerator
+    ``creating`` counts VMs that are being made or waited for, ``recreating`` those that are being
+    repaired; ``topologies`` maps each accelerator
     topology that the group has applied to its state (``ACTIVE``: the slice is wired).
     """
 
@@ -68,6 +69,7 @@ class Mig:
     target_size: int
     creating: int
     is_bulk_in_progress: bool
+    recreating: int = 0
     faults: tuple[Fault, ...] = ()
     topologies: Mapping[str, str] = field(default_factory=dict)
 
@@ -155,6 +157,7 @@ def parse_mig(found: Any) -> Mig:
         target_size=found.target_size,
         creating=found.current_actions.creating + found.current_actions.creating_without_retries,
         is_bulk_in_progress=bulk.in_progress,
+        recreating=found.current_actions.recreating,
         faults=_faults(bulk.last_progress_check.error.errors),
         topologies={
             applied.accelerator_topology: applied.state
