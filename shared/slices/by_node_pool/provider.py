@@ -117,4 +117,4 @@ class NodePools:
         return f"{self._settings.cluster_path}/nodePools/{name}"
 
     def _call(self, method: GkeMethod, **request: Any) -> dict[str, Any]:
-        return self._client.call(method, request, self._remaining_s())
+        return self._client.call(method, request, self._remaining_s)
