@@ -163,7 +163,8 @@ def see_to_pools(gke: Gke, step: str) -> None:
     assert isinstance(found, Slice)
     pools.set_release_deadline(found, datetime(2026, 1, 1, tzinfo=UTC))
     gke.clock.run_for(600)
-    pools.delete(found)
+    (marked,) = pools.list_all()
+    pools.delete(marked)
 
 
 @pytest.mark.parametrize("step", JOBSET_STEPS)
