@@ -4,7 +4,8 @@ Compute Engine logs nothing while a BULK group waits for capacity, nor when its 
 messages can be lost. A group that is not settled gets a SYNC at gaps that grow from a minute to half
 an hour with the time since its last progress; a settled one once an hour, at its own minute.
 
-Where JobSets get slices, the steps that see to it hear of the minute too.
+Where JobSets get slices, the steps that see to it hear of the minute too; ``report_leaks`` is triggered
+once an hour.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import JOBSET_STEPS
 from shared.base.reasons import Reason
 from shared.frame.message import SWEEP_KIND, Cause, Message
-from shared.frame.plan import Action, ForOne, Plan, Send, Work
+from shared.frame.plan import Action, Fail, ForOne, Plan, Send, Work
 from shared.frame.step import Step, open_work
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
@@ -27,6 +28,8 @@ from shared.node_groups.status import MIG, State, Status, Type
 from shared.node_groups.work import message_about
 
 SETTLED_EVERY_MINUTES = 60
+LEAKS_MINUTE = 41
+"""The minute of each hour in which ``report_leaks`` is triggered."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +39,6 @@ class ObservedGroups:
     groups: tuple[AnyGroup, ...]
     has_jobset_steps: bool
     failure: CallError | OutOfTimeError | None = None
-
-
-@dataclass(frozen=True)
-class Fail:
-    """End the plan with an error that was met before it, so that the message is tried again."""
-
-    error: CallError | OutOfTimeError
-
-    def apply(self, _work: Work) -> None:
-        raise self.error
-
-    def describe(self) -> str:
-        return f"fail: {self.error}"
 
 
 def observe(work: Work) -> ObservedGroups:
@@ -65,6 +55,8 @@ def observe(work: Work) -> ObservedGroups:
 def decide(observed: ObservedGroups, now: datetime) -> Plan:
     """Wake the steps that have work with groups, and each minute those of JobSets."""
     actions = [_send(step, [_minute(now)]) for step in JOBSET_STEPS if observed.has_jobset_steps]
+    if now.minute == LEAKS_MINUTE:
+        actions.append(_send("report_leaks", [_minute(now)]))
     if observed.failure is not None:
         return Plan("Failed", (*actions, Fail(observed.failure)))
     topics: dict[str, list[Message]] = {}

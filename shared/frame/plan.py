@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from shared.base.errors import CallError, OutOfTimeError
 from shared.frame.decode import Occasion
 from shared.frame.message import Message
 from shared.frame.settings import Settings
@@ -149,6 +150,19 @@ class ForOne:
 
     def describe(self) -> str:
         return ", ".join(action.describe() for action in self.actions)
+
+
+@dataclass(frozen=True)
+class Fail:
+    """End the plan with an error that was met before it, so that the message is tried again."""
+
+    error: CallError | OutOfTimeError
+
+    def apply(self, _work: Work) -> None:
+        raise self.error
+
+    def describe(self) -> str:
+        return f"fail: {self.error}"
 
 
 BEST_EFFORT = (Send, Emit, Attempt)

@@ -93,6 +93,7 @@ RIGHTS: dict[str, set[Right]] = {
     "label-node": STEP | KEEP_NODES | REVOKE,
     "tear-down": STEP | OWN | KEEP_NODES | REVOKE,
     "sweep": READ_ID | rights("*", "tpu.google.com", GROUPS, "list"),
+    "report-leaks": READ_ID | rights("*", "tpu.google.com", GROUPS, "list"),
     "relay": READ_ID
     | READ_GROUPS
     | rights("*", "tpu.google.com", GROUPS, "watch")

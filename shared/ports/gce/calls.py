@@ -15,6 +15,7 @@ from shared.base.errors import CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.gce.values import (
     Instance,
+    ListedResource,
     ManagedInstance,
     Mig,
     Operation,
@@ -22,6 +23,7 @@ from shared.ports.gce.values import (
     Template,
     TemplateRef,
     parse_instance,
+    parse_listed,
     parse_managed_instance,
     parse_mig,
     parse_operation,
@@ -183,6 +185,23 @@ class Gce:
             },
         )
 
+    def list_named(self, project: str, service: str, prefix: str) -> Iterator[ListedResource]:
+        """The resources whose names begin so, in all zones and regions that answer.
+
+        ``service`` is one whose resources have a description, as in ``instance_group_managers``. The
+        list may lag by seconds, and lacks what is in a zone or region that cannot be reached.
+        """
+        pages = self._pages(
+            service,
+            "aggregated_list",
+            project=project,
+            filter=f'name eq "{prefix}.*"',
+            max_results=PAGE_SIZE,
+        )
+        for page in pages:
+            for scope in page.items.values():
+                yield from (parse_listed(service, one) for one in getattr(scope, service))
+
     def find_operation(self, project: str, scope: str, name: str) -> Operation | None:
         """An operation; ``scope`` is a zone, a region or ``""``. ``None`` when GCE forgot it."""
         if not scope:
@@ -213,10 +232,14 @@ class Gce:
         return parse_operation(self._call(service, method, **request))
 
     def _list(self, service: str, method: str, items: str, **request: Any) -> Iterator[Any]:
-        """The items of a list, page by page; a pager of the library would give all pages one timeout."""
+        for page in self._pages(service, method, **request):
+            yield from getattr(page, items)
+
+    def _pages(self, service: str, method: str, **request: Any) -> Iterator[Any]:
+        """The pages of a list; a pager of the library would give all of them one timeout."""
         while True:
             page = self._call(service, method, **request)
-            yield from getattr(page, items)
+            yield page
             if not page.next_page_token:
                 return
             request["page_token"] = page.next_page_token
