@@ -48,6 +48,11 @@ def sweep(request: flask.Request) -> tuple[str, int]:
     return _serve("sweep", request)
 
 
+def report_leaks(request: flask.Request) -> tuple[str, int]:
+    """Once an hour, an error for each slice on Compute Engine whose TPUNodeGroup is gone."""
+    return _serve("report_leaks", request)
+
+
 def provision_slice(request: flask.Request) -> tuple[str, int]:
     """A Job of a JobSet that waits for TPUs gets a slice."""
     return _serve("provision_slice", request)

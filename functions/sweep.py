@@ -7,7 +7,8 @@ an hour with the time since its last progress; a settled one once an hour, at it
 A group that cannot be read, or whose state the sweep has no answer to, is named in the log line
 (`unserved`) and stops no other.
 
-Where JobSets get slices, the steps that see to it hear of the minute too.
+Where JobSets get slices, the steps that see to it hear of the minute too; ``report_leaks`` is triggered
+once an hour.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from shared.node_groups.work import message_about
 SETTLED_EVERY_MINUTES = 60
 MAX_UNSERVED = 20
 """How many objects that cannot be served the log line names."""
+LEAKS_MINUTE = 41
+"""The minute of each hour in which ``report_leaks`` is triggered."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ def parse_groups(
 def decide(observed: ObservedGroups, now: datetime) -> Plan:
     """Wake the steps that have work with groups, and each minute those of JobSets."""
     actions = [_send(step, [_minute(now)]) for step in JOBSET_STEPS if observed.has_jobset_steps]
+    if now.minute == LEAKS_MINUTE:
+        actions.append(_send("report_leaks", [_minute(now)]))
     if observed.failure is not None:
         return Plan("Failed", (*actions, Fail(observed.failure)))
     topics: dict[str, list[Message]] = {}

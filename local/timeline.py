@@ -19,6 +19,7 @@ _STYLES = {
     "label_node": "green",
     "tear_down": "green",
     "sweep": "green",
+    "report_leaks": "green",
     "provision_slice": "green",
     "release_slice": "green",
     "compute engine": "blue",

@@ -9,13 +9,13 @@ from datetime import datetime
 from functions import sweep
 from replay.errors import ReplayError
 from replay.ways import Ways
-from shared.base.names import STEPS
+from shared.base.names import CLUSTER_STEPS, STEPS
 from shared.frame.message import Cause
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.work import message_about
 
-GROUP_STEPS = tuple(step for step in STEPS if step != "sweep")
+GROUP_STEPS = tuple(step for step in STEPS if step not in CLUSTER_STEPS)
 """The steps that take an occasion about a group."""
 
 

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from replay.publications import GROUP_STEPS, Publication
-from shared.base.names import JOBSET_STEPS, topic_id
+from shared.base.names import CLUSTER_STEPS, JOBSET_STEPS, topic_id
 from shared.frame.audit_log import find_steps
 from shared.frame.decode import Occasion, decode
 from shared.frame.message import PoisonError
@@ -156,7 +156,8 @@ def _steps_of(occasion: Occasion, recorded: _Recorded, rules: Rules, name: str) 
     if occasion.event is not None:
         return find_steps(occasion.event)
     if occasion.message is None:
-        return ("sweep",)
+        step = recorded.step or _step_of_subscription(recorded.subscription, rules.topic_prefix)
+        return (step if step in CLUSTER_STEPS else "sweep",)
     able = tuple(step for step in (*GROUP_STEPS, *JOBSET_STEPS) if occasion.is_for(step))
     choices = ", ".join(able)
     step = rules.step or recorded.step
@@ -178,7 +179,7 @@ def _steps_of(occasion: Occasion, recorded: _Recorded, rules: Rules, name: str) 
 
 def _step_of_subscription(subscription: str, topic_prefix: str) -> str:
     """A step's subscription bears the name of its topic."""
-    steps = {topic_id(topic_prefix, step): step for step in GROUP_STEPS}
+    steps = {topic_id(topic_prefix, step): step for step in (*GROUP_STEPS, *CLUSTER_STEPS)}
     return steps.get(subscription, "")
 
 

@@ -42,7 +42,7 @@ from local.ports import find_free_ports
 from local.pubsub.server import serve as serve_pubsub
 from local.web import serve
 from local.world import PROJECT, identity, topic
-from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, STEPS
+from shared.base.names import CLUSTER_STEPS, FINALIZER, RESOURCE_NAME_LABEL, STEPS
 from shared.node_groups.node_group import resource_name
 from tests.harness import Harness, manifests
 from tests.manifests import manifest
@@ -140,7 +140,7 @@ def make_group(bench: Bench, name: str, step: str) -> bytes:
         bench.admin("PATCH", f"{GROUPS}/{name}", {"metadata": owned})
     if step == "tear_down":
         bench.admin("DELETE", f"{GROUPS}/{name}")
-    if step == "sweep":
+    if step in CLUSTER_STEPS:
         return push({"version": 1, "kind": "Sweep"})
     cause = "Added" if step == "create_resources" else "Sync"
     return push(

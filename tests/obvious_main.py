@@ -10,7 +10,7 @@ from kubernetes import client, config
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from main import create_resources, inject_token, label_node, sweep, tear_down
+from main import create_resources, inject_token, label_node, report_leaks, sweep, tear_down
 
 __all__ = [
     "client",
@@ -20,6 +20,7 @@ __all__ = [
     "inject_token",
     "label_node",
     "pubsub_v1",
+    "report_leaks",
     "sweep",
     "tear_down",
 ]

@@ -92,3 +92,70 @@ resource "google_monitoring_alert_policy" "this" {
 
   depends_on = [time_sleep.apis]
 }
+
+# A leaked slice costs money until somebody deletes it. It is told after two looks, an hour apart: report_leaks
+# remembers nothing, and a person may be deleting it just now.
+resource "google_logging_metric" "leaked_slices" {
+  count = local.alerts ? 1 : 0
+
+  project     = var.project_id
+  name        = "${var.name_prefix}-leaked-slices"
+  description = "Slices on Compute Engine whose TPUNodeGroup is gone, as report_leaks finds them once an hour"
+  filter = join(" AND ", [
+    "resource.type=\"cloud_run_revision\"",
+    "resource.labels.service_name=\"${google_cloudfunctions2_function.step["report_leaks"].name}\"",
+    "jsonPayload.decision=\"LeakedSlice\"",
+  ])
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+
+    labels {
+      key         = "slice"
+      value_type  = "STRING"
+      description = "The name of its resources"
+    }
+  }
+
+  label_extractors = {
+    slice = "EXTRACT(jsonPayload.slice)"
+  }
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_monitoring_alert_policy" "leaked_slices" {
+  count = local.alerts ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "${var.name_prefix}: a slice is leaked"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "A slice without a TPUNodeGroup was found in two looks"
+
+    condition_threshold {
+      filter = join(" AND ", [
+        "resource.type = \"cloud_run_revision\"",
+        "metric.type = \"logging.googleapis.com/user/${google_logging_metric.leaked_slices[0].name}\"",
+      ])
+      comparison      = "COMPARISON_GT"
+      threshold_value = 1
+      duration        = "0s"
+
+      aggregations {
+        alignment_period     = "7500s"
+        per_series_aligner   = "ALIGN_SUM"
+        cross_series_reducer = "REDUCE_SUM"
+        group_by_fields      = ["metric.labels.slice"]
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "Its TPUNodeGroup is gone, and its VMs are billed. The log line names all that is left and the commands that delete it: `gcloud logging read 'jsonPayload.decision=\"LeakedSlice\"' --project=${var.project_id} --freshness=3h --format='value(jsonPayload.note)'`."
+  }
+}

@@ -3,7 +3,7 @@
 locals {
   # A function, an inbox and an identity each.
   slugs = {
-    for step in concat(["create_resources", "inject_token", "label_node", "tear_down", "sweep"], local.jobset_steps) :
+    for step in concat(["create_resources", "inject_token", "label_node", "tear_down", "sweep", "report_leaks"], local.jobset_steps) :
     step => replace(step, "_", "-")
   }
   steps = toset(keys(local.slugs))
@@ -35,7 +35,7 @@ locals {
     local.kubeconfig_secrets == null ? [] : ["secretmanager.googleapis.com"],
     local.federation == null ? [] : ["iamcredentials.googleapis.com", "sts.googleapis.com"],
     local.connector == null ? [] : ["vpcaccess.googleapis.com"],
-    local.alerts ? ["monitoring.googleapis.com"] : [],
+    local.alerts ? ["logging.googleapis.com", "monitoring.googleapis.com"] : [],
   )
   apis_served     = ["compute.googleapis.com", "iam.googleapis.com", "logging.googleapis.com"]
   apis_node_pools = ["container.googleapis.com", "iam.googleapis.com", "logging.googleapis.com"]

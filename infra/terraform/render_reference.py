@@ -23,7 +23,7 @@ ROLES = (
     KUBERNETES / "components" / "jobsets" / "roles.yaml",
     KUBERNETES / "components" / "jobsets-node-groups" / "roles.yaml",
 )
-STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep")
+STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep", "report_leaks")
 JOBSET_STEPS = ("provision_slice", "release_slice")
 
 _HEAD = """\

@@ -69,11 +69,11 @@ variable "cluster_access" {
   validation {
     condition = var.cluster_access.kubeconfig_secrets == null ? true : (
       sort(keys(var.cluster_access.kubeconfig_secrets)) == sort(concat(
-        ["create_resources", "inject_token", "label_node", "sweep", "tear_down"],
+        ["create_resources", "inject_token", "label_node", "report_leaks", "sweep", "tear_down"],
         var.jobset_provider == "" ? [] : ["provision_slice", "release_slice"],
       ))
     )
-    error_message = "cluster_access.kubeconfig_secrets must name a secret for each of create_resources, inject_token, label_node, tear_down and sweep, with jobset_provider for provision_slice and release_slice, too."
+    error_message = "cluster_access.kubeconfig_secrets must name a secret for each of create_resources, inject_token, label_node, tear_down, sweep and report_leaks, with jobset_provider for provision_slice and release_slice, too."
   }
 
   validation {
@@ -205,8 +205,8 @@ variable "extra_permissions" {
   default     = {}
 
   validation {
-    condition     = length(setsubtract(keys(var.extra_permissions), ["create_resources", "inject_token", "label_node", "sweep", "tear_down", "provision_slice", "release_slice"])) == 0
-    error_message = "The keys of extra_permissions must be steps: create_resources, inject_token, label_node, tear_down, sweep, provision_slice, release_slice."
+    condition     = length(setsubtract(keys(var.extra_permissions), ["create_resources", "inject_token", "label_node", "report_leaks", "sweep", "tear_down", "provision_slice", "release_slice"])) == 0
+    error_message = "The keys of extra_permissions must be steps: create_resources, inject_token, label_node, tear_down, sweep, report_leaks, provision_slice, release_slice."
   }
 
   validation {

@@ -17,7 +17,7 @@ from local.gce.group_checks import (
     refuse_order,
 )
 from local.gce.instances import Instances
-from local.gce.listing import answer_list, matching, paginate
+from local.gce.listing import answer_aggregated, answer_list, matching, paginate
 from local.gce.operation import Operation
 from local.gce.policies import Policies
 from local.gce.records import check_free, check_name
@@ -95,6 +95,7 @@ class Groups:
                 "InstanceGroupManagerResizeRequest",
             ),
             Route(f"GET {named} listErrors", f"{verb}.listErrors", self.list_errors),
+            Route("GET aggregated instanceGroupManagers", f"{verb}.aggregatedList", self.list_all),
         )
 
     # reads
@@ -106,6 +107,11 @@ class Groups:
     def list(self, call: Call) -> Document:
         """Answer list."""
         return answer_list(call, f"{_KIND}List", self.shelf.listed(call.collection + "/"))
+
+    def list_all(self, call: Call) -> Document:
+        """Answer the aggregated list."""
+        documents = self.shelf.listed(f"projects/{call.project}/")
+        return answer_aggregated(call, f"{_KIND}AggregatedList", documents)
 
     def list_managed_instances(self, call: Call) -> Document:
         """Answer listManagedInstances, in one page unless the group is PAGINATED."""

@@ -15,6 +15,10 @@ from local.gce.schema import Document
 Test = Callable[[Document], bool]
 
 _MAX_PAGE = 500
+_LABELLED = frozenset({"instances"})
+"""Collections whose resources have labels; a filter by labels is refused for others."""
+_LABELS = re.compile(r"(?<![\w.])labels\b")
+_REGULAR = re.compile(r"\s(eq|ne)\s")
 _COMPARISON = re.compile(
     r'\s*([A-Za-z][\w.\-/]*)\s*(?:(!=|=|:)|\s(eq|ne)\s)\s*("[^"]*"|[^\s()"]+)\s*'
 )
@@ -36,14 +40,15 @@ def answer_list(call: Call, kind: str, documents: Iterable[Document]) -> Documen
 
 
 def answer_aggregated(call: Call, kind: str, documents: Iterable[Document]) -> Document:
-    """The answer to an aggregated list: one page of all, by zone or region.
+    """The answer to an aggregated list: one page of all, by zone or region, or as ``global``.
 
     Scopes without resources are left out; the real service lists each with a warning.
     """
     page, token = paginate(call, matching(call, documents))
     scopes: dict[str, Document] = {}
     for document in page:
-        scope = "/".join(document["selfLink"].split("/")[-4:-2])
+        scope = document["selfLink"].partition(f"/projects/{call.project}/")[2]
+        scope = scope.partition(f"/{call.route.collection}/")[0]
         scopes.setdefault(scope, {call.route.collection: []})[call.route.collection].append(
             document
         )
@@ -61,6 +66,8 @@ def answer_aggregated(call: Call, kind: str, documents: Iterable[Document]) -> D
 def matching(call: Call, documents: Iterable[Document]) -> list[Document]:
     """What passes the call's ``filter``. Raises `Refused` for a filter that cannot be read."""
     text = call.request.argument("filter")
+    if call.route.collection not in _LABELLED and _LABELS.search(text):
+        raise BAD_FILTER.refused(value=text)
     tests = parse_filter(text) if text else ()
     return [document for document in documents if all(test(document) for test in tests)]
 
@@ -95,9 +102,12 @@ def parse_filter(text: str) -> tuple[Test, ...]:
     """A filter as tests that must all hold.
 
     Comparisons with ``=``, ``!=``, ``:`` (has), ``eq`` and ``ne`` (regular expressions), each
-    perhaps in parentheses, joined by AND or by standing side by side. Raises `Refused` for others.
+    perhaps in parentheses, joined by AND or by standing side by side. ``eq`` and ``ne`` cannot be mixed
+    with the others. Raises `Refused` for others.
     """
     clauses = re.split(r"\s+AND\s+|\)\s*\(", text.strip())
+    if len({bool(_REGULAR.search(clause)) for clause in clauses}) > 1:
+        raise BAD_FILTER.refused(value=text)
     return tuple(_parse_comparison(clause.strip("() "), text) for clause in clauses)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from local.gce import links
 from local.gce.calls import Call, Route
-from local.gce.listing import answer_aggregated
 from local.gce.records import Records
 from local.gce.refusals import BAD_VALUE, POLICY_IN_USE, POLICY_SHAPE, REQUIRED
 from local.gce.schema import Document
@@ -30,12 +29,6 @@ class Policies(Records):
             Route(
                 "GET aggregated resourcePolicies", "resourcePolicies.aggregatedList", self.list_all
             ),
-        )
-
-    def list_all(self, call: Call) -> Document:
-        """Answer the aggregated list."""
-        return answer_aggregated(
-            call, f"{self.kind}AggregatedList", self.shelf.listed(f"projects/{call.project}/")
         )
 
     def complete(self, call: Call) -> Document:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from local.gce import links
 from local.gce.calls import Call
-from local.gce.listing import answer_list
+from local.gce.listing import answer_aggregated, answer_list
 from local.gce.operation import Operation
 from local.gce.refusals import (
     ALREADY_EXISTS,
@@ -64,6 +64,11 @@ class Records(ABC):
     def get(self, call: Call) -> Document:
         """Answer get."""
         return self.shelf.get(call.path).document()
+
+    def list_all(self, call: Call) -> Document:
+        """Answer the aggregated list."""
+        documents = self.shelf.listed(f"projects/{call.project}/")
+        return answer_aggregated(call, f"{self.kind}AggregatedList", documents)
 
     def list(self, call: Call) -> Document:
         """Answer list."""

@@ -35,13 +35,11 @@ class Templates(Records):
 
     def routes(self) -> tuple[Route, ...]:
         """The methods about global templates and about regional ones."""
-        return tuple(
-            route
-            for scope, verb in (
-                ("global", "instanceTemplates"),
-                ("regions", "regionInstanceTemplates"),
-            )
-            for route in self._routes(f"{scope} instanceTemplates", verb)
+        verb = "instanceTemplates"
+        return (
+            *self._routes("global instanceTemplates", verb),
+            *self._routes("regions instanceTemplates", "regionInstanceTemplates"),
+            Route("GET aggregated instanceTemplates", f"{verb}.aggregatedList", self.list_all),
         )
 
     def _routes(self, base: str, verb: str) -> tuple[Route, ...]:

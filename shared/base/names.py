@@ -62,7 +62,9 @@ CA_HASH_KEY = "kubeadm-ca-hash"
 KUBE_LABELS_KEY = "kube-labels"
 STARTUP_SCRIPT_KEY = "startup-script"
 
-STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep")
+CLUSTER_STEPS = ("sweep", "report_leaks")
+"""The steps whose triggers name no object: each is about all groups of the cluster."""
+STEPS = ("create_resources", "inject_token", "label_node", "tear_down", *CLUSTER_STEPS)
 JOBSET_STEPS = ("provision_slice", "release_slice")
 """The steps that give JobSets their slices, where that is switched on."""
 

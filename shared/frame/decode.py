@@ -33,6 +33,7 @@ _KINDS_OF = {
     "provision_slice": frozenset({POD_KIND, SWEEP_KIND}),
     "release_slice": frozenset({JOBSET_KIND, SLICE_KIND, SWEEP_KIND}),
     "sweep": frozenset({SWEEP_KIND}),
+    "report_leaks": frozenset({SWEEP_KIND}),
 }
 _OF_GROUPS = frozenset({KIND})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

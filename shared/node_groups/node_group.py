@@ -155,7 +155,7 @@ class GroupObject:
     @property
     def mark(self) -> str:
         """What stands in the ``description`` of every GCE resource of this group."""
-        return f"tpu-functions cluster={self.cluster} group={self.key} uid={self.uid}"
+        return f"tpu-functions cluster={self.cluster} group={self.key} uid={self.uid}"  # read by `leaks`
 
     @property
     def foreign_child_names(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The port to GKE: requests about node pools, in the API's JSON form.
 
 Each call is a single HTTP request. The client's own retries are off, and no operation is ever waited
-for or asked about: its end is an entry of the audit log.
+for or asked about: its end is an entry of the audit log. GKE's list of node pools has no pages.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from shared.base.errors import CallError
+from shared.ports.google_credentials import GoogleCredentials, Headers, open_client
 
 GkeMethod = Literal[
     "create_node_pool", "get_node_pool", "list_node_pools", "update_node_pool", "delete_node_pool"
@@ -23,19 +25,29 @@ class GkeClient:
     """google-cloud-container's client, made when it is first needed and then kept.
 
     ``endpoint`` is another address of the API, for the simulator; ``prepare`` is called with the new
-    client's HTTP session.
+    client's HTTP session. The client is anonymous: ``credentials`` authorize each call.
     """
 
-    def __init__(self, endpoint: str = "", *, prepare: Callable[[Any], None] | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str = "",
+        *,
+        credentials: GoogleCredentials | None = None,
+        prepare: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._credentials = credentials or GoogleCredentials.of_process(endpoint)
         self._endpoint = endpoint
         self._prepare = prepare
         self._made: Any = None
         self._lock = threading.Lock()
 
     def call(
-        self, method: GkeMethod, request: Mapping[str, Any], timeout_s: float
+        self, method: GkeMethod, request: Mapping[str, Any], remaining_s: Callable[[], float]
     ) -> dict[str, Any]:
-        """Make one request, in the API's JSON form; the answer in the same. Raises `CallError`."""
+        """Make one request, in the API's JSON form; the answer in the same. Raises `CallError`.
+
+        ``remaining_s`` says how many seconds are left for calls; it raises `OutOfTimeError` at the end.
+        """
         from google.api_core import exceptions
         from google.auth.exceptions import GoogleAuthError
         from google.cloud.container_v1 import types
@@ -44,8 +56,13 @@ class GkeClient:
         name = f"nodePools.{method.partition('_')[0]}"
         words = "".join(word.capitalize() for word in method.split("_"))
         message = getattr(types, f"{words}Request").from_json(json.dumps(request))
+        call = getattr(self._get(), method)
+
+        def send(headers: Headers, timeout_s: float) -> Any:
+            return call(request=message, timeout=timeout_s, retry=None, metadata=headers)
+
         try:
-            answer = getattr(self._get(), method)(request=message, timeout=timeout_s, retry=None)
+            answer = self._credentials.call(send, remaining_s)
         except exceptions.GoogleAPICallError as error:
             raise _call_error(name, error) from error
         except (RequestException, GoogleAuthError) as error:
@@ -64,18 +81,10 @@ class GkeClient:
             return self._made
 
     def _make(self) -> Any:
-        from google.api_core.client_options import ClientOptions
-        from google.auth.credentials import AnonymousCredentials
         from google.cloud.container_v1.services.cluster_manager import ClusterManagerClient
 
-        options: dict[str, Any] = {}
-        if self._endpoint:
-            options["credentials"] = AnonymousCredentials()
-            options["client_options"] = ClientOptions(api_endpoint=self._endpoint)
-        client = ClusterManagerClient(transport="rest", **options)
-        if self._prepare is not None:
-            self._prepare(client.transport._session)
-        return client
+        make = partial(ClusterManagerClient, transport="rest")
+        return open_client(make, self._endpoint, self._prepare)
 
 
 def _call_error(call: str, error: Any) -> CallError:

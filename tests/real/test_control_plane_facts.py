@@ -40,7 +40,7 @@ NODES = "/api/v1/nodes"
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 MERGE_PATCH = "application/merge-patch+json"
 OURS, VM = "tng-my-slice-0123abcd", "tng-my-slice-0123abcd-x7k2"
-STEPS = ("create-resources", "inject-token", "label-node", "tear-down", "sweep")
+STEPS = ("create-resources", "inject-token", "label-node", "tear-down", "sweep", "report-leaks")
 
 
 @pytest.fixture
@@ -356,6 +356,7 @@ RIGHTS: dict[str, dict[str, str]] = {
         "secrets of kube-system": "delete",
     },
     "sweep": {"groups": "list", "kube-system": "get"},
+    "report-leaks": {"groups": "list", "kube-system": "get"},
     "relay": {"groups": "get list watch", "nodes": "get list watch", "kube-system": "get"},
 }
 

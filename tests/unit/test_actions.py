@@ -59,6 +59,7 @@ def work(
         cluster=cast("Cluster", scripted),
         publish=lambda _inbox, _messages: None,
         random_bytes=bytes,
+        remaining_s=lambda: 30.0,
         now=NOW + age,
         occasion=ADDED,
         is_first_look=is_first_look,

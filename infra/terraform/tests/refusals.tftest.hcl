@@ -275,7 +275,7 @@ run "secrets_for_steps_of_jobsets_that_are_not_there" {
 
   variables {
     cluster_access = { kubeconfig_secrets = {
-      create_resources = "a", inject_token = "b", label_node = "c", tear_down = "d", sweep = "e", provision_slice = "f", release_slice = "g"
+      create_resources = "a", inject_token = "b", label_node = "c", tear_down = "d", sweep = "e", provision_slice = "f", release_slice = "g", report_leaks = "h"
     } }
   }
 
@@ -298,7 +298,7 @@ run "secrets_by_their_long_names" {
   variables {
     cluster_access = {
       kubeconfig_secrets = {
-        for step in ["create_resources", "inject_token", "label_node", "sweep", "tear_down"] :
+        for step in ["create_resources", "inject_token", "label_node", "report_leaks", "sweep", "tear_down"] :
         step => "projects/my-project/secrets/kubeconfig"
       }
     }

@@ -115,6 +115,7 @@ run "kubeconfig_and_federation" {
         label_node       = "c"
         tear_down        = "d"
         sweep            = "e"
+        report_leaks     = "h"
       }
     }
     relay_identity = {
@@ -264,7 +265,7 @@ run "key_file" {
 
 run "jobsets_get_nothing_by_default" {
   assert {
-    condition     = length(google_cloudfunctions2_function.step) == 5 && length(google_pubsub_topic.inbox) == 5 && length(google_pubsub_topic_iam_member.relay) == 3 && !contains(keys(google_pubsub_topic_iam_member.step), "sweep/provision_slice")
+    condition     = length(google_cloudfunctions2_function.step) == 6 && length(google_pubsub_topic.inbox) == 6 && length(google_pubsub_topic_iam_member.relay) == 3 && !contains(keys(google_pubsub_topic_iam_member.step), "sweep/provision_slice")
     error_message = "Nothing of JobSets is made before somebody asks for it."
   }
 
@@ -346,6 +347,7 @@ run "jobsets_by_node_pools" {
         label_node       = "c"
         tear_down        = "d"
         sweep            = "e"
+        report_leaks     = "h"
         provision_slice  = "f"
         release_slice    = "g"
       }

@@ -2,18 +2,20 @@
 
 Calls are single HTTP requests: ``*_unary`` methods never wait for an operation, and the client's own
 retries are off (Pub/Sub retries, and the budget counts). What comes back are small values; what
-is refused is a `CallError`. An absent resource is ``None``, and deleting it is no error.
+is refused is a `CallError`. An absent resource is ``None``, and deleting it is no error. Each page of a
+list is a call of its own, with a deadline and a count of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared.base.errors import CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.gce.values import (
     Instance,
+    ListedResource,
     ManagedInstance,
     Mig,
     Operation,
@@ -21,12 +23,14 @@ from shared.ports.gce.values import (
     Template,
     TemplateRef,
     parse_instance,
+    parse_listed,
     parse_managed_instance,
     parse_mig,
     parse_operation,
     parse_policy,
     parse_template,
 )
+from shared.ports.google_credentials import Headers
 
 PAGE_SIZE = 500
 
@@ -132,14 +136,20 @@ class Gce:
         self, project: str, zone: str, name: str
     ) -> tuple[ManagedInstance, ...]:
         """The members of a group, with the errors of their last attempts; none if it is gone."""
-        found = self._find(
+        found = self._list(
             "instance_group_managers",
             "list_managed_instances",
+            "managed_instances",
             project=project,
             zone=zone,
             instance_group_manager=name,
         )
-        return tuple(parse_managed_instance(member) for member in found) if found else ()
+        try:
+            return tuple(parse_managed_instance(member) for member in found)
+        except CallError as error:
+            if error.http != 404:
+                raise
+            return ()
 
     def find_instance(self, project: str, zone: str, name: str) -> Instance | None:
         """The VM of that name."""
@@ -148,9 +158,10 @@ class Gce:
 
     def list_instances(self, project: str, zone: str, group: str) -> tuple[Instance, ...]:
         """The VMs whose names a group of that name can have given. The list may lag by seconds."""
-        found = self._call(
+        found = self._list(
             "instances",
             "list",
+            "items",
             project=project,
             zone=zone,
             filter=f'name eq "{group}-[a-z0-9]{{4}}"',
@@ -173,6 +184,23 @@ class Gce:
                 "items": [{"key": key, "value": value} for key, value in sorted(items.items())],
             },
         )
+
+    def list_named(self, project: str, service: str, prefix: str) -> Iterator[ListedResource]:
+        """The resources whose names begin so, in all zones and regions that answer.
+
+        ``service`` is one whose resources have a description, as in ``instance_group_managers``. The
+        list may lag by seconds, and lacks what is in a zone or region that cannot be reached.
+        """
+        pages = self._pages(
+            service,
+            "aggregated_list",
+            project=project,
+            filter=f'name eq "{prefix}.*"',
+            max_results=PAGE_SIZE,
+        )
+        for page in pages:
+            for scope in page.items.values():
+                yield from (parse_listed(service, one) for one in getattr(scope, service))
 
     def find_operation(self, project: str, scope: str, name: str) -> Operation | None:
         """An operation; ``scope`` is a zone, a region or ``""``. ``None`` when GCE forgot it."""
@@ -203,19 +231,33 @@ class Gce:
     def _mutate(self, service: str, method: str, **request: Any) -> Operation:
         return parse_operation(self._call(service, method, **request))
 
+    def _list(self, service: str, method: str, items: str, **request: Any) -> Iterator[Any]:
+        for page in self._pages(service, method, **request):
+            yield from getattr(page, items)
+
+    def _pages(self, service: str, method: str, **request: Any) -> Iterator[Any]:
+        """The pages of a list; a pager of the library would give all of them one timeout."""
+        while True:
+            page = self._call(service, method, **request)
+            yield page
+            if not page.next_page_token:
+                return
+            request["page_token"] = page.next_page_token
+
     def _call(self, service: str, method: str, **request: Any) -> Any:
         from google.api_core import exceptions
         from google.auth.exceptions import GoogleAuthError
         from requests import RequestException
 
         name = f"{service}.{method.removesuffix('_unary')}"
-        client = self._clients.get(service)
-        self.calls += 1
+        call = getattr(self._clients.get(service), method)
+
+        def send(headers: Headers, timeout_s: float) -> Any:
+            self.calls += 1
+            return call(request=request, timeout=timeout_s, retry=None, metadata=headers)
+
         try:
-            answer = getattr(client, method)(
-                request=request, timeout=self._remaining_s(), retry=None
-            )
-            return list(answer) if method.startswith("list") else answer
+            return self._clients.credentials.call(send, self._remaining_s)
         except exceptions.GoogleAPICallError as error:
             raise _call_error(name, error) from error
         except (RequestException, GoogleAuthError) as error:

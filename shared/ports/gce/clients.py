@@ -15,15 +15,24 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from shared.ports.google_credentials import GoogleCredentials, open_client
+
 
 class Clients:
     """The client libraries' clients, each made when it is first needed and then kept.
 
     ``endpoint`` is another address of the API, for the simulator; ``prepare`` is called with each
-    new client's HTTP session.
+    new client's HTTP session. The clients are anonymous: ``credentials`` authorize each call.
     """
 
-    def __init__(self, endpoint: str = "", *, prepare: Callable[[Any], None] | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str = "",
+        *,
+        credentials: GoogleCredentials | None = None,
+        prepare: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.credentials = credentials or GoogleCredentials.of_process(endpoint)
         self._endpoint = endpoint
         self._prepare = prepare
         self._made: dict[str, Any] = {}
@@ -41,21 +50,7 @@ class Clients:
         module = importlib.import_module(f"google.cloud.compute_v1.services.{service}")
         words = "".join(part.capitalize() for part in service.split("_"))
         make = getattr(module, f"{words}Client")
-        client = make(**self._options())
-        if self._prepare is not None:
-            self._prepare(client.transport._session)
-        return client
-
-    def _options(self) -> dict[str, Any]:
-        if not self._endpoint:
-            return {}
-        from google.api_core.client_options import ClientOptions
-        from google.auth.credentials import AnonymousCredentials
-
-        return {
-            "credentials": AnonymousCredentials(),
-            "client_options": ClientOptions(api_endpoint=self._endpoint),
-        }
+        return open_client(make, self._endpoint, self._prepare)
 
 
 class _UnloadedPackage(ModuleType):

@@ -116,6 +116,22 @@ class TemplateRef:
         return f"projects/{self.project}/{scope}/instanceTemplates/{self.name}"
 
 
+@dataclass(frozen=True)
+class ListedResource:
+    """A resource as an aggregated list shows it.
+
+    ``service`` is the client library's name of its kind, as in ``instance_group_managers``;
+    ``location`` is a zone or a region, empty for a global resource.
+    """
+
+    project: str
+    service: str
+    location: str
+    name: str
+    description: str
+    created: datetime | None
+
+
 def parse_policy(found: Any) -> Policy:
     """A workload policy."""
     return Policy(_shorten(found.self_link), found.description)
@@ -187,6 +203,19 @@ def parse_instance(found: Any) -> Instance:
         created_by=metadata.get("created-by", ""),
         fingerprint=found.metadata.fingerprint,
         metadata=metadata,
+    )
+
+
+def parse_listed(service: str, found: Any) -> ListedResource:
+    """A resource of any kind that has a name and a description."""
+    _, project, *scope, _, name = _shorten(found.self_link).split("/")
+    return ListedResource(
+        project=project,
+        service=service,
+        location=scope[1] if len(scope) > 1 else "",
+        name=name,
+        description=found.description,
+        created=find_time(found.creation_timestamp),
     )
 
 

@@ -154,7 +154,8 @@ def _client(configuration: Any) -> Any:
     from kubernetes.client.api_client import ApiClient
     from urllib3 import Retry
 
-    configuration.retries = Retry(total=None, connect=1, read=0, redirect=0, status=0, other=0)
+    # A second connection would begin after the deadline that was read for the first.
+    configuration.retries = Retry(total=None, connect=0, read=0, redirect=0, status=0, other=0)
     return ApiClient(configuration)
 
 

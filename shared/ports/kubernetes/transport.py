@@ -104,9 +104,11 @@ class Transport:
         request = client.param_serialize(
             method, path, [], [], headers, body, auth_settings=["BearerToken"]
         )
+        # Read after the token was fetched: nothing but the connection comes between this and the write.
+        timeout_s = self._remaining_s()
         self.calls += 1
         try:
-            answer = client.call_api(*request, _request_timeout=self._remaining_s())
+            answer = client.call_api(*request, _request_timeout=timeout_s)
             return answer.status, answer.read()
         except (HTTPError, OpenApiException) as error:
             why = f"{client.configuration.host}: {explain(error, self._connection.trust)}"

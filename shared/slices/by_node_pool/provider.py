@@ -1,9 +1,9 @@
-"""GKE's node pools as slices: the provider. Each of its calls is one request; deleting what is gone is
-no error."""
+"""GKE's node pools as slices: the provider. Each of its calls is one request; a deletion also reads
+first. Deleting what is gone is no error."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -84,8 +84,16 @@ class NodePools:
         self._call("create_node_pool", parent=self._settings.cluster_path, nodePool=desired.body)
 
     def delete(self, existing: Slice) -> bool:
-        """Begin to delete it; ``False`` if it was gone."""
-        return self._find(existing.name, "delete_node_pool") is not None
+        """Begin to delete it if it is still as it was read (409 if not); ``False`` if it was gone.
+
+        GKE's delete takes no etag, unlike its update: the pool is read again and compared. What changes
+        in the moment between the two requests is not noticed.
+        """
+        found = self._find(existing.name)
+        if found is not None and not _is_same(found, existing.raw):
+            message = f"node pool {existing.name} has changed since it was read"
+            raise CallError("nodePools.delete", 409, "aborted", message)
+        return found is not None and self._find(existing.name, "delete_node_pool") is not None
 
     def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
         """Write the stamp into the labels of the pool's Nodes, if the pool is still as it was read."""
@@ -117,4 +125,11 @@ class NodePools:
         return f"{self._settings.cluster_path}/nodePools/{name}"
 
     def _call(self, method: GkeMethod, **request: Any) -> dict[str, Any]:
-        return self._client.call(method, request, self._remaining_s())
+        return self._client.call(method, request, self._remaining_s)
+
+
+def _is_same(found: Mapping[str, Any], read: Mapping[str, Any]) -> bool:
+    """Whether a pool is as it was read: by its etag, or, in an answer without one, by its content."""
+    if found.get("etag") and read.get("etag"):
+        return bool(found["etag"] == read["etag"])
+    return is_managed(found) and read_slice(found) == read_slice(read)

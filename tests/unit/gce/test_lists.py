@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from local.gce import Dials
-from tests.unit.gce.small_cloud import GROUP, PROJECT, ZONE, ZONE_PATH, Cloud
+from tests.unit.gce.small_cloud import GROUP, PROJECT, REGION, ZONE, ZONE_PATH, Cloud
 
 LISTED = f"{ZONE_PATH}/instances"
 
@@ -76,9 +78,44 @@ def test_the_aggregated_list_is_by_zone(fleet: Cloud) -> None:
     assert len(scopes[f"zones/{ZONE}"].instances) == 7
 
 
-def test_policies_are_listed_over_all_regions(fleet: Cloud) -> None:
-    answer = fleet.get(f"projects/{PROJECT}/aggregated/resourcePolicies")
-    assert [list(scope) for scope in answer["items"].values()] == [["resourcePolicies"]]
+@pytest.mark.parametrize(
+    "collection, scope",
+    [
+        ("resourcePolicies", f"regions/{REGION}"),
+        ("instanceTemplates", "global"),
+        ("instanceGroupManagers", f"zones/{ZONE}"),
+    ],
+)
+def test_what_a_slice_is_made_of_is_listed_over_all_places(
+    fleet: Cloud, collection: str, scope: str
+) -> None:
+    listed = f"projects/{PROJECT}/aggregated/{collection}"
+    answer = fleet.get(f"{listed}?filter=name%20eq%20%22sl.*%22")
+    assert answer["kind"].endswith("AggregatedList")
+    (found,) = answer["items"].items()
+    assert (found[0], [one["name"] for one in found[1][collection]]) == (scope, ["slice"])
+    assert fleet.get(f"{listed}?filter=name%20eq%20%22tng-.*%22")["items"] == {}
+
+
+@pytest.mark.parametrize(
+    "collection, expression",
+    [
+        ("resourcePolicies", "labels.team=red"),
+        ("instanceGroupManagers", "(labels.team=red)"),
+        ("instances", "(name eq tng-.*) (labels.team=red)"),
+        ("instances", "name eq tng-.* AND status=RUNNING"),
+    ],
+    ids=str,
+)
+def test_a_filter_that_the_kind_does_not_know_is_refused(
+    fleet: Cloud, collection: str, expression: str
+) -> None:
+    path = f"projects/{PROJECT}/aggregated/{collection}?filter={quote(expression)}"
+    status, answer = fleet.send("GET", path)
+    assert (status, answer["error"]["message"]) == (
+        400,
+        f"Invalid value for field 'filter': '{expression}'. Invalid list filter expression.",
+    )
 
 
 @pytest.mark.parametrize("results, pages", [("PAGELESS", 1), ("PAGINATED", 3)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -57,7 +58,7 @@ def test_a_life(gke: Gke, pools: NodePools) -> None:
     assert pools.find(wanted) is None
     assert gke.nodes.there == {}
     assert gke.simulator.calls.counts() == {
-        "nodePools.get": 8,
+        "nodePools.get": 9,
         "nodePools.create": 1,
         "nodePools.delete": 1,
     }
@@ -127,6 +128,42 @@ def test_deleting_what_is_gone_is_no_error(gke: Gke, pools: NodePools) -> None:
     assert pools.delete(there) is True
     gke.clock.run_for(600)
     assert pools.delete(there) is False
+
+
+CHANGES: dict[str, Callable[[Gke, NodePools, Slice], None]] = {
+    "its release deadline": lambda _, pools, there: pools.set_release_deadline(
+        there, datetime(2026, 1, 1, tzinfo=UTC)
+    ),
+    "its nodes": lambda gke, _, there: gke.faults.lose_nodes(there.name),
+}
+
+
+@pytest.mark.parametrize("etag", ["known", "unknown"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_pool_that_has_changed_since_it_was_read_is_not_deleted(
+    gke: Gke, pools: NodePools, change: str, etag: str
+) -> None:
+    pools.create(pools.build_desired(LEADER))
+    gke.clock.run_for(600)
+    there = found(pools)
+    CHANGES[change](gke, pools, there)
+    gke.clock.run_for(60)
+    if etag == "unknown":
+        there = replace(there, raw={**there.raw, "etag": ""})
+    with pytest.raises(CallError) as refused:
+        pools.delete(there)
+    assert str(refused.value) == (
+        f"nodePools.delete: 409 aborted: node pool {NAME} has changed since it was read"
+    )
+    assert gke.simulator.calls.counts()["nodePools.delete"] == 0
+    assert pools.delete(found(pools)) is True
+
+
+def test_a_pool_that_a_list_has_shown_is_deleted(gke: Gke, pools: NodePools) -> None:
+    pools.create(pools.build_desired(LEADER))
+    gke.clock.run_for(600)
+    (there,) = pools.list_all()
+    assert pools.delete(there) is True
 
 
 def test_a_pool_that_is_being_made_cannot_be_deleted_yet(pools: NodePools) -> None:

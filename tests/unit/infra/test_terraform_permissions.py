@@ -98,10 +98,20 @@ def give_up_early(rights: dict[str, Rights]) -> None:
     life.until_gone(harness)
 
 
+def leave_a_slice_behind(rights: dict[str, Rights]) -> None:
+    """The finalizer is removed manually, and what is left is looked for."""
+    harness = harness_with(None, rights)
+    life.ready_slice(harness, manifest(**AS_A_SERVICE_ACCOUNT))
+    harness.delete(NAME)
+    life.patch(harness, life.group_path(), {"metadata": {"finalizers": []}})
+    harness.run_for(2 * HOUR)
+
+
 LIVES: list[Callable[[dict[str, Rights]], None]] = [
     live_by_events,
     live_by_the_sweep,
     give_up_early,
+    leave_a_slice_behind,
 ]
 
 
@@ -123,7 +133,8 @@ def test_a_step_may_do_what_it_is_asked_for_and_no_more(
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_may_publish_to_the_inboxes_that_it_wakes_and_no_others(step: str) -> None:
-    forwarded = JOBSET_STEPS if step == "sweep" else ()  # the minute, where somebody asks for it
+    # The minute, where somebody asks for it, and once an hour.
+    forwarded = (*JOBSET_STEPS, "report_leaks") if step == "sweep" else ()
     assert {*inboxes_of(step), *forwarded} == set(PERMISSIONS[step]["inboxes"])
 
 
@@ -163,7 +174,8 @@ def see_to_pools(gke: Gke, step: str) -> None:
     assert isinstance(found, Slice)
     pools.set_release_deadline(found, datetime(2026, 1, 1, tzinfo=UTC))
     gke.clock.run_for(600)
-    pools.delete(found)
+    (marked,) = pools.list_all()
+    pools.delete(marked)
 
 
 @pytest.mark.parametrize("step", JOBSET_STEPS)

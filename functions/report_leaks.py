@@ -1,0 +1,141 @@
+"""report_leaks: once an hour, an error in the log for each leaked slice. It only reads.
+
+A slice is leaked if its resources on Compute Engine have this cluster's ownership mark and its group is
+gone: somebody has removed the finalizer, or a process was frozen for minutes in the middle of an insert.
+Three lists for each project and one of the groups find them; each one that is found is read again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from shared.base.errors import CallError
+from shared.frame.plan import Fail, Plan, StaleObservation, Work
+from shared.frame.step import Invocation, Step, work_fields
+from shared.node_groups.leaks import (
+    MIGS,
+    PREFIX,
+    SERVICES,
+    TEMPLATES,
+    Leak,
+    find_leaks,
+    render_commands,
+    render_message,
+)
+from shared.ports.gce.calls import Gce
+from shared.ports.gce.values import ListedResource, TemplateRef
+
+MAX_LEAKS = 10
+"""How many leaked slices one invocation reads again and reports, the oldest first."""
+LEAKED = "LeakedSlice"
+"""The decision in the log line of each; the alert of infra/terraform counts these lines."""
+
+
+@dataclass(kw_only=True)
+class LeakWork(Work):
+    """Work that writes lines to the log."""
+
+    log: Any = field(repr=False)
+
+
+@dataclass(frozen=True)
+class ObservedLeaks:
+    """The leaked slices. ``failures`` are the errors of projects that could not be listed."""
+
+    leaks: tuple[Leak, ...]
+    resources: int
+    failures: tuple[CallError, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReportLeak:
+    """Write an error to the log."""
+
+    leak: Leak
+
+    def apply(self, work: LeakWork) -> None:
+        leak = self.leak
+        work.log.error(
+            f"report_leaks: {LEAKED}",
+            step="report_leaks",
+            decision=LEAKED,
+            group=leak.group,
+            slice=leak.name,
+            project=leak.project,
+            vms=len(leak.vms),
+            commands=list(render_commands(leak)),
+            note=render_message(leak),
+        )
+
+    def describe(self) -> str:
+        return f"report the leaked slice {self.leak.name}"
+
+
+def open_work(invocation: Invocation, is_first_look: bool) -> LeakWork:
+    """The work on all projects that are served."""
+    return LeakWork(
+        **work_fields(invocation, is_first_look=is_first_look), log=invocation.runtime.log
+    )
+
+
+def observe(work: LeakWork) -> ObservedLeaks:
+    """List what has the names of groups' resources, then the groups; read again what is leaked."""
+    cluster = work.cluster.get_cluster_id()
+    listed: list[ListedResource] = []
+    failures: list[CallError] = []
+    for project in sorted(work.settings.projects):
+        try:
+            for service in SERVICES:
+                listed += work.gce.list_named(project, service, PREFIX)
+        except CallError as error:
+            failures.append(error)
+    uids = {raw["metadata"]["uid"] for raw in work.cluster.list_groups()} if listed else set()
+    if work.cluster.get_cluster_id() != cluster:
+        raise StaleObservation("the kubeconfig leads to another cluster now")
+    suspects = find_leaks(listed, uids, cluster, work.now)[:MAX_LEAKS]
+    confirmed = (confirm(work.gce, suspect) for suspect in suspects)
+    leaks = tuple(leak for leak in confirmed if leak.resources)
+    return ObservedLeaks(leaks, len(listed), tuple(failures))
+
+
+def confirm(gce: Gce, leak: Leak) -> Leak:
+    """What a get finds of it, with its VMs: a list still shows what was deleted seconds ago."""
+    left = tuple(resource for resource in leak.resources if _is_there(gce, resource))
+    vms: list[str] = []
+    for mig in left:
+        if mig.service == MIGS:
+            found = gce.list_instances(mig.project, mig.location, mig.name)
+            vms += [vm.name for vm in found if vm.is_member_of(mig.location, mig.name)]
+    return replace(leak, resources=left, vms=tuple(vms))
+
+
+def _is_there(gce: Gce, resource: ListedResource) -> bool:
+    project, location, name = resource.project, resource.location, resource.name
+    if resource.service == MIGS:
+        mig = gce.find_mig(project, location, name)
+        return mig is not None and mig.description == resource.description
+    if resource.service == TEMPLATES:
+        template = gce.find_template(TemplateRef(project, name, location))
+        return template is not None and template.description == resource.description
+    policy = gce.find_policy(project, location, name)
+    return policy is not None and policy.description == resource.description
+
+
+def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
+    """Report each; then fail for the projects that could not be listed."""
+    reports = tuple(map(ReportLeak, observed.leaks))
+    failures = tuple(map(Fail, observed.failures))
+    outcome = "LeaksFound" if reports else "NoLeaks"
+    facts = {"resources": observed.resources, "leaks": len(reports)}
+    return Plan(outcome, (*reports, *failures), facts=facts)
+
+
+def recover(_work: LeakWork, _error: CallError) -> Plan | None:
+    """Nothing: what could not be read is tried again, and in an hour anyway."""
+    return None
+
+
+STEP = Step("report_leaks", open_work, observe, decide, recover)
+run = STEP.run

@@ -1,0 +1,110 @@
+"""Leaked slices: resources on Compute Engine with this cluster's ownership mark whose group is gone.
+
+A group goes only when nothing of it is left, unless somebody removes its finalizer. All here is pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from shared.ports.gce.values import ListedResource
+
+PREFIX = "tng-"
+"""The names of all resources of groups begin so."""
+SERVICES = (MIGS, TEMPLATES, POLICIES) = (
+    "instance_group_managers",
+    "instance_templates",
+    "resource_policies",
+)
+"""What a group is made of, by the client library's names, in the order in which it is deleted."""
+MIN_AGE = timedelta(hours=1)
+MAX_NAMED_VMS = 16
+
+_NOUNS = {
+    MIGS: "managed instance group",
+    TEMPLATES: "instance template",
+    POLICIES: "workload policy",
+}
+_MARK = re.compile(
+    r"tpu-functions cluster=(?P<cluster>\S+) group=(?P<group>[^\s/]+/[^\s/]+) uid=(?P<uid>\S+)"
+)
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What is left of a group: its resources, in the order in which they are to be deleted."""
+
+    project: str
+    group: str
+    uid: str
+    resources: tuple[ListedResource, ...]
+    vms: tuple[str, ...] = ()
+    """The names of the VMs of its managed instance group."""
+
+    @property
+    def name(self) -> str:
+        return self.resources[0].name
+
+
+def find_leaks(
+    listed: Iterable[ListedResource], uids: Collection[str], cluster: str, now: datetime
+) -> tuple[Leak, ...]:
+    """The slices of this cluster whose group is not among ``uids``, the oldest first.
+
+    ``uids`` must have been read after ``listed``: a group is there before its resources. A slice counts
+    when one of its resources is an hour old.
+    """
+    found: dict[tuple[str, str, str], list[ListedResource]] = defaultdict(list)
+    for resource in listed:
+        mark = _MARK.fullmatch(resource.description)
+        if mark and mark["cluster"] == cluster and mark["uid"] not in uids:
+            found[resource.project, mark["group"], mark["uid"]].append(resource)
+    ages = {key: _created(resources, now) for key, resources in found.items()}
+    return tuple(
+        Leak(*key, tuple(sorted(found[key], key=lambda one: SERVICES.index(one.service))))
+        for key in sorted(found, key=lambda key: (ages[key], key))
+        if now - ages[key] >= MIN_AGE
+    )
+
+
+def _created(resources: Iterable[ListedResource], now: datetime) -> datetime:
+    return min(resource.created or now for resource in resources)
+
+
+def render_commands(leak: Leak) -> tuple[str, ...]:
+    """The commands that delete what is left, in this order."""
+    return tuple(map(_render_command, leak.resources))
+
+
+def _render_command(resource: ListedResource) -> str:
+    noun, where = {
+        MIGS: ("instance-groups managed", f" --zone={resource.location}"),
+        TEMPLATES: ("instance-templates", ""),
+        POLICIES: ("resource-policies", f" --region={resource.location}"),
+    }[resource.service]
+    return f"gcloud compute {noun} delete {resource.name}{where} --project={resource.project}"
+
+
+def render_message(leak: Leak) -> str:
+    """What is left, and what to do about it."""
+    left = ", ".join(
+        f"{_NOUNS[one.service]} {one.name}{_render_vms(leak.vms) if one.service == MIGS else ''}"
+        for one in leak.resources
+    )
+    return (
+        f"TPUNodeGroup {leak.group} (uid {leak.uid}) is gone, and project {leak.project} still has its "
+        f"{left}. They stay until you delete them, and running VMs are billed. To delete them, run in "
+        f"this order: {'; '.join(render_commands(leak))}"
+    )
+
+
+def _render_vms(vms: Sequence[str]) -> str:
+    if not vms:
+        return ""
+    more = len(vms) - MAX_NAMED_VMS
+    named = ", ".join(vms[:MAX_NAMED_VMS]) + (f" and {more} more" if more > 0 else "")
+    return f" with {len(vms)} VMs ({named})"

@@ -1,0 +1,135 @@
+"""The credentials of the process for Google's APIs, fetched before a call and never inside one.
+
+The client libraries fetch a token inside a call, without a deadline, and send the request afterwards,
+however late. Here the libraries' clients are anonymous: each call first gets the headers that
+authorize it, then reads the deadline, then sends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from shared.base.errors import CallError
+from shared.ports.connection_errors import explain
+
+Headers = tuple[tuple[str, str], ...]
+AnswerT = TypeVar("AnswerT")
+
+_CALL = "token for Google's APIs"
+_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+
+
+class GoogleCredentials:
+    """Credentials of google-auth, loaded when they are first needed and then kept.
+
+    ``load`` returns them; it may take any time.
+    """
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self._load = load
+        self._loaded: Any = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of_process(cls, endpoint: str) -> GoogleCredentials:
+        """Those of this process for Google's APIs; none for a simulator, which has an endpoint."""
+        return cls(_load_anonymous if endpoint else _load_default)
+
+    def call(
+        self, send: Callable[[Headers, float], AnswerT], remaining_s: Callable[[], float]
+    ) -> AnswerT:
+        """Send a request with headers and a timeout, once more with a new token after a 401.
+
+        The deadline is read after the token was fetched. What cannot be excluded is a process that is
+        frozen between that and the write to the socket, and a connection that takes its whole timeout
+        to open. Against these stands that a tear-down believes in the absence of a resource only when
+        its last intent is older than `SURELY_ABSENT_AFTER`; a process that is frozen even longer makes
+        a resource that ``report_leaks`` finds.
+        """
+        from google.api_core.exceptions import Unauthorized
+
+        headers = self._get_headers(remaining_s)
+        try:
+            return send(headers, remaining_s())
+        except Unauthorized:
+            renewed = self._get_headers(remaining_s, refused=headers)
+            if renewed == headers:
+                raise
+        return send(renewed, remaining_s())
+
+    def _get_headers(
+        self, remaining_s: Callable[[], float], refused: Headers | None = None
+    ) -> Headers:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._load()
+            if refused is not None and refused == _render(self._loaded):
+                self._loaded.token = None
+            if not self._loaded.valid:
+                self._loaded.refresh(_make_transport(remaining_s))
+            return _render(self._loaded)
+
+
+def open_client(
+    make: Callable[..., Any], endpoint: str, prepare: Callable[[Any], None] | None
+) -> Any:
+    """A client of Google's libraries that sends no credentials by itself; ``make`` is its class.
+
+    ``endpoint`` is another address of the API, for a simulator; ``prepare`` is called with the client's
+    HTTP session.
+    """
+    from google.api_core.client_options import ClientOptions
+
+    options = {"client_options": ClientOptions(api_endpoint=endpoint)} if endpoint else {}
+    client = make(credentials=_load_anonymous(), **options)
+    session = client.transport._session
+    # Without this, the session would answer a 401 by a refresh and send the request again.
+    session._max_refresh_attempts = 0
+    if prepare is not None:
+        prepare(session)
+    return client
+
+
+def _load_default() -> Any:
+    """The credentials that google-auth finds: in a function, those of its service account."""
+    import google.auth
+
+    credentials, _project = google.auth.default(scopes=_SCOPES)
+    return credentials
+
+
+def _load_anonymous() -> Any:
+    from google.auth.credentials import AnonymousCredentials
+
+    return AnonymousCredentials()
+
+
+def _render(credentials: Any) -> Headers:
+    headers: dict[str, str] = {}
+    credentials.apply(headers)
+    return tuple(headers.items())
+
+
+def _make_transport(remaining_s: Callable[[], float]) -> Any:
+    """google-auth's transport, with what is left as timeout and without google-auth's retries, which
+    sleep for 15 s: Pub/Sub tries again."""
+    from google.auth.exceptions import TransportError
+    from google.auth.transport import DEFAULT_RETRYABLE_STATUS_CODES
+    from google.auth.transport.requests import Request
+
+    class Once(Request):  # type: ignore[misc]
+        def __call__(self, url: str, *, timeout: float | None = None, **options: Any) -> Any:
+            left_s = remaining_s()
+            timeout_s = left_s if timeout is None else min(timeout, left_s)
+            try:
+                answer = super().__call__(url, timeout=timeout_s, **options)
+            except TransportError as error:
+                raise CallError(_CALL, 0, "unreachable", explain(error)) from error
+            if answer.status in DEFAULT_RETRYABLE_STATUS_CODES:
+                said = answer.data.decode(errors="replace").strip()[:200]
+                raise CallError(_CALL, answer.status, "refused", said)
+            return answer
+
+    return Once()

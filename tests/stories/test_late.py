@@ -1,0 +1,66 @@
+"""A process that is late: what it still wanted to do is not done."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from local.world import PROJECT
+from shared.ports.google_credentials import GoogleCredentials
+from tests.harness import Harness
+from tests.late import SlowCredentials
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import MINUTE, ONE_HOST
+from tests.stories.test_lives import world_for
+
+TEMPLATE = f"projects/{PROJECT}/global/instanceTemplates/my-template"
+OWN_TEMPLATE: dict[str, Any] = {
+    **ONE_HOST,
+    "instanceConfig": None,
+    "bootstrapKubernetes": None,
+    "instanceTemplateURI": TEMPLATE,
+}
+"""A group whose MIG needs nothing that a tear-down deletes: nothing of it stops a late insert."""
+
+
+class Expired(SlowCredentials):
+    """Credentials whose token ends when the group's status says that the MIG is being inserted."""
+
+    def __init__(self, harness: Harness, delay: timedelta) -> None:
+        super().__init__(self._wait)
+        self._harness = harness
+        self._delay = delay
+        self.fetched = 0
+
+    @property
+    def valid(self) -> bool:
+        group = self._harness.group(life.NAME) or {}
+        resources = group.get("status", {}).get("resources", {})
+        state = resources.get("managedInstanceGroup", {}).get("state")
+        return self.fetched > 0 or state != "Creating"
+
+    def apply(self, headers: dict[str, str], token: str | None = None) -> None:
+        """The simulator takes everybody."""
+
+    def _wait(self) -> str:
+        self.fetched += 1
+        self._harness.delete(life.NAME)
+        self._harness.run_for(self._delay)
+        return "token"
+
+
+@pytest.mark.parametrize("seconds", [31, 170, 3600])
+def test_a_token_that_takes_long_inserts_no_mig_for_a_group_that_is_gone(seconds: int) -> None:
+    wanted = manifest(**OWN_TEMPLATE)
+    harness = world_for(wanted["spec"])
+    slow = Expired(harness, timedelta(seconds=seconds))
+    harness.runtime("create_resources").clients.credentials = GoogleCredentials(lambda: slow)
+    harness.apply(wanted)
+    life.until(harness, lambda: slow.fetched == 1)
+    life.until_gone(harness)
+    harness.run_for(10 * MINUTE)
+    assert harness.leftovers() == [TEMPLATE]
+    assert harness.made["instanceGroupManagers.insert"] == 0

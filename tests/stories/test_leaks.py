@@ -1,0 +1,171 @@
+"""A slice whose group is gone is reported once an hour, with the commands that delete it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from local.gce import Principal
+from local.world import PROJECT
+from shared.ports.gce import calls as gce_calls
+from tests.harness import Harness
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import HOUR, MINUTE, NAME, REGION, ZONE
+
+LEAKED = "report_leaks: LeakedSlice"
+
+
+def errors(harness: Harness) -> list[dict[str, Any]]:
+    """The lines about leaked slices so far."""
+    return [line for line in harness.log.lines if line["message"] == LEAKED]
+
+
+def looks(harness: Harness) -> list[dict[str, Any]]:
+    """The log lines of the step's invocations."""
+    lines = [line for line in harness.log.lines if line["message"].startswith("report_leaks: ")]
+    return [line for line in lines if line["message"] != LEAKED]
+
+
+def force_away(harness: Harness, name: str = NAME) -> None:
+    """Somebody deletes the group and removes the finalizer."""
+    harness.delete(name)
+    life.patch(harness, life.group_path(name), {"metadata": {"finalizers": []}})
+    assert harness.group(name) is None
+
+
+def forced_away(**change: Any) -> tuple[Harness, str]:
+    """A world with a slice whose group is gone, and the name of its resources."""
+    harness = Harness()
+    life.ready_slice(harness, manifest(**change))
+    name = life.resource_name(harness)
+    force_away(harness)
+    return harness, name
+
+
+def test_a_slice_whose_finalizer_was_removed_is_reported_with_all_that_is_left() -> None:
+    harness, name = forced_away()
+    vms = sorted(life.vm_name(vm) for vm in life.vms(harness))
+    harness.run_for(2 * HOUR)
+    line = errors(harness)[0]
+    commands = [
+        f"gcloud compute instance-groups managed delete {name} --zone=us-central1-c "
+        f"--project={PROJECT}",
+        f"gcloud compute instance-templates delete {name} --project={PROJECT}",
+        f"gcloud compute resource-policies delete {name} --region=us-central1 --project={PROJECT}",
+    ]
+    assert line["severity"] == "ERROR"
+    assert (line["decision"], line["slice"], line["project"]) == ("LeakedSlice", name, PROJECT)
+    assert (line["group"], line["vms"], line["commands"]) == (f"default/{NAME}", 2, commands)
+    assert line["note"].endswith(
+        f"is gone, and project {PROJECT} still has its managed instance group {name} with 2 VMs "
+        f"({', '.join(vms)}), instance template {name}, workload policy {name}. They stay until you "
+        f"delete them, and running VMs are billed. To delete them, run in this order: "
+        f"{'; '.join(commands)}"
+    )
+
+
+def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_itself() -> None:
+    harness, name = forced_away()
+    left = harness.world.gce.leftovers()
+    harness.run_for(4 * HOUR)
+    assert len(errors(harness)) == 3, "one resource must be an hour old"
+    assert harness.world.gce.leftovers() == left
+    harness.world.gce.faults.act_by_hand("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
+    harness.run_for(10 * MINUTE)
+    for path in (
+        f"projects/{PROJECT}/global/instanceTemplates/{name}",
+        f"{REGION}/resourcePolicies/{name}",
+    ):
+        harness.world.gce.faults.act_by_hand("DELETE", path)
+    harness.run_for(3 * HOUR)
+    assert len(errors(harness)) == 3
+    assert looks(harness)[-1]["decision"] == "NoLeaks"
+
+
+def test_what_is_left_of_a_slice_is_reported_alone() -> None:
+    harness, name = forced_away()
+    harness.world.gce.faults.act_by_hand("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
+    harness.run_for(2 * HOUR)
+    assert [command.split()[2] for command in errors(harness)[-1]["commands"]] == [
+        "instance-templates",
+        "resource-policies",
+    ]
+    assert errors(harness)[-1]["vms"] == 0
+
+
+def test_a_group_that_is_there_is_never_reported_whatever_becomes_of_it() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    harness.run_for(3 * HOUR)
+    harness.world.gce.faults.fail_next("instanceGroupManagers.delete", calls=20, http=503)
+    harness.delete(NAME)
+    harness.run_for(3 * HOUR)
+    life.until_gone(harness, timeout=24 * HOUR)
+    harness.run_for(2 * HOUR)
+    assert errors(harness) == []
+    assert {line["decision"] for line in looks(harness)} == {"NoLeaks"}
+    assert harness.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "tpu-functions cluster=another group=default/my-slice uid=u",
+        "tpu-functions cluster={cluster} group=default/my-slice",
+        "mine",
+    ],
+)
+def test_what_has_no_mark_of_this_cluster_is_not_reported(description: str) -> None:
+    harness = Harness()
+    found = harness.world.admin("GET", "/api/v1/namespaces/kube-system")
+    mark = description.format(cluster=found["metadata"]["uid"])
+    body = {
+        "name": "tng-my-slice-12345678",
+        "description": mark,
+        "workloadPolicy": {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x2"},
+    }
+    harness.world.gce.faults.act_by_hand("POST", f"{REGION}/resourcePolicies", body)
+    harness.run_for(3 * HOUR)
+    assert len(looks(harness)) == 3
+    assert errors(harness) == []
+
+
+@pytest.mark.parametrize("hosts, topology", [(2, "2x2x2"), (16, "4x4x4")])
+def test_a_look_costs_three_lists_and_a_leak_few_calls_more(
+    hosts: int, topology: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gce_calls, "PAGE_SIZE", 6)
+    harness = Harness()
+    life.ready_slice(harness, manifest(nodeCount=hosts, topology=topology))
+    harness.run_for(2 * HOUR)
+    assert looks(harness)[-1]["calls"] == {"gce": 3, "kubernetes": 1}
+    force_away(harness)
+    harness.run_for(2 * HOUR)
+    pages = -(-hosts // 6)
+    assert looks(harness)[-1]["calls"] == {"gce": 3 + 3 + pages, "kubernetes": 1}
+    assert errors(harness)[-1]["vms"] == hosts
+
+
+def test_a_project_that_cannot_be_listed_keeps_no_other_from_its_report() -> None:
+    denied = "denied-project"
+    harness = Harness(
+        projects=frozenset({PROJECT, denied}), callers={"report_leaks": Principal("report@leaks")}
+    )
+    life.ready_slice(harness, manifest())
+    force_away(harness)
+    harness.run_for(2 * HOUR)
+    assert errors(harness)
+    line = looks(harness)[-1]
+    assert (line["severity"], line["decision"]) == ("WARNING", "LeftToTheSweep")
+    assert f"projects/{denied}" in line["note"]
+
+
+def test_a_step_that_may_not_list_says_so() -> None:
+    powerless = Principal("report-leaks@example.com", frozenset())
+    harness = Harness(callers={"report_leaks": powerless})
+    harness.run_for(HOUR)
+    line = looks(harness)[-1]
+    assert line["severity"] == "WARNING"
+    assert "compute.instanceGroupManagers.list" in line["note"]

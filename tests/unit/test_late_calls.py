@@ -1,0 +1,247 @@
+"""No call is sent later than 30 seconds after the observation, however long credentials take, and each
+page of a list is a call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import urllib3
+from google.auth.exceptions import RefreshError
+
+from local.clock import VirtualClock
+from local.gce import Dials, Principal, listing
+from local.gce.inprocess import mount
+from local.http import Application, Request, Response
+from shared.base.errors import CallError, OutOfTimeError
+from shared.ports.gce import calls as gce_calls
+from shared.ports.gce.calls import Gce
+from shared.ports.gce.clients import Clients
+from shared.ports.gke import GkeClient
+from shared.ports.google_credentials import GoogleCredentials
+from shared.ports.kubernetes import access
+from shared.ports.kubernetes.access_settings import GoogleToken, TokenKind
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.connection import Connection
+from tests.late import SlowApplication, SlowCredentials, time_left
+from tests.unit.gce.small_cloud import PROJECT, REGION, ZONE, Cloud
+
+SERVER = GoogleToken("https://10.0.0.2:6443", "", TokenKind.ACCESS, "")
+
+
+class Recorder:
+    """An API that answers nothing of interest and remembers what came."""
+
+    def __init__(self) -> None:
+        self.came: list[str] = []
+
+    def handle(self, request: Request) -> Response:
+        self.came.append(f"{request.method} {request.path}")
+        return Response.of_json({"items": [], "metadata": {}})
+
+
+class Pool:
+    """A urllib3 pool manager in front of an application."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    def request(self, method: str, url: str, **_: Any) -> Any:
+        return _Answer(self._application.handle(Request.of(method, url)))
+
+
+class _Answer:
+    def __init__(self, response: Response) -> None:
+        self.status = response.status
+        self.reason = ""
+        self.headers = response.headers
+        self.data = response.body
+
+
+def gce(credentials: GoogleCredentials, api: Application, remaining_s: Callable[[], float]) -> Gce:
+    clients = Clients(
+        "http://compute.test", credentials=credentials, prepare=lambda session: mount(session, api)
+    )
+    return Gce(clients, remaining_s)
+
+
+def insert_policy(slow: SlowCredentials, api: Application, left: Callable[[], float]) -> None:
+    port = gce(GoogleCredentials(lambda: slow), api, left)
+    port.insert_policy(PROJECT, REGION, {"name": "slice"}, "")
+
+
+def insert_pool(slow: SlowCredentials, api: Application, left: Callable[[], float]) -> None:
+    client = GkeClient(
+        "http://container.test",
+        credentials=GoogleCredentials(lambda: slow),
+        prepare=lambda session: mount(session, api),
+    )
+    client.call("create_node_pool", {"parent": "projects/p/locations/l/clusters/c"}, left)
+
+
+def delete_node(slow: SlowCredentials, api: Application, left: Callable[[], float]) -> None:
+    def connect(client: Any) -> None:
+        client.rest_client.pool_manager = Pool(api)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(access, "_credentials", lambda _: slow)
+        Cluster(Connection(SERVER, prepare=connect), "tear_down", left).delete_node("n", "u")
+
+
+PORTS = {"Compute Engine": insert_policy, "GKE": insert_pool, "the cluster": delete_node}
+
+
+@pytest.mark.parametrize("name", PORTS)
+@pytest.mark.parametrize("seconds, sent", [(29, 1), (30, 0), (170, 0)])
+def test_a_call_whose_token_came_too_late_is_not_sent(name: str, seconds: int, sent: int) -> None:
+    clock, api = VirtualClock(), Recorder()
+
+    def fetch() -> str:
+        clock.run_for(seconds)
+        return "token"
+
+    call, left = PORTS[name], time_left(clock)
+    if sent:
+        call(SlowCredentials(fetch), api, left)
+    else:
+        with pytest.raises(OutOfTimeError):
+            call(SlowCredentials(fetch), api, left)
+    assert len(api.came) == sent
+
+
+def tokens(*given: str) -> SlowCredentials:
+    """Credentials that fetch these tokens, one after the other."""
+    left = list(given)
+    return SlowCredentials(lambda: left.pop(0))
+
+
+@pytest.fixture
+def guarded() -> Cloud:
+    """Compute Engine, which knows one token."""
+    return Cloud(principals={"good": Principal("me@example.com")})
+
+
+def test_a_token_that_is_refused_is_fetched_again_once_and_both_calls_count(guarded: Cloud) -> None:
+    credentials = GoogleCredentials(lambda: tokens("bad", "good"))
+    port = gce(credentials, guarded.simulator, lambda: 30.0)
+    assert port.find_mig(PROJECT, ZONE, "slice") is None
+    assert port.calls == len(guarded.simulator.calls.records) == 2
+    assert port.find_mig(PROJECT, ZONE, "slice") is None
+    assert port.calls == 3
+
+
+def test_a_second_token_that_is_refused_is_an_error_in_the_clouds_words(guarded: Cloud) -> None:
+    port = gce(GoogleCredentials(lambda: tokens("bad", "worse")), guarded.simulator, lambda: 30.0)
+    with pytest.raises(
+        CallError, match=r"instance_group_managers\.get: 401 .* credential"
+    ) as refused:
+        port.find_mig(PROJECT, ZONE, "slice")
+    assert refused.value.http == 401
+    assert len(guarded.simulator.calls.records) == 2
+
+
+def test_a_second_call_after_a_401_is_not_sent_late(guarded: Cloud) -> None:
+    def fetch() -> str:
+        guarded.clock.run_for(20)
+        return f"bad since {guarded.clock.now()}"
+
+    slow = GoogleCredentials(lambda: SlowCredentials(fetch))
+    with pytest.raises(OutOfTimeError):
+        gce(slow, guarded.simulator, time_left(guarded.clock)).insert_policy(
+            PROJECT, REGION, {"name": "slice"}, ""
+        )
+    assert len(guarded.simulator.calls.records) == 1
+
+
+def test_credentials_that_cannot_be_had_are_an_error_that_names_no_token(guarded: Cloud) -> None:
+    def fetch() -> str:
+        raise RefreshError("secret")
+
+    slow = GoogleCredentials(lambda: SlowCredentials(fetch))
+    with pytest.raises(CallError) as failed:
+        gce(slow, guarded.simulator, lambda: 30.0).find_mig(PROJECT, ZONE, "slice")
+    assert str(failed.value) == "instance_group_managers.get: 0 unreachable: RefreshError"
+
+
+def slow_lists(seconds: float) -> tuple[Gce, Cloud]:
+    """The port to a zone with a MIG of seven VMs; each answer takes some seconds."""
+    cloud = Cloud(Dials(list_lag_s=(0, 0)))
+    cloud.make_parts()
+    cloud.make_group(size=7, bulk=False, listManagedInstancesResults="PAGINATED")
+    cloud.run_until_running(7)
+    slow = SlowApplication(cloud.simulator, cloud.clock, seconds)
+    cloud.simulator.calls.clear()
+    credentials = GoogleCredentials.of_process("http://compute.test")
+    return gce(credentials, slow, time_left(cloud.clock)), cloud
+
+
+LISTS: dict[str, Callable[[Gce], tuple[Any, ...]]] = {
+    "VMs": lambda port: port.list_instances(PROJECT, ZONE, "slice"),
+    "managed instances": lambda port: port.list_managed_instances(PROJECT, ZONE, "slice"),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("seconds, calls", [(7, 4), (12, 3)])
+def test_each_page_is_a_call_with_the_time_that_is_left(
+    name: str, seconds: int, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, cloud = slow_lists(seconds)
+    monkeypatch.setattr(gce_calls, "PAGE_SIZE", 2)
+    monkeypatch.setattr(listing, "_MAX_PAGE", 2)
+    if calls == 4:
+        assert len(LISTS[name](port)) == 7
+    else:
+        with pytest.raises(OutOfTimeError):
+            LISTS[name](port)
+    assert port.calls == len(cloud.simulator.calls.records) == calls
+
+
+def test_the_members_of_a_mig_that_is_gone_are_none() -> None:
+    port, _ = slow_lists(0)
+    assert port.list_managed_instances(PROJECT, ZONE, "other") == ()
+
+
+class Pages:
+    """A list of endless pages, each with one group."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def handle(self, request: Request) -> Response:
+        self.asked.append(request.argument("continue"))
+        page = {"items": [{"n": 1}], "metadata": {"continue": str(len(self.asked))}}
+        return Response(200, {}, json.dumps(page).encode())
+
+
+def test_each_page_of_objects_is_a_call_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, pages = VirtualClock(), Pages()
+
+    def connect(client: Any) -> None:
+        client.rest_client.pool_manager = Pool(SlowApplication(pages, clock, 8))
+
+    monkeypatch.setattr(access, "_credentials", lambda _: tokens("good"))
+    cluster = Cluster(Connection(SERVER, prepare=connect), "sweep", time_left(clock))
+    with pytest.raises(OutOfTimeError):
+        list(cluster.list_groups())
+    assert pages.asked == ["", "1", "2", "3"]
+    assert cluster.calls == 4
+
+
+def test_a_connection_that_cannot_be_opened_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[object] = []
+
+    def time_out(address: object, *_: object, **__: object) -> None:
+        tried.append(address)
+        raise TimeoutError
+
+    monkeypatch.setattr(urllib3.util.connection, "create_connection", time_out)
+    monkeypatch.setattr(access, "_credentials", lambda _: tokens("good"))
+    cluster = Cluster(Connection(SERVER), "tear_down", lambda: 1.0)
+    with pytest.raises(CallError, match=r"0 unreachable: .* no answer in time"):
+        cluster.delete_node("n", "u")
+    assert tried == [("10.0.0.2", 6443)]
