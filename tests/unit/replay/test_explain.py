@@ -236,7 +236,7 @@ def test_the_next_look_is_when_the_sweep_really_comes() -> None:
     harness, syncs = desk.harness, []
 
     def note(step: str, call: str) -> None:
-        if step == "sweep" and call.startswith("publish"):
+        if step == "sweep" and call.startswith("publish") and "report_leaks" not in call:
             syncs.append(harness.clock.now().replace(second=0, microsecond=0))
 
     harness.hooks.before = note
