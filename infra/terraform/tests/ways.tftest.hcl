@@ -61,7 +61,7 @@ run "id_token" {
   }
 
   assert {
-    condition     = yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[1].expression == "claims.sub in [\"117\",\"117\",\"117\",\"117\",\"117\"]"
+    condition     = yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[1].expression == "claims.sub in [\"117\",\"117\",\"117\",\"117\",\"117\",\"117\"]"
     error_message = "Only the steps' own accounts are to be let in."
   }
 
@@ -74,7 +74,7 @@ run "id_token" {
 
   assert {
     condition = keys(google_project_iam_custom_role.step) == [
-      "my-project/create_resources", "my-project/inject_token", "my-project/label_node", "my-project/tear_down",
+      "my-project/create_resources", "my-project/inject_token", "my-project/label_node", "my-project/report_leaks", "my-project/tear_down",
     ]
     error_message = "A role for each step that calls Compute Engine."
   }
@@ -232,7 +232,7 @@ run "gke" {
   }
 
   assert {
-    condition     = length(google_project_iam_member.gke) == 5 && google_project_iam_custom_role.gke[0].project == "gke-home"
+    condition     = length(google_project_iam_member.gke) == 6 && google_project_iam_custom_role.gke[0].project == "gke-home"
     error_message = "All steps connect to the cluster."
   }
 
@@ -299,7 +299,7 @@ run "jobsets_by_node_groups" {
   }
 
   assert {
-    condition     = length(google_cloudfunctions2_function.step) == 7 && length(google_pubsub_subscription.inbox) == 7 && length(google_cloud_run_service_iam_member.pusher) == 7
+    condition     = length(google_cloudfunctions2_function.step) == 8 && length(google_pubsub_subscription.inbox) == 8 && length(google_cloud_run_service_iam_member.pusher) == 8
     error_message = "Two more steps, each with an inbox."
   }
 
@@ -317,7 +317,7 @@ run "jobsets_by_node_groups" {
   }
 
   assert {
-    condition     = length(google_logging_project_sink.step) == 4 && length(google_project_iam_custom_role.step) == 4 && length(google_service_account_iam_member.node) == 0 && length(google_project_service.this) == 10
+    condition     = length(google_logging_project_sink.step) == 4 && length(google_project_iam_custom_role.step) == 5 && length(google_service_account_iam_member.node) == 0 && length(google_project_service.this) == 10
     error_message = "Slices that are TPUNodeGroups need nothing more in the cloud."
   }
 
@@ -332,7 +332,7 @@ run "jobsets_by_node_groups" {
   }
 
   assert {
-    condition     = length(regexall("117", yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[1].expression)) == 7
+    condition     = length(regexall("117", yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[1].expression)) == 8
     error_message = "The accounts of the two steps are let in, too."
   }
 }

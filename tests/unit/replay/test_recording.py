@@ -201,6 +201,11 @@ def test_what_the_scheduler_says_is_for_the_sweep() -> None:
     assert read({"version": 1, "kind": "Sweep"}).step == "sweep"
 
 
+def test_what_was_for_report_leaks_is_for_it_again() -> None:
+    assert read({"version": 1, "kind": "Sweep", "step": "report_leaks"}).step == "report_leaks"
+    assert read({"version": 1, "kind": "Sweep", "step": "label_node"}).step == "sweep"
+
+
 NO_INBOX = (
     "message of line 1: nothing says whose inbox it is for; name it by --step, by a field 'step', "
     f"or leave the attribute {SOURCE} in place. Steps are {STEPS}"
