@@ -362,6 +362,7 @@ TOLD = replace(
     [
         pytest.param(preempted(B), TOLD, 9, True, id="a loss nine seconds ago"),
         pytest.param(preempted(B), TOLD, 10, False, id="ten seconds ago"),
+        pytest.param(preempted(B), TOLD, -10, False, id="a loss that lies in the future"),
         pytest.param(preempted(B), COMPLETE, 0, False, id="nothing told yet"),
         pytest.param(SYNC, TOLD, 0, False, id="a SYNC counts"),
         pytest.param(NODES, TOLD, 0, False, id="so does a change of Nodes"),
@@ -391,6 +392,7 @@ def test_when_compute_engine_says_nothing_of_the_links_nobody_waits_longer_than_
     assert (asked.status, asked.reason) == ("False", "Asking")
     assert reason(again, NOW + timedelta(minutes=4)) == ("False", "NotWired")
     assert reason(again, NOW + timedelta(minutes=5)) == ("True", "Ready")
+    assert reason(again, NOW - timedelta(minutes=5)) == ("True", "Ready")
     assert (
         result(again, NOW + timedelta(minutes=5)).conditions[Type.SLICE_WIRED].status == "Unknown"
     )
