@@ -24,7 +24,12 @@ from shared.node_groups import health, interconnect, join_report, readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.health import Members, reported_lost
-from shared.node_groups.membership import bears_name_of, is_of_predecessor, proof_patch
+from shared.node_groups.membership import (
+    bears_name_of,
+    find_vm_of_misnamed,
+    is_of_predecessor,
+    proof_patch,
+)
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, State, Status, Type
 from shared.node_groups.work import (
@@ -136,7 +141,7 @@ def is_told_already(occasion: Occasion, known: Status, now: datetime) -> bool:
     ready = known.conditions.get(Type.READY)
     newest = max((entry.since for entry in known.pending), default=None)
     is_loss_told = ready is not None and ready.reason in VM_LOSSES
-    return is_loss_told and newest is not None and now - newest < ALREADY_SAID
+    return is_loss_told and newest is not None and abs(now - newest) < ALREADY_SAID
 
 
 def _look_at_one(work: GroupWork, group: NodeGroup) -> Members:
@@ -288,3 +293,12 @@ def _complaints(observed: Members) -> Iterator[Action]:
     for node in observed.without_provider_id():
         text = f"Node {node.name} joined without a ProviderID"
         yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw)
+    for node in observed.nodes:
+        vm = find_vm_of_misnamed(observed.group, node)
+        if vm is not None:
+            text = (
+                f"Node {node.name} names VM {vm} in its ProviderID, but a Node must have its VM's "
+                f"name: it is not counted, and not deleted with the group. Delete it and register "
+                f"the kubelet as {vm} (--hostname-override; kubeadm: nodeRegistration.name)."
+            )
+            yield Emit(Event("NodeNameMismatch", text, is_warning=True), node.raw)

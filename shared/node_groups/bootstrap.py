@@ -30,7 +30,7 @@ VM_LABEL = "tpu-functions.dev/vm"
 """On a token's Secret: the VM that the token belongs to."""
 
 TOKEN_LIFE = timedelta(hours=1)
-_CLOCKS_APART = timedelta(minutes=1)
+_CLOCKS_APART = timedelta(minutes=5)
 TOKEN_GROUP = "system:bootstrappers:kubeadm:default-node-token"
 """The group that kubeadm's own role bindings name; `kubeadm init` makes them."""
 

@@ -48,6 +48,5 @@ def _describe_links(found: Mig, group: NodeGroup, known: Status, now: datetime) 
 def _is_asked_long(before: Condition | None, now: datetime) -> bool:
     if before is None:
         return False
-    return before.reason == "Unknown" or (
-        before.reason == "Asking" and now - before.since >= UNKNOWN_AFTER
-    )
+    has_waited = abs(now - before.since) >= UNKNOWN_AFTER  # a time far ahead is wrong
+    return before.reason == "Unknown" or (before.reason == "Asking" and has_waited)

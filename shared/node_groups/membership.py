@@ -81,6 +81,17 @@ def proof_patch(
     return patch
 
 
+def find_vm_of_misnamed(group: NodeGroup, node: Node) -> str | None:
+    """The VM of this group that a Node of another name says it runs on.
+
+    A providerID is only a claim: such a Node is neither counted nor deleted.
+    """
+    place = f"gce://{group.spec.project}/{group.spec.zone}/"
+    vm = node.provider_id.removeprefix(place)
+    is_of_group = node.provider_id.startswith(f"{place}{group.resource_name}-")
+    return vm if is_of_group and vm != node.vm else None
+
+
 def bears_name_of(group: NodeGroup, node: Node) -> bool:
     """Whether a Node has a VM's name and place of this group's. Its labels prove nothing: they can
     be put on any Node."""

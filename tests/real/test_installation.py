@@ -310,6 +310,20 @@ def test_a_user_is_held_to_tokens_by_the_admission_policy(identified: OwnControl
     assert "cannot create resource" in create_as(identified, "sweep", bootstrap_token("fedcba"))
 
 
+@pytest.mark.parametrize("query", ["", "?dryRun=All"], ids=["in earnest", "dry run"])
+def test_a_user_is_shown_no_secret_of_others_by_deleting_all(
+    identified: OwnControlPlane, query: str
+) -> None:
+    secrets = "/api/v1/namespaces/kube-system/secrets"
+    foreign = {"metadata": {"name": "keys"}, "stringData": {"key": "private"}}
+    identified.request("POST", secrets, foreign)
+    user = f"--as={NAMES['tear-down']}"
+    said = identified.run_kubectl("delete", user, f"--raw={secrets}{query}")
+    assert said.stdout == ""
+    assert said.stderr.startswith("Error from server (Forbidden): ")
+    assert identified.request("GET", f"{secrets}/keys")[0] == 200
+
+
 def test_a_user_is_held_to_our_nodes_by_the_admission_policy(identified: OwnControlPlane) -> None:
     add_node(identified, "worker-1", {}, [])
     add_node(identified, "tng-b-1a2b3c4d-x1y2", {}, [])

@@ -32,6 +32,7 @@ from shared.node_groups.status import (
 )
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node
 from tests.unit.builders import NOW, RESOURCE, flat, group
 from tests.unit.test_create_resources import instance_group
@@ -362,6 +363,7 @@ TOLD = replace(
     [
         pytest.param(preempted(B), TOLD, 9, True, id="a loss nine seconds ago"),
         pytest.param(preempted(B), TOLD, 10, False, id="ten seconds ago"),
+        pytest.param(preempted(B), TOLD, -10, False, id="a loss that lies in the future"),
         pytest.param(preempted(B), COMPLETE, 0, False, id="nothing told yet"),
         pytest.param(SYNC, TOLD, 0, False, id="a SYNC counts"),
         pytest.param(NODES, TOLD, 0, False, id="so does a change of Nodes"),
@@ -391,6 +393,7 @@ def test_when_compute_engine_says_nothing_of_the_links_nobody_waits_longer_than_
     assert (asked.status, asked.reason) == ("False", "Asking")
     assert reason(again, NOW + timedelta(minutes=4)) == ("False", "NotWired")
     assert reason(again, NOW + timedelta(minutes=5)) == ("True", "Ready")
+    assert reason(again, NOW - timedelta(minutes=5)) == ("True", "Ready")
     assert (
         result(again, NOW + timedelta(minutes=5)).conditions[Type.SLICE_WIRED].status == "Unknown"
     )
@@ -410,6 +413,24 @@ def test_nodes_without_a_providerid_are_counted_in_tpu_operators_words() -> None
     assert result(given).conditions[Type.NODES_JOINED].message == (
         "Waiting for 1 of 2 nodes to join the cluster (1 nodes joined with missing ProviderID)"
     )
+
+
+def test_a_node_with_the_providerid_of_a_vm_and_another_name_is_told_what_to_change() -> None:
+    misnamed = node("worker-1", proved=False, place=f"gce://my-gcp-project/us-central1-c/{A}")
+    plan = decide(seen(misnamed, instances={"worker-1": None, A: vm()}), NOW)
+    assert [action for action in flat(plan) if isinstance(action, Emit)] == [
+        Emit(
+            Event(
+                "NodeNameMismatch",
+                f"Node worker-1 names VM {A} in its ProviderID, but a Node must have its VM's name: it "
+                "is not counted, and not deleted with the group. Delete it and register the kubelet as "
+                f"{A} (--hostname-override; kubeadm: nodeRegistration.name).",
+                is_warning=True,
+            ),
+            misnamed.raw,
+        )
+    ]
+    assert DeleteNode not in kinds(plan)
 
 
 def test_when_the_last_node_has_joined_the_other_steps_are_told_once_more() -> None:

@@ -308,6 +308,9 @@ def _unseen(mirror: Mirror, document: Document) -> list[str]:
     if document.get("kind") == "Status":
         gone = (document.get("details") or {}).get("uid", "")
         return [f"{mirror.path}: the end of {gone}"] * (gone in mirror.objects)
+    if "items" in document:  # a collection was deleted, and these are what was in it
+        uids = [item["metadata"]["uid"] for item in document["items"]]
+        return [f"{mirror.path}: the end of {uid}" for uid in uids if uid in mirror.objects]
     uid, version = metadata["uid"], int(metadata["resourceVersion"])
     if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
         is_kept = bool(document.get("spec", {}).get("finalizers"))  # as a namespace is
