@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import aiohttp
 import structlog
 
+from relay import metrics
 from relay.changes.coalescing import WIDEST_RETRY_GAP
 from relay.changes.outbox import Outbox
 from relay.changes.pending import Publication
@@ -84,7 +85,7 @@ class Relay:
         self._cluster_id = cluster_id
         self._now = now
         self._timing = timing
-        self._outbox = Outbox()
+        self._outbox = Outbox(_count_skipped)
         self._news = asyncio.Event()
         self._backoff = Backoff(timing.first_backoff_s, timing.longest_backoff_s, rng)
         resources = (*RESOURCES, *OF_JOBSETS) if with_jobsets else RESOURCES
@@ -179,6 +180,11 @@ class Relay:
         async with self._api.get(_CLUSTER_PATH, {}, timeout) as response:
             namespace = parse(await response.read())
         return str(namespace["metadata"]["uid"])
+
+
+def _count_skipped(kind: Kind) -> None:
+    metrics.SKIPPED.labels(kind).inc()
+    _LOG.warning("skipped an object without a valid name, namespace or uid", kind=kind)
 
 
 def _raise_failure(parts: Iterable[asyncio.Task[Any]]) -> None:

@@ -62,6 +62,12 @@ EVENTS = _declare(
     ("kind", "event"),
     "Watch events received.",
 )
+SKIPPED = _declare(
+    Counter,
+    "tpu_functions_relay_skipped_objects_total",
+    ("kind",),
+    "Objects in lists and watch events without a valid name, namespace or uid, which were skipped.",
+)
 LISTS = _declare(
     Counter,
     "tpu_functions_relay_lists_total",

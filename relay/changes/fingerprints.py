@@ -22,6 +22,8 @@ from shared.base.names import (
     THEIR_FINALIZER_PREFIX,
     TPU_RESOURCE,
     VM_ID_LABEL,
+    is_dns_label,
+    is_dns_subdomain,
 )
 from shared.frame.message import Cause
 
@@ -90,6 +92,13 @@ class NodeSighting:
     def is_proved(self) -> bool:
         """Whether it bears the label that only this system can write."""
         return any(key == VM_ID_LABEL for key, _ in self.labels)
+
+
+def has_identity(raw: Mapping[str, Any], *, is_namespaced: bool) -> bool:
+    """True if an object has the name, namespace and uid that a message about it needs."""
+    metadata = read_mapping(raw, "metadata")
+    is_named = is_dns_subdomain(metadata.get("name")) and bool(read_text(metadata, "uid"))
+    return is_named and (not is_namespaced or is_dns_label(metadata.get("namespace")))
 
 
 def sight_group(raw: Mapping[str, Any]) -> GroupSighting:

@@ -25,7 +25,7 @@ told about, so a restart of the relay wakes nobody in a settled fleet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -36,6 +36,7 @@ from relay.changes.fingerprints import (
     GroupSighting,
     NodeSighting,
     group_news,
+    has_identity,
     has_missed_node_news,
     is_node_news,
     missed_group_news,
@@ -54,7 +55,9 @@ _OF_GROUPS = frozenset[Kind]({"TPUNodeGroup", "Node"})
 class Outbox:
     """What is known of the fleet, and what of it somebody has yet to be told."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_skipped: Callable[[Kind], None] = lambda _: None) -> None:
+        """``on_skipped`` is called for each object that has no identity, and so is not read."""
+        self._on_skipped = on_skipped
         self._fleet = Fleet()
         self._slots = Slots()
         self._jobs = Jobs(self._slots)
@@ -86,6 +89,8 @@ class Outbox:
 
     def changed(self, kind: Kind, event: Change, object: Mapping[str, Any], now: datetime) -> None:  # noqa: A002
         """A watch says that an object has appeared, changed or gone."""
+        if not self._is_readable(kind, object):
+            return
         match kind, event:
             case "Node", _:
                 self._node_changed(event, sight_node(object), now)
@@ -108,6 +113,7 @@ class Outbox:
         """
         first = kind not in self._listed
         self._listed.add(kind)
+        objects = [raw for raw in objects if self._is_readable(kind, raw)]
         match kind:
             case "Node":
                 self._relist_nodes([sight_node(raw) for raw in objects], first, now)
@@ -134,6 +140,12 @@ class Outbox:
     def returned(self, publications: Sequence[Publication], now: datetime) -> None:
         """These could not be published: they are due again, later. What is moot is dropped."""
         self._slots.put_back(publications, now, self._is_moot)
+
+    def _is_readable(self, kind: Kind, raw: Mapping[str, Any]) -> bool:
+        is_readable = has_identity(raw, is_namespaced=kind != "Node")
+        if not is_readable:
+            self._on_skipped(kind)
+        return is_readable
 
     def _group_changed(self, event: Change, group: GroupSighting, now: datetime) -> None:
         if event == "DELETED":

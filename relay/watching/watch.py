@@ -201,11 +201,13 @@ class Watch:
                 raise Refused(code, str(status.get("message")))
             case {"type": str(word), "object": {"metadata": {"resourceVersion": str(version)}}}:
                 pass
+            case {"type": str(word), "object": _} if word != "ERROR":
+                version = self._version  # the same event would come again after a new connection
             case _:
                 raise ValueError(f"no watch event: {str(line)[:200]}")
         metrics.EVENTS.labels(self._resource.kind, metrics.event_label(word)).inc()
         if word in _CHANGES:
-            self._sink.changed(self._resource.kind, _CHANGES[word], line["object"])
+            self._sink.changed(self._resource.kind, _CHANGES[word], _mapping(line["object"]))
         self._version, self._moved = version, True
         self._pulse.contact()
 
@@ -231,7 +233,16 @@ class Watch:
 def _page(page: Any) -> tuple[list[Mapping[str, Any]], str, str]:
     """The items of a list, its version, and the token of the next page, empty after the last one."""
     match page:
-        case {"items": items, "metadata": {"resourceVersion": str(version), **rest}}:
-            return items or [], version, str(rest.get("continue") or "")
+        case {
+            "items": list() | None as items,
+            "metadata": {"resourceVersion": str(version), **rest},
+        }:
+            objects = [_mapping(item) for item in items or ()]
+            return objects, version, str(rest.get("continue") or "")
         case _:
             raise ValueError(f"no list: {str(page)[:200]}")
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """An object of a list or an event; what is none reads as one without a name."""
+    return value if isinstance(value, Mapping) else {}
