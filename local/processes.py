@@ -150,10 +150,13 @@ class Processes:
     """The children of this process; an asynchronous context manager that ends them all.
 
     ``on_line`` is given each line that a child writes, with its name in front; ``log`` is a file
-    that the same lines are added to.
+    that the same lines are added to. A child that ignores SIGTERM is killed after ``grace_s``.
     """
 
-    def __init__(self, *, on_line: OnLine | None = None, log: Path | None = None) -> None:
+    def __init__(
+        self, *, on_line: OnLine | None = None, log: Path | None = None, grace_s: float = GRACE_S
+    ) -> None:
+        self._grace_s = grace_s
         self._on_line = on_line
         self._log_path = log
         self._log: IO[str] | None = None
@@ -185,7 +188,7 @@ class Processes:
     ) -> None:
         self._leaving = True
         try:
-            await asyncio.gather(*(process.stop() for process in self._running))
+            await asyncio.gather(*(process.stop(self._grace_s) for process in self._running))
         finally:
             await self._end_guard()
             for number in _ENDING_SIGNALS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
@@ -167,11 +166,10 @@ HUGE: list[tuple[str, Manifest, str]] = [
 
 
 @pytest.mark.parametrize("target, warning", [row[1:] for row in HUGE], ids=[row[0] for row in HUGE])
-def test_what_no_slice_can_be_is_told_in_no_time(target: Manifest, warning: str) -> None:
-    began = time.monotonic()
-    answered = Answered(target)
-    assert time.monotonic() - began < 5
-    (said,) = answered.warnings
+def test_what_no_slice_can_be_is_answered_with_one_short_warning(
+    target: Manifest, warning: str
+) -> None:
+    (said,) = Answered(target).warnings
     assert said.startswith(warning)
     assert len(said) < 256
 

@@ -9,8 +9,10 @@ from contextlib import suppress
 
 import psutil
 
-from local.processes import Interrupted, Processes
+from local.processes import GRACE_S, Interrupted, Processes
 
+ENDLESS_S = 3600.0
+"""Longer than any test: stubborn children end because they are killed before."""
 _GRANDCHILD = "import signal; {ignore}print(flush=True); signal.pause()"
 _CHILD = """
 import signal, subprocess, sys
@@ -59,7 +61,10 @@ def wait_until_gone(pids: list[int], within_s: float = 10.0) -> None:
 
 async def _parent(mode: str) -> None:
     print("begun", flush=True)
-    async with Processes(on_line=lambda line: print(line, flush=True)) as processes:
+    grace_s = ENDLESS_S if mode == "stubborn" else GRACE_S
+    async with Processes(
+        on_line=lambda line: print(line, flush=True), grace_s=grace_s
+    ) as processes:
         print("entered", flush=True)
         for number in range(3):
             await processes.start(f"child-{number}", child(stubborn=mode == "stubborn"))
