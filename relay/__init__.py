@@ -1,1 +1,1 @@
-"""The daemon in the cluster: turns Kubernetes watches into occasions in the steps' inboxes."""
+"""The daemon in the cluster: publishes a trigger to the steps' topics for each relevant change."""

@@ -16,7 +16,7 @@ from google.auth.credentials import Credentials
 from relay.daemon import Relay
 from relay.health import serve
 from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
-from relay.settings import Settings, read_settings
+from relay.settings import RelaySettings, read_settings
 from relay.watching.api import CannotConnect, KubernetesApi
 from relay.watching.watch import Timing
 from shared.base.environment import SettingsError
@@ -46,7 +46,7 @@ def main() -> int:
     return 0
 
 
-async def _run(settings: Settings, credentials: Credentials) -> None:
+async def _run(settings: RelaySettings, credentials: Credentials) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -76,7 +76,7 @@ async def _run(settings: Settings, credentials: Credentials) -> None:
     _LOG.info("ended")
 
 
-async def _connect(settings: Settings) -> KubernetesApi:
+async def _connect(settings: RelaySettings) -> KubernetesApi:
     try:
         return await KubernetesApi.connect(settings.kubeconfig)
     except CannotConnect as error:

@@ -15,14 +15,14 @@ import structlog
 from relay import metrics
 from relay.changes.coalescing import WIDEST_RETRY_GAP
 from relay.changes.outbox import Outbox
-from relay.changes.pending import Publication
+from relay.changes.pending import OutgoingMessage
 from relay.health import Health
-from relay.kinds import Change, Kind
+from relay.kinds import Change, WatchedKind
 from relay.watching.api import API_FAILURES, KubernetesApi
 from relay.watching.backoff import Backoff
 from relay.watching.projection import parse
-from relay.watching.watch import Resource, Timing, Watch
-from relay.watching.watch_health import Monotonic, Pulse
+from relay.watching.watch import Timing, Watch, WatchedResource
+from relay.watching.watch_health import Monotonic, WatchHealth
 from shared.base.names import (
     GROUP,
     JOB_KEY,
@@ -34,22 +34,22 @@ from shared.base.names import (
 )
 
 RESOURCES = (
-    Resource("TPUNodeGroup", f"/apis/{GROUP}/{VERSION}/{PLURAL}"),
-    Resource("Node", "/api/v1/nodes"),
+    WatchedResource("TPUNodeGroup", f"/apis/{GROUP}/{VERSION}/{PLURAL}"),
+    WatchedResource("Node", "/api/v1/nodes"),
 )
-OF_JOBSETS = (
+JOBSET_RESOURCES = (
     # Thousands of Pods may run: only those that have no Node yet are of use.
-    Resource(
+    WatchedResource(
         "Pod",
         "/api/v1/pods",
         {"labelSelector": JOB_KEY, "fieldSelector": "status.phase=Pending"},
     ),
-    Resource("JobSet", f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}/{JOBSET_PLURAL}"),
+    WatchedResource("JobSet", f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}/{JOBSET_PLURAL}"),
 )
-MOST_AT_ONCE = 100
-"""Objects and steps in one round of publishing; the next round follows at once."""
-LAST_WORDS_S = 5.0
-"""How long the end may take that a SIGTERM asks for."""
+MAX_BATCH = 100
+"""Objects and steps in one round of publishing; the next round follows immediately."""
+SHUTDOWN_S = 5.0
+"""How long publishing the rest may take after a SIGTERM."""
 
 _CLUSTER_PATH = "/api/v1/namespaces/kube-system"
 _LOG = structlog.get_logger()
@@ -59,8 +59,8 @@ class Publisher(Protocol):
     """Where messages go."""
 
     async def publish(
-        self, publications: Sequence[Publication], cluster_id: str
-    ) -> list[Publication]:
+        self, publications: Sequence[OutgoingMessage], cluster_id: str
+    ) -> list[OutgoingMessage]:
         """Publish all, and return those that could not be."""
 
 
@@ -86,28 +86,35 @@ class Relay:
         self._now = now
         self._timing = timing
         self._outbox = Outbox(_count_skipped)
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._backoff = Backoff(timing.first_backoff_s, timing.longest_backoff_s, rng)
-        resources = (*RESOURCES, *OF_JOBSETS) if with_jobsets else RESOURCES
-        pulses = {resource.kind: Pulse(monotonic) for resource in resources}
+        resources = (*RESOURCES, *JOBSET_RESOURCES) if with_jobsets else RESOURCES
+        health_by_kind = {resource.kind: WatchHealth(monotonic) for resource in resources}
         self._watches = [
-            Watch(api, resource, self, pulses[resource.kind], timing=timing, backoff=self._backoff)
+            Watch(
+                api,
+                resource,
+                self,
+                health_by_kind[resource.kind],
+                timing=timing,
+                backoff=self._backoff,
+            )
             for resource in resources
         ]
-        self.health = Health(pulses, self._outbox, timing)
+        self.health = Health(health_by_kind, self._outbox, timing)
 
-    def changed(self, kind: Kind, event: Change, raw: Mapping[str, Any]) -> None:
+    def changed(self, kind: WatchedKind, event: Change, raw: Mapping[str, Any]) -> None:
         """Called by a watch."""
         self._outbox.changed(kind, event, raw, self._now())
-        self._news.set()
+        self._changed.set()
 
-    def relisted(self, kind: Kind, objects: Iterable[Mapping[str, Any]]) -> None:
+    def relisted(self, kind: WatchedKind, objects: Iterable[Mapping[str, Any]]) -> None:
         """Called by a watch."""
         self._outbox.relisted(kind, objects, self._now())
-        self._news.set()
+        self._changed.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Relay until ``stop`` is set, then publish what is left, and end in `LAST_WORDS_S`.
+        """Relay until ``stop`` is set, then publish what is left, and end in `SHUTDOWN_S`.
 
         What a part of the relay raises, which none should, ends it and is raised here.
         """
@@ -120,18 +127,18 @@ class Relay:
             _raise_failure([*watches, publishing])
             for watch in watches:
                 watch.cancel()
-            self._news.set()
-            await self._speak_last_words(publishing)
+            self._changed.set()
+            await self._finish_publishing(publishing)
         finally:
             for task in everything:
                 task.cancel()
             await asyncio.gather(*everything, return_exceptions=True)
 
-    async def _speak_last_words(self, publishing: asyncio.Task[None]) -> None:
+    async def _finish_publishing(self, publishing: asyncio.Task[None]) -> None:
         try:
-            async with asyncio.timeout(LAST_WORDS_S):
+            async with asyncio.timeout(SHUTDOWN_S):
                 await publishing
-                await self._publish_the_rest()
+                await self._publish_rest()
         except TimeoutError:
             _LOG.warning("ended before everything was published; the next start goes by the state")
 
@@ -139,23 +146,23 @@ class Relay:
         await self._find_cluster_id(stop)
         while not stop.is_set():
             await self._wait_until_due()
-            failed = await self._publish(self._outbox.take_due(self._now(), MOST_AT_ONCE))
+            failed = await self._publish(self._outbox.take_due(self._now(), MAX_BATCH))
             self._outbox.returned(failed, self._now())
 
     async def _wait_until_due(self) -> None:
-        self._news.clear()
+        self._changed.clear()
         due, now = self._outbox.next_due(), self._now()
         wait = WIDEST_RETRY_GAP if due is None else min(due - now, WIDEST_RETRY_GAP)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), wait.total_seconds())
+            await asyncio.wait_for(self._changed.wait(), wait.total_seconds())
 
-    async def _publish_the_rest(self) -> None:
-        """All that is untold, due or not, once."""
+    async def _publish_rest(self) -> None:
+        """Publish all that is pending, due or not, once."""
         horizon = self._now() + WIDEST_RETRY_GAP
-        while self._cluster_id and (rest := self._outbox.take_due(horizon, MOST_AT_ONCE)):
+        while self._cluster_id and (rest := self._outbox.take_due(horizon, MAX_BATCH)):
             self._outbox.returned(await self._publish(rest), horizon)
 
-    async def _publish(self, publications: list[Publication]) -> list[Publication]:
+    async def _publish(self, publications: list[OutgoingMessage]) -> list[OutgoingMessage]:
         if not publications:
             return []
         return await self._publisher.publish(publications, self._cluster_id)
@@ -182,7 +189,7 @@ class Relay:
         return str(namespace["metadata"]["uid"])
 
 
-def _count_skipped(kind: Kind) -> None:
+def _count_skipped(kind: WatchedKind) -> None:
     metrics.SKIPPED.labels(kind).inc()
     _LOG.warning("skipped an object without a valid name, namespace or uid", kind=kind)
 

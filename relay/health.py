@@ -16,54 +16,56 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from relay import metrics
 from relay.changes.outbox import Outbox
-from relay.kinds import TRIGGERED_STEPS, Kind
+from relay.kinds import TRIGGERED_STEPS, WatchedKind
 from relay.watching.watch import Timing
-from relay.watching.watch_health import Pulse
+from relay.watching.watch_health import WatchHealth
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Health:
-    """What the probes are told, from the watches' pulses."""
+    """What the probes answer, from the health of each watch."""
 
-    def __init__(self, pulses: Mapping[Kind, Pulse], outbox: Outbox, timing: Timing) -> None:
-        self._pulses = pulses
+    def __init__(
+        self, watches: Mapping[WatchedKind, WatchHealth], outbox: Outbox, timing: Timing
+    ) -> None:
+        self._watches = watches
         self._outbox = outbox
         self._timing = timing
 
     def list_stuck(self) -> list[str]:
-        """One line for each watch of which nothing at all is heard any more."""
+        """One line for each watch that has received nothing at all for too long."""
         return [
-            f"{kind}: stuck: nothing heard for {pulse.silence_s():.0f} s"
-            for kind, pulse in self._pulses.items()
-            if pulse.silence_s() > self._timing.stuck_s
+            f"{kind}: stuck: nothing heard for {watch.silence_s():.0f} s"
+            for kind, watch in self._watches.items()
+            if watch.silence_s() > self._timing.stuck_s
         ]
 
     def list_not_ready(self) -> list[str]:
         """One line for each kind that is not listed yet, or not being watched."""
         return [
-            line for kind, pulse in self._pulses.items() if (line := self._unready(kind, pulse))
+            line for kind, watch in self._watches.items() if (line := self._unready(kind, watch))
         ]
 
     def update_metrics(self) -> None:
         """Set the gauges to what is so now."""
-        for kind, pulse in self._pulses.items():
-            metrics.SILENCE.labels(kind).set(pulse.silence_s())
-            metrics.WITHOUT_CONTACT.labels(kind).set(pulse.without_contact_s())
+        for kind, watch in self._watches.items():
+            metrics.SILENCE.labels(kind).set(watch.silence_s())
+            metrics.WITHOUT_CONTACT.labels(kind).set(watch.without_contact_s())
         for step in TRIGGERED_STEPS:
-            metrics.UNTOLD.labels(step).set(self._outbox.count_untold(step))
+            metrics.PENDING.labels(step).set(self._outbox.count_pending(step))
         metrics.GROUPS.set(self._outbox.group_count)
         metrics.NODES.set(self._outbox.node_count)
         metrics.WAITING_PODS.set(self._outbox.waiting_pod_count)
         metrics.JOBSETS.set(self._outbox.jobset_count)
 
-    def _unready(self, kind: str, pulse: Pulse) -> str:
-        if not pulse.listed:
-            return f"{kind}: not listed yet" + (f": {pulse.missing}" if pulse.missing else "")
-        if pulse.missing:
-            return f"{kind}: {pulse.missing}"
-        if pulse.without_contact_s() > self._timing.silent_s:
-            return f"{kind}: no contact with the API server for {pulse.without_contact_s():.0f} s"
+    def _unready(self, kind: str, watch: WatchHealth) -> str:
+        if not watch.listed:
+            return f"{kind}: not listed yet" + (f": {watch.missing}" if watch.missing else "")
+        if watch.missing:
+            return f"{kind}: {watch.missing}"
+        if watch.without_contact_s() > self._timing.silent_s:
+            return f"{kind}: no contact with the API server for {watch.without_contact_s():.0f} s"
         return ""
 
 

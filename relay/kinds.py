@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-Kind = Literal["TPUNodeGroup", "Node", "Pod", "JobSet"]
+WatchedKind = Literal["TPUNodeGroup", "Node", "Pod", "JobSet"]
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 
-KINDS: tuple[Kind, ...] = ("TPUNodeGroup", "Node", "Pod", "JobSet")
+KINDS: tuple[WatchedKind, ...] = ("TPUNodeGroup", "Node", "Pod", "JobSet")
 
 CREATE_RESOURCES, TEAR_DOWN, LABEL_NODE = "create_resources", "tear_down", "label_node"
 PROVISION_SLICE, RELEASE_SLICE = "provision_slice", "release_slice"

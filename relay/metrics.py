@@ -118,7 +118,7 @@ REACTION = _declare(
     "Time from the latest change that a message tells of to its acceptance by Pub/Sub.",
     buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800),
 )
-UNTOLD = _declare(
+PENDING = _declare(
     Gauge,
     "tpu_functions_relay_untold_groups",
     ("step",),

@@ -2,7 +2,7 @@
 
 The client's batching publisher is not used: it holds messages in threads and futures, of which an
 outage makes more and more. Here a call is made, awaited, and over; what failed goes back to the
-outbox, which knows when to try again and what has become moot.
+outbox, which knows when to try again and what has become obsolete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.types import PubsubMessage
 
 from relay import metrics
-from relay.changes.pending import Publication
+from relay.changes.pending import OutgoingMessage
 from relay.kinds import TRIGGERED_STEPS
 from shared.base.names import JOBSET_KIND, KIND, topic_id
 from shared.frame.message import POD_KIND
@@ -51,7 +51,7 @@ def find_credentials() -> Credentials:
 
 
 class PubSubPublisher:
-    """Publishes to the steps' inboxes of one project.
+    """Publishes to the steps' topics in one project.
 
     ``PUBSUB_EMULATOR_HOST`` leads to an emulator instead, as with every Pub/Sub client.
     """
@@ -72,10 +72,10 @@ class PubSubPublisher:
         self._client: PublisherAsyncClient | None = None
 
     async def publish(
-        self, publications: Sequence[Publication], cluster_id: str
-    ) -> list[Publication]:
+        self, publications: Sequence[OutgoingMessage], cluster_id: str
+    ) -> list[OutgoingMessage]:
         """Publish all, each topic's in one call, and return those that could not be."""
-        by_step: dict[str, list[Publication]] = {}
+        by_step: dict[str, list[OutgoingMessage]] = {}
         for publication in publications:
             by_step.setdefault(publication.step, []).append(publication)
         if self._client is None:
@@ -86,7 +86,7 @@ class PubSubPublisher:
         failed = [publication for part in await asyncio.gather(*calls) for publication in part]
         if failed:
             # A channel that has failed waits up to two minutes before it connects again; a new one
-            # connects at once, and the outbox sees to the gaps.
+            # connects immediately, and the outbox sets the gaps.
             await self.close()
         return failed
 
@@ -100,9 +100,9 @@ class PubSubPublisher:
         self,
         client: PublisherAsyncClient,
         step: str,
-        publications: list[Publication],
+        publications: list[OutgoingMessage],
         cluster_id: str,
-    ) -> list[Publication]:
+    ) -> list[OutgoingMessage]:
         messages = [
             PubsubMessage(
                 data=publication.message.encode(),
@@ -127,7 +127,7 @@ class PubSubPublisher:
         self._count(step, publications)
         return []
 
-    def _count(self, step: str, publications: list[Publication]) -> None:
+    def _count(self, step: str, publications: list[OutgoingMessage]) -> None:
         now = self._now()
         metrics.PUBLISHED.labels(step).inc(len(publications))
         for publication in publications:
@@ -136,7 +136,7 @@ class PubSubPublisher:
             _log_publication(publication)
 
 
-def _log_publication(publication: Publication) -> None:
+def _log_publication(publication: OutgoingMessage) -> None:
     message = publication.message
     _LOG.info(
         "published",

@@ -10,8 +10,8 @@ from shared.base.environment import Variables
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the relay is told from outside."""
+class RelaySettings:
+    """What the environment variables say."""
 
     project: str
     topic_prefix: str
@@ -85,15 +85,15 @@ VARIABLES = {
         "true or false",
     ),
 }
-"""The field of `Settings` that each variable fills."""
+"""The field of `RelaySettings` that each variable fills."""
 
 
-def read_settings(environ: Mapping[str, str]) -> Settings:
+def read_settings(environ: Mapping[str, str]) -> RelaySettings:
     """The settings. An empty variable counts as not set. Raises `SettingsError`."""
     variables = Variables(environ)
     texts = {field: variable.read(variables) for field, variable in VARIABLES.items()}
     variables.check()
-    return Settings(
+    return RelaySettings(
         project=texts["project"],
         topic_prefix=texts["topic_prefix"],
         kubeconfig=texts["kubeconfig"],

@@ -1,4 +1,4 @@
-"""All that the relay knows of the cluster: its groups, the Nodes that may be theirs, who claims whom.
+"""The relay's cache of the cluster: its groups, the Nodes that may belong to them, and who claims whom.
 
 Memory is bounded by what is ours: nothing is kept of a foreign Node, and of Nodes that claim a group
 which nobody knows (yet) only so many.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from relay.changes.fingerprints import GroupKey, GroupSighting, NodeSighting
+from relay.changes.fingerprints import GroupFingerprint, GroupKey, NodeFingerprint
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -18,48 +18,48 @@ MAX_STRAYS = 5_000
 """Nodes kept that claim an unknown group; the oldest goes first. As many as a cluster may have."""
 
 
-class Fleet:
+class ClusterCache:
     """Groups and Nodes, and the resource names by which they find each other.
 
     A resource name may be claimed by several groups, because users can write labels: all of them
-    are woken then, and which of them is right is for the steps to prove.
+    get a message then, and the steps prove which of them is right.
     """
 
     def __init__(self) -> None:
-        self._groups: dict[GroupKey, GroupSighting] = {}
-        self._nodes: dict[str, NodeSighting] = {}
+        self._groups: dict[GroupKey, GroupFingerprint] = {}
+        self._nodes: dict[str, NodeFingerprint] = {}
         self._groups_by_claim: dict[str, dict[GroupKey, None]] = {}
         self._nodes_by_claim: dict[str, dict[str, None]] = {}
         self._strays: dict[str, None] = {}
 
     @property
-    def groups(self) -> tuple[GroupSighting, ...]:
+    def groups(self) -> tuple[GroupFingerprint, ...]:
         return tuple(self._groups.values())
 
     @property
     def node_names(self) -> tuple[str, ...]:
         return tuple(self._nodes)
 
-    def find_group(self, key: GroupKey) -> GroupSighting | None:
+    def find_group(self, key: GroupKey) -> GroupFingerprint | None:
         return self._groups.get(key)
 
-    def get_group(self, key: GroupKey) -> GroupSighting:
+    def get_group(self, key: GroupKey) -> GroupFingerprint:
         """Raises `KeyError` when the group is not known."""
         return self._groups[key]
 
-    def find_node(self, name: str) -> NodeSighting | None:
+    def find_node(self, name: str) -> NodeFingerprint | None:
         return self._nodes.get(name)
 
-    def list_claimed_groups(self, claims: Iterable[str]) -> list[GroupSighting]:
-        """The groups that bear one of these resource names."""
+    def list_claimed_groups(self, claims: Iterable[str]) -> list[GroupFingerprint]:
+        """The groups that have one of these resource names."""
         keys = {key: None for claim in claims for key in self._groups_by_claim.get(claim, ())}
         return [self._groups[key] for key in keys]
 
-    def list_claiming_nodes(self, resource_name: str) -> list[NodeSighting]:
+    def list_claiming_nodes(self, resource_name: str) -> list[NodeFingerprint]:
         """The Nodes that may belong to the group of this resource name."""
         return [self._nodes[name] for name in self._nodes_by_claim.get(resource_name, ())]
 
-    def put_group(self, group: GroupSighting) -> None:
+    def put_group(self, group: GroupFingerprint) -> None:
         """Remember a group, instead of what was known of it."""
         before = self._groups.get(group.key)
         self._groups[group.key] = group
@@ -69,7 +69,7 @@ class Fleet:
             self._unlink_group(before)
         if group.resource_name:
             self._groups_by_claim.setdefault(group.resource_name, {})[group.key] = None
-            self._sort_strays(group.resource_name)
+            self._update_strays(group.resource_name)
 
     def drop_group(self, key: GroupKey) -> None:
         """Forget a group; its Nodes become strays."""
@@ -77,7 +77,7 @@ class Fleet:
         if group is not None:
             self._unlink_group(group)
 
-    def put_node(self, node: NodeSighting) -> None:
+    def put_node(self, node: NodeFingerprint) -> None:
         """Remember a Node, instead of what was known of it."""
         before = self._nodes.get(node.name)
         self._nodes[node.name] = node
@@ -85,28 +85,28 @@ class Fleet:
             self._unlink_node(before)
             for claim in node.claims:
                 self._nodes_by_claim.setdefault(claim, {})[node.name] = None
-            self._sort_stray(node)
+            self._update_stray(node)
 
     def drop_node(self, name: str) -> None:
         """Forget a Node."""
         self._unlink_node(self._nodes.pop(name, None))
 
-    def _unlink_group(self, group: GroupSighting) -> None:
+    def _unlink_group(self, group: GroupFingerprint) -> None:
         _discard(self._groups_by_claim, group.resource_name, group.key)
-        self._sort_strays(group.resource_name)
+        self._update_strays(group.resource_name)
 
-    def _unlink_node(self, node: NodeSighting | None) -> None:
+    def _unlink_node(self, node: NodeFingerprint | None) -> None:
         if node is None:
             return
         self._strays.pop(node.name, None)
         for claim in node.claims:
             _discard(self._nodes_by_claim, claim, node.name)
 
-    def _sort_strays(self, resource_name: str) -> None:
+    def _update_strays(self, resource_name: str) -> None:
         for node in self.list_claiming_nodes(resource_name):
-            self._sort_stray(node)
+            self._update_stray(node)
 
-    def _sort_stray(self, node: NodeSighting) -> None:
+    def _update_stray(self, node: NodeFingerprint) -> None:
         if any(claim in self._groups_by_claim for claim in node.claims):
             self._strays.pop(node.name, None)
             return

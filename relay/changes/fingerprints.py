@@ -1,6 +1,6 @@
 """What the relay remembers of an object: the few fields whose change can matter, and nothing else.
 
-A sighting is a fingerprint. Two of the same object are compared to tell news from noise (heartbeats,
+Two fingerprints of the same object are compared to separate changes from noise (heartbeats,
 status writes of this very system). Absent fields, nulls and fields of a wrong shape read as absent:
 what somebody else wrote into a Node must not stop the relay.
 """
@@ -39,8 +39,8 @@ TRUE = "True"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSighting:
-    """A TPUNodeGroup. What stands under its status is read at the start only, and is never news."""
+class GroupFingerprint:
+    """A TPUNodeGroup. Its status is read at the start only; a change of it alone is not relevant."""
 
     namespace: str
     name: str
@@ -70,7 +70,7 @@ class GroupSighting:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSighting:
+class NodeFingerprint:
     """A Node. ``claims`` are the resource names of the groups that it may belong to."""
 
     name: str
@@ -84,27 +84,32 @@ class NodeSighting:
 
     @property
     def is_ready(self) -> bool:
-        """Ready, with all the TPU chips that it has; whether it has enough only a step can tell."""
+        """Ready, with all the TPU chips that it has; whether it has enough only a step can decide."""
         chips = self.tpu_capacity
         return self.ready == TRUE and chips not in ("", "0") and chips == self.tpu_allocatable
 
     @property
     def is_proved(self) -> bool:
-        """Whether it bears the label that only this system can write."""
+        """True if it has the label that only this system can write."""
         return any(key == VM_ID_LABEL for key, _ in self.labels)
 
 
 def has_identity(raw: Mapping[str, Any], *, is_namespaced: bool) -> bool:
-    """True if an object has the name, namespace and uid that a message about it needs."""
+    """True if an object has what a message needs: a name; its namespace and uid, if namespaced.
+
+    Messages are about namespaced objects; of a Node they hold the name only.
+    """
     metadata = read_mapping(raw, "metadata")
-    is_named = is_dns_subdomain(metadata.get("name")) and bool(read_text(metadata, "uid"))
-    return is_named and (not is_namespaced or is_dns_label(metadata.get("namespace")))
+    if not is_dns_subdomain(metadata.get("name")):
+        return False
+    has_uid = read_text(metadata, "uid") != ""
+    return not is_namespaced or (has_uid and is_dns_label(metadata.get("namespace")))
 
 
-def sight_group(raw: Mapping[str, Any]) -> GroupSighting:
+def fingerprint_group(raw: Mapping[str, Any]) -> GroupFingerprint:
     """The fingerprint of a TPUNodeGroup as the API server shows it."""
     metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
-    return GroupSighting(
+    return GroupFingerprint(
         namespace=read_text(metadata, "namespace"),
         name=read_text(metadata, "name"),
         uid=read_text(metadata, "uid"),
@@ -122,11 +127,11 @@ def sight_group(raw: Mapping[str, Any]) -> GroupSighting:
     )
 
 
-def sight_node(raw: Mapping[str, Any]) -> NodeSighting:
+def fingerprint_node(raw: Mapping[str, Any]) -> NodeFingerprint:
     """The fingerprint of a Node as the API server shows it."""
     metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
     name, labels = read_text(metadata, "name"), read_mapping(metadata, "labels")
-    return NodeSighting(
+    return NodeFingerprint(
         name=name,
         uid=read_text(metadata, "uid"),
         claims=_claims(name, read_text(labels, RESOURCE_NAME_LABEL)),
@@ -134,17 +139,19 @@ def sight_node(raw: Mapping[str, Any]) -> NodeSighting:
         tpu_capacity=str(read_mapping(status, "capacity").get(TPU_RESOURCE, "")),
         tpu_allocatable=str(read_mapping(status, "allocatable").get(TPU_RESOURCE, "")),
         provider_id=read_text(read_mapping(raw, "spec"), "providerID"),
-        labels=frozenset((key, str(value)) for key, value in labels.items() if _concerns(key)),
+        labels=frozenset(
+            (key, str(value)) for key, value in labels.items() if _is_relevant_label(key)
+        ),
     )
 
 
-def group_news(before: GroupSighting | None, after: GroupSighting) -> Cause | None:
+def classify_group_change(before: GroupFingerprint | None, after: GroupFingerprint) -> Cause | None:
     """Why somebody should look at a group that was ``before`` and is ``after``, if at all.
 
     `Cause.DELETING` is for ``tear_down``, every other cause for ``create_resources``. While a group
     is being deleted only its finalizers matter: the last foreign one may be what was waited for.
     Likewise a group that tpu-operator lets go becomes this system's to look at. Its own taking of
-    ownership is no news to the step that has done it.
+    ownership needs no message to the step that has done it.
     """
     if after.deleting:
         known = before is not None and before.deleting and before.finalizers == after.finalizers
@@ -153,29 +160,29 @@ def group_news(before: GroupSighting | None, after: GroupSighting) -> Cause | No
         return Cause.ADDED
     if before.generation != after.generation:
         return Cause.SPEC_CHANGED
-    if _ownership(before) != _ownership(after) and not _is_taking(before, after):
+    if _ownership(before) != _ownership(after) and not _is_taking_ownership(before, after):
         return Cause.METADATA_CHANGED
     return None
 
 
-def missed_group_news(group: GroupSighting) -> Cause | None:
+def classify_missed_group_change(group: GroupFingerprint) -> Cause | None:
     """Why somebody should look at a group that is seen for the first time after a start, if at all.
 
-    What happened while nobody watched is told by the state: taking ownership, the status of a
+    What happened while the relay was away follows from the state: taking ownership, the status of a
     generation and the Ready condition are what ``create_resources`` leaves behind.
     """
     if group.deleting:
         return Cause.DELETING
     taken = FINALIZER in group.finalizers and group.resource_name
-    told = group.ready and group.observed_generation == group.generation
-    return None if taken and told else Cause.ADDED
+    reported = group.ready and group.observed_generation == group.generation
+    return None if taken and reported else Cause.ADDED
 
 
-def has_missed_node_news(group: GroupSighting, nodes: Sequence[NodeSighting]) -> bool:
+def has_missed_node_change(group: GroupFingerprint, nodes: Sequence[NodeFingerprint]) -> bool:
     """Whether a group and its Nodes, seen for the first time after a start, do not fit together.
 
     They do when as many Nodes are ready as the status says, and the group is Ready and all of its
-    Nodes are proved, or there are none to tell of.
+    Nodes are proved, or there are none.
     """
     if sum(node.is_ready for node in nodes) != group.nodes_ready:
         return True
@@ -183,22 +190,28 @@ def has_missed_node_news(group: GroupSighting, nodes: Sequence[NodeSighting]) ->
     return bool(nodes) and not settled
 
 
-def is_node_news(before: NodeSighting | None, after: NodeSighting, *, live: bool) -> bool:
+def is_relevant_node_change(
+    before: NodeFingerprint | None, after: NodeFingerprint, *, live: bool
+) -> bool:
     """Whether ``label_node`` should look at a Node that was ``before`` and is ``after``.
 
-    ``live``: a watch has told of it, so that nothing happened in between that was not seen.
+    ``live``: a watch has reported it, so nothing happened in between that the relay missed.
     """
     if before is None:
         return True
-    is_noise = before == after or _is_half_way(before, after) or (live and _is_echo(before, after))
+    is_noise = (
+        before == after
+        or _is_still_unready(before, after)
+        or (live and _is_own_patch(before, after))
+    )
     return not is_noise
 
 
-def _is_half_way(before: NodeSighting, after: NodeSighting) -> bool:
+def _is_still_unready(before: NodeFingerprint, after: NodeFingerprint) -> bool:
     """Whether a Node that could not count as ready, and still cannot, only changed in what it lacks.
 
     A kubelet registers, is Ready, and then has chips: of those three the first and the last are worth
-    a look. What is told of a Node that stays half-way is told by the sweep.
+    a look. A Node that stays unready is reported by the sweep.
     """
     if before.is_ready or after.is_ready:
         return False
@@ -206,7 +219,7 @@ def _is_half_way(before: NodeSighting, after: NodeSighting) -> bool:
     return replace(before, **now) == after
 
 
-def _is_echo(before: NodeSighting, after: NodeSighting) -> bool:
+def _is_own_patch(before: NodeFingerprint, after: NodeFingerprint) -> bool:
     """Whether a change of a Node, seen live, is ``label_node``'s own patch coming back.
 
     Two changes are, and are safe to ignore, because after them the labels are what the step, which
@@ -214,12 +227,12 @@ def _is_echo(before: NodeSighting, after: NodeSighting) -> bool:
 
     - the VM's id was written, by whoever may write it (no kubelet may): the patch that proves a Node
       sets all its labels along with it, so what was added or replaced with it is right.
-    - labels were added to a Node that bears the VM's id already: they stood there when it was
-      proved, so they had been lost, which was news, and have been put back. Somebody who adds a
+    - labels were added to a Node that has the VM's id already: they stood there when it was
+      proved, so they had been lost, which was reported, and have been put back. Somebody who adds a
       wrong value in that moment does so before the step that the loss has woken looks, or is
       overwritten by its patch.
 
-    A label that is lost, or changed while the VM's id stays, is news: so a replaced value costs one
+    A label that is lost, or changed while the VM's id stays, is reported: a replaced value costs one
     look more when the step repairs it. A Node that this relay sees for the first time, and what a
     fresh list shows to be different, is never an echo.
     """
@@ -231,11 +244,11 @@ def _is_echo(before: NodeSighting, after: NodeSighting) -> bool:
     return old.get(VM_ID_LABEL) != new[VM_ID_LABEL] or before.labels <= after.labels
 
 
-def _ownership(group: GroupSighting) -> tuple[str, str, frozenset[str]]:
+def _ownership(group: GroupFingerprint) -> tuple[str, str, frozenset[str]]:
     return group.paused, group.resource_name, group.owning_finalizers
 
 
-def _is_taking(before: GroupSighting, after: GroupSighting) -> bool:
+def _is_taking_ownership(before: GroupFingerprint, after: GroupFingerprint) -> bool:
     """Whether a change is ``create_resources`` taking ownership, which comes back as an echo.
 
     It gains our finalizer, our label, or both, and nothing else. A label that somebody else writes
@@ -252,7 +265,7 @@ def _claims(node_name: str, label: str) -> frozenset[str]:
     return frozenset({label, by_name[1] if by_name else ""} - {""})
 
 
-def _concerns(label: str) -> bool:
+def _is_relevant_label(label: str) -> bool:
     return label in _CONCERNING_LABELS or label.startswith(_TPU_LABEL_PREFIXES)
 
 

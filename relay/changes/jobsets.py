@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from relay.changes.pending import Slots, Subject
+from relay.changes.pending import PendingTriggers, Subject
 from relay.kinds import PROVISION_SLICE, RELEASE_SLICE
 from shared.base.names import JOBSET_KIND
 from shared.frame.message import POD_KIND, Cause
 from shared.slices.jobsets import Leader, asks_for_chips, find_end, find_end_time, find_leader
 
-LATELY = timedelta(hours=1)
-"""A JobSet that is first seen when it has ended is told of if that was not longer ago.
+RECENT = timedelta(hours=1)
+"""A JobSet that had ended before it was first observed is reported if it ended within this time.
 
-Finished JobSets stay in a cluster until somebody deletes them: to tell of thousands at each start
-would wake a step for each, for nothing. The step looks every minute which slices are left of JobSets
-that have ended, and needs no message for those; the hour is for a relay that was away a while."""
+Finished JobSets stay in a cluster until somebody deletes them: messages about thousands of them at
+each start would have no effect. The sweep finds every minute which slices are left of JobSets that
+have ended; this hour covers a relay that was away for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class KnownJobSet:
     ended_at: datetime | None
 
 
-class Jobs:
-    """Pods and JobSets, and what of them is news."""
+class JobSetTriggers:
+    """The cache of Pods and JobSets, and the triggers that follow from their changes."""
 
-    def __init__(self, slots: Slots) -> None:
-        self._slots = slots
+    def __init__(self, triggers: PendingTriggers) -> None:
+        self._triggers = triggers
         self._pods: dict[tuple[str, str], WaitingPod] = {}
         self._jobsets: dict[tuple[str, str], KnownJobSet] = {}
 
@@ -60,28 +60,28 @@ class Jobs:
         """How many JobSets are remembered: those that ask for TPU chips."""
         return len(self._jobsets)
 
-    def is_moot(self, subject: Subject) -> bool:
-        """Whether nobody need be told of it any more. That a JobSet has ended is never moot."""
+    def is_obsolete(self, subject: Subject) -> bool:
+        """True if a message about it has no use any more. The end of a JobSet is never obsolete."""
         known = self._pods.get(subject.key)
         return subject.kind == POD_KIND and (known is None or known.subject != subject)
 
-    def see_pod(self, raw: Mapping[str, Any], now: datetime) -> None:
-        """A Pod has appeared or changed: it is told of once, as soon as it waits, and when it waits
-        for something else."""
+    def observe_pod(self, raw: Mapping[str, Any], now: datetime) -> None:
+        """A Pod has appeared or changed: it is reported once when it waits, and again when it waits for
+        something else."""
         leader = find_leader(raw)
         if leader is None:
-            self.miss_pod(raw)
+            self.forget_pod(raw)
             return
-        pod = _sight_pod(leader)
+        pod = _fingerprint_pod(leader)
         before = self._pods.get(pod.subject.key)
         if pod == before:
             return
         if before is not None and before.subject != pod.subject:
             self._forget_pod(before)
         self._pods[pod.subject.key] = pod
-        self._slots.tell(pod.subject, PROVISION_SLICE, Cause.UNSCHEDULABLE, now)
+        self._triggers.add(pod.subject, PROVISION_SLICE, Cause.UNSCHEDULABLE, now)
 
-    def miss_pod(self, raw: Mapping[str, Any]) -> None:
+    def forget_pod(self, raw: Mapping[str, Any]) -> None:
         """A Pod has gone, or is not Pending any more."""
         known = self._pods.get(_subject(raw, POD_KIND).key)
         if known is not None:
@@ -92,61 +92,61 @@ class Jobs:
         listed = set()
         for raw in raws:
             listed.add(_subject(raw, POD_KIND).key)
-            self.see_pod(raw, now)
+            self.observe_pod(raw, now)
         for known in [pod for key, pod in self._pods.items() if key not in listed]:
             self._forget_pod(known)
 
-    def see_jobset(self, raw: Mapping[str, Any], now: datetime) -> None:
-        """A JobSet has appeared or changed: that it has ended is told of once."""
+    def observe_jobset(self, raw: Mapping[str, Any], now: datetime) -> None:
+        """A JobSet has appeared or changed: its end is reported once."""
         if not asks_for_chips(raw):
             return
-        jobset = _sight_jobset(raw)
+        jobset = _fingerprint_jobset(raw)
         before = self._jobsets.get(jobset.subject.key)
         self._jobsets[jobset.subject.key] = jobset
         if before is not None and before.subject != jobset.subject:
-            self._tell_gone(before, now)
+            self._report_gone(before, now)
             before = None
-        if _has_just_ended(before, jobset, now):
-            self._slots.tell(jobset.subject, RELEASE_SLICE, Cause(str(jobset.end)), now)
+        if _is_end_relevant(before, jobset, now):
+            self._triggers.add(jobset.subject, RELEASE_SLICE, Cause(str(jobset.end)), now)
 
-    def miss_jobset(self, raw: Mapping[str, Any], now: datetime) -> None:
+    def forget_jobset(self, raw: Mapping[str, Any], now: datetime) -> None:
         """A JobSet has gone."""
         known = self._jobsets.pop(_subject(raw, JOBSET_KIND).key, None)
         if known is not None:
-            self._tell_gone(known, now)
+            self._report_gone(known, now)
 
     def relist_jobsets(self, raws: Iterable[Mapping[str, Any]], now: datetime) -> None:
         """All JobSets, freshly listed."""
         listed = set()
         for raw in raws:
             listed.add(_subject(raw, JOBSET_KIND).key)
-            self.see_jobset(raw, now)
+            self.observe_jobset(raw, now)
         for key in [key for key in self._jobsets if key not in listed]:
-            self._tell_gone(self._jobsets.pop(key), now)
+            self._report_gone(self._jobsets.pop(key), now)
 
     def _forget_pod(self, pod: WaitingPod) -> None:
         del self._pods[pod.subject.key]
-        self._slots.drop(pod.subject, PROVISION_SLICE)
+        self._triggers.drop(pod.subject, PROVISION_SLICE)
 
-    def _tell_gone(self, jobset: KnownJobSet, now: datetime) -> None:
+    def _report_gone(self, jobset: KnownJobSet, now: datetime) -> None:
         """Of one that had ended before, the end was what mattered."""
         if jobset.end is None:
-            self._slots.tell(jobset.subject, RELEASE_SLICE, Cause.GONE, now)
+            self._triggers.add(jobset.subject, RELEASE_SLICE, Cause.GONE, now)
 
 
-def _has_just_ended(before: KnownJobSet | None, after: KnownJobSet, now: datetime) -> bool:
+def _is_end_relevant(before: KnownJobSet | None, after: KnownJobSet, now: datetime) -> bool:
     if after.end is None or (before is not None and before.end is not None):
         return False
-    return before is not None or after.ended_at is None or now - after.ended_at <= LATELY
+    return before is not None or after.ended_at is None or now - after.ended_at <= RECENT
 
 
-def _sight_pod(leader: Leader) -> WaitingPod:
+def _fingerprint_pod(leader: Leader) -> WaitingPod:
     subject = Subject(leader.namespace, leader.name, leader.uid, POD_KIND)
     wish = leader.labels, leader.annotations, leader.selector, leader.tolerations, leader.chips
     return WaitingPod(subject, hash(json.dumps(wish, sort_keys=True)))
 
 
-def _sight_jobset(raw: Mapping[str, Any]) -> KnownJobSet:
+def _fingerprint_jobset(raw: Mapping[str, Any]) -> KnownJobSet:
     return KnownJobSet(_subject(raw, JOBSET_KIND), find_end(raw), find_end_time(raw))
 
 

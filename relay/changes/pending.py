@@ -1,19 +1,20 @@
-"""What there is to tell, about whom and to which step, and when each may be told."""
+"""What is to be published, about which object and to which step, and when it is due."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
-from relay.changes.coalescing import Slot, Story
+from relay.changes.coalescing import Coalescer, PendingTrigger
 from shared.base.names import KIND
 from shared.frame.message import MAX_NAMES, Cause, Message
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An object of the cluster that a step is told of; made anew it is another, by its uid."""
+    """An object of the cluster that a message is about; recreated it is another, by its uid."""
 
     namespace: str
     name: str
@@ -26,8 +27,8 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Publication:
-    """A message and the step whose inbox it is for."""
+class OutgoingMessage:
+    """A message and the step to whose topic it goes."""
 
     step: str
     message: Message
@@ -41,22 +42,21 @@ class Publication:
 _Key = tuple[Subject, str]
 
 
-class Slots:
-    """One `Slot` for each subject and step of which something is, or lately was, to be told.
+class PendingTriggers:
+    """One `Coalescer` for each subject and step with something pending or lately published.
 
-    Nothing is kept of those that have long been told: a slot that may be told at once and has
-    nothing to tell is as good as none.
+    An idle coalescer is dropped, because a new one behaves the same.
     """
 
     def __init__(self) -> None:
-        self._slots: dict[_Key, Slot] = {}
-        self._untold: dict[_Key, Slot] = {}
+        self._coalescers: dict[_Key, Coalescer] = {}
+        self._pending: dict[_Key, Coalescer] = {}
 
-    def count_untold(self, step: str) -> int:
-        """How many subjects wait for a message to this step, for whatever reason."""
-        return sum(1 for _, untold in self._untold if untold == step)
+    def count_pending(self, step: str) -> int:
+        """The number of subjects with a message to this step that is not published yet."""
+        return sum(1 for _, pending in self._pending if pending == step)
 
-    def tell(
+    def add(
         self,
         subject: Subject,
         step: str,
@@ -64,68 +64,78 @@ class Slots:
         now: datetime,
         names: Iterable[str] = (),
         *,
-        at_once: bool = False,
+        immediately: bool = False,
     ) -> None:
-        """Something new is to be told, ``at_once`` if somebody waits for it."""
-        self._slot(subject, step).add(cause, names, now, at_once=at_once)
+        """Add a change, ``immediately`` due if a person waits for it."""
+        self._coalescer(subject, step).add(cause, names, now, immediately=immediately)
 
     def drop(self, subject: Subject, step: str) -> None:
-        """What was to be told is moot."""
-        self._slots.pop((subject, step), None)
-        self._untold.pop((subject, step), None)
+        """Drop what is pending, because it is obsolete."""
+        self._coalescers.pop((subject, step), None)
+        self._pending.pop((subject, step), None)
 
     def next_due(self) -> datetime | None:
-        """When `take_due` has something to give; ``None`` while there is nothing to tell."""
-        return min((slot.due for slot in self._untold.values() if slot.due), default=None)
+        """When `take_due` next returns a message; ``None`` while nothing is pending."""
+        return min(
+            (coalescer.due for coalescer in self._pending.values() if coalescer.due), default=None
+        )
 
-    def take_due(self, now: datetime, most: int | None = None) -> list[Publication]:
-        """The messages that are due, those of ``most`` subjects and steps if given, longest first."""
-        due = [key for key, slot in self._untold.items() if slot.is_due(now)]
-        taken = [publication for key in due[:most] for publication in self._take(key, now)]
-        for key in [key for key, slot in self._slots.items() if slot.is_spent(now)]:
-            del self._slots[key]
-        return taken
+    def take_due(self, now: datetime, most: int | None = None) -> list[OutgoingMessage]:
+        """Remove and return the due messages, of at most ``most`` subjects and steps, oldest first."""
+        taken = list(islice(self._take_due(now), most))
+        for key, _ in taken:
+            del self._pending[key]
+        for key in [key for key, coalescer in self._coalescers.items() if coalescer.is_idle(now)]:
+            del self._coalescers[key]
+        return [one for key, trigger in taken for one in _render_messages(key, trigger)]
 
     def put_back(
         self,
-        publications: Sequence[Publication],
+        publications: Sequence[OutgoingMessage],
         now: datetime,
-        is_moot: Callable[[Subject, str], bool],
+        is_obsolete: Callable[[Subject, str], bool],
     ) -> None:
-        """These could not be published: they are due again, later. What is moot is dropped."""
+        """Return messages that could not be published: due again later, dropped if obsolete."""
         parts: dict[_Key, list[Message]] = {}
         for publication in publications:
             parts.setdefault((publication.subject, publication.step), []).append(
                 publication.message
             )
         for (subject, step), messages in parts.items():
-            if not is_moot(subject, step):
-                story = Story(messages[0].cause, messages[0].at)
-                story.add_names(name for message in messages for name in message.nodes)
-                self._slot(subject, step).put_back(story, now)
+            if not is_obsolete(subject, step):
+                trigger = PendingTrigger(messages[0].cause, messages[0].at)
+                trigger.add_names(name for message in messages for name in message.nodes)
+                self._coalescer(subject, step).put_back(trigger, now)
 
-    def _slot(self, subject: Subject, step: str) -> Slot:
+    def _coalescer(self, subject: Subject, step: str) -> Coalescer:
         key = subject, step
-        slot = self._slots.setdefault(key, Slot())
-        self._untold.setdefault(key, slot)
-        return slot
+        coalescer = self._coalescers.setdefault(key, Coalescer())
+        self._pending.setdefault(key, coalescer)
+        return coalescer
 
-    def _take(self, key: _Key, now: datetime) -> list[Publication]:
-        subject, step = key
-        story = self._untold.pop(key).take(now)
-        names = tuple(story.names)
-        return [
-            Publication(
-                step,
-                Message(
-                    namespace=subject.namespace,
-                    name=subject.name,
-                    uid=subject.uid,
-                    cause=story.cause,
-                    at=story.at,
-                    nodes=names[start : start + MAX_NAMES],
-                    kind=subject.kind,
-                ),
-            )
-            for start in range(0, len(names) or 1, MAX_NAMES)
-        ]
+    def _take_due(self, now: datetime) -> Iterator[tuple[_Key, PendingTrigger]]:
+        for key, coalescer in self._pending.items():
+            trigger = coalescer.take(now)
+            if trigger is not None:
+                yield key, trigger
+
+
+def _render_messages(key: _Key, trigger: PendingTrigger) -> list[OutgoingMessage]:
+    """The messages of a trigger: several where its names do not fit into one."""
+    subject, step = key
+    names = tuple(trigger.names)
+    return [
+        OutgoingMessage(
+            step,
+            Message(
+                namespace=subject.namespace,
+                name=subject.name,
+                uid=subject.uid,
+                cause=trigger.cause,
+                at=trigger.at,
+                nodes=names[start : start + MAX_NAMES],
+                kind=subject.kind,
+            ),
+        )
+        for start in range(0, len(names) or 1, MAX_NAMES)
+    ]

@@ -76,7 +76,7 @@ class KubernetesApi:
         async with answer.response as response:
             if response.status == HTTPStatus.UNAUTHORIZED and self._kubeconfig:
                 # A token of a credential plugin has run out; the next GET has a new one. A pod's
-                # token is read anew every minute by the client.
+                # token is read again every minute by the client.
                 await _load(self._kubeconfig, self._configuration)
             if response.status != HTTPStatus.OK:
                 raise Refused(response.status, _message_of(await response.read()))

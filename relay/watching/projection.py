@@ -38,10 +38,10 @@ _CONDITIONS = ("Ready", "PodScheduled", "Completed", "Failed")
 
 def parse(text: bytes) -> Any:
     """A list or a watch event, its objects trimmed. Raises `ValueError` for what is no JSON."""
-    return json.loads(text, object_hook=_trim)
+    return json.loads(text, object_hook=_project)
 
 
-def _trim(value: dict[str, Any]) -> dict[str, Any]:
+def _project(value: dict[str, Any]) -> dict[str, Any]:
     """What is kept of a part of the document, all within it being trimmed already."""
     if isinstance(containers := value.get("containers"), list):
         return {**_only(value, _POD_SPEC), "containers": [_requests(one) for one in containers]}

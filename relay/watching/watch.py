@@ -19,12 +19,12 @@ import aiohttp
 import structlog
 
 from relay import metrics
-from relay.kinds import Change, Kind
+from relay.kinds import Change, WatchedKind
 from relay.outcomes import End
 from relay.watching.api import API_FAILURES, CannotConnect, KubernetesApi, Refused
 from relay.watching.backoff import Backoff
 from relay.watching.projection import parse
-from relay.watching.watch_health import Pulse
+from relay.watching.watch_health import WatchHealth
 
 PAGE_SIZE = 500
 REFUSALS_BEFORE_RELIST = 3
@@ -36,10 +36,10 @@ _CHANGES: Mapping[str, Change] = {"ADDED": "ADDED", "MODIFIED": "MODIFIED", "DEL
 class Sink(Protocol):
     """Where lists and changes go."""
 
-    def changed(self, kind: Kind, event: Change, raw: Mapping[str, Any]) -> None:
+    def changed(self, kind: WatchedKind, event: Change, raw: Mapping[str, Any]) -> None:
         """One object has appeared, changed or gone."""
 
-    def relisted(self, kind: Kind, objects: Iterable[Mapping[str, Any]]) -> None:
+    def relisted(self, kind: WatchedKind, objects: Iterable[Mapping[str, Any]]) -> None:
         """These are all objects of the kind."""
 
 
@@ -62,10 +62,10 @@ class Timing:
     watch_s: int = 240
     """The server is asked to close a watch after this; bookmarks come about once a minute."""
     grace_s: float = 15
-    """A watch of which nothing is heard for this much longer is given up as half-open."""
+    """A watch that receives nothing for this much longer is given up as half-open."""
     connect_s: float = 10
     list_s: float = 60
-    """A list of which nothing is heard for this long is given up."""
+    """A list that receives nothing for this long is given up."""
     first_backoff_s: float = 0.5
     longest_backoff_s: float = 30
     short_s: float = 1
@@ -73,22 +73,22 @@ class Timing:
 
     @property
     def silent_s(self) -> float:
-        """How long nothing may be heard of a watch."""
+        """How long a watch may receive nothing."""
         return self.watch_s + self.grace_s
 
     @property
     def stuck_s(self) -> float:
-        """Nothing heard for so long is more than two half-open connections in a row explain."""
+        """So long a silence is more than two half-open connections in a row explain."""
         return 2 * (self.silent_s + self.longest_backoff_s)
 
 
 @dataclass(frozen=True)
-class Resource:
+class WatchedResource:
     """A kind, the path of its collection, and which of it is watched: all, if nothing else is said.
 
     An object that leaves the selection counts as gone."""
 
-    kind: Kind
+    kind: WatchedKind
     path: str
     selection: Mapping[str, str] = field(default_factory=dict)
 
@@ -99,9 +99,9 @@ class Watch:
     def __init__(
         self,
         api: KubernetesApi,
-        resource: Resource,
+        resource: WatchedResource,
         sink: Sink,
-        pulse: Pulse,
+        health: WatchHealth,
         *,
         timing: Timing,
         backoff: Backoff,
@@ -109,7 +109,7 @@ class Watch:
         self._api = api
         self._resource = resource
         self._sink = sink
-        self._pulse = pulse
+        self._health = health
         self._timing = timing
         self._backoff = backoff
         self._version = ""
@@ -120,9 +120,9 @@ class Watch:
         """List and watch until cancelled."""
         while True:
             self._moved = False
-            began = self._pulse.clock()
+            began = self._health.clock()
             end, detail = await self._attempt()
-            lasted = end is End.CLOSED and self._pulse.clock() - began >= self._timing.short_s
+            lasted = end is End.CLOSED and self._health.clock() - began >= self._timing.short_s
             self._failures = 0 if self._moved or lasted else self._failures + 1
             if end is End.EXPIRED or self._is_refused_for_long(end):
                 self._version = ""
@@ -135,15 +135,15 @@ class Watch:
             await self._follow()
         except Refused as refusal:
             missing = self._missing() if refusal.status == HTTPStatus.NOT_FOUND else ""
-            self._pulse.refusal(missing)
+            self._health.refusal(missing)
             expired = refusal.status == HTTPStatus.GONE
             return End.EXPIRED if expired else End.REFUSED, missing or str(refusal)
         except API_FAILURES as error:
             end = next(end for kind, end in _ENDS if isinstance(error, kind))
             if end is not End.SILENT:
-                self._pulse.refusal()
+                self._health.refusal()
             return end, f"{type(error).__name__}: {error}"
-        self._pulse.contact()
+        self._health.contact()
         return End.CLOSED, ""
 
     def _missing(self) -> str:
@@ -161,7 +161,7 @@ class Watch:
             more = bool(token)
         self._sink.relisted(self._resource.kind, objects)
         self._version = version
-        self._pulse.listed = True
+        self._health.listed = True
         metrics.LISTS.labels(self._resource.kind).inc()
         _LOG.info("listed", kind=self._resource.kind, count=len(objects), version=version)
 
@@ -176,7 +176,7 @@ class Watch:
         )
         async with self._api.get(self._resource.path, query, timeout) as response:
             page = parse(await response.read())
-        self._pulse.contact()
+        self._health.contact()
         return page
 
     async def _follow(self) -> None:
@@ -191,7 +191,7 @@ class Watch:
             total=None, sock_connect=self._timing.connect_s, sock_read=self._timing.silent_s
         )
         async with self._api.get(self._resource.path, query, timeout) as response:
-            self._pulse.contact()
+            self._health.contact()
             async for line in response.content:
                 self._take(parse(line))
 
@@ -209,7 +209,7 @@ class Watch:
         if word in _CHANGES:
             self._sink.changed(self._resource.kind, _CHANGES[word], _mapping(line["object"]))
         self._version, self._moved = version, True
-        self._pulse.contact()
+        self._health.contact()
 
     def _is_refused_for_long(self, end: End) -> bool:
         """Whether a version that is refused again and again, whatever the words, is given up."""

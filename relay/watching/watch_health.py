@@ -1,10 +1,10 @@
-"""How a watch is doing, so that a stuck one can be told from a quiet one and from one cut off.
+"""How a watch is doing: whether it is quiet, cut off or stuck.
 
 - *Quiet*: connected; the server closes every watch after a known time at the latest and usually
-  sends bookmarks before, so something is heard of it even when nothing happens.
+  sends bookmarks before, so something arrives even when nothing happens.
 - *Cut off*: the API server cannot be reached, or refuses. The watch tries again and again; each
   answer, even a refused connection, shows that it is alive. A restart would not help.
-- *Stuck*: nothing at all is heard for longer than the server and the read time-out allow: the other
+- *Stuck*: nothing at all arrives for longer than the server and the read time-out allow: the other
   end has gone without a word, again and again, or the relay itself hangs.
 """
 
@@ -18,7 +18,7 @@ Monotonic = Callable[[], float]
 
 
 @dataclass
-class Pulse:
+class WatchHealth:
     """The signs of life of one watch. Times are in seconds on ``clock``."""
 
     clock: Monotonic
@@ -26,26 +26,26 @@ class Pulse:
     """Whether a whole list has come since the start."""
     missing: str = ""
     """What the API server lacked when it was last asked, in words."""
-    _heard_at: float = field(init=False)
+    _answered_at: float = field(init=False)
     _contact_at: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._heard_at = self._contact_at = self.clock()
+        self._answered_at = self._contact_at = self.clock()
 
     def contact(self) -> None:
         """The API server has answered the question: a list, an event, a bookmark, an end in order."""
-        self._heard_at = self._contact_at = self.clock()
+        self._answered_at = self._contact_at = self.clock()
         self.missing = ""
 
     def refusal(self, missing: str = "") -> None:
         """Something has answered, if only that the API server is not there or says no."""
-        self._heard_at = self.clock()
+        self._answered_at = self.clock()
         self.missing = missing
 
     def silence_s(self) -> float:
         """Seconds since the last sign of life of any kind."""
-        return self.clock() - self._heard_at
+        return self.clock() - self._answered_at
 
     def without_contact_s(self) -> float:
-        """Seconds since the API server was last of use."""
+        """Seconds since the API server last answered the question."""
         return self.clock() - self._contact_at

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from relay.changes.pending import Publication
+from relay.changes.pending import OutgoingMessage
 from relay.publisher import PubSubPublisher, find_credentials
 from shared.base.errors import CallError
 from shared.base.names import topic_id
@@ -55,10 +55,10 @@ def _functions(bench: Bench) -> Iterator[Publish]:
         yield make_publish(topics, connection)
 
 
-def _relay(bench: Bench, *publications: Publication) -> list[Publication]:
+def _relay(bench: Bench, *publications: OutgoingMessage) -> list[OutgoingMessage]:
     """Publish as the relay does; what could not be."""
 
-    async def publish() -> list[Publication]:
+    async def publish() -> list[OutgoingMessage]:
         sender = PubSubPublisher(bench.project_id, PREFIX, find_credentials(), lambda: AT)
         failed = await sender.publish(publications, CLUSTER)
         await sender.close()
@@ -101,7 +101,7 @@ def what_a_function_publishes_is_read_by_the_step_that_it_is_pushed_to(bench: Be
 @case({"failed": [], **_COMES})
 def what_the_relay_publishes_is_read_by_the_step_that_it_is_pushed_to(bench: Bench) -> Any:
     inbox = _open_inbox(bench)
-    failed = _relay(bench, Publication(STEP, NEWS))
+    failed = _relay(bench, OutgoingMessage(STEP, NEWS))
     return {"failed": failed, **_what_comes(inbox)}
 
 
@@ -128,7 +128,7 @@ def a_function_is_told_of_an_inbox_that_is_not_there(bench: Bench) -> Any:
 @case({"failed": ["tear_down"], **_COMES})
 def the_relay_keeps_what_an_inbox_that_is_not_there_did_not_take(bench: Bench) -> Any:
     inbox = _open_inbox(bench)
-    failed = _relay(bench, Publication("tear_down", NEWS), Publication(STEP, NEWS))
+    failed = _relay(bench, OutgoingMessage("tear_down", NEWS), OutgoingMessage(STEP, NEWS))
     return {"failed": [publication.step for publication in failed], **_what_comes(inbox)}
 
 

@@ -16,7 +16,7 @@ import pytest
 from local.http import Request, Response
 from local.web import serve
 from relay import daemon, metrics
-from relay.changes.pending import Publication
+from relay.changes.pending import OutgoingMessage
 from relay.daemon import Relay
 from relay.watching.api import KubernetesApi
 from relay.watching.watch import Timing
@@ -49,15 +49,15 @@ class Recorder:
     """A publisher that keeps what it is given, and can be away."""
 
     published: asyncio.Queue[tuple[str, str, str]] = field(default_factory=asyncio.Queue)
-    attempts: asyncio.Queue[Sequence[Publication]] = field(default_factory=asyncio.Queue)
+    attempts: asyncio.Queue[Sequence[OutgoingMessage]] = field(default_factory=asyncio.Queue)
     cluster_ids: set[str] = field(default_factory=set)
     away: bool = False
     trouble: Callable[[], Awaitable[object]] | None = None
     """Awaited in the middle of publishing."""
 
     async def publish(
-        self, publications: Sequence[Publication], cluster_id: str
-    ) -> list[Publication]:
+        self, publications: Sequence[OutgoingMessage], cluster_id: str
+    ) -> list[OutgoingMessage]:
         self.attempts.put_nowait(publications)
         if self.trouble is not None:
             await self.trouble()
@@ -628,7 +628,7 @@ def test_the_end_publishes_what_waits_for_its_gap(tmp_path: Path) -> None:
 def test_the_end_does_not_wait_for_a_pubsub_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon, "LAST_WORDS_S", 0.05)
+    monkeypatch.setattr(daemon, "SHUTDOWN_S", 0.05)
 
     async def story() -> None:
         async with playing(

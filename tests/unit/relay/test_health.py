@@ -13,7 +13,7 @@ from relay.changes.outbox import Outbox
 from relay.health import Health, serve
 from relay.metrics import DESCRIPTIONS, LABELS
 from relay.watching.watch import Timing
-from relay.watching.watch_health import Pulse
+from relay.watching.watch_health import WatchHealth
 
 TIMING = Timing()
 
@@ -28,10 +28,10 @@ class Hands:
         return self.now
 
 
-def watched() -> tuple[Hands, Pulse, Health]:
+def watched() -> tuple[Hands, WatchHealth, Health]:
     """A watch of Nodes that has been listed just now."""
     clock = Hands()
-    pulse = Pulse(clock, listed=True)
+    pulse = WatchHealth(clock, listed=True)
     return clock, pulse, Health({"Node": pulse}, Outbox(), TIMING)
 
 
@@ -66,7 +66,7 @@ def test_a_sign_of_life_makes_it_well_again() -> None:
 
 
 def test_what_the_api_server_does_not_know_is_named_until_it_does() -> None:
-    pulse = Pulse(Hands())
+    pulse = WatchHealth(Hands())
     health = Health({"JobSet": pulse}, Outbox(), TIMING)
     pulse.refusal("404: the API server does not know jobsets")
     assert health.list_not_ready() == [
@@ -105,7 +105,7 @@ async def get(health: Health, path: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("path, status, text", ANSWERS.values(), ids=ANSWERS.keys())
 def test_the_probes_answer_with_a_status_and_a_reason(path: str, status: int, text: str) -> None:
-    health = Health({"Node": Pulse(Hands())}, Outbox(), TIMING)
+    health = Health({"Node": WatchHealth(Hands())}, Outbox(), TIMING)
     assert asyncio.run(get(health, path)) == (status, text)
 
 

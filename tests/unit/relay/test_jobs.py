@@ -9,15 +9,15 @@ from datetime import timedelta
 
 import pytest
 
-from relay.changes.jobsets import LATELY
+from relay.changes.jobsets import RECENT
 from relay.changes.outbox import Outbox
-from relay.kinds import Change, Kind
+from relay.kinds import Change, WatchedKind
 from shared.base.names import TPU_RESOURCE
 from shared.base.timestamps import render_time
 from shared.slices.jobsets import OPT_OUT
 from tests.unit.relay.objects import Raw, jobset, pod
 from tests.unit.relay.test_outbox import START, seconds
-from tests.unit.relay.test_trimming import trimmed
+from tests.unit.relay.test_projection import trimmed
 
 Told = tuple[str, str, str, str, str]
 """Step, cause, kind, name and uid of a message."""
@@ -218,7 +218,7 @@ def test_one_that_was_made_anew_unseen_is_told_of_as_gone() -> None:
     assert told(outbox) == [GONE]
 
 
-AGES = {"lately": (LATELY, [ENDED]), "long ago": (LATELY + timedelta(seconds=1), [])}
+AGES = {"lately": (RECENT, [ENDED]), "long ago": (RECENT + timedelta(seconds=1), [])}
 
 
 @pytest.mark.parametrize("age, expected", AGES.values(), ids=AGES.keys())
@@ -299,7 +299,7 @@ def test_thousands_that_come_and_go_leave_nothing_behind(live: Callable[[Outbox]
     assert kept_bytes < 100_000
 
 
-KINDS: dict[str, tuple[Kind, Callable[[int], Raw]]] = {
+KINDS: dict[str, tuple[WatchedKind, Callable[[int], Raw]]] = {
     "Pods of other Jobs": ("Pod", lambda index: pod(f"p-{index}", index=str(1 + index % 8))),
     "leaders that have a Node": ("Pod", lambda index: pod(f"p-{index}", scheduled="True")),
     "JobSets that ended long ago": (
@@ -312,7 +312,7 @@ KINDS: dict[str, tuple[Kind, Callable[[int], Raw]]] = {
 
 @pytest.mark.parametrize("kind, make", KINDS.values(), ids=KINDS.keys())
 def test_a_start_among_thousands_that_need_nobody_publishes_nothing(
-    kind: Kind, make: Callable[[int], Raw]
+    kind: WatchedKind, make: Callable[[int], Raw]
 ) -> None:
     outbox = Outbox()
     outbox.relisted(kind, [make(index) for index in range(THOUSANDS)], START)

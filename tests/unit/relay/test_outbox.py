@@ -10,8 +10,8 @@ import pytest
 
 from relay.changes.cache import MAX_STRAYS
 from relay.changes.outbox import Outbox
-from relay.changes.pending import Publication
-from relay.kinds import Kind
+from relay.changes.pending import OutgoingMessage
+from relay.kinds import WatchedKind
 from shared.base.names import (
     FINALIZER,
     RESOURCE_NAME_LABEL,
@@ -51,7 +51,7 @@ def settled_outbox(groups: Iterable[Raw] = (), nodes: Iterable[Raw] = ()) -> Out
     return outbox
 
 
-def brief(publications: list[Publication]) -> list[Told]:
+def brief(publications: list[OutgoingMessage]) -> list[Told]:
     """Step, cause and Node names of each message."""
     return [(one.step, str(one.message.cause), one.message.nodes) for one in publications]
 
@@ -311,7 +311,7 @@ AFTER_A_START: dict[str, tuple[list[Raw], list[Raw], list[Told]]] = {
     "groups, nodes, expected", AFTER_A_START.values(), ids=AFTER_A_START.keys()
 )
 def test_after_a_start_the_state_decides(
-    groups: list[Raw], nodes: list[Raw], expected: list[Told], kinds: tuple[Kind, ...]
+    groups: list[Raw], nodes: list[Raw], expected: list[Told], kinds: tuple[WatchedKind, ...]
 ) -> None:
     outbox, objects = Outbox(), {"TPUNodeGroup": groups, "Node": nodes}
     for kind in kinds:
@@ -333,7 +333,7 @@ def test_a_fresh_list_that_shows_nothing_new_is_quiet() -> None:
     assert outbox.next_due() is None
 
 
-RELISTS: dict[str, tuple[Kind, list[Raw], list[Told]]] = {
+RELISTS: dict[str, tuple[WatchedKind, list[Raw], list[Told]]] = {
     "a Node gone": ("Node", [], NEWS),
     "a Node changed": ("Node", [node(ready="False")], NEWS),
     "a Node that looks as if we had labelled it": (
@@ -371,7 +371,9 @@ RELISTS: dict[str, tuple[Kind, list[Raw], list[Told]]] = {
 
 
 @pytest.mark.parametrize("kind, objects, expected", RELISTS.values(), ids=RELISTS.keys())
-def test_a_fresh_list_tells_only_of(kind: Kind, objects: list[Raw], expected: list[Told]) -> None:
+def test_a_fresh_list_tells_only_of(
+    kind: WatchedKind, objects: list[Raw], expected: list[Told]
+) -> None:
     outbox = settled_outbox([settled_group()], [node()])
     outbox.relisted(kind, objects, START)
     assert told(outbox) == expected

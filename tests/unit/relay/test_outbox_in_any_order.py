@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from relay.changes.coalescing import WIDEST_RETRY_GAP
 from relay.changes.outbox import Outbox
-from relay.changes.pending import Publication
+from relay.changes.pending import OutgoingMessage
 from tests.unit.relay.objects import RESOURCE_NAME, Raw, node, settled_group
 
 NODES = st.sampled_from([f"{RESOURCE_NAME}-{index:04}" for index in range(4)])
@@ -124,7 +124,7 @@ class ClusterAndPubSub(RuleBasedStateMachine):
         if not self.deleting:  # Nodes of a group that is being deleted are tear_down's alone
             self.untold.nodes.add(name)
 
-    def _accept(self, publications: list[Publication]) -> None:
+    def _accept(self, publications: list[OutgoingMessage]) -> None:
         for publication in publications:
             names = set(publication.message.nodes)
             if publication.step == "label_node":

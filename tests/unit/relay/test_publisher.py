@@ -11,7 +11,7 @@ from google.auth.credentials import AnonymousCredentials
 from prometheus_client import REGISTRY
 
 from relay import publisher
-from relay.changes.pending import Publication
+from relay.changes.pending import OutgoingMessage
 from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
 from shared.frame.message import Cause, Message
 from tests.unit.relay.small_pubsub import SmallPubSub
@@ -19,9 +19,9 @@ from tests.unit.relay.small_pubsub import SmallPubSub
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def a_publication(step: str = "label_node", name: str = "train") -> Publication:
+def a_publication(step: str = "label_node", name: str = "train") -> OutgoingMessage:
     message = Message("default", name, "uid-1", Cause.NODES_CHANGED, NOW, ("n-1",))
-    return Publication(step, message)
+    return OutgoingMessage(step, message)
 
 
 def a_publisher() -> PubSubPublisher:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relay.changes.coalescing import WIDEST_GAP, WIDEST_RETRY_GAP
-from relay.daemon import LAST_WORDS_S
+from relay.daemon import SHUTDOWN_S
 from relay.outcomes import MEANINGS, End
 from relay.reference import refresh
 from relay.watching.watch import Timing
@@ -33,4 +33,4 @@ def test_the_times_in_the_text_are_those_of_the_code() -> None:
     timing = Timing()
     assert (timing.watch_s, timing.grace_s, timing.silent_s, timing.stuck_s) == (240, 15, 255, 570)
     assert (timing.first_backoff_s, timing.longest_backoff_s) == (0.5, 30)
-    assert (WIDEST_GAP.seconds, WIDEST_RETRY_GAP.seconds, LAST_WORDS_S) == (10, 10, 5)
+    assert (WIDEST_GAP.seconds, WIDEST_RETRY_GAP.seconds, SHUTDOWN_S) == (10, 10, 5)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from relay.settings import Settings, read_settings
+from relay.settings import RelaySettings, read_settings
 from shared.base.environment import SettingsError
 
 
 def test_one_variable_is_enough() -> None:
-    assert read_settings({"PUBSUB_PROJECT": "proj-1"}) == Settings(
+    assert read_settings({"PUBSUB_PROJECT": "proj-1"}) == RelaySettings(
         project="proj-1",
         topic_prefix="tpu-functions-",
         kubeconfig="",
@@ -28,7 +28,7 @@ def test_every_variable_is_taken() -> None:
         "PORT": "0",
         "JOBSETS": "true",
     }
-    assert read_settings(environ) == Settings(
+    assert read_settings(environ) == RelaySettings(
         "example.com:proj-1", "tf.", "/etc/kubeconfig", "east-1", 0, True
     )
 

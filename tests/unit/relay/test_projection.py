@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from relay.changes.fingerprints import sight_group, sight_node
+from relay.changes.fingerprints import fingerprint_group, fingerprint_node
 from relay.watching.projection import parse
 from shared.slices.jobsets import asks_for_chips, find_end, find_end_time, find_leader
 from tests.unit.relay.objects import (
@@ -36,12 +36,12 @@ GROUPS = {
 
 @pytest.mark.parametrize("raw", GROUPS.values(), ids=GROUPS.keys())
 def test_nothing_that_is_read_of_a_group_is_lost(raw: Raw) -> None:
-    assert sight_group(trimmed(raw)) == sight_group(raw)
+    assert fingerprint_group(trimmed(raw)) == fingerprint_group(raw)
 
 
 @pytest.mark.parametrize("raw", [node(), foreign_node("n")], ids=["ours", "foreign"])
 def test_nothing_that_is_read_of_a_node_is_lost(raw: Raw) -> None:
-    assert sight_node(trimmed(raw)) == sight_node(raw)
+    assert fingerprint_node(trimmed(raw)) == fingerprint_node(raw)
 
 
 @pytest.mark.parametrize("raw", [pod(), pod(index="1", phase="Running")], ids=["leader", "other"])
