@@ -71,6 +71,8 @@ class ObservedResources:
     found: Mapping[str, Found | None] = field(default_factory=dict)
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
+    is_redelivered: bool = False
+    """An earlier delivery of the message has ended halfway; false when the step observes again."""
 
     @property
     def report(self) -> CreationReport:
@@ -93,7 +95,14 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     is_foreign = not _is_over(group) and not group.has_finalizer and _has_foreign_children(work)
     if isinstance(group, UnreadableGroup):
         return ObservedUnreadable(group, known, is_foreign)
-    observed = ObservedResources(group, known, work.occasion, work.settings, is_foreign)
+    observed = ObservedResources(
+        group,
+        known,
+        work.occasion,
+        work.settings,
+        is_foreign,
+        is_redelivered=work.occasion.is_redelivered and work.is_first_look,
+    )
     if _is_over(group) or is_foreign or _violations(group, work.settings):
         return observed
     found = {
@@ -364,6 +373,7 @@ def _advance(
         observed.operations,
         violation=_find_violation(observed, kind),
         is_resync=observed.occasion.is_sync,
+        is_redelivered=observed.is_redelivered,
         is_blocked=is_blocked,
         was_complete=observed.status.completed_at is not None,
         was_lost=kind not in observed.status.resources,

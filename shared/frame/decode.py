@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,6 +47,8 @@ class Occasion:
     at: datetime
     message: Message | None = None
     event: LogEvent | None = None
+    is_redelivered: bool = False
+    """An earlier delivery was not acknowledged: the process that had it may have ended halfway."""
 
     @property
     def is_sync(self) -> bool:
@@ -103,9 +105,11 @@ def decode(body: bytes) -> Delivery:
     data = _data(message, message_id)
     document = _json(data, f"message {message_id}")
     attempt = envelope.get("deliveryAttempt")
+    attempt = max(0, attempt) if isinstance(attempt, int) else 0
     occasion, note = _occasion(document, message_id, published)
-    count = max(0, attempt) if isinstance(attempt, int) else 0
-    return Delivery(message_id, count, published, occasion, note)
+    if occasion is not None and attempt > 1:
+        occasion = replace(occasion, is_redelivered=True)
+    return Delivery(message_id, attempt, published, occasion, note)
 
 
 def find_message_id(body: bytes) -> str:

@@ -23,7 +23,8 @@ from shared.ports.classify import classify
 from shared.ports.gce.values import Fault, Operation
 
 YOUNG = timedelta(seconds=5)
-"""A younger intent belongs to another invocation that is about to insert: leave it to that one."""
+"""A younger intent belongs to another invocation that is about to insert: leave it to that one. An
+invocation whose message is redelivered follows one that has ended, and need not."""
 RETRY_AFTER = timedelta(seconds=60)
 """A failed insert is retried on a resync, or on any trigger that comes this long after the intent."""
 SURELY_ABSENT_AFTER = timedelta(seconds=150)
@@ -121,6 +122,7 @@ class Observation:
     is_paused: bool = False
     is_external: bool = False
     is_resync: bool = False
+    is_redelivered: bool = False
     is_blocked: bool = False
     was_complete: bool = False
     was_lost: bool = False
@@ -266,6 +268,7 @@ def make_observation(
     *,
     violation: str = "",
     is_resync: bool = False,
+    is_redelivered: bool = False,
     is_blocked: bool = False,
     was_complete: bool = False,
     was_lost: bool = False,
@@ -290,6 +293,7 @@ def make_observation(
         is_paused=group.is_paused,
         is_external=template is not None,
         is_resync=is_resync,
+        is_redelivered=is_redelivered,
         is_blocked=is_blocked,
         was_complete=was_complete,
         was_lost=was_lost,
@@ -368,7 +372,7 @@ def _guards(
         Guard.BLOCKED: observation.is_blocked,
         Guard.EXTERNAL: observation.is_external,
         Guard.LOST: observation.was_lost,
-        Guard.YOUNG: age is not None and age < YOUNG,
+        Guard.YOUNG: age is not None and age < YOUNG and not observation.is_redelivered,
         Guard.TOO_EARLY: not observation.is_resync and not may_retry,
         Guard.NO_INTENT: age is None,
         Guard.OLD: age is not None and age >= SURELY_ABSENT_AFTER,

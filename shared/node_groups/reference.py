@@ -46,7 +46,7 @@ MEANINGS: Mapping[Guard, str] = {
     "Tear-down: of policy and template, until the MIG is `Gone`",
     Guard.EXTERNAL: "the spec names an instance template",
     Guard.LOST: "the group has the finalizer, and its status has no entry",
-    Guard.YOUNG: f"`since` is less than {_seconds(YOUNG)} ago",
+    Guard.YOUNG: f"`since` is less than {_seconds(YOUNG)} ago, and the message is not redelivered",
     Guard.TOO_EARLY: "the trigger is no resync; in creation, `since` is also less than "
     f"{_seconds(RETRY_AFTER)} ago",
     Guard.NO_INTENT: "the entry has no `since`",

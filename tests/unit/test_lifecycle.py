@@ -438,6 +438,12 @@ AGES: dict[str, tuple[Goal, Resource, Observation, ResourceAction]] = {
         ABSENT,
         ResourceAction.WAIT,
     ),
+    "one of 4 s whose invocation has ended halfway is not": (
+        Goal.CREATE,
+        entry(State.CREATING, 4),
+        Observation(Presence.ABSENT, is_redelivered=True),
+        ResourceAction.INSERT,
+    ),
     "one of 5 s is not": (Goal.CREATE, entry(State.CREATING, 5), ABSENT, ResourceAction.INSERT),
     "one of no time neither": (
         Goal.CREATE,
