@@ -55,6 +55,7 @@ from shared.node_groups.work import (
     message_about,
     open_group,
     report_refusal,
+    report_retry,
 )
 from shared.ports.gce.values import ManagedInstance, Mig, Operation, Template
 
@@ -147,7 +148,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
-STEP = Step("create_resources", open_group, observe, decide, recover)
+STEP = Step("create_resources", open_group, observe, decide, recover, give_up=report_retry)
 run = STEP.run
 
 

@@ -43,6 +43,7 @@ from shared.node_groups.work import (
     message_about,
     open_group,
     report_refusal,
+    report_retry,
 )
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
@@ -162,7 +163,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
-STEP = Step("inject_token", open_group, observe, decide, recover)
+STEP = Step("inject_token", open_group, observe, decide, recover, give_up=report_retry)
 run = STEP.run
 
 

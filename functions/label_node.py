@@ -38,6 +38,7 @@ from shared.node_groups.work import (
     message_about,
     open_group,
     report_refusal,
+    report_retry,
 )
 from shared.ports.gce.values import Instance, Mig
 from shared.ports.kubernetes.events import Event
@@ -126,7 +127,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
-STEP = Step("label_node", open_group, observe, decide, recover)
+STEP = Step("label_node", open_group, observe, decide, recover, give_up=report_retry)
 run = STEP.run
 
 

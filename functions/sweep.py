@@ -29,7 +29,7 @@ from shared.frame.plan import Action, Fail, ForOne, Plan, Send, Work
 from shared.frame.step import Step, open_work
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
-from shared.node_groups.status import MIG, State, Status, Type
+from shared.node_groups.status import MIG, Resource, State, Status, Type
 from shared.node_groups.work import message_about
 
 SETTLED_EVERY_MINUTES = 60
@@ -126,7 +126,9 @@ def find_due_steps(group: AnyGroup, known: Status, now: datetime) -> tuple[str, 
 
 def inboxes(group: AnyGroup, known: Status) -> tuple[str, ...]:
     """The inboxes in which a SYNC about a group in this state has something to find."""
-    return tuple(_steps(group, known))
+    steps = tuple(_steps(group, known))
+    retried = () if group.deleting is not None else (retry.step for retry in known.retries)
+    return tuple(dict.fromkeys((*steps, *(step for step in retried if step != "tear_down"))))
 
 
 def is_due(group: AnyGroup, known: Status, now: datetime) -> bool:
@@ -138,8 +140,9 @@ def is_due(group: AnyGroup, known: Status, now: datetime) -> bool:
 
 
 def is_settled(group: AnyGroup, known: Status) -> bool:
-    """Ready, paused or refused by our own validation, with label and finalizer in place."""
-    if group.deleting is not None or not group.is_owned:
+    """Ready, paused or refused by our own validation, with label and finalizer in place, and with no
+    step that is retried."""
+    if group.deleting is not None or not group.is_owned or known.retries:
         return False
     accepted = known.conditions.get(Type.ACCEPTED)
     if accepted is not None and accepted.reason == Reason.INVALID_SPEC:
@@ -148,15 +151,24 @@ def is_settled(group: AnyGroup, known: Status) -> bool:
 
 
 def last_progress(group: AnyGroup, known: Status) -> datetime:
-    """When something last changed for the better or the worse; trouble that lasts is no change."""
+    """When something last changed for the better or the worse; an error that lasts, and the intents of
+    its retries, are no change."""
     moments = [group.created, group.deleting]
     moments += [condition.since for condition in known.conditions.values()]
+    moments += [entry.since for entry in known.pending]
+    moments += [retry.since for retry in known.retries]
     moments += [
         resource.trouble.since if resource.trouble else resource.since
         for resource in known.resources.values()
+        if not _is_retried(known, resource)
     ]
-    moments += [entry.since for entry in known.pending]
     return max(moment for moment in moments if moment is not None)
+
+
+def _is_retried(known: Status, resource: Resource) -> bool:
+    """Whether its last change is the intent of a call that fails again and again."""
+    step = {State.CREATING: "create_resources", State.DELETING: "tear_down"}.get(resource.state)
+    return any(retry.step == step for retry in known.retries)
 
 
 def _own_minute(group: AnyGroup) -> int:

@@ -33,7 +33,12 @@ class _Planned(Generic[_What]):
         self._plans: list[_Plan[_What]] = []
 
     def add(self, verbs: str, times: int, what: _What) -> None:
-        """For the next so many that match; ``verbs`` is a pattern as in a shell."""
+        """For the next so many that match; ``verbs`` is a pattern as in a shell.
+
+        0 ends what was planned for the same pattern.
+        """
+        if not times:
+            self._plans = [plan for plan in self._plans if plan.verbs != verbs]
         self._plans.append(_Plan(verbs, times, what))
 
     def take(self, verb: str) -> _What | None:
@@ -113,7 +118,7 @@ class FaultControls(ABC, Generic[_Refused, _Failure]):
         message: str = "",
         carried_out: bool = False,
     ) -> None:
-        """The next so many calls that match are refused.
+        """The next so many calls that match are refused; 0 ends that for the same ``verbs``.
 
         With ``carried_out`` each is done first and only its answer is lost.
         """

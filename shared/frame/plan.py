@@ -55,6 +55,8 @@ class Work:
     occasion: Occasion
     facts: dict[str, Any] = field(default_factory=dict)
     """Fields of the invocation's log line."""
+    step: str = ""
+    """The name of the step."""
     is_first_look: bool = True
     """False when the step observes again because the first observation was stale."""
     observed: Any = None
@@ -67,6 +69,10 @@ class Work:
 
     def list_events(self) -> Iterable[Emit]:
         """The Events that follow from what the executed actions have changed."""
+        return ()
+
+    def list_closing_actions(self) -> Iterable[Action]:
+        """What remains to be done, best effort, when the plan has been executed without an error."""
         return ()
 
 

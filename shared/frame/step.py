@@ -90,6 +90,8 @@ class Invocation:
     occasion: Occasion
     started: float
     facts: dict[str, Any] = field(default_factory=dict)
+    is_last_try: bool = False
+    """Whether a transient error of this one is left to the sweep."""
 
     def __post_init__(self) -> None:
         self.looked = self.started
@@ -117,6 +119,7 @@ class Step(Generic[WorkT, ObservedT]):
     ``recover`` says what to do about a call that was refused: ``None`` leaves the error to the frame.
     ``recoveries`` is how often that is asked, one refusal after the other: of the plan's call, and of
     the calls of what is done about it.
+    ``give_up`` says what to write about a transient error that is left to the sweep.
     """
 
     name: str
@@ -125,9 +128,29 @@ class Step(Generic[WorkT, ObservedT]):
     decide: Callable[[ObservedT, datetime], Plan]
     recover: Callable[[WorkT, CallError], Plan | None]
     recoveries: int = 1
+    give_up: Callable[[WorkT, Exception], Plan] | None = None
 
     def run(self, invocation: Invocation) -> Answer:
         """Observe, decide, execute; three times at most, while the observation is stale."""
+        try:
+            return self._run(invocation)
+        except (CallError, OutOfTimeError) as error:
+            if invocation.is_last_try and _is_transient(error):
+                self._report(invocation, error)
+            raise
+
+    def _report(self, invocation: Invocation, error: Exception) -> None:
+        """Best effort: nothing but the sweep retries from here on."""
+        if self.give_up is None:
+            return
+        invocation.look_from_now()
+        try:
+            work = self.open(invocation, False)
+            execute(self.give_up(work, error), work)
+        except (CallError, OutOfTimeError, StaleObservation, NothingToDo, AccessError) as second:
+            invocation.facts.setdefault("left_undone", []).append(str(second))
+
+    def _run(self, invocation: Invocation) -> Answer:
         note = ""
         for attempt in range(MAX_LOOKS):
             invocation.look_from_now()
@@ -145,8 +168,13 @@ class Step(Generic[WorkT, ObservedT]):
         try:
             work.observed = self.observe(work)
         except CallError as error:
-            return self._recover(work, error, self.recoveries)
-        return self._execute(self.decide(work.observed, work.now), work, self.recoveries)
+            answer = self._recover(work, error, self.recoveries)
+        else:
+            plan = self.decide(work.observed, work.now)
+            answer = self._execute(plan, work, self.recoveries)
+        for action in work.list_closing_actions():
+            _try(action, work)
+        return answer
 
     def _execute(self, plan: Plan, work: WorkT, recoveries: int) -> Answer:
         try:
@@ -194,6 +222,7 @@ def work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any
         "now": runtime.now(),
         "occasion": invocation.occasion,
         "facts": invocation.facts,
+        "step": invocation.step,
         "is_first_look": is_first_look,
     }
 
@@ -274,11 +303,12 @@ def _answer(
         return Answer(ACKNOWLEDGED, "NotForThisStep", f"{occasion.cause} wakes others")
     if occasion.is_sync and runtime.now() - occasion.at > MAX_SYNC_AGE:
         return Answer(ACKNOWLEDGED, "StaleSync", "a newer one is on its way")
-    invocation = Invocation(runtime, step, occasion, started, facts)
+    is_last_try = _is_last_try(delivery, runtime)
+    invocation = Invocation(runtime, step, occasion, started, facts, is_last_try)
     try:
         return run(invocation)
     except CallError as error:
-        return _try_again_or_not(delivery, runtime, error, is_ours=_is_ours(error))
+        return _try_again_or_not(delivery, runtime, error, is_ours=_is_transient(error))
     except (OutOfTimeError, AccessError) as error:
         return _try_again_or_not(delivery, runtime, error, is_ours=True)
     except Exception as error:  # noqa: BLE001 - the outermost handler: a fault of ours is told, once
@@ -292,11 +322,13 @@ def _answer(
         }
 
 
-def _is_ours(error: CallError) -> bool:
+def _is_transient(error: CallError | OutOfTimeError) -> bool:
     """A refusal that comes this far stands in no condition. Of rights that means that not even the
     group could be read or written: an API server that has just started refuses so what it allows a
     second later.
     """
+    if isinstance(error, OutOfTimeError):
+        return True
     is_untold = error.http in STALE_ANSWERS or error.http in (401, 403)
     return is_untold or verdict_of(error).kind is Kind.OURS
 
@@ -308,14 +340,20 @@ def _try_again_or_not(
     note = str(error)
     if not is_ours:
         return Answer(ACKNOWLEDGED, REFUSED, note)
+    if not _is_last_try(delivery, runtime):
+        return Answer(TRY_AGAIN, "TryAgain", note)
+    is_sync = delivery.occasion is not None and delivery.occasion.is_sync
+    return Answer(ACKNOWLEDGED, SYNC_DROPPED if is_sync else LEFT_TO_THE_SWEEP, note)
+
+
+def _is_last_try(delivery: Delivery, runtime: Runtime) -> bool:
+    """Whether the message is not nacked any more: a resync never is, another one within bounds."""
     if delivery.occasion is not None and delivery.occasion.is_sync:
-        return Answer(ACKNOWLEDGED, SYNC_DROPPED, note)
+        return True
     published = delivery.published
     # A time far in the future is as wrong as none: either would be tried again for ever.
     is_recent = published is not None and abs(runtime.now() - published) <= MAX_AGE
-    if delivery.attempt >= MAX_ATTEMPTS or (delivery.attempt == 0 and not is_recent):
-        return Answer(ACKNOWLEDGED, LEFT_TO_THE_SWEEP, note)
-    return Answer(TRY_AGAIN, "TryAgain", note)
+    return delivery.attempt >= MAX_ATTEMPTS or (delivery.attempt == 0 and not is_recent)
 
 
 def _level(answer: Answer) -> str:

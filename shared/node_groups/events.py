@@ -51,7 +51,8 @@ def _changes(group: AnyGroup, before: Status, after: Status) -> Iterator[Event]:
     if _became_true(before, after, Type.READY):
         yield Event("Provisioned", "All nodes are ready")
     yield from _template_events(before, after)
-    yield from _readiness_events(before, after)
+    is_deleting = group.deleting is not None
+    yield from _readiness_events(before, after, is_deleting=is_deleting)
 
 
 def _names_minimum(group: AnyGroup) -> bool:
@@ -73,9 +74,14 @@ def _has_new_reason(was: Condition | None, now: Condition, reason: str) -> bool:
     return now.reason == reason and (was is None or was.reason != reason)
 
 
-def _readiness_events(before: Status, after: Status) -> Iterator[Event]:
+def _readiness_events(before: Status, after: Status, *, is_deleting: bool) -> Iterator[Event]:
+    """An Event for another reason; of a group that is deleted also for another message, because the
+    same reason may have stood in the way of its creation."""
     was, now = before.conditions.get(Type.READY), after.conditions.get(Type.READY)
-    if now is None or (was is not None and was.reason == now.reason):
+    if now is None:
+        return
+    is_same = was is not None and was.reason == now.reason
+    if is_same and not (is_deleting and was is not None and was.message != now.message):
         return
     if now.reason.startswith("Deleting") and not (was and was.reason.startswith("Deleting")):
         yield Event("Cleanup", "TPU Node Group deletion initiated")

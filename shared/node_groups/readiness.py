@@ -8,11 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from shared.base.reasons import Reason, find_advice
+from shared.base.timestamps import render_time
 from shared.node_groups.node_group import AnyGroup, NodeGroup
-from shared.node_groups.status import MIG, POLICY, TEMPLATE, Condition, State, Status, Type
+from shared.node_groups.status import (
+    MAX_MESSAGE,
+    MIG,
+    NOUN,
+    POLICY,
+    TEMPLATE,
+    Condition,
+    Resource,
+    State,
+    Status,
+    Trouble,
+    Type,
+)
+
+REPORT_AFTER = timedelta(minutes=10)
+"""A transient error that has lasted this long is reported in ``Ready``."""
+TEAR_DOWN = "tear_down"
 
 
 @dataclass(frozen=True)
@@ -29,12 +46,28 @@ _Rule = Callable[[AnyGroup, Status], Readiness | None]
 
 def conclude(group: AnyGroup, status: Status, now: datetime) -> Status:
     """The status with ``Ready`` as all the rest makes it, and ``completedAt`` when it is first so."""
-    verdict = find_readiness(group, status)
+    verdict = _with_retries(find_readiness(group, status), group, status, now)
     if verdict.is_ready and status.completed_at is None:
         status = replace(status, completed_at=now)
     return status.with_condition(
         Type.READY, verdict.is_ready, verdict.reason, verdict.message, group=group, now=now
     )
+
+
+def _with_retries(verdict: Readiness, group: AnyGroup, status: Status, now: datetime) -> Readiness:
+    """The same with the transient errors that have lasted long, whatever else there is to say."""
+    is_deleting = group.deleting is not None
+    lasting = [
+        f"{retry.step} has failed since {render_time(retry.since)} and is retried: "
+        f"{retry.message.rstrip('.')}."
+        for retry in status.retries
+        if now - retry.since >= REPORT_AFTER and (retry.step == TEAR_DOWN) is is_deleting
+    ]
+    if not lasting:
+        return verdict
+    text = " ".join(lasting)
+    room = max(0, MAX_MESSAGE - len(text) - 2)
+    return replace(verdict, message=f"{verdict.message[:room].rstrip('.')}. {text}")
 
 
 def find_readiness(group: AnyGroup, status: Status) -> Readiness:
@@ -56,9 +89,19 @@ def _check_deletion(group: AnyGroup, status: Status) -> Readiness | None:
         if kind == TEMPLATE and isinstance(group, NodeGroup) and group.spec.own_template:
             continue
         if resource.trouble is not None:
-            return Readiness(False, resource.trouble.reason, resource.trouble.message)
+            return _describe_delayed_deletion(kind, resource, resource.trouble)
         return Readiness(False, reason, f"Waiting for {noun} to be deleted")
     return Readiness(False, Reason.DELETING_NODES, "Deleting stale Node objects")
+
+
+def _describe_delayed_deletion(kind: str, resource: Resource, trouble: Trouble) -> Readiness:
+    """What the cloud said, and what to do; of a resource whose creation failed it may be about that."""
+    message, advice = trouble.message, find_advice(trouble.reason)
+    if advice not in message:
+        message = f"{message.rstrip('.')}. {advice}"
+    if resource.state is State.DELETING:
+        message = f"The {NOUN[kind]} {resource.name} cannot be deleted: {message}"
+    return Readiness(False, trouble.reason, message)
 
 
 _TEAR_DOWN_ORDER = (

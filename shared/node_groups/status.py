@@ -22,12 +22,14 @@ from shared.base.documents import (
     read_text,
     without_empty,
 )
+from shared.base.names import STEPS
 from shared.base.reasons import Reason
 from shared.base.timestamps import LONG_AGO, guess_time, render_time
 from shared.node_groups.node_group import AnyGroup
 
 MAX_PENDING = 16
 MAX_MESSAGE = 1024
+MAX_RETRY_MESSAGE = 400
 
 
 class State(StrEnum):
@@ -146,6 +148,15 @@ class Pending:
 
 
 @dataclass(frozen=True)
+class Retry:
+    """A step that has failed for a transient reason since then, and what the API said last."""
+
+    step: str
+    message: str
+    since: datetime
+
+
+@dataclass(frozen=True)
 class Counts:
     """VMs and Nodes: wanted, running, joined (proved ours), ready, and beyond hope for now."""
 
@@ -171,6 +182,8 @@ class Status:
     resources: Mapping[str, Resource] = field(default_factory=lambda: _NOTHING)
     counts: Counts = Counts()
     pending: tuple[Pending, ...] = ()
+    retries: tuple[Retry, ...] = ()
+    """Transient errors that were left to the sweep and have not been seen to end."""
 
     def is_true(self, kind: Type) -> bool:
         condition = self.conditions.get(kind)
@@ -178,6 +191,17 @@ class Status:
 
     def with_resource(self, kind: str, resource: Resource) -> Status:
         return replace(self, resources={**self.resources, kind: resource})
+
+    def with_retry(self, step: str, message: str, now: datetime) -> Status:
+        """The step has failed again: the time of its first failure is kept."""
+        before = next((retry for retry in self.retries if retry.step == step), None)
+        since = before.since if before is not None else now
+        retry = Retry(step, message[:MAX_RETRY_MESSAGE], since)
+        every = (*self.without_retry(step).retries, retry)
+        return replace(self, retries=tuple(sorted(every, key=lambda one: one.step)))
+
+    def without_retry(self, step: str) -> Status:
+        return replace(self, retries=tuple(one for one in self.retries if one.step != step))
 
     def with_condition(
         self,
@@ -223,6 +247,7 @@ def parse(raw: Any) -> Status:
         },
         counts=_parse_counts(read_mapping(document, "nodeSummary")),
         pending=tuple(_parse_pending(document)),
+        retries=tuple(_parse_retries(document)),
     )
 
 
@@ -295,6 +320,13 @@ def _parse_pending(document: Document) -> Iterator[Pending]:
             yield Pending(name, why, _read_time(entry.get("since")))
 
 
+def _parse_retries(document: Document) -> Iterator[Retry]:
+    found = {read_text(entry, "step"): entry for entry in read_mappings(document, "retries")}
+    for step, entry in found.items():
+        if step in STEPS and step != "sweep":
+            yield Retry(step, read_text(entry, "message"), _read_time(entry.get("since")))
+
+
 def render(status: Status) -> dict[str, Any]:
     """A status as the API server takes it; what is empty is left out."""
     counts = status.counts
@@ -333,6 +365,10 @@ def render(status: Status) -> dict[str, Any]:
             "pending": [
                 {"name": entry.name, "why": entry.why, "since": render_time(entry.since)}
                 for entry in status.pending[:MAX_PENDING]
+            ],
+            "retries": [
+                {"step": one.step, "message": one.message, "since": render_time(one.since)}
+                for one in status.retries
             ],
         }
     )

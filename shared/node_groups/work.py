@@ -16,7 +16,7 @@ from shared.frame.step import Invocation, is_stale, work_fields
 from shared.node_groups import node_group, readiness, status
 from shared.node_groups.events import changes
 from shared.node_groups.node_group import AnyGroup, NodeGroup
-from shared.node_groups.status import Status
+from shared.node_groups.status import Status, Type
 from shared.ports.classify import verdict_of
 
 
@@ -40,6 +40,17 @@ class GroupWork(Work):
         events = changes(self.group, self.reported, self.status)
         self.reported = self.status
         return map(Emit, events)
+
+    def list_closing_actions(self) -> Iterator[Conclude]:
+        """Drop the step's entry of a transient error. Only a resync observes all that can fail; tokens
+        are written in batches of their own, whose end shows in a condition."""
+        is_done = self.step != "inject_token" or self.status.is_true(Type.TOKENS_INJECTED)
+        if (
+            self.occasion.is_sync
+            and is_done
+            and self.status.without_retry(self.step) != self.status
+        ):
+            yield Conclude(self.status.without_retry(self.step))
 
     def took(self, raw: Mapping[str, Any]) -> None:
         """The object has been written: what came back is how it is."""
@@ -65,6 +76,20 @@ class WriteStatus:
 
     def apply(self, work: GroupWork) -> None:
         work.write(self.status)
+
+    def describe(self) -> str:
+        return "write the status, if it has changed"
+
+
+@dataclass(frozen=True)
+class Conclude:
+    """Write this status with ``Ready`` as it follows from it."""
+
+    status: Status = field(repr=False)
+
+    def apply(self, work: GroupWork) -> None:
+        work.status = self.status
+        work.conclude()
 
     def describe(self) -> str:
         return "write the status, if it has changed"
@@ -130,3 +155,8 @@ def report_refusal(
     known = work.status = work.reported = status.parse(work.group.raw.get("status"))
     described = readiness.conclude(work.group, describe(known, reason), work.now)
     return Plan(reason, (WriteStatus(described),), note=str(error))
+
+
+def report_retry(work: GroupWork, error: Exception) -> Plan:
+    """The plan for a transient error that is left to the sweep: note it, and since when it lasts."""
+    return Plan("GivenUp", (Conclude(work.status.with_retry(work.step, str(error), work.now)),))

@@ -32,6 +32,7 @@ from shared.node_groups.status import (
     Counts,
     Pending,
     Resource,
+    Retry,
     State,
     Status,
     Trouble,
@@ -70,6 +71,7 @@ FULL = status.render(
         },
         counts=Counts(2, 2, 1, 1, 1),
         pending=(Pending(B, Reason.NODE_LOST, EARLIER),),
+        retries=(Retry("label_node", "503", EARLIER),),
     )
 )
 JSON = st.recursive(

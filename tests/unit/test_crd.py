@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from local.clock import VirtualClock
 from local.http import Request, Response
 from local.kube import ADMIN, KubeApi
+from shared.base.names import STEPS
 from shared.base.reasons import Reason
 from shared.base.topology import find_machine
 from shared.node_groups import node_group, status
@@ -26,6 +27,7 @@ from shared.node_groups.spec import MAX_NODES
 from shared.node_groups.status import (
     MAX_MESSAGE,
     MAX_PENDING,
+    MAX_RETRY_MESSAGE,
     MIG,
     POLICY,
     TEMPLATE,
@@ -33,6 +35,7 @@ from shared.node_groups.status import (
     Counts,
     Pending,
     Resource,
+    Retry,
     State,
     Status,
     Trouble,
@@ -360,6 +363,11 @@ STATUSES = st.builds(
         max_size=MAX_PENDING,
         unique_by=lambda entry: entry.name,
     ).map(tuple),
+    retries=st.lists(
+        st.builds(Retry, st.sampled_from(STEPS[:4]), st.text(max_size=MAX_RETRY_MESSAGE), MOMENTS),
+        max_size=4,
+        unique_by=lambda entry: entry.step,
+    ).map(tuple),
 )
 
 
@@ -396,6 +404,7 @@ FULL = Status(
     },
     counts=Counts(2, 2, 1, 1, 1),
     pending=(Pending("tng-a-1a2b3c4d-x1y2", "NodeNotReady", MOMENT),),
+    retries=(Retry("label_node", "503 backendError", MOMENT),),
 )
 
 

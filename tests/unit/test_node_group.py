@@ -301,8 +301,16 @@ def test_a_pause_is_one_in_any_spelling(text: str, is_paused: bool) -> None:
     assert node_group.parse(raw, CLUSTER).is_paused is is_paused
 
 
-def test_a_joined_name_that_fits_no_label_is_left_out() -> None:
-    long = readable(node_group.parse(raw_group(name="g" * 60), CLUSTER))
+@pytest.mark.parametrize(
+    "length, joined", [(55, f"default-{'g' * 55}"), (56, None)], ids=["63 characters", "64"]
+)
+def test_a_joined_name_that_fits_no_label_is_left_out(length: int, joined: str | None) -> None:
+    long = readable(node_group.parse(raw_group(name="g" * length), CLUSTER))
     labels = long.node_labels(None)
-    assert "cloud.google.com/tpu-node-group" not in labels
-    assert labels["cloud.google.com/tpu-node-group-name"] == "g" * 60
+    assert labels.get("cloud.google.com/tpu-node-group") == joined
+    assert labels["cloud.google.com/tpu-node-group-name"] == "g" * length
+
+
+def test_the_cluster_on_the_label_of_a_vm_is_cut_to_fit() -> None:
+    found = readable(node_group.parse(raw_group(), "c" * 64))
+    assert found.vm_labels()["tpu-functions-cluster"] == "c" * 63

@@ -19,13 +19,24 @@ from functions.sweep import (
     inboxes,
     is_due,
     is_settled,
+    last_progress,
     parse_groups,
 )
 from shared.base import backoff
 from shared.base.reasons import Reason
 from shared.frame.plan import Send
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.status import MIG, Condition, Counts, Pending, Resource, State, Status, Type
+from shared.node_groups.status import (
+    MIG,
+    Condition,
+    Counts,
+    Pending,
+    Resource,
+    Retry,
+    State,
+    Status,
+    Type,
+)
 from tests.unit.builders import CLUSTER, NOW, flat, group, raw_group
 
 CREATED = datetime.fromisoformat("2026-11-20T09:00:00+00:00")
@@ -246,3 +257,27 @@ def test_what_was_begun_and_paused_is_not_settled_until_it_is_gone() -> None:
         for state in State
     }
     assert {state for state, settled in states.items() if settled} == {State.PENDING, State.GONE}
+
+
+RETRIED = known(
+    resources={MIG: Resource("n", State.CREATING, NOW)},
+    retries=(Retry("create_resources", "503", CREATED),),
+)
+
+
+def test_the_intent_of_a_call_that_fails_again_and_again_is_no_progress() -> None:
+    assert last_progress(group(), RETRIED) == CREATED
+    begun = replace(RETRIED, resources={MIG: Resource("n", State.READY, NOW)})
+    assert last_progress(group(), begun) == NOW
+
+
+def test_a_step_that_is_retried_gets_a_sync_of_a_group_that_is_ready() -> None:
+    ready = known(
+        Type.READY,
+        Type.MIG_READY,
+        Type.NODES_JOINED,
+        resources=STANDS,
+        retries=(Retry("create_resources", "503", CREATED),),
+    )
+    assert not is_settled(group(), ready)
+    assert inboxes(group(), ready) == ("label_node", "create_resources")
