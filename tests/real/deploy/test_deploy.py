@@ -695,7 +695,7 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
     assert meanwhile.changing_calls() == []
     deploy.plane.request("DELETE", f"{groups}/{name}")
     # It can end at each of its two halves, and be begun again.
-    deploy.kubectl, deploy.terraform = [], [STANDS, ("^#1 apply", "Error: Forbidden", 1)]
+    deploy.kubectl, deploy.terraform = [], [STANDS, (" apply ", "Error: Forbidden", 1)]
     assert deploy.run("--destroy", "--yes", "prod").code == 1
     namespace = "/api/v1/namespaces/tpu-functions"
     assert deploy.plane.request("GET", f"{namespace}/serviceaccounts/sweep")[0] == 200
