@@ -162,10 +162,13 @@ list_images() { # FILE
   done
 }
 
+# The images in `deployed` are given to what comes before it.
 check_images() {
   local unnamed
   kubectl kustomize "$overlay" >"$temporary/rendered"
   unnamed=$(sed -n 's/^[ -]*image: tpu-functions-\([a-z-]*\)$/\1/p' "$temporary/rendered" | head -n 1)
+  [ -z "$unnamed" ] || ! grep -q "{name: tpu-functions-$unnamed," "$overlay/deployed/kustomization.yaml" ||
+    fail "$overlay gives $unnamed no image: list its component before deployed in $overlay/kustomization.yaml"
   [ -z "$unnamed" ] || fail "$overlay has $unnamed, and no image is named for it: --images REPOSITORY/$unnamed@sha256:... as well"
 }
 

@@ -162,6 +162,22 @@ def test_a_part_whose_image_is_not_named_is_not_rolled_out(deploy: Installer) ->
     assert deploy.plane.request("GET", "/api/v1/namespaces/tpu-functions")[0] == 404
 
 
+def test_a_component_that_comes_too_late_for_its_image_is_named(deploy: Installer) -> None:
+    overlay = deploy.tree / OVERLAY
+    overlay.mkdir()
+    components = ["deployed", "../../components/inject-env"]
+    (overlay / "kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": ["../../base"], "components": components})
+    )
+    ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+    assert ran.code == 1
+    assert ran.output.endswith(
+        f"deploy.sh: {OVERLAY} gives inject-env no image: list its component before deployed in "
+        f"{OVERLAY}/kustomization.yaml\n"
+    )
+    assert deploy.plane.request("GET", "/api/v1/namespaces/tpu-functions")[0] == 404
+
+
 # How Nodes pull
 
 PULLS = (
@@ -653,7 +669,7 @@ def test_nor_does_it_get_those_of_the_components_that_terraform_names(
 def test_a_webhook_without_its_certificate_is_no_installation(deploy: Installer) -> None:
     overlay = deploy.tree / OVERLAY
     overlay.mkdir()
-    components = ["deployed", "../../components/inject-env"]
+    components = ["../../components/inject-env", "deployed"]
     (overlay / "kustomization.yaml").write_text(
         yaml.safe_dump({"resources": ["../../base"], "components": components})
     )
