@@ -20,7 +20,7 @@ from shared.base.names import JOBSET_STEPS, STEPS
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import jobsets, life, test_jobset_slices, test_losses, test_refusals
-from tests.stories.life import MINUTE
+from tests.stories.life import HOUR, MINUTE
 from tests.unit.test_manifests import Right, expand
 
 pytestmark = pytest.mark.xdist_group("lives with the rights of the cluster")
@@ -91,6 +91,15 @@ def write_no_token() -> None:
     test_refusals.test_tokens_that_may_not_be_written_are_told("instances.setMetadata")
 
 
+def live_beside_tpu_operator() -> None:
+    """The kinds of tpu-operator's children are defined, and the group has none of them."""
+    harness = Harness()
+    test_refusals._define_children(harness)
+    life.ready_slice(harness, manifest())
+    harness.run_for(2 * HOUR)  # leaks are looked for once an hour
+    life.goes_without_trace(harness)
+
+
 def want_a_slice_again() -> None:
     """A JobSet is made again while its slice, which may go by now, is still being made."""
     harness = test_jobset_slices.world()
@@ -108,9 +117,8 @@ LIVES: tuple[Callable[[], object], ...] = (
     lose_a_vm_unheard,
     give_up_early,
     write_no_token,
-    test_losses.test_a_preempted_vm_of_a_slice_is_named_and_not_bought_again,
     test_losses.test_a_vm_deleted_by_hand_is_made_anew_and_let_in_again,
-    test_refusals.test_a_group_with_children_of_tpu_operator_is_not_ours_until_they_are_gone,
+    live_beside_tpu_operator,
     test_jobset_slices.test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind,
     want_a_slice_again,
     test_jobset_slices.test_a_jobset_that_asks_for_another_slice_gets_it,
