@@ -137,7 +137,7 @@ def is_told_already(occasion: Occasion, known: Status, now: datetime) -> bool:
     ready = known.conditions.get(Type.READY)
     newest = max((entry.since for entry in known.pending), default=None)
     is_loss_told = ready is not None and ready.reason in VM_LOSSES
-    return is_loss_told and newest is not None and now - newest < ALREADY_SAID
+    return is_loss_told and newest is not None and abs(now - newest) < ALREADY_SAID
 
 
 def _look_at_one(work: GroupWork, group: NodeGroup) -> Members:

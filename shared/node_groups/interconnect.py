@@ -49,5 +49,5 @@ def _is_asked_long(before: Condition | None, now: datetime) -> bool:
     if before is None:
         return False
     return before.reason == "Unknown" or (
-        before.reason == "Asking" and now - before.since >= UNKNOWN_AFTER
+        before.reason == "Asking" and abs(now - before.since) >= UNKNOWN_AFTER
     )
