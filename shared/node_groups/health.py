@@ -189,7 +189,7 @@ class _Count:
         entry = self.before.get(vm)
         if entry is None or self.known.completed_at is None:
             return False
-        return entry.why == Reason.NODE_NOT_READY and self.now - entry.since < HOLD_BACK
+        return entry.why == Reason.NODE_NOT_READY and abs(self.now - entry.since) < HOLD_BACK
 
     @cached_property
     def before(self) -> Mapping[str, Pending]:

@@ -404,10 +404,7 @@ def _describe(failure: FailureKind, observation: Observation) -> tuple[str, str,
     if failure is FailureKind.UNFIT:
         return Reason.INVALID_TEMPLATE, "", observation.violation
     if failure is FailureKind.MISSING:
-        message = (
-            f"failed to fetch external template: {uri} does not exist; "
-            "create it, and the group goes on by itself"
-        )
+        message = f"failed to fetch external template: {uri} does not exist"
         return Reason.INVALID_TEMPLATE, "notFound", message
     if failure is FailureKind.NAME_TAKEN:
         message = (

@@ -195,7 +195,7 @@ class Status:
     def with_retry(self, step: str, message: str, now: datetime) -> Status:
         """The step has failed again: the time of its first failure is kept."""
         before = next((retry for retry in self.retries if retry.step == step), None)
-        since = before.since if before is not None else now
+        since = min(before.since, now) if before is not None else now
         retry = Retry(step, message[:MAX_RETRY_MESSAGE], since)
         every = (*self.without_retry(step).retries, retry)
         return replace(self, retries=tuple(sorted(every, key=lambda one: one.step)))

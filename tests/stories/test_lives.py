@@ -371,7 +371,7 @@ def test_pause_before_the_beginning_creates_nothing_and_its_end_goes_on() -> Non
     assert life.said(harness) == (
         "False",
         "Paused",
-        "The annotation tpu-functions.dev/paused stops creation. Remove it to go on.",
+        "The annotation tpu-functions.dev/paused stops creation. Remove it to continue.",
     )
     assert harness.world.gce.calls.writes() == 0
     life.annotate(harness, PAUSED, None)

@@ -51,7 +51,8 @@ def test_a_preempted_vm_of_a_slice_is_named_and_not_bought_again() -> None:
     harness.world.gce.faults.preempt(lost)
     life.until_reason(harness, "Preempted", timeout=2 * MINUTE)
     name = life.vm_name(lost)
-    said = ("False", "Preempted", f"1 of 2 nodes are not ready: {name}")
+    text = f"1 of 2 nodes are not ready: {name}. {REASONS[Reason.PREEMPTED]}"
+    said = ("False", "Preempted", text)
     assert life.said(harness) == said
     assert life.pending(harness) == {name: "Preempted"}
     assert ("Warning", "Preempted", said[2]) in life.events(harness)
@@ -348,7 +349,10 @@ def test_a_cluster_without_the_device_plugin_is_told_so() -> None:
     life.until_reason(harness, "DevicePluginMissing", timeout=10 * MINUTE)
     names = sorted(life.nodes(harness))
     assert life.pending(harness) == dict.fromkeys(names, "DevicePluginMissing")
-    assert life.said(harness)[2] == f"2 of 2 nodes are not ready: {', '.join(names)}"
+    assert life.said(harness)[2] == (
+        f"2 of 2 nodes are not ready: {', '.join(names)}. A Node is Ready but offers no google.com/tpu. "
+        "Check the DaemonSet tpu-device-plugin in kube-system."
+    )
     assert life.said(harness, "NodesJoined")[:2] == ("True", "Joined")
     for name in names:
         path = f"/api/v1/nodes/{name}/status"

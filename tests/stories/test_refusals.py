@@ -19,6 +19,7 @@ import pytest
 from local.gce.faults import Faults
 from local.world import PROJECT
 from shared.base.names import STEPS
+from shared.base.reasons import REASONS, Reason
 from shared.frame.step import handle
 from tests.harness import RESERVATION, Harness, manifests
 from tests.manifests import manifest
@@ -543,8 +544,8 @@ def test_a_template_that_is_not_there_is_told_and_used_when_it_comes() -> None:
     harness.run_for(20 * MINUTE)
     told = (
         f"instance template my-template: failed to fetch external template: {TEMPLATE_URI} does "
-        "not exist; create it, and the group goes on by itself (notFound). The group's own instance "
-        "template is missing or not fit for TPUs."
+        "not exist (notFound). The group's own instance template is missing or does not fit. Create or "
+        "replace it. The group continues by itself."
     )
     assert life.said(harness) == ("False", "InvalidTemplate", told)
     assert ("Warning", "InvalidInstanceTemplate", told) in life.events(harness)
@@ -608,6 +609,11 @@ def test_a_group_that_a_backend_service_uses_goes_when_it_is_freed() -> None:
     assert harness.leftovers() == []
 
 
+def was_told(harness: Harness) -> bool:
+    """Whether an Event says that something is not permitted."""
+    return "PermissionDenied" in {reason for _, reason, _ in life.events(harness)}
+
+
 @pytest.mark.parametrize(
     "permission",
     [
@@ -624,8 +630,10 @@ def test_a_delete_that_is_not_permitted_is_told_and_carried_out_when_it_is(permi
     life.ready_slice(harness, manifest())
     trouble.begin(harness.world.gce.faults)
     harness.delete(NAME)
+    life.until(harness, lambda: permission == "instances.list" or was_told(harness), 2 * MINUTE)
     harness.run_for(20 * MINUTE)
     if permission != "instances.list":  # needed only where a Node is missing
+        assert REASONS[Reason.PERMISSION_DENIED] in life.said(harness)[2]
         assert life.said(harness)[:2] == ("False", "PermissionDenied")
         assert trouble.words in life.said(harness)[2]
     trouble.end(harness.world.gce.faults)

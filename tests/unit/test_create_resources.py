@@ -434,8 +434,8 @@ def test_a_template_that_does_not_exist_yet_is_waited_for() -> None:
     assert said.reason == Reason.INVALID_TEMPLATE
     assert said.message.startswith(
         "instance template t: failed to fetch external template: "
-        "projects/my-gcp-project/global/instanceTemplates/t does not exist; create it, and the "
-        "group goes on by itself (notFound)."
+        "projects/my-gcp-project/global/instanceTemplates/t does not exist (notFound). The "
+        "group's own instance template is missing or does not fit. Create or replace it."
     )
 
 

@@ -706,3 +706,19 @@ def test_a_new_slice_is_ready_as_soon_as_its_nodes_are() -> None:
     known = result(seen(node(), node(B, ready=False)))
     after = result(seen(node(), node(B), known=known, slice=WIRED), NOW + timedelta(seconds=1))
     assert after.conditions[Type.READY].is_true
+
+
+FUTURE = NOW + timedelta(days=400)
+
+
+def test_times_in_the_future_hold_nothing_up() -> None:
+    """They can only have been written by somebody else."""
+    asking = {
+        **COMPLETE.conditions,
+        Type.SLICE_WIRED: Condition("False", "Asking", "", FUTURE, 1),
+    }
+    ahead = (Pending(B, Reason.NODE_NOT_READY, FUTURE),)
+    known = replace(COMPLETE, conditions=asking, pending=ahead)
+    assert reason(seen(node(), node(B), known=known, slice=SILENT)) == ("True", "Ready")
+    told = replace(TOLD, pending=(Pending(A, Reason.PREEMPTED, FUTURE),))
+    assert is_told_already(preempted(B), told, NOW) is False

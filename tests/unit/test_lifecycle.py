@@ -327,8 +327,7 @@ STEPS: dict[str, Step] = {
             trouble=Trouble(
                 Reason.INVALID_TEMPLATE,
                 "notFound",
-                "failed to fetch external template: projects/p/t does not exist; "
-                "create it, and the group goes on by itself",
+                "failed to fetch external template: projects/p/t does not exist",
                 NOW,
             ),
         ),

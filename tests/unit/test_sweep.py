@@ -233,6 +233,16 @@ INBOXES: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
         known(resources=STANDS, counts=Counts(desired=2, running=1, joined=1, ready=1)),
         ("create_resources",),
     ),
+    "a BULK MIG that is not complete, though VMs run": (
+        BULK,
+        known(resources=STANDS, counts=Counts(desired=2, running=2)),
+        ("create_resources",),
+    ),
+    "no MIG, whatever the counts say": (
+        SINGLE,
+        known(counts=Counts(desired=2, running=2)),
+        ("create_resources",),
+    ),
     "all have joined, not all are ready": (BULK, JOINED, ("label_node",)),
     "owned by nobody, though its MIG is ready": (
         group(owned=False),

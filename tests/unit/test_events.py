@@ -1,0 +1,54 @@
+"""Which Events follow from a change of a group's status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared.base.reasons import REASONS, Reason
+from shared.node_groups import readiness
+from shared.node_groups.events import changes
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.status import MIG, Condition, Resource, State, Status, Trouble, Type
+from tests.unit.builders import NOW, RESOURCE, group
+
+DENIED = Trouble(Reason.PERMISSION_DENIED, "forbidden", "Required 'x' permission", NOW)
+
+
+def standing(state: State, trouble: Trouble | None, about: NodeGroup) -> Status:
+    known = Status(resources={MIG: Resource(RESOURCE, state, NOW, trouble=trouble)})
+    return readiness.conclude(about, known, NOW)
+
+
+def reasons(about: NodeGroup, before: Status, after: Status) -> list[str]:
+    return [event.reason for event in changes(about, before, after)]
+
+
+def test_a_refused_delete_is_told_with_its_resource_and_what_to_do() -> None:
+    gone = group(deleting=True)
+    before = standing(State.DELETING, None, gone)
+    (event,) = changes(gone, before, standing(State.DELETING, DENIED, gone))
+    assert (event.reason, event.is_warning) == ("PermissionDenied", True)
+    assert event.message == (
+        f"The managed instance group {RESOURCE} cannot be deleted: Required 'x' permission. "
+        f"{REASONS[Reason.PERMISSION_DENIED]}"
+    )
+
+
+def test_a_refused_delete_is_told_even_if_the_creation_was_refused_for_the_same_reason() -> None:
+    gone = group(deleting=True)
+    said = Condition("False", Reason.PERMISSION_DENIED, "the group cannot be created", NOW, 1)
+    before = Status(conditions={Type.READY: said})
+    after = standing(State.DELETING, DENIED, gone)
+    assert reasons(gone, before, after) == ["PermissionDenied"]
+    assert reasons(gone, after, after) == []
+
+
+@pytest.mark.parametrize("change", [{}, {"message": "other words"}], ids=["same", "other words"])
+def test_the_same_reason_again_is_no_event_while_the_group_stays(change: dict[str, Any]) -> None:
+    def said(message: str = "words") -> Status:
+        condition = Condition("False", Reason.QUOTA_EXCEEDED, message, NOW, 1)
+        return Status(conditions={Type.READY: condition})
+
+    assert reasons(group(), said(), said(**change)) == []
