@@ -511,7 +511,8 @@ NODE = {
     "node-labels": shown(f"{LABEL}test_the_labels_are_tpu_operators_and_the_proof_is_ours"),
     "node-label-readme-selector": shown(
         f"{LABEL}test_the_labels_are_tpu_operators_and_the_proof_is_ours",
-        f"{SPEC}test_a_joined_name_that_fits_no_label_is_left_out",
+        f"{SPEC}test_a_joined_name_that_fits_no_label_is_left_out[63 characters]",
+        f"{SPEC}test_a_joined_name_that_fits_no_label_is_left_out[64]",
     ),
     "node-label-corrected": shown(node("proved, with a label changed")),
     "node-label-no-write-when-right": shown(
