@@ -21,6 +21,7 @@ TOKENS = "unit/test_bootstrap.py::"
 ERRORS = "unit/test_errors.py::"
 OCCASIONS = "unit/test_occasions.py::"
 MANIFESTS = "unit/test_manifests.py::"
+RIGHTS = "unit/infra/test_cluster_rights.py::"
 BOOT = "unit/startup/test_boot.py::"
 JOIN = "unit/startup/test_join.py::"
 BODIES = "conformance/test_bodies.py::"
@@ -481,7 +482,7 @@ TOKEN = {
     "tok-other-group": differs(
         "Secrets are not read at all: a token is a VM's, and the VM's metadata names it",
         f"{SEEN}test_every_vm_has_a_token_of_its_own_and_none_is_valid_after_the_join",
-        f"{MANIFESTS}test_an_identity_has_the_rights_that_it_uses_and_no_others[inject-token]",
+        f"{RIGHTS}test_a_step_has_the_rights_that_it_uses_and_no_others[inject_token]",
     ),
     "tok-shared-by-slice": shown(
         f"{SEEN}test_every_vm_has_a_token_of_its_own_and_none_is_valid_after_the_join"
@@ -627,7 +628,7 @@ DEVICE_PLUGIN = {
         f"{MANIFESTS}test_every_manifest_of_the_folder_is_part_of_the_base",
     ),
     "dp-wakes-every-group": shown(
-        f"{MANIFESTS}test_an_identity_has_the_rights_that_it_uses_and_no_others[relay]"
+        f"{RIGHTS}test_the_relay_may_read_what_it_watches_and_nothing_else"
     ),
     "dp-service-account-not-applied": shown(
         f"{MANIFESTS}test_the_device_plugin_runs_on_tpu_nodes_only_and_whatever_their_taints"
