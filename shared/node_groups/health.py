@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from shared.base.reasons import VM_LOSSES, Reason
+from shared.base.timestamps import guess_time
 from shared.frame.decode import Occasion
 from shared.node_groups.membership import bears_name_of, is_match
 from shared.node_groups.node_group import InstanceConfig, NodeGroup
@@ -33,6 +34,9 @@ UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
 HOLD_BACK = timedelta(minutes=1)
 """A Node of a complete slice that was not Ready counts as ready again at the earliest after this: one
 that flaps costs two status writes in two minutes. The sweep triggers the count that is due then."""
+JOINS_FOR = timedelta(minutes=15)
+"""A Node that is not older than this may have been not Ready because it was joining. Its age is by the
+API server's clock: where that is minutes off, a Node is damped too early or too late."""
 CLOCKS_DIFFER_BY = timedelta(minutes=5)
 """At most so far apart are the clocks of Compute Engine and of this process."""
 JOINS_WITHIN = timedelta(minutes=10)
@@ -186,9 +190,12 @@ class _Count:
         return {vm: node for vm, node in self.seen.ready.items() if not self._is_held_back(vm)}
 
     def _is_held_back(self, vm: str) -> bool:
-        entry = self.before.get(vm)
-        if entry is None or self.known.completed_at is None:
+        entry, completed_at = self.before.get(vm), self.known.completed_at
+        if entry is None or completed_at is None:
             return False
+        created = guess_time(self.seen.ready[vm].raw["metadata"].get("creationTimestamp"))
+        if created and created > completed_at and abs(self.now - created) < JOINS_FOR:
+            return False  # the Node of a recreated VM becomes Ready for the first time
         return entry.why == Reason.NODE_NOT_READY and abs(self.now - entry.since) < HOLD_BACK
 
     @cached_property

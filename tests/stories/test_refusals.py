@@ -237,7 +237,7 @@ def test_the_functions_refuse_what_an_older_definition_lets_pass(
     assert ("Warning", "InvalidSpec", life.said(harness)[2]) in life.events(harness)
     before = len(harness.answers)
     harness.run_for(59 * MINUTE)
-    looks = [step for step, _ in harness.answers[before:] if step != "sweep"]
+    looks = [step for step, _ in harness.answers[before:] if step not in ("sweep", "report_leaks")]
     assert len(looks) <= 1
     assert harness.world.gce.calls.writes() == 0
     life.goes_without_trace(harness)
@@ -271,7 +271,7 @@ def test_a_group_with_finalizers_of_tpu_operator_is_not_ours_until_they_are_gone
     harness.apply(wanted)
     harness.run_for(HOUR)
     assert life.said(harness) == ("False", "ManagedElsewhere", THEIRS)
-    assert harness.world.gce.calls.records == []
+    assert _calls_about_the_group(harness) == []
     group = harness.group(NAME)
     assert group is not None
     assert group["metadata"]["finalizers"] == ["tpu.google.com/cleanup-mig"]
@@ -294,10 +294,16 @@ def test_a_group_with_children_of_tpu_operator_is_not_ours_until_they_are_gone()
     harness.world.admin("POST", path, child)
     harness.run_for(HOUR)
     assert life.said(harness) == ("False", "ManagedElsewhere", THEIRS)
-    assert harness.world.gce.calls.records == []
+    assert _calls_about_the_group(harness) == []
     harness.world.admin("DELETE", f"{path}/my-slice-mig-{suffix}")
     life.until_ready(harness, timeout=40 * MINUTE)
     life.goes_without_trace(harness)
+
+
+def _calls_about_the_group(harness: Harness) -> list[str]:
+    """Calls to Compute Engine, without the lists in which leaked slices are looked for."""
+    verbs = [record.verb for record in harness.world.gce.calls.records]
+    return [verb for verb in verbs if not verb.endswith(".aggregatedList")]
 
 
 def _define_children(harness: Harness) -> None:

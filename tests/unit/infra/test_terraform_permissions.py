@@ -189,4 +189,4 @@ def test_a_step_of_jobsets_may_do_what_node_pools_ask_for_and_no_more(step: str)
 @pytest.mark.parametrize("step", JOBSET_STEPS)
 def test_a_step_of_jobsets_publishes_to_itself_alone(step: str) -> None:
     assert set(PERMISSIONS[step]["inboxes"]) == {step}
-    assert "publish(invocation.step, " in (ROOT / "functions" / f"{step}.py").read_text()
+    assert "resync(NAME, " in (ROOT / "functions" / f"{step}.py").read_text()
