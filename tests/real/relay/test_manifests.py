@@ -75,7 +75,11 @@ def test_policies_pass_the_type_check_of_the_cluster(installed: Installed) -> No
 
     until(lambda: all("typeChecking" in status for status in checked().values()), "are checked")
     said = {name: status["typeChecking"] for name, status in checked().items()}
-    assert said == {"tpu-functions-bootstrap-tokens": {}, "tpu-functions-nodes": {}}
+    assert said == {
+        "tpu-device-plugin-own-node": {},
+        "tpu-functions-bootstrap-tokens": {},
+        "tpu-functions-nodes": {},
+    }
 
 
 def test_an_upgrade_of_the_definition_keeps_the_groups_and_brings_its_fields(
