@@ -70,7 +70,7 @@ def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_
     harness, name = forced_away()
     left = harness.world.gce.leftovers()
     harness.run_for(4 * HOUR)
-    assert len(errors(harness)) == 3, "one resource must be an hour old"
+    assert 3 <= len(errors(harness)) <= 4, "once an hour, of what is an hour old"
     assert harness.world.gce.leftovers() == left
     harness.world.gce.faults.act_by_hand("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
     harness.run_for(10 * MINUTE)
@@ -79,8 +79,10 @@ def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_
         f"{REGION}/resourcePolicies/{name}",
     ):
         harness.world.gce.faults.act_by_hand("DELETE", path)
+    harness.run_for(MINUTE)
+    reported = len(errors(harness))
     harness.run_for(3 * HOUR)
-    assert len(errors(harness)) == 3
+    assert len(errors(harness)) == reported
     assert looks(harness)[-1]["decision"] == "NoLeaks"
 
 

@@ -7,7 +7,6 @@ Compute Engine, and its new VMs are let in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -119,25 +118,6 @@ def test_a_vm_deleted_by_hand_is_made_anew_and_let_in_again() -> None:
     life.goes_without_trace(harness)
 
 
-def test_a_vm_made_anew_that_joins_by_other_means_takes_over_the_node_of_its_predecessor() -> None:
-    """Nobody has heard that the VM had gone: the Node of its name was not removed."""
-    harness = Harness(replace(life.watchful(identity=life.by_other_means), sinks=False))
-    lost, _ = ready(harness, **TWO_SINGLE, bootstrapKubernetes=None)
-    name, before = life.vm_name(lost), life.get(harness, lost)["id"]
-    uid = life.nodes(harness)[name]["metadata"]["uid"]
-    harness.world.gce.faults.act_by_hand("DELETE", lost)
-    harness.run_for(30 * MINUTE)
-    node = life.nodes(harness)[name]["metadata"]
-    assert node["uid"] == uid
-    assert node["labels"][VM_ID_LABEL] == life.get(harness, lost)["id"] != before
-    asked = len(harness.answers)
-    harness.run_for(2 * HOUR)
-    assert life.said(harness) == ("True", "Ready", "All nodes are ready")
-    assert "inject_token" not in {step for step, _ in harness.answers[asked:]}
-    assert "NodeJoinTimeout" not in {reason for _, reason, _ in life.events(harness)}
-    life.goes_without_trace(harness)
-
-
 def test_a_vm_of_a_slice_deleted_by_hand_is_lost_and_not_bought_again() -> None:
     harness = Harness(life.watchful())
     lost, _ = ready(harness)
@@ -243,7 +223,7 @@ def test_a_bulk_slice_that_loses_a_vm_before_completion_says_that_the_others_are
         "Before the slice was complete, 1 of its 2 VMs went away. Compute Engine does not recreate VMs "
         "of a BULK slice. The others wait and are billed: delete the group and apply it again."
     )
-    life.until_reason(harness, "NodeLost", timeout=2 * MINUTE)
+    life.until_reason(harness, "NodeLost", timeout=15 * MINUTE)
     harness.run_for(HOUR)
     assert life.said(harness) == ("False", "NodeLost", text)
     life.goes_without_trace(harness)
