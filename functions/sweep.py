@@ -7,7 +7,7 @@ an hour with the time since its last progress; a settled one once an hour, at it
 A group that cannot be read, or whose state the sweep has no answer to, is named in the log line
 (`unserved`) and stops no other.
 
-Where JobSets get slices, the steps that see to it hear of the minute too; ``report_leaks`` is triggered
+Where JobSets get slices, each run triggers their steps, too; ``report_leaks`` is triggered
 once an hour.
 """
 

@@ -93,7 +93,7 @@ resource "google_monitoring_alert_policy" "this" {
   depends_on = [time_sleep.apis]
 }
 
-# A leaked slice costs money until somebody deletes it. It is told after two looks, an hour apart: report_leaks
+# A leaked slice costs money until somebody deletes it. It is reported after two runs, an hour apart: report_leaks
 # remembers nothing, and a person may be deleting it just now.
 resource "google_logging_metric" "leaked_slices" {
   count = local.alerts ? 1 : 0

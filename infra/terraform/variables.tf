@@ -413,7 +413,7 @@ variable "scheduler_region" {
 }
 
 variable "notification_channels" {
-  description = "Ids of Cloud Monitoring channels that are told when messages are left over or wait too long, a step fails, or a slice is leaked. Empty: no alerts."
+  description = "Ids of Cloud Monitoring channels that are notified when messages are left over or wait too long, a step fails, or a slice is leaked. Empty: no alerts."
   type        = list(string)
   default     = []
 

@@ -99,7 +99,7 @@ _OF_GKE = (
     ),
 )
 _OF_KUBERNETES = (
-    # A ResourceQuota, whose refusal is told from that of a missing right by its words alone.
+    # A ResourceQuota, whose refusal differs from that of a missing permission by its message alone.
     _rule(Reason.QUOTA_EXCEEDED, http=(403,), text=r" is forbidden: exceeded quota: "),
 )
 _OF_ALL = (
