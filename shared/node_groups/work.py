@@ -41,16 +41,13 @@ class GroupWork(Work):
         self.reported = self.status
         return map(Emit, events)
 
-    def list_closing_actions(self) -> Iterator[Conclude]:
+    def list_closing_actions(self) -> Iterator[WriteStatus]:
         """Drop the step's entry of a transient error. Only a resync observes all that can fail; tokens
         are written in batches of their own, whose end shows in a condition."""
         is_done = self.step != "inject_token" or self.status.is_true(Type.TOKENS_INJECTED)
-        if (
-            self.occasion.is_sync
-            and is_done
-            and self.status.without_retry(self.step) != self.status
-        ):
-            yield Conclude(self.status.without_retry(self.step))
+        known = self.status.without_retry(self.step)
+        if self.occasion.is_sync and is_done and known != self.status:
+            yield WriteStatus(readiness.conclude(self.group, known, self.now))
 
     def took(self, raw: Mapping[str, Any]) -> None:
         """The object has been written: what came back is how it is."""
@@ -76,20 +73,6 @@ class WriteStatus:
 
     def apply(self, work: GroupWork) -> None:
         work.write(self.status)
-
-    def describe(self) -> str:
-        return "write the status, if it has changed"
-
-
-@dataclass(frozen=True)
-class Conclude:
-    """Write this status with ``Ready`` as it follows from it."""
-
-    status: Status = field(repr=False)
-
-    def apply(self, work: GroupWork) -> None:
-        work.status = self.status
-        work.conclude()
 
     def describe(self) -> str:
         return "write the status, if it has changed"
@@ -159,4 +142,5 @@ def report_refusal(
 
 def report_retry(work: GroupWork, error: Exception) -> Plan:
     """The plan for a transient error that is left to the sweep: note it, and since when it lasts."""
-    return Plan("GivenUp", (Conclude(work.status.with_retry(work.step, str(error), work.now)),))
+    known = work.status.with_retry(work.step, str(error), work.now)
+    return Plan("GivenUp", (WriteStatus(readiness.conclude(work.group, known, work.now)),))
