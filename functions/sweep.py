@@ -98,7 +98,7 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
     facts: dict[str, Any] = {"groups": len(observed.groups), "woken": woken}
     if unserved:
         facts["unserved"] = unserved[:MAX_UNSERVED]
-    return Plan("Swept", tuple(actions), facts=facts)
+    return Plan("Swept", tuple(actions), facts=facts, needs_attention=bool(unserved))
 
 
 def recover(_work: Work, _error: CallError) -> Plan | None:

@@ -99,6 +99,8 @@ class Plan:
     note: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Plan, ...] = ()
+    needs_attention: bool = False
+    """Whether the log line is a warning: it names what nobody else reports."""
 
     def list_actions(self) -> Iterator[Action]:
         """The actions, and those of the parts."""

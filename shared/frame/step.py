@@ -79,6 +79,7 @@ class Answer:
     http: int
     outcome: str
     note: str = ""
+    needs_attention: bool = False
 
 
 @dataclass
@@ -183,7 +184,7 @@ class Step(Generic[WorkT, ObservedT]):
             return self._recover(work, error, recoveries)
         if plan.parts:
             return self._execute_parts(plan.parts, work)
-        return Answer(ACKNOWLEDGED, plan.outcome, plan.note)
+        return Answer(ACKNOWLEDGED, plan.outcome, plan.note, plan.needs_attention)
 
     def _execute_parts(self, parts: Sequence[Plan], work: WorkT) -> Answer:
         answers, failures = [], []
@@ -360,7 +361,8 @@ def _level(answer: Answer) -> str:
     """What is acknowledged and still undone must be seen, too: nothing else tells of it."""
     if answer.outcome == CRASHED:
         return "error"
-    return "warning" if answer.http != ACKNOWLEDGED or answer.outcome in _GIVEN_UP else "info"
+    is_undone = answer.http != ACKNOWLEDGED or answer.outcome in _GIVEN_UP
+    return "warning" if is_undone or answer.needs_attention else "info"
 
 
 def _log(

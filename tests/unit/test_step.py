@@ -106,6 +106,17 @@ def test_what_is_left_undone_is_seen_in_the_log(
     assert line["message"] == f"{STEP}: {case.told[1]}"
 
 
+@pytest.mark.parametrize("needs_attention, severity", [(True, "WARNING"), (False, "INFO")])
+def test_a_plan_that_needs_attention_is_a_warning(
+    needs_attention: bool, severity: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan("Done", needs_attention=needs_attention)
+    step = Step(STEP, open_work, lambda _: None, lambda _, __: plan, recover)
+    answer = handle(STEP, step.run, message("Added", 1), runtime())
+    line = json.loads(capsys.readouterr().out)
+    assert (answer.http, line["decision"], line["severity"]) == (204, "Done", severity)
+
+
 @dataclass(frozen=True)
 class Say:
     """An action that succeeds, or is refused."""

@@ -210,9 +210,14 @@ def test_an_object_that_cannot_be_served_is_named_and_stops_no_other() -> None:
             "default/my-slice: AttributeError: 'NoneType' object has no attribute 'get'",
         ],
     }
+    assert plan.needs_attention
     (send,) = flat(plan)
     assert isinstance(send, Send)
     assert [message.name for message in send.messages] == ["my-slice"]
+
+
+def test_a_sweep_that_serves_all_groups_needs_no_attention() -> None:
+    assert not decide(ObservedGroups((group(),), False), NOW).needs_attention
 
 
 BULK, SINGLE = group(), group(change=INDIVIDUAL)
