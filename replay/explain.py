@@ -119,8 +119,7 @@ def _ask(
         plan = step.decide(step.look(_work(ways, group, now)), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
         return Answer(step.name, is_woken, CANNOT_LOOK, in_plain_words(error), has_looked=False)
-    actions = tuple(action.describe() for action in plan.actions)
-    return Answer(step.name, is_woken, plan.outcome, plan.note, actions)
+    return Answer(step.name, is_woken, plan.outcome, plan.note, plan.describe())
 
 
 def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
@@ -135,6 +134,7 @@ def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
         random_bytes=ways.random_bytes,
         now=now,
         occasion=Occasion(message.cause, now, message=message),
+        has_time=lambda: True,
         group=group,
         status=known,
         reported=known,

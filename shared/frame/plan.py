@@ -7,13 +7,13 @@ domains add actions of their own; those here need no more than a `Work` has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from shared.frame.decode import Occasion
-from shared.frame.message import Message
+from shared.frame.message import MAX_NAMES, Message
 from shared.frame.settings import Settings
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
@@ -50,6 +50,8 @@ class Work:
     random_bytes: Callable[[int], bytes]
     now: datetime
     occasion: Occasion
+    has_time: Callable[[], bool]
+    """Whether there is time for one more of many actions, and after it for what follows them."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Fields of the invocation's log line."""
     is_first_look: bool = True
@@ -86,6 +88,18 @@ class Plan:
     actions: tuple[Action, ...] = ()
     note: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> tuple[str, ...]:
+        """What would be done, an action a line."""
+        return tuple(action.describe() for action in _list_actions(self.actions))
+
+
+def _list_actions(actions: Iterable[Action]) -> Iterator[Action]:
+    for action in actions:
+        if isinstance(action, Batch):
+            yield from (one for _, one in action.actions)
+        else:
+            yield action
 
 
 @dataclass(frozen=True)
@@ -149,6 +163,38 @@ class ForOne:
 
     def describe(self) -> str:
         return ", ".join(action.describe() for action in self.actions)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Actions about one object each, with the objects' names: as many as there is time for, or one.
+
+    If some are left, the plan ends with the outcome ``Partly``: ``otherwise`` is executed in place of
+    what follows, and ``message``, which names what is left in ``field``, goes to the step's own topic.
+    After a failure it does not: the message that is retried, or the sweep, continues.
+    """
+
+    actions: tuple[tuple[str, Action], ...]
+    step: str
+    message: Message
+    field: Literal["nodes", "vms"] = "nodes"
+    otherwise: tuple[Action, ...] = ()
+
+    def apply(self, work: Any) -> None:
+        for _, action in self.actions:
+            action.apply(work)
+
+    def describe(self) -> str:
+        return "; ".join(action.describe() for _, action in self.actions)
+
+    def list_names(self, start: int) -> tuple[str, ...]:
+        """The names of the objects from the action of this index on, each once."""
+        return tuple(dict.fromkeys(name for name, _ in self.actions[start:]))
+
+    def resume(self, left: tuple[str, ...]) -> Send:
+        """What makes another invocation continue with the objects that are left."""
+        names: dict[str, Any] = {self.field: left[:MAX_NAMES]}
+        return Send(self.step, (replace(self.message, **names),))
 
 
 BEST_EFFORT = (Send, Emit, Attempt)

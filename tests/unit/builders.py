@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
-from shared.frame.plan import Action, Attempt, ForOne, Plan
+from shared.frame.plan import Action, Attempt, Batch, ForOne, Plan
 from shared.node_groups import node_group
 from shared.node_groups.node_group import AnyGroup, NodeGroup, UnreadableGroup, resource_name
 
@@ -111,5 +111,7 @@ def _flat(actions: Iterable[Action]) -> Iterator[Action]:
             yield from _flat(action.actions)
         elif isinstance(action, Attempt):
             yield action.action
+        elif isinstance(action, Batch):
+            yield from _flat(one for _, one in action.actions)
         else:
             yield action
