@@ -1,7 +1,8 @@
 """label_node: Nodes are matched to VMs, labelled and counted; ``Ready`` follows from the count.
 
 Occasions: a Node of the group appeared, changed what matters, or went; a VM was preempted, failed,
-stopped or deleted; SYNC, which lists the group's VMs in one call.
+stopped or deleted; SYNC, which lists the group's VMs in one call; a message of the step's own that names
+the Nodes for which the last invocation had no time.
 
 A Node is the group's when it is proved: its providerID is the VM's, the first label of its name is
 the VM's name, and the group's MIG made the VM. Then its token is revoked and its labels are set,
@@ -11,14 +12,14 @@ among them one that a kubelet cannot write. A Node whose VM is gone is removed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
 from shared.frame.decode import Occasion
 from shared.frame.message import BATCH, Cause
-from shared.frame.plan import Action, Emit, ForOne, Plan, Send
+from shared.frame.plan import Action, Batch, Emit, ForOne, Plan, Send
 from shared.frame.step import Step
 from shared.node_groups import health, interconnect, join_report, readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
@@ -47,6 +48,8 @@ from shared.ports.kubernetes.nodes import Node, parse_node
 ALREADY_SAID = timedelta(seconds=10)
 """While the group's status tells of a loss since less than this, the next VM that is lost is looked at
 alone: what hundreds of them lost at once read must not grow with the square of their number."""
+FEW = 4
+"""More VMs than these are read from one list, which may lag, and singly only if they are not in it."""
 UNLABELLED_LATE_AFTER = timedelta(minutes=5)
 """A VM that should have registered with our label is looked for by its name after this."""
 
@@ -104,13 +107,16 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     """What is to be done about the Nodes, and what they make of the slice."""
     if isinstance(observed, NothingToCount):
         return Plan("Deleting" if observed.group.deleting else "NotOurs")
-    actions = list(_node_actions(observed.members, now))
+    work_on_nodes = _work_on_nodes(observed, now)
     if observed.is_one_of_many:
-        return Plan("ToldAlready", tuple(actions))
-    actions.append(_count(observed, now))
-    actions += _wake_others(observed.members, now)
-    actions += _complaints(observed.members)
-    return Plan(_outcome(observed.members), tuple(actions))
+        return Plan("ToldAlready", work_on_nodes)
+    actions: tuple[Action | Batch, ...] = (
+        *work_on_nodes,
+        _count(observed, observed.members, now),
+        *_wake_others(observed.members, now),
+        *_complaints(observed.members),
+    )
+    return Plan(_outcome(observed.members), actions)
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
@@ -165,14 +171,35 @@ def _instances(
 
     A Node that has changed, of a VM that was told to be lost, may show that the VM is back.
     """
-    spec, name = group.spec, group.resource_name
     if work.occasion.is_sync:
-        found = work.gce.list_instances(spec.project, spec.zone, name)
-        return {vm.name: vm for vm in found if vm.is_member_of(spec.zone, name)}
+        return dict(_list_instances(work, group))
     unproved = {node.vm for node in nodes.values() if not node.proved_vm_id}
     changed = {name.partition(".")[0] for name in work.occasion.nodes}
     wanted = unproved | set(work.occasion.vms) | (changed & reported_lost(work.status))
-    return {vm: work.gce.find_instance(spec.project, spec.zone, vm) for vm in sorted(wanted)}
+    listed = _list_instances(work, group) if len(wanted) > FEW else {}
+    found = {vm: listed[vm] for vm in sorted(wanted) if vm in listed}
+    return {**found, **_find_instances(work, group, sorted(wanted - found.keys()))}
+
+
+def _list_instances(work: GroupWork, group: NodeGroup) -> dict[str, Instance]:
+    spec, name = group.spec, group.resource_name
+    found = work.gce.list_instances(spec.project, spec.zone, name)
+    return {vm.name: vm for vm in found if vm.is_member_of(spec.zone, name)}
+
+
+def _find_instances(
+    work: GroupWork, group: NodeGroup, names: list[str]
+) -> dict[str, Instance | None]:
+    """VMs, singly. Where there is no time for all of them, each look begins with another one."""
+    spec = group.spec
+    if len(names) > FEW:
+        names = _begin_anywhere(work, names)
+    return work.gce.find_instances(spec.project, spec.zone, names)
+
+
+def _begin_anywhere(work: GroupWork, names: list[str]) -> list[str]:
+    start = int.from_bytes(work.random_bytes(2)) % max(1, len(names))
+    return names[start:] + names[:start]
 
 
 def _unlisted(
@@ -189,9 +216,7 @@ def _unlisted(
     if not work.occasion.is_sync:
         return
     registers_labelled = group.spec.bootstrap is not None
-    names = list(instances)
-    start = int.from_bytes(work.random_bytes(2)) % max(1, len(names))
-    for name in (*names[start:], *names[:start]):
+    for name in _begin_anywhere(work, list(instances)):
         instance = instances[name]
         if name in listed or instance is None or instance.status != "RUNNING":
             continue
@@ -210,11 +235,12 @@ def _ask_for_missing(
 
     So is the VM of a Node that was read by its name, outside of a SYNC.
     """
-    spec = group.spec
-    for node in nodes.values():
-        is_known = bool(node.proved_vm_id) and not work.occasion.is_sync
-        if node.vm not in instances and not is_known:
-            instances[node.vm] = work.gce.find_instance(spec.project, spec.zone, node.vm)
+    missing = {
+        node.vm
+        for node in nodes.values()
+        if node.vm not in instances and (work.occasion.is_sync or not node.proved_vm_id)
+    }
+    instances |= _find_instances(work, group, sorted(missing))
 
 
 def _ask_for_links(work: GroupWork, members: Members) -> Mig | None:
@@ -226,13 +252,31 @@ def _ask_for_links(work: GroupWork, members: Members) -> Mig | None:
     return work.gce.find_mig(spec.project, spec.zone, group.resource_name)
 
 
-def _node_actions(observed: Members, now: datetime) -> Iterator[Action]:
-    for node in observed.nodes:
-        if node.vm in observed.instances and observed.instances[node.vm] is None:
-            if bears_name_of(observed.group, node):
-                yield DeleteNode(node.name, node.uid)
-        elif observed.is_own(node) and (actions := tuple(_prove(observed, node, now))):
-            yield ForOne(actions)
+def _work_on_nodes(observed: ObservedNodes, now: datetime) -> tuple[Batch, ...]:
+    """What is to be done to Nodes, those that the occasion names first.
+
+    While some of it is left to be done, a Node that bears no proof yet is not counted.
+    """
+    members, first = observed.members, set(observed.occasion.nodes)
+    nodes = sorted(members.nodes, key=lambda node: node.name not in first)
+    actions = tuple(
+        (node.name, ForOne(actions))
+        for node in nodes
+        if (actions := tuple(_node_actions(members, node, now)))
+    )
+    if not actions:
+        return ()
+    proved = replace(members, nodes=tuple(node for node in members.nodes if node.proved_vm_id))
+    message = message_about(members.group, Cause.CONTINUED, now)
+    return (Batch(actions, STEP.name, message, otherwise=(_count(observed, proved, now),)),)
+
+
+def _node_actions(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
+    if node.vm in observed.instances and observed.instances[node.vm] is None:
+        if bears_name_of(observed.group, node):
+            yield DeleteNode(node.name, node.uid)
+    elif observed.is_own(node):
+        yield from _prove(observed, node, now)
 
 
 def _prove(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
@@ -254,12 +298,10 @@ def _outcome(observed: Members) -> str:
     return "AllJoined" if len(observed.proved) >= wanted else "Counting"
 
 
-def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
+def _count(observed: ObservedNodes, members: Members, now: datetime) -> WriteStatus:
     group = observed.group
-    known = health.count(
-        observed.members, observed.occasion, observed.join_timeout, observed.status, now
-    )
-    known = join_report.describe(observed.members, known, now)
+    known = health.count(members, observed.occasion, observed.join_timeout, observed.status, now)
+    known = join_report.describe(members, known, now)
     known = interconnect.describe(observed.slice, group, known, now)
     return WriteStatus(readiness.conclude(group, known, now))
 

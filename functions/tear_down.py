@@ -1,10 +1,12 @@
 """tear_down: from a deleted TPUNodeGroup to nothing left of it.
 
-Occasions: the group got its deletionTimestamp; a delete of its MIG, template or policy ended; SYNC.
+Occasions: the group got its deletionTimestamp; a delete of its MIG, template or policy ended; SYNC; a
+message of the step's own, which continues.
 
-In order: Nodes cordoned (and labelled, so that they are found later), tokens revoked, the MIG with
-its VMs; then template and policy side by side; then the Node objects; then what tokens are left; then
-the finalizer. Each invocation goes on to the next operation that must be waited for.
+The first invocation asks Compute Engine nothing: it writes the status and cordons the Nodes. Then, in
+order: tokens revoked (and Nodes labelled, so that they are found later), the MIG with its VMs; then
+template and policy side by side; then the Node objects; then the tokens that are left; then the
+finalizer. Each invocation goes on to the next operation that must be waited for.
 
 Something counts as absent when Compute Engine does not know it and no create of it can be under way:
 the operation that was recorded has ended or is forgotten, or, where none was recorded, the intent is
@@ -20,7 +22,7 @@ from datetime import datetime
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
 from shared.frame.message import Cause
-from shared.frame.plan import Action, Attempt, Plan, Send
+from shared.frame.plan import Action, Attempt, Batch, Plan, Send
 from shared.frame.step import Step
 from shared.node_groups import readiness
 from shared.node_groups.actions import (
@@ -45,7 +47,15 @@ from shared.node_groups.lifecycle import (
 from shared.node_groups.membership import bears_name_of, proof_patch
 from shared.node_groups.node_group import AnyGroup, NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found
-from shared.node_groups.status import MIG, TEMPLATE, Counts, Resource, State, Status
+from shared.node_groups.status import (
+    MIG,
+    TEMPLATE,
+    Counts,
+    Resource,
+    State,
+    Status,
+    Type,
+)
 from shared.node_groups.work import (
     GroupWork,
     WriteStatus,
@@ -60,7 +70,10 @@ from shared.ports.kubernetes.nodes import Node, parse_node
 
 @dataclass(frozen=True)
 class ObservedRemains:
-    """What the step has seen; ``found`` and ``operations`` hold only what was asked for."""
+    """What the step has seen; ``found`` and ``operations`` hold only what was asked for.
+
+    ``next_vm`` is the VM with which to continue before the MIG is deleted, in the order of names.
+    """
 
     group: NodeGroup
     status: Status
@@ -73,11 +86,26 @@ class ObservedRemains:
     """Whether what has failed may be tried again now: on a SYNC, whose gaps grow."""
     notes: tuple[str, ...] = ()
     """What could not be read, and was gone on without."""
+    next_vm: str = ""
 
     def resource(self, kind: str, now: datetime) -> Resource:
         """The entry of a resource; one that is missing has been lost: perhaps under way since now."""
         known = self.status.resources.get(kind)
         return known or Resource(self.group.resource_name, State.CREATING, now)
+
+
+@dataclass(frozen=True)
+class ObservedBeginning:
+    """What is seen of a group when its deletion has just begun: the Nodes that are to be cordoned.
+
+    ``next_node`` is the one with which to continue, in the order of names.
+    """
+
+    group: NodeGroup
+    status: Status
+    nodes: tuple[Node, ...] = ()
+    next_node: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,14 +116,22 @@ class UnreadableRemains:
     status: Status
 
 
-def observe(work: GroupWork) -> ObservedRemains | UnreadableRemains:
+Observed = ObservedBeginning | ObservedRemains | UnreadableRemains
+
+
+def observe(work: GroupWork) -> Observed:
     """Read what is still there of the group, in the order in which it goes."""
     group = work.group
     if isinstance(group, UnreadableGroup):
         return UnreadableRemains(group, work.status)
-    observed = ObservedRemains(group, work.status, is_retry_due=work.occasion.is_sync)
+    vms = work.occasion.vms if work.occasion.event is None else ()
+    observed = ObservedRemains(
+        group, work.status, is_retry_due=work.occasion.is_sync, next_vm=min(vms, default="")
+    )
     if group.deleting is None or not group.has_finalizer:
         return observed
+    if work.occasion.nodes or not is_announced(group, work.status):
+        return _look_at_beginning(work, group)
     was_gone = _is_gone(group, work.status, MIG)
     if not was_gone:
         observed = _look_at(work, observed, MIG)
@@ -118,8 +154,25 @@ def _is_anything_left(observed: ObservedRemains) -> bool:
     )
 
 
-def decide(observed: ObservedRemains | UnreadableRemains, now: datetime) -> Plan:
+def is_announced(group: NodeGroup, known: Status) -> bool:
+    """Whether ``Ready`` has been written since the deletion, which raises the generation."""
+    ready = known.conditions.get(Type.READY)
+    return ready is not None and not ready.is_true and ready.generation >= group.generation
+
+
+def _look_at_beginning(work: GroupWork, group: NodeGroup) -> ObservedBeginning:
+    """The Nodes. If they cannot be read, they are not cordoned: VMs that cost money do not wait."""
+    observed = ObservedBeginning(group, work.status, next_node=min(work.occasion.nodes, default=""))
+    try:
+        return replace(observed, nodes=_list_nodes(work))
+    except CallError as error:
+        return replace(observed, note=str(error))
+
+
+def decide(observed: Observed, now: datetime) -> Plan:
     """What is to be deleted next."""
+    if isinstance(observed, ObservedBeginning):
+        return _begin(observed, now)
     group = observed.group
     if group.deleting is None:
         message = message_about(group, Cause.FORWARDED, now)
@@ -222,9 +275,12 @@ def _look_at_operation(
 
 
 def _look_at_members(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
-    """Nodes and VMs, once before the MIG's delete begins. They are cordoned and their tokens revoked
-    where that can be done; what cannot be read holds up no delete of VMs that cost money."""
-    if observed.resource(MIG, work.now).state is State.DELETING:
+    """Nodes and VMs, before the MIG's delete begins, unless all VMs had joined. They are cordoned and
+    their tokens revoked where that can be done; what cannot be read holds up no delete of VMs that cost
+    money."""
+    mig, counts = observed.resource(MIG, work.now), observed.status.counts
+    is_begun = mig.state is State.DELETING and mig.operation
+    if is_begun or counts.joined >= observed.group.spec.node_count:
         return observed
     try:
         observed = replace(observed, nodes=_list_nodes(work))
@@ -245,7 +301,11 @@ def _look_at_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRem
         if instance.is_member_of(spec.zone, name)
     )
     listed = {node.vm for node in observed.nodes}
-    unlisted = [instance.name for instance in instances if instance.name not in listed]
+    unlisted = [
+        instance.name
+        for instance in instances
+        if instance.name not in listed and instance.name >= observed.next_vm
+    ]
     asked_for = work.cluster.find_nodes(unlisted)
     found = [parse_node(raw) for raw in asked_for.values() if raw is not None]
     left = len(unlisted) - len(asked_for)
@@ -256,6 +316,47 @@ def _look_at_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRem
         nodes=(*observed.nodes, *found),
         notes=(*observed.notes, *note),
     )
+
+
+def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
+    """Report the deletion and cordon the Nodes."""
+    group = observed.group
+    cordons = tuple(
+        (node.name, Attempt(PatchNode(node.name, node.uid, {"spec": {"unschedulable": True}})))
+        for node in sorted(observed.nodes, key=lambda node: node.name)
+        if node.name >= observed.next_node
+        and bears_name_of(group, node)
+        and not node.is_unschedulable
+    )
+    message = message_about(group, Cause.CONTINUED, now)
+    actions = (
+        WriteStatus(_announce(observed, now)),
+        Batch(cordons, STEP.name, message),
+        Send(STEP.name, (message,)),
+    )
+    return Plan("Cordoning", actions, observed.note)
+
+
+def _announce(observed: ObservedBeginning, now: datetime) -> Status:
+    """The status of a deletion that begins, with the intent to delete a MIG that exists.
+
+    Errors of the creation matter no more. The Nodes that have joined are counted: those that are proved
+    have no token.
+    """
+    group, known = observed.group, observed.status
+    if is_announced(group, known):
+        return known
+    mig = known.resources.get(MIG) or Resource(group.resource_name, State.CREATING, now)
+    if mig.state is State.READY:
+        mig = mig.enter(State.DELETING, now)
+    resources = {
+        kind: replace(entry, trouble=None) for kind, entry in {**known.resources, MIG: mig}.items()
+    }
+    proved = {
+        node.vm for node in observed.nodes if node.proved_vm_id and bears_name_of(group, node)
+    }
+    counts = replace(known.counts, joined=len(proved))
+    return readiness.conclude(group, replace(known, resources=resources, counts=counts), now)
 
 
 def _let_go_unread(observed: UnreadableRemains, now: datetime) -> Plan:
@@ -300,17 +401,25 @@ def _delete_mig(
         return Plan("AwaitingCreate", (write,), note)
     if transitions[MIG].action is not ResourceAction.DELETE:
         return Plan("AwaitingDelete", (write,), note)
-    attempts = [Attempt(action) for action in (*_cordon(observed), *_revoke(observed, now))]
-    actions: tuple[Action, ...] = (
+    attempts = sorted(
+        (
+            (vm, Attempt(action))
+            for vm, action in (*_revoke(observed, now), *_cordon(observed))
+            if vm >= observed.next_vm
+        ),
+        key=lambda named: named[0],
+    )
+    message = message_about(observed.group, Cause.CONTINUED, now)
+    actions: tuple[Action | Batch, ...] = (
+        Batch(tuple(attempts), STEP.name, message, field="vms"),
         write,
-        *attempts,
         Delete(MIG, observed.group.spec),
         WriteResults(),
     )
     return Plan("DeletingMIG", actions, note)
 
 
-def _cordon(observed: ObservedRemains) -> Iterator[Action]:
+def _cordon(observed: ObservedRemains) -> Iterator[tuple[str, Action]]:
     """Nothing new is scheduled there; and Nodes not labelled yet are, to be found at the end."""
     members = {instance.name: instance for instance in observed.instances}
     for node in observed.nodes:
@@ -323,15 +432,15 @@ def _cordon(observed: ObservedRemains) -> Iterator[Action]:
         if not node.is_unschedulable:
             patch["spec"] = {**patch.get("spec", {}), "unschedulable": True}
         if patch:
-            yield PatchNode(node.name, node.uid, patch)
+            yield node.vm, PatchNode(node.name, node.uid, patch)
 
 
-def _revoke(observed: ObservedRemains, now: datetime) -> Iterator[Action]:
+def _revoke(observed: ObservedRemains, now: datetime) -> Iterator[tuple[str, Action]]:
     proved = {node.vm for node in observed.nodes if node.proved_vm_id}
     for instance in observed.instances:
         token = find_token(instance.metadata, now)
         if token is not None and instance.name not in proved:
-            yield DeleteSecret(token.id, instance.name)
+            yield instance.name, DeleteSecret(token.id, instance.name)
 
 
 def _revoke_all(observed: ObservedRemains) -> Iterator[Action]:
@@ -344,26 +453,28 @@ def _delete_rest(
     observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
 ) -> Plan:
     write = _write(observed, transitions, now)
-    nodes: list[Action] = [
-        DeleteNode(node.name, node.uid)
+    again = message_about(observed.group, Cause.CONTINUED, now)
+    nodes = tuple(
+        (node.name, DeleteNode(node.name, node.uid))
         for node in observed.nodes
         if bears_name_of(observed.group, node)
-    ]
+    )
+    delete_nodes = (Batch(nodes, STEP.name, again, field="vms", otherwise=(write,)),)
     is_left = any(one.resource.state is not State.GONE for one in transitions.values())
     if not is_left and not observed.has_read_nodes:
-        again = message_about(observed.group, Cause.FORWARDED, now)
-        return Plan("AwaitingNodes", (write, Send("tear_down", (again,))))
+        return Plan("AwaitingNodes", (write, Send(STEP.name, (again,))))
     if not is_left:
         last_write = (write,) if nodes else ()
-        return Plan("Done", (*nodes, *last_write, *_revoke_all(observed), RemoveFinalizer()))
+        actions = (*delete_nodes, *last_write, *_revoke_all(observed), RemoveFinalizer())
+        return Plan("Done", actions)
     deletes = [
         Delete(kind, observed.group.spec)
         for kind, transition in transitions.items()
         if transition.action is ResourceAction.DELETE
     ]
     if not deletes:
-        return Plan("AwaitingDelete", (*nodes, write))
-    return Plan("DeletingRest", (*nodes, write, *deletes, WriteResults()))
+        return Plan("AwaitingDelete", (*delete_nodes, write))
+    return Plan("DeletingRest", (*delete_nodes, write, *deletes, WriteResults()))
 
 
 def _write(

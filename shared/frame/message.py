@@ -50,6 +50,7 @@ class Cause(StrEnum):
     SYNC = "Sync"
     VMS_NEED_TOKENS = "VMsNeedTokens"
     FORWARDED = "Forwarded"
+    CONTINUED = "Continued"
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ domains add actions of their own; those here need no more than a `Work` has.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from shared.base.errors import CallError, OutOfTimeError
 from shared.frame.decode import Occasion
-from shared.frame.message import Message
+from shared.frame.message import MAX_NAMES, Message
 from shared.frame.settings import Settings
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
@@ -95,7 +95,7 @@ class Plan:
     """
 
     outcome: str
-    actions: tuple[Action, ...] = ()
+    actions: tuple[Action | Batch, ...] = ()
     note: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Plan, ...] = ()
@@ -103,8 +103,12 @@ class Plan:
     """Whether the log line is a warning: it names what nobody else reports."""
 
     def list_actions(self) -> Iterator[Action]:
-        """The actions, and those of the parts."""
-        yield from self.actions
+        """The actions, with those of batches and of the parts."""
+        for action in self.actions:
+            if isinstance(action, Batch):
+                yield from (one for _, one in action.actions)
+            else:
+                yield action
         for part in self.parts:
             yield from part.list_actions()
 
@@ -201,6 +205,31 @@ class ForOne:
 
     def describe(self) -> str:
         return ", ".join(action.describe() for action in self.actions)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Actions about one object each, with the objects' names: as many as there is time for, or one.
+
+    If some are left, the plan ends with the outcome ``Partly``: ``otherwise`` is executed in place of
+    what follows, and ``message``, which names what is left in ``field``, goes to the step's own topic.
+    After a failure it does not: the message that is retried, or the sweep, continues.
+    """
+
+    actions: tuple[tuple[str, Action], ...]
+    step: str
+    message: Message
+    field: Literal["nodes", "vms"] = "nodes"
+    otherwise: tuple[Action, ...] = ()
+
+    def list_names(self, start: int) -> tuple[str, ...]:
+        """The names of the objects from the action of this index on, each once."""
+        return tuple(dict.fromkeys(name for name, _ in self.actions[start:]))
+
+    def resume(self, left: tuple[str, ...]) -> Send:
+        """What makes another invocation continue with the objects that are left."""
+        names: dict[str, Any] = {self.field: left[:MAX_NAMES]}
+        return Send(self.step, (replace(self.message, **names),))
 
 
 BEST_EFFORT = (Send, Emit, Attempt)

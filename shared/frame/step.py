@@ -19,6 +19,7 @@ from shared.frame.message import PoisonError
 from shared.frame.plan import (
     BEST_EFFORT,
     Action,
+    Batch,
     ForOne,
     NothingToDo,
     Plan,
@@ -44,6 +45,8 @@ ObservedT = TypeVar("ObservedT")
 MAX_LOOKS = 3
 SECONDS_FOR_CALLS = 30.0
 """No call starts later than this after the look: what a step acts on is never older."""
+SECONDS_AFTER_BATCHES = 10.0
+"""No further action of a batch starts when fewer are left for calls: what follows needs time, too."""
 MAX_ATTEMPTS = 5
 MAX_AGE = timedelta(minutes=10)
 """How long an occasion is tried where Pub/Sub does not count the attempts."""
@@ -51,7 +54,7 @@ MAX_SYNC_AGE = timedelta(minutes=2)
 
 ACKNOWLEDGED, POISON, TRY_AGAIN = 204, 400, 503
 
-CRASHED, REFUSED = "Crashed", "Refused"
+CRASHED, REFUSED, PARTLY = "Crashed", "Refused", "Partly"
 SYNC_DROPPED, LEFT_TO_THE_SWEEP = "SyncDropped", "LeftToTheSweep"
 _GIVEN_UP = frozenset({REFUSED, SYNC_DROPPED, LEFT_TO_THE_SWEEP})
 
@@ -179,12 +182,12 @@ class Step(Generic[WorkT, ObservedT]):
 
     def _execute(self, plan: Plan, work: WorkT, recoveries: int) -> Answer:
         try:
-            execute(plan, work)
+            outcome = execute(plan, work)
         except CallError as error:
             return self._recover(work, error, recoveries)
         if plan.parts:
             return self._execute_parts(plan.parts, work)
-        return Answer(ACKNOWLEDGED, plan.outcome, plan.note, plan.needs_attention)
+        return Answer(ACKNOWLEDGED, outcome, plan.note, plan.needs_attention)
 
     def _execute_parts(self, parts: Sequence[Plan], work: WorkT) -> Answer:
         answers, failures = [], []
@@ -237,33 +240,66 @@ def _stale_or_same(error: CallError) -> Exception:
     return StaleObservation(str(error)) if is_stale(error) else error
 
 
-def execute(plan: Plan, work: Work) -> None:
+def execute(plan: Plan, work: Work) -> str:
     """Execute a plan's actions in order, then write the Events that follow from what has changed.
 
-    The first failure of an action ends the plan, but for best effort and for actions about one object
-    among many. Raises `CallError`, `StaleObservation` and `OutOfTimeError`.
+    Returns the outcome: the plan's own, or ``Partly``. The first failure of an action ends the plan, but
+    for best effort and for actions about one object among many. Raises `CallError`, `StaleObservation`
+    and `OutOfTimeError`.
     """
     work.facts.update(plan.facts)
-    failures: list[CallError | StaleObservation] = []
+    outcome, failures = plan.outcome, list[_Failure]()
     for action in plan.actions:
-        if isinstance(action, BEST_EFFORT):
-            _try(action, work)
-        elif isinstance(action, ForOne):
-            failures += _apply_for_one(action, work)
+        if isinstance(action, Batch):
+            if left := _apply_batch(action, work, failures):
+                outcome = PARTLY
+                _end_partly(action, left, work, may_resume=not failures)
+                break
         else:
-            action.apply(work)
+            _apply(action, work, failures)
     for event in work.list_events():
         _try(event, work)
     if failures:
         raise failures[0]
+    return outcome
 
 
-def _apply_for_one(action: ForOne, work: Work) -> list[CallError | StaleObservation]:
-    try:
+_Failure = CallError | StaleObservation
+
+
+def _apply(action: Action, work: Work, failures: list[_Failure]) -> None:
+    """Execute an action; what ends it, and not the plan, is added to the failures."""
+    if isinstance(action, BEST_EFFORT):
+        _try(action, work)
+    elif isinstance(action, ForOne):
+        try:
+            action.apply(work)
+        except (CallError, StaleObservation) as error:
+            failures.append(error)
+    else:
         action.apply(work)
-    except (CallError, StaleObservation) as error:
-        return [error]
-    return []
+
+
+def _apply_batch(batch: Batch, work: Work, failures: list[_Failure]) -> tuple[str, ...]:
+    """Execute a batch while there is time, and its first action in any case. Returns what is left."""
+    for index, (_, action) in enumerate(batch.actions):
+        try:
+            if index and work.remaining_s() <= SECONDS_AFTER_BATCHES:
+                return batch.list_names(index)
+            _apply(action, work, failures)
+        except OutOfTimeError:
+            if not index:
+                raise
+            return batch.list_names(index)
+    return ()
+
+
+def _end_partly(batch: Batch, left: tuple[str, ...], work: Work, *, may_resume: bool) -> None:
+    work.facts["left"] = len(left)
+    for action in batch.otherwise:
+        _try(action, work)
+    if may_resume:
+        _try(batch.resume(left), work)
 
 
 def _try(action: Action, work: Work) -> None:

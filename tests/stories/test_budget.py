@@ -75,6 +75,10 @@ class Ledger:
         """A step's calls to the API server."""
         return self._harness.world.kube.calls.by_user[identity(step.replace("_", "-")).name]
 
+    def reads(self, step: str) -> int:
+        """A step's reads of Compute Engine."""
+        return self._reads[step]
+
     def cost(self) -> Cost:
         """All calls of all steps that are a group's: not those about all groups of the cluster."""
         gce = self._harness.world.gce.calls
@@ -163,6 +167,7 @@ def test_a_whole_life_keeps_to_its_budget(title: str, say: Say) -> None:
     say(f"calls, {title:<32} ~ {invocations} invocations, {calls} calls of {promised}")
     assert invocations <= promised.invocations
     assert calls - ledger.lost_races() <= promised.calls
+    assert ledger.reads("label_node") <= 16, "the VMs of many Nodes are read by one list"
     assert ledger.agrees_with_the_servers()
     assert excess(ledger.cost(), allowed, ledger.lost_races()) == {}
 

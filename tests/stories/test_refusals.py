@@ -736,11 +736,69 @@ def test_compute_engine_that_answers_nothing_but_503_for_ten_minutes_is_outlived
     assert harness.world.gce.leftovers() == []
     assert most_attempts(harness) <= 5
     assert dead_letters(harness) == []
-    while faults.plan.take_refusal("instances.get", carried_out=False):
-        pass
+    faults.fail_next("*", calls=0)
     life.until_ready(harness, timeout=15 * MINUTE)
     life.goes_without_trace(harness)
     once(harness)
+
+
+def begin_deletion(harness: Harness) -> list[bool]:
+    """Delete the group; whether each of its Nodes is cordoned five seconds later."""
+    harness.delete(NAME)
+    harness.run_for(timedelta(seconds=5))
+    nodes = life.nodes(harness).values()
+    return [node["spec"].get("unschedulable", False) for node in nodes]
+
+
+CLEANUP = ("Normal", "Cleanup", "TPU Node Group deletion initiated")
+
+
+def test_a_deletion_shows_and_cordons_while_compute_engine_answers_503() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    faults = harness.world.gce.faults
+    faults.fail_next("*", calls=100_000)
+    assert begin_deletion(harness) == [True, True]
+    waiting = "Waiting for ManagedInstanceGroup to be deleted"
+    assert life.said(harness) == ("False", "DeletingMIG", waiting)
+    assert CLEANUP in life.events(harness)
+    harness.run_for(20 * MINUTE)
+    status, reason, message = life.said(harness)
+    assert (status, reason) == ("False", "DeletingMIG")
+    assert message.startswith(f"{waiting}. tear_down has failed since 20")
+    assert "and is retried: instance_group_managers.get: 503 backendError" in message
+    faults.fail_next("*", calls=0)
+    life.until_gone(harness, timeout=40 * MINUTE)
+    assert harness.leftovers() == []
+
+
+def test_a_deletion_shows_and_cordons_while_the_mig_may_not_be_read() -> None:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    trouble = denied("compute.instanceGroupManagers.get")
+    trouble.begin(harness.world.gce.faults)
+    assert begin_deletion(harness) == [True, True]
+    assert life.said(harness)[:2] == ("False", "PermissionDenied")
+    assert trouble.words in life.said(harness)[2]
+    assert CLEANUP in life.events(harness)
+    trouble.end(harness.world.gce.faults)
+    life.until_gone(harness, timeout=40 * MINUTE)
+    assert harness.leftovers() == []
+
+
+def test_a_deletion_shows_why_it_waits_and_not_why_the_creation_did() -> None:
+    harness = Harness()
+    faults = harness.world.gce.faults
+    faults.set_capacity("us-central1-c", "tpu7x", 0)
+    harness.apply(manifest(instanceConfig=life.STANDARD))
+    life.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
+    faults.fail_next("*", calls=100_000)
+    begin_deletion(harness)
+    waiting = "Waiting for ManagedInstanceGroup to be deleted"
+    assert life.said(harness) == ("False", "DeletingMIG", waiting)
+    assert CLEANUP in life.events(harness)
+    faults.fail_next("*", calls=0)
+    life.until_gone(harness, timeout=40 * MINUTE)
 
 
 def test_operations_that_compute_engine_forgets_are_not_missed() -> None:

@@ -102,7 +102,7 @@ def readable(parsed: AnyGroup) -> NodeGroup:
 
 def flat(plan: Plan) -> list[Action]:
     """A plan's actions, with those that stand together or may fail taken apart."""
-    return list(_flat(plan.actions))
+    return list(_flat(plan.list_actions()))
 
 
 def _flat(actions: Iterable[Action]) -> Iterator[Action]:

@@ -173,7 +173,7 @@ def check(raw: dict[str, Any]) -> None:
     group = node_group.parse(raw, CLUSTER)
     known = status.parse(raw.get("status"))
     for plan in plans(group, known):
-        for action in plan.actions:
+        for action in plan.list_actions():
             action.describe()
             if isinstance(action, WriteStatus):
                 written = status.render(action.status)

@@ -104,7 +104,7 @@ def inserts(plan: Plan) -> list[str]:
 
 
 def kinds(plan: Plan) -> list[type[Action]]:
-    return [type(action) for action in plan.actions]
+    return [type(action) for action in plan.list_actions()]
 
 
 def outcome_status(plan: Plan) -> Status:

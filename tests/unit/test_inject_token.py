@@ -206,7 +206,7 @@ def test_a_group_being_deleted_gets_no_token() -> None:
 
 def test_no_secret_stands_in_what_a_plan_shows_of_itself() -> None:
     plan = decide(seen(Vm(instance(), None, None)), NOW)
-    shown = repr(plan) + "".join(action.describe() for action in plan.actions)
+    shown = repr(plan) + "".join(action.describe() for action in plan.list_actions())
     assert NEW.secret not in shown
 
 

@@ -16,7 +16,7 @@ from shared.base.topology import find_machine
 from shared.frame.audit_log import LogEvent
 from shared.frame.decode import Occasion
 from shared.frame.message import Cause, Message
-from shared.frame.plan import Action, Emit, Plan, Send
+from shared.frame.plan import Action, Batch, Emit, Plan, Send
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.health import Members
 from shared.node_groups.node_group import NodeGroup
@@ -246,6 +246,43 @@ def test_the_users_taints_and_labels_come_with_the_proof() -> None:
         {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
         {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"},
     ]
+
+
+def batch_of(plan: Plan) -> Batch:
+    (batch,) = (action for action in plan.actions if isinstance(action, Batch))
+    return batch
+
+
+def test_nodes_that_are_named_come_first() -> None:
+    both = (node(A, proved=False), node(B, proved=False))
+    instances = {A: vm(), B: vm(B)}
+    named = replace(NODES, message=Message("default", "x", "", Cause.CONTINUED, NOW, nodes=(B,)))
+    plan = decide(seen(*both, occasion=named, instances=instances), NOW)
+    assert batch_of(plan).list_names(0) == (B, A)
+
+
+def test_a_node_whose_labels_had_no_time_is_not_counted_and_comes_next() -> None:
+    """The status that is written in place of the full count when only a part could be done."""
+    known = seen(node(A), node(B, proved=False), instances={B: vm(B)}, slice=WIRED)
+    batch = batch_of(decide(known, NOW))
+    (write,) = batch.otherwise
+    assert isinstance(write, WriteStatus)
+    assert (write.status.counts.joined, result(known).counts.joined) == (1, 2)
+    assert write.status.conditions[Type.READY].reason == "AwaitingNodeJoin"
+    assert batch.resume((B,)) == Send(
+        "label_node",
+        (Message("default", "my-slice", group().uid, Cause.CONTINUED, NOW, nodes=(B,)),),
+    )
+
+
+def test_a_ready_slice_whose_labels_are_changed_stays_ready_meanwhile() -> None:
+    relabelled = group(change={"nodeLabels": {"team": "x"}})
+    given = seen(node(A), node(B), about=relabelled, known=COMPLETE, slice=WIRED)
+    batch = batch_of(decide(given, NOW))
+    (write,) = batch.otherwise
+    assert isinstance(write, WriteStatus)
+    assert batch.list_names(0) == (A, B)
+    assert write.status.conditions[Type.READY].is_true
 
 
 COMPLETE = replace(GROUP_STANDS, completed_at=EARLIER)

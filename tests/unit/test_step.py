@@ -1,25 +1,28 @@
-"""What the log says of a message that was not handled, and whether it comes again."""
+"""What the log says of a message that was not handled, if it comes again, and what of a plan is done."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
 import pytest
 
-from shared.base.errors import CallError
+from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
 from shared.frame.decode import Occasion, decode
-from shared.frame.message import Cause, Message
-from shared.frame.plan import Plan, Require, Send, Work
+from shared.frame.message import MAX_NAMES, Cause, Message
+from shared.frame.plan import Action, Attempt, Batch, ForOne, Plan, Require, Send, Work
 from shared.frame.settings import Settings
 from shared.frame.step import (
+    SECONDS_FOR_CALLS,
     Answer,
     Invocation,
     Runtime,
     Step,
+    execute,
     handle,
     is_stale,
     open_work,
@@ -277,3 +280,143 @@ def test_only_the_first_observation_of_a_trigger_is_the_first() -> None:
 def test_a_step_observes_three_times_at_most() -> None:
     with pytest.raises(CallError, match="conditionNotMet"):
         run_step([DENIED] * 3, [STALE] * 3)
+
+
+class Took:
+    """A clock that goes on by the seconds that actions take."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def remaining_s(self) -> float:
+        if self.now_s >= SECONDS_FOR_CALLS:
+            raise OutOfTimeError("no answer within 30 s")
+        return SECONDS_FOR_CALLS - self.now_s
+
+
+@dataclass(frozen=True)
+class Act:
+    """An action that takes a while, and may be refused."""
+
+    name: str
+    seconds: float = 0.0
+    error: Exception | None = None
+
+    def apply(self, work: ClockedWork) -> None:
+        work.remaining_s()
+        work.clock.now_s += self.seconds
+        if self.error is not None:
+            raise self.error
+        work.done.append(self.name)
+
+    def describe(self) -> str:
+        return self.name
+
+
+@dataclass(kw_only=True)
+class ClockedWork(Work):
+    clock: Took
+    done: list[str]
+
+
+def clocked_work(sent: list[Message]) -> ClockedWork:
+    nothing: Any = None
+    clock = Took()
+    return ClockedWork(
+        settings=nothing,
+        gce=nothing,
+        cluster=nothing,
+        publish=lambda _step, messages: sent.extend(messages),
+        random_bytes=bytes,
+        now=NOW,
+        occasion=Occasion("Added", NOW),
+        remaining_s=clock.remaining_s,
+        clock=clock,
+        done=[],
+    )
+
+
+CONTINUE = Message("default", "train", "u", Cause.CONTINUED, NOW)
+REFUSED = CallError("PATCH /api/v1/nodes/a", 403, "Forbidden", "no")
+
+
+def batch(*actions: Action, field: Literal["nodes", "vms"] = "nodes") -> Plan:
+    named = tuple(zip("abcdef", actions, strict=False))
+    counted = Act("count what is done")
+    return Plan("Done", (Batch(named, STEP, CONTINUE, field, (counted,)), Act("count all")))
+
+
+def many(*seconds: float) -> list[Action]:
+    return [ForOne((Act(name, took),)) for name, took in zip("abcdef", seconds, strict=False)]
+
+
+BATCHES: dict[str, tuple[Plan, str, list[str], list[tuple[str, ...]]]] = {
+    "there is time for all": (batch(*many(9, 9)), "Done", ["a", "b", "count all"], []),
+    "the last begins in time": (
+        batch(*many(9, 9, 9)),
+        "Done",
+        ["a", "b", "c", "count all"],
+        [],
+    ),
+    "some are left": (
+        batch(*many(10, 10, 1, 1)),
+        "Partly",
+        ["a", "b", "count what is done"],
+        [("c", "d")],
+    ),
+    "one alone takes all the time": (
+        batch(*many(29, 1)),
+        "Partly",
+        ["a", "count what is done"],
+        [("b",)],
+    ),
+    "time runs out in the middle of one": (
+        batch(Act("a", 19), ForOne((Act("b", 11), Act("b again")))),
+        "Partly",
+        ["a", "b"],
+        [("b",)],
+    ),
+    "best effort": (
+        batch(Attempt(Act("a", 20, REFUSED)), Attempt(Act("b"))),
+        "Partly",
+        ["count what is done"],
+        [("b",)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BATCHES.values(), ids=BATCHES)
+def test_of_a_batch_as_much_is_done_as_there_is_time_for(
+    case: tuple[Plan, str, list[str], list[tuple[str, ...]]],
+) -> None:
+    plan, outcome, done, left = case
+    sent: list[Message] = []
+    work = clocked_work(sent)
+    assert (execute(plan, work), work.done) == (outcome, done)
+    assert [message.nodes for message in sent] == left
+
+
+def test_a_message_names_as_many_objects_that_are_left_as_it_holds_in_the_field_that_is_said() -> (
+    None
+):
+    names = [f"vm-{number}" for number in range(200)]
+    actions = tuple((name, Act(name, 20)) for name in names for _ in range(2))
+    sent: list[Message] = []
+    plan = Plan("Done", (Batch(actions, STEP, CONTINUE, "vms"),))
+    assert execute(plan, clocked_work(sent)) == "Partly"
+    assert sent == [replace(CONTINUE, vms=tuple(names[:MAX_NAMES]))]
+
+
+def test_after_a_failure_in_a_batch_the_message_itself_is_retried() -> None:
+    sent: list[Message] = []
+    work = clocked_work(sent)
+    with pytest.raises(CallError, match="403 Forbidden"):
+        execute(batch(ForOne((Act("a", 20, REFUSED),)), Act("b")), work)
+    assert (work.done, sent) == (["count what is done"], [])
+
+
+def test_a_batch_for_whose_first_action_there_is_no_time_is_out_of_time() -> None:
+    work = clocked_work([])
+    work.clock.now_s = SECONDS_FOR_CALLS
+    with pytest.raises(OutOfTimeError):
+        execute(batch(*many(1, 1)), work)

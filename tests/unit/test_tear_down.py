@@ -8,12 +8,35 @@ from typing import Any
 
 import pytest
 
-from functions.tear_down import ObservedRemains, UnreadableRemains, decide
+from functions.tear_down import (
+    ObservedBeginning,
+    ObservedRemains,
+    UnreadableRemains,
+    decide,
+    is_announced,
+    recover,
+)
+from shared.base.errors import CallError
 from shared.base.names import VM_ID_LABEL
+from shared.base.reasons import Reason
+from shared.frame.decode import Occasion
+from shared.frame.message import Cause, Message
 from shared.frame.plan import Plan
-from shared.node_groups.actions import Delete
+from shared.node_groups.actions import Delete, PatchNode
 from shared.node_groups.resources import Found
-from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
+from shared.node_groups.status import (
+    MIG,
+    POLICY,
+    TEMPLATE,
+    Condition,
+    Resource,
+    State,
+    Status,
+    Trouble,
+    Type,
+    render,
+)
+from shared.node_groups.work import GroupWork, WriteStatus
 from shared.ports.gce.values import Fault, Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
 from tests.unit.builders import NOW, RESOURCE, flat, group, unreadable_group
@@ -92,7 +115,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
     "Nodes are cordoned before": (
         seen(found={MIG: STANDING}, nodes=(node(),)),
         "DeletingMIG",
-        ["WriteStatus", "PatchNode", "Delete managedInstanceGroup", "WriteResults"],
+        ["PatchNode", "WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
     "a Node that is cordoned is left as it is": (
         seen(found={MIG: STANDING}, nodes=(node(unschedulable=True),)),
@@ -102,7 +125,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
     "the token of a VM that has not joined is revoked": (
         seen(found={MIG: STANDING}, instances=(instance(token=OLD),)),
         "DeletingMIG",
-        ["WriteStatus", "DeleteSecret", "Delete managedInstanceGroup", "WriteResults"],
+        ["DeleteSecret", "WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
     "a delete that runs is waited for": (
         seen({MIG: DELETING}, {MIG: STANDING}, {MIG: RUNS}),
@@ -273,6 +296,141 @@ def test_nothing_is_let_go_before_its_nodes_have_been_looked_for() -> None:
     gone = Status(resources={MIG: GONE, POLICY: GONE, TEMPLATE: GONE})
     plan = decide(ObservedRemains(group(deleting=True), gone), NOW)
     assert (plan.outcome, in_words(plan)) == ("AwaitingNodes", ["WriteStatus", "Send"])
+
+
+BEGUN = Condition("False", "DeletingMIG", "", NOW, 1)
+BEFORE = Condition("True", "Ready", "", EARLIER, 0)
+
+
+def beginning(*nodes: Node, status: Status | None = None, next_node: str = "") -> ObservedBeginning:
+    known = status or Status(resources=ALL_READY, conditions={Type.READY: BEFORE})
+    return ObservedBeginning(group(deleting=True), known, nodes, next_node)
+
+
+def announced(plan: Plan) -> Status:
+    write = plan.actions[0]
+    assert isinstance(write, WriteStatus)
+    return write.status
+
+
+def patched(plan: Plan) -> list[str]:
+    return [action.name for action in flat(plan) if isinstance(action, PatchNode)]
+
+
+def test_a_deletion_begins_with_the_status_and_the_nodes() -> None:
+    plan = decide(beginning(node(), node(f"{RESOURCE}-zz99"), node("somebody-else")), NOW)
+    assert (plan.outcome, in_words(plan)) == (
+        "Cordoning",
+        ["WriteStatus", "PatchNode", "PatchNode", "Send"],
+    )
+    assert patched(plan) == [VM, f"{RESOURCE}-zz99"]
+    after = announced(plan)
+    ready = after.conditions[Type.READY]
+    assert (ready.status, ready.reason) == ("False", "DeletingMIG")
+    assert ready.message == "Waiting for ManagedInstanceGroup to be deleted"
+    assert after.resources[MIG] == Resource(RESOURCE, State.DELETING, NOW, "uri")
+    assert after.counts.joined == 2
+
+
+def test_why_the_creation_waited_is_not_why_the_deletion_waits() -> None:
+    known = Status(resources={MIG: refused(600)}, conditions={Type.READY: BEFORE})
+    after = announced(decide(beginning(status=known), NOW))
+    assert after.resources[MIG] == replace(refused(600), trouble=None)
+    assert after.conditions[Type.READY].reason == "DeletingMIG"
+
+
+def test_a_status_that_was_lost_shows_that_a_mig_may_be_there() -> None:
+    after = announced(decide(beginning(status=Status()), NOW))
+    assert after.resources == {MIG: creating(0)}
+    assert after.conditions[Type.READY].reason == "DeletingMIG"
+
+
+def test_cordoning_continues_with_the_node_that_is_left() -> None:
+    known = Status(resources={MIG: DELETING}, conditions={Type.READY: BEGUN})
+    names = [f"{RESOURCE}-{number}" for number in "abc"]
+    nodes = [node(names[2]), node(names[0]), node(names[1], unschedulable=True)]
+    plan = decide(beginning(*nodes, status=known, next_node=names[1]), NOW)
+    assert patched(plan) == [names[2]]
+    assert announced(plan) == known
+
+
+@pytest.mark.parametrize(
+    "ready, is_so",
+    [
+        pytest.param(None, False, id="nothing said yet"),
+        pytest.param(BEFORE, False, id="Ready"),
+        pytest.param(replace(BEGUN, generation=0), False, id="not ready, before the deletion"),
+        pytest.param(BEGUN, True, id="not ready since the deletion"),
+    ],
+)
+def test_whether_a_deletion_shows(ready: Condition | None, is_so: bool) -> None:
+    known = Status(conditions={Type.READY: ready} if ready is not None else {})
+    assert is_announced(group(deleting=True), known) is is_so
+
+
+def test_tokens_are_revoked_from_the_vm_on_that_is_left() -> None:
+    first, second = (instance(f"{RESOURCE}-{name}", token=OLD) for name in "ab")
+    given = seen(found={MIG: STANDING}, instances=(second, first))
+    all_of_them = [action.vm for action in flat(decide(given, NOW)) if hasattr(action, "vm")]
+    left = flat(decide(replace(given, next_vm=second.name), NOW))
+    assert all_of_them == [first.name, second.name]
+    assert [action.vm for action in left if hasattr(action, "vm")] == [second.name]
+
+
+def test_a_delete_that_has_failed_shows_why() -> None:
+    given = replace(seen({MIG: DELETING}, {MIG: STANDING}, {MIG: FAULTY}), is_retry_due=False)
+    after = announced(decide(given, NOW))
+    assert after.resources[MIG].trouble == Trouble(
+        Reason.REFUSED, "INTERNAL_ERROR", "Internal error", NOW
+    )
+    ready = after.conditions[Type.READY]
+    assert ready.reason == "Refused"
+    assert ready.message.startswith(
+        f"The managed instance group {RESOURCE} cannot be deleted: Internal error. The API refused"
+    )
+
+
+FORBIDDEN = CallError("resource_policies.delete", 403, "forbidden", "Required 'x' permission")
+SINCE_DELETION = replace(GONE, since=NOW)
+LEFT: dict[str, tuple[dict[str, Resource], str]] = {
+    "the MIG": (ALL_READY, MIG),
+    "the MIG was gone before the deletion only": ({**ALL_READY, MIG: GONE}, MIG),
+    "policy and template": ({**ALL_READY, MIG: SINCE_DELETION}, POLICY),
+    "the template": ({**ALL_READY, MIG: SINCE_DELETION, POLICY: SINCE_DELETION}, TEMPLATE),
+}
+
+
+@pytest.mark.parametrize("case", LEFT.values(), ids=LEFT)
+def test_a_refusal_is_recorded_with_what_is_deleted_next(
+    case: tuple[dict[str, Resource], str],
+) -> None:
+    entries, kind = case
+    plan = recover(group_work(Status(resources=entries)), FORBIDDEN)
+    assert plan is not None
+    after = announced(plan)
+    troubles = {name: entry.trouble for name, entry in after.resources.items() if entry.trouble}
+    assert list(troubles) == [kind]
+    assert plan.outcome == troubles[kind].reason == "PermissionDenied"
+    assert troubles[kind].message.startswith("Required 'x' permission (resource_policies.delete). ")
+
+
+def group_work(known: Status) -> GroupWork:
+    """The work on a group that is being deleted; no call is made with it."""
+    nothing: Any = None
+    about = replace(group(deleting=True), raw={"status": render(known)})
+    return GroupWork(
+        settings=nothing,
+        gce=nothing,
+        cluster=nothing,
+        publish=nothing,
+        random_bytes=bytes,
+        now=NOW,
+        occasion=Occasion("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW)),
+        remaining_s=lambda: 30.0,
+        group=about,
+        status=known,
+        reported=known,
+    )
 
 
 UNREAD: dict[str, tuple[dict[str, Resource], str, list[str]]] = {

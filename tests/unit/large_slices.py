@@ -1,0 +1,114 @@
+"""Decisions about slices of many hosts, a case for each thing that can be so of all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from functions import create_resources, inject_token, label_node, tear_down
+from functions.inject_token import Vm
+from shared.frame.plan import Plan
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.status import MIG, Status
+from shared.ports.gce.values import Fault, Instance, ManagedInstance
+from shared.ports.kubernetes.nodes import Node
+from tests.unit import test_create_resources as creation
+from tests.unit import test_inject_token as injection
+from tests.unit import test_label_node as labels
+from tests.unit import test_tear_down as deletion
+from tests.unit.builders import NOW, RESOURCE, group
+
+TOPOLOGIES = {32: "4x4x8", 288: "8x12x12", 2304: "16x24x24"}
+"""By hosts of four chips; 2,304 are the most that a spec may ask for."""
+COMPLETE = labels.COMPLETE
+STOCKOUT = Fault("ZONE_RESOURCE_POOL_EXHAUSTED", "no", 503)
+
+Decide = Callable[[], Plan]
+
+
+def about(hosts: int, **options: Any) -> NodeGroup:
+    return group(change={"nodeCount": hosts, "topology": TOPOLOGIES[hosts]}, **options)
+
+
+def names(hosts: int) -> list[str]:
+    return [f"{RESOURCE}-{number:04x}" for number in range(hosts)]
+
+
+def label(
+    hosts: int,
+    make: Callable[[str], Node] | None,
+    read: Callable[[str], Instance | None] | None = labels.vm,
+    known: Status = labels.GROUP_STANDS,
+) -> Decide:
+    """label_node on a resync: how each Node is (``None``: there are none), and each VM."""
+    given = labels.on_sync(
+        *(map(make, names(hosts)) if make else ()),
+        about=about(hosts),
+        instances={name: read(name) for name in names(hosts)} if read else {},
+        known=known,
+    )
+    return partial(label_node.decide, given, NOW)
+
+
+def inject(hosts: int) -> Decide:
+    vms = [Vm(injection.instance(name), None, None) for name in names(hosts)]
+    given = injection.seen(*vms, occasion=injection.SYNC, about=about(hosts))
+    return partial(inject_token.decide, given, NOW)
+
+
+def create(hosts: int) -> Decide:
+    members = tuple(ManagedInstance(name, "", (STOCKOUT,)) for name in names(hosts))
+    known = Status(resources=deletion.ALL_READY)
+    mig = creation.instance_group(target_size=hosts, creating=hosts)
+    given = creation.seen(about(hosts), known, found={MIG: mig}, members=members)
+    return partial(create_resources.decide, given, NOW)
+
+
+def tear(hosts: int, **seen: Any) -> Decide:
+    given = replace(deletion.seen(**seen), group=about(hosts, deleting=True))
+    return partial(tear_down.decide, given, NOW)
+
+
+def begin_tear_down(hosts: int) -> Decide:
+    nodes = tuple(map(deletion.node, names(hosts)))
+    given = replace(deletion.beginning(*nodes), group=about(hosts, deleting=True))
+    return partial(tear_down.decide, given, NOW)
+
+
+def unlabelled(hosts: int) -> dict[str, Any]:
+    return {
+        "found": {MIG: deletion.STANDING},
+        "nodes": tuple(deletion.node(name, proved=False) for name in names(hosts)),
+        "instances": tuple(injection.instance(name, token=injection.OLD) for name in names(hosts)),
+    }
+
+
+def remaining(hosts: int) -> dict[str, Any]:
+    nodes = tuple(map(deletion.node, names(hosts)))
+    return {"entries": dict.fromkeys(deletion.ALL_READY, deletion.GONE), "nodes": nodes}
+
+
+CASES: dict[str, Callable[[int], Decide]] = {
+    "create_resources: no VM could be made": create,
+    "inject_token: no VM has a token": inject,
+    "label_node: none has joined": lambda hosts: label(hosts, None),
+    "label_node: all have just joined": lambda hosts: label(
+        hosts, partial(labels.node, proved=False)
+    ),
+    "label_node: all joined without providerID": lambda hosts: label(
+        hosts, partial(labels.node, proved=False, place="")
+    ),
+    "label_node: all are ready": lambda hosts: label(hosts, labels.node),
+    "label_node: none is ready": lambda hosts: label(hosts, partial(labels.node, ready=False)),
+    "label_node: all VMs are stopping": lambda hosts: label(
+        hosts, labels.node, partial(labels.vm, status="STOPPING"), COMPLETE
+    ),
+    "label_node: all VMs are gone": lambda hosts: label(
+        hosts, labels.node, lambda _: None, COMPLETE
+    ),
+    "tear_down: it begins": begin_tear_down,
+    "tear_down: no Node is labelled": lambda hosts: tear(hosts, **unlabelled(hosts)),
+    "tear_down: all Nodes are left": lambda hosts: tear(hosts, **remaining(hosts)),
+}
