@@ -42,11 +42,15 @@ class LeakWork(Work):
 
 @dataclass(frozen=True)
 class ObservedLeaks:
-    """The leaked slices. ``failures`` are the errors of projects that could not be listed."""
+    """The leaked slices. ``failures`` are the errors of projects that could not be listed.
+
+    ``left`` counts the slices that look leaked and were not read again.
+    """
 
     leaks: tuple[Leak, ...]
     resources: int
     failures: tuple[CallError, ...] = ()
+    left: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,10 +98,10 @@ def observe(work: LeakWork) -> ObservedLeaks:
     uids = {raw["metadata"]["uid"] for raw in work.cluster.list_groups()} if listed else set()
     if work.cluster.get_cluster_id() != cluster:
         raise StaleObservation("the kubeconfig leads to another cluster now")
-    suspects = find_leaks(listed, uids, cluster, work.now)[:MAX_LEAKS]
-    confirmed = (confirm(work.gce, suspect) for suspect in suspects)
+    suspects = find_leaks(listed, uids, cluster, work.now)
+    confirmed = (confirm(work.gce, suspect) for suspect in suspects[:MAX_LEAKS])
     leaks = tuple(leak for leak in confirmed if leak.resources)
-    return ObservedLeaks(leaks, len(listed), tuple(failures))
+    return ObservedLeaks(leaks, len(listed), tuple(failures), len(suspects[MAX_LEAKS:]))
 
 
 def confirm(gce: Gce, leak: Leak) -> Leak:
@@ -129,7 +133,9 @@ def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
     failures = tuple(map(Fail, observed.failures))
     outcome = "LeaksFound" if reports else "NoLeaks"
     facts = {"resources": observed.resources, "leaks": len(reports)}
-    return Plan(outcome, (*reports, *failures), facts=facts)
+    if observed.left:
+        facts["left"] = observed.left
+    return Plan(outcome, (*reports, *failures), facts=facts, needs_attention=observed.left > 0)
 
 
 def recover(_work: LeakWork, _error: CallError) -> Plan | None:

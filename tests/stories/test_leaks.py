@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from functions import report_leaks
 from local.gce import Principal
 from local.world import PROJECT
 from shared.ports.gce import calls as gce_calls
@@ -148,6 +149,22 @@ def test_a_look_costs_three_lists_and_a_leak_few_calls_more(
     pages = -(-hosts // 6)
     assert looks(harness)[-1]["calls"] == {"gce": 3 + 3 + pages, "kubernetes": 1}
     assert errors(harness)[-1]["vms"] == hosts
+
+
+def test_leaks_that_are_not_reported_at_once_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(report_leaks, "MAX_LEAKS", 1)
+    harness = Harness()
+    for name in ("first", "second"):
+        harness.apply(manifest(name))
+        life.until_ready(harness, name)
+        force_away(harness, name)
+        harness.run_for(MINUTE)
+    harness.run_for(2 * HOUR)
+    assert {line["group"] for line in errors(harness)} == {"default/first"}
+    line = looks(harness)[-1]
+    assert (line["severity"], line["leaks"], line["left"]) == ("WARNING", 1, 1)
 
 
 def test_a_project_that_cannot_be_listed_keeps_no_other_from_its_report() -> None:
