@@ -167,13 +167,14 @@ def _list_nodes(work: GroupWork) -> list[dict[str, object]]:
 def _instances(
     work: GroupWork, group: NodeGroup, nodes: Mapping[str, Node]
 ) -> dict[str, Instance | None]:
-    """The VMs to look at: all on a SYNC, else those of the occasion and of Nodes not yet proved.
+    """The VMs to look at: all on a SYNC, else those of the occasion and of Nodes to prove.
 
-    A Node that has changed, of a VM that was told to be lost, may show that the VM is back.
+    A Node that has changed, of a VM that was told to be lost, may show that the VM is back. One that
+    reports another boot than the one of its proof may be another VM's by now.
     """
     if work.occasion.is_sync:
         return dict(_list_instances(work, group))
-    unproved = {node.vm for node in nodes.values() if not node.proved_vm_id}
+    unproved = {node.vm for node in nodes.values() if not node.proved_vm_id or node.has_rebooted}
     changed = {name.partition(".")[0] for name in work.occasion.nodes}
     wanted = unproved | set(work.occasion.vms) | (changed & reported_lost(work.status))
     listed = _list_instances(work, group) if len(wanted) > FEW else {}

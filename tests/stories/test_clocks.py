@@ -19,7 +19,7 @@ from shared.base.names import VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, NAME, ONE_HOST, SPOT
+from tests.stories.life import MINUTE, NAME, ONE_HOST, SPOT
 
 OFFSETS_S = (-300, -75, -45, 0, 75, 300)
 ALONE = (
@@ -127,23 +127,3 @@ def test_a_reboot_by_compute_engine_keeps_nodes_whatever_the_clocks_of(
     harness.delete(NAME)
     life.until_gone(harness, timeout=timedelta(minutes=10))
     assert harness.leftovers() == []
-
-
-def test_a_vm_made_anew_that_joins_by_other_means_takes_over_the_node_of_its_predecessor() -> None:
-    """Nobody has heard that the VM had gone: the Node of its name was not removed."""
-    harness = Harness(replace(life.watchful(identity=life.by_other_means), sinks=False))
-    life.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 2}, bootstrapKubernetes=None))
-    lost, _ = life.vms(harness)
-    name, before = life.vm_name(lost), life.get(harness, lost)["id"]
-    uid = life.nodes(harness)[name]["metadata"]["uid"]
-    harness.world.gce.faults.act_by_hand("DELETE", lost)
-    harness.run_for(30 * MINUTE)
-    node = life.nodes(harness)[name]["metadata"]
-    assert node["uid"] == uid
-    assert node["labels"][VM_ID_LABEL] == life.get(harness, lost)["id"] != before
-    asked = len(harness.answers)
-    harness.run_for(2 * HOUR)
-    assert life.said(harness) == ("True", "Ready", "All nodes are ready")
-    assert "inject_token" not in {step for step, _ in harness.answers[asked:]}
-    assert "NodeJoinTimeout" not in {reason for _, reason, _ in life.events(harness)}
-    life.goes_without_trace(harness)

@@ -7,6 +7,7 @@ Compute Engine, and its new VMs are let in.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -522,4 +523,27 @@ def test_our_mark_on_the_group_comes_back_when_somebody_removes_it(change: dict[
 
     life.until(harness, is_back, 2 * MINUTE)
     assert harness.is_ready(NAME)
+    life.goes_without_trace(harness)
+
+
+def test_a_recreated_vm_that_joins_by_other_means_takes_over_its_predecessors_node() -> None:
+    """No sweep runs, and no event of Compute Engine arrives: the Node of the old VM stays, and its other
+    boot makes the step read the VM."""
+    harness = Harness(replace(life.watchful(identity=life.by_other_means), sweeps=False))
+    life.ready_slice(harness, manifest(**TWO_SINGLE, bootstrapKubernetes=None))
+    lost, _ = life.vms(harness)
+    name, before = life.vm_name(lost), life.get(harness, lost)["id"]
+    uid = life.nodes(harness)[name]["metadata"]["uid"]
+    harness.world.dials = replace(harness.world.dials, sinks=False)
+    harness.world.gce.faults.act_by_hand("DELETE", lost)
+    harness.run_for(10 * MINUTE)
+    node = life.nodes(harness)[name]["metadata"]
+    assert node["uid"] == uid
+    assert node["labels"][VM_ID_LABEL] == life.get(harness, lost)["id"] != before
+    asked = len(harness.answers)
+    harness.world.dials = replace(harness.world.dials, sinks=True)
+    harness.run_for(2 * HOUR)
+    assert life.said(harness) == ("True", "Ready", "All nodes are ready")
+    assert "inject_token" not in {step for step, _ in harness.answers[asked:]}
+    assert "NodeJoinTimeout" not in {reason for _, reason, _ in life.events(harness)}
     life.goes_without_trace(harness)

@@ -56,6 +56,11 @@ class Node:
         """The boot that was last seen on that VM."""
         return self.labels.get(BOOT_ID_LABEL, "")
 
+    @property
+    def has_rebooted(self) -> bool:
+        """Whether its kubelet reports another boot than that one."""
+        return self.proved_boot_id not in ("", self.boot_id)
+
     def offers(self, chips: int) -> bool:
         """Whether it offers all the chips of its VM (any number, when that is not known: 0)."""
         same = self.tpu_capacity == self.tpu_allocatable
