@@ -148,6 +148,8 @@ def inboxes_of(step: str) -> Iterator[str]:
             value = node.value
         if isinstance(value, ast.Constant) and value.value in STEPS:
             yield str(value.value)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "STEP.name":
+            yield step
 
 
 # Node pools, where JobSets get those

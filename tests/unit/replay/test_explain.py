@@ -110,7 +110,7 @@ MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
             "create_resources": "Deleting",
             "inject_token": "Deleting",
             "label_node": "Deleting",
-            "tear_down": "DeletingMIG",
+            "tear_down": "Cordoning",
         },
         ["tear_down"],
     ),
