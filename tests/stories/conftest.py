@@ -29,7 +29,7 @@ EMBEDDED_ALONE = frozenset(
         "tests.stories.test_older_pools",
     }
 )
-"""Stories in which Pods run (a real control plane alone has no kubelets for them), or clocks are wrong."""
+"""Stories in which Pods run (a real control plane alone has no kubelets), or clocks are wrong."""
 REAL = pytest.param("real", marks=pytest.mark.real)
 LONG_S = 1800
 """How long one of those may take there."""
