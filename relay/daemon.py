@@ -18,6 +18,7 @@ from relay.changes.outbox import Outbox
 from relay.changes.pending import OutgoingMessage
 from relay.health import Health
 from relay.kinds import Change, WatchedKind
+from relay.slices import Slices
 from relay.watching.api import API_FAILURES, KubernetesApi
 from relay.watching.backoff import Backoff
 from relay.watching.projection import parse
@@ -29,6 +30,7 @@ from shared.base.names import (
     JOBSET_GROUP,
     JOBSET_PLURAL,
     JOBSET_VERSION,
+    KIND,
     PLURAL,
     VERSION,
 )
@@ -86,6 +88,7 @@ class Relay:
         self._now = now
         self._timing = timing
         self._outbox = Outbox(_count_skipped)
+        self._slices = Slices(now)
         self._changed = asyncio.Event()
         self._backoff = Backoff(timing.first_backoff_s, timing.longest_backoff_s, rng)
         resources = (*RESOURCES, *JOBSET_RESOURCES) if with_jobsets else RESOURCES
@@ -101,16 +104,21 @@ class Relay:
             )
             for resource in resources
         ]
-        self.health = Health(health_by_kind, self._outbox, timing)
+        self.health = Health(health_by_kind, self._outbox, self._slices, timing)
 
     def changed(self, kind: WatchedKind, event: Change, raw: Mapping[str, Any]) -> None:
         """Called by a watch."""
         self._outbox.changed(kind, event, raw, self._now())
+        if kind == KIND:
+            self._slices.changed(event, raw)
         self._changed.set()
 
     def relisted(self, kind: WatchedKind, objects: Iterable[Mapping[str, Any]]) -> None:
         """Called by a watch."""
-        self._outbox.relisted(kind, objects, self._now())
+        found = list(objects)
+        self._outbox.relisted(kind, found, self._now())
+        if kind == KIND:
+            self._slices.relisted(found)
         self._changed.set()
 
     async def run(self, stop: asyncio.Event) -> None:

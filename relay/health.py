@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 from relay import metrics
 from relay.changes.outbox import Outbox
 from relay.kinds import TRIGGERED_STEPS, WatchedKind
+from relay.slices import Slices
 from relay.watching.watch import Timing
 from relay.watching.watch_health import WatchHealth
 
@@ -27,10 +28,15 @@ class Health:
     """What the probes answer, from the health of each watch."""
 
     def __init__(
-        self, watches: Mapping[WatchedKind, WatchHealth], outbox: Outbox, timing: Timing
+        self,
+        watches: Mapping[WatchedKind, WatchHealth],
+        outbox: Outbox,
+        slices: Slices,
+        timing: Timing,
     ) -> None:
         self._watches = watches
         self._outbox = outbox
+        self._slices = slices
         self._timing = timing
 
     def list_stuck(self) -> list[str]:
@@ -58,6 +64,7 @@ class Health:
         metrics.NODES.set(self._outbox.node_count)
         metrics.WAITING_PODS.set(self._outbox.waiting_pod_count)
         metrics.JOBSETS.set(self._outbox.jobset_count)
+        self._slices.update_metrics()
 
     def _unready(self, kind: str, watch: WatchHealth) -> str:
         if not watch.listed:

@@ -1,13 +1,14 @@
-"""What the relay counts, and the closed lists from which the labels' values come.
+"""The metrics of the slices and of the relay, and the closed lists from which the labels' values come.
 
-`docs/reference/relay.md` shows both tables; a test keeps them the same. No label ever holds the name
+`docs/reference/metrics.md` shows both tables; a test keeps them the same. No label ever holds the name
 of an object. Every series is there, at zero, from the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import product
 from typing import Any, TypeVar
 
@@ -15,8 +16,31 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from relay.kinds import KINDS, TRIGGERED_STEPS
 from relay.outcomes import MEANINGS
+from shared.base.reasons import Reason, find_entry
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
+
+READY, NOT_REPORTED, OTHER = "Ready", "NotReported", "Other"
+"""Reasons that are not in the catalogue."""
+
+
+class State(StrEnum):
+    """The states of a slice."""
+
+    READY = "Ready"
+    NOT_READY = "NotReady"
+    DELETING = "Deleting"
+
+
+class Phase(StrEnum):
+    """The parts of a slice's creation, one after the other."""
+
+    RESOURCES = "resources"
+    VMS = "vms"
+    TOKENS = "tokens"
+    NODES = "nodes"
+    READY = "ready"
+
 
 LABELS: Mapping[str, Mapping[str, str]] = {
     "kind": dict.fromkeys(KINDS, "the kind of object that is watched"),
@@ -29,6 +53,34 @@ LABELS: Mapping[str, Mapping[str, str]] = {
         "OTHER": "a type that this relay does not know",
     },
     "end": {str(end): meaning for end, meaning in MEANINGS.items()},
+    "state": {
+        State.READY: "the condition `Ready` is True",
+        State.NOT_READY: "it is not, or has not been written yet",
+        State.DELETING: "the TPUNodeGroup has a deletionTimestamp",
+    },
+    "reason": {
+        READY: "the slice is Ready",
+        **{
+            reason: f"[what it means](../{find_entry(reason).removeprefix('docs/')})"
+            for reason in Reason
+        },
+        NOT_REPORTED: "no step has written the condition `Ready` yet",
+        OTHER: "a word that this relay does not know",
+    },
+    "phase": {
+        Phase.RESOURCES: "from the creation of the TPUNodeGroup until its managed instance group exists",
+        Phase.VMS: "from there until Compute Engine has created all VMs, waiting for capacity included",
+        Phase.TOKENS: "from there until every VM has a join token",
+        Phase.NODES: "from there until every Node has joined",
+        Phase.READY: "from there until the slice is Ready",
+    },
+    "provisioning_model": {
+        "STANDARD": "on demand",
+        "SPOT": "Spot VMs",
+        "RESERVATION_BOUND": "out of a reservation",
+        "FLEX_START": "queued for capacity, for days if need be",
+        OTHER: "a model that this relay does not know, or none",
+    },
 }
 
 
@@ -47,15 +99,87 @@ DESCRIPTIONS: list[Description] = []
 
 
 def _declare(
-    type_: type[_Metric], name: str, labels: tuple[str, ...], meaning: str, **options: Any
+    type_: type[_Metric],
+    name: str,
+    labels: tuple[str, ...],
+    meaning: str,
+    series: Iterable[tuple[str, ...]] | None = None,
+    **options: Any,
 ) -> _Metric:
+    """A metric whose series are ``series``, or all that its labels' values make."""
     DESCRIPTIONS.append(Description(name, type_.__name__.lower(), labels, meaning))
     metric = type_(name, meaning, labels, **options)
-    for values in product(*(LABELS[label] for label in labels)) if labels else ():
-        metric.labels(*values)
+    if labels:
+        for values in series or product(*(LABELS[label] for label in labels)):
+            metric.labels(*values)
     return metric
 
 
+SLICE_SERIES = (
+    (State.READY, READY),
+    *product((State.NOT_READY, State.DELETING), LABELS["reason"]),
+)
+_WAITS = (5, 10, 30, 60, 120, 180, 300, 600, 1200, 1800, 3600, 10800, 43200, 172800, 604800)
+
+SLICES = _declare(
+    Gauge,
+    "tpu_functions_slices",
+    ("state", "reason"),
+    "TPUNodeGroups, by state and by the reason of `Ready`.",
+    SLICE_SERIES,
+)
+LONGEST_IN_STATE = _declare(
+    Gauge,
+    "tpu_functions_slice_longest_in_state_seconds",
+    ("state", "reason"),
+    "Time since `Ready` last changed, or the deletion was requested, of the slice that waits longest.",
+    SLICE_SERIES,
+)
+CHIPS = _declare(
+    Gauge,
+    "tpu_functions_chips",
+    ("state",),
+    "TPU chips that the slices of a state ask for: `NotReady` are the chips that somebody waits for.",
+)
+RUNNING_CHIPS = _declare(
+    Gauge,
+    "tpu_functions_running_chips",
+    ("state",),
+    "TPU chips of VMs that run, by the state of their slice: `NotReady` are billed and of no use.",
+)
+TIME_TO_READY = _declare(
+    Histogram,
+    "tpu_functions_slice_time_to_ready_seconds",
+    ("provisioning_model",),
+    "Time from the creation of a TPUNodeGroup until it is Ready for the first time.",
+    buckets=_WAITS,
+)
+PHASE_DURATION = _declare(
+    Histogram,
+    "tpu_functions_slice_phase_duration_seconds",
+    ("phase",),
+    "Time that each part of that took; the parts add up to the whole.",
+    buckets=_WAITS,
+)
+LOSSES = _declare(
+    Counter,
+    "tpu_functions_slice_losses_total",
+    ("reason",),
+    "Slices that were Ready and no longer are, by the first reason; deletions do not count.",
+)
+REPAIRS = _declare(
+    Counter,
+    "tpu_functions_slice_repairs_total",
+    (),
+    "Slices that were Ready before, were lost, and are Ready again.",
+)
+TIME_TO_REPAIR = _declare(
+    Histogram,
+    "tpu_functions_slice_time_to_repair_seconds",
+    (),
+    "Time from the loss of a slice until it is Ready again.",
+    buckets=_WAITS,
+)
 EVENTS = _declare(
     Counter,
     "tpu_functions_relay_watch_events_total",
@@ -120,9 +244,9 @@ REACTION = _declare(
 )
 PENDING = _declare(
     Gauge,
-    "tpu_functions_relay_untold_groups",
+    "tpu_functions_relay_pending_triggers",
     ("step",),
-    "TPUNodeGroups, Pods or JobSets of which the step has yet to be told.",
+    "TPUNodeGroups, Pods or JobSets with a change that the step has not been sent yet.",
 )
 GROUPS = _declare(Gauge, "tpu_functions_relay_groups", (), "TPUNodeGroups known.")
 NODES = _declare(
@@ -145,3 +269,13 @@ JOBSETS = _declare(
 def event_label(word: str) -> str:
     """The type of a watch event as a label's value."""
     return word if word in LABELS["event"] else "OTHER"
+
+
+def reason_label(word: str) -> str:
+    """The reason of a condition as a label's value."""
+    return word if word in LABELS["reason"] else OTHER
+
+
+def model_label(word: str) -> str:
+    """A provisioning model as a label's value."""
+    return word if word in LABELS["provisioning_model"] else OTHER

@@ -1,4 +1,7 @@
-"""The tables in `docs/reference/relay.md`, from the code: ``python -m relay.reference <file>``."""
+"""The tables of the reference pages `relay.md` and `metrics.md`, from the code.
+
+``python -m relay.reference <file>`` writes those of a page.
+"""
 
 from __future__ import annotations
 
@@ -40,16 +43,20 @@ def render_labels() -> str:
 
 _END = "<!-- end -->"
 
-TABLES = {"settings": render_settings, "metrics": render_metrics, "labels": render_labels}
+PAGES = {
+    "relay.md": {"settings": render_settings},
+    "metrics.md": {"metrics": render_metrics, "labels": render_labels},
+}
+"""The tables of each page."""
 
 
-def refresh(text: str) -> str:
-    """The document with its tables as they are now.
+def refresh(page: str, text: str) -> str:
+    """The text of a page with its tables as they are now.
 
     A table stands between ``<!-- <name> from the code -->`` and ``<!-- end -->``. Raises
     `ValueError` when one has no place.
     """
-    for name, render in TABLES.items():
+    for name, render in PAGES[page].items():
         start = text.index(begin := f"<!-- {name} from the code -->\n") + len(begin)
         text = text[:start] + render() + text[text.index(_END, start) :]
     return text
@@ -68,4 +75,4 @@ def _render_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str
 
 if __name__ == "__main__":
     document = Path(sys.argv[1])
-    document.write_text(refresh(document.read_text()))
+    document.write_text(refresh(document.name, document.read_text()))

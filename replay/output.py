@@ -14,6 +14,7 @@ from replay.explain import Answer, Explanation, to_document
 from replay.explain_jobset import JobSetExplanation
 from replay.publications import Sent
 from shared.base.names import topic_id
+from shared.base.reasons import find_entry
 from shared.node_groups.status import Condition, Type
 
 _WIDE = 100_000
@@ -161,6 +162,8 @@ def _headlines(explanation: Explanation) -> Iterator[str]:
         yield f"  {ready.message}"
         if explanation.meaning not in ready.message:
             yield f"  {explanation.meaning}"
+        if entry := find_entry(ready.reason):
+            yield f"  How to look, and what to do: {entry}"
     if group.deleting is not None:
         yield f"Being deleted, for {render_age(explanation.now - group.deleting)}"
     yield f"Sweep: {_sweep_words(explanation)}"

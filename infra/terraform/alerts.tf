@@ -18,6 +18,7 @@ locals {
       aligner  = "ALIGN_MAX"
       reducer  = null
       group_by = null
+      runbook  = "dead-letters"
       advice   = "A message was refused ten times: nobody could read it. Look at it with `gcloud pubsub subscriptions pull ${google_pubsub_subscription.dead_letters.name} --project=${var.project_id}`; the attribute `CloudPubSubDeadLetterSourceSubscription` names the step, whose log says why."
     }
 
@@ -35,6 +36,7 @@ locals {
       aligner  = "ALIGN_MAX"
       reducer  = null
       group_by = null
+      runbook  = "messages-are-waiting"
       advice   = "The function answers with errors, or not at all: usually it cannot reach the API server, or its settings are wrong. The subscription has the function's name; its log has the reason."
     }
 
@@ -54,6 +56,7 @@ locals {
       aligner  = "ALIGN_SUM"
       reducer  = "REDUCE_SUM"
       group_by = ["resource.labels.service_name"]
+      runbook  = "a-step-fails"
       advice   = "The service has the function's name. `decision` and `note` in its log say what does not answer or what is refused: `gcloud logging read 'severity>=WARNING AND resource.type=\"cloud_run_revision\"' --project=${var.project_id} --limit=20`. Slices are neither made nor deleted by that step meanwhile."
     }
   }
@@ -87,7 +90,7 @@ resource "google_monitoring_alert_policy" "this" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = each.value.advice
+    content   = "${each.value.advice} Runbook: docs/operate.md#${each.value.runbook}."
   }
 
   depends_on = [time_sleep.apis]
@@ -156,6 +159,6 @@ resource "google_monitoring_alert_policy" "leaked_slices" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Its TPUNodeGroup is gone, and its VMs are billed. The log line names all that is left and the commands that delete it: `gcloud logging read 'jsonPayload.decision=\"LeakedSlice\"' --project=${var.project_id} --freshness=3h --format='value(jsonPayload.note)'`."
+    content   = "Its TPUNodeGroup is gone, and its VMs are billed. The log line names all that is left and the commands that delete it: `gcloud logging read 'jsonPayload.decision=\"LeakedSlice\"' --project=${var.project_id} --freshness=3h --format='value(jsonPayload.note)'`. Runbook: docs/operate.md#leaked-slices."
   }
 }

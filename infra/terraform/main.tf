@@ -28,6 +28,7 @@ locals {
       "cloudfunctions.googleapis.com",
       "cloudscheduler.googleapis.com",
       "iam.googleapis.com",
+      "logging.googleapis.com",
       "pubsub.googleapis.com",
       "run.googleapis.com",
       "storage.googleapis.com",
@@ -35,7 +36,7 @@ locals {
     local.kubeconfig_secrets == null ? [] : ["secretmanager.googleapis.com"],
     local.federation == null ? [] : ["iamcredentials.googleapis.com", "sts.googleapis.com"],
     local.connector == null ? [] : ["vpcaccess.googleapis.com"],
-    local.alerts ? ["logging.googleapis.com", "monitoring.googleapis.com"] : [],
+    local.alerts ? ["monitoring.googleapis.com"] : [],
   )
   apis_served     = ["compute.googleapis.com", "iam.googleapis.com", "logging.googleapis.com"]
   apis_node_pools = ["container.googleapis.com", "iam.googleapis.com", "logging.googleapis.com"]

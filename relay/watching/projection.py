@@ -18,6 +18,7 @@ _METADATA = (
     "uid",
     "resourceVersion",
     "generation",
+    "creationTimestamp",
     "deletionTimestamp",
     "finalizers",
     "labels",
@@ -31,9 +32,16 @@ _ANNOTATIONS_OF = (
 )
 """Whose annotations are kept: what stands before the slash."""
 _POD_SPEC = ("nodeSelector", "tolerations")
-_SPEC = ("providerID", "nodeCount", "containers", *_POD_SPEC, "replicatedJobs", "template")
-_STATUS = ("observedGeneration", "nodeSummary", "capacity", "allocatable", "phase")
-_CONDITIONS = ("Ready", "PodScheduled", "Completed", "Failed")
+_OF_GROUP = ("nodeCount", "topology", "targetSizePolicyMode")
+_SPEC = ("providerID", *_OF_GROUP, "containers", *_POD_SPEC, "replicatedJobs", "template")
+_STATUS = (
+    *("observedGeneration", "nodeSummary", "completedAt", "provisioningModel", "resources"),
+    *("capacity", "allocatable", "phase"),
+)
+_CONDITIONS = (
+    *("Ready", "ManagedInstanceGroupReady", "TokensInjected", "NodesJoined"),
+    *("PodScheduled", "Completed", "Failed"),
+)
 
 
 def parse(text: bytes) -> Any:

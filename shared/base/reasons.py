@@ -120,9 +120,20 @@ def find_advice(reason: str) -> str:
 _WORDS = frozenset(map(str, Reason))
 
 
+def find_entry(reason: str) -> str:
+    """Where the documents say how to look into a reason; empty for a word without an entry."""
+    return f"docs/{_PAGE}#{reason.lower()}" if reason in _WORDS else ""
+
+
+_PAGE = "troubleshooting.md"
+
+
 def render_reasons() -> str:
     """The reasons of ``Ready=False``, as a Markdown table."""
-    rows = "".join(f"| `{reason}` | {meaning} |\n" for reason, meaning in REASONS.items())
+    rows = "".join(
+        f"| [`{reason}`](../{_PAGE}#{reason.lower()}) | {meaning} |\n"
+        for reason, meaning in REASONS.items()
+    )
     return f"| Reason | What it means, and what to do |\n| --- | --- |\n{rows}"
 
 

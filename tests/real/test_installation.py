@@ -33,7 +33,12 @@ DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 MERGE_PATCH = "application/merge-patch+json"
 OWN = {"tpu-functions.dev/guardrails": "own"}
-MONITORED = {"monitoring.googleapis.com": "PodMonitoring", "monitoring.coreos.com": "PodMonitor"}
+MONITORED = [
+    ("monitoring.googleapis.com", "PodMonitoring"),
+    ("monitoring.googleapis.com", "Rules"),
+    ("monitoring.coreos.com", "PodMonitor"),
+    ("monitoring.coreos.com", "PrometheusRule"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +117,7 @@ def test_the_example_on_a_cluster_that_has_never_seen_it(plane: OwnControlPlane)
 @pytest.fixture
 def monitoring(plane: OwnControlPlane) -> None:
     """The CRDs of both ways of monitoring, as far as names go: any object is taken."""
-    for group, kind in MONITORED.items():
+    for group, kind in MONITORED:
         definition = define_anything(group, kind)
         plane.request("POST", DEFINITION.rpartition("/")[0], definition)
         path = f"/apis/{group}/v1/{kind.lower()}s"
@@ -147,7 +152,7 @@ def test_without_its_definition_monitoring_is_refused_and_the_rest_applied(
     overlay = write_overlay(tmp_path, "monitoring-google", "monitoring-prometheus")
     said = own_control_plane.run_kubectl("apply", "-k", str(overlay))
     assert (said.returncode, len(said.stdout.splitlines())) == (1, len(DOCUMENTS) + 1)
-    for group, kind in MONITORED.items():
+    for group, kind in MONITORED:
         assert f'no matches for kind "{kind}" in version "{group}/v1"' in said.stderr
 
 

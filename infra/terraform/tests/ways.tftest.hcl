@@ -80,6 +80,14 @@ run "id_token" {
   }
 
   assert {
+    condition = (
+      startswith(google_logging_metric.invocations.filter, "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=(\"tpu-functions-create-resources\" OR \"tpu-functions-")
+      && endswith(google_logging_metric.duration.filter, "\") AND jsonPayload.step:* AND jsonPayload.decision:* AND jsonPayload.milliseconds>=0")
+    )
+    error_message = "The metrics read the log lines of the functions."
+  }
+
+  assert {
     condition     = length(google_project_service.this) == 10 && length(google_monitoring_alert_policy.this) == 0
     error_message = "Only what this way needs is enabled."
   }

@@ -41,7 +41,7 @@ def test_it_tells_of_groups_and_their_nodes_and_not_of_heartbeats(scene: Scene) 
         "the relay has seen every heartbeat",
     )
     assert scene.relay.metric("published_messages_total") == published
-    assert scene.relay.metric("untold_groups") == 0
+    assert scene.relay.metric("pending_triggers") == 0
 
 
 def test_what_happened_while_it_was_cut_off_is_told_when_it_is_back(scene: Scene) -> None:

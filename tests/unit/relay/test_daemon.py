@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from prometheus_client import REGISTRY
 
 from local.http import Request, Response
 from local.web import serve
@@ -685,3 +686,21 @@ def test_a_fault_of_the_relay_itself_ends_it(tmp_path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(story())
+
+
+def test_the_metrics_show_what_was_listed_and_what_was_watched(tmp_path: Path) -> None:
+    def count(state: str, reason: str) -> float | None:
+        labels = {"state": state, "reason": reason}
+        return REGISTRY.get_sample_value("tpu_functions_slices", labels)
+
+    async def story() -> None:
+        api = ScriptedApi()
+        api.put(GROUPS, settled_group(0))
+        async with playing(tmp_path, api, now=stand_still) as scene:
+            fresh = group(name="b", uid="uid-2", finalizers=(), resource_name="")
+            api.change(GROUPS, "ADDED", fresh)
+            assert await scene.recorder.next() == ("create_resources", "b", "")
+            scene.relay.health.update_metrics()
+            assert (count("Ready", "Ready"), count("NotReady", "NotReported")) == (1, 1)
+
+    asyncio.run(story())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import aiohttp
 import pytest
@@ -12,10 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from relay.changes.outbox import Outbox
 from relay.health import Health, serve
 from relay.metrics import DESCRIPTIONS, LABELS
+from relay.slices import Slices
 from relay.watching.watch import Timing
 from relay.watching.watch_health import WatchHealth
 
 TIMING = Timing()
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @dataclass
@@ -32,7 +35,7 @@ def watched() -> tuple[Hands, WatchHealth, Health]:
     """A watch of Nodes that has been listed just now."""
     clock = Hands()
     pulse = WatchHealth(clock, listed=True)
-    return clock, pulse, Health({"Node": pulse}, Outbox(), TIMING)
+    return clock, pulse, Health({"Node": pulse}, Outbox(), Slices(lambda: NOON), TIMING)
 
 
 def test_a_watch_of_which_something_was_heard_lately_is_quiet() -> None:
@@ -67,7 +70,7 @@ def test_a_sign_of_life_makes_it_well_again() -> None:
 
 def test_what_the_api_server_does_not_know_is_named_until_it_does() -> None:
     pulse = WatchHealth(Hands())
-    health = Health({"JobSet": pulse}, Outbox(), TIMING)
+    health = Health({"JobSet": pulse}, Outbox(), Slices(lambda: NOON), TIMING)
     pulse.refusal("404: the API server does not know jobsets")
     assert health.list_not_ready() == [
         "JobSet: not listed yet: 404: the API server does not know jobsets"
@@ -105,7 +108,7 @@ async def get(health: Health, path: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("path, status, text", ANSWERS.values(), ids=ANSWERS.keys())
 def test_the_probes_answer_with_a_status_and_a_reason(path: str, status: int, text: str) -> None:
-    health = Health({"Node": WatchHealth(Hands())}, Outbox(), TIMING)
+    health = Health({"Node": WatchHealth(Hands())}, Outbox(), Slices(lambda: NOON), TIMING)
     assert asyncio.run(get(health, path)) == (status, text)
 
 

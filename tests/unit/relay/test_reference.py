@@ -1,4 +1,4 @@
-"""The reference page shows what the code says."""
+"""The reference pages show what the code says."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ import pytest
 from relay.changes.coalescing import WIDEST_GAP, WIDEST_RETRY_GAP
 from relay.daemon import SHUTDOWN_S
 from relay.outcomes import MEANINGS, End
-from relay.reference import refresh
+from relay.reference import PAGES, refresh
 from relay.watching.watch import Timing
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "relay.md"
+FOLDER = Path(__file__).parents[3] / "docs" / "reference"
 
 
-def test_the_tables_of_the_page_are_those_of_the_code() -> None:
-    text = PAGE.read_text()
-    assert refresh(text) == text, "run: python -m relay.reference docs/reference/relay.md"
+@pytest.mark.parametrize("page", PAGES)
+def test_the_tables_of_a_page_are_those_of_the_code(page: str) -> None:
+    text = (FOLDER / page).read_text()
+    assert refresh(page, text) == text, f"run: python -m relay.reference docs/reference/{page}"
 
 
-def test_a_table_without_its_place_is_an_error() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_a_table_without_its_place_is_an_error(page: str) -> None:
     with pytest.raises(ValueError, match="substring not found"):
-        refresh("# Nothing")
+        refresh(page, "# Nothing")
 
 
 def test_every_end_has_a_meaning() -> None:

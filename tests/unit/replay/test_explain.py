@@ -212,6 +212,7 @@ def test_a_group_that_is_not_ready_gets_its_reason_and_what_to_do_once(
     headlines = text.partition("CONDITION")[0]
     assert headlines.startswith(f"default/training is not ready: {reason}, for ")
     assert headlines.count(REASONS[reason]) == 1
+    assert f"docs/troubleshooting.md#{reason.lower()}\n" in headlines
     assert desk.json("explain", "default/training")["ready"]["meaning"] == REASONS[reason]
 
 

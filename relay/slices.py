@@ -1,0 +1,215 @@
+"""Metrics of the slices: how many are Ready or not and why, how long each part of their creation takes,
+losses and repairs.
+
+The relay sees every TPUNodeGroup anyway. Of each it keeps a `Slice`, a few fields. Gauges are computed
+from them when they are scraped, counters and histograms from the difference of two. What happens while
+the relay is away is not counted: at its first list every slice is only remembered, so that a restart
+counts nothing twice. No series has the name of an object: `kubectl get tng -A` has the names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from relay import metrics
+from relay.changes.fingerprints import TRUE, GroupKey, has_identity
+from relay.kinds import Change
+from relay.metrics import Phase, State
+from shared.base.documents import read_mapping, read_mappings, read_number, read_text
+from shared.base.timestamps import guess_time
+
+MAX_COUNT = 100_000
+"""A larger number of Nodes or chips is wrong: it would make the sum useless."""
+
+_TOPOLOGY = re.compile(r"[1-9][0-9]{0,4}(x[1-9][0-9]{0,4}){1,2}")
+_PHASE_ENDS: tuple[tuple[Phase, str], ...] = (
+    (Phase.VMS, "ManagedInstanceGroupReady"),
+    (Phase.TOKENS, "TokensInjected"),
+    (Phase.NODES, "NodesJoined"),
+)
+"""These parts of a creation end when a condition becomes True."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What is kept of a TPUNodeGroup. ``since`` is when it entered its state."""
+
+    uid: str
+    state: State
+    reason: str
+    since: datetime | None
+    chips: int
+    running_chips: int
+    is_complete: bool
+    """Whether it has ever been Ready."""
+
+
+def read_slice(raw: Mapping[str, Any]) -> Slice:
+    """The slice behind a TPUNodeGroup, whatever anybody has written into it."""
+    metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
+    ready = _find_condition(status, "Ready")
+    state, reason = State.NOT_READY, read_text(ready, "reason") or metrics.NOT_REPORTED
+    since = guess_time(ready.get("lastTransitionTime") or metadata.get("creationTimestamp"))
+    if deletion := metadata.get("deletionTimestamp"):
+        state, since = State.DELETING, guess_time(deletion)
+    elif read_text(ready, "status") == TRUE:
+        state, reason = State.READY, metrics.READY
+    chips, hosts = _count_chips(read_mapping(raw, "spec"))
+    running = _limit(read_number(read_mapping(status, "nodeSummary"), "running"))
+    return Slice(
+        uid=read_text(metadata, "uid"),
+        state=state,
+        reason=metrics.reason_label(reason),
+        since=since,
+        chips=chips,
+        running_chips=min(chips, chips // hosts * running) if hosts else 0,
+        is_complete=guess_time(status.get("completedAt")) is not None,
+    )
+
+
+def read_phases(raw: Mapping[str, Any]) -> Mapping[Phase, float]:
+    """How many seconds each part of a creation took, from the status of a slice that is complete.
+
+    The parts follow each other and add up to the whole. A time that is missing, or that differs from its
+    neighbours because clocks differ, makes its part empty and another one longer.
+    """
+    status = read_mapping(raw, "status")
+    created = guess_time(read_mapping(raw, "metadata").get("creationTimestamp"))
+    completed = guess_time(status.get("completedAt"))
+    if created is None or completed is None:
+        return {}
+    ends = {Phase.RESOURCES: _existed(status, "managedInstanceGroup")}
+    ends |= {phase: _became_true(status, kind) for phase, kind in _PHASE_ENDS}
+    boundaries = [created]
+    for end in (*ends.values(), completed):
+        boundaries.append(max(boundaries[-1], min(end or boundaries[-1], completed)))
+    spans = [(end - begin).total_seconds() for begin, end in pairwise(boundaries)]
+    return dict(zip((*ends, Phase.READY), spans, strict=True))
+
+
+class Slices:
+    """All slices, and what of their changes is counted."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._slices: dict[GroupKey, Slice] = {}
+        self._is_listed = False
+
+    def changed(self, event: Change, raw: Mapping[str, Any]) -> None:
+        """A watch has reported that a TPUNodeGroup appeared, changed or is gone."""
+        if not has_identity(raw, is_namespaced=True):
+            return
+        if event == "DELETED":
+            self._slices.pop(_key(raw), None)
+        else:
+            self._observe(raw)
+
+    def relisted(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """All TPUNodeGroups, freshly listed; the first list is only remembered."""
+        known = [raw for raw in objects if has_identity(raw, is_namespaced=True)]
+        listed = {_key(raw) for raw in known}
+        self._slices = {key: one for key, one in self._slices.items() if key in listed}
+        for raw in known:
+            if self._is_listed:
+                self._observe(raw)
+            else:
+                self._slices[_key(raw)] = read_slice(raw)
+        self._is_listed = True
+
+    def update_metrics(self) -> None:
+        """Set the gauges to what is so now."""
+        count: Counter[tuple[str, str]] = Counter()
+        longest: defaultdict[tuple[str, str], float] = defaultdict(float)
+        chips: Counter[str] = Counter()
+        running: Counter[str] = Counter()
+        now = self._now()
+        for one in self._slices.values():
+            series = one.state, one.reason
+            count[series] += 1
+            longest[series] = max(longest[series], _seconds(one.since, now))
+            chips[one.state] += one.chips
+            running[one.state] += one.running_chips
+        for series in metrics.SLICE_SERIES:
+            metrics.SLICES.labels(*series).set(count[series])
+            metrics.LONGEST_IN_STATE.labels(*series).set(longest[series])
+        for state in State:
+            metrics.CHIPS.labels(state).set(chips[state])
+            metrics.RUNNING_CHIPS.labels(state).set(running[state])
+
+    def _observe(self, raw: Mapping[str, Any]) -> None:
+        key, after = _key(raw), read_slice(raw)
+        before = self._slices.get(key)
+        if before is None or before.uid != after.uid:
+            before = None
+        elif before.is_complete:
+            after = replace(after, is_complete=True)  # a status may be lost, and written again
+        self._slices[key] = after
+        if after.is_complete and not (before is not None and before.is_complete):
+            _count_creation(raw)
+        elif before is not None:
+            _count_change(before, after)
+
+
+def _count_creation(raw: Mapping[str, Any]) -> None:
+    phases = read_phases(raw)
+    if not phases:
+        return
+    model = metrics.model_label(read_text(read_mapping(raw, "status"), "provisioningModel"))
+    metrics.TIME_TO_READY.labels(model).observe(sum(phases.values()))
+    for phase, seconds in phases.items():
+        metrics.PHASE_DURATION.labels(phase).observe(seconds)
+
+
+def _count_change(before: Slice, after: Slice) -> None:
+    match before.state, after.state:
+        case State.READY, State.NOT_READY:
+            metrics.LOSSES.labels(after.reason).inc()
+        case State.NOT_READY, State.READY if before.is_complete:
+            metrics.REPAIRS.inc()
+            if before.since is not None and after.since is not None:
+                metrics.TIME_TO_REPAIR.observe(_seconds(before.since, after.since))
+
+
+def _key(raw: Mapping[str, Any]) -> GroupKey:
+    metadata = read_mapping(raw, "metadata")
+    return read_text(metadata, "namespace"), read_text(metadata, "name")
+
+
+def _find_condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    return next((one for one in read_mappings(status, "conditions") if one.get("type") == kind), {})
+
+
+def _existed(status: Mapping[str, Any], kind: str) -> datetime | None:
+    resource = read_mapping(read_mapping(status, "resources"), kind)
+    return guess_time(resource.get("since")) if resource.get("state") == "Ready" else None
+
+
+def _became_true(status: Mapping[str, Any], kind: str) -> datetime | None:
+    condition = _find_condition(status, kind)
+    is_true = read_text(condition, "status") == TRUE
+    return guess_time(condition.get("lastTransitionTime")) if is_true else None
+
+
+def _count_chips(spec: Mapping[str, Any]) -> tuple[int, int]:
+    """The chips that the spec asks for, and the hosts that have them; zeros where it makes no sense."""
+    topology, hosts = read_text(spec, "topology"), _limit(read_number(spec, "nodeCount"))
+    if not hosts or not _TOPOLOGY.fullmatch(topology):
+        return 0, 0
+    of_slice = prod(map(int, topology.split("x")))
+    is_individual = read_text(spec, "targetSizePolicyMode") == "INDIVIDUAL"
+    return _limit(of_slice * hosts if is_individual else of_slice), hosts
+
+
+def _limit(count: int) -> int:
+    return count if 0 <= count <= MAX_COUNT else 0
+
+
+def _seconds(begin: datetime | None, end: datetime) -> float:
+    return max(0.0, (end - begin).total_seconds()) if begin is not None else 0.0

@@ -1,0 +1,361 @@
+"""What the relay counts of slices: the state of each, how long it took, what was lost."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from local import guests
+from local.world import Dials
+from relay.metrics import Phase, State
+from relay.slices import MAX_COUNT, Slice, Slices, read_phases, read_slice
+from relay.watching.projection import parse
+from shared.base.timestamps import parse_time, render_time
+from tests.harness import Harness
+from tests.manifests import manifest
+from tests.unit.relay.objects import Raw, group
+from tests.unit.relay.test_malformed_objects import draw, mutate
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+FULL = {"topology": "2x2x2", "targetSizePolicyMode": "BULK", "nodeCount": 2}
+
+
+def at(seconds: float) -> str:
+    """A time so long after the creation, as an object shows it."""
+    return render_time(NOON + timedelta(seconds=seconds))
+
+
+def slice_at(seconds: float = 0, status: str = "", reason: str = "", **changes: Any) -> Raw:
+    """A group of eight chips whose Ready changed so long after its creation, as the relay parses it."""
+    raw = group(**changes)
+    raw["metadata"]["creationTimestamp"] = at(0)
+    raw["spec"] = dict(FULL)
+    if status:
+        condition = {"type": "Ready", "status": status, "reason": reason}
+        raw["status"]["conditions"] = [condition | {"lastTransitionTime": at(seconds)}]
+    return raw
+
+
+def completed(
+    vms: float, tokens: float, nodes: float, ready: float, mig: float = 5, model: str = "SPOT"
+) -> Raw:
+    """A slice that has become Ready: MIG and conditions so long after its creation."""
+    raw = slice_at(ready, "True", "Ready")
+    raw["status"]["resources"] = {"managedInstanceGroup": {"state": "Ready", "since": at(mig)}}
+    kinds = {"ManagedInstanceGroupReady": vms, "TokensInjected": tokens, "NodesJoined": nodes}
+    raw["status"]["conditions"] += [
+        {"type": kind, "status": "True", "reason": "Ready", "lastTransitionTime": at(seconds)}
+        for kind, seconds in kinds.items()
+    ]
+    raw["status"] |= {"completedAt": at(ready), "provisioningModel": model}
+    return raw
+
+
+def lost(seconds: float, reason: str = "Preempted") -> Raw:
+    """The same when it has lost a VM."""
+    raw = completed(60, 70, 100, 120)
+    raw["status"]["conditions"][0] |= {
+        "status": "False",
+        "reason": reason,
+        "lastTransitionTime": at(seconds),
+    }
+    return raw
+
+
+def repaired(seconds: float) -> Raw:
+    """The same when the VM has joined again."""
+    raw = completed(60, 70, 100, 120)
+    raw["status"]["conditions"][0]["lastTransitionTime"] = at(seconds)
+    return raw
+
+
+class Scrape:
+    """What a scrape shows, and by how much counters have grown since the test began."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.slices = Slices(lambda: self.now)
+        self._before = self._samples()
+
+    def _samples(self) -> dict[tuple[str, tuple[str, ...]], float]:
+        return {
+            (sample.name, tuple(sample.labels.values())): sample.value
+            for family in REGISTRY.collect()
+            for sample in family.samples
+            if sample.name.startswith("tpu_functions_") and "relay" not in sample.name
+        }
+
+    def gauge(self, name: str, *labels: str) -> float:
+        self.slices.update_metrics()
+        return self._samples()[f"tpu_functions_{name}", labels]
+
+    def grown(self) -> dict[str, float]:
+        """The counters and the sums and counts of histograms that have grown."""
+        return {
+            " ".join([name.removeprefix("tpu_functions_slice_"), *labels]): value - before
+            for (name, labels), value in self._samples().items()
+            if name.endswith(("_total", "_sum", "_count"))
+            and (before := self._before.get((name, labels), 0.0)) != value
+        }
+
+
+@pytest.fixture
+def scrape() -> Scrape:
+    return Scrape()
+
+
+STATES = {
+    "no status": (slice_at(), State.NOT_READY, "NotReported", 0),
+    "waits": (slice_at(5, "False", "QuotaExceeded"), State.NOT_READY, "QuotaExceeded", 5),
+    "a later word": (slice_at(5, "False", "Haunted"), State.NOT_READY, "Other", 5),
+    "unknown": (slice_at(5, "Unknown", "Provisioning"), State.NOT_READY, "Provisioning", 5),
+    "ready": (slice_at(90, "True", "Ready"), State.READY, "Ready", 90),
+    "ready in other words": (slice_at(90, "True", "Splendid"), State.READY, "Ready", 90),
+}
+
+
+@pytest.mark.parametrize("raw, state, reason, since", STATES.values(), ids=STATES.keys())
+def test_a_slice_is_in_one_state_for_one_reason(
+    raw: Raw, state: State, reason: str, since: float
+) -> None:
+    read = read_slice(raw)
+    assert (read.state, read.reason) == (state, reason)
+    assert read.since == NOON + timedelta(seconds=since)
+
+
+def test_a_group_with_a_deletion_timestamp_is_deleting_since_then_whatever_else_it_says() -> None:
+    raw = slice_at(90, "True", "Ready", deleting=True)
+    read = read_slice(raw)
+    assert (read.state, read.reason) == (State.DELETING, "Ready")
+    assert read.since == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+CHIPS = {
+    "one slice of two hosts": (FULL, 1, 8, 4),
+    "a VM is a slice": (
+        {**FULL, "topology": "2x2x1", "targetSizePolicyMode": "INDIVIDUAL"},
+        1,
+        8,
+        4,
+    ),
+    "more VMs than hosts": (FULL, 3, 8, 8),
+    "no spec": ({}, 2, 0, 0),
+    "no hosts": ({**FULL, "nodeCount": 0}, 2, 0, 0),
+    "no topology": ({**FULL, "topology": "cube"}, 2, 0, 0),
+    "beyond any cluster": ({**FULL, "topology": "9999x9999x9999"}, 2, 0, 0),
+    "more than an integer holds": ({**FULL, "nodeCount": 2**2000}, 2, 0, 0),
+    "less than none run": (FULL, -3, 8, 0),
+}
+
+
+@pytest.mark.parametrize("spec, running, chips, running_chips", CHIPS.values(), ids=CHIPS.keys())
+def test_chips_follow_from_topology_and_hosts(
+    spec: Raw, running: int, chips: int, running_chips: int
+) -> None:
+    raw = slice_at()
+    raw["spec"], raw["status"]["nodeSummary"] = spec, {"running": running}
+    read = read_slice(raw)
+    assert (read.chips, read.running_chips) == (chips, running_chips)
+
+
+def test_gauges_show_slices_and_chips_by_state_and_how_long_the_longest_waits(
+    scrape: Scrape,
+) -> None:
+    objects = [
+        slice_at(30, "False", "InsufficientCapacity", name="a"),
+        slice_at(10, "False", "InsufficientCapacity", name="b"),
+        slice_at(50, "True", "Ready", name="c"),
+    ]
+    objects[1]["status"]["nodeSummary"]["running"] = 1
+    scrape.slices.relisted(objects)
+    scrape.now = NOON + timedelta(seconds=100)
+    assert scrape.gauge("slices", "NotReady", "InsufficientCapacity") == 2
+    assert scrape.gauge("slices", "Ready", "Ready") == 1
+    assert scrape.gauge("slices", "NotReady", "QuotaExceeded") == 0
+    longest = "slice_longest_in_state_seconds"
+    assert scrape.gauge(longest, "NotReady", "InsufficientCapacity") == 90
+    assert scrape.gauge(longest, "Ready", "Ready") == 50
+    assert [scrape.gauge("chips", state) for state in State] == [8, 16, 0]
+    assert [scrape.gauge("running_chips", state) for state in State] == [0, 4, 0]
+
+
+def test_what_is_gone_or_cured_is_no_longer_shown(scrape: Scrape) -> None:
+    refused = slice_at(5, "False", "QuotaExceeded")
+    scrape.slices.relisted([refused, slice_at(name="b"), slice_at(name="c")])
+    scrape.slices.changed("MODIFIED", slice_at(50, "True", "Ready"))
+    scrape.slices.changed("DELETED", slice_at(name="b"))
+    assert scrape.gauge("slices", "NotReady", "QuotaExceeded") == 0
+    assert scrape.gauge("slice_longest_in_state_seconds", "NotReady", "QuotaExceeded") == 0
+    assert scrape.gauge("slices", "Ready", "Ready") == 1
+    assert scrape.gauge("slices", "NotReady", "NotReported") == 1
+    scrape.slices.relisted([])
+    assert scrape.gauge("slices", "NotReady", "NotReported") == 0
+    assert scrape.gauge("chips", "Ready") == 0
+
+
+def test_a_time_in_the_future_counts_as_now(scrape: Scrape) -> None:
+    scrape.slices.relisted([slice_at(500, "False", "Paused")])
+    assert scrape.gauge("slice_longest_in_state_seconds", "NotReady", "Paused") == 0
+
+
+PHASES: dict[str, tuple[Raw, tuple[float, ...]]] = {
+    "one after the other": (completed(60, 70, 100, 120), (5, 55, 10, 30, 20)),
+    "at the same second": (completed(60, 60, 60, 60, 60), (60, 0, 0, 0, 0)),
+    "tokens before the last VM": (completed(60, 40, 100, 120), (5, 55, 0, 40, 20)),
+    "a clock that is slow": (completed(-5, 10, 20, 30, -7), (0, 0, 10, 10, 10)),
+    "a clock that is fast": (completed(60, 70, 500, 120), (5, 55, 10, 50, 0)),
+    "a clock that is slow for all": (completed(-9, -8, -7, -6, -10), (0, 0, 0, 0, 0)),
+    "a MIG that was found again later": (completed(60, 70, 100, 120, 90), (90, 0, 0, 10, 20)),
+}
+
+
+@pytest.mark.parametrize("raw, spans", PHASES.values(), ids=PHASES.keys())
+def test_the_parts_of_a_creation_add_up(raw: Raw, spans: tuple[float, ...]) -> None:
+    assert tuple(read_phases(raw).values()) == spans
+    assert list(read_phases(raw)) == list(Phase)
+
+
+def test_a_part_of_which_the_status_says_nothing_is_in_the_next_one() -> None:
+    raw = completed(60, 70, 100, 120)
+    raw["status"]["conditions"][2]["lastTransitionTime"] = "yesterday"
+    raw["status"]["conditions"][3]["status"] = "False"
+    raw["status"]["resources"]["managedInstanceGroup"]["state"] = "Creating"
+    assert tuple(read_phases(raw).values()) == (0, 60, 0, 0, 60)
+
+
+@pytest.mark.parametrize("key", ["creationTimestamp", "completedAt"])
+def test_without_begin_or_end_there_are_no_parts(key: str) -> None:
+    raw = completed(60, 70, 100, 120)
+    raw["metadata"].pop(key, None)
+    raw["status"].pop(key, None)
+    assert read_phases(raw) == {}
+
+
+def test_a_slice_that_becomes_ready_is_counted_once_by_its_model(scrape: Scrape) -> None:
+    scrape.slices.relisted([])
+    scrape.slices.changed("ADDED", slice_at())
+    for _ in range(3):
+        scrape.slices.changed("MODIFIED", completed(60, 70, 100, 120))
+    assert scrape.grown() == {
+        "time_to_ready_seconds_count SPOT": 1,
+        "time_to_ready_seconds_sum SPOT": 120,
+        **{f"phase_duration_seconds_count {phase}": 1 for phase in Phase},
+        "phase_duration_seconds_sum resources": 5,
+        "phase_duration_seconds_sum vms": 55,
+        "phase_duration_seconds_sum tokens": 10,
+        "phase_duration_seconds_sum nodes": 30,
+        "phase_duration_seconds_sum ready": 20,
+    }
+
+
+def test_a_model_that_is_not_known_is_other(scrape: Scrape) -> None:
+    scrape.slices.relisted([])
+    scrape.slices.changed("ADDED", completed(60, 70, 100, 120, model="BARTER"))
+    assert scrape.grown()["time_to_ready_seconds_count Other"] == 1
+
+
+def test_a_restart_counts_nothing_twice(scrape: Scrape) -> None:
+    scrape.slices.relisted([completed(60, 70, 100, 120)])
+    scrape.slices.changed("MODIFIED", completed(60, 70, 100, 120))
+    assert scrape.grown() == {}
+
+
+def test_what_a_later_list_shows_is_counted_as_if_it_had_been_watched(scrape: Scrape) -> None:
+    scrape.slices.relisted([slice_at()])
+    scrape.slices.relisted([completed(60, 70, 100, 120)])
+    assert scrape.grown()["time_to_ready_seconds_count SPOT"] == 1
+    scrape.slices.relisted([lost(600)])
+    assert scrape.grown()["losses_total Preempted"] == 1
+
+
+def test_a_status_that_was_lost_and_written_again_is_no_second_creation(scrape: Scrape) -> None:
+    scrape.slices.relisted([completed(60, 70, 100, 120)])
+    scrape.slices.changed("MODIFIED", slice_at())
+    scrape.slices.changed("MODIFIED", completed(60, 70, 100, 9000))
+    assert "time_to_ready_seconds_count SPOT" not in scrape.grown()
+
+
+def test_a_group_that_was_made_again_is_another_slice(scrape: Scrape) -> None:
+    scrape.slices.relisted([completed(60, 70, 100, 120)])
+    again = completed(60, 70, 100, 120)
+    again["metadata"]["uid"] = "uid-2"
+    scrape.slices.changed("MODIFIED", again)
+    assert scrape.grown()["time_to_ready_seconds_count SPOT"] == 1
+
+
+def test_a_loss_is_counted_by_its_reason_and_a_repair_by_how_long_it_took(scrape: Scrape) -> None:
+    scrape.slices.relisted([completed(60, 70, 100, 120)])
+    scrape.slices.changed("MODIFIED", lost(600, "NodeNotReady"))
+    scrape.slices.changed("MODIFIED", lost(600, "Preempted"))
+    scrape.slices.changed("MODIFIED", repaired(900))
+    assert scrape.grown() == {
+        "losses_total NodeNotReady": 1,
+        "repairs_total": 1,
+        "time_to_repair_seconds_count": 1,
+        "time_to_repair_seconds_sum": 300,
+    }
+
+
+def test_a_deletion_is_no_loss(scrape: Scrape) -> None:
+    scrape.slices.relisted([completed(60, 70, 100, 120)])
+    deleting = lost(600, "DeletingMIG")
+    deleting["metadata"]["deletionTimestamp"] = at(599)
+    scrape.slices.changed("MODIFIED", deleting)
+    scrape.slices.changed("DELETED", deleting)
+    assert scrape.grown() == {}
+
+
+def test_ready_without_a_completion_is_no_repair(scrape: Scrape) -> None:
+    scrape.slices.relisted([slice_at(5, "False", "Provisioning")])
+    scrape.slices.changed("MODIFIED", slice_at(50, "True", "Ready"))
+    assert scrape.grown() == {}
+
+
+def test_nothing_that_is_read_of_a_slice_is_lost_when_it_is_parsed() -> None:
+    raw = lost(600)
+    raw["status"]["nodeSummary"] = {"running": 1}
+    parsed: Raw = parse(json.dumps(raw).encode())
+    assert read_slice(parsed) == read_slice(raw)
+    assert read_phases(parsed) == read_phases(raw)
+    assert read_slice(raw).running_chips == 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_status_of_any_form_stops_no_metric(seed: int) -> None:
+    random, slices = Random(seed), Slices(lambda: NOON)
+    slices.relisted([draw(random, "TPUNodeGroup") for _ in range(20)])
+    for number in range(200):
+        raw = copy.deepcopy(random.choice([completed(60, 70, 100, 120), lost(600), slice_at()]))
+        raw["metadata"]["name"] = f"g-{number % 7}"
+        for _ in range(random.randint(0, 3)):
+            mutate(random, raw)
+        slices.changed(random.choice(["ADDED", "MODIFIED", "DELETED"]), raw)
+        slices.update_metrics()
+
+
+def test_a_slice_takes_few_bytes() -> None:
+    assert not hasattr(read_slice(lost(600)), "__dict__")
+    assert len(Slice.__slots__) == 7
+    assert MAX_COUNT >= 9_216 * 10
+
+
+def test_a_whole_life_has_every_part_of_its_creation() -> None:
+    harness = Harness(Dials(guests=guests.Dials(boot_s=(150.0, 200.0))))
+    harness.apply(manifest("bench"))
+    assert harness.run_until(lambda: harness.is_ready("bench"), timedelta(hours=1))
+    raw = harness.group("bench")
+    assert raw is not None
+    read, phases = read_slice(raw), read_phases(raw)
+    assert (read.state, read.chips, read.running_chips, read.is_complete) == ("Ready", 8, 8, True)
+    created, completed_at = (
+        parse_time(text)
+        for text in (raw["metadata"]["creationTimestamp"], raw["status"]["completedAt"])
+    )
+    assert sum(phases.values()) == (completed_at - created).total_seconds()
+    assert [phase for phase, seconds in phases.items() if not seconds] == []

@@ -1,0 +1,96 @@
+"""docs/troubleshooting.md has one entry for each reason, decision and Event that a person meets."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from functions.report_leaks import LEAKED
+from shared.base.reasons import REASONS, Reason, find_entry
+from shared.frame import step
+from shared.slices.lifecycle import list_templates
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "troubleshooting.md"
+ENTRY = re.compile(r"^### (Decision |Event |)`(\w+)`\n\n(.*?)(?=^##)", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]*)#([\w-]+)\)")
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("infra/**/*.md")]
+
+
+def entries(kind: str) -> list[str]:
+    """The words that have an entry of this kind, in the page's order."""
+    return [word for prefix, word, _ in ENTRY.findall(PAGE.read_text()) if prefix.strip() == kind]
+
+
+def answers() -> Iterator[str]:
+    """The decisions of pushes that are not acknowledged, as the code writes them."""
+    for path in (ROOT / "shared" / "frame" / "step.py", ROOT / "main.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                names = [ast.unparse(argument) for argument in node.args[:1]]
+                constants = [one for one in node.args[1:2] if isinstance(one, ast.Constant)]
+                if names in (["TRY_AGAIN"], ["POISON"]):
+                    yield from (str(one.value) for one in constants)
+                yield from (
+                    str(keyword.value.value)
+                    for keyword in node.keywords
+                    if keyword.arg == "decision" and isinstance(keyword.value, ast.Constant)
+                )
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them; the same heading twice has ``-1``."""
+    found: dict[str, int] = {}
+    anchors = set()
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        anchor = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        anchors.add(f"{anchor}-{found[anchor]}" if anchor in found else anchor)
+        found[anchor] = found.get(anchor, 0) + 1
+    return anchors
+
+
+def test_each_reason_has_one_entry() -> None:
+    assert entries("") == list(Reason)
+
+
+def test_each_decision_that_is_logged_as_a_warning_has_one_entry() -> None:
+    said = {*answers(), step.CRASHED, *step._GIVEN_UP}
+    assert said > {"TryAgain", "Poison", "CannotStart", "PushRefused"}
+    assert sorted(entries("Decision")) == sorted({*said, LEAKED, "Swept"})
+
+
+def test_each_event_of_a_jobset_has_one_entry() -> None:
+    assert sorted(entries("Event")) == sorted({event.reason for event in list_templates()})
+
+
+@pytest.mark.parametrize("entry", ENTRY.findall(PAGE.read_text()), ids=lambda entry: entry[1])
+def test_an_entry_says_what_it_means_how_to_look_and_what_to_do(
+    entry: tuple[str, str, str],
+) -> None:
+    assert re.findall(r"^- \*\*(\w+)\*\*: \S", entry[2], re.MULTILINE) == ["Means", "Look", "Do"]
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_the_entry_of_a_reason_can_be_linked_to(reason: Reason) -> None:
+    page, _, anchor = find_entry(reason).partition("#")
+    assert ROOT / page == PAGE
+    assert anchor in anchors(PAGE)
+
+
+def test_a_word_that_is_no_reason_has_no_entry() -> None:
+    assert (find_entry("Ready"), find_entry("")) == ("", "")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_link_to_a_heading_leads_to_one(page: Path) -> None:
+    dead = [
+        f"{target}#{anchor}"
+        for target, anchor in LINK.findall(page.read_text())
+        if "://" not in target and anchor not in anchors((page.parent / target) if target else page)
+    ]
+    assert dead == []
