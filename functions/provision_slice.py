@@ -410,8 +410,8 @@ def _since_its_nodes(existing: Slice, cluster: Cluster) -> datetime | None:
 
 
 def _is_as_asked(existing: Slice, desired: DesiredSlice) -> bool:
-    """Whether the Job's slice is what it asks for; one without a hash is."""
-    return existing.hash in ("", desired.hash)
+    """Whether the Job's slice is what it asks for; one without a hash is, if its Pods select it."""
+    return existing.is_selected and existing.hash in ("", desired.hash)
 
 
 def _decide_about_pod(observed: ObservedPod | ObservedImpossible, now: datetime) -> Plan:
