@@ -42,6 +42,7 @@ from shared.slices.jobsets import (
     find_foreign_key,
     find_leader,
     has_opted_out,
+    is_suspended,
     list_replicated_jobs,
 )
 from shared.slices.lifecycle import (
@@ -457,7 +458,7 @@ def _find_need(observed: ObservedPod) -> Need:
     for metadata in (holder.get("metadata") or {} for holder in (jobset, *jobs)):
         if has_opted_out(metadata.get("labels") or {}, metadata.get("annotations") or {}):
             return Need.OPTED_OUT
-    return Need.NEEDED
+    return Need.SUSPENDED if is_suspended(jobset) else Need.NEEDED
 
 
 def _words(observed: ObservedPod) -> dict[str, str]:
