@@ -42,6 +42,7 @@ from shared.slices.jobsets import (
     find_foreign_key,
     find_leader,
     has_opted_out,
+    is_suspended,
     list_replicated_jobs,
 )
 from shared.slices.lifecycle import (
@@ -410,8 +411,8 @@ def _since_its_nodes(existing: Slice, cluster: Cluster) -> datetime | None:
 
 
 def _is_as_asked(existing: Slice, desired: DesiredSlice) -> bool:
-    """Whether the Job's slice is what it asks for; one without a hash is."""
-    return existing.hash in ("", desired.hash)
+    """Whether the Job's slice is what it asks for; one without a hash is, if its Pods select it."""
+    return existing.is_selected and existing.hash in ("", desired.hash)
 
 
 def _decide_about_pod(observed: ObservedPod | ObservedImpossible, now: datetime) -> Plan:
@@ -457,7 +458,7 @@ def _find_need(observed: ObservedPod) -> Need:
     for metadata in (holder.get("metadata") or {} for holder in (jobset, *jobs)):
         if has_opted_out(metadata.get("labels") or {}, metadata.get("annotations") or {}):
             return Need.OPTED_OUT
-    return Need.NEEDED
+    return Need.SUSPENDED if is_suspended(jobset) else Need.NEEDED
 
 
 def _words(observed: ObservedPod) -> dict[str, str]:

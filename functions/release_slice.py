@@ -22,7 +22,6 @@ from typing import Any
 from shared.base import backoff
 from shared.base.errors import CallError
 from shared.base.names import JOBSET_KIND
-from shared.base.timestamps import guess_time
 from shared.frame.audit_log import LogEvent
 from shared.frame.message import SLICE_KIND, Cause, Message
 from shared.frame.plan import Emit, Fail, Plan, join_outcomes
@@ -30,7 +29,13 @@ from shared.frame.settings import Settings
 from shared.frame.step import Invocation, Step
 from shared.slices import concurrency, lifecycle
 from shared.slices.actions import SetReleaseDeadline, SliceActionError, build_plan
-from shared.slices.jobsets import find_end, job_key, list_replicated_jobs
+from shared.slices.jobsets import (
+    find_end,
+    find_suspension_time,
+    is_suspended,
+    job_key,
+    list_replicated_jobs,
+)
 from shared.slices.lifecycle import Deadline, Need, Row, Situation, SliceAction, SliceTrigger
 from shared.slices.provider import Naming, Slice, SliceState, slice_name
 from shared.slices.work import (
@@ -431,7 +436,9 @@ def _find_need(one: ObservedSlice, now: datetime) -> Need:
     if find_end(one.jobset) is not None:
         return Need.JOBSET_ENDED
     reason = find_reason(one.existing, one.jobset, now, one.settings.suspended_release)
-    return Need.NEEDED if reason is None else Need.NOT_NEEDED
+    if reason is not None:
+        return Need.NOT_NEEDED
+    return Need.SUSPENDED if is_suspended(one.jobset) else Need.NEEDED
 
 
 def find_reason(
@@ -449,7 +456,7 @@ def find_reason(
         return f"JobSet {owner.jobset} has ended ({end})"
     if not _may_have_job(existing, jobset):
         return f"JobSet {owner.jobset} has no Job {owner.job} any more"
-    since = _suspended_since(jobset)
+    since = find_suspension_time(jobset)
     if suspended_release and since is not None and now - since >= suspended_release:
         minutes = int((now - since) / timedelta(minutes=1))
         return f"JobSet {owner.jobset} has been suspended for {minutes} minutes"
@@ -468,10 +475,3 @@ def _may_have_job(existing: Slice, jobset: Mapping[str, Any]) -> bool:
         name == f"{owner.jobset}-{one['name']}" and int(index) < one.get("replicas", 1)
         for one in list_replicated_jobs(jobset)
     )
-
-
-def _suspended_since(jobset: Mapping[str, Any]) -> datetime | None:
-    for condition in (jobset.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "Suspended" and condition.get("status") == "True":
-            return guess_time(condition.get("lastTransitionTime"))
-    return None

@@ -348,6 +348,12 @@ class Harness:
             self._runtimes[step] = self._make_runtime(step)
         return self._runtimes[step]
 
+    def configure(self, **settings: Any) -> None:
+        """Deploy the steps anew, with these settings changed."""
+        for step in self.steps:
+            self.settings[step] = replace(self.settings[step], **settings)
+        self._runtimes.clear()
+
     def _serve(self, step: str) -> Callable[[bytes], int]:
         run = import_module(f"functions.{step}").run
 

@@ -294,9 +294,9 @@ variable "node_pools" {
 }
 
 variable "jobset_suspended_release_minutes" {
-  description = "After how many minutes the slice of a suspended JobSet is released. 0: never."
+  description = "After how many minutes the slice of a suspended JobSet is released, so that a queue can give its chips to another. 0: never."
   type        = number
-  default     = 0
+  default     = 5
   nullable    = false
 
   validation {

@@ -28,10 +28,10 @@ class StandIn:
     ) -> None:
         """``token`` is an administrator's."""
         self.habits = habits
+        self.parts = parts
         self._clock = clock
         self._cluster = cluster
         self._authorization = f"Bearer {token}"
-        self._parts = parts
         self._objects = Objects()
         self._turn: Timer | None = None
         self._wakeup: Timer | None = None
@@ -65,7 +65,7 @@ class StandIn:
     def _take_turn(self) -> None:
         self._turn = None
         now = self._clock.now()
-        steps = list(decide(self._objects, self._parts, self.habits, now))
+        steps = list(decide(self._objects, self.parts, self.habits, now))
         for step in steps:
             if isinstance(step, Call):
                 self._ask(step)

@@ -135,6 +135,22 @@ def find_end_time(jobset: Mapping[str, Any]) -> datetime | None:
     return guess_time(str(_end(jobset).get("lastTransitionTime") or ""))
 
 
+def is_suspended(jobset: Mapping[str, Any]) -> bool:
+    """Whether a JobSet is to have no Pods: its user, or a queue, has suspended it."""
+    return read_mapping(jobset, "spec").get("suspend") is True
+
+
+def find_suspension_time(jobset: Mapping[str, Any]) -> datetime | None:
+    """Since when a suspended JobSet has been so, as far as its controller says."""
+    conditions = read_mappings(read_mapping(jobset, "status"), "conditions")
+    times = (
+        guess_time(str(one.get("lastTransitionTime") or ""))
+        for one in conditions
+        if one.get("type") == "Suspended" and one.get("status") == "True"
+    )
+    return next(times, None) if is_suspended(jobset) else None
+
+
 def list_replicated_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The replicated Jobs of a JobSet."""
     return list((jobset.get("spec") or {}).get("replicatedJobs") or ())

@@ -39,6 +39,7 @@ class Need(StrEnum):
     JOBSET_GONE = "is gone"
     JOBSET_ENDED = "has ended"
     OPTED_OUT = "has opted out"
+    SUSPENDED = "is suspended"
     NOT_NEEDED = "has no such Job or is suspended for long"
     """Observed by the slice's own check alone."""
 
@@ -247,7 +248,7 @@ def _row(
 
 _POD = (SliceTrigger.POD, SliceTrigger.POD_RESYNC)
 _ASKED_FOR: dict[str, Any] = {"trigger": _POD, "need": (Need.NEEDED, Need.NOT_NEEDED)}
-"""A Pod that waits is need enough, unless its JobSet has ended or opted out."""
+"""A Pod that waits is need enough, unless its JobSet has ended, opted out or is suspended."""
 _PRESENT = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED, Phase.LOST)
 _WITH_NODES = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED)
 """Some of its Nodes may be used: it is released after the deadline, and when no Pods run on it."""
@@ -256,8 +257,11 @@ _UNNEEDED: dict[str, Any] = {
     "trigger": SliceTrigger.SLICE,
     "need": (Need.JOBSET_GONE, Need.JOBSET_ENDED, Need.NOT_NEEDED),
 }
-_KEPT: dict[str, Any] = {"trigger": SliceTrigger.SLICE, "need": (Need.NEEDED, Need.OPTED_OUT)}
-"""Opting out concerns slices that do not exist yet."""
+_KEPT: dict[str, Any] = {
+    "trigger": SliceTrigger.SLICE,
+    "need": (Need.NEEDED, Need.OPTED_OUT, Need.SUSPENDED),
+}
+"""Opting out concerns slices that do not exist yet; a JobSet may be resumed soon."""
 _TO_GO: dict[str, Any] = {
     **_UNNEEDED,
     "phase": _WITH_NODES,
@@ -271,6 +275,7 @@ ROWS: tuple[Row, ...] = (
     _row("JobSetGone", trigger=_POD, need=Need.JOBSET_GONE),
     _row("JobSetEnded", trigger=_POD, need=Need.JOBSET_ENDED),
     _row("OptedOut", trigger=_POD, need=Need.OPTED_OUT),
+    _row("Suspended", trigger=_POD, need=Need.SUSPENDED),
     _row("Creating", _CREATE, CREATING, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=False),
     _row("SlicePaused", _NOTHING, PAUSED, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=True),
     _row("Clash", _NOTHING, CONFLICTING, **_ASKED_FOR, phase=Phase.CONFLICT),

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from shared.slices.jobsets import Leader
+from shared.slices.selection import Selection
 
 RELEASE_AFTER = timedelta(seconds=30)
 """How long a slice outlives its JobSet: a JobSet that is recreated meanwhile keeps its slices."""
@@ -55,6 +56,8 @@ class DesiredSlice:
     size: str
     """For users, as in ``4 hosts of ct6e-standard-4t (4x4)``."""
     body: Mapping[str, Any] = field(repr=False)
+    selection: Selection = field(default_factory=Selection, repr=False)
+    """By what the Pods of the Job select its Nodes."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ class Slice:
     ``message`` is the cloud's message about its failure. A failed slice may be replaced if it has no
     ready Nodes (``has_ready_nodes``) and the provider does not retry by itself (``is_self_healing``).
     ``release_after`` is the release deadline: the slice may be deleted after it, if it is still unused.
-    ``since`` is the time of the last state transition, if known.
+    ``since`` is the time of the last state transition, if known. ``is_selected``: the labels of its
+    Nodes match what the Pod that asks for it selects by; only `Provider.find` knows.
     """
 
     name: str
@@ -76,6 +80,7 @@ class Slice:
     is_self_healing: bool = False
     release_after: datetime | None = None
     since: datetime | None = None
+    is_selected: bool = True
     raw: Any = field(default=None, repr=False, compare=False)
 
 

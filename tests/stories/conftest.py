@@ -27,6 +27,7 @@ EMBEDDED_ALONE = frozenset(
         "tests.stories.test_node_pool_ends",
         "tests.stories.test_node_pool_slices",
         "tests.stories.test_older_pools",
+        "tests.stories.test_suspended_jobsets",
     }
 )
 """Stories in which Pods run (a real control plane alone has no kubelets), or clocks are wrong."""

@@ -24,6 +24,15 @@ RUNS_ON = Habits(ends=lambda _: "")
 """Pods run until somebody deletes them."""
 
 
+def is_first_attempt(pod: dict[str, Any]) -> bool:
+    """Whether a Pod is from before the first restart of its JobSet."""
+    return bool(pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] == "0")
+
+
+FAILS_ONCE = Habits(ends=lambda pod: "Failed" if is_first_attempt(pod) else "")
+"""Pods fail until the JobSet's first restart, and run on from then."""
+
+
 def apply_options(harness: Harness) -> None:
     """Create the ConfigMap that says what slices are made of."""
     harness.world.admin("POST", OPTIONS, objects.config_map())

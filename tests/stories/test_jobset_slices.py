@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from local.jobsets import Habits
 from local.world import Dials
 from shared.base.names import JOBSET_STEPS
 from shared.frame.message import Cause, Message
@@ -23,6 +22,7 @@ from tests.jobset_objects import JOBSET, NAMESPACE
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.jobsets import (
+    FAILS_ONCE,
     JOBSETS,
     MERGE,
     NAME,
@@ -42,13 +42,6 @@ from tests.stories.jobsets import (
 from tests.stories.life import HOUR, MINUTE
 
 MAY_RESTART = {"failurePolicy": {"maxRestarts": 1}}
-
-
-def is_first_attempt(pod: dict[str, Any]) -> bool:
-    return bool(pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] == "0")
-
-
-FAILS_ONCE = Habits(ends=lambda pod: "Failed" if is_first_attempt(pod) else "")
 
 
 def world(settings: dict[str, Any] | None = None, dials: Dials | None = None) -> Harness:

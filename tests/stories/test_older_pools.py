@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from local.http import Request
+from local.jobsets import Part
+from shared.frame.settings import GKE
 from shared.slices.by_node_pool.desired_pool import HASH_LABEL, build_desired_slice
 from shared.slices.jobsets import JOB_KEY_SELECTOR, find_leader, job_key
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, Harness
-from tests.stories.jobsets import NAME, RUNS_ON, SECOND, are_running, delete, told, until
+from tests.stories.jobsets import (
+    FAILS_ONCE,
+    NAME,
+    RUNS_ON,
+    SECOND,
+    apply,
+    apply_options,
+    are_running,
+    delete,
+    told,
+    until,
+)
 from tests.stories.life import HOUR, MINUTE
 from tests.stories.test_node_pool_slices import SETTINGS, is_gone, post, world
 
 OLDER = "train-bfcf5"
 POOLS = f"/v1/{SETTINGS.cluster_path}/nodePools"
+
+
+KEY = {JOB_KEY_SELECTOR: job_key(objects.NAMESPACE, objects.JOB)}
+"""What the admission server of TPU Provisioner adds, where it is installed."""
 
 
 def older_world(**change: Any) -> Harness:
@@ -28,8 +48,7 @@ def older_world(**change: Any) -> Harness:
     return harness
 
 
-def make(harness: Harness, **change: Any) -> None:
-    selector = {JOB_KEY_SELECTOR: job_key(objects.NAMESPACE, objects.JOB)}
+def make(harness: Harness, selector: Mapping[str, str] = KEY, **change: Any) -> None:
     leader = find_leader(objects.waiting_pod(spec={"nodeSelector": selector}))
     assert leader is not None
     pool = {
@@ -123,3 +142,127 @@ def test_a_pool_of_another_job_whose_key_begins_the_same_is_left_alone() -> None
     harness.gke.faults.make_pool(GKE_CLUSTER, OLDER, theirs)
     post(harness)
     until(harness, lambda: NAME in pools(harness))
+
+
+def selecting(**labels: str) -> dict[str, Any]:
+    """The JobSet, whose Pods select by these, too."""
+    made = objects.jobset()
+    (job,) = made["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"]["nodeSelector"] |= labels
+    return made
+
+
+ICI = "cloud.google.com/gke-tpu-ici-resiliency"
+SELECTORS: dict[str, tuple[dict[str, str], dict[str, str], bool]] = {
+    "nothing but the Job's key": ({}, {}, True),
+    "a label that the pool has": ({"team": "a"}, {"team": "a"}, True),
+    "a label that the pool lacks": ({}, {"team": "a"}, False),
+    "another value of a label": ({"team": "a"}, {"team": "b"}, False),
+    "a label less": ({"team": "a"}, {}, True),
+    "another resiliency": ({ICI: "false"}, {ICI: "true"}, False),
+    "no resiliency any more": ({ICI: "false"}, {}, True),
+    "a label of the kubelet's domain": ({}, {"node.kubernetes.io/team": "a"}, False),
+}
+
+
+@pytest.mark.parametrize("case", SELECTORS.values(), ids=SELECTORS)
+def test_a_job_that_is_made_again_runs_whatever_it_selects_by_now(
+    case: tuple[dict[str, str], dict[str, str], bool],
+) -> None:
+    before, after, is_kept = case
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    make(harness, {**KEY, **before})
+    apply(harness, selecting(**before))
+    until(harness, lambda: are_running(harness))
+    delete(harness)
+    harness.run_for(10 * SECOND)
+    apply(harness, selecting(**after))
+    until(harness, lambda: are_running(harness))
+    harness.run_for(10 * MINUTE)
+    assert are_running(harness)
+    assert pools(harness) == [OLDER if is_kept else NAME]
+
+
+@pytest.mark.parametrize(
+    "labels, is_kept",
+    [({"team": "a"}, True), ({"team": "b"}, False), ({ICI: "true"}, False)],
+)
+def test_a_pool_of_ours_is_kept_or_replaced_by_what_its_pods_select(
+    labels: dict[str, str], is_kept: bool
+) -> None:
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    apply(harness, selecting(team="a"))
+    until(harness, lambda: are_running(harness))
+    delete(harness)
+    harness.run_for(10 * SECOND)
+    apply(harness, selecting(**labels))
+    until(harness, lambda: are_running(harness))
+    harness.run_for(10 * MINUTE)
+    assert are_running(harness)
+    assert pools(harness) == [NAME]
+    assert created(harness) == (1 if is_kept else 2)
+
+
+# docs/migrate-from-tpu-provisioner.md
+
+GUIDE = Path(__file__).parents[2] / "docs" / "migrate-from-tpu-provisioner.md"
+STEPS = re.split(r"^[0-9]\. ", GUIDE.read_text().partition("## The way")[2], flags=re.MULTILINE)[1:]
+THEIRS = {
+    "mutatingwebhookconfiguration": [
+        "tpu-provisioner-admission-controller",
+        "tpu-provisioner-jobs",
+    ],
+    "namespace": ["tpu-provisioner-system"],
+    "clusterrole": [
+        "tpu-provisioner-manager-role",
+        "tpu-provisioner-proxy-role",
+        "tpu-provisioner-metrics-reader",
+    ],
+    "clusterrolebinding": [
+        "tpu-provisioner-manager-rolebinding",
+        "tpu-provisioner-proxy-rolebinding",
+    ],
+}
+"""What TPU Provisioner installs in a cluster outside of its namespace, over its releases."""
+
+
+def test_the_guide_deletes_all_that_the_other_has_installed_and_its_webhook_first() -> None:
+    text = STEPS[2].replace("\\\n", " ")
+    lines = [line.split() for line in re.findall(r"^ *kubectl delete (.*)$", text, re.MULTILINE)]
+    deleted = {kind: [name for name in names if name[:2] != "--"] for kind, *names in lines}
+    assert deleted == THEIRS
+    assert next(iter(deleted)) == "mutatingwebhookconfiguration"
+
+
+@pytest.mark.parametrize("has_admission", [False, True])
+def test_following_the_guide_a_jobset_runs_on_and_again_at_its_next_restart(
+    has_admission: bool,
+) -> None:
+    harness = Harness(slices={"jobset_provider": "", "gke": None})
+    if not has_admission:
+        harness.jobsets.parts -= {Part.JOB_SELECTOR}
+    harness.jobsets.habits = RUNS_ON
+    make(harness, KEY if has_admission else {})
+    apply(harness, objects.jobset(spec={"failurePolicy": {"maxRestarts": 1}}))
+    until(harness, lambda: are_running(harness))
+
+    stop, install, _ = STEPS
+    assert "scale deployment" in stop
+    assert '`jobset_provider = "gke"`' in install
+    assert "`admit-jobs`" in install
+    apply_options(harness)
+    harness.configure(jobset_provider=GKE, gke=SETTINGS)
+    harness.jobsets.parts |= {Part.JOB_SELECTOR}
+    harness.run_for(10 * MINUTE)
+    assert (are_running(harness), pools(harness)) == (True, [OLDER])
+
+    harness.jobsets.habits = FAILS_ONCE
+    until(harness, lambda: not are_running(harness))
+    until(harness, lambda: are_running(harness))
+    harness.run_for(10 * MINUTE)
+    assert are_running(harness)
+    assert pools(harness) == [OLDER if has_admission else NAME]
+    delete(harness)
+    until(harness, lambda: is_gone(harness))

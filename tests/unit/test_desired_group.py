@@ -273,9 +273,14 @@ def test_a_required_affinity_must_fit_the_nodes(change: dict[str, Any], fits: bo
         return
     with pytest.raises(InputError) as told:
         wanted(change)
+    required = change["spec"]["affinity"]["nodeAffinity"]
+    (term,) = required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    (one,) = term["matchExpressions"]
+    values = f" [{', '.join(one['values'])}]" if one["values"] else ""
+    unmet = f"{one['key']} {one['operator']}{values}"
     assert str(told.value) == (
-        "the Pod's required nodeAffinity does not fit the Nodes of its slice: it must be taken out, or "
-        "fulfilled by the template's nodeLabels"
+        f"the Pod's required nodeAffinity has {unmet}, which no Node of its slice would match: it must "
+        "be taken out, or fulfilled by the template's nodeLabels"
     )
 
 
@@ -303,7 +308,7 @@ def test_one_of_several_terms_is_enough(case: tuple[dict[str, Any], bool]) -> No
     if fits:
         assert wanted(both).name == NAME
         return
-    with pytest.raises(InputError, match="does not fit the Nodes"):
+    with pytest.raises(InputError, match="has team Exists, which no Node"):
         wanted(both)
 
 

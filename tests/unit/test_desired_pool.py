@@ -29,6 +29,7 @@ from shared.slices.by_node_pool.found_pools import (
     is_managed,
     labels_with_deadline,
     read_found,
+    read_older,
     read_slice,
 )
 from shared.slices.jobsets import Leader, find_leader, job_key
@@ -82,6 +83,7 @@ def pod(**change: Any) -> dict[str, Any]:
         "spec": {
             "nodeSelector": maps["node_selector"],
             "tolerations": change.get("tolerations", []),
+            "affinity": change.get("affinity", {}),
             "containers": [
                 {"name": f"c{number}", "resources": {"requests": {"google.com/tpu": str(chips)}}}
                 for number, chips in enumerate(containers)
@@ -265,11 +267,11 @@ def test_a_selector_of_other_peoples_is_a_label_of_the_nodes() -> None:
         "kueue.x-k8s.io/flavor": "spot",
         "team": "a",
         "cloud.google.com/gke-tpu-ici-resiliency": "false",
+        "node.kubernetes.io/x": "y",
+        "a.kubelet.kubernetes.io/x": "y",
     }
     dropped = dict.fromkeys(
         (
-            "node.kubernetes.io/x",
-            "sigs.k8s.io/x",
             "iam.gke.io/x",
             "storage.googleapis.com/x",
             "a.google.com/x",
@@ -282,8 +284,12 @@ def test_a_selector_of_other_peoples_is_a_label_of_the_nodes() -> None:
 
 def test_no_label_takes_the_place_of_one_that_says_whose_a_pool_is() -> None:
     forged = dict.fromkeys((*BASE_LABELS, HASH), "forged")
-    labels = body(node_selector=forged, labels=forged)["config"]["labels"]
-    assert "forged" not in labels.values()
+    assert "forged" not in body(labels=forged)["config"]["labels"].values()
+    for key, value in {**BASE_LABELS, HASH: "57ccb686c7"}.items():
+        assert refusal(node_selector={key: "forged"}) == (
+            f"the Pod's nodeSelector has {key}=forged, and the Nodes of its pool would have {key}={value}: "
+            "it must be taken out"
+        )
 
 
 def test_the_label_that_a_job_s_pods_select_by_is_no_other_s_to_give() -> None:
@@ -422,6 +428,11 @@ def test_what_cannot_be_made_is_refused_with_what_would_be_right(
         ("topology.kubernetes.io/region", "us-east5", "us-east1"),
         ("kubernetes.io/os", "linux", "windows"),
         ("kubernetes.io/arch", "amd64", "arm64"),
+        ("beta.kubernetes.io/os", "linux", "windows"),
+        ("beta.kubernetes.io/arch", "amd64", "arm64"),
+        ("beta.kubernetes.io/instance-type", "ct5p-hightpu-4t", "ct5p-hightpu-8t"),
+        ("failure-domain.beta.kubernetes.io/zone", "us-east5-a", "us-east5-b"),
+        ("failure-domain.beta.kubernetes.io/region", "us-east5", "us-east1"),
     ],
 )
 def test_a_selector_that_no_node_of_the_pool_meets_is_refused(
@@ -431,6 +442,94 @@ def test_a_selector_that_no_node_of_the_pool_meets_is_refused(
     assert refusal(node_selector={key: does_not}) == (
         f"the Pod's nodeSelector has {key}={does_not}, and the Nodes of its pool would have "
         f"{key}={fits}: it must be taken out"
+    )
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "alpha.jobset.sigs.k8s.io/namespaced-job",
+        "kubernetes.io/hostname",
+        "node-restriction.kubernetes.io/team",
+        "example.com.node-restriction.kubernetes.io/team",
+        "node-role.kubernetes.io/worker",
+        "k8s.io/x",
+    ],
+)
+def test_a_selector_that_gke_takes_for_no_pool_is_refused(key: str) -> None:
+    assert refusal(node_selector={key: "x"}) == (
+        f"the Pod's nodeSelector has {key}=x, which no Node of its pool would have: GKE takes no such label "
+        "under k8s.io or kubernetes.io for the Nodes of a pool; it must be taken out"
+    )
+
+
+def affinity(*terms: Mapping[str, Any]) -> dict[str, Any]:
+    """The Pod's required node affinity: a term a mapping of keys to operators with values."""
+    listed = [
+        {
+            "matchExpressions": [
+                {"key": key, "operator": text.split()[0], "values": text.split()[1:]}
+                for key, text in term.items()
+            ]
+        }
+        for term in terms
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": listed}}
+    return {"nodeAffinity": required}
+
+
+TEAM = {"node_selector": {"team": "a"}}
+UNKNOWN = "cloud.google.com/machine-family"
+"""A label that GKE may give."""
+AFFINITIES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
+    "a label that the Pod selects": (affinity({"team": "In a b"}), TEAM, None),
+    "a label that the Pod does not select": (affinity({"team": "In a b"}), {}, "team In [a, b]"),
+    "another value than the Pod selects": (affinity({"team": "NotIn a"}), TEAM, "team NotIn [a]"),
+    "the pool's zone": (affinity({"topology.kubernetes.io/zone": "In us-east5-a"}), {}, None),
+    "another zone": (
+        affinity({"topology.kubernetes.io/zone": "In us-east5-b"}),
+        {},
+        "topology.kubernetes.io/zone In [us-east5-b]",
+    ),
+    "the topology": (affinity({"cloud.google.com/gke-tpu-topology": "In 8x16x16"}), {}, None),
+    "another topology": (
+        affinity({"cloud.google.com/gke-tpu-topology": "NotIn 8x16x16"}),
+        {},
+        "cloud.google.com/gke-tpu-topology NotIn [8x16x16]",
+    ),
+    "the pool": (affinity({"cloud.google.com/gke-nodepool": "In other"}), {}, "cloud.google.com/gke-nodepool In [other]"),
+    "a label of GKE's that is not known": (affinity({UNKNOWN: "In ct5p"}), {}, None),
+    "Spot": (affinity({SPOT: "In true"}), {}, f"{SPOT} In [true]"),
+    "Spot, selected": (affinity({SPOT: "In true"}), {"node_selector": {SPOT: "true"}, "tolerations": [TOLERATION]}, None),
+    "anything but Spot": (affinity({SPOT: "NotIn true"}), {}, None),
+    "a reservation": (affinity({"cloud.google.com/reservation-name": "Exists"}), {}, "cloud.google.com/reservation-name Exists"),
+    "a reservation, selected": (affinity({"cloud.google.com/reservation-name": "In r"}), {"node_selector": {"cloud.google.com/reservation-name": "r"}}, None),
+    "a host by its name": (affinity({"kubernetes.io/hostname": "In h"}), {}, "kubernetes.io/hostname In [h]"),
+    "one of two": (affinity({"team": "In a"}, {"team": "DoesNotExist"}), {}, None),
+    "none of two": (affinity({"team": "In a"}, {"team": "In b"}), {}, "team In [a]"),
+    "both of two": (affinity({"team": "DoesNotExist", "rack": "Exists"}), {}, "rack Exists"),
+    "nothing": (affinity({}), {}, "an empty term"),
+    "a Node by its name": (
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name"}]}]}}},
+        {},
+        "matchFields",
+    ),
+    "something, if possible": ({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}}]}}, {}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", AFFINITIES.values(), ids=AFFINITIES)
+def test_a_pod_that_requires_by_affinity(
+    case: tuple[dict[str, Any], dict[str, Any], str | None],
+) -> None:
+    required, change, unmet = case
+    if unmet is None:
+        assert body(affinity=required, **change)
+        return
+    assert refusal(affinity=required, **change) == (
+        f"the Pod's required nodeAffinity has {unmet}, which no Node of its pool would match: a pool gets "
+        "labels because of the nodeSelector alone; it must be taken out, or the label selected by the "
+        "nodeSelector"
     )
 
 
@@ -687,6 +786,37 @@ def test_a_pools_hash_is_what_its_label_says() -> None:
 def test_what_has_the_name_and_another_owner_is_a_clash(found: dict[str, Any], whose: str) -> None:
     wanted = build_desired_slice(leader(), SETTINGS)
     assert read_found(found, wanted) == NameConflict("jobset-test-random-key", whose)
+
+
+ICI = "cloud.google.com/gke-tpu-ici-resiliency"
+LABELS: dict[str, tuple[dict[str, Any], dict[str, str | None], bool]] = {
+    "the same": (TEAM, {}, True),
+    "a label that it lacks": (TEAM, {"team": None}, False),
+    "another value of a label": (TEAM, {"team": "b"}, False),
+    "the Job's key, which it lacks": ({"node_selector": {"job-key": "k"}}, {"job-key": None}, False),
+    "a label less than it has": ({}, {"team": "a"}, True),
+    "a label by affinity that it lacks": ({**TEAM, "affinity": affinity({"team": "Exists"})}, {"team": None}, False),
+    "another resiliency": ({"node_selector": {ICI: "true"}}, {ICI: "false"}, False),
+    "what is only copied": ({"labels": {"a": "b"}, "annotations": {COPY_LABELS: "a"}}, {"a": None}, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["", "jobset-test-75973"], ids=["ours", "older"])
+@pytest.mark.parametrize("case", LABELS.values(), ids=LABELS)
+def test_a_pool_is_right_for_a_pod_that_selects(
+    case: tuple[dict[str, Any], dict[str, str | None], bool], name: str
+) -> None:
+    change, made_with, is_right = case
+    desired = build_desired_slice(leader(**change), SETTINGS)
+    found = json.loads(json.dumps({**desired.body, "status": "RUNNING"}))
+    found["name"] = name or desired.name
+    labels = {**found["config"]["labels"], **made_with}
+    if name:
+        labels[HASH] = "theirs"
+    found["config"]["labels"] = {key: value for key, value in labels.items() if value is not None}
+    one = read_older(found, desired) if name else read_found(found, desired)
+    assert isinstance(one, Slice)
+    assert (one.is_selected and one.hash in ("", desired.hash)) is is_right
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,12 @@ import pytest
 
 from shared.base.reasons import Reason
 from shared.slices.by_node_group.desired_group import TEMPLATE_HASH_ANNOTATION, build_desired_slice
-from shared.slices.by_node_group.provider import LOST_AFTER, is_made_otherwise, read_slice
+from shared.slices.by_node_group.provider import (
+    LOST_AFTER,
+    is_made_otherwise,
+    is_selected,
+    read_slice,
+)
 from shared.slices.jobsets import find_leader
 from shared.slices.provider import Owner, Slice, SliceState
 from tests.jobset_objects import options, waiting_pod
@@ -195,3 +200,40 @@ def test_whether_a_group_was_made(case: tuple[dict[str, Any], bool]) -> None:
     leader = find_leader(waiting_pod())
     assert leader is not None
     assert is_made_otherwise(group(**change), build_desired_slice(leader, options())) is otherwise
+
+
+def affine(key: str, *values: str) -> dict[str, Any]:
+    """A change: the Pod requires a label of its Nodes by affinity."""
+    expression = {"key": key, "operator": "In", "values": list(values)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    return {"spec": {"affinity": {"nodeAffinity": required}}}
+
+
+SELECTIONS: dict[str, tuple[dict[str, Any], dict[str, str | None], bool]] = {
+    "what it was made with": (affine("rack", "a"), {}, True),
+    "a label that the template gained since, by affinity": (
+        affine("rack", "a"),
+        {"rack": None},
+        False,
+    ),
+    "a label that the template gave another value since": (
+        affine("rack", "a"),
+        {"rack": "b"},
+        False,
+    ),
+    "nothing of what it has": ({}, {"rack": None}, True),
+    "its size": (affine("cloud.google.com/gke-tpu-topology", "4x4"), {}, True),
+}
+
+
+@pytest.mark.parametrize("case", SELECTIONS.values(), ids=SELECTIONS)
+def test_a_group_is_right_for_a_pod_that_selects(
+    case: tuple[dict[str, Any], dict[str, str | None], bool],
+) -> None:
+    change, made_with, is_right = case
+    leader = find_leader(waiting_pod(**change))
+    assert leader is not None
+    desired = build_desired_slice(leader, options(spec={"nodeLabels": {"rack": "a"}}))
+    found = merge(desired.body, {"spec": {"nodeLabels": made_with}})
+    assert is_selected(found, desired) is is_right

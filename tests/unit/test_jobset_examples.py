@@ -20,6 +20,7 @@ from shared.slices.by_node_pool.desired_pool import build_desired_slice as want_
 from shared.slices.jobsets import find_leader
 from shared.slices.provider import DesiredSlice
 from shared.tpu_env.admission import AdmissionRequest
+from tests.jobset_objects import waiting_pod
 from tests.unit.jobsets.cluster import Cluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -61,7 +62,7 @@ def test_jobs_are_made_of_it_which_are_tied_to_slices(path: Path) -> None:
 def wanted(path: Path, pod: dict[str, Any]) -> DesiredSlice:
     leader = find_leader(pod)
     assert leader is not None
-    if "v4" in path.stem:
+    if "v4" in path.stem or "gke" in path.stem:
         return want_pool(leader, read_gke_settings(Variables(GKE)))
     return want_group(leader, read(EXAMPLES / "jobset-template.yaml")["data"])
 
@@ -87,20 +88,59 @@ def test_its_exclusive_topology_is_a_label_of_every_slices_nodes(path: Path) -> 
 # Pages
 
 
-def test_the_example_of_kueue_admits_the_example_jobset() -> None:
+def kueue(kind: str) -> list[dict[str, Any]]:
+    """The objects of a kind in the example of Kueue."""
     text = (EXAMPLES / "jobset-kueue.yaml").read_text()
-    flavor, queue, local = yaml.safe_load_all(text)
+    return [one for one in yaml.safe_load_all(text) if one["kind"] == kind]
+
+
+def test_the_example_of_kueue_admits_the_example_jobset() -> None:
+    (queue,), (local,) = kueue("ClusterQueue"), kueue("LocalQueue")
     (jobset,) = (read(path) for path in PATHS if "v6e" in path.stem)
     (job,) = jobset["spec"]["replicatedJobs"]
     pod = job["template"]["spec"]["template"]["spec"]
-    assert flavor["spec"]["nodeLabels"].items() <= pod["nodeSelector"].items()
+    flavors = {
+        one["metadata"]["name"]: one["spec"]["nodeLabels"] for one in kueue("ResourceFlavor")
+    }
+    assert flavors["v6e"].items() <= pod["nodeSelector"].items()
     (group,) = queue["spec"]["resourceGroups"]
-    (offered,) = group["flavors"]
-    assert offered["name"] == flavor["metadata"]["name"]
+    assert {one["name"] for one in group["flavors"]} == set(flavors)
     asked = set(pod["containers"][0]["resources"]["requests"])
     assert asked == set(group["coveredResources"])
     assert local["spec"]["clusterQueue"] == queue["metadata"]["name"]
     assert local["metadata"]["namespace"] == jobset["metadata"]["namespace"]
+
+
+def test_the_example_of_kueue_lets_the_high_preempt_the_low() -> None:
+    (queue,), (high,) = kueue("ClusterQueue"), kueue("WorkloadPriorityClass")
+    assert queue["spec"]["preemption"] == {"withinClusterQueue": "LowerPriority"}
+    assert high["value"] > 0
+
+
+@pytest.mark.parametrize("provider", ["node pools", "TPUNodeGroups"])
+@pytest.mark.parametrize("flavor", kueue("ResourceFlavor"), ids=lambda one: one["metadata"]["name"])
+def test_a_pod_that_kueue_admits_to_a_flavor_gets_a_slice_of_that_kind(
+    flavor: dict[str, Any], provider: str
+) -> None:
+    spec = flavor["spec"]
+    pod = waiting_pod(spec={"tolerations": spec.get("tolerations", [])})
+    pod["spec"]["nodeSelector"] |= spec["nodeLabels"]
+    leader = find_leader(pod)
+    assert leader is not None
+    if provider == "node pools":
+        config = want_pool(leader, read_gke_settings(Variables(GKE))).body["config"]
+        kind = ("spot" in config, (config.get("reservationAffinity") or {}).get("values"))
+    else:
+        options = read(EXAMPLES / "jobset-template.yaml")["data"]
+        config = want_group(leader, options).body["spec"]["instanceConfig"]
+        reservation = [config["reservation"]] if "reservation" in config else None
+        kind = (config["provisioningModel"] == "SPOT", reservation)
+    kinds = {
+        "v6e": (False, None),
+        "v6e-spot": (True, None),
+        "v6e-reserved": (False, ["my-tpu-reservation"]),
+    }
+    assert kind == kinds[flavor["metadata"]["name"]]
 
 
 def test_the_page_on_migrating_has_each_variable_of_node_pools() -> None:

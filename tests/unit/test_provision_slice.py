@@ -156,6 +156,15 @@ TABLE: dict[str, tuple[World, Plan]] = {
         seen(jobset=changed(**opted_out("labels", "yes"))),
         Plan("OptedOut"),
     ),
+    "the JobSet is suspended": (
+        seen(jobset=changed(spec={"suspend": True})),
+        Plan("Suspended"),
+    ),
+    "the JobSet is suspended, and its slice is there": (
+        seen(MARKED, jobset=changed(spec={"suspend": True})),
+        Plan("Suspended"),
+    ),
+    "the JobSet has been resumed": (seen(jobset=changed(spec={"suspend": False})), CREATE),
     "the Job has opted out": (
         seen(jobset=changed(**jobs(**opted_out("labels", "true")))),
         Plan("OptedOut"),

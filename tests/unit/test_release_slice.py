@@ -65,7 +65,14 @@ FAILED = objects.jobset(**with_condition("Failed"))
 
 def suspended(minutes: int) -> dict[str, Any]:
     since = render_time(NOW - timedelta(minutes=minutes))
-    return objects.jobset(**with_condition("Suspended", since))
+    return objects.jobset(spec={"suspend": True}, **with_condition("Suspended", since))
+
+
+def resumed(minutes: int) -> dict[str, Any]:
+    """A JobSet that its controller has not looked at since."""
+    jobset = suspended(minutes)
+    jobset["spec"]["suspend"] = False
+    return jobset
 
 
 def with_jobs(*names: str) -> dict[str, Any]:
@@ -185,7 +192,9 @@ TABLE: dict[str, Case] = {
     "its JobSet says nothing of any Job": (SLICE, objects.jobset(spec=None), SETTINGS, MARK),
     "its JobSet has been suspended since no time that can be": (
         SLICE,
-        objects.jobset(**with_condition("Suspended", "0000-01-01T00:00:00Z")),
+        objects.jobset(
+            spec={"suspend": True}, **with_condition("Suspended", "0000-01-01T00:00:00Z")
+        ),
         LETS_GO,
         WANTED,
     ),
@@ -218,7 +227,11 @@ TABLE: dict[str, Case] = {
         LETS_GO,
         deleting("Releasing", DUE, "JobSet train has been suspended for 91 minutes"),
     ),
+    "suspended just now": (SLICE, objects.jobset(spec={"suspend": True}), LETS_GO, WANTED),
+    "marked, and suspended again": (MARKED, suspended(1), LETS_GO, keeping(MARKED)),
     "resumed": (DUE, ALIVE, LETS_GO, keeping(DUE)),
+    "resumed this moment": (DUE, resumed(1000), LETS_GO, keeping(DUE)),
+    "lost, and suspended": (LOST, suspended(1), LETS_GO, LOSS),
     "lost": (LOST, ALIVE, SETTINGS, LOSS),
     "lost for a while": (
         replace(LOST, since=NOW - timedelta(minutes=29)),

@@ -42,6 +42,8 @@ def expected_for_pod(at: Situation) -> Expected:
         return "JobSetEnded", NOTHING, ""
     if at.need is Need.OPTED_OUT:
         return "OptedOut", NOTHING, ""
+    if at.need is Need.SUSPENDED:
+        return "Suspended", NOTHING, ""
     if at.phase is Phase.ABSENT:
         if at.is_paused:
             return "SlicePaused", NOTHING, "SlicePaused"
@@ -70,7 +72,7 @@ def expected_for_slice(at: Situation) -> Expected:
         return "NoSlice", NOTHING, ""
     if at.phase is Phase.DELETING:
         return "Going", NOTHING, ""
-    if at.need in (Need.NEEDED, Need.OPTED_OUT):
+    if at.need in (Need.NEEDED, Need.OPTED_OUT, Need.SUSPENDED):
         return expected_for_needed(at)
     if at.phase is Phase.LOST:
         return "Releasing", DELETE, "DeletionStarted"

@@ -295,7 +295,7 @@ run "jobsets_by_node_groups" {
       if length(regexall("^(JOBSET|GCP|GKE)_", name)) > 0
       } == {
       JOBSET_PROVIDER                  = "tpu-node-group"
-      JOBSET_SUSPENDED_RELEASE_MINUTES = "0"
+      JOBSET_SUSPENDED_RELEASE_MINUTES = "5"
       JOBSET_LOST_REBUILD_MINUTES      = "20"
     }
     error_message = "The environment is not what the steps read."
@@ -380,7 +380,7 @@ run "jobsets_by_node_pools" {
       if length(regexall("^(JOBSET|GCP|GKE)_", name)) > 0
       } == {
       JOBSET_PROVIDER                  = "gke"
-      JOBSET_SUSPENDED_RELEASE_MINUTES = "0"
+      JOBSET_SUSPENDED_RELEASE_MINUTES = "5"
       JOBSET_LOST_REBUILD_MINUTES      = "0"
       GCP_PROJECT_ID                   = "gke-home"
       GCP_CLUSTER_LOCATION             = "us-east5"

@@ -110,6 +110,7 @@ def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSl
             "metadata": _metadata(template.get("metadata", {}), leader, name, hashes),
             "spec": spec,
         },
+        selection=selected.selection,
     )
 
 

@@ -26,6 +26,7 @@ from shared.base.topology import Machine
 from shared.node_groups.spec import is_settable_label, region_of
 from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, JOB_KEY_SELECTOR, Leader
 from shared.slices.provider import InputError
+from shared.slices.selection import build_selection
 from shared.slices.selectors import (
     COPY_LABELS,
     RESERVATION,
@@ -81,6 +82,7 @@ class NodeFit:
             if key in _AS_SELECTED or self._is_free(key)
         }
         """Labels that the Nodes get because the Pod selects by them."""
+        self.selection = build_selection(leader, self._set_for_us)
 
     def node_labels(self) -> dict[str, str]:
         """What of the Nodes' labels is not set by whoever makes and proves them."""
@@ -97,20 +99,21 @@ class NodeFit:
     def check(self) -> None:
         """Raise `InputError` for what would be paid for though the Pod could never run there."""
         check_spot(self._leader)
-        labels = {**self._set_for_us, **self.node_labels()}
-        for key, value in self._leader.selector.items():
-            if labels.get(key) != value:
-                has = f"{key}={labels[key]}" if key in labels else "no such label"
-                can_be_given = key not in self._set_for_us and is_settable_label(key)
-                other_way = ", or fulfilled by the template's nodeLabels" if can_be_given else ""
-                raise InputError(
-                    f"the Pod's nodeSelector has {key}={value}, and the Nodes of its slice would have "
-                    f"{has}: it must be taken out{other_way}"
-                )
-        if not _meets(self._leader.raw, labels):
+        given = self.node_labels()
+        labels = {**self._set_for_us, **given}
+        for key in self.selection.list_unmet_selectors(given):
+            has = f"{key}={labels[key]}" if key in labels else "no such label"
+            can_be_given = key not in self._set_for_us and is_settable_label(key)
+            other_way = ", or fulfilled by the template's nodeLabels" if can_be_given else ""
             raise InputError(
-                "the Pod's required nodeAffinity does not fit the Nodes of its slice: it must be taken "
-                "out, or fulfilled by the template's nodeLabels"
+                f"the Pod's nodeSelector has {key}={self._leader.selector[key]}, and the Nodes of its "
+                f"slice would have {has}: it must be taken out{other_way}"
+            )
+        unmet = self.selection.find_unmet_affinity(given)
+        if unmet:
+            raise InputError(
+                f"the Pod's required nodeAffinity has {unmet}, which no Node of its slice would match: "
+                "it must be taken out, or fulfilled by the template's nodeLabels"
             )
         for taint in self._taints():
             if not any(tolerates(one, taint) for one in self._leader.tolerations):
@@ -153,38 +156,3 @@ class NodeFit:
         """Whether a label of this key says nothing that somebody else knows better."""
         is_known = key in self._set_for_us or key in self._known or key == POOL_LABEL
         return not is_known and not _PLATFORM.fullmatch(key) and is_settable_label(key)
-
-
-def _meets(pod: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether Nodes with these labels meet what the Pod's node affinity requires."""
-    spec = pod.get("spec") or {}
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if not required:
-        return True
-    return any(_matches(term, labels) for term in required.get("nodeSelectorTerms") or ())
-
-
-def _matches(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """An empty term matches no Node; one by fields, which is by name, none that is yet to be made."""
-    expressions = term.get("matchExpressions") or ()
-    return (
-        bool(expressions)
-        and not term.get("matchFields")
-        and all(_holds(one, labels) for one in expressions)
-    )
-
-
-def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    value, operator = labels.get(expression["key"]), expression["operator"]
-    values = expression.get("values") or ()
-    if operator in ("NotIn", "DoesNotExist"):
-        return value not in values if operator == "NotIn" else value is None
-    if value is None or operator == "Exists":
-        return value is not None
-    if operator == "In":
-        return value in values
-    numbers = [int(one) for one in (value, *values) if re.fullmatch("-?[0-9]{1,18}", one)]
-    if len(numbers) != 2:
-        return False
-    return numbers[0] > numbers[1] if operator == "Gt" else numbers[0] < numbers[1]

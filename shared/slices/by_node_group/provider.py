@@ -55,6 +55,7 @@ class GroupSlices:
         if owner != desired.owner:
             description = f"the TPUNodeGroup of Job {owner.job} of JobSet {owner.jobset}"
             return NameConflict(desired.name, description)
+        found = replace(found, is_selected=is_selected(raw, desired))
         if is_made_otherwise(raw, desired):
             return replace(found, is_self_healing=False)
         return found
@@ -118,6 +119,12 @@ def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
         since=since,
         raw=raw,
     )
+
+
+def is_selected(raw: Mapping[str, Any], desired: DesiredSlice) -> bool:
+    """Whether the Pod selects the Nodes of a group: those that it got from a template which has changed
+    since may lack a label."""
+    return desired.selection.matches(raw["spec"].get("nodeLabels") or {})
 
 
 def is_made_otherwise(raw: Mapping[str, Any], desired: DesiredSlice) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from shared.base.accelerators import GENERATIONS, SLICE_HOST_CHIPS, Generation
@@ -35,6 +36,7 @@ from shared.ports.gke_settings import (
 )
 from shared.slices.jobsets import JOB_KEY_SELECTOR, Leader, find_key_problem
 from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash, slice_name
+from shared.slices.selection import Selection, build_selection
 from shared.slices.selectors import (
     COPY_LABELS,
     RESERVATION,
@@ -60,8 +62,13 @@ NETWORKS = "tpu-provisioner.cloud.google.com/additional-node-networks"
 _SPOT_TAINT = {"key": SPOT, "value": "true", "effect": "NoSchedule"}
 _ASKED_FOR = ("cloud.google.com/gke-tpu-ici-resiliency", "cloud.google.com/gke-location-hint")
 """Selectors of GKE's own that are fulfilled by giving the Nodes the label."""
-_PLATFORM = ("google.com", "googleapis.com", "gke.io", "k8s.io", "kubernetes.io")
-"""Who owns a label with such a prefix, or one below it, sets it too; GKE may refuse it from others."""
+_GOOGLE = ("google.com", "googleapis.com", "gke.io")
+"""GKE gives Nodes many labels with such a prefix, or one below it, and takes few of them from others."""
+_KUBERNETES = ("k8s.io", "kubernetes.io")
+"""A kubelet, and so GKE, takes labels with such a prefix for its Node only below `_OF_KUBELETS`."""
+_OF_KUBELETS = ("node.kubernetes.io", "kubelet.kubernetes.io")
+_KNOWN_GOOGLE = frozenset({*_ASKED_FOR, SPOT, RESERVATION})
+"""Labels of Google's that Nodes have only if the pool was asked for them."""
 
 _MOST_HOSTS = 2**31 - 1
 """What a pool's count can say; GKE has lower limits, and words of its own for them."""
@@ -175,9 +182,11 @@ def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
         "maxPodsConstraint": {"maxPodsPerNode": settings.max_pods},
         "networkConfig": _network_config(leader, settings),
     }
-    _check_selectors(leader, body)
+    _check_domain(leader)
+    selection = _select(leader, body, is_spot=is_spot)
+    _check_selection(selection, {**labels, POOL_LABEL: name})
     size = f"{count} host{'s' if count > 1 else ''} of {machine} ({leader.topology})"
-    return DesiredSlice(name, owner, digest, size, without_empty(body))
+    return DesiredSlice(name, owner, digest, size, without_empty(body), selection)
 
 
 def make_hash(
@@ -253,32 +262,64 @@ def _lacks_name(key: str, leader: Leader) -> bool:
     return key in selector and not (selector[key] and selector.get(RESERVATION))
 
 
-def _check_selectors(leader: Leader, body: Mapping[str, Any]) -> None:
-    """Raise `InputError` for a selector that these Nodes are known not to meet.
-
-    GKE gives Nodes many more labels than are known here: what it may give is not looked at.
-    """
-    known = {
-        POOL_LABEL: body["name"],
-        ACCELERATOR_COUNT_LABEL: str(leader.chips),
-        INSTANCE_TYPE_LABEL: body["config"]["machineType"],
-        ZONE_LABEL: body["locations"][0],
-        REGION_LABEL: body["locations"][0].rpartition("-")[0],
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-    }
+def _check_domain(leader: Leader) -> None:
     ours = next((key for key in leader.selector if is_below(key, (OWN_DOMAIN,))), None)
     if ours:
         raise InputError(
             f"the Pod's nodeSelector has {ours}, and the Nodes of its pool have no label under "
             f"{OWN_DOMAIN} that stays: it must be taken out"
         )
-    for key, value in known.items():
-        if leader.selector.get(key, value) != value:
+
+
+def _select(leader: Leader, body: Mapping[str, Any], *, is_spot: bool) -> Selection:
+    """What the leader selects by, with the labels that GKE is known to give to the Nodes of its pool.
+
+    GKE gives many more: what it may give is not looked at.
+    """
+    machine, zone = body["config"]["machineType"], body["locations"][0]
+    region = zone.rpartition("-")[0]
+    implied = {
+        ACCELERATOR_LABEL: leader.accelerator,
+        TOPOLOGY_LABEL: leader.topology,
+        ACCELERATOR_COUNT_LABEL: str(leader.chips),
+        INSTANCE_TYPE_LABEL: machine,
+        ZONE_LABEL: zone,
+        REGION_LABEL: region,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        # The older names of these, which Kubernetes still sets.
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/instance-type": machine,
+        "failure-domain.beta.kubernetes.io/zone": zone,
+        "failure-domain.beta.kubernetes.io/region": region,
+    }
+    implied |= {SPOT: "true"} if is_spot else {}
+    implied |= {RESERVATION: leader.selector[RESERVATION]} if RESERVATION in leader.selector else {}
+    selection = build_selection(leader, implied)
+    return replace(selection, open_domains=_GOOGLE, closed_keys=_KNOWN_GOOGLE)
+
+
+def _check_selection(selection: Selection, labels: Mapping[str, str]) -> None:
+    """Raise `InputError` for a requirement that the Nodes of the pool are known not to meet."""
+    have = {**selection.implied, **labels}
+    for key in selection.list_unmet_selectors(labels):
+        wanted = f"the Pod's nodeSelector has {key}={selection.selector[key]}"
+        if key in have:
             raise InputError(
-                f"the Pod's nodeSelector has {key}={leader.selector[key]}, and the Nodes of its pool "
-                f"would have {key}={value}: it must be taken out"
+                f"{wanted}, and the Nodes of its pool would have {key}={have[key]}: it must be taken out"
             )
+        raise InputError(
+            f"{wanted}, which no Node of its pool would have: GKE takes no such label under "
+            f"{any_of(_KUBERNETES)} for the Nodes of a pool; it must be taken out"
+        )
+    unmet = selection.find_unmet_affinity(labels)
+    if unmet:
+        raise InputError(
+            f"the Pod's required nodeAffinity has {unmet}, which no Node of its pool would match: "
+            "a pool gets labels because of the nodeSelector alone; it must be taken out, or the label "
+            "selected by the nodeSelector"
+        )
 
 
 def _reservation(leader: Leader) -> dict[str, Any]:
@@ -303,11 +344,14 @@ def _own_labels(leader: Leader) -> dict[str, str]:
 
 
 def _selected_labels(leader: Leader) -> dict[str, str]:
-    return {
-        key: value
-        for key, value in leader.selector.items()
-        if key in _ASKED_FOR or not is_below(key, _PLATFORM)
-    }
+    return {key: value for key, value in leader.selector.items() if _can_be_given(key)}
+
+
+def _can_be_given(key: str) -> bool:
+    """Whether GKE takes the label for the Nodes of a pool, and has no value of its own for it."""
+    if is_below(key, _KUBERNETES):
+        return is_below(key, _OF_KUBELETS) and key != INSTANCE_TYPE_LABEL
+    return key in _ASKED_FOR or not is_below(key, _GOOGLE)
 
 
 def _copied_labels(leader: Leader, settings: GkeSettings) -> dict[str, str]:

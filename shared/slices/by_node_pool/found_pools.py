@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.base.names import POOL_LABEL
 from shared.slices.by_node_pool.desired_pool import (
     HASH_LABEL,
     JOBSET_LABEL,
@@ -70,7 +71,7 @@ def read_found(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | NameCo
             desired.name,
             f"the node pool of Job {theirs.namespace}/{theirs.job} of JobSet {theirs.jobset}",
         )
-    return found
+    return _with_selection(found, pool, desired)
 
 
 def older_name(owner: Owner) -> str:
@@ -89,7 +90,15 @@ def read_older(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | None:
     found = read_slice(pool)
     if found.owner != desired.owner:
         return None
-    return replace(found, hash="") if _is_as(desired.body, pool) else found
+    hash_ = "" if _is_as(desired.body, pool) else found.hash
+    return _with_selection(replace(found, hash=hash_), pool, desired)
+
+
+def _with_selection(found: Slice, pool: Mapping[str, Any], desired: DesiredSlice) -> Slice:
+    """With whether the Pod selects its Nodes: a pool may lack a label that was not asked for when it
+    was created."""
+    labels = {**labels_of(pool), POOL_LABEL: found.name}
+    return replace(found, is_selected=desired.selection.matches(labels))
 
 
 def _is_as(desired: Mapping[str, Any], pool: Mapping[str, Any]) -> bool:

@@ -1,0 +1,100 @@
+"""By what a Pod selects its Nodes, and whether the Nodes of a slice match it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.base.documents import read_mapping, read_mappings
+from shared.ports.gke_settings import is_below
+from shared.slices.jobsets import Leader
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A Pod's nodeSelector and required node affinity, and the labels that all Nodes of its slice have.
+
+    ``implied`` are labels that follow from the slice's size and place, whatever labels its manifest
+    gives to Nodes. Under ``open_domains``, but for ``closed_keys``, Nodes may have more labels than are
+    known: a requirement about those counts as met.
+    """
+
+    selector: Mapping[str, str] = field(default_factory=dict)
+    terms: tuple[Mapping[str, Any], ...] | None = None
+    """Of the required node affinity, one of which must match; ``None``: nothing is required."""
+    implied: Mapping[str, str] = field(default_factory=dict)
+    open_domains: tuple[str, ...] = ()
+    closed_keys: frozenset[str] = frozenset()
+
+    def matches(self, given: Mapping[str, str]) -> bool:
+        """Whether the Pod selects Nodes whose manifest gives them these labels."""
+        return next(self.list_unmet_selectors(given), None) is None and (
+            self.find_unmet_affinity(given) is None
+        )
+
+    def list_unmet_selectors(self, given: Mapping[str, str]) -> Iterator[str]:
+        """The keys of the nodeSelector that Nodes with these labels do not match."""
+        labels = {**self.implied, **given}
+        for key, value in self.selector.items():
+            if labels.get(key) != value and not self._is_unknown(key, labels):
+                yield key
+
+    def find_unmet_affinity(self, given: Mapping[str, str]) -> str | None:
+        """What Nodes with these labels lack for the node affinity, in words; ``None`` if it is met."""
+        labels = {**self.implied, **given}
+        if self.terms is None:
+            return None
+        unmet = [self._find_unmet(term, labels) for term in self.terms]
+        return next(iter(unmet), "no term") if all(unmet) else None
+
+    def _find_unmet(self, term: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+        """Empty if it is met. An empty term matches no Node; one by fields, which is by name, none that
+        is yet to be created."""
+        expressions = list(read_mappings(term, "matchExpressions"))
+        if term.get("matchFields"):
+            return "matchFields"
+        if not expressions:
+            return "an empty term"
+        unmet = (one for one in expressions if not self._holds(one, labels))
+        return next(map(_render, unmet), "")
+
+    def _holds(self, expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+        key, operator = str(expression.get("key")), expression.get("operator")
+        if self._is_unknown(key, labels):
+            return True
+        value, values = labels.get(key), expression.get("values") or ()
+        if operator in ("NotIn", "DoesNotExist"):
+            return value not in values if operator == "NotIn" else value is None
+        if value is None or operator == "Exists":
+            return value is not None
+        if operator == "In":
+            return value in values
+        numbers = [int(one) for one in (value, *values) if re.fullmatch("-?[0-9]{1,18}", one)]
+        if len(numbers) != 2:
+            return False
+        return numbers[0] > numbers[1] if operator == "Gt" else numbers[0] < numbers[1]
+
+    def _is_unknown(self, key: str, labels: Mapping[str, str]) -> bool:
+        is_known = key in labels or key in self.closed_keys
+        return not is_known and is_below(key, self.open_domains)
+
+
+def build_selection(leader: Leader, implied: Mapping[str, str]) -> Selection:
+    """What a leader selects by, where all labels of the Nodes are known."""
+    return Selection(leader.selector, _read_terms(leader.raw), implied)
+
+
+def _read_terms(pod: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...] | None:
+    found = pod
+    for name in ("spec", "affinity", "nodeAffinity"):
+        found = read_mapping(found, name)
+    required = read_mapping(found, "requiredDuringSchedulingIgnoredDuringExecution")
+    return tuple(read_mappings(required, "nodeSelectorTerms")) if required else None
+
+
+def _render(expression: Mapping[str, Any]) -> str:
+    values = expression.get("values")
+    words = [str(expression.get("key")), str(expression.get("operator"))]
+    return " ".join([*words, f"[{', '.join(values)}]"] if values else words)

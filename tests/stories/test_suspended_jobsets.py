@@ -1,0 +1,148 @@
+"""JobSets that are suspended, by their users or by a queue: they get no slice, and give theirs back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.jobsets import Part
+from tests import jobset_objects as objects
+from tests.harness import Harness
+from tests.jobset_objects import JOBSET
+from tests.stories import test_jobset_slices, test_node_pool_slices
+from tests.stories.jobsets import (
+    JOBSETS,
+    MERGE,
+    OPTIONS,
+    RUNS_ON,
+    SECOND,
+    apply,
+    pods,
+    told,
+    until,
+)
+from tests.stories.life import MINUTE
+
+MODULE = Path(__file__).parents[2] / "infra" / "terraform"
+ZONE = test_node_pool_slices.ZONE
+
+
+def default_minutes() -> int:
+    """After how many minutes an installation releases the slice of a suspended JobSet by default."""
+    text = (MODULE / "variables.tf").read_text()
+    found = re.search(
+        r'variable "jobset_suspended_release_minutes" {.*?default += ([0-9]+)', text, re.S
+    )
+    assert found
+    return int(found[1])
+
+
+def world_of_groups() -> Harness:
+    return test_jobset_slices.world()
+
+
+WORLDS: dict[str, Callable[[], Harness]] = {
+    "node pools": test_node_pool_slices.world,
+    "TPUNodeGroups": world_of_groups,
+}
+
+
+def scarce(kind: str) -> Harness:
+    """An installation by default, where the zone has one host."""
+    harness = WORLDS[kind]()
+    harness.configure(suspended_release=timedelta(minutes=default_minutes()))
+    harness.jobsets.habits = RUNS_ON
+    if kind == "node pools":
+        harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 1)
+    else:
+        harness.world.gce.faults.set_capacity(ZONE, "ct6e", 1)
+    return harness
+
+
+def suspend(harness: Harness, name: str, *, is_suspended: bool) -> None:
+    change = {"spec": {"suspend": is_suspended}}
+    answer = harness.world.admin("PATCH", f"{JOBSETS}/{name}", change, **MERGE)
+    assert answer["kind"] == "JobSet", answer
+
+
+def small(name: str, *, is_suspended: bool) -> dict[str, Any]:
+    made = objects.small_jobset(name)
+    made["spec"]["suspend"] = is_suspended
+    return made
+
+
+def running(harness: Harness) -> set[str]:
+    """The JobSets of which a Pod runs."""
+    return {
+        pod["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"]
+        for pod in pods(harness)
+        if pod["status"]["phase"] == "Running"
+    }
+
+
+@pytest.mark.parametrize("kind", WORLDS)
+def test_a_jobset_that_a_queue_prefers_runs_on_the_only_chips_and_the_other_after_it(
+    kind: str,
+) -> None:
+    """As Kueue does it: the low one is preempted and suspended, the high one is admitted."""
+    harness = scarce(kind)
+    apply(harness, small("low", is_suspended=False))
+    until(harness, lambda: running(harness) == {"low"})
+    apply(harness, small("high", is_suspended=True))
+    harness.run_for(MINUTE)
+    suspend(harness, "low", is_suspended=True)
+    suspend(harness, "high", is_suspended=False)
+    until(harness, lambda: running(harness) == {"high"}, 30 * MINUTE)
+    (why,) = [line for line in told(harness) if re.match("JobSet [A-Za-z]+DeletionStarted", line)]
+    assert re.search(r": JobSet low has been suspended for [0-9]+ minutes$", why)
+
+    harness.world.admin("DELETE", f"{JOBSETS}/high")
+    suspend(harness, "low", is_suspended=False)
+    until(harness, lambda: running(harness) == {"low"}, 30 * MINUTE)
+    harness.world.admin("DELETE", f"{JOBSETS}/low")
+    until(harness, lambda: harness.leftovers() == [])
+
+
+@pytest.mark.parametrize("kind", WORLDS)
+def test_a_jobset_that_is_suspended_for_a_short_time_keeps_its_slice(kind: str) -> None:
+    harness = scarce(kind)
+    apply(harness, small("low", is_suspended=False))
+    until(harness, lambda: running(harness) == {"low"})
+    before = harness.made.copy()
+    suspend(harness, "low", is_suspended=True)
+    harness.run_for((default_minutes() - 1) * MINUTE)
+    suspend(harness, "low", is_suspended=False)
+    until(harness, lambda: running(harness) == {"low"}, MINUTE)
+    harness.run_for(10 * MINUTE)
+    assert running(harness) == {"low"}
+    assert harness.made == before
+
+
+@pytest.mark.parametrize("kind", WORLDS)
+def test_a_jobset_that_is_suspended_while_its_pod_still_waits_gets_no_slice(kind: str) -> None:
+    harness = WORLDS[kind]()
+    harness.jobsets.habits = RUNS_ON
+    pause(harness, "true")
+    apply(harness, small(JOBSET, is_suspended=False))
+    until(harness, lambda: any("SlicePaused" in line for line in told(harness)))
+    controllers = {Part.JOBSET_CONTROLLER, Part.JOB_CONTROLLER}
+    harness.jobsets.parts -= controllers
+    suspend(harness, JOBSET, is_suspended=True)
+    pause(harness, None)
+    harness.run_for(10 * MINUTE)
+    assert len(pods(harness)) == 1
+    assert harness.leftovers() == []
+
+    harness.jobsets.parts |= controllers
+    suspend(harness, JOBSET, is_suspended=False)
+    until(harness, lambda: running(harness) == {JOBSET})
+
+
+def pause(harness: Harness, value: str | None) -> None:
+    harness.world.admin("PATCH", f"{OPTIONS}/jobsets", {"data": {"paused": value}}, **MERGE)
+    harness.run_for(SECOND)
