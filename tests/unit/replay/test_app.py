@@ -42,7 +42,7 @@ def test_the_page_holds_what_help_says() -> None:
 @pytest.mark.parametrize("command", TOOL.commands)
 def test_each_command_shows_an_example_of_itself(command: str) -> None:
     text = run(command, "--help").stdout
-    assert f"python -m replay {command} " in text.partition("Examples:")[2]
+    assert f"kubectl tng {command} " in text.partition("Examples:")[2]
 
 
 def test_without_a_command_there_is_help() -> None:
@@ -95,12 +95,12 @@ def raising(error: BaseException) -> Any:
 
 
 def test_an_interrupted_command_ends_quietly() -> None:
-    result = run("group", "--all", obj=raising(KeyboardInterrupt()))
+    result = run("resync", "--all", obj=raising(KeyboardInterrupt()))
     assert (result.exit_code, result.output) == (130, "")
 
 
 def test_a_fault_of_our_own_is_not_hidden() -> None:
-    result = run("group", "--all", obj=raising(ZeroDivisionError()))
+    result = run("resync", "--all", obj=raising(ZeroDivisionError()))
     assert isinstance(result.exception, ZeroDivisionError)
 
 

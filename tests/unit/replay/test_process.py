@@ -89,7 +89,7 @@ async def interrupt_while_waiting(kubeconfig: Path) -> Ended:
     server = await asyncio.start_server(never_answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{port}")))
-    process = await start("group", "--all", KUBECONFIG=str(kubeconfig))
+    process = await start("resync", "--all", KUBECONFIG=str(kubeconfig))
     try:
         await asyncio.wait_for(asked.wait(), 60)
     finally:
