@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from replay import VERSION
+from replay import VERSION, dead_letter_commands
 from replay.commands import (
     MANY,
+    AnyStep,
     DryRun,
     Output,
     Step,
@@ -19,6 +22,7 @@ from replay.commands import (
     ask,
     count,
     get_ways,
+    parse_duration,
     parse_target,
     publish_and_print,
 )
@@ -28,6 +32,7 @@ from replay.explain import explain as explain_group
 from replay.explain_jobset import explain_jobset
 from replay.output import Format, print_explanation, print_jobset_explanation, say
 from replay.publications import get_group, list_groups, resyncs
+from replay.record import record
 from replay.recording import Recording, Rules, read_recording
 from replay.ways import Ways, open_ways
 from shared.base.environment import SettingsError
@@ -178,6 +183,9 @@ def file(
     publish_and_print(ways, publications, dry_run=dry_run, output=output)
 
 
+app.add_typer(dead_letter_commands.commands, cls=TyperGroup)
+
+
 @app.command(short_help="Why is a group or a JobSet not Ready, and what would each step do?")
 def explain(
     ctx: typer.Context,
@@ -216,6 +224,34 @@ def explain(
         raise ReplayError("a step could not observe; the lines under its name say why")
 
 
+@app.command("record", short_help="Write what is published to a step's topic into a file.")
+def record_topic(
+    ctx: typer.Context,
+    step: Annotated[AnyStep, typer.Argument(metavar="STEP", help="Which topic.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help='"-": stdout.')],
+    duration: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="How long: 90s, 30m, 2h.")
+    ] = "10m",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many messages at most.")] = 1000,
+) -> None:
+    """Write what is published to a step's topic into a file, which `file` publishes again.
+
+    The step gets its messages all the same: a subscription of the tool's own gets copies, from now
+    on, and is deleted at the end. Ctrl-C ends a recording early; what was recorded stays.
+
+    \b
+    Examples:
+      kubectl tng record label_node events.jsonl --for 5m
+      kubectl tng record create_resources - --limit 1 | jq .data
+    """
+    ways, seconds = get_ways(ctx), parse_duration(duration)
+    number = 0
+    with _open_for_writing(path) as file:
+        for number, line in enumerate(record(ways, step, seconds, limit), start=1):  # noqa: B007
+            print(line, file=file, flush=True)
+    say(f"Recorded {count(number, 'message')}.")
+
+
 def _explain_group(ways: Ways, names: tuple[str, str], output: Format) -> bool:
     """Explain a group; whether every step could look."""
     explanation = explain_group(ways, *names)
@@ -228,6 +264,20 @@ def _explain_jobset(ways: Ways, names: tuple[str, str], output: Format) -> bool:
     explanation = explain_jobset(ways, *names)
     print_jobset_explanation(explanation, output)
     return explanation.is_whole
+
+
+@contextmanager
+def _open_for_writing(path: Path) -> Iterator[IO[str]]:
+    if str(path) == "-":
+        yield sys.stdout
+        return
+    try:
+        file = path.open("w", encoding="utf-8")
+    except OSError as error:
+        problem = f"{path} cannot be written: {error.strerror}"
+        raise typer.BadParameter(problem, param_hint="FILE.jsonl") from error
+    with file:
+        yield file
 
 
 def _read_lines(path: Path) -> list[bytes]:

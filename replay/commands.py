@@ -15,6 +15,7 @@ from replay.output import Format, print_sent
 from replay.publications import Publication, Sent, publish
 from replay.ways import Ways
 from shared.base.errors import CallError
+from shared.base.names import JOBSET_STEPS, STEPS
 
 MANY = 20
 """More recorded messages than this are published only after a question."""
@@ -30,6 +31,9 @@ class Topic(StrEnum):
     LABEL_NODE = "label_node"
     TEAR_DOWN = "tear_down"
 
+
+AnyStep = StrEnum("AnyStep", {step: step for step in (*STEPS, *JOBSET_STEPS)})  # type: ignore[misc]
+"""All topics of an installation but the dead letters."""
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="How results are written.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

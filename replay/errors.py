@@ -35,8 +35,10 @@ _HINTS = {
     ("Pub/Sub", 0): f"Is there a way to it from here? If credentials are missing: {_LOG_IN}.",
     ("Pub/Sub", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Pub/Sub", 403): "You need the role roles/pubsub.publisher on this topic.",
-    ("Pub/Sub", 404): "There is no such topic; PUBSUB_PROJECT and TOPIC_PREFIX must be those of "
-    "the installation.",
+    ("pull", 403): "You need the role roles/pubsub.subscriber on this subscription.",
+    ("subscribe", 403): "To record, you need the role roles/pubsub.editor in this project.",
+    ("Pub/Sub", 404): "There is no such topic or subscription; PUBSUB_PROJECT and TOPIC_PREFIX "
+    "must be those of the installation.",
     ("Pub/Sub", 503): f"If credentials are the reason: {_LOG_IN}.",
     ("Compute Engine", 0): "Is there a way to it from here?",
     ("Compute Engine", 401): f"Your credentials are not accepted; {_LOG_IN}.",
@@ -46,6 +48,9 @@ _HINTS = {
 }
 
 
+_OF_PUBSUB = ("publish", "pull", "acknowledge", "modifyAckDeadline", "subscribe", "delete the")
+
+
 def in_plain_words(error: Exception) -> str:
     """What has happened, in the words of who refused, and what a person can do."""
     if isinstance(error, GoogleAuthError):
@@ -53,7 +58,7 @@ def in_plain_words(error: Exception) -> str:
     if not isinstance(error, CallError):
         return str(error)
     service = _service(error.call)
-    hint = _HINTS.get((service, error.http), "")
+    hint = _HINTS.get((error.call.split()[0], error.http)) or _HINTS.get((service, error.http), "")
     status = f"{error.http} " if error.http else ""
     said = f"{service} did not do `{error.call}`: {status}{error.reason}: {error.message}"
     return f"{said.rstrip('.')}. {hint}".rstrip()
@@ -61,7 +66,7 @@ def in_plain_words(error: Exception) -> str:
 
 def _service(call: str) -> str:
     """Calls to the cluster are ``METHOD /path``, those to clouds ``collection.method``."""
-    if call.startswith("publish"):
+    if call.startswith(_OF_PUBSUB):
         return "Pub/Sub"
     if call.startswith("nodePools."):
         return "GKE"

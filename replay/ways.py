@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replay.subscriptions import Subscriptions
 from shared.base.environment import Variables
 from shared.base.errors import OutOfTimeError
 from shared.frame.settings import Settings, from_environment
@@ -42,6 +43,7 @@ class Ways:
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     random_bytes: Callable[[int], bytes]
+    subscriptions: Subscriptions
     is_interactive: bool
     """Whether a person sits there who can be asked."""
     gke: GkeClient | None = None
@@ -82,6 +84,7 @@ def open_ways() -> Ways:
         now=lambda: datetime.now(UTC),
         monotonic=time.monotonic,
         random_bytes=secrets.token_bytes,
+        subscriptions=Subscriptions(settings.pubsub_project),
         is_interactive=sys.stdin.isatty(),
         gke=make_gke_client(settings),
     )

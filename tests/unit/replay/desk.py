@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import yaml
 from typer.testing import CliRunner, Result
 
-from local.world import Dials, topic
+from local.pubsub.model import SubscriptionConfig
+from local.world import DEAD_LETTERS, PROJECT, Dials, topic
 from replay.app import app
+from replay.subscriptions import MAX_PULLED, Pulled, Subscriptions
 from replay.ways import Ways
 from shared.base.errors import CallError
 from shared.ports.gce.clients import Clients
@@ -36,6 +40,50 @@ def training(name: str = "training") -> dict[str, Any]:
     return example("tpu7x-2x2x2.yaml", name=name)
 
 
+class InProcess(Subscriptions):
+    """Subscriptions of a world's Pub/Sub, without a transport; ``refuse`` is raised by each call."""
+
+    def __init__(self, harness: Harness) -> None:
+        super().__init__(PROJECT)
+        self._harness = harness
+        self._pubsub = harness.world.pubsub
+        self.while_pulling: Callable[[], None] = lambda: None
+        self.refuse: CallError | None = None
+
+    def pull(self, subscription: str, limit: int = MAX_PULLED) -> list[Pulled]:
+        if self.refuse is not None:
+            raise self.refuse
+        self.while_pulling()
+        self._harness.run_for(timedelta(seconds=1))
+        return [
+            Pulled(
+                one.ack_id,
+                one.message.id,
+                one.message.data,
+                one.message.attributes,
+                one.message.publish_time,
+            )
+            for one in self._pubsub.pull(self._path(subscription), limit)
+        ]
+
+    def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
+        self._pubsub.acknowledge(self._path(subscription), ack_ids)
+
+    def lease(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
+        self._pubsub.modify_ack_deadline(self._path(subscription), ack_ids, seconds)
+
+    @contextmanager
+    def open(self, topic: str, name: str) -> Iterator[str]:
+        if self.refuse is not None:
+            raise self.refuse
+        path = f"projects/{PROJECT}/topics/{topic}"
+        self._pubsub.create_subscription(SubscriptionConfig(self._path(name), topic=path))
+        try:
+            yield name
+        finally:
+            self._pubsub.delete_subscription(self._path(name))
+
+
 @dataclass
 class Desk:
     """``published`` is what reached Pub/Sub by the tool, ``asked`` its calls to cluster and GCE.
@@ -57,6 +105,14 @@ class Desk:
         path.write_text(theirs.read_text().replace('"sweep"', '"admin"'))
         self.harness.settings["admin"] = replace(settings, access=Kubeconfig(str(path)))
         self.harness.hooks.before = self._note
+        self.subscriptions = InProcess(self.harness)
+        self.harness.world.pubsub.create_subscription(
+            SubscriptionConfig(
+                f"projects/{PROJECT}/subscriptions/{DEAD_LETTERS}",
+                topic=f"projects/{PROJECT}/topics/{DEAD_LETTERS}",
+                ack_deadline_s=60,
+            )
+        )
 
     def run(self, *arguments: str, typed: str | bytes | None = None) -> Result:
         """Run a command; what is typed comes from stdin."""
@@ -76,6 +132,7 @@ class Desk:
             now=runtime.now,
             monotonic=runtime.monotonic,
             random_bytes=runtime.random_bytes,
+            subscriptions=self.subscriptions,
             is_interactive=self.is_interactive,
             gke=runtime.gke,
         )

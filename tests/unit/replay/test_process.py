@@ -108,3 +108,55 @@ def _kubeconfig(url: str) -> dict[str, object]:
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
+
+
+DEAD = "projects/my-project/topics/tpu-functions-dead-letters"
+KEPT = "projects/my-project/subscriptions/tpu-functions-dead-letters"
+OF_LABEL_NODE = {"CloudPubSubDeadLetterSourceSubscription": "tpu-functions-label-node"}
+
+
+async def replay_a_dead_letter() -> tuple[Ended, list[Received], list[Received]]:
+    """How the process ended; what arrived at the step's topic; what is left."""
+    server = await serve()
+    make_inbox(server)
+    server.pubsub.create_topic(DEAD)
+    server.pubsub.create_subscription(SubscriptionConfig(KEPT, topic=DEAD))
+    server.pubsub.publish(DEAD, LINE, OF_LABEL_NODE)
+    arguments = ("dead-letters", "replay", "--all", "-o", "json")
+    process = await start(*arguments, PUBSUB_EMULATOR_HOST=server.address)
+    stdout, stderr = await process.communicate()
+    arrived, left = server.pubsub.pull(SUBSCRIPTION, 10), server.pubsub.pull(KEPT, 10)
+    await server.stop()
+    return (process.returncode, stdout, stderr), arrived, left
+
+
+def test_a_dead_letter_goes_back_to_its_step_by_grpc() -> None:
+    (code, stdout, stderr), [arrived], left = asyncio.run(replay_a_dead_letter())
+    assert (code, stderr, left) == (0, b"", [])
+    assert (arrived.message.data, dict(arrived.message.attributes)) == (LINE, {})
+    assert json.loads(stdout)[0]["messageId"] == arrived.message.id
+
+
+async def record_one(path: Path) -> Ended:
+    """A message is published as soon as there is the recording's subscription."""
+    server = await serve()
+    make_inbox(server)
+    topic = "projects/my-project/topics/tpu-functions-label-node"
+    process = await start(
+        *("record", "label_node", str(path), "--limit", "1"), PUBSUB_EMULATOR_HOST=server.address
+    )
+    async with asyncio.timeout(60):
+        while len(server.pubsub.list_subscriptions("projects/my-project")) < 2:
+            await asyncio.sleep(0.05)
+    server.pubsub.publish(topic, LINE, {})
+    stdout, stderr = await process.communicate()
+    assert len(server.pubsub.list_subscriptions("projects/my-project")) == 1
+    await server.stop()
+    return process.returncode, stdout, stderr
+
+
+def test_a_topic_is_recorded_by_grpc(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    assert asyncio.run(record_one(path)) == (0, b"", b"Recorded 1 message.\n")
+    [line] = path.read_text().splitlines()
+    assert json.loads(line)["data"] == json.loads(LINE)
