@@ -12,8 +12,15 @@ import typer
 from replay.commands import DryRun, Output, Yes, ask, count, get_ways
 from replay.dead_letters import DeadLetter, Leased, leased, select, to_document
 from replay.errors import ReplayError, in_plain_words
-from replay.output import Format, print_json, print_paragraph, print_sent, render_age, say
-from replay.output import render_table as render
+from replay.output import (
+    Format,
+    print_json,
+    print_paragraph,
+    print_sent,
+    render_age,
+    render_rows,
+    say,
+)
 from replay.publications import Sent, publish
 from replay.recording import Rules
 from replay.ways import Ways
@@ -172,7 +179,7 @@ def _print_letters(ways: Ways, letters: Sequence[DeadLetter], output: Format) ->
     if not letters:
         say("There are no dead letters.")
         return
-    head, *lines = render(("ID", "FIRST SENT", "STEP", "TRIED", "ABOUT"), _rows(ways, letters))
+    head, *lines = render_rows(("ID", "FIRST SENT", "STEP", "TRIED", "ABOUT"), _rows(ways, letters))
     print(head)
     for line, letter in zip(lines, letters, strict=True):
         print(line)

@@ -43,6 +43,11 @@ _HINTS = {
     ("Compute Engine", 0): "Is there a way to it from here?",
     ("Compute Engine", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Compute Engine", 403): "You need the role roles/compute.viewer in the group's project.",
+    ("Cloud Logging", 0): f"Is there a way to it from here? If credentials are missing: {_LOG_IN}.",
+    ("Cloud Logging", 401): f"Your credentials are not accepted; {_LOG_IN}.",
+    ("Cloud Logging", 403): "You need the role roles/logging.viewer in each project that is read.",
+    ("Cloud Logging", 429): "Somebody else reads this project's logs; try again in a minute.",
+    ("Cloud Logging", 503): f"If credentials are the reason: {_LOG_IN}.",
     ("GKE", 0): "Is there a way to it from here?",
     ("GKE", 403): "You need the role roles/container.clusterViewer in the cluster's project.",
 }
@@ -68,6 +73,8 @@ def _service(call: str) -> str:
     """Calls to the cluster are ``METHOD /path``, those to clouds ``collection.method``."""
     if call.startswith(_OF_PUBSUB):
         return "Pub/Sub"
+    if call.startswith("entries."):
+        return "Cloud Logging"
     if call.startswith("nodePools."):
         return "GKE"
     return "the cluster" if " /" in call else "Compute Engine"

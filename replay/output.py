@@ -100,21 +100,25 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table in kubectl's manner; the last column is folded to fit the terminal."""
-    for line in render_table(head, rows):
+    """A table in kubectl's manner; where the terminal is too narrow, cells are folded."""
+    for line in _render_table(head, rows, find_width()):
         print(line)
 
 
-def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table, coloured on a terminal."""
+def render_rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table, one for each row however long it is, coloured on a terminal."""
+    return _render_table(head, rows, _WIDE)
+
+
+def _render_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> list[str]:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=sys.stdout, width=find_width(), highlight=False)
+    console = Console(file=sys.stdout, width=width, highlight=False)
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for name in head:
-        table.add_column(name, no_wrap=name != head[-1], overflow="fold")
+        table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell), style=_STYLES.get(cell, "")) for cell in row))
     with console.capture() as capture:
@@ -192,7 +196,7 @@ def _print_conditions(explanation: Explanation) -> None:
     if not conditions:
         return
     rows = [_condition_row(kind, one, explanation.now) for kind, one in conditions.items()]
-    head, *lines = render_table(("CONDITION", "STATUS", "REASON", "FOR"), rows)
+    head, *lines = render_rows(("CONDITION", "STATUS", "REASON", "FOR"), rows)
     print(f"\n{head}")
     for line, (kind, condition) in zip(lines, conditions.items(), strict=True):
         print(line)
@@ -214,7 +218,7 @@ def _print_answers(answers: Sequence[Answer]) -> None:
         )
         for answer in answers
     ]
-    head, *lines = render_table(("STEP", *about, "BY SWEEP", "WOULD COME TO"), rows)
+    head, *lines = render_rows(("STEP", *about, "BY SWEEP", "WOULD COME TO"), rows)
     print(f"\n{head}")
     for line, answer in zip(lines, answers, strict=True):
         print(line)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replay.cloud_logging import CloudLogging, Logs
 from replay.subscriptions import Subscriptions
 from shared.base.environment import Variables
 from shared.base.errors import OutOfTimeError
@@ -44,6 +45,8 @@ class Ways:
     monotonic: Callable[[], float]
     random_bytes: Callable[[int], bytes]
     subscriptions: Subscriptions
+    logs: Logs
+    sleep: Callable[[float], None]
     is_interactive: bool
     """Whether a person sits there who can be asked."""
     gke: GkeClient | None = None
@@ -85,6 +88,8 @@ def open_ways() -> Ways:
         monotonic=time.monotonic,
         random_bytes=secrets.token_bytes,
         subscriptions=Subscriptions(settings.pubsub_project),
+        logs=CloudLogging(),
+        sleep=time.sleep,
         is_interactive=sys.stdin.isatty(),
         gke=make_gke_client(settings),
     )

@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from google.cloud.logging_v2 import types
+from google.protobuf.json_format import MessageToDict
 from typer.testing import CliRunner, Result
 
+from local.cloud_logging import CloudLogging, LoggingError
 from local.pubsub.model import SubscriptionConfig
 from local.world import DEAD_LETTERS, PROJECT, Dials, topic
 from replay.app import app
+from replay.cloud_logging import MAX_PAGE, Page
 from replay.subscriptions import MAX_PULLED, Pulled, Subscriptions
 from replay.ways import Ways
 from shared.base.errors import CallError
@@ -84,6 +88,43 @@ class InProcess(Subscriptions):
             self._pubsub.delete_subscription(self._path(name))
 
 
+class InProcessLogs:
+    """The embedded Cloud Logging without a transport: a world's audit log and its steps' lines."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.stand_in = CloudLogging(harness.clock, PROJECT)
+        self.queries: list[str] = []
+        harness.hooks.on_entry = self.stand_in.write
+        for level in ("info", "warning", "error"):
+            setattr(harness.log, level, self._keep(getattr(harness.log, level), level))
+
+    def _keep(self, write: Callable[..., None], level: str) -> Callable[..., None]:
+        def keep(message: str, **fields: Any) -> None:
+            write(message, **fields)
+            line = {"severity": level.upper(), "message": message, **fields}
+            service = str(fields["step"]).replace("_", "-")
+            self.stand_in.write_line(service, json.loads(json.dumps(line, default=str)))
+
+        return keep
+
+    def list_page(self, projects: Sequence[str], query: str, token: str) -> Page:
+        self.queries.append(query)
+        asked = types.ListLogEntriesRequest(
+            resource_names=[f"projects/{project}" for project in projects],
+            filter=query,
+            order_by="timestamp asc",
+            page_size=MAX_PAGE,
+            page_token=token,
+        )
+        try:
+            answer = self.stand_in.list(asked)
+        except LoggingError as refusal:
+            code = {"RESOURCE_EXHAUSTED": 429}.get(refusal.status, 400)
+            raise CallError("entries.list", code, "refused", str(refusal)) from refusal
+        documents = [MessageToDict(types.LogEntry.pb(one)) for one in answer.entries]
+        return Page(tuple(documents), answer.next_page_token)
+
+
 @dataclass
 class Desk:
     """``published`` is what reached Pub/Sub by the tool, ``asked`` its calls to cluster and GCE.
@@ -97,6 +138,7 @@ class Desk:
     clients: Clients | None = None
     published: list[tuple[str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         settings = self.harness.settings["sweep"]
@@ -106,6 +148,7 @@ class Desk:
         self.harness.settings["admin"] = replace(settings, access=Kubeconfig(str(path)))
         self.harness.hooks.before = self._note
         self.subscriptions = InProcess(self.harness)
+        self.logs = InProcessLogs(self.harness)
         self.harness.world.pubsub.create_subscription(
             SubscriptionConfig(
                 f"projects/{PROJECT}/subscriptions/{DEAD_LETTERS}",
@@ -133,9 +176,15 @@ class Desk:
             monotonic=runtime.monotonic,
             random_bytes=runtime.random_bytes,
             subscriptions=self.subscriptions,
+            logs=self.logs,
+            sleep=self._sleep,
             is_interactive=self.is_interactive,
             gke=runtime.gke,
         )
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.harness.run_for(timedelta(seconds=seconds))
 
     @property
     def inboxes(self) -> list[str]:

@@ -7,13 +7,20 @@ import json
 import os
 import signal
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from local.clock import LoopClock
+from local.cloud_logging import CloudLogging
+from local.cloud_logging import serve as serve_logging
 from local.pubsub.model import Received, SubscriptionConfig
 from local.pubsub.server import Server, serve
+from shared.base.timestamps import render_time
 from tests.unit.replay.test_recording import message
+from tests.unit.test_sink_filters import ENTRIES, EXCESS, find_steps
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[3]
@@ -160,3 +167,50 @@ def test_a_topic_is_recorded_by_grpc(tmp_path: Path) -> None:
     assert asyncio.run(record_one(path)) == (0, b"", b"Recorded 1 message.\n")
     [line] = path.read_text().splitlines()
     assert json.loads(line)["data"] == json.loads(LINE)
+
+
+SLUGS = ("create-resources", "inject-token", "label-node", "tear-down")
+Payloads = list[tuple[str, dict[str, Any]]]
+
+
+async def publish_the_audit_log() -> tuple[Ended, Payloads, Payloads]:
+    """All entries of the examples, an hour old, by gRPC: what arrived, and what the sinks take."""
+    pubsub = await serve()
+    for slug in SLUGS:
+        topic = f"projects/my-project/topics/tpu-functions-{slug}"
+        pubsub.pubsub.create_topic(topic)
+        name = topic.replace("/topics/", "/subscriptions/")
+        pubsub.pubsub.create_subscription(SubscriptionConfig(name, topic=topic))
+    logging = CloudLogging(LoopClock(asyncio.get_running_loop()), "my-project")
+    server, address = await serve_logging(logging, "127.0.0.1")
+    moment = render_time(datetime.now(UTC) - timedelta(hours=1))
+    taken: Payloads = []
+    for name, row in ENTRIES.items():
+        log = row["entry"]["logName"].rpartition("/")[2]
+        entry = {**row["entry"], "logName": f"projects/my-project/logs/{log}", "timestamp": moment}
+        logging.write(entry)
+        if row["wakes"] != "none" or name in EXCESS:
+            taken += [(step, entry["protoPayload"]) for step in find_steps(entry)]
+    process = await start(
+        *("audit-log", "--since", "2h", "-o", "json"),
+        PUBSUB_EMULATOR_HOST=pubsub.address,
+        LOGGING_EMULATOR_HOST=address,
+    )
+    stdout, stderr = await process.communicate()
+    received = [
+        (slug.replace("-", "_"), json.loads(one.message.data)["protoPayload"])
+        for slug in SLUGS
+        for one in pubsub.pubsub.pull(
+            f"projects/my-project/subscriptions/tpu-functions-{slug}", 999
+        )
+    ]
+    await server.stop(None)
+    await pubsub.stop()
+    return (process.returncode, stdout, stderr), received, taken
+
+
+def test_the_audit_log_is_read_and_published_by_grpc() -> None:
+    (code, stdout, stderr), received, taken = asyncio.run(publish_the_audit_log())
+    assert (code, len(json.loads(stdout))) == (0, len(received)), stderr.decode()
+    assert stderr.endswith(b" in 1 call.\n")
+    assert sorted(received, key=str) == sorted(taken, key=str)

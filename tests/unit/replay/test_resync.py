@@ -200,3 +200,12 @@ def test_a_cluster_that_refuses_is_told_in_its_own_words(desk: Desk) -> None:
     assert result.exit_code == 1
     assert "401 Unauthorized" in result.stderr
     assert "Your kubeconfig's credentials are not accepted" in result.stderr
+
+
+def test_in_80_columns_nothing_is_cut_off(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.harness.apply(training("a-name-that-is-as-long-as-names-of-groups-are-at-times"))
+    unfolded = desk.run("resync", "--all", "--dry-run").stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    folded = desk.run("resync", "--all", "--dry-run").stdout
+    assert max(map(len, folded.splitlines())) <= 80 < max(map(len, unfolded.splitlines()))
+    assert sorted("".join(folded.split())) == sorted("".join(unfolded.split()))
