@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
+import shlex
 import shutil
 import sys
 import tempfile
@@ -32,6 +33,8 @@ from local.world import PROJECT
 
 DEFAULT_PORTS = Ports(kubernetes=16443, compute=18080, pubsub=18085)
 CREDENTIALS = "credentials.json"
+TOOL_SETTINGS = "tool.env"
+"""A shell reads it, and the operator's tool works on this `make local`."""
 _VM = f"projects/{PROJECT}/zones/ZONE/instances/NAME"
 
 
@@ -93,10 +96,18 @@ async def _serve(setup: Setup, timeline: Timeline) -> None:
 
 def _greeting(station: Station) -> str:
     url = station.compute_url
+    settings = station.setup.directory / TOOL_SETTINGS
+    settings.write_text(
+        "".join(
+            f"export {name}={shlex.quote(value)}\n"
+            for name, value in station.tool_environment.items()
+        )
+    )
     return f"""
 Kubernetes API  {station.kubernetes_url}
 Compute Engine  {url}  (simulated; what there is: curl -s {url}/_simulator/state)
 Pub/Sub         {station.pubsub_address}
+Cloud Logging   {station.logging_address}
 Logs            {station.log}
 
 For another terminal:
@@ -104,6 +115,11 @@ For another terminal:
 export KUBECONFIG={station.kubeconfig}
 kubectl apply -f examples/tpu7x-2x2x2.yaml
 kubectl get tng -w
+
+Why is it not Ready? The operator's tool (docs/reference/replay.md):
+
+. {settings}
+.venv/bin/python -m replay explain default/training
 
 To let something go wrong (all that can: curl -s {url}/_simulator/faults):
 

@@ -36,6 +36,7 @@ PUSHER = f"pusher@{PROJECT}.iam.gserviceaccount.com"
 
 _TIMEOUT_S = 10.0
 _DEAD = f"projects/{PROJECT}/topics/{DEAD_LETTERS}"
+_KEPT = f"projects/{PROJECT}/subscriptions/{DEAD_LETTERS}"
 
 
 class PubSubUnusable(Exception):
@@ -87,6 +88,8 @@ class Inboxes:
                 with suppress(NotFound):
                     name = _subscription(step)
                     await self._subscriber.delete_subscription(subscription=name, **limits)
+            with suppress(NotFound):
+                await self._subscriber.delete_subscription(subscription=_KEPT, **limits)
             for name in (*map(topic, steps), _DEAD):
                 with suppress(NotFound):
                     await self._publisher.delete_topic(topic=name, **limits)
@@ -94,6 +97,8 @@ class Inboxes:
     async def create(self, endpoints: Mapping[str, str]) -> None:
         """Make each step's topic, and the subscription that pushes to the step's endpoint."""
         await self._publisher.create_topic(name=_DEAD, timeout=_TIMEOUT_S)
+        kept = types.Subscription(name=_KEPT, topic=_DEAD, ack_deadline_seconds=60)
+        await self._subscriber.create_subscription(kept, timeout=_TIMEOUT_S)
         for step, endpoint in endpoints.items():
             await self._publisher.create_topic(name=topic(step), timeout=_TIMEOUT_S)
             await self._subscriber.create_subscription(

@@ -22,6 +22,7 @@ import operator as op
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -54,6 +55,7 @@ _DEFAULTS: Mapping[tuple[str, ...], Any] = {
     ("operation", "first"): False,
     ("operation", "last"): False,
 }
+_TIMES = (("timestamp",), ("receiveTimestamp",))
 _ORDERINGS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": op.gt,
     ">=": op.ge,
@@ -251,6 +253,8 @@ def _make_test(path: tuple[str, ...], operator: str, expected: str) -> _Test:
         return _regex_test(operator, expected)
     if path == ("severity",):
         return _severity_test(operator, expected)
+    if path in _TIMES:
+        return _time_test(operator, expected)
     if operator in _ORDERINGS:
         return _number_test(operator, expected)
     if operator == ":":
@@ -279,6 +283,22 @@ def _severity_test(operator: str, expected: str) -> _Test:
     return lambda value: value in SEVERITIES and compare(SEVERITIES.index(value), rank)
 
 
+def _time_test(operator: str, expected: str) -> _Test:
+    compare = {**_ORDERINGS, "=": op.eq, "!=": op.ne}.get(operator)
+    if compare is None:
+        raise ValueError(f"a time can be compared, not be searched by {operator!r}")
+    moment = _time(expected)
+    return lambda value: isinstance(value, str) and compare(_time(value), moment)
+
+
+def _time(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no RFC 3339 time") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def _number_test(operator: str, expected: str) -> _Test:
     compare, number = _ORDERINGS[operator], _number(expected)
     return lambda value: isinstance(value, int | float) and compare(value, number)
@@ -288,7 +308,9 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise ValueError(f"only numbers and severities have an order, not {text!r}") from error
+        raise ValueError(
+            f"only numbers, severities and times have an order, not {text!r}"
+        ) from error
 
 
 def _equals(value: Any, expected: str) -> bool:

@@ -10,6 +10,7 @@ own, and topics.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import sys
@@ -26,6 +27,8 @@ import psutil
 from local import container_engine, gce, gke, guests, jobsets, pubsub
 from local.children import Child, Children
 from local.clock import LoopClock
+from local.cloud_logging import CloudLogging
+from local.cloud_logging import serve as serve_logging
 from local.cluster import Cluster, EmbeddedCluster
 from local.cluster_client import ClusterClient
 from local.credentials import ADMIN, Credentials
@@ -204,6 +207,8 @@ class Station:
         self.pools: gke.Simulator | None = None
         """The simulated GKE, where JobSets get node pools."""
         self._container_environment: Mapping[str, str] = {}
+        self.logging = CloudLogging(self._clock, PROJECT)
+        self.logging_address = ""
         self._sinks = Sinks(_filters(), self._publish)
         self._inboxes: Inboxes | None = None
 
@@ -216,6 +221,17 @@ class Station:
     def kubernetes_url(self) -> str:
         """Where the cluster's API listens."""
         return self.cluster.url
+
+    @property
+    def tool_environment(self) -> dict[str, str]:
+        """What the operator's tool needs to work on this station."""
+        return {
+            "KUBECONFIG": str(self.kubeconfig),
+            "PUBSUB_PROJECT": PROJECT,
+            "PUBSUB_EMULATOR_HOST": self.pubsub_address,
+            "LOGGING_EMULATOR_HOST": self.logging_address,
+            "COMPUTE_ENDPOINT": self.compute_url,
+        }
 
     @property
     def log(self) -> Path:
@@ -235,6 +251,7 @@ class Station:
         """Start every part; ``stack`` ends them, the last first."""
         await self._check(stack)
         await self.cluster.start(stack)
+        await self._start_cloud_logging(stack)
         await self._start_compute_engine(stack)
         if self.setup.slices == GKE:
             await self._start_container_engine(stack)
@@ -294,6 +311,21 @@ class Station:
             self.processes.hurry,
             setup.slices,
         )
+
+    async def _start_cloud_logging(self, stack: AsyncExitStack) -> None:
+        server, self.logging_address = await serve_logging(self.logging, LOOPBACK)
+        stack.push_async_callback(server.stop, None)
+
+    def write_line(self, child: str, line: str) -> None:
+        """What a child process has written: Cloud Logging keeps it where it is a JSON object."""
+        if child not in self.setup.steps:
+            return
+        try:
+            document = json.loads(line)
+        except ValueError:
+            return
+        if isinstance(document, dict):
+            self.logging.write_line(child.replace("_", "-"), document)
 
     async def _start_compute_engine(self, stack: AsyncExitStack) -> None:
         if self.setup.for_examples:
@@ -379,6 +411,7 @@ class Station:
         }
 
     def _on_log_entry(self, entry: dict[str, Any]) -> None:
+        self.logging.write(entry)
         self._observe(AuditEntry(entry, tuple(self._sinks.find_steps(entry))))
         self._sinks.on_log_entry(entry)
 
@@ -415,6 +448,7 @@ async def open_station(setup: Setup, observe: Observe) -> AsyncIterator[Station]
 
     def on_line(text: str) -> None:
         child, _, line = text.partition(" | ")
+        station.write_line(child.strip(), line)
         observe(ChildLine(child.strip(), line))
 
     async with AsyncExitStack() as stack:

@@ -3,51 +3,44 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from replay import VERSION
+from replay import VERSION, dead_letter_commands
+from replay.audit_log import find_projects, make_publications, make_query, read_filters
+from replay.commands import (
+    MANY,
+    AnyStep,
+    DryRun,
+    Output,
+    Step,
+    Yes,
+    ask,
+    count,
+    get_ways,
+    parse_duration,
+    parse_target,
+    publish_and_print,
+)
+from replay.completion import complete_groups, complete_jobsets_too
 from replay.errors import FORESEEN, ReplayError, in_plain_words
 from replay.explain import explain as explain_group
 from replay.explain_jobset import explain_jobset
-from replay.output import (
-    Format,
-    print_explanation,
-    print_jobset_explanation,
-    print_sent,
-    say,
-)
-from replay.publications import (
-    Publication,
-    Sent,
-    get_group,
-    list_groups,
-    publish,
-    syncs,
-)
+from replay.log_reading import read_entries
+from replay.output import Format, print_explanation, print_jobset_explanation, say
+from replay.publications import Publication, get_group, list_groups, resyncs
+from replay.record import record
 from replay.recording import Recording, Rules, read_recording
 from replay.ways import Ways, open_ways
 from shared.base.environment import SettingsError
-from shared.base.errors import CallError
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 HELP_OPTIONS = ["-h", "--help"]
-MANY = 20
-"""More recorded messages than this are published only after a question."""
-
-
-class Inbox(StrEnum):
-    """The inboxes that take a message about a group."""
-
-    CREATE_RESOURCES = "create_resources"
-    INJECT_TOKEN = "inject_token"
-    LABEL_NODE = "label_node"
-    TEAR_DOWN = "tear_down"
 
 
 class _Commands(TyperGroup):
@@ -65,19 +58,14 @@ class _Commands(TyperGroup):
 
 
 app = typer.Typer(
-    name="replay",
+    name="kubectl-tng",
     cls=_Commands,
-    add_completion=False,
+    add_completion=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": HELP_OPTIONS, "max_content_width": 100},
 )
-
-Output = Annotated[Format, typer.Option("--output", "-o", help="How results are written.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Publish many without asking.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be published, only.")]
-Step = Annotated[Inbox | None, typer.Option("--step", help="Whose inbox.", show_default=False)]
 
 
 def _show_version(is_asked: bool) -> None:
@@ -96,25 +84,38 @@ def main(
         ),
     ] = False,
 ) -> None:
-    """Wake steps by hand, publish recorded messages again, ask what the steps would do.
+    """Explain TPUNodeGroups and JobSets, resync them, and publish messages again.
 
-    A message is only an occasion to look: what is not needed is not done, however often it is
-    asked for.
+    A message is a trigger, not a command: a step observes and does only what the current state
+    requires, however often it is triggered.
+
+    \b
+    Start here:
+      kubectl tng explain default/my-slice      why is it not Ready? Changes nothing
+      kubectl tng resync default/my-slice       let its steps observe it now
+      kubectl tng COMMAND --help                examples of each command
+    In a checkout, `python -m replay` is the same program.
 
     Settings are the functions' own environment variables: PUBSUB_PROJECT, TOPIC_PREFIX, PROJECTS,
-    KUBECONFIG (by default ~/.kube/config), COMPUTE_ENDPOINT. Rights are yours: of your kubeconfig,
-    and of `gcloud auth application-default login`.
+    KUBECONFIG (by default ~/.kube/config), COMPUTE_ENDPOINT. Permissions are yours: of your
+    kubeconfig, and of `gcloud auth application-default login`.
 
     Exit codes: 0 done, 1 refused or failed, 2 wrong usage or settings, 130 interrupted.
     """
     ctx.obj = ctx.obj or open_ways
 
 
-@app.command(short_help="Publish a SYNC about a group, or about all.")
-def group(
+@app.command(short_help="Let the steps observe a group, or all groups, now.")
+def resync(
     ctx: typer.Context,
     target: Annotated[
-        str, typer.Argument(metavar="NAMESPACE/NAME", help="One group.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="NAMESPACE/NAME",
+            help="One group.",
+            show_default=False,
+            autocompletion=complete_groups,
+        ),
     ] = "",
     every: Annotated[bool, typer.Option("--all", help="All groups of the cluster.")] = False,
     step: Step = None,
@@ -122,37 +123,38 @@ def group(
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Publish a SYNC about a group, or about all: its steps look at everything anew.
+    """Publish a resync of a group, or of all: its steps observe it now instead of at the next sweep.
 
-    It goes to the inboxes that the sweep would choose, or to the one that --step names.
+    It goes to the topics that the sweep would choose, or to the one that --step names.
 
     \b
     Examples:
-      python -m replay group default/my-slice
-      python -m replay group default/my-slice --step label_node
-      python -m replay group --all --dry-run
+      kubectl tng resync default/my-slice
+      kubectl tng resync default/my-slice --step label_node
+      kubectl tng resync --all --dry-run
     """
     if bool(target) == every:
         raise typer.BadParameter("name one group, or give --all", param_hint="NAMESPACE/NAME")
     names = parse_target(target) if target else None
-    ways = _ways(ctx)
+    ways = get_ways(ctx)
     groups = [get_group(ways, *names)] if names else list_groups(ways)
-    publications = list(syncs(groups, step, ways.now()))
+    publications = list(resyncs(groups, step, ways.now()))
     if not publications:
-        what = f"no step has anything to look for in {target}" if target else "there are no groups"
+        what = f"no step has work with {target}" if target else "there are no groups"
         say(f"Nothing to publish: {what}.")
     if every and not dry_run:
-        _ask(ways, f"Publish {len(publications)} SYNCs about {len(groups)} groups?", yes=yes)
-    _publish(ways, publications, dry_run=dry_run, output=output)
+        question = f"Publish {count(len(publications), 'resync')} of {count(len(groups), 'group')}?"
+        ask(ways, question, yes=yes)
+    publish_and_print(ways, publications, dry_run=dry_run, output=output)
 
 
-@app.command(short_help="Publish recorded messages, dead letters too.")
+@app.command(short_help="Publish recorded messages.")
 def file(
     ctx: typer.Context,
     path: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help='"-": stdin.')],
     step: Step = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out lines that are wrong.")
+        bool, typer.Option("--skip-bad", help="Leave out lines that cannot be read.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -161,45 +163,52 @@ def file(
     """Publish recorded messages, a JSON object a line, each to the inbox that it belongs to.
 
     A line is a message of this system's own, an audit log entry (as `gcloud logging read` gives
-    it), or a Pub/Sub message with data and attributes, in its envelope or without: dead letters, as
-    they are pulled.
+    it), or a Pub/Sub message with data and attributes, in its envelope or without.
 
-    An audit log entry goes to the step that it wakes. A message of our own goes to the inbox that
-    --step names, or its field or attribute "step", or the subscription that gave it up. A SYNC
-    counts as new. Nothing is published while a line is wrong, unless --skip-bad.
+    An audit log entry goes to the step that it triggers. A message of our own goes to the topic that
+    --step names, or its field or attribute "step", or the subscription that gave it up. A resync
+    gets the present time. Nothing is published while a line cannot be read, unless --skip-bad.
 
     \b
     Examples:
-      python -m replay file dead-letters.jsonl --dry-run
-      gcloud pubsub subscriptions pull tpu-functions-dead-letters --limit 100 --format json |
-        jq -c '.[]' | python -m replay file -
+      kubectl tng file recorded.jsonl --dry-run
+      gcloud logging read 'log_id("cloudaudit.googleapis.com/activity")' --format json |
+        jq -c '.[]' | kubectl tng file -
     """
-    ways = _ways(ctx)
+    ways = get_ways(ctx)
     rules = Rules(step, ways.settings.topic_prefix, ways.now())
     recording = read_recording(_read_lines(path), rules)
     _report(recording, skip_bad=skip_bad)
     publications = recording.publications
     if len(publications) > MANY and not dry_run:
-        _ask(ways, f"Publish {len(publications)} messages?", yes=yes)
-    _publish(ways, publications, dry_run=dry_run, output=output)
+        ask(ways, f"Publish {count(len(publications), 'message')}?", yes=yes)
+    publish_and_print(ways, publications, dry_run=dry_run, output=output)
 
 
-@app.command(short_help="Say what each step would do about a group or a JobSet now, and why.")
+app.add_typer(dead_letter_commands.commands, cls=TyperGroup)
+
+
+@app.command(short_help="Why is a group or a JobSet not Ready, and what would each step do?")
 def explain(
     ctx: typer.Context,
     target: Annotated[
-        str, typer.Argument(metavar="NAMESPACE/NAME", help="The group, or the JobSet.")
+        str,
+        typer.Argument(
+            metavar="NAMESPACE/NAME",
+            help="The group, or the JobSet.",
+            autocompletion=complete_jobsets_too,
+        ),
     ],
     is_jobset: Annotated[
         bool, typer.Option("--jobset", help="About the slices of a JobSet of this name.")
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Say what each step would do about a group now, and why. Nothing is carried out.
+    """Show why a group is not Ready, its conditions, and what each step would do. Changes nothing.
 
-    Each step looks as it would on a SYNC, with your rights instead of its own, and decides. "Sweep
-    wakes it" tells which of them the sweep would choose; if one of these cannot look, the exit code
-    is 1.
+    The first sentence is the cause. Each step observes as it would on a resync, with your
+    permissions instead of its own, and decides; nothing is executed. If a step that the sweep would
+    trigger cannot observe, the exit code is 1.
 
     With --jobset, the steps that give JobSets their slices answer for each Pod of the JobSet that
     waits for a slice, and for each slice that it has. JOBSET_PROVIDER, and for node pools the
@@ -207,14 +216,86 @@ def explain(
 
     \b
     Examples:
-      python -m replay explain default/my-slice
-      python -m replay explain default/my-slice --output json | jq .ready
-      python -m replay explain default/my-jobset --jobset
+      kubectl tng explain default/my-slice
+      kubectl tng explain default/my-slice --output json | jq .ready
+      kubectl tng explain default/my-jobset --jobset
     """
     names = parse_target(target)
-    is_whole = (_explain_jobset if is_jobset else _explain_group)(_ways(ctx), names, output)
+    is_whole = (_explain_jobset if is_jobset else _explain_group)(get_ways(ctx), names, output)
     if not is_whole:
-        raise ReplayError("a step could not look; what stands in its row says why")
+        raise ReplayError("a step could not observe; the lines under its name say why")
+
+
+@app.command("record", short_help="Write what is published to a step's topic into a file.")
+def record_topic(
+    ctx: typer.Context,
+    step: Annotated[AnyStep, typer.Argument(metavar="STEP", help="Which topic.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help='"-": stdout.')],
+    duration: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="How long: 90s, 30m, 2h.")
+    ] = "10m",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many messages at most.")] = 1000,
+) -> None:
+    """Write what is published to a step's topic into a file, which `file` publishes again.
+
+    The step gets its messages all the same: a subscription of the tool's own gets copies, from now
+    on, and is deleted at the end. Ctrl-C ends a recording early; what was recorded stays.
+
+    \b
+    Examples:
+      kubectl tng record label_node events.jsonl --for 5m
+      kubectl tng record create_resources - --limit 1 | jq .data
+    """
+    ways, seconds = get_ways(ctx), parse_duration(duration)
+    number = 0
+    with _open_for_writing(path) as file:
+        for number, line in enumerate(record(ways, step, seconds, limit), start=1):  # noqa: B007
+            print(line, file=file, flush=True)
+    say(f"Recorded {count(number, 'message')}.")
+
+
+@app.command("audit-log", short_help="Publish messages that log sinks have lost.")
+def audit_log(
+    ctx: typer.Context,
+    since: Annotated[
+        str, typer.Option("--since", metavar="DURATION", help="From how long ago: 30m, 2h, 1d.")
+    ],
+    until: Annotated[
+        str, typer.Option("--until", metavar="DURATION", help="Until how long ago; default: now.")
+    ] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Read Compute Engine's audit log again, and publish its messages as the log sinks would.
+
+    For messages that were lost: a sink that was missing or lacked its permission, a subscription
+    that was deleted. What was not lost is published once more, which does no harm: a step does only
+    what the current state requires. It reads with one call a second, within Cloud Logging's quota.
+
+    \b
+    Examples:
+      kubectl tng audit-log --since 2h --dry-run
+      kubectl tng audit-log --since 6h --until 4h --yes
+    """
+    ways = get_ways(ctx)
+    now = ways.now()
+    began = now - parse_duration(since)
+    ended = now - parse_duration(until) if until else now
+    filters = read_filters(ways.settings)
+    query = make_query(filters.values(), began, ended)
+    publications: list[Publication] = []
+    for entry in read_entries(ways, find_projects(ways.settings), query, began, ended):
+        found = make_publications(entry, filters)
+        if isinstance(found, str):
+            say(found)
+        else:
+            publications += found
+    if not publications:
+        say("Nothing to publish: no entry triggers a step.")
+    if len(publications) > MANY and not dry_run:
+        ask(ways, f"Publish {count(len(publications), 'message')}?", yes=yes)
+    publish_and_print(ways, publications, dry_run=dry_run, output=output)
 
 
 def _explain_group(ways: Ways, names: tuple[str, str], output: Format) -> bool:
@@ -231,19 +312,18 @@ def _explain_jobset(ways: Ways, names: tuple[str, str], output: Format) -> bool:
     return explanation.is_whole
 
 
-def parse_target(text: str) -> tuple[str, str]:
-    """The namespace and name of a group. Raises `typer.BadParameter`."""
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise typer.BadParameter(
-            f"{text!r} must be NAMESPACE/NAME, as in default/my-slice", param_hint="NAMESPACE/NAME"
-        )
-    return namespace, name
-
-
-def _ways(ctx: typer.Context) -> Ways:
-    make: Callable[[], Ways] = ctx.obj
-    return make()
+@contextmanager
+def _open_for_writing(path: Path) -> Iterator[IO[str]]:
+    if str(path) == "-":
+        yield sys.stdout
+        return
+    try:
+        file = path.open("w", encoding="utf-8")
+    except OSError as error:
+        problem = f"{path} cannot be written: {error.strerror}"
+        raise typer.BadParameter(problem, param_hint="FILE.jsonl") from error
+    with file:
+        yield file
 
 
 def _read_lines(path: Path) -> list[bytes]:
@@ -261,34 +341,8 @@ def _report(recording: Recording, *, skip_bad: bool) -> None:
         say(line)
     if recording.wrong and not skip_bad:
         raise ReplayError(
-            f"{_count(len(recording.wrong), 'line')} wrong, so nothing was published; mend it, or "
-            "leave out what is wrong by --skip-bad"
+            f"{count(len(recording.wrong), 'line')} cannot be read, so nothing was published; "
+            "correct the file, or leave out such lines by --skip-bad"
         )
     if not recording.publications:
-        say("Nothing to publish: no line wakes a step.")
-
-
-def _ask(ways: Ways, question: str, *, yes: bool) -> None:
-    if yes or not ways.is_interactive:
-        return
-    if not typer.confirm(question, err=True):
-        raise ReplayError("nothing was published")
-
-
-def _publish(
-    ways: Ways, publications: Sequence[Publication], *, dry_run: bool, output: Format
-) -> None:
-    """Publish, and say what was published even if it is not all."""
-    sent: list[Sent] = []
-    source: Iterable[Sent] = map(Sent, publications) if dry_run else publish(ways, publications)
-    try:
-        sent.extend(source)
-    except CallError as error:
-        rest = f"{len(sent)} of {len(publications)} were published; a repeat does no harm"
-        raise ReplayError(f"{in_plain_words(error)} ({rest})") from error
-    finally:
-        print_sent(sent, ways.settings.topic_prefix, output)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"1 {noun} is" if number == 1 else f"{number} {noun}s are"
+        say("Nothing to publish: no line triggers a step.")

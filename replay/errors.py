@@ -35,15 +35,25 @@ _HINTS = {
     ("Pub/Sub", 0): f"Is there a way to it from here? If credentials are missing: {_LOG_IN}.",
     ("Pub/Sub", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Pub/Sub", 403): "You need the role roles/pubsub.publisher on this topic.",
-    ("Pub/Sub", 404): "There is no such topic; PUBSUB_PROJECT and TOPIC_PREFIX must be those of "
-    "the installation.",
+    ("pull", 403): "You need the role roles/pubsub.subscriber on this subscription.",
+    ("subscribe", 403): "To record, you need the role roles/pubsub.editor in this project.",
+    ("Pub/Sub", 404): "There is no such topic or subscription; PUBSUB_PROJECT and TOPIC_PREFIX "
+    "must be those of the installation.",
     ("Pub/Sub", 503): f"If credentials are the reason: {_LOG_IN}.",
     ("Compute Engine", 0): "Is there a way to it from here?",
     ("Compute Engine", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Compute Engine", 403): "You need the role roles/compute.viewer in the group's project.",
+    ("Cloud Logging", 0): f"Is there a way to it from here? If credentials are missing: {_LOG_IN}.",
+    ("Cloud Logging", 401): f"Your credentials are not accepted; {_LOG_IN}.",
+    ("Cloud Logging", 403): "You need the role roles/logging.viewer in each project that is read.",
+    ("Cloud Logging", 429): "Somebody else reads this project's logs; try again in a minute.",
+    ("Cloud Logging", 503): f"If credentials are the reason: {_LOG_IN}.",
     ("GKE", 0): "Is there a way to it from here?",
     ("GKE", 403): "You need the role roles/container.clusterViewer in the cluster's project.",
 }
+
+
+_OF_PUBSUB = ("publish", "pull", "acknowledge", "modifyAckDeadline", "subscribe", "delete the")
 
 
 def in_plain_words(error: Exception) -> str:
@@ -53,7 +63,7 @@ def in_plain_words(error: Exception) -> str:
     if not isinstance(error, CallError):
         return str(error)
     service = _service(error.call)
-    hint = _HINTS.get((service, error.http), "")
+    hint = _HINTS.get((error.call.split()[0], error.http)) or _HINTS.get((service, error.http), "")
     status = f"{error.http} " if error.http else ""
     said = f"{service} did not do `{error.call}`: {status}{error.reason}: {error.message}"
     return f"{said.rstrip('.')}. {hint}".rstrip()
@@ -61,8 +71,10 @@ def in_plain_words(error: Exception) -> str:
 
 def _service(call: str) -> str:
     """Calls to the cluster are ``METHOD /path``, those to clouds ``collection.method``."""
-    if call.startswith("publish"):
+    if call.startswith(_OF_PUBSUB):
         return "Pub/Sub"
+    if call.startswith("entries."):
+        return "Cloud Logging"
     if call.startswith("nodePools."):
         return "GKE"
     return "the cluster" if " /" in call else "Compute Engine"

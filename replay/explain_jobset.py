@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -44,6 +44,18 @@ class JobSetExplanation:
         return f"has ended ({end})" if end else "has not ended"
 
     @property
+    def cause(self) -> str:
+        """What holds the JobSet's slices up, in a sentence; else how many there are."""
+        name = f"JobSet {self.namespace}/{self.name} {self.state}"
+        if not self.steps:
+            return f"{name}: no Pod of it waits for a slice, and it has none."
+        waiting = [one for one in self.steps if one.step == provision_slice.STEP.name and one.about]
+        slices = [one for one in self.steps if one.step == release_slice.STEP.name and one.about]
+        counts = f"{_count(waiting, 'Pod')} waiting for a slice, {_count(slices, 'slice')}"
+        note = next((one.note for one in self.steps if one.note), "")
+        return f"{name}: {counts}{f'. {note}' if note else ''}."
+
+    @property
     def is_whole(self) -> bool:
         """Whether everything could be observed."""
         return all(answer.has_looked for answer in self.steps)
@@ -64,6 +76,10 @@ def explain_jobset(ways: Ways, namespace: str, name: str) -> JobSetExplanation:
             "lists them"
         )
     return JobSetExplanation(namespace, name, jobset, answers)
+
+
+def _count(answers: Sequence[Answer], noun: str) -> str:
+    return f"{len(answers)} {noun}{'' if len(answers) == 1 else 's'}"
 
 
 def _ask_about_pods(ways: Ways, namespace: str, name: str) -> Iterator[Answer]:
@@ -138,6 +154,7 @@ def to_document(explanation: JobSetExplanation) -> dict[str, Any]:
     return {
         "jobset": f"{explanation.namespace}/{explanation.name}",
         "state": explanation.state,
+        "cause": explanation.cause,
         "steps": [
             {"about": answer.about or None, **render_answer(answer)} for answer in explanation.steps
         ],

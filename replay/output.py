@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -19,6 +22,8 @@ from shared.node_groups.status import Condition, Type
 
 _WIDE = 100_000
 """Columns of an output that is no terminal: nothing is folded there."""
+_NARROWEST = 40
+_INDENT = "    "
 _STYLES = {"True": "green", "False": "red", "Unknown": "yellow"}
 
 
@@ -38,37 +43,44 @@ def print_sent(sent: Sequence[Sent], topic_prefix: str, form: Format) -> None:
 
 
 def print_explanation(explanation: Explanation, form: Format) -> None:
-    """Why a group is as it is, and what each step would do."""
+    """Why a group is as it is: the cause, the conditions, what each step would do."""
     if form is Format.JSON:
         print_json(to_document(explanation))
         return
-    print_lines(_headlines(explanation))
-    conditions = explanation.known.conditions
-    if conditions:
-        print_lines([""])
-        rows = (_condition_row(kind, one, explanation.now) for kind, one in conditions.items())
-        print_table(("CONDITION", "STATUS", "REASON", "FOR", "MESSAGE"), rows)
-    print_lines([""])
-    rows = (row for answer in explanation.steps for row in _answer_rows(answer))
-    print_table(("STEP", "SWEEP WAKES IT", "OUTCOME", "WHAT IT WOULD DO"), rows)
+    for paragraph in _headlines(explanation):
+        print_paragraph(paragraph)
+    _print_conditions(explanation)
+    _print_answers(explanation.steps)
 
 
 def print_jobset_explanation(explanation: JobSetExplanation, form: Format) -> None:
-    """What both steps would do about a JobSet's slices."""
+    """What holds a JobSet's slices up, and what both steps would do about them."""
     if form is Format.JSON:
         print_json(explain_jobset.to_document(explanation))
         return
-    print_lines([f"JobSet {explanation.namespace}/{explanation.name} {explanation.state}"])
-    if not explanation.steps:
-        print_lines(["No Pod of it waits for a slice, and it has none"])
+    print_paragraph(explanation.cause)
+    _print_answers(explanation.steps)
+
+
+def print_paragraph(text: str, indent: str = "", first: str | None = None) -> None:
+    """Text that is wrapped to the terminal; where there is none, one line. Empty text is nothing."""
+    if not text:
         return
-    print_lines([""])
-    rows = (
-        (row[0], answer.about if row[0] else "", *row[1:])
-        for answer in explanation.steps
-        for row in _answer_rows(answer)
+    lines = textwrap.wrap(
+        printable(text),
+        find_width(),
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
     )
-    print_table(("STEP", "ABOUT", "SWEEP WAKES IT", "OUTCOME", "WHAT IT WOULD DO"), rows)
+    print("\n".join(lines))
+
+
+def find_width() -> int:
+    """Columns of the terminal, or of COLUMNS where it is set; without either nothing is wrapped."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
+        return max(_NARROWEST, shutil.get_terminal_size().columns)
+    return _WIDE
 
 
 def say(text: str) -> None:
@@ -89,22 +101,30 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table in kubectl's manner; on a terminal the last column is folded to fit."""
+    """A table in kubectl's manner; where the terminal is too narrow, cells are folded."""
+    for line in _render_table(head, rows, find_width()):
+        print(line)
+
+
+def render_rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table, one for each row however long it is, coloured on a terminal."""
+    return _render_table(head, rows, _WIDE)
+
+
+def _render_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> list[str]:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    is_terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if is_terminal else _WIDE, highlight=False)
+    console = Console(file=sys.stdout, width=width, highlight=False)
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for name in head:
-        table.add_column(name, no_wrap=name != head[-1], overflow="fold")
+        table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell), style=_STYLES.get(cell, "")) for cell in row))
     with console.capture() as capture:
         console.print(table)
-    for line in capture.get().splitlines():
-        print(line.rstrip())
+    return [line.rstrip() for line in capture.get().splitlines()]
 
 
 def printable(text: str) -> str:
@@ -155,26 +175,68 @@ def _sent_row(sent: Sent, topic_prefix: str, *, of_file: bool) -> tuple[str, ...
 def _headlines(explanation: Explanation) -> Iterator[str]:
     group, ready = explanation.group, explanation.ready
     if ready is None:
-        yield f"{group.key}: no step has written its status yet"
+        yield f"{group.key} is not Ready: no step has written its status yet."
+    elif ready.is_true:
+        age = render_age(explanation.now - ready.since)
+        yield f"{group.key} is Ready, for {age}: {ready.message}"
     else:
-        word = "is ready" if ready.is_true else f"is not ready: {ready.reason}"
-        yield f"{group.key} {word}, for {render_age(explanation.now - ready.since)}"
-        yield f"  {ready.message}"
+        age = render_age(explanation.now - ready.since)
+        cause, _, rest = explanation.meaning.partition(". ")
+        yield f"{group.key} is not Ready ({ready.reason}, for {age}): {cause.rstrip('.')}."
+        yield ready.message
         if explanation.meaning not in ready.message:
-            yield f"  {explanation.meaning}"
+            yield rest
         if entry := find_entry(ready.reason):
-            yield f"  How to look, and what to do: {entry}"
+            yield f"How to look, and what to do: {entry}"
     if group.deleting is not None:
-        yield f"Being deleted, for {render_age(explanation.now - group.deleting)}"
-    yield f"Sweep: {_sweep_words(explanation)}"
+        yield f"The group is being deleted, for {render_age(explanation.now - group.deleting)}."
+    yield f"Sweep: {_sweep_words(explanation)}."
+
+
+def _print_conditions(explanation: Explanation) -> None:
+    """A row for each condition; under one that is not True its message, but for Ready's."""
+    conditions = explanation.known.conditions
+    if not conditions:
+        return
+    rows = [_condition_row(kind, one, explanation.now) for kind, one in conditions.items()]
+    head, *lines = render_rows(("CONDITION", "STATUS", "REASON", "FOR"), rows)
+    print(f"\n{head}")
+    for line, (kind, condition) in zip(lines, conditions.items(), strict=True):
+        print(line)
+        if not condition.is_true and condition.message and kind is not Type.READY:
+            print_paragraph(condition.message, _INDENT)
+
+
+def _print_answers(answers: Sequence[Answer]) -> None:
+    """A row for each step, and for each object that it answers about; under it the actions."""
+    if not answers:
+        return
+    about = ("ABOUT",) if any(answer.about for answer in answers) else ()
+    rows = [
+        (
+            answer.step,
+            *((answer.about,) if about else ()),
+            "yes" if answer.is_woken else "no",
+            answer.outcome,
+        )
+        for answer in answers
+    ]
+    head, *lines = render_rows(("STEP", *about, "BY SWEEP", "WOULD COME TO"), rows)
+    print(f"\n{head}")
+    for line, answer in zip(lines, answers, strict=True):
+        print(line)
+        for action in answer.actions:
+            print_paragraph(action, f"{_INDENT}  ", f"{_INDENT}- ")
+        if answer.note:
+            print_paragraph(answer.note, _INDENT)
 
 
 def _sweep_words(explanation: Explanation) -> str:
     found = explanation.sweep
-    state = "settled, looked at once an hour" if found.is_settled else "not settled"
+    state = "settled, observed once an hour" if found.is_settled else "not settled"
     due = "; due in this minute" if found.is_due else ""
-    inboxes = ", ".join(found.inboxes) or "no inbox"
-    return f"{state}{due}; next SYNC {_when(found.next_look, explanation.now)}, to {inboxes}"
+    inboxes = ", ".join(found.inboxes) or "no topic"
+    return f"{state}{due}; next resync {_when(found.next_look, explanation.now)}, to {inboxes}"
 
 
 def _when(moment: datetime | None, now: datetime) -> str:
@@ -184,14 +246,4 @@ def _when(moment: datetime | None, now: datetime) -> str:
 
 
 def _condition_row(kind: Type, condition: Condition, now: datetime) -> tuple[str, ...]:
-    age = render_age(now - condition.since)
-    return str(kind), condition.status, condition.reason, age, condition.message
-
-
-def _answer_rows(answer: Answer) -> Iterator[tuple[str, ...]]:
-    """A row for each action; the step's name stands in the first."""
-    notes = (f"({answer.note})",) if answer.note else ()
-    said = (*answer.actions, *notes) or ("nothing",)
-    yield answer.step, "yes" if answer.is_woken else "no", answer.outcome, said[0]
-    for line in said[1:]:
-        yield "", "", "", line
+    return str(kind), condition.status, condition.reason, render_age(now - condition.since)

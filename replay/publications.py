@@ -1,4 +1,4 @@
-"""What is to be published, to whose inbox, and the SYNCs of a group."""
+"""What is to be published, to which topic, and the resyncs of a group."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def list_groups(ways: Ways) -> list[AnyGroup]:
     return [node_group.parse(raw, cluster_id) for raw in cluster.list_groups()]
 
 
-def syncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iterator[Publication]:
-    """A SYNC about each group, to the step named, or else to those that the sweep would choose."""
+def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iterator[Publication]:
+    """A resync of each group, to the step named, or else to those that the sweep would choose."""
     for group in groups:
         for inbox in (step,) if step else choose_inboxes(group):
             message = message_about(group, Cause.SYNC, now)

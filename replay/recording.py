@@ -38,6 +38,10 @@ class Rules:
     now: datetime
 
 
+Found = tuple[Publication, ...] | str
+"""What is to be published, or why nothing is."""
+
+
 @dataclass(frozen=True)
 class Recording:
     """A file that was read. ``wrong`` says what would be right; ``left_out`` why nobody is woken."""
@@ -78,10 +82,18 @@ def read_recording(lines: Iterable[bytes], rules: Rules) -> Recording:
     return Recording(tuple(publications), tuple(wrong), tuple(left_out))
 
 
-def read_line(number: int, line: bytes, rules: Rules) -> tuple[Publication, ...] | str:
+def read_line(number: int, line: bytes, rules: Rules) -> Found:
     """What one line says to whom, or why it wakes nobody. Raises `PoisonError`, naming the line."""
     name = f"of line {number}"
-    recorded = _unwrap(line, name)
+    return _read(_unwrap(line, name), name, number, rules)
+
+
+def read_message(message: Mapping[str, Any], name: str, rules: Rules) -> Found:
+    """The same of a Pub/Sub message: ``data`` in base64, ``attributes``, ``publishTime``."""
+    return _read(_unwrap_message(message, "", "", name), name, 0, rules)
+
+
+def _read(recorded: _Recorded, name: str, number: int, rules: Rules) -> Found:
     envelope = {
         "message": {"data": recorded.data, "messageId": name, "publishTime": recorded.published}
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,19 @@ from replay.app import HELP_OPTIONS, app
 
 _BEGIN, _END = "<!-- commands from the code -->\n", "<!-- end -->"
 _WIDTH = 100
-_NAME = "python -m replay"
+_NAME = "kubectl tng"
 
 
 def render_commands() -> str:
     """What ``--help`` says, of the tool and of each of its commands, as Markdown."""
-    tool: Any = typer.main.get_command(app)
-    parts = [_section(tool, _NAME)]
-    parts += [_section(command, f"{_NAME} {name}") for name, command in tool.commands.items()]
-    return "\n".join(parts)
+    return "\n".join(_sections(typer.main.get_command(app), _NAME))
+
+
+def _sections(command: Any, name: str) -> Iterator[str]:
+    """A command, and those below it."""
+    yield _section(command, name)
+    for word, below in getattr(command, "commands", {}).items():
+        yield from _sections(below, f"{name} {word}")
 
 
 def refresh(text: str) -> str:

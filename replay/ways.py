@@ -12,11 +12,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replay.cloud_logging import CloudLogging, Logs
+from replay.subscriptions import Subscriptions
+from shared.base.environment import Variables
 from shared.base.errors import OutOfTimeError
 from shared.frame.settings import Settings, from_environment
 from shared.frame.step import SECONDS_FOR_CALLS
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
+from shared.ports.kubernetes.access_settings import read_access
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
@@ -24,8 +28,9 @@ from shared.ports.pubsub import Topics
 if TYPE_CHECKING:
     from shared.ports.gke import GkeClient
 
+COMPLETION_S = 3.0
 PublishData = Callable[[str, bytes, Mapping[str, str]], str]
-"""Publishes data and attributes to a step's inbox; returns the message's id, raises `CallError`."""
+"""Publishes data and attributes to a step's topic; returns the message's id, raises `CallError`."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,9 @@ class Ways:
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
     random_bytes: Callable[[int], bytes]
+    subscriptions: Subscriptions
+    logs: Logs
+    sleep: Callable[[float], None]
     is_interactive: bool
     """Whether a person sits there who can be asked."""
     gke: GkeClient | None = None
@@ -79,9 +87,21 @@ def open_ways() -> Ways:
         now=lambda: datetime.now(UTC),
         monotonic=time.monotonic,
         random_bytes=secrets.token_bytes,
+        subscriptions=Subscriptions(settings.pubsub_project),
+        logs=CloudLogging(),
+        sleep=time.sleep,
         is_interactive=sys.stdin.isatty(),
         gke=make_gke_client(settings),
     )
+
+
+def open_cluster_only() -> Cluster:
+    """The cluster, for a shell that completes a word: it waits three seconds at most."""
+    variables = Variables(with_default_kubeconfig(os.environ, Path.home()))
+    access = read_access(variables)
+    variables.check()
+    end = time.monotonic() + COMPLETION_S
+    return Cluster(Connection(access), "replay", lambda: max(0.1, end - time.monotonic()))
 
 
 def with_default_kubeconfig(environment: Mapping[str, str], home: Path) -> Mapping[str, str]:

@@ -77,6 +77,8 @@ class Hooks:
         self.before: Callable[[str, str], None] = _let_pass
         self.instead: Callable[[str, str], Response | None] = _let_pass
         self.after: Callable[[str, str], None] = _let_pass
+        self.on_entry: Callable[[dict[str, Any]], None] = lambda _entry: None
+        """Gets each entry of the audit log."""
 
 
 def _let_pass(_step: str, _call: str) -> None:
@@ -331,6 +333,7 @@ class Harness:
         return calls.count(verb="delete", resource="nodes", code=200)
 
     def _observe(self, entry: dict[str, Any]) -> None:
+        self.hooks.on_entry(entry)
         if entry.get("operation", {}).get("first"):
             method = entry["protoPayload"]["methodName"].split("compute.")[-1]
             if method.rpartition(".")[2] in _COUNTED:

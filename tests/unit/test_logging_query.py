@@ -10,6 +10,7 @@ from local.logging_query import QueryError, parse
 
 ENTRY: dict[str, Any] = {
     "logName": "projects/p/logs/cloudaudit.googleapis.com%2Factivity",
+    "timestamp": "2026-01-01T10:00:00.5Z",
     "severity": "NOTICE",
     "resource": {"type": "gce_instance", "labels": {"zone": "us-central1-c"}},
     "labels": {"compute.googleapis.com/root": "abc"},
@@ -23,6 +24,8 @@ ENTRY: dict[str, Any] = {
 }
 
 MATCHING = [
+    'timestamp>="2026-01-01T10:00:00Z"',
+    'timestamp<"2026-01-01T12:00:00.5+01:00"',
     'severity="NOTICE"',
     "severity=notice",
     "severity>=INFO",
@@ -129,7 +132,7 @@ WRONG = [
     (r'a=~"(x)\\1"', r"line 1, column 4: RE2 does not know '\\1'"),
     ('a=~"x++"', "line 1, column 4: RE2 does not know '++'"),
     ("severity=LOUD", "line 1, column 10: 'LOUD' is none of the severities DEFAULT, DEBUG, INFO, "),
-    ("a>b", "line 1, column 3: only numbers and severities have an order, not 'b'"),
+    ("a>b", "line 1, column 3: only numbers, severities and times have an order, not 'b'"),
 ]
 
 

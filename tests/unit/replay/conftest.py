@@ -8,6 +8,12 @@ from tests.harness import Harness
 from tests.unit.replay.desk import ALONE, Desk
 
 
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output is not wrapped, whatever the terminal of who runs the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def desk() -> Desk:
     """A person in a world where nobody else wakes a step."""

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import yaml
+from google.cloud.logging_v2 import types
+from google.protobuf.json_format import MessageToDict
 from typer.testing import CliRunner, Result
 
-from local.world import Dials, topic
+from local.cloud_logging import CloudLogging, LoggingError
+from local.pubsub.model import SubscriptionConfig
+from local.world import DEAD_LETTERS, PROJECT, Dials, topic
 from replay.app import app
+from replay.cloud_logging import MAX_PAGE, Page
+from replay.subscriptions import MAX_PULLED, Pulled, Subscriptions
 from replay.ways import Ways
 from shared.base.errors import CallError
 from shared.ports.gce.clients import Clients
@@ -36,6 +44,87 @@ def training(name: str = "training") -> dict[str, Any]:
     return example("tpu7x-2x2x2.yaml", name=name)
 
 
+class InProcess(Subscriptions):
+    """Subscriptions of a world's Pub/Sub, without a transport; ``refuse`` is raised by each call."""
+
+    def __init__(self, harness: Harness) -> None:
+        super().__init__(PROJECT)
+        self._harness = harness
+        self._pubsub = harness.world.pubsub
+        self.while_pulling: Callable[[], None] = lambda: None
+        self.refuse: CallError | None = None
+
+    def pull(self, subscription: str, limit: int = MAX_PULLED) -> list[Pulled]:
+        if self.refuse is not None:
+            raise self.refuse
+        self.while_pulling()
+        self._harness.run_for(timedelta(seconds=1))
+        return [
+            Pulled(
+                one.ack_id,
+                one.message.id,
+                one.message.data,
+                one.message.attributes,
+                one.message.publish_time,
+            )
+            for one in self._pubsub.pull(self._path(subscription), limit)
+        ]
+
+    def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
+        self._pubsub.acknowledge(self._path(subscription), ack_ids)
+
+    def lease(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
+        self._pubsub.modify_ack_deadline(self._path(subscription), ack_ids, seconds)
+
+    @contextmanager
+    def open(self, topic: str, name: str) -> Iterator[str]:
+        if self.refuse is not None:
+            raise self.refuse
+        path = f"projects/{PROJECT}/topics/{topic}"
+        self._pubsub.create_subscription(SubscriptionConfig(self._path(name), topic=path))
+        try:
+            yield name
+        finally:
+            self._pubsub.delete_subscription(self._path(name))
+
+
+class InProcessLogs:
+    """The embedded Cloud Logging without a transport: a world's audit log and its steps' lines."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.stand_in = CloudLogging(harness.clock, PROJECT)
+        self.queries: list[str] = []
+        harness.hooks.on_entry = self.stand_in.write
+        for level in ("info", "warning", "error"):
+            setattr(harness.log, level, self._keep(getattr(harness.log, level), level))
+
+    def _keep(self, write: Callable[..., None], level: str) -> Callable[..., None]:
+        def keep(message: str, **fields: Any) -> None:
+            write(message, **fields)
+            line = {"severity": level.upper(), "message": message, **fields}
+            service = str(fields["step"]).replace("_", "-")
+            self.stand_in.write_line(service, json.loads(json.dumps(line, default=str)))
+
+        return keep
+
+    def list_page(self, projects: Sequence[str], query: str, token: str) -> Page:
+        self.queries.append(query)
+        asked = types.ListLogEntriesRequest(
+            resource_names=[f"projects/{project}" for project in projects],
+            filter=query,
+            order_by="timestamp asc",
+            page_size=MAX_PAGE,
+            page_token=token,
+        )
+        try:
+            answer = self.stand_in.list(asked)
+        except LoggingError as refusal:
+            code = {"RESOURCE_EXHAUSTED": 429}.get(refusal.status, 400)
+            raise CallError("entries.list", code, "refused", str(refusal)) from refusal
+        documents = [MessageToDict(types.LogEntry.pb(one)) for one in answer.entries]
+        return Page(tuple(documents), answer.next_page_token)
+
+
 @dataclass
 class Desk:
     """``published`` is what reached Pub/Sub by the tool, ``asked`` its calls to cluster and GCE.
@@ -49,6 +138,7 @@ class Desk:
     clients: Clients | None = None
     published: list[tuple[str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         settings = self.harness.settings["sweep"]
@@ -57,6 +147,15 @@ class Desk:
         path.write_text(theirs.read_text().replace('"sweep"', '"admin"'))
         self.harness.settings["admin"] = replace(settings, access=Kubeconfig(str(path)))
         self.harness.hooks.before = self._note
+        self.subscriptions = InProcess(self.harness)
+        self.logs = InProcessLogs(self.harness)
+        self.harness.world.pubsub.create_subscription(
+            SubscriptionConfig(
+                f"projects/{PROJECT}/subscriptions/{DEAD_LETTERS}",
+                topic=f"projects/{PROJECT}/topics/{DEAD_LETTERS}",
+                ack_deadline_s=60,
+            )
+        )
 
     def run(self, *arguments: str, typed: str | bytes | None = None) -> Result:
         """Run a command; what is typed comes from stdin."""
@@ -76,9 +175,16 @@ class Desk:
             now=runtime.now,
             monotonic=runtime.monotonic,
             random_bytes=runtime.random_bytes,
+            subscriptions=self.subscriptions,
+            logs=self.logs,
+            sleep=self._sleep,
             is_interactive=self.is_interactive,
             gke=runtime.gke,
         )
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.harness.run_for(timedelta(seconds=seconds))
 
     @property
     def inboxes(self) -> list[str]:

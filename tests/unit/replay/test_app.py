@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,18 @@ def test_the_page_holds_what_help_says() -> None:
     )
 
 
-@pytest.mark.parametrize("command", TOOL.commands)
+def _list_commands(command: Any, *words: str) -> Iterator[str]:
+    for word, below in command.commands.items():
+        if hasattr(below, "commands"):
+            yield from _list_commands(below, *words, word)
+        else:
+            yield " ".join((*words, word))
+
+
+@pytest.mark.parametrize("command", list(_list_commands(TOOL)))
 def test_each_command_shows_an_example_of_itself(command: str) -> None:
-    text = run(command, "--help").stdout
-    assert f"python -m replay {command} " in text.partition("Examples:")[2]
+    text = run(*command.split(), "--help").stdout
+    assert f"kubectl tng {command} " in text.partition("Examples:")[2]
 
 
 def test_without_a_command_there_is_help() -> None:
@@ -95,12 +103,12 @@ def raising(error: BaseException) -> Any:
 
 
 def test_an_interrupted_command_ends_quietly() -> None:
-    result = run("group", "--all", obj=raising(KeyboardInterrupt()))
+    result = run("resync", "--all", obj=raising(KeyboardInterrupt()))
     assert (result.exit_code, result.output) == (130, "")
 
 
 def test_a_fault_of_our_own_is_not_hidden() -> None:
-    result = run("group", "--all", obj=raising(ZeroDivisionError()))
+    result = run("resync", "--all", obj=raising(ZeroDivisionError()))
     assert isinstance(result.exception, ZeroDivisionError)
 
 
@@ -126,7 +134,7 @@ WORDS: dict[str, tuple[Exception, str]] = {
     "no such topic": (
         CallError("publish to x-sweep", 404, "refused", "Topic not found"),
         "Pub/Sub did not do `publish to x-sweep`: 404 refused: Topic not found. There is no such "
-        "topic; PUBSUB_PROJECT and TOPIC_PREFIX must be those of the installation.",
+        "topic or subscription; PUBSUB_PROJECT and TOPIC_PREFIX must be those of the installation.",
     ),
     "no right on Compute Engine": (
         CallError("instances.list", 403, "forbidden", "Required 'compute.instances.list'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
@@ -176,7 +177,7 @@ def test_the_steps_are_told_in_the_order_of_a_life(busy_desk: Desk) -> None:
 def test_what_is_told_of_a_step_is_what_it_then_does(desk: Desk) -> None:
     _new(desk)
     told = {step["step"]: step for step in desk.json("explain", "default/training")["steps"]}
-    desk.run("group", "default/training")
+    desk.run("resync", "default/training")
     desk.harness.run_for(timedelta(seconds=1))
     step, answer = desk.harness.answers[-1]
     assert (told[step]["outcome"], told[step]["note"]) == (answer.outcome, answer.note)
@@ -210,23 +211,28 @@ def test_a_group_that_is_not_ready_gets_its_reason_and_what_to_do_once(
     desk = _desk_at(moment)
     text = desk.run("explain", "default/training").stdout
     headlines = text.partition("CONDITION")[0]
-    assert headlines.startswith(f"default/training is not ready: {reason}, for ")
-    assert headlines.count(REASONS[reason]) == 1
+    first, message, *_ = headlines.splitlines()
+    cause, _, what_to_do = REASONS[reason].partition(". ")
+    assert re.fullmatch(
+        rf"default/training is not Ready \({reason}, for \d+[smh]\): {cause.rstrip('.')}\.", first
+    )
+    assert message == desk.json("explain", "default/training")["ready"]["message"]
+    assert not what_to_do or headlines.count(what_to_do) == 1
     assert f"docs/troubleshooting.md#{reason.lower()}\n" in headlines
     assert desk.json("explain", "default/training")["ready"]["meaning"] == REASONS[reason]
 
 
 def test_a_group_that_is_being_deleted_is_told_so_before_its_status_says_it() -> None:
     lines = _desk_at("being deleted").run("explain", "default/training").stdout.splitlines()
-    assert lines[0].startswith("default/training is ready, for ")
-    assert "Being deleted, for 0s" in lines
+    assert lines[0].startswith("default/training is Ready, for ")
+    assert "The group is being deleted, for 0s." in lines
 
 
 def test_a_group_that_nobody_has_looked_at_says_so(desk: Desk) -> None:
     _new(desk)
     first, sweep, *_ = desk.run("explain", "default/training").stdout.splitlines()
-    assert first == "default/training: no step has written its status yet"
-    assert sweep == "Sweep: not settled; next SYNC at 00:01 UTC, in 1m, to create_resources"
+    assert first == "default/training is not Ready: no step has written its status yet."
+    assert sweep == "Sweep: not settled; next resync at 00:01 UTC, in 1m, to create_resources."
 
 
 def test_the_next_look_is_when_the_sweep_really_comes() -> None:
@@ -254,6 +260,40 @@ def test_the_conditions_are_a_table_with_reasons(busy_desk: Desk) -> None:
     assert rows["Ready"] == ["True", "Ready"]
 
 
+@pytest.mark.parametrize("moment", ["waiting for capacity", "under way", "refused"])
+def test_in_80_columns_no_line_is_longer_and_no_word_is_lost(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = _desk_at(moment)
+    unwrapped = desk.run("explain", "default/training").stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    wrapped = desk.run("explain", "default/training").stdout
+    assert max(map(len, unwrapped.splitlines())) > 80
+    assert max(map(len, wrapped.splitlines())) <= 80
+    assert "".join(wrapped.split()) == "".join(unwrapped.split())
+
+
+def test_under_a_condition_that_is_not_true_stands_its_message(busy_desk: Desk) -> None:
+    _under_way(busy_desk)
+    known = {
+        one["type"]: one for one in busy_desk.json("explain", "default/training")["conditions"]
+    }
+    lines = busy_desk.run("explain", "default/training").stdout.splitlines()
+    row = next(index for index, line in enumerate(lines) if line.startswith("WorkloadPolicyReady"))
+    assert known["WorkloadPolicyReady"]["status"] == "False"
+    assert lines[row + 1] == f"    {known['WorkloadPolicyReady']['message']}"
+
+
+def test_under_a_step_stand_its_actions_and_its_note(desk: Desk) -> None:
+    _new(desk)
+    [step, *_] = desk.json("explain", "default/training")["steps"]
+    text = desk.run("explain", "default/training").stdout
+    head = next(line for line in text.splitlines() if line.startswith("create_resources"))
+    assert head.split() == ["create_resources", "yes", "Inserting"]
+    said = text.partition(f"{head}\n")[2].partition("\ninject_token")[0]
+    assert said.splitlines() == [f"    - {action}" for action in step["actions"]]
+
+
 def test_no_token_is_shown(busy_desk: Desk) -> None:
     _joining(busy_desk)
     result = busy_desk.run("explain", "default/training")
@@ -275,7 +315,7 @@ def test_a_step_that_cannot_look_says_why_and_the_others_go_on(busy_desk: Desk) 
     busy_desk.clients = Clients("http://compute.local", prepare=fail)
     result = busy_desk.run("explain", "default/training")
     assert result.exit_code == 1
-    assert result.stderr == "Error: a step could not look; what stands in its row says why\n"
+    assert result.stderr == "Error: a step could not observe; the lines under its name say why\n"
     steps = busy_desk.json("explain", "default/training")["steps"]
     assert (steps[0]["step"], steps[0]["outcome"]) == ("create_resources", "CannotLook")
     assert steps[0]["note"] == (

@@ -80,11 +80,14 @@ def test_a_table_is_for_people() -> None:
     (pod,) = pods(desk.harness)
     result = desk.run(*ABOUT)
     lines = result.stdout.splitlines()
-    assert lines[:2] == ["JobSet default/train has not ended", ""]
-    assert lines[2].split("   ")[0].strip() == "STEP"
-    assert lines[3].split()[:4] == ["provision_slice", pod["metadata"]["name"], "yes", "Creating"]
-    assert lines[3].endswith(f"create the slice {NAME}")
-    assert lines[4].strip().startswith("event TPUNodeGroupCreationStarted: Creating ")
+    assert lines[:2] == [
+        "JobSet default/train has not ended: 1 Pod waiting for a slice, 0 slices.",
+        "",
+    ]
+    assert lines[2].split() == ["STEP", "ABOUT", "BY", "SWEEP", "WOULD", "COME", "TO"]
+    assert lines[3].split() == ["provision_slice", pod["metadata"]["name"], "yes", "Creating"]
+    assert lines[4] == f"    - create the slice {NAME}"
+    assert lines[5].startswith("    - event TPUNodeGroupCreationStarted: Creating ")
 
 
 def test_a_jobset_that_waits_for_nothing_says_so() -> None:
@@ -92,8 +95,7 @@ def test_a_jobset_that_waits_for_nothing_says_so() -> None:
     post(desk.harness)
     lines = desk.run(*ABOUT).stdout.splitlines()
     assert lines == [
-        "JobSet default/train has not ended",
-        "No Pod of it waits for a slice, and it has none",
+        "JobSet default/train has not ended: no Pod of it waits for a slice, and it has none.",
     ]
 
 
@@ -108,6 +110,10 @@ def test_what_cannot_be_made_is_explained() -> None:
     assert outcome == "InputRefused"
     assert note.endswith("a slice is made for no other Job")
     assert actions == [f"event TPUNodeGroupCreationFailed: {note}"]
+    first = desk.run(*ABOUT).stdout.splitlines()[0]
+    assert (
+        first == f"JobSet default/train has not ended: 1 Pod waiting for a slice, 0 slices. {note}."
+    )
 
 
 def test_what_gke_refuses_to_show_is_told_in_its_words() -> None:
@@ -116,7 +122,7 @@ def test_what_gke_refuses_to_show_is_told_in_its_words() -> None:
     desk.harness.gke.faults.fail_next("*", 10, 403, "forbidden", "Required container.clusters.get")
     result = desk.run(*ABOUT)
     assert result.exit_code == 1
-    assert result.stderr == "Error: a step could not look; what stands in its row says why\n"
+    assert result.stderr == "Error: a step could not observe; the lines under its name say why\n"
     assert result.stdout.count("CannotLook") == 2
     assert "You need the role roles/container.clusterViewer" in result.stdout
 

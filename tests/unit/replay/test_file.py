@@ -12,7 +12,7 @@ import pytest
 
 from local.pubsub.model import SubscriptionConfig
 from local.world import DEAD_LETTERS, PROJECT
-from replay.app import MANY
+from replay.commands import MANY
 from tests.harness import Death, Harness
 from tests.unit.replay.desk import ALONE, Desk, training
 from tests.unit.replay.test_recording import entry, message
@@ -57,8 +57,8 @@ def test_one_wrong_line_keeps_all_back(desk: Desk) -> None:
     result = desk.run("file", "-", typed=lines(GOOD, BAD))
     assert (result.exit_code, result.stdout, desk.published) == (1, "", [])
     assert result.stderr == BAD_TOLD + (
-        "Error: 1 line is wrong, so nothing was published; mend it, or leave out what is wrong by "
-        "--skip-bad\n"
+        "Error: 1 line cannot be read, so nothing was published; correct the file, or leave out such "
+        "lines by --skip-bad\n"
     )
 
 
@@ -78,7 +78,7 @@ def test_an_empty_file_has_nothing_to_publish(desk: Desk, path: Path) -> None:
     path.touch()
     result = desk.run("file", str(path))
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "Nothing to publish: no line wakes a step.\n"
+    assert result.stderr == "Nothing to publish: no line triggers a step.\n"
 
 
 def test_a_dry_run_publishes_nothing(desk: Desk) -> None:

@@ -7,13 +7,20 @@ import json
 import os
 import signal
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from local.clock import LoopClock
+from local.cloud_logging import CloudLogging
+from local.cloud_logging import serve as serve_logging
 from local.pubsub.model import Received, SubscriptionConfig
 from local.pubsub.server import Server, serve
+from shared.base.timestamps import render_time
 from tests.unit.replay.test_recording import message
+from tests.unit.test_sink_filters import ENTRIES, EXCESS, find_steps
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[3]
@@ -89,7 +96,7 @@ async def interrupt_while_waiting(kubeconfig: Path) -> Ended:
     server = await asyncio.start_server(never_answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{port}")))
-    process = await start("group", "--all", KUBECONFIG=str(kubeconfig))
+    process = await start("resync", "--all", KUBECONFIG=str(kubeconfig))
     try:
         await asyncio.wait_for(asked.wait(), 60)
     finally:
@@ -108,3 +115,102 @@ def _kubeconfig(url: str) -> dict[str, object]:
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
+
+
+DEAD = "projects/my-project/topics/tpu-functions-dead-letters"
+KEPT = "projects/my-project/subscriptions/tpu-functions-dead-letters"
+OF_LABEL_NODE = {"CloudPubSubDeadLetterSourceSubscription": "tpu-functions-label-node"}
+
+
+async def replay_a_dead_letter() -> tuple[Ended, list[Received], list[Received]]:
+    """How the process ended; what arrived at the step's topic; what is left."""
+    server = await serve()
+    make_inbox(server)
+    server.pubsub.create_topic(DEAD)
+    server.pubsub.create_subscription(SubscriptionConfig(KEPT, topic=DEAD))
+    server.pubsub.publish(DEAD, LINE, OF_LABEL_NODE)
+    arguments = ("dead-letters", "replay", "--all", "-o", "json")
+    process = await start(*arguments, PUBSUB_EMULATOR_HOST=server.address)
+    stdout, stderr = await process.communicate()
+    arrived, left = server.pubsub.pull(SUBSCRIPTION, 10), server.pubsub.pull(KEPT, 10)
+    await server.stop()
+    return (process.returncode, stdout, stderr), arrived, left
+
+
+def test_a_dead_letter_goes_back_to_its_step_by_grpc() -> None:
+    (code, stdout, stderr), [arrived], left = asyncio.run(replay_a_dead_letter())
+    assert (code, stderr, left) == (0, b"", [])
+    assert (arrived.message.data, dict(arrived.message.attributes)) == (LINE, {})
+    assert json.loads(stdout)[0]["messageId"] == arrived.message.id
+
+
+async def record_one(path: Path) -> Ended:
+    """A message is published as soon as there is the recording's subscription."""
+    server = await serve()
+    make_inbox(server)
+    topic = "projects/my-project/topics/tpu-functions-label-node"
+    process = await start(
+        *("record", "label_node", str(path), "--limit", "1"), PUBSUB_EMULATOR_HOST=server.address
+    )
+    async with asyncio.timeout(60):
+        while len(server.pubsub.list_subscriptions("projects/my-project")) < 2:
+            await asyncio.sleep(0.05)
+    server.pubsub.publish(topic, LINE, {})
+    stdout, stderr = await process.communicate()
+    assert len(server.pubsub.list_subscriptions("projects/my-project")) == 1
+    await server.stop()
+    return process.returncode, stdout, stderr
+
+
+def test_a_topic_is_recorded_by_grpc(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    assert asyncio.run(record_one(path)) == (0, b"", b"Recorded 1 message.\n")
+    [line] = path.read_text().splitlines()
+    assert json.loads(line)["data"] == json.loads(LINE)
+
+
+SLUGS = ("create-resources", "inject-token", "label-node", "tear-down")
+Payloads = list[tuple[str, dict[str, Any]]]
+
+
+async def publish_the_audit_log() -> tuple[Ended, Payloads, Payloads]:
+    """All entries of the examples, an hour old, by gRPC: what arrived, and what the sinks take."""
+    pubsub = await serve()
+    for slug in SLUGS:
+        topic = f"projects/my-project/topics/tpu-functions-{slug}"
+        pubsub.pubsub.create_topic(topic)
+        name = topic.replace("/topics/", "/subscriptions/")
+        pubsub.pubsub.create_subscription(SubscriptionConfig(name, topic=topic))
+    logging = CloudLogging(LoopClock(asyncio.get_running_loop()), "my-project")
+    server, address = await serve_logging(logging, "127.0.0.1")
+    moment = render_time(datetime.now(UTC) - timedelta(hours=1))
+    taken: Payloads = []
+    for name, row in ENTRIES.items():
+        log = row["entry"]["logName"].rpartition("/")[2]
+        entry = {**row["entry"], "logName": f"projects/my-project/logs/{log}", "timestamp": moment}
+        logging.write(entry)
+        if row["wakes"] != "none" or name in EXCESS:
+            taken += [(step, entry["protoPayload"]) for step in find_steps(entry)]
+    process = await start(
+        *("audit-log", "--since", "2h", "-o", "json"),
+        PUBSUB_EMULATOR_HOST=pubsub.address,
+        LOGGING_EMULATOR_HOST=address,
+    )
+    stdout, stderr = await process.communicate()
+    received = [
+        (slug.replace("-", "_"), json.loads(one.message.data)["protoPayload"])
+        for slug in SLUGS
+        for one in pubsub.pubsub.pull(
+            f"projects/my-project/subscriptions/tpu-functions-{slug}", 999
+        )
+    ]
+    await server.stop(None)
+    await pubsub.stop()
+    return (process.returncode, stdout, stderr), received, taken
+
+
+def test_the_audit_log_is_read_and_published_by_grpc() -> None:
+    (code, stdout, stderr), received, taken = asyncio.run(publish_the_audit_log())
+    assert (code, len(json.loads(stdout))) == (0, len(received)), stderr.decode()
+    assert stderr.endswith(b" in 1 call.\n")
+    assert sorted(received, key=str) == sorted(taken, key=str)

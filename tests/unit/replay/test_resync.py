@@ -1,4 +1,4 @@
-"""``replay group``: a SYNC by hand, to the inboxes that have something to look for."""
+"""``kubectl tng resync``: a SYNC by hand, to the inboxes that have something to look for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from replay.app import Inbox
+from replay.commands import Topic
 from replay.publications import GROUP_STEPS
 from tests.harness import Harness
 from tests.unit.replay.desk import ALONE, Desk, training
@@ -17,7 +17,7 @@ READY = timedelta(minutes=30)
 def test_a_sync_is_an_occasion_to_look_made_now(desk: Desk) -> None:
     group = desk.harness.apply(training())
     desk.harness.run_for(timedelta(minutes=7))
-    result = desk.run("group", "default/training")
+    result = desk.run("resync", "default/training")
     assert result.exit_code == 0
     assert desk.published == [
         (
@@ -39,7 +39,7 @@ def test_a_sync_is_an_occasion_to_look_made_now(desk: Desk) -> None:
 
 def test_the_result_names_group_topic_and_the_id_to_look_for_in_the_log(desk: Desk) -> None:
     desk.harness.apply(training())
-    head, row = desk.run("group", "default/training").stdout.splitlines()
+    head, row = desk.run("resync", "default/training").stdout.splitlines()
     assert head.split() == ["ABOUT", "CAUSE", "TOPIC", "MESSAGE", "ID"]
     about, cause, topic, message_id = row.split()
     assert (about, cause) == ("default/training", "Sync")
@@ -61,7 +61,7 @@ def _sync_until(desk: Desk, condition: object) -> bool:
     for _ in range(60):
         if condition():
             return True
-        desk.run("group", "default/training")
+        desk.run("resync", "default/training")
         desk.harness.run_for(timedelta(seconds=30))
     return False
 
@@ -69,7 +69,7 @@ def _sync_until(desk: Desk, condition: object) -> bool:
 def test_a_ready_group_is_looked_at_by_label_node(busy_desk: Desk) -> None:
     busy_desk.harness.apply(training())
     assert busy_desk.harness.run_until(lambda: busy_desk.harness.is_ready("training"), READY)
-    busy_desk.run("group", "default/training")
+    busy_desk.run("resync", "default/training")
     assert busy_desk.inboxes == ["label_node"]
 
 
@@ -77,32 +77,32 @@ def test_a_group_being_deleted_is_looked_at_by_tear_down(busy_desk: Desk) -> Non
     busy_desk.harness.apply(training())
     busy_desk.harness.run_for(timedelta(minutes=1))
     busy_desk.harness.delete("training")
-    busy_desk.run("group", "default/training")
+    busy_desk.run("resync", "default/training")
     assert busy_desk.inboxes == ["tear_down"]
 
 
 @pytest.mark.parametrize("step", GROUP_STEPS)
 def test_the_inbox_can_be_named(desk: Desk, step: str) -> None:
     desk.harness.apply(training())
-    desk.run("group", "default/training", "--step", step)
+    desk.run("resync", "default/training", "--step", step)
     assert desk.inboxes == [step]
 
 
 def test_every_step_that_looks_at_groups_can_be_named() -> None:
-    assert tuple(Inbox) == GROUP_STEPS
+    assert tuple(Topic) == GROUP_STEPS
 
 
 def test_all_means_every_group_of_every_namespace(desk: Desk) -> None:
     for name in ("one", "two", "three"):
         desk.harness.apply(training(name))
-    result = desk.run("group", "--all")
+    result = desk.run("resync", "--all")
     assert result.exit_code == 0
     assert sorted(message["name"] for _, message, _ in desk.published) == ["one", "three", "two"]
 
 
 def test_a_dry_run_shows_all_and_publishes_nothing(desk: Desk) -> None:
     desk.harness.apply(training())
-    [shown] = desk.json("group", "default/training", "--dry-run")
+    [shown] = desk.json("resync", "default/training", "--dry-run")
     assert shown["messageId"] is None
     assert shown["topic"] == "tpu-functions-create-resources"
     assert shown["message"]["cause"] == "Sync"
@@ -111,12 +111,12 @@ def test_a_dry_run_shows_all_and_publishes_nothing(desk: Desk) -> None:
 
 def test_a_dry_run_says_in_its_table_that_nothing_was_published(desk: Desk) -> None:
     desk.harness.apply(training())
-    assert "(not published)" in desk.run("group", "--all", "--dry-run").stdout
+    assert "(not published)" in desk.run("resync", "--all", "--dry-run").stdout
 
 
 def test_what_json_shows_is_what_was_published(desk: Desk) -> None:
     desk.harness.apply(training())
-    [shown] = desk.json("group", "default/training")
+    [shown] = desk.json("resync", "default/training")
     [(step, message, attributes)] = desk.published
     assert (shown["step"], shown["message"], shown["attributes"]) == (step, message, attributes)
 
@@ -130,8 +130,8 @@ def test_a_person_is_asked_before_all_groups_are_woken(
     desk = Desk(Harness(ALONE), is_interactive=True)
     for name in ("one", "two"):
         desk.harness.apply(training(name))
-    result = desk.run("group", "--all", typed=typed)
-    assert "Publish 2 SYNCs about 2 groups? [y/N]" in result.stderr
+    result = desk.run("resync", "--all", typed=typed)
+    assert "Publish 2 resyncs of 2 groups? [y/N]" in result.stderr
     assert (result.exit_code, len(desk.published)) == (code, published)
 
 
@@ -139,12 +139,12 @@ def test_a_person_is_asked_before_all_groups_are_woken(
 def test_nobody_is_asked_who_has_said_so(arguments: list[str]) -> None:
     desk = Desk(Harness(ALONE), is_interactive=True)
     desk.harness.apply(training())
-    result = desk.run("group", "--all", *arguments)
+    result = desk.run("resync", "--all", *arguments)
     assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_a_group_that_is_not_there_is_named(desk: Desk) -> None:
-    result = desk.run("group", "default/training")
+    result = desk.run("resync", "default/training")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
         "Error: there is no TPUNodeGroup default/training; "
@@ -153,7 +153,7 @@ def test_a_group_that_is_not_there_is_named(desk: Desk) -> None:
 
 
 def test_without_groups_there_is_nothing_to_publish(desk: Desk) -> None:
-    result = desk.run("group", "--all")
+    result = desk.run("resync", "--all")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "Nothing to publish: there are no groups.\n"
 
@@ -173,7 +173,7 @@ def test_without_groups_there_is_nothing_to_publish(desk: Desk) -> None:
 def test_wrong_usage_is_said_before_anything_is_read(
     desk: Desk, arguments: list[str], message: str
 ) -> None:
-    result = desk.run("group", *arguments)
+    result = desk.run("resync", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
     assert desk.asked == []
@@ -183,7 +183,7 @@ def test_when_publishing_stops_half_way_both_halves_are_told() -> None:
     desk = Desk(Harness(ALONE), refuse_after=1)
     for name in ("one", "two"):
         desk.harness.apply(training(name))
-    result = desk.run("group", "--all")
+    result = desk.run("resync", "--all")
     assert result.exit_code == 1
     assert len(result.stdout.splitlines()) == 2
     assert result.stderr == (
@@ -196,7 +196,16 @@ def test_when_publishing_stops_half_way_both_halves_are_told() -> None:
 def test_a_cluster_that_refuses_is_told_in_its_own_words(desk: Desk) -> None:
     kubeconfig = desk.harness.kubeconfig("admin")
     kubeconfig.write_text(kubeconfig.read_text().replace('"admin"', '"nobody"'))
-    result = desk.run("group", "default/training")
+    result = desk.run("resync", "default/training")
     assert result.exit_code == 1
     assert "401 Unauthorized" in result.stderr
     assert "Your kubeconfig's credentials are not accepted" in result.stderr
+
+
+def test_in_80_columns_nothing_is_cut_off(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.harness.apply(training("a-name-that-is-as-long-as-names-of-groups-are-at-times"))
+    unfolded = desk.run("resync", "--all", "--dry-run").stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    folded = desk.run("resync", "--all", "--dry-run").stdout
+    assert max(map(len, folded.splitlines())) <= 80 < max(map(len, unfolded.splitlines()))
+    assert sorted("".join(folded.split())) == sorted("".join(unfolded.split()))

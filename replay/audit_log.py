@@ -1,0 +1,66 @@
+"""Lost messages of the audit log, rebuilt from Cloud Logging as the log sinks would publish them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from replay.errors import ReplayError
+from replay.publications import Publication
+from shared.base.names import JOBSET_STEPS
+from shared.base.timestamps import render_time
+from shared.frame.audit_log import find_steps, parse_entry
+from shared.frame.message import PoisonError
+from shared.frame.settings import GKE, Settings
+
+FILTERS = Path(__file__).parent.parent / "infra" / "terraform" / "filters"
+"""The filters of the log sinks, a file a step."""
+TIMESTAMP_ATTRIBUTE = "logging.googleapis.com/timestamp"
+"""The sole attribute of a message that a sink publishes."""
+
+
+def read_filters(settings: Settings) -> dict[str, str]:
+    """The filters of the sinks that this installation has, by step."""
+    filters = {path.stem: path.read_text() for path in sorted(FILTERS.glob("*.txt"))}
+    if settings.jobset_provider != GKE:
+        for step in JOBSET_STEPS:
+            filters.pop(step, None)
+    return filters
+
+
+def make_query(filters: Iterable[str], since: datetime, until: datetime) -> str:
+    """All that any of the sinks would have taken in that time. Raises `ReplayError`."""
+    if since >= until:
+        raise ReplayError("--since must be before --until")
+    wanted = "\nOR\n".join(f"(\n{text.strip()}\n)" for text in filters)
+    return f'timestamp>="{render_time(since)}"\ntimestamp<"{render_time(until)}"\n(\n{wanted}\n)'
+
+
+def find_projects(settings: Settings) -> frozenset[str]:
+    """The projects whose audit logs have sinks."""
+    gke = settings.gke
+    return settings.projects | (frozenset({gke.project}) if gke is not None else frozenset())
+
+
+def make_publications(
+    entry: Mapping[str, Any], steps: Iterable[str]
+) -> tuple[Publication, ...] | str:
+    """The messages that the sinks of these steps would make of an entry, or why there are none."""
+    name = f"of entry {entry.get('insertId', '?')}"
+    try:
+        event, note = parse_entry(entry, name)
+    except PoisonError as error:
+        return str(error)
+    if event is None:
+        return f"the message {name} triggers no step: {note}"
+    data = json.dumps(entry, separators=(",", ":")).encode()
+    attributes = {TIMESTAMP_ATTRIBUTE: str(entry.get("timestamp", ""))}
+    known = frozenset(steps)
+    return tuple(
+        Publication(step, data, attributes, event.name, event.method)
+        for step in find_steps(event)
+        if step in known
+    )

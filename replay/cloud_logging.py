@@ -1,0 +1,126 @@
+"""The tool's port to Cloud Logging: pages of entries, in the JSON that a log sink publishes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from shared.base.errors import CallError
+
+MAX_PAGE = 1_000
+SECONDS_A_CALL = 1.0
+"""``entries.list`` may be called 60 times a minute in a project."""
+WAIT_WHEN_EXHAUSTED_S = 20.0
+MAX_EXHAUSTED = 4
+"""Waits for the quota, one after the other: somebody else reads, too."""
+_CALL = "entries.list"
+_CALL_S = 60.0
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some entries, the oldest first; ``unreadable`` counts those that JSON cannot hold."""
+
+    entries: tuple[dict[str, Any], ...]
+    next_token: str = ""
+    unreadable: int = 0
+
+
+class Logs(Protocol):
+    """Cloud Logging, as the commands need it."""
+
+    def list_page(self, projects: Sequence[str], query: str, token: str) -> Page:
+        """A page of the entries of these projects. Raises `CallError`."""
+
+
+class CloudLogging:
+    """Cloud Logging by google-cloud-logging; ``LOGGING_EMULATOR_HOST`` names a stand-in."""
+
+    def __init__(self) -> None:
+        self._made: Any = None
+
+    def list_page(self, projects: Sequence[str], query: str, token: str) -> Page:
+        """A page of the entries of these projects. Raises `CallError`."""
+        from google.api_core.exceptions import GoogleAPICallError, RetryError
+        from google.auth.exceptions import GoogleAuthError
+
+        request = {
+            "resource_names": [f"projects/{project}" for project in projects],
+            "filter": query,
+            "order_by": "timestamp asc",
+            "page_size": MAX_PAGE,
+            "page_token": token,
+        }
+        try:
+            pager = self._client.list_log_entries(request=request, retry=None, timeout=_CALL_S)
+            page = next(iter(pager.pages))
+        except (GoogleAPICallError, RetryError, GoogleAuthError) as error:
+            http = int(getattr(error, "code", None) or 0)
+            reason = "refused" if http else "unreachable"
+            raise CallError(_CALL, http, reason, str(error)) from error
+        entries = [read_entry(entry) for entry in page.entries]
+        readable = tuple(entry for entry in entries if entry is not None)
+        return Page(readable, page.next_page_token, len(entries) - len(readable))
+
+    @property
+    def _client(self) -> Any:
+        if self._made is None:
+            self._made = _make_client()
+        return self._made
+
+
+def read_pages(
+    logs: Logs,
+    projects: Iterable[str],
+    query: str,
+    sleep: Callable[[float], None],
+    monotonic: Callable[[], float],
+) -> Iterator[Page]:
+    """All pages that a query finds, one call a second at most. Raises `CallError`."""
+    asked, token, exhausted = sorted(projects), "", 0
+    while True:
+        began = monotonic()
+        try:
+            page = logs.list_page(asked, query, token)
+        except CallError as error:
+            exhausted += 1
+            if error.http != 429 or exhausted > MAX_EXHAUSTED:
+                raise
+            sleep(WAIT_WHEN_EXHAUSTED_S)
+            continue
+        exhausted = 0
+        yield page
+        token = page.next_token
+        if not token:
+            return
+        sleep(max(0.0, SECONDS_A_CALL - (monotonic() - began)))
+
+
+def read_entry(entry: Any) -> dict[str, Any] | None:
+    """An entry in JSON; ``None`` if a part of it is of a type that nobody here knows."""
+    # Makes the payload of audit log entries readable.
+    from google.cloud.audit import audit_log_pb2  # noqa: F401
+    from google.protobuf.json_format import MessageToDict
+
+    try:
+        document: dict[str, Any] = MessageToDict(type(entry).pb(entry))
+    except TypeError:
+        return None
+    return document
+
+
+def _make_client() -> Any:
+    from google.cloud.logging_v2.services.logging_service_v2 import LoggingServiceV2Client
+
+    emulator = os.environ.get("LOGGING_EMULATOR_HOST")
+    if not emulator:
+        return LoggingServiceV2Client()
+    import grpc
+    from google.cloud.logging_v2.services.logging_service_v2.transports import (
+        LoggingServiceV2GrpcTransport,
+    )
+
+    channel = grpc.insecure_channel(emulator)
+    return LoggingServiceV2Client(transport=LoggingServiceV2GrpcTransport(channel=channel))

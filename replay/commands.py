@@ -1,0 +1,93 @@
+"""What the commands share: options, targets, questions, and publishing with a report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from replay.errors import ReplayError, in_plain_words
+from replay.output import Format, print_sent
+from replay.publications import Publication, Sent, publish
+from replay.ways import Ways
+from shared.base.errors import CallError
+from shared.base.names import JOBSET_STEPS, STEPS
+
+MANY = 20
+"""More recorded messages than this are published only after a question."""
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(rf"(\d+)([{''.join(_UNITS)}])", re.ASCII)
+
+
+class Topic(StrEnum):
+    """The topics that take a message about a group."""
+
+    CREATE_RESOURCES = "create_resources"
+    INJECT_TOKEN = "inject_token"
+    LABEL_NODE = "label_node"
+    TEAR_DOWN = "tear_down"
+
+
+AnyStep = StrEnum("AnyStep", {step: step for step in (*STEPS, *JOBSET_STEPS)})  # type: ignore[misc]
+"""All topics of an installation but the dead letters."""
+
+Output = Annotated[Format, typer.Option("--output", "-o", help="How results are written.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, only.")]
+Step = Annotated[Topic | None, typer.Option("--step", help="Which topic.", show_default=False)]
+
+
+def get_ways(ctx: typer.Context) -> Ways:
+    """The ways out of the tool, opened now. Raises `SettingsError`."""
+    make: Callable[[], Ways] = ctx.obj
+    return make()
+
+
+def parse_target(text: str) -> tuple[str, str]:
+    """The namespace and name of an object. Raises `typer.BadParameter`."""
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise typer.BadParameter(
+            f"{text!r} must be NAMESPACE/NAME, as in default/my-slice", param_hint="NAMESPACE/NAME"
+        )
+    return namespace, name
+
+
+def parse_duration(text: str) -> timedelta:
+    """A duration such as ``90s``, ``30m``, ``2h`` or ``1d``. Raises `typer.BadParameter`."""
+    match = _DURATION.fullmatch(text)
+    if match is None or not int(match[1]):
+        raise typer.BadParameter(f"{text!r} must be a duration, as in 90s, 30m, 2h or 1d")
+    return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+
+
+def ask(ways: Ways, question: str, *, yes: bool, undone: str = "nothing was published") -> None:
+    """Ask a person, if there is one. Raises `ReplayError` if the answer is no."""
+    if yes or not ways.is_interactive:
+        return
+    if not typer.confirm(question, err=True):
+        raise ReplayError(undone)
+
+
+def publish_and_print(
+    ways: Ways, publications: Sequence[Publication], *, dry_run: bool, output: Format
+) -> None:
+    """Publish, and print what was published even if it is not all. Raises `ReplayError`."""
+    sent: list[Sent] = []
+    source: Iterable[Sent] = map(Sent, publications) if dry_run else publish(ways, publications)
+    try:
+        sent.extend(source)
+    except CallError as error:
+        rest = f"{len(sent)} of {len(publications)} were published; a repeat does no harm"
+        raise ReplayError(f"{in_plain_words(error)} ({rest})") from error
+    finally:
+        print_sent(sent, ways.settings.topic_prefix, output)
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: ``1 line``, ``2 lines``."""
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,63 @@
+"""What a shell offers as NAMESPACE/NAME, and the protocol of kubectl's plugin completion."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+COMPLETER = "kubectl_complete-tng"
+"""What kubectl runs to complete the words after ``kubectl tng``: a link to the program."""
+_PROGRAM = "kubectl-tng"
+_NO_FILES = ":4"
+"""Cobra's directive for "no file names" (ShellCompDirectiveNoFileComp)."""
+
+
+def complete_groups(incomplete: str) -> list[str]:
+    """The cluster's TPUNodeGroups that begin like this."""
+    return _complete(incomplete, lambda cluster: cluster.list_groups())
+
+
+def complete_jobsets_too(ctx: Any, incomplete: str) -> list[str]:
+    """The cluster's TPUNodeGroups, or its JobSets where ``--jobset`` is given."""
+    if ctx.params.get("is_jobset"):
+        return _complete(incomplete, lambda cluster: cluster.list_jobsets())
+    return complete_groups(incomplete)
+
+
+def _complete(
+    incomplete: str, list_objects: Callable[[Any], Iterable[Mapping[str, Any]]]
+) -> list[str]:
+    from replay.errors import FORESEEN
+    from replay.ways import open_cluster_only
+
+    try:
+        names = list(_names(list_objects(open_cluster_only())))
+    except FORESEEN:  # a shell that completes has no place for an error
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _names(objects: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for one in objects:
+        yield f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+
+
+def is_completer(program: str) -> bool:
+    """Whether kubectl started this to complete a command line."""
+    return Path(program).name == COMPLETER
+
+
+def answer_kubectl(run: Callable[..., Any], words: Sequence[str]) -> None:
+    """Print the completions of the last word, with their help, as kubectl reads them."""
+    os.environ |= {
+        "_KUBECTL_TNG_COMPLETE": "complete_fish",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_TYPER_COMPLETE_ARGS": shlex.join([_PROGRAM, *words[:-1]]) + " " + "".join(words[-1:]),
+    }
+    try:
+        run(prog_name=_PROGRAM, args=[])
+    finally:
+        print(_NO_FILES)

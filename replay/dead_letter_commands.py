@@ -1,0 +1,194 @@
+"""``dead-letters list``, ``replay`` and ``drop``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from replay.commands import DryRun, Output, Yes, ask, count, get_ways
+from replay.dead_letters import DeadLetter, Leased, leased, select, to_document
+from replay.errors import ReplayError, in_plain_words
+from replay.output import (
+    Format,
+    print_json,
+    print_paragraph,
+    print_sent,
+    render_age,
+    render_rows,
+    say,
+)
+from replay.publications import Sent, publish
+from replay.recording import Rules
+from replay.ways import Ways
+from shared.base.errors import CallError
+
+commands = typer.Typer(
+    name="dead-letters",
+    no_args_is_help=True,
+    short_help="List, replay or drop messages that no step has taken.",
+    help="""List, replay or drop dead letters: messages that a step has refused ten times.
+
+    They are kept for 31 days in the subscription TOPIC_PREFIX + "dead-letters". While a command reads
+    them, nobody else gets them; what it does not remove is given back at its end.
+
+    \b
+    Examples:
+      kubectl tng dead-letters list
+      kubectl tng dead-letters replay --all --dry-run
+      kubectl tng dead-letters drop 9276517312934721
+    """,
+)
+
+Ids = Annotated[
+    list[str] | None, typer.Argument(metavar="ID...", help="Ids, as `list` shows them.")
+]
+Every = Annotated[bool, typer.Option("--all", help="All of them, or all of --step.")]
+OfStep = Annotated[str | None, typer.Option("--step", help="Only those of this step.")]
+
+
+@commands.command("list", short_help="Show what there is: when, which step, why, how often.")
+def list_letters(ctx: typer.Context, step: OfStep = None, output: Output = Format.TABLE) -> None:
+    """Show the dead letters, the oldest first: when, which step, how often it was tried, and why.
+
+    \b
+    Examples:
+      kubectl tng dead-letters list
+      kubectl tng dead-letters list --step label_node --output json | jq -r '.[].id'
+    """
+    ways = get_ways(ctx)
+    with _leased(ways) as found:
+        letters = select(found.letters, [], step)
+        _print_letters(ways, letters, output)
+
+
+@commands.command(short_help="Publish them again to the steps that gave them up.")
+def replay(
+    ctx: typer.Context,
+    ids: Ids = None,
+    every: Every = False,
+    step: OfStep = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Publish dead letters again, each to the step that gave it up, and remove what was published.
+
+    One that no step can read stays where it is; then the exit code is 1.
+
+    \b
+    Examples:
+      kubectl tng dead-letters replay 9276517312934721
+      kubectl tng dead-letters replay --all --step inject_token --dry-run
+    """
+    _check(ids, every=every)
+    ways = get_ways(ctx)
+    with _leased(ways) as found:
+        letters = select(found.letters, ids or (), step)
+        readable = [letter for letter in letters if letter.publications]
+        if every and readable and not dry_run:
+            ask(ways, f"Replay {count(len(readable), 'dead letter')}?", yes=yes)
+        _replay(ways, found, readable, dry_run=dry_run, output=output)
+        for letter in letters:
+            if not letter.publications:
+                say(f"{letter.id} stays: {letter.reason}")
+        if len(readable) < len(letters):
+            left = count(len(letters) - len(readable), "dead letter")
+            raise ReplayError(f"{left} cannot be replayed; `drop` removes what is of no use")
+
+
+@commands.command(short_help="Remove them.")
+def drop(
+    ctx: typer.Context,
+    ids: Ids = None,
+    every: Every = False,
+    step: OfStep = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Remove dead letters without publishing them. What they were about, the sweep finds by itself.
+
+    \b
+    Examples:
+      kubectl tng dead-letters drop 9276517312934721
+      kubectl tng dead-letters drop --all --dry-run
+    """
+    _check(ids, every=every)
+    ways = get_ways(ctx)
+    with _leased(ways) as found:
+        letters = select(found.letters, ids or (), step)
+        _print_letters(ways, letters, output)
+        if dry_run or not letters:
+            return
+        question = f"Drop {count(len(letters), 'dead letter')}?"
+        ask(ways, question, yes=yes, undone="nothing was dropped")
+        for letter in letters:
+            found.remove(letter)
+    say(f"Dropped {count(len(letters), 'dead letter')}.")
+
+
+def _check(ids: Sequence[str] | None, *, every: bool) -> None:
+    if bool(ids) == every:
+        raise typer.BadParameter("name some, or give --all", param_hint="ID...")
+
+
+@contextmanager
+def _leased(ways: Ways) -> Iterator[Leased]:
+    rules = Rules(None, ways.settings.topic_prefix, ways.now())
+    with leased(ways.subscriptions, rules, _show_progress) as found:
+        yield found
+
+
+def _show_progress(number: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{count(number, 'dead letter')} ...\r", end="", file=sys.stderr, flush=True)
+
+
+def _replay(
+    ways: Ways,
+    found: Leased,
+    letters: Sequence[DeadLetter],
+    *,
+    dry_run: bool,
+    output: Format,
+) -> None:
+    """Publish one after the other; each is removed when all that it makes is published."""
+    sent: list[Sent] = []
+    try:
+        for letter in letters:
+            if dry_run:
+                sent += map(Sent, letter.publications)
+                continue
+            sent += publish(ways, letter.publications)
+            found.remove(letter)
+    except CallError as error:
+        rest = f"{count(len(sent), 'message')} published; a repeat does no harm"
+        raise ReplayError(f"{in_plain_words(error)} ({rest})") from error
+    finally:
+        print_sent(sent, ways.settings.topic_prefix, output)
+
+
+def _print_letters(ways: Ways, letters: Sequence[DeadLetter], output: Format) -> None:
+    if output is Format.JSON:
+        print_json([to_document(letter) for letter in letters])
+        return
+    if not letters:
+        say("There are no dead letters.")
+        return
+    head, *lines = render_rows(("ID", "FIRST SENT", "STEP", "TRIED", "ABOUT"), _rows(ways, letters))
+    print(head)
+    for line, letter in zip(lines, letters, strict=True):
+        print(line)
+        print_paragraph(letter.reason, "    ")
+
+
+def _rows(ways: Ways, letters: Sequence[DeadLetter]) -> Iterator[tuple[Any, ...]]:
+    now = ways.now()
+    for letter in letters:
+        about = f"{letter.about} ({letter.cause})" if letter.about else ""
+        age = f"{render_age(now - letter.first_published)} ago"
+        yield letter.id, age, letter.step, str(letter.attempts or "?"), about

@@ -1,0 +1,181 @@
+"""Dead letters: the messages that no step has acknowledged in ten attempts, and what can be done."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from replay.errors import ReplayError
+from replay.publications import Publication
+from replay.recording import DEAD_LETTER_SOURCE, Rules, read_message
+from replay.subscriptions import Pulled, Subscriptions
+from shared.base.names import JOBSET_STEPS, STEPS, topic_id
+from shared.base.timestamps import guess_time, render_time
+from shared.frame.message import PoisonError
+
+STEP = "dead_letters"
+"""Makes the name of their topic and subscription, like a step's."""
+MAX_LISTED = 1_000
+LEASE_S = 600
+"""The longest that Pub/Sub gives: somebody is asked, and many are published."""
+_PREFIX = "CloudPubSubDeadLetterSource"
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A dead letter: which ``step`` gave it up, how often it was delivered, and why in ``reason``.
+
+    ``publications`` is what a replay would publish; empty when no step can read it.
+    """
+
+    pulled: Pulled
+    step: str
+    attempts: int
+    first_published: datetime
+    about: str
+    cause: str
+    reason: str
+    publications: tuple[Publication, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return self.pulled.message_id
+
+
+def read_dead_letter(pulled: Pulled, rules: Rules) -> DeadLetter:
+    """What a pulled message says of itself, and why it is here."""
+    attributes = pulled.attributes
+    source = attributes.get(DEAD_LETTER_SOURCE, "")
+    steps = {topic_id(rules.topic_prefix, step): step for step in (*STEPS, *JOBSET_STEPS)}
+    step = steps.get(source, source or "unknown")
+    attempts = attributes.get(f"{_PREFIX}DeliveryCount", "")
+    publications: tuple[Publication, ...] = ()
+    try:
+        found = read_message(_envelope(pulled), pulled.message_id, rules)
+    except PoisonError as error:
+        reason = str(error).removeprefix(f"message {pulled.message_id}: ")
+    else:
+        publications = () if isinstance(found, str) else found
+        reason = found if isinstance(found, str) else _refused(step, attempts)
+    first = publications[0] if publications else None
+    return DeadLetter(
+        pulled,
+        step,
+        int(attempts) if attempts.isdigit() else 0,
+        guess_time(attributes.get(f"{_PREFIX}TopicPublishTime", "")) or pulled.published,
+        first.about if first else "",
+        first.cause if first else "",
+        reason,
+        publications,
+    )
+
+
+def _refused(step: str, attempts: str) -> str:
+    often = f" {attempts} times" if attempts else ""
+    return f"{step} did not acknowledge it{often}; the message can be read"
+
+
+def _envelope(pulled: Pulled) -> dict[str, Any]:
+    return {
+        "data": base64.b64encode(pulled.data).decode(),
+        "attributes": dict(pulled.attributes),
+        "publishTime": render_time(pulled.published),
+    }
+
+
+def pull_all(subscriptions: Subscriptions, subscription: str) -> Iterator[list[Pulled]]:
+    """All that a subscription holds, page by page, up to `MAX_LISTED`. Raises `CallError`."""
+    seen: set[str] = set()
+    while len(seen) < MAX_LISTED:
+        page = subscriptions.pull(subscription)
+        if not page:
+            return
+        subscriptions.lease(subscription, [one.ack_id for one in page], LEASE_S)
+        yield [one for one in page if one.message_id not in seen]
+        seen |= {one.message_id for one in page}
+
+
+class Leased:
+    """The dead letters that nobody else gets while we have them, the oldest first."""
+
+    def __init__(self, subscriptions: Subscriptions, subscription: str, rules: Rules) -> None:
+        self.letters: list[DeadLetter] = []
+        self._subscriptions = subscriptions
+        self._subscription = subscription
+        self._rules = rules
+        self._ack_ids: dict[str, str] = {}
+
+    def pull(self) -> Iterator[int]:
+        """Pull all; how many there are so far, page by page. Raises `CallError`."""
+        for page in pull_all(self._subscriptions, self._subscription):
+            self._ack_ids |= {one.message_id: one.ack_id for one in page}
+            self.letters += [read_dead_letter(one, self._rules) for one in page]
+            yield len(self.letters)
+        self.letters.sort(key=lambda letter: (letter.first_published, letter.id))
+
+    def remove(self, letter: DeadLetter) -> None:
+        """Acknowledge one, so that it is gone. Raises `CallError`."""
+        self._subscriptions.acknowledge(self._subscription, [letter.pulled.ack_id])
+        del self._ack_ids[letter.id]
+
+    def give_back(self) -> None:
+        """Release those that were not removed. Raises `CallError`."""
+        if self._ack_ids:
+            self._subscriptions.lease(self._subscription, list(self._ack_ids.values()), 0)
+
+
+@contextmanager
+def leased(
+    subscriptions: Subscriptions, rules: Rules, on_page: Callable[[int], None]
+) -> Iterator[Leased]:
+    """All dead letters, until the block is left. ``on_page`` gets how many there are so far.
+
+    Raises `CallError`.
+    """
+    found = Leased(subscriptions, topic_id(rules.topic_prefix, STEP), rules)
+    try:
+        for number in found.pull():
+            on_page(number)
+        yield found
+    finally:
+        found.give_back()
+
+
+def select(letters: Sequence[DeadLetter], ids: Sequence[str], step: str | None) -> list[DeadLetter]:
+    """Those of these ids, or all; of one step, if it is named. Raises `ReplayError`."""
+    missing = sorted(set(ids) - {letter.id for letter in letters})
+    if missing:
+        raise ReplayError(
+            f"there is no dead letter {', '.join(missing)}; `kubectl tng dead-letters list` shows "
+            "which there are"
+        )
+    named = [letter for letter in letters if not ids or letter.id in ids]
+    return [letter for letter in named if step is None or letter.step == step]
+
+
+def to_document(letter: DeadLetter) -> dict[str, Any]:
+    """A dead letter as JSON has it."""
+    return {
+        "id": letter.id,
+        "step": letter.step,
+        "publishedAt": render_time(letter.first_published),
+        "deadSince": render_time(letter.pulled.published),
+        "attempts": letter.attempts,
+        "about": letter.about,
+        "cause": letter.cause,
+        "reason": letter.reason,
+        "canBeReplayed": bool(letter.publications),
+        "data": _data(letter.pulled.data),
+    }
+
+
+def _data(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return base64.b64encode(raw).decode()

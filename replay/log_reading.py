@@ -1,0 +1,39 @@
+"""Reading Cloud Logging for a command, with progress where a person sits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from replay.cloud_logging import read_pages
+from replay.output import say
+from replay.ways import Ways
+from shared.base.timestamps import guess_time
+
+
+def read_entries(
+    ways: Ways, projects: Iterable[str], query: str, since: datetime, until: datetime
+) -> Iterator[dict[str, Any]]:
+    """The entries that a query finds, the oldest first. Raises `CallError`."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    entries = calls = unreadable = 0
+    with Progress(
+        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as progress:
+        task = progress.add_task("Reading Cloud Logging", total=(until - since).total_seconds())
+        for page in read_pages(ways.logs, projects, query, ways.sleep, ways.monotonic):
+            calls += 1
+            entries += len(page.entries)
+            unreadable += page.unreadable
+            yield from page.entries
+            last = guess_time(page.entries[-1].get("timestamp")) if page.entries else None
+            if last is not None:
+                progress.update(task, completed=(last - since).total_seconds())
+    noun = "entry" if entries == 1 else "entries"
+    say(f"Read {entries} {noun} in {calls} call{'' if calls == 1 else 's'}.")
+    if unreadable:
+        say(f"{unreadable} of the entries could not be read and were left out.")

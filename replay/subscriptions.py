@@ -1,0 +1,148 @@
+"""The tool's port to Pub/Sub's subscriptions: pull, acknowledge, and one that lives for a recording."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.base.errors import CallError
+
+PULL_S = 3.0
+"""How long a pull waits for messages."""
+MAX_PULLED = 100
+"""Messages of one pull."""
+_CALL_S = 10.0
+_ACKNOWLEDGED_AT_ONCE = 500
+_RECORDING_EXPIRES = timedelta(days=1)
+"""The shortest that Pub/Sub takes: a recording that was killed leaves its subscription no longer."""
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """A message that is leased to us until it is acknowledged, released, or the lease ends."""
+
+    ack_id: str
+    message_id: str
+    data: bytes
+    attributes: Mapping[str, str]
+    published: datetime
+
+
+class Subscriptions:
+    """The subscriptions of a project, by google-cloud-pubsub's plain client."""
+
+    def __init__(self, project: str) -> None:
+        self._project = project
+        self._made: Any = None
+
+    def pull(self, subscription: str, limit: int = MAX_PULLED) -> list[Pulled]:
+        """Messages of a subscription; empty when none has come in a while. Raises `CallError`."""
+        from google.api_core.exceptions import DeadlineExceeded
+
+        try:
+            with _as_call_errors(f"pull from {subscription}"):
+                answer = self._client.pull(
+                    subscription=self._path(subscription),
+                    max_messages=limit,
+                    timeout=PULL_S,
+                    retry=None,
+                )
+        except CallError as error:
+            if isinstance(error.__cause__, DeadlineExceeded):
+                return []
+            raise
+        return [_read(received) for received in answer.received_messages]
+
+    def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
+        """Remove messages from a subscription. Raises `CallError`."""
+        for start in range(0, len(ack_ids), _ACKNOWLEDGED_AT_ONCE):
+            with _as_call_errors(f"acknowledge in {subscription}"):
+                self._client.acknowledge(
+                    subscription=self._path(subscription),
+                    ack_ids=list(ack_ids[start : start + _ACKNOWLEDGED_AT_ONCE]),
+                    timeout=_CALL_S,
+                    retry=None,
+                )
+
+    def lease(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
+        """Keep messages for so long; 0 gives them back at once. Raises `CallError`."""
+        for start in range(0, len(ack_ids), _ACKNOWLEDGED_AT_ONCE):
+            with _as_call_errors(f"modifyAckDeadline in {subscription}"):
+                self._client.modify_ack_deadline(
+                    subscription=self._path(subscription),
+                    ack_ids=list(ack_ids[start : start + _ACKNOWLEDGED_AT_ONCE]),
+                    ack_deadline_seconds=seconds,
+                    timeout=_CALL_S,
+                    retry=None,
+                )
+
+    @contextmanager
+    def open(self, topic: str, name: str) -> Iterator[str]:
+        """A subscription to a topic that is deleted with the block. Raises `CallError`."""
+        with _as_call_errors(f"subscribe to {topic}"):
+            self._client.create_subscription(
+                request={
+                    "name": self._path(name),
+                    "topic": f"projects/{self._project}/topics/{topic}",
+                    "expiration_policy": {"ttl": _RECORDING_EXPIRES},
+                },
+                timeout=_CALL_S,
+                retry=None,
+            )
+        try:
+            yield name
+        finally:
+            with _as_call_errors(f"delete the subscription {name}"):
+                self._client.delete_subscription(
+                    subscription=self._path(name), timeout=_CALL_S, retry=None
+                )
+
+    def _path(self, subscription: str) -> str:
+        return f"projects/{self._project}/subscriptions/{subscription}"
+
+    @property
+    def _client(self) -> Any:
+        if self._made is None:
+            self._made = _make_subscriber()
+        return self._made
+
+
+@contextmanager
+def _as_call_errors(call: str) -> Iterator[None]:
+    from google.api_core.exceptions import GoogleAPICallError, RetryError
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        yield
+    except (GoogleAPICallError, RetryError, GoogleAuthError) as error:
+        http = int(getattr(error, "code", None) or 0)
+        reason = "refused" if http else "unreachable"
+        raise CallError(call, http, reason, str(error)) from error
+
+
+def _read(received: Any) -> Pulled:
+    message = received.message
+    return Pulled(
+        ack_id=received.ack_id,
+        message_id=message.message_id,
+        data=message.data,
+        attributes=dict(message.attributes),
+        published=message.publish_time,
+    )
+
+
+def _make_subscriber() -> Any:
+    from google.pubsub_v1.services.subscriber import SubscriberClient
+
+    emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
+    if not emulator:
+        return SubscriberClient()
+    import grpc
+    from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+    channel = grpc.insecure_channel(emulator)
+    return SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
