@@ -11,7 +11,7 @@ CLUSTER := --kubeconfig "$(KUBECONFIG)"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-jobset local test test-real test-all control-plane terraform-validate check format bench scale lock
+.PHONY: help setup demo demo-jobset recording local test test-real test-all control-plane terraform-validate check format bench scale lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -34,6 +34,9 @@ demo: $(STAMP) ## Show a slice's whole life, from apply to gone; KUBECONFIG=PATH
 
 demo-jobset: $(STAMP) ## Show a JobSet's whole life, a slice for each Job; KUBECONFIG=PATH: on that cluster
 	@$(BIN)/python -m local.jobset_demo $(CLUSTER) $(ARGS)
+
+recording: $(STAMP) ## Record the demo as docs/demo.svg
+	@$(BIN)/python -m local.recording
 
 local: $(STAMP) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR" keeps its state
 	@$(BIN)/python -m local $(CLUSTER) $(ARGS)

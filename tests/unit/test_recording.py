@@ -1,0 +1,32 @@
+"""The picture of the demo shows what the terminal showed, and loads nothing."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from local.recording import PICTURE, draw
+
+OUTPUT = "\x1b[32mcreate_resources\x1b[0m inserts <the MIG>\n\nDone in 40 seconds."
+
+
+def text_of(svg: str) -> str:
+    texts = ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    return " ".join("".join(one.itertext()).replace("\xa0", " ") for one in texts)
+
+
+def test_a_picture_shows_the_command_and_all_of_its_output() -> None:
+    shown = text_of(draw(OUTPUT))
+    for words in ("$ make demo", "create_resources", "inserts <the MIG>", "Done in 40 seconds."):
+        assert words in shown
+
+
+def test_colours_are_kept() -> None:
+    assert len(set(re.findall(r"fill: (#\w+)", draw(OUTPUT)))) > 1
+
+
+def test_the_picture_in_the_docs_is_of_a_run_that_ended_well_and_loads_nothing() -> None:
+    svg = Path(PICTURE).read_text()
+    assert re.search(r"Done in \d+ seconds", text_of(svg))
+    assert re.findall(r"url\((?!#)|href=|@import|src:", svg) == []
