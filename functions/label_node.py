@@ -12,14 +12,14 @@ among them one that a kubelet cannot write. A Node whose VM is gone is removed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
 from shared.frame.decode import Occasion
 from shared.frame.message import BATCH, Cause
-from shared.frame.plan import Action, Batch, Emit, ForOne, Plan, Send
+from shared.frame.plan import Action, Batch, Emit, ForOne, NamedAction, Plan, Resume, Send
 from shared.frame.step import Step
 from shared.node_groups import health, interconnect, join_report, readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
@@ -95,11 +95,18 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         return ObservedNodes(members, work.occasion, timeout, is_one_of_many=True)
     nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
     instances = _instances(work, group, nodes)
-    found = work.cluster.find_nodes(_unlisted(work, group, nodes, instances))
+    unlisted = list(_unlisted(work, group, nodes, instances))
+    found = work.cluster.find_nodes(unlisted)
     nodes |= {name: parse_node(raw) for name, raw in found.items() if raw is not None}
     _ask_for_missing(work, group, nodes, instances)
-    is_complete = work.occasion.is_sync
-    members = Members(group, work.status, tuple(nodes.values()), instances, is_complete)
+    members = Members(
+        group,
+        work.status,
+        tuple(nodes.values()),
+        instances,
+        is_complete=work.occasion.is_sync,
+        unread_nodes=frozenset(unlisted) - found.keys(),
+    )
     return ObservedNodes(members, work.occasion, timeout, slice=_ask_for_links(work, members))
 
 
@@ -109,10 +116,10 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
         return Plan("Deleting" if observed.group.deleting else "NotOurs")
     work_on_nodes = _work_on_nodes(observed, now)
     if observed.is_one_of_many:
-        return Plan("ToldAlready", work_on_nodes)
+        return Plan("ToldAlready", (work_on_nodes,))
     actions: tuple[Action | Batch, ...] = (
-        *work_on_nodes,
-        _count(observed, observed.members, now),
+        work_on_nodes,
+        _count(observed, now),
         *_wake_others(observed.members, now),
         *_complaints(observed.members),
     )
@@ -174,9 +181,13 @@ def _instances(
     """
     if work.occasion.is_sync:
         return dict(_list_instances(work, group))
-    unproved = {node.vm for node in nodes.values() if not node.proved_vm_id or node.has_rebooted}
-    changed = {name.partition(".")[0] for name in work.occasion.nodes}
-    wanted = unproved | set(work.occasion.vms) | (changed & reported_lost(work.status))
+    unproved = {node.vm for node in nodes.values() if not node.proved_vm_id}
+    if group.spec.bootstrap is None:
+        unproved |= {node.vm for node in nodes.values() if node.has_rebooted}
+    named = {name.partition(".")[0] for name in work.occasion.nodes}
+    if work.occasion.cause != Cause.CONTINUED:
+        named &= reported_lost(work.status)
+    wanted = unproved | set(work.occasion.vms) | named
     listed = _list_instances(work, group) if len(wanted) > FEW else {}
     found = {vm: listed[vm] for vm in sorted(wanted) if vm in listed}
     return {**found, **_find_instances(work, group, sorted(wanted - found.keys()))}
@@ -253,23 +264,26 @@ def _ask_for_links(work: GroupWork, members: Members) -> Mig | None:
     return work.gce.find_mig(spec.project, spec.zone, group.resource_name)
 
 
-def _work_on_nodes(observed: ObservedNodes, now: datetime) -> tuple[Batch, ...]:
+def _work_on_nodes(observed: ObservedNodes, now: datetime) -> Batch:
     """What is to be done to Nodes, those that the occasion names first.
 
-    While some of it is left to be done, a Node that bears no proof yet is not counted.
+    A message that continues is about the first Node that it names and those behind it alone: so it ends,
+    even if what is done to Nodes has no effect.
     """
-    members, first = observed.members, set(observed.occasion.nodes)
-    nodes = sorted(members.nodes, key=lambda node: node.name not in first)
+    members, named = observed.members, set(observed.occasion.nodes)
+    nodes = sorted(members.nodes, key=lambda node: (node.name not in named, node.name))
+    if observed.occasion.cause == Cause.CONTINUED:
+        first = min(named, default="")
+        nodes = sorted(
+            (node for node in members.nodes if node.name >= first), key=lambda node: node.name
+        )
     actions = tuple(
-        (node.name, ForOne(actions))
+        NamedAction(node.name, ForOne(actions))
         for node in nodes
         if (actions := tuple(_node_actions(members, node, now)))
     )
-    if not actions:
-        return ()
-    proved = replace(members, nodes=tuple(node for node in members.nodes if node.proved_vm_id))
     message = message_about(members.group, Cause.CONTINUED, now)
-    return (Batch(actions, STEP.name, message, otherwise=(_count(observed, proved, now),)),)
+    return Batch(actions, Resume(STEP.name, message, names_nodes=True))
 
 
 def _node_actions(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
@@ -299,8 +313,8 @@ def _outcome(observed: Members) -> str:
     return "AllJoined" if len(observed.proved) >= wanted else "Counting"
 
 
-def _count(observed: ObservedNodes, members: Members, now: datetime) -> WriteStatus:
-    group = observed.group
+def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
+    group, members = observed.group, observed.members
     known = health.count(members, observed.occasion, observed.join_timeout, observed.status, now)
     known = join_report.describe(members, known, now)
     known = interconnect.describe(observed.slice, group, known, now)

@@ -3,10 +3,11 @@
 Occasions: the group got its deletionTimestamp; a delete of its MIG, template or policy ended; SYNC; a
 message of the step's own, which continues.
 
-The first invocation asks Compute Engine nothing: it writes the status and cordons the Nodes. Then, in
-order: tokens revoked (and Nodes labelled, so that they are found later), the MIG with its VMs; then
-template and policy side by side; then the Node objects; then the tokens that are left; then the
-finalizer. Each invocation goes on to the next operation that must be waited for.
+An invocation first does what needs no answer of Compute Engine: it writes the status, revokes tokens
+and cordons Nodes. Then it observes again, with the whole time for calls, and deletes the MIG with its
+VMs, which cost money: nothing that fails or hangs before keeps it from that. Then, in order: template
+and policy side by side; the Node objects; the tokens that are left; the finalizer. Each invocation goes
+on to the next operation that must be waited for.
 
 Something counts as absent when Compute Engine does not know it and no create of it can be under way:
 the operation that was recorded has ended or is forgotten, or, where none was recorded, the intent is
@@ -15,26 +16,24 @@ older than any invocation can be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from shared.base.errors import CallError
+from shared.base.errors import CallError, OutOfTimeError
 from shared.base.reasons import REASONS, Reason
 from shared.frame.message import Cause
-from shared.frame.plan import Action, Attempt, Batch, Plan, Send
-from shared.frame.step import Step
+from shared.frame.plan import Action, Attempt, Batch, NamedAction, ObserveAgain, Plan, Resume, Send
+from shared.frame.step import SECONDS_AFTER_BATCHES, Step
 from shared.node_groups import readiness
 from shared.node_groups.actions import (
     Delete,
     DeleteNode,
-    DeleteSecret,
     PatchNode,
     RemoveFinalizer,
     RevokeTokens,
     WriteResults,
 )
-from shared.node_groups.bootstrap import find_token
 from shared.node_groups.lifecycle import (
     Goal,
     Observation,
@@ -70,10 +69,7 @@ from shared.ports.kubernetes.nodes import Node, parse_node
 
 @dataclass(frozen=True)
 class ObservedRemains:
-    """What the step has seen; ``found`` and ``operations`` hold only what was asked for.
-
-    ``next_vm`` is the VM with which to continue before the MIG is deleted, in the order of names.
-    """
+    """What the step has seen; ``found`` and ``operations`` hold only what was asked for."""
 
     group: NodeGroup
     status: Status
@@ -81,12 +77,10 @@ class ObservedRemains:
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
     instances: tuple[Instance, ...] = ()
-    has_read_nodes: bool = False
     is_retry_due: bool = True
     """Whether what has failed may be tried again now: on a SYNC, whose gaps grow."""
     notes: tuple[str, ...] = ()
     """What could not be read, and was gone on without."""
-    next_vm: str = ""
 
     def resource(self, kind: str, now: datetime) -> Resource:
         """The entry of a resource; one that is missing has been lost: perhaps under way since now."""
@@ -96,16 +90,24 @@ class ObservedRemains:
 
 @dataclass(frozen=True)
 class ObservedBeginning:
-    """What is seen of a group when its deletion has just begun: the Nodes that are to be cordoned.
-
-    ``next_node`` is the one with which to continue, in the order of names.
-    """
+    """The Nodes of a group whose MIG's delete has not begun, and what kept them from being read."""
 
     group: NodeGroup
     status: Status
     nodes: tuple[Node, ...] = ()
-    next_node: str = ""
     note: str = ""
+
+    @property
+    def own(self) -> list[Node]:
+        """Those of the group's VMs, by name."""
+        own = (node for node in self.nodes if bears_name_of(self.group, node))
+        return sorted(own, key=lambda node: node.name)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be done before the MIG is deleted."""
+        all_cordoned = all(node.is_unschedulable for node in self.own)
+        return is_announced(self.group, self.status) and all_cordoned and not self.note
 
 
 @dataclass(frozen=True)
@@ -124,15 +126,15 @@ def observe(work: GroupWork) -> Observed:
     group = work.group
     if isinstance(group, UnreadableGroup):
         return UnreadableRemains(group, work.status)
-    vms = work.occasion.vms if work.occasion.event is None else ()
-    observed = ObservedRemains(
-        group, work.status, is_retry_due=work.occasion.is_sync, next_vm=min(vms, default="")
-    )
+    observed = ObservedRemains(group, work.status, is_retry_due=work.occasion.is_sync)
     if group.deleting is None or not group.has_finalizer:
         return observed
-    if work.occasion.nodes or not is_announced(group, work.status):
-        return _look_at_beginning(work, group)
     was_gone = _is_gone(group, work.status, MIG)
+    if not was_gone and work.is_first_look and not _is_delete_begun(work.status):
+        beginning = _look_at_beginning(work, group)
+        if not beginning.is_over:
+            return beginning
+        observed = replace(observed, nodes=beginning.nodes)
     if not was_gone:
         observed = _look_at(work, observed, MIG)
         if observed.found.get(MIG) is not None:
@@ -140,32 +142,34 @@ def observe(work: GroupWork) -> Observed:
     for kind in _last_kinds(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             observed = _look_at(work, observed, kind)
-    if was_gone and _is_anything_left(observed):
+    # Nodes are read when the VMs have gone and once more at the end, not in between.
+    if was_gone and not _is_all_gone(_advance_all(observed, work.now)):
         return observed
-    return replace(observed, nodes=_list_nodes(work), has_read_nodes=True)
+    return replace(observed, nodes=_list_nodes(work))
 
 
-def _is_anything_left(observed: ObservedRemains) -> bool:
-    """Nodes are read when the VMs have gone and once more at the end, not in between."""
-    return any(
-        not _is_gone(observed.group, observed.status, kind)
-        and observed.found.get(kind, kind) is not None
-        for kind in _last_kinds(observed.group.spec)
-    )
+def _is_all_gone(transitions: Mapping[str, Transition]) -> bool:
+    return all(one.resource.state is State.GONE for one in transitions.values())
 
 
 def is_announced(group: NodeGroup, known: Status) -> bool:
-    """Whether ``Ready`` has been written since the deletion, which raises the generation."""
-    ready = known.conditions.get(Type.READY)
-    return ready is not None and not ready.is_true and ready.generation >= group.generation
+    """Whether the status has been written since the deletion, which raises the generation: of the steps
+    only create_resources writes this field, too, and not for a group that is being deleted."""
+    return known.observed_generation == group.generation
+
+
+def _is_delete_begun(known: Status) -> bool:
+    mig = known.resources.get(MIG)
+    return mig is not None and mig.state is State.DELETING and bool(mig.operation)
 
 
 def _look_at_beginning(work: GroupWork, group: NodeGroup) -> ObservedBeginning:
     """The Nodes. If they cannot be read, they are not cordoned: VMs that cost money do not wait."""
-    observed = ObservedBeginning(group, work.status, next_node=min(work.occasion.nodes, default=""))
+    observed = ObservedBeginning(group, work.status)
     try:
-        return replace(observed, nodes=_list_nodes(work))
-    except CallError as error:
+        with work.reserve(SECONDS_AFTER_BATCHES):
+            return replace(observed, nodes=_list_nodes(work))
+    except (CallError, OutOfTimeError) as error:
         return replace(observed, note=str(error))
 
 
@@ -192,14 +196,18 @@ def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
-    """An environment error, in the entry of what is being deleted."""
+    """An environment error, in the entry of what is being deleted; of Nodes in their condition."""
     group, now = work.group, work.now
     kinds = [MIG, *(_last_kinds(group.spec) if isinstance(group, NodeGroup) else ())]
 
     def describe(known: Status, reason: Reason) -> Status:
-        kind = next((kind for kind in kinds if not _is_gone(group, known, kind)), MIG)
-        resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
+        kind = next((kind for kind in kinds if not _is_gone(group, known, kind)), None)
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
+        if kind is None or error.call.startswith("DELETE /api/v1/nodes/"):
+            return known.with_condition(
+                Type.NODES_JOINED, False, reason, message, group=group, now=now
+            )
+        resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
         return known.with_resource(kind, resource.with_trouble(reason, error.reason, message, now))
 
     return report_refusal(work, error, describe)
@@ -275,24 +283,23 @@ def _look_at_operation(
 
 
 def _look_at_members(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
-    """Nodes and VMs, before the MIG's delete begins, unless all VMs had joined. They are cordoned and
-    their tokens revoked where that can be done; what cannot be read holds up no delete of VMs that cost
-    money."""
-    mig, counts = observed.resource(MIG, work.now), observed.status.counts
-    is_begun = mig.state is State.DELETING and mig.operation
-    if is_begun or counts.joined >= observed.group.spec.node_count:
+    """Nodes and VMs, when the MIG's delete begins, unless all VMs had joined: Nodes that lack our label
+    are to be found at the end. What cannot be read, or not in time, holds up no delete."""
+    has_joined = observed.status.counts.joined >= observed.group.spec.node_count
+    if _is_delete_begun(observed.status) or has_joined:
         return observed
     try:
-        observed = replace(observed, nodes=_list_nodes(work))
-        return _look_at_unproved(work, observed)
-    except CallError as error:
+        with work.reserve(SECONDS_AFTER_BATCHES):
+            observed = replace(observed, nodes=observed.nodes or _list_nodes(work))
+            return _look_at_unproved(work, observed)
+    except (CallError, OutOfTimeError) as error:
         return replace(observed, notes=(*observed.notes, str(error)))
 
 
 def _look_at_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
     """The VMs, where Nodes are missing or not proved yet."""
     group, spec = observed.group, observed.group.spec
-    if sum(bool(node.proved_vm_id) for node in observed.nodes) >= spec.node_count:
+    if len(_list_proved(group, observed.nodes)) >= spec.node_count:
         return observed
     name = group.resource_name
     instances = tuple(
@@ -301,11 +308,7 @@ def _look_at_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRem
         if instance.is_member_of(spec.zone, name)
     )
     listed = {node.vm for node in observed.nodes}
-    unlisted = [
-        instance.name
-        for instance in instances
-        if instance.name not in listed and instance.name >= observed.next_vm
-    ]
+    unlisted = [instance.name for instance in instances if instance.name not in listed]
     asked_for = work.cluster.find_nodes(unlisted)
     found = [parse_node(raw) for raw in asked_for.values() if raw is not None]
     left = len(unlisted) - len(asked_for)
@@ -318,45 +321,48 @@ def _look_at_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRem
     )
 
 
+def _list_proved(group: NodeGroup, nodes: Iterable[Node]) -> frozenset[str]:
+    """The VMs whose Nodes are proved: they have no token any more."""
+    return frozenset(node.vm for node in nodes if node.proved_vm_id and bears_name_of(group, node))
+
+
 def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
-    """Report the deletion and cordon the Nodes."""
+    """Report the deletion, revoke the tokens of VMs that have not joined and cordon the Nodes."""
     group = observed.group
+    proved = _list_proved(group, observed.nodes)
+    has_tokens = group.spec.bootstrap is not None and len(proved) < group.spec.node_count
+    is_first = not is_announced(group, observed.status)
     cordons = tuple(
-        (node.name, Attempt(PatchNode(node.name, node.uid, {"spec": {"unschedulable": True}})))
-        for node in sorted(observed.nodes, key=lambda node: node.name)
-        if node.name >= observed.next_node
-        and bears_name_of(group, node)
-        and not node.is_unschedulable
+        NamedAction(
+            node.name, Attempt(PatchNode(node.name, node.uid, {"spec": {"unschedulable": True}}))
+        )
+        for node in observed.own
+        if not node.is_unschedulable
     )
-    message = message_about(group, Cause.CONTINUED, now)
-    actions = (
-        WriteStatus(_announce(observed, now)),
-        Batch(cordons, STEP.name, message),
-        Send(STEP.name, (message,)),
+    actions: tuple[Action | Batch, ...] = (
+        *((WriteStatus(_announce(observed, len(proved), now)),) if is_first else ()),
+        *((Attempt(RevokeTokens()),) if is_first and has_tokens else ()),
+        Batch(cordons),
+        ObserveAgain("the Nodes are cordoned, as far as they can be"),
     )
-    return Plan("Cordoning", actions, observed.note)
+    return Plan("Cordoning", actions, observed.note, {"cordons": len(cordons)})
 
 
-def _announce(observed: ObservedBeginning, now: datetime) -> Status:
+def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status:
     """The status of a deletion that begins, with the intent to delete a MIG that exists.
 
-    Errors of the creation matter no more. The Nodes that have joined are counted: those that are proved
-    have no token.
+    Errors of the creation matter no more.
     """
     group, known = observed.group, observed.status
-    if is_announced(group, known):
-        return known
     mig = known.resources.get(MIG) or Resource(group.resource_name, State.CREATING, now)
     if mig.state is State.READY:
         mig = mig.enter(State.DELETING, now)
     resources = {
         kind: replace(entry, trouble=None) for kind, entry in {**known.resources, MIG: mig}.items()
     }
-    proved = {
-        node.vm for node in observed.nodes if node.proved_vm_id and bears_name_of(group, node)
-    }
-    counts = replace(known.counts, joined=len(proved))
-    return readiness.conclude(group, replace(known, resources=resources, counts=counts), now)
+    counts = known.counts if observed.note else replace(known.counts, joined=joined)
+    known = replace(known, observed_generation=group.generation, resources=resources, counts=counts)
+    return readiness.conclude(group, known, now)
 
 
 def _let_go_unread(observed: UnreadableRemains, now: datetime) -> Plan:
@@ -401,46 +407,24 @@ def _delete_mig(
         return Plan("AwaitingCreate", (write,), note)
     if transitions[MIG].action is not ResourceAction.DELETE:
         return Plan("AwaitingDelete", (write,), note)
-    attempts = sorted(
-        (
-            (vm, Attempt(action))
-            for vm, action in (*_revoke(observed, now), *_cordon(observed))
-            if vm >= observed.next_vm
-        ),
-        key=lambda named: named[0],
-    )
-    message = message_about(observed.group, Cause.CONTINUED, now)
-    actions: tuple[Action | Batch, ...] = (
-        Batch(tuple(attempts), STEP.name, message, field="vms"),
-        write,
-        Delete(MIG, observed.group.spec),
-        WriteResults(),
-    )
-    return Plan("DeletingMIG", actions, note)
+    labels = Batch(tuple(_label(observed)))
+    delete = (write, Delete(MIG, observed.group.spec), WriteResults())
+    return Plan("DeletingMIG", (*delete, labels), note)
 
 
-def _cordon(observed: ObservedRemains) -> Iterator[tuple[str, Action]]:
-    """Nothing new is scheduled there; and Nodes not labelled yet are, to be found at the end."""
+def _label(observed: ObservedRemains) -> Iterator[NamedAction]:
+    """Cordon the Nodes that lack our label, and label them, to be found at the end."""
     members = {instance.name: instance for instance in observed.instances}
+    machine_type = observed.status.machine_type
     for node in observed.nodes:
-        if not bears_name_of(observed.group, node):
+        is_unproved = not node.proved_vm_id and node.vm in members
+        if not is_unproved or not bears_name_of(observed.group, node):
             continue
-        patch: dict[str, dict[str, object]] = {}
-        if not node.proved_vm_id and node.vm in members:
-            machine_type = observed.status.machine_type
-            patch = dict(proof_patch(observed.group, node, machine_type, members[node.vm]))
+        patch = dict(proof_patch(observed.group, node, machine_type, members[node.vm]))
         if not node.is_unschedulable:
             patch["spec"] = {**patch.get("spec", {}), "unschedulable": True}
         if patch:
-            yield node.vm, PatchNode(node.name, node.uid, patch)
-
-
-def _revoke(observed: ObservedRemains, now: datetime) -> Iterator[tuple[str, Action]]:
-    proved = {node.vm for node in observed.nodes if node.proved_vm_id}
-    for instance in observed.instances:
-        token = find_token(instance.metadata, now)
-        if token is not None and instance.name not in proved:
-            yield instance.name, DeleteSecret(token.id, instance.name)
+            yield NamedAction(node.name, Attempt(PatchNode(node.name, node.uid, patch)))
 
 
 def _revoke_all(observed: ObservedRemains) -> Iterator[Action]:
@@ -453,28 +437,25 @@ def _delete_rest(
     observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
 ) -> Plan:
     write = _write(observed, transitions, now)
-    again = message_about(observed.group, Cause.CONTINUED, now)
     nodes = tuple(
-        (node.name, DeleteNode(node.name, node.uid))
+        NamedAction(node.name, DeleteNode(node.name, node.uid))
         for node in observed.nodes
         if bears_name_of(observed.group, node)
     )
-    delete_nodes = (Batch(nodes, STEP.name, again, field="vms", otherwise=(write,)),)
-    is_left = any(one.resource.state is not State.GONE for one in transitions.values())
-    if not is_left and not observed.has_read_nodes:
-        return Plan("AwaitingNodes", (write, Send(STEP.name, (again,))))
-    if not is_left:
+    again = Resume(STEP.name, message_about(observed.group, Cause.CONTINUED, now))
+    delete_nodes = Batch(nodes, again, is_required=True)
+    if _is_all_gone(transitions):
         last_write = (write,) if nodes else ()
-        actions = (*delete_nodes, *last_write, *_revoke_all(observed), RemoveFinalizer())
-        return Plan("Done", actions)
+        end = (*_revoke_all(observed), RemoveFinalizer())
+        return Plan("Done", (*last_write, delete_nodes, *end))
     deletes = [
         Delete(kind, observed.group.spec)
         for kind, transition in transitions.items()
         if transition.action is ResourceAction.DELETE
     ]
     if not deletes:
-        return Plan("AwaitingDelete", (*delete_nodes, write))
-    return Plan("DeletingRest", (*delete_nodes, write, *deletes, WriteResults()))
+        return Plan("AwaitingDelete", (write, delete_nodes))
+    return Plan("DeletingRest", (write, *deletes, WriteResults(), delete_nodes))
 
 
 def _write(
@@ -484,5 +465,9 @@ def _write(
     resources = {kind: transition.resource for kind, transition in transitions.items()}
     if resources[MIG].state is State.GONE:
         known = replace(known, counts=Counts(known.counts.desired), pending=())
-    known = replace(known, resources={**known.resources, **resources})
+    known = replace(
+        known,
+        observed_generation=observed.group.generation,
+        resources={**known.resources, **resources},
+    )
     return WriteStatus(readiness.conclude(observed.group, known, now))

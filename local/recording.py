@@ -43,7 +43,11 @@ _FORM = """<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg
 
 def main() -> int:
     """Run the demo and write the picture. Returns the demo's exit code; a failed run draws nothing."""
-    environment = os.environ | {"FORCE_COLOR": "1", "COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
+    environment = os.environ | {
+        "FORCE_COLOR": "1",
+        "COLUMNS": str(COLUMNS),
+        "TERM": "xterm-256color",
+    }
     environment.pop("NO_COLOR", None)
     ran = subprocess.run(
         [sys.executable, "-m", "local.demo"],

@@ -8,9 +8,10 @@ domains add actions of their own; those here need no more than a `Work` has.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from shared.base.errors import CallError, OutOfTimeError
 from shared.frame.decode import Occasion
@@ -51,6 +52,8 @@ class Work:
     random_bytes: Callable[[int], bytes]
     remaining_s: Callable[[], float]
     """Seconds left for calls. Raises `OutOfTimeError` when there are none."""
+    reserve: Callable[[float], AbstractContextManager[None]] = lambda _: nullcontext()
+    """In this context the last so many seconds are not there for calls: what follows it has them."""
     now: datetime
     occasion: Occasion
     facts: dict[str, Any] = field(default_factory=dict)
@@ -106,7 +109,7 @@ class Plan:
         """The actions, with those of batches and of the parts."""
         for action in self.actions:
             if isinstance(action, Batch):
-                yield from (one for _, one in action.actions)
+                yield from (named.action for named in action.actions)
             else:
                 yield action
         for part in self.parts:
@@ -209,27 +212,56 @@ class ForOne:
 
 @dataclass(frozen=True)
 class Batch:
-    """Actions about one object each, with the objects' names: as many as there is time for, or one.
+    """Actions about one object each: as many as there is time for. A failure ends one object's alone.
 
-    If some are left, the plan ends with the outcome ``Partly``: ``otherwise`` is executed in place of
-    what follows, and ``message``, which names what is left in ``field``, goes to the step's own topic.
-    After a failure it does not: the message that is retried, or the sweep, continues.
+    Without ``resume`` what is left is left, and the plan continues. With it at least one action is
+    executed; if some are left, the plan ends with the outcome ``Partly``, and the message that
+    ``resume`` makes of their names goes to the step's own topic. After a failure it does not, where the
+    message itself is retried. ``is_required``: what follows is executed only if no action has failed.
     """
 
-    actions: tuple[tuple[str, Action], ...]
+    actions: tuple[NamedAction, ...]
+    resume: Resume | None = None
+    is_required: bool = False
+
+
+@dataclass(frozen=True)
+class NamedAction:
+    """An action about the object of this name."""
+
+    name: str
+    action: Action
+
+
+@dataclass(frozen=True)
+class Resume:
+    """How an invocation continues with what a batch has left: a message to this step's topic.
+
+    ``names_nodes``: the message names the first Nodes that are left. Whoever continues there must come
+    to an end though nothing that it does has an effect: each message names later ones than the last.
+    """
+
     step: str
     message: Message
-    field: Literal["nodes", "vms"] = "nodes"
-    otherwise: tuple[Action, ...] = ()
+    names_nodes: bool = False
 
-    def list_names(self, start: int) -> tuple[str, ...]:
-        """The names of the objects from the action of this index on, each once."""
-        return tuple(dict.fromkeys(name for name, _ in self.actions[start:]))
+    def build(self, left: Sequence[str]) -> Send:
+        """What triggers another invocation."""
+        nodes = tuple(left[:MAX_NAMES]) if self.names_nodes else ()
+        return Send(self.step, (replace(self.message, nodes=nodes),))
 
-    def resume(self, left: tuple[str, ...]) -> Send:
-        """What makes another invocation continue with the objects that are left."""
-        names: dict[str, Any] = {self.field: left[:MAX_NAMES]}
-        return Send(self.step, (replace(self.message, **names),))
+
+@dataclass(frozen=True)
+class ObserveAgain:
+    """End the plan: the step observes and decides again, with the whole time for calls."""
+
+    why: str
+
+    def apply(self, _work: Any) -> None:
+        raise StaleObservation(self.why)
+
+    def describe(self) -> str:
+        return f"observe again: {self.why}"
 
 
 BEST_EFFORT = (Send, Emit, Attempt)

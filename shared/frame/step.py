@@ -8,7 +8,8 @@ observation makes the step observe again, how actions that fail are treated. The
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -22,8 +23,10 @@ from shared.frame.plan import (
     Batch,
     ForOne,
     NothingToDo,
+    ObserveAgain,
     Plan,
     Publish,
+    Resume,
     StaleObservation,
     Work,
     join_outcomes,
@@ -46,7 +49,7 @@ MAX_LOOKS = 3
 SECONDS_FOR_CALLS = 30.0
 """No call starts later than this after the look: what a step acts on is never older."""
 SECONDS_AFTER_BATCHES = 10.0
-"""No further action of a batch starts when fewer are left for calls: what follows needs time, too."""
+"""What the calls of a batch leave of those: what follows needs time, too."""
 MAX_ATTEMPTS = 5
 MAX_AGE = timedelta(minutes=10)
 """How long an occasion is tried where Pub/Sub does not count the attempts."""
@@ -99,15 +102,27 @@ class Invocation:
 
     def __post_init__(self) -> None:
         self.looked = self.started
+        self.reserved_s = 0.0
         self.gce = Gce(self.runtime.clients, self.remaining_s)
         self.cluster = Cluster(self.runtime.connection, self.step, self.remaining_s)
 
     def remaining_s(self) -> float:
         """Seconds left for calls. Raises `OutOfTimeError` when there are none."""
-        left = self.looked + SECONDS_FOR_CALLS - self.runtime.monotonic()
+        for_calls = SECONDS_FOR_CALLS - self.reserved_s
+        left = self.looked + for_calls - self.runtime.monotonic()
         if left <= 0:
-            raise OutOfTimeError(f"no answer within {SECONDS_FOR_CALLS:.0f} s")
+            raise OutOfTimeError(f"no answer within {for_calls:.0f} s")
         return left
+
+    @contextmanager
+    def reserve(self, seconds: float) -> Iterator[None]:
+        """Leave the last so many seconds for calls after this context."""
+        before = self.reserved_s
+        self.reserved_s = max(before, seconds)
+        try:
+            yield
+        finally:
+            self.reserved_s = before
 
     def look_from_now(self) -> None:
         """What is read from here on is fresh: the time for calls begins anew."""
@@ -176,8 +191,9 @@ class Step(Generic[WorkT, ObservedT]):
         else:
             plan = self.decide(work.observed, work.now)
             answer = self._execute(plan, work, self.recoveries)
-        for action in work.list_closing_actions():
-            _try(action, work)
+        if answer.outcome != PARTLY:
+            for action in work.list_closing_actions():
+                _try(action, work)
         return answer
 
     def _execute(self, plan: Plan, work: WorkT, recoveries: int) -> Answer:
@@ -187,7 +203,8 @@ class Step(Generic[WorkT, ObservedT]):
             return self._recover(work, error, recoveries)
         if plan.parts:
             return self._execute_parts(plan.parts, work)
-        return Answer(ACKNOWLEDGED, outcome, plan.note, plan.needs_attention)
+        cannot_continue = outcome == PARTLY and "left_undone" in work.facts
+        return Answer(ACKNOWLEDGED, outcome, plan.note, plan.needs_attention or cannot_continue)
 
     def _execute_parts(self, parts: Sequence[Plan], work: WorkT) -> Answer:
         answers, failures = [], []
@@ -223,6 +240,7 @@ def work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any
         "publish": runtime.publish,
         "random_bytes": runtime.random_bytes,
         "remaining_s": invocation.remaining_s,
+        "reserve": invocation.reserve,
         "now": runtime.now(),
         "occasion": invocation.occasion,
         "facts": invocation.facts,
@@ -248,19 +266,27 @@ def execute(plan: Plan, work: Work) -> str:
     and `OutOfTimeError`.
     """
     work.facts.update(plan.facts)
-    outcome, failures = plan.outcome, list[_Failure]()
+    outcome, failures, again = plan.outcome, list[_Failure](), None
     for action in plan.actions:
-        if isinstance(action, Batch):
-            if left := _apply_batch(action, work, failures):
-                outcome = PARTLY
-                _end_partly(action, left, work, may_resume=not failures)
-                break
-        else:
+        if isinstance(action, ObserveAgain):
+            again = StaleObservation(action.why)
+            break
+        if not isinstance(action, Batch):
             _apply(action, work, failures)
+            continue
+        left = _apply_batch(action, work, failures)
+        if left and action.resume is not None:
+            outcome = PARTLY
+            _end_partly(action.resume, left, work, may_resume=not failures or work.occasion.is_sync)
+            break
+        if failures and action.is_required:
+            break
     for event in work.list_events():
         _try(event, work)
     if failures:
         raise failures[0]
+    if again is not None:
+        raise again
     return outcome
 
 
@@ -280,26 +306,29 @@ def _apply(action: Action, work: Work, failures: list[_Failure]) -> None:
         action.apply(work)
 
 
-def _apply_batch(batch: Batch, work: Work, failures: list[_Failure]) -> tuple[str, ...]:
-    """Execute a batch while there is time, and its first action in any case. Returns what is left."""
-    for index, (_, action) in enumerate(batch.actions):
-        try:
-            if index and work.remaining_s() <= SECONDS_AFTER_BATCHES:
-                return batch.list_names(index)
-            _apply(action, work, failures)
-        except OutOfTimeError:
-            if not index:
-                raise
-            return batch.list_names(index)
-    return ()
+def _apply_batch(batch: Batch, work: Work, failures: list[_Failure]) -> list[str]:
+    """Execute a batch while there is time. Returns the names of what is left."""
+    named = list(batch.actions)
+    if batch.resume is not None and named:
+        _apply_one(named.pop(0).action, work, failures)
+    with work.reserve(SECONDS_AFTER_BATCHES):
+        for index, one in enumerate(named):
+            try:
+                work.remaining_s()
+                _apply_one(one.action, work, failures)
+            except OutOfTimeError:
+                return [one.name for one in named[index:]]
+    return []
 
 
-def _end_partly(batch: Batch, left: tuple[str, ...], work: Work, *, may_resume: bool) -> None:
+def _apply_one(action: Action, work: Work, failures: list[_Failure]) -> None:
+    _apply(action if isinstance(action, BEST_EFFORT) else ForOne((action,)), work, failures)
+
+
+def _end_partly(resume: Resume, left: Sequence[str], work: Work, *, may_resume: bool) -> None:
     work.facts["left"] = len(left)
-    for action in batch.otherwise:
-        _try(action, work)
     if may_resume:
-        _try(batch.resume(left), work)
+        _try(resume.build(left), work)
 
 
 def _try(action: Action, work: Work) -> None:

@@ -51,7 +51,8 @@ class Members:
     """The Nodes and VMs of a group, as far as they were read.
 
     ``instances`` maps the names of VMs that were asked for to what was found (``None``: gone);
-    ``is_complete`` says that these are all VMs of the group.
+    ``is_complete`` says that these are all VMs of the group. ``unread_nodes`` are names for which there
+    was no time: whether there are such Nodes is not known.
     """
 
     group: NodeGroup
@@ -59,6 +60,7 @@ class Members:
     nodes: tuple[Node, ...] = ()
     instances: Mapping[str, Instance | None] = field(default_factory=dict)
     is_complete: bool = False
+    unread_nodes: frozenset[str] = frozenset()
 
     @cached_property
     def chips(self) -> int:
@@ -252,7 +254,7 @@ class _Count:
             is_gone = self.seen.instances.get(node.vm, node) is None
             if is_gone and bears_name_of(self.seen.group, node):
                 yield node.vm
-        names = {node.name for node in self.seen.nodes}
+        names = {*(node.name for node in self.seen.nodes), *self.seen.unread_nodes}
         for name in self.occasion.nodes:
             vm = name.partition(".")[0]
             is_own = vm.startswith(f"{self.seen.group.resource_name}-")

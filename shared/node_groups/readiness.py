@@ -91,6 +91,9 @@ def _check_deletion(group: AnyGroup, status: Status) -> Readiness | None:
         if resource.trouble is not None:
             return _describe_delayed_deletion(kind, resource, resource.trouble)
         return Readiness(False, reason, f"Waiting for {noun} to be deleted")
+    nodes = status.conditions.get(Type.NODES_JOINED)
+    if nodes is not None and not nodes.is_true and nodes.generation == group.generation:
+        return Readiness(False, nodes.reason, nodes.message)  # written since the deletion
     return Readiness(False, Reason.DELETING_NODES, "Deleting stale Node objects")
 
 

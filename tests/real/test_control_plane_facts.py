@@ -353,7 +353,7 @@ RIGHTS: dict[str, dict[str, str]] = {
         **COMMON,
         "groups": "get list patch",
         "nodes": "get list patch delete",
-        "secrets of kube-system": "delete deletecollection",
+        "secrets of kube-system": "deletecollection",
     },
     "sweep": {"groups": "list", "kube-system": "get"},
     "report-leaks": {"groups": "list", "kube-system": "get"},

@@ -38,7 +38,7 @@ from tests.unit.builders import NOW, RESOURCE, flat, group
 from tests.unit.test_create_resources import instance_group
 from tests.unit.test_inject_token import OLD, instance
 
-A, B = f"{RESOURCE}-aaaa", f"{RESOURCE}-bbbb"
+A, B, C = (f"{RESOURCE}-{name}" for name in ("aaaa", "bbbb", "cccc"))
 EARLIER = NOW - timedelta(minutes=10)
 SYNC = Occasion("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW))
 NODES = Occasion("x", NOW, Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=(A,)))
@@ -253,36 +253,46 @@ def batch_of(plan: Plan) -> Batch:
     return batch
 
 
-def test_nodes_that_are_named_come_first() -> None:
-    both = (node(A, proved=False), node(B, proved=False))
-    instances = {A: vm(), B: vm(B)}
-    named = replace(NODES, message=Message("default", "x", "", Cause.CONTINUED, NOW, nodes=(B,)))
-    plan = decide(seen(*both, occasion=named, instances=instances), NOW)
-    assert batch_of(plan).list_names(0) == (B, A)
+def names_of(batch: Batch) -> list[str]:
+    return [one.name for one in batch.actions]
 
 
-def test_a_node_whose_labels_had_no_time_is_not_counted_and_comes_next() -> None:
-    """The status that is written in place of the full count when only a part could be done."""
+def about_nodes(cause: Cause, *nodes: str) -> Occasion:
+    message = Message("default", "x", "", cause, NOW, nodes=nodes)
+    return Occasion(cause, NOW, message)
+
+
+@pytest.mark.parametrize(
+    "occasion, names",
+    [
+        pytest.param(
+            about_nodes(Cause.NODES_CHANGED, B), [B, A, C], id="those that are named first"
+        ),
+        pytest.param(about_nodes(Cause.SYNC), [A, B, C], id="all, by name"),
+        pytest.param(about_nodes(Cause.CONTINUED, B), [B, C], id="what was left, and no other"),
+        pytest.param(about_nodes(Cause.CONTINUED, C, B), [B, C], id="from the first that is named"),
+    ],
+)
+def test_in_which_order_nodes_are_labelled(occasion: Occasion, names: list[str]) -> None:
+    nodes = [node(name, proved=False) for name in (C, B, A)]
+    instances = {name: vm(name) for name in (A, B, C)}
+    plan = decide(seen(*nodes, occasion=occasion, instances=instances), NOW)
+    assert names_of(batch_of(plan)) == names
+
+
+def test_what_there_is_no_time_for_continues_by_a_message_that_names_it() -> None:
     known = seen(node(A), node(B, proved=False), instances={B: vm(B)}, slice=WIRED)
     batch = batch_of(decide(known, NOW))
-    (write,) = batch.otherwise
-    assert isinstance(write, WriteStatus)
-    assert (write.status.counts.joined, result(known).counts.joined) == (1, 2)
-    assert write.status.conditions[Type.READY].reason == "AwaitingNodeJoin"
-    assert batch.resume((B,)) == Send(
-        "label_node",
-        (Message("default", "my-slice", group().uid, Cause.CONTINUED, NOW, nodes=(B,)),),
-    )
+    assert batch.resume is not None
+    message = Message("default", "my-slice", group().uid, Cause.CONTINUED, NOW, nodes=(B,))
+    assert batch.resume.build([B]) == Send("label_node", (message,))
 
 
-def test_a_ready_slice_whose_labels_are_changed_stays_ready_meanwhile() -> None:
-    relabelled = group(change={"nodeLabels": {"team": "x"}})
-    given = seen(node(A), node(B), about=relabelled, known=COMPLETE, slice=WIRED)
-    batch = batch_of(decide(given, NOW))
-    (write,) = batch.otherwise
-    assert isinstance(write, WriteStatus)
-    assert batch.list_names(0) == (A, B)
-    assert write.status.conditions[Type.READY].is_true
+def test_a_node_that_there_was_no_time_to_read_is_not_lost() -> None:
+    given = seen(node(A), occasion=about_nodes(Cause.NODES_CHANGED, B), known=COMPLETE, slice=WIRED)
+    unread = replace(given, members=replace(given.members, unread_nodes=frozenset({B})))
+    assert [entry.why for entry in result(given).pending] == ["NodeLost"]
+    assert result(unread).pending == ()
 
 
 COMPLETE = replace(GROUP_STANDS, completed_at=EARLIER)

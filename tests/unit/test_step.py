@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from itertools import starmap
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,9 +15,22 @@ from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
 from shared.frame.decode import Occasion, decode
 from shared.frame.message import MAX_NAMES, Cause, Message
-from shared.frame.plan import Action, Attempt, Batch, ForOne, Plan, Require, Send, Work
+from shared.frame.plan import (
+    Action,
+    Attempt,
+    Batch,
+    ForOne,
+    NamedAction,
+    ObserveAgain,
+    Plan,
+    Require,
+    Resume,
+    Send,
+    Work,
+)
 from shared.frame.settings import Settings
 from shared.frame.step import (
+    SECONDS_AFTER_BATCHES,
     SECONDS_FOR_CALLS,
     Answer,
     Invocation,
@@ -26,6 +40,7 @@ from shared.frame.step import (
     handle,
     is_stale,
     open_work,
+    work_fields,
 )
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access_settings import Kubeconfig
@@ -282,18 +297,6 @@ def test_a_step_observes_three_times_at_most() -> None:
         run_step([DENIED] * 3, [STALE] * 3)
 
 
-class Took:
-    """A clock that goes on by the seconds that actions take."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def remaining_s(self) -> float:
-        if self.now_s >= SECONDS_FOR_CALLS:
-            raise OutOfTimeError("no answer within 30 s")
-        return SECONDS_FOR_CALLS - self.now_s
-
-
 @dataclass(frozen=True)
 class Act:
     """An action that takes a while, and may be refused."""
@@ -315,35 +318,29 @@ class Act:
 
 @dataclass(kw_only=True)
 class ClockedWork(Work):
-    clock: Took
+    clock: SimpleNamespace
     done: list[str]
 
 
-def clocked_work(sent: list[Message]) -> ClockedWork:
-    nothing: Any = None
-    clock = Took()
-    return ClockedWork(
-        settings=nothing,
-        gce=nothing,
-        cluster=nothing,
-        publish=lambda _step, messages: sent.extend(messages),
-        random_bytes=bytes,
-        now=NOW,
-        occasion=Occasion("Added", NOW),
-        remaining_s=clock.remaining_s,
-        clock=clock,
-        done=[],
-    )
+def clocked_work(sent: list[Message], occasion: Occasion | None = None) -> ClockedWork:
+    """Work whose clock goes on by the seconds that actions take."""
+    clock, made = SimpleNamespace(now_s=0.0), runtime()
+    made.monotonic = lambda: clock.now_s
+    made.publish = lambda _step, messages: sent.extend(messages)
+    invocation = Invocation(made, STEP, occasion or Occasion("Added", NOW), 0.0)
+    return ClockedWork(**work_fields(invocation, is_first_look=True), clock=clock, done=[])
 
 
 CONTINUE = Message("default", "train", "u", Cause.CONTINUED, NOW)
 REFUSED = CallError("PATCH /api/v1/nodes/a", 403, "Forbidden", "no")
 
 
-def batch(*actions: Action, field: Literal["nodes", "vms"] = "nodes") -> Plan:
-    named = tuple(zip("abcdef", actions, strict=False))
-    counted = Act("count what is done")
-    return Plan("Done", (Batch(named, STEP, CONTINUE, field, (counted,)), Act("count all")))
+RESUME = Resume(STEP, CONTINUE, names_nodes=True)
+
+
+def batch(*actions: Action, resume: Resume | None = RESUME, is_required: bool = False) -> Plan:
+    named = tuple(starmap(NamedAction, zip("abcdef", actions, strict=False)))
+    return Plan("Done", (Batch(named, resume, is_required), Act("count all")))
 
 
 def many(*seconds: float) -> list[Action]:
@@ -352,26 +349,11 @@ def many(*seconds: float) -> list[Action]:
 
 BATCHES: dict[str, tuple[Plan, str, list[str], list[tuple[str, ...]]]] = {
     "there is time for all": (batch(*many(9, 9)), "Done", ["a", "b", "count all"], []),
-    "the last begins in time": (
-        batch(*many(9, 9, 9)),
-        "Done",
-        ["a", "b", "c", "count all"],
-        [],
-    ),
-    "some are left": (
-        batch(*many(10, 10, 1, 1)),
-        "Partly",
-        ["a", "b", "count what is done"],
-        [("c", "d")],
-    ),
-    "one alone takes all the time": (
-        batch(*many(29, 1)),
-        "Partly",
-        ["a", "count what is done"],
-        [("b",)],
-    ),
+    "the last begins in time": (batch(*many(9, 9, 1)), "Done", ["a", "b", "c", "count all"], []),
+    "some are left": (batch(*many(10, 10, 1, 1)), "Partly", ["a", "b"], [("c", "d")]),
+    "one alone takes all the time": (batch(*many(29, 1)), "Partly", ["a"], [("b",)]),
     "time runs out in the middle of one": (
-        batch(Act("a", 19), ForOne((Act("b", 11), Act("b again")))),
+        batch(Act("a", 15), ForOne((Act("b", 5), Act("b again")))),
         "Partly",
         ["a", "b"],
         [("b",)],
@@ -379,8 +361,20 @@ BATCHES: dict[str, tuple[Plan, str, list[str], list[tuple[str, ...]]]] = {
     "best effort": (
         batch(Attempt(Act("a", 20, REFUSED)), Attempt(Act("b"))),
         "Partly",
-        ["count what is done"],
+        [],
         [("b",)],
+    ),
+    "what is left is left": (
+        batch(*many(20, 1), resume=None),
+        "Done",
+        ["a", "count all"],
+        [],
+    ),
+    "no object is named": (
+        batch(*many(20, 1), resume=Resume(STEP, CONTINUE)),
+        "Partly",
+        ["a"],
+        [()],
     ),
 }
 
@@ -396,23 +390,50 @@ def test_of_a_batch_as_much_is_done_as_there_is_time_for(
     assert [message.nodes for message in sent] == left
 
 
-def test_a_message_names_as_many_objects_that_are_left_as_it_holds_in_the_field_that_is_said() -> (
-    None
-):
+def test_what_hangs_in_a_batch_leaves_time_for_what_follows() -> None:
+    work = clocked_work([])
+    assert execute(batch(Attempt(Act("a", 20)), Act("b"), resume=None), work) == "Done"
+    assert work.done == ["a", "count all"]
+    assert work.remaining_s() == SECONDS_AFTER_BATCHES
+
+
+def test_a_message_names_as_many_objects_that_are_left_as_it_holds() -> None:
     names = [f"vm-{number}" for number in range(200)]
-    actions = tuple((name, Act(name, 20)) for name in names for _ in range(2))
+    actions = tuple(NamedAction(name, Act(name, 20)) for name in names)
     sent: list[Message] = []
-    plan = Plan("Done", (Batch(actions, STEP, CONTINUE, "vms"),))
+    plan = Plan("Done", (Batch(actions, RESUME),))
     assert execute(plan, clocked_work(sent)) == "Partly"
-    assert sent == [replace(CONTINUE, vms=tuple(names[:MAX_NAMES]))]
+    assert sent == [replace(CONTINUE, nodes=tuple(names[1 : MAX_NAMES + 1]))]
 
 
-def test_after_a_failure_in_a_batch_the_message_itself_is_retried() -> None:
+SYNC_TRIGGER = Occasion("Sync", NOW, replace(CONTINUE, cause=Cause.SYNC))
+
+
+@pytest.mark.parametrize(
+    "occasion, left",
+    [
+        pytest.param(None, [], id="which is retried"),
+        pytest.param(SYNC_TRIGGER, [("b",)], id="but for a resync, which is not"),
+    ],
+)
+def test_after_a_failure_in_a_batch_no_message_continues_the_one(
+    occasion: Occasion | None, left: list[tuple[str, ...]]
+) -> None:
     sent: list[Message] = []
-    work = clocked_work(sent)
+    work = clocked_work(sent, occasion)
     with pytest.raises(CallError, match="403 Forbidden"):
-        execute(batch(ForOne((Act("a", 20, REFUSED),)), Act("b")), work)
-    assert (work.done, sent) == (["count what is done"], [])
+        execute(batch(Act("a", 20, REFUSED), Act("b")), work)
+    assert (work.done, [message.nodes for message in sent]) == ([], left)
+
+
+@pytest.mark.parametrize("is_required, done", [(True, ["b"]), (False, ["b", "count all"])])
+def test_a_failure_in_a_batch_ends_the_plan_where_all_are_required(
+    is_required: bool, done: list[str]
+) -> None:
+    work = clocked_work([])
+    with pytest.raises(CallError, match="403 Forbidden"):
+        execute(batch(Act("a", error=REFUSED), Act("b"), is_required=is_required), work)
+    assert work.done == done
 
 
 def test_a_batch_for_whose_first_action_there_is_no_time_is_out_of_time() -> None:
@@ -420,3 +441,41 @@ def test_a_batch_for_whose_first_action_there_is_no_time_is_out_of_time() -> Non
     work.clock.now_s = SECONDS_FOR_CALLS
     with pytest.raises(OutOfTimeError):
         execute(batch(*many(1, 1)), work)
+
+
+def test_a_step_that_cannot_continue_needs_attention() -> None:
+    def refuse_to_publish(_step: str, _messages: object) -> None:
+        raise CallError("publish", 403, "Forbidden", "no")
+
+    clock, made = SimpleNamespace(now_s=0.0), runtime()
+    made.monotonic, made.publish = (lambda: clock.now_s), refuse_to_publish
+
+    def decide_(_observed: object, _now: datetime) -> Plan:
+        slow = lambda _work: setattr(clock, "now_s", clock.now_s + 20)  # noqa: E731
+        actions = (SimpleNamespace(apply=slow), SimpleNamespace(apply=slow))
+        return Plan("Done", (Batch(tuple(NamedAction("a", one) for one in actions), RESUME),))
+
+    step = Step(STEP, open_work, lambda _: None, decide_, recover)
+    answer = step.run(Invocation(made, STEP, Occasion("Sync", NOW), 0.0))
+    assert (answer.outcome, answer.needs_attention) == ("Partly", True)
+
+
+def test_a_step_that_observes_again_has_the_whole_time_and_says_first_what_has_changed() -> None:
+    looks: list[tuple[bool, float]] = []
+    clock, made = SimpleNamespace(now_s=0.0), runtime()
+    made.monotonic = lambda: clock.now_s
+
+    def observe(work: Work) -> bool:
+        looks.append((work.is_first_look, work.remaining_s()))
+        clock.now_s += 25
+        return work.is_first_look
+
+    def decide_(is_first: bool, _now: datetime) -> Plan:
+        actions = (ObserveAgain("to be sure"), Say("never")) if is_first else (Say("done"),)
+        return Plan("Done", actions)
+
+    SAID.clear()
+    step = Step(STEP, open_work, observe, decide_, recover)
+    answer = step.run(Invocation(made, STEP, Occasion("Added", NOW), 0.0))
+    assert (answer.outcome, SAID) == ("Done", ["done"])
+    assert looks == [(True, SECONDS_FOR_CALLS), (False, SECONDS_FOR_CALLS)]

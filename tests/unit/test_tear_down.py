@@ -13,7 +13,6 @@ from functions.tear_down import (
     ObservedRemains,
     UnreadableRemains,
     decide,
-    is_announced,
     recover,
 )
 from shared.base.errors import CallError
@@ -28,7 +27,7 @@ from shared.node_groups.status import (
     MIG,
     POLICY,
     TEMPLATE,
-    Condition,
+    Counts,
     Resource,
     State,
     Status,
@@ -41,7 +40,7 @@ from shared.ports.gce.values import Fault, Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
 from tests.unit.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.unit.test_create_resources import instance_group, policy, template
-from tests.unit.test_inject_token import OLD, instance
+from tests.unit.test_inject_token import instance
 
 EARLIER = NOW - timedelta(minutes=10)
 VM = f"{RESOURCE}-ab12"
@@ -94,7 +93,6 @@ def seen(
         operations or {},
         nodes,
         instances,
-        has_read_nodes=True,
     )
 
 
@@ -112,20 +110,10 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
         "DeletingMIG",
         ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
-    "Nodes are cordoned before": (
-        seen(found={MIG: STANDING}, nodes=(node(),)),
+    "Nodes that lack our label get it afterwards": (
+        seen(found={MIG: STANDING}, nodes=(node(proved=False),), instances=(instance(),)),
         "DeletingMIG",
-        ["PatchNode", "WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
-    ),
-    "a Node that is cordoned is left as it is": (
-        seen(found={MIG: STANDING}, nodes=(node(unschedulable=True),)),
-        "DeletingMIG",
-        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
-    ),
-    "the token of a VM that has not joined is revoked": (
-        seen(found={MIG: STANDING}, instances=(instance(token=OLD),)),
-        "DeletingMIG",
-        ["DeleteSecret", "WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults", "PatchNode"],
     ),
     "a delete that runs is waited for": (
         seen({MIG: DELETING}, {MIG: STANDING}, {MIG: RUNS}),
@@ -190,15 +178,15 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
         "AwaitingCreate",
         ["WriteStatus"],
     ),
-    "template and policy go side by side, Nodes with them": (
+    "template and policy go side by side, Nodes after them": (
         seen({**ALL_READY, MIG: GONE}, {POLICY: POL, TEMPLATE: TPL}, nodes=(node(),)),
         "DeletingRest",
         [
-            "DeleteNode",
             "WriteStatus",
             "Delete workloadPolicy",
             "Delete instanceTemplate",
             "WriteResults",
+            "DeleteNode",
         ],
     ),
     "what bears our name and not our mark stays": (
@@ -249,7 +237,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
     "late Nodes go before the group": (
         seen({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}, nodes=(node(),)),
         "Done",
-        ["DeleteNode", "WriteStatus", "RevokeTokens", "RemoveFinalizer"],
+        ["WriteStatus", "DeleteNode", "RevokeTokens", "RemoveFinalizer"],
     ),
     "a Node that merely bears our label stays": (
         seen(
@@ -277,7 +265,7 @@ def test_a_template_of_ones_own_is_not_deleted() -> None:
     }
     own = group(deleting=True, change=change)
     gone = Status(resources={MIG: GONE, POLICY: GONE, TEMPLATE: READY})
-    given = ObservedRemains(own, gone, has_read_nodes=True)
+    given = ObservedRemains(own, gone)
     assert in_words(decide(given, NOW)) == ["RemoveFinalizer"]
 
 
@@ -292,19 +280,12 @@ def test_what_we_never_owned_is_nothing_to_us() -> None:
     )
 
 
-def test_nothing_is_let_go_before_its_nodes_have_been_looked_for() -> None:
-    gone = Status(resources={MIG: GONE, POLICY: GONE, TEMPLATE: GONE})
-    plan = decide(ObservedRemains(group(deleting=True), gone), NOW)
-    assert (plan.outcome, in_words(plan)) == ("AwaitingNodes", ["WriteStatus", "Send"])
+UNANNOUNCED = Status(resources=ALL_READY)
+ANNOUNCED = replace(UNANNOUNCED, observed_generation=group(deleting=True).generation)
 
 
-BEGUN = Condition("False", "DeletingMIG", "", NOW, 1)
-BEFORE = Condition("True", "Ready", "", EARLIER, 0)
-
-
-def beginning(*nodes: Node, status: Status | None = None, next_node: str = "") -> ObservedBeginning:
-    known = status or Status(resources=ALL_READY, conditions={Type.READY: BEFORE})
-    return ObservedBeginning(group(deleting=True), known, nodes, next_node)
+def beginning(*nodes: Node, status: Status = UNANNOUNCED, note: str = "") -> ObservedBeginning:
+    return ObservedBeginning(group(deleting=True), status, nodes, note)
 
 
 def announced(plan: Plan) -> Status:
@@ -321,9 +302,9 @@ def test_a_deletion_begins_with_the_status_and_the_nodes() -> None:
     plan = decide(beginning(node(), node(f"{RESOURCE}-zz99"), node("somebody-else")), NOW)
     assert (plan.outcome, in_words(plan)) == (
         "Cordoning",
-        ["WriteStatus", "PatchNode", "PatchNode", "Send"],
+        ["WriteStatus", "PatchNode", "PatchNode", "ObserveAgain"],
     )
-    assert patched(plan) == [VM, f"{RESOURCE}-zz99"]
+    assert patched(plan) == sorted([VM, f"{RESOURCE}-zz99"])
     after = announced(plan)
     ready = after.conditions[Type.READY]
     assert (ready.status, ready.reason) == ("False", "DeletingMIG")
@@ -333,7 +314,7 @@ def test_a_deletion_begins_with_the_status_and_the_nodes() -> None:
 
 
 def test_why_the_creation_waited_is_not_why_the_deletion_waits() -> None:
-    known = Status(resources={MIG: refused(600)}, conditions={Type.READY: BEFORE})
+    known = Status(resources={MIG: refused(600)})
     after = announced(decide(beginning(status=known), NOW))
     assert after.resources[MIG] == replace(refused(600), trouble=None)
     assert after.conditions[Type.READY].reason == "DeletingMIG"
@@ -345,36 +326,50 @@ def test_a_status_that_was_lost_shows_that_a_mig_may_be_there() -> None:
     assert after.conditions[Type.READY].reason == "DeletingMIG"
 
 
-def test_cordoning_continues_with_the_node_that_is_left() -> None:
-    known = Status(resources={MIG: DELETING}, conditions={Type.READY: BEGUN})
-    names = [f"{RESOURCE}-{number}" for number in "abc"]
-    nodes = [node(names[2]), node(names[0]), node(names[1], unschedulable=True)]
-    plan = decide(beginning(*nodes, status=known, next_node=names[1]), NOW)
-    assert patched(plan) == [names[2]]
-    assert announced(plan) == known
+BEGINNINGS: dict[str, tuple[ObservedBeginning, list[str]]] = {
+    "tokens of VMs that have not joined are revoked": (
+        beginning(node(VM, unschedulable=True)),
+        ["WriteStatus", "RevokeTokens", "ObserveAgain"],
+    ),
+    "what has been done is not done again": (
+        beginning(node(VM, unschedulable=True), node(f"{VM}-2"), status=ANNOUNCED),
+        ["PatchNode", "ObserveAgain"],
+    ),
+    "Nodes that cannot be read hold nothing up": (
+        beginning(note="GET /api/v1/nodes: 503"),
+        ["WriteStatus", "RevokeTokens", "ObserveAgain"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BEGINNINGS.values(), ids=BEGINNINGS)
+def test_how_a_deletion_begins(case: tuple[ObservedBeginning, list[str]]) -> None:
+    given, wanted = case
+    assert in_words(decide(given, NOW)) == wanted
 
 
 @pytest.mark.parametrize(
-    "ready, is_so",
+    "given, is_over",
     [
-        pytest.param(None, False, id="nothing said yet"),
-        pytest.param(BEFORE, False, id="Ready"),
-        pytest.param(replace(BEGUN, generation=0), False, id="not ready, before the deletion"),
-        pytest.param(BEGUN, True, id="not ready since the deletion"),
+        pytest.param(beginning(status=UNANNOUNCED), False, id="the status does not show it"),
+        pytest.param(beginning(node(), status=ANNOUNCED), False, id="a Node is not cordoned"),
+        pytest.param(beginning(status=ANNOUNCED, note="503"), False, id="Nodes were not read"),
+        pytest.param(beginning(node("a"), status=ANNOUNCED), True, id="somebody else's Node"),
+        pytest.param(
+            beginning(node(unschedulable=True), status=ANNOUNCED), True, id="all is cordoned"
+        ),
     ],
 )
-def test_whether_a_deletion_shows(ready: Condition | None, is_so: bool) -> None:
-    known = Status(conditions={Type.READY: ready} if ready is not None else {})
-    assert is_announced(group(deleting=True), known) is is_so
+def test_whether_the_beginning_of_a_deletion_is_over(
+    given: ObservedBeginning, is_over: bool
+) -> None:
+    assert given.is_over is is_over
 
 
-def test_tokens_are_revoked_from_the_vm_on_that_is_left() -> None:
-    first, second = (instance(f"{RESOURCE}-{name}", token=OLD) for name in "ab")
-    given = seen(found={MIG: STANDING}, instances=(second, first))
-    all_of_them = [action.vm for action in flat(decide(given, NOW)) if hasattr(action, "vm")]
-    left = flat(decide(replace(given, next_vm=second.name), NOW))
-    assert all_of_them == [first.name, second.name]
-    assert [action.vm for action in left if hasattr(action, "vm")] == [second.name]
+def test_joined_nodes_are_counted_if_they_were_read() -> None:
+    known = replace(UNANNOUNCED, counts=Counts(2, joined=2))
+    assert announced(decide(beginning(node(), status=known), NOW)).counts.joined == 1
+    assert announced(decide(beginning(status=known, note="503"), NOW)).counts.joined == 2
 
 
 def test_a_delete_that_has_failed_shows_why() -> None:

@@ -59,7 +59,7 @@ class Node:
     @property
     def has_rebooted(self) -> bool:
         """Whether its kubelet reports another boot than that one."""
-        return self.proved_boot_id not in ("", self.boot_id)
+        return self.boot_id != "" and self.proved_boot_id not in ("", self.boot_id)
 
     def offers(self, chips: int) -> bool:
         """Whether it offers all the chips of its VM (any number, when that is not known: 0)."""

@@ -1,0 +1,184 @@
+"""A deletion goes on whatever fails or hangs, and says what keeps it: VMs cost money."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shared.base.errors import CallError
+from shared.frame.message import Cause, Message
+from shared.ports.gce.calls import Gce
+from shared.ports.gce.values import Policy
+from tests.harness import Death, Harness
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import HOUR, MINUTE, NAME, SPOT
+
+HANGS_S = 31.0
+
+
+def unjoined(hosts: int = 2, topology: str = "2x2x2") -> Harness:
+    """A group whose VMs run, have their tokens and never join."""
+    harness = Harness(life.guest_dials(joins=False))
+    harness.apply(manifest(nodeCount=hosts, topology=topology, instanceConfig=SPOT))
+    life.until(harness, lambda: len(life.secrets(harness)) == hosts)
+    harness.run_for(3 * MINUTE)
+    return harness
+
+
+def joined() -> Harness:
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    return harness
+
+
+def hang(harness: Harness, is_meant: Callable[[str], bool]) -> None:
+    """tear_down's calls of this kind are answered after its time is over."""
+    passed = 0.0
+
+    def before(step: str, call: str) -> None:
+        nonlocal passed
+        if step == "tear_down" and is_meant(call):
+            passed += HANGS_S
+
+    harness.hooks.before = before
+    harness.runtime("tear_down").monotonic = lambda: harness.clock.now().timestamp() + passed
+
+
+def refuse(harness: Harness, is_meant: Callable[[str], bool], http: int = 403) -> None:
+    def before(step: str, call: str) -> None:
+        if step == "tear_down" and is_meant(call):
+            raise CallError(call, http, "Forbidden", "admission webhook x denied the request")
+
+    harness.hooks.before = before
+
+
+def is_node_list(call: str) -> bool:
+    return call.startswith("GET /api/v1/nodes?")
+
+
+def is_revocation(call: str) -> bool:
+    return call.startswith("DELETE /api/v1/namespaces/kube-system/secrets")
+
+
+def is_cordon(call: str) -> bool:
+    return call.startswith("PATCH /api/v1/nodes/")
+
+
+TROUBLES: dict[str, tuple[Callable[[], Harness], Callable[[Harness], None]]] = {
+    "the list of Nodes hangs": (unjoined, lambda harness: hang(harness, is_node_list)),
+    "the list of Nodes hangs, of Nodes that have joined": (
+        joined,
+        lambda harness: hang(harness, is_node_list),
+    ),
+    "a revocation hangs": (unjoined, lambda harness: hang(harness, is_revocation)),
+    "a revocation is refused": (unjoined, lambda harness: refuse(harness, is_revocation)),
+    "cordons hang": (joined, lambda harness: hang(harness, is_cordon)),
+    "cordons are refused": (joined, lambda harness: refuse(harness, is_cordon)),
+    "it may not publish to itself": (
+        lambda: unjoined(64, "4x8x8"),
+        lambda harness: refuse(harness, lambda call: call == "publish tear_down"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TROUBLES.values(), ids=TROUBLES)
+def test_vms_go_within_minutes_whatever_else_fails_or_hangs(
+    case: tuple[Callable[[], Harness], Callable[[Harness], None]],
+) -> None:
+    make, befall = case
+    harness = make()
+    befall(harness)
+    harness.delete(NAME)
+    life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
+
+
+def test_a_process_that_dies_after_the_first_write_has_cordoned_when_the_message_comes_again() -> (
+    None
+):
+    harness = joined()
+    dead = False
+
+    def before(step: str, call: str) -> None:
+        nonlocal dead
+        if step == "tear_down" and is_cordon(call) and not dead:
+            dead = True
+            raise Death
+
+    harness.hooks.before = before
+    cordoned: set[str] = set()
+    harness.delete(NAME)
+
+    def is_over() -> bool:
+        nodes = life.nodes(harness)
+        cordoned.update(name for name, one in nodes.items() if one["spec"].get("unschedulable"))
+        return not nodes
+
+    life.until(harness, is_over)
+    assert dead
+    assert len(cordoned) == 2
+
+
+def test_a_node_that_cannot_be_deleted_is_named_and_holds_up_nothing_else() -> None:
+    harness = joined()
+    kept = sorted(life.nodes(harness))[0]
+    refuse(harness, lambda call: call == f"DELETE /api/v1/nodes/{kept}")
+    harness.delete(NAME)
+    harness.run_for(HOUR)
+    assert list(life.nodes(harness)) == [kept]
+    assert life.of_kind(harness, "instanceTemplates") == []
+    assert life.of_kind(harness, "resourcePolicies") == []
+    status, reason, message = life.said(harness)
+    assert (status, reason) == ("False", "PermissionDenied")
+    assert f"(DELETE /api/v1/nodes/{kept})" in message
+    assert "managed instance group" not in message
+    harness.hooks.before = lambda _step, _call: None
+    life.until_gone(harness, timeout=HOUR)
+    assert harness.leftovers() == []
+
+
+FORGED: dict[str, dict[str, Any]] = {
+    "from the last VM on": {"vms": ("zzzz",)},
+    "from the last Node on": {"nodes": ("zzzz",)},
+    "from the beginning": {},
+}
+
+
+@pytest.mark.parametrize("names", FORGED.values(), ids=FORGED)
+def test_a_forged_message_keeps_no_token_valid_and_no_node_schedulable(
+    names: dict[str, Any],
+) -> None:
+    harness = unjoined()
+    uid = (harness.group(NAME) or {})["metadata"]["uid"]
+    now = harness.clock.now()
+    harness.delete(NAME)
+    message = Message("default", NAME, uid, Cause.CONTINUED, now, **names)
+    harness.world.publish("tear_down", message.encode(), {})
+    life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
+    assert life.secrets(harness) == []
+
+
+def test_a_foreign_policy_of_the_groups_name_makes_no_message_follow_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The entry is gone since before the deletion, and somebody has made a policy of that name."""
+    harness = joined()
+    status = (harness.group(NAME) or {})["status"]
+    status["resources"]["workloadPolicy"] |= {"state": "Gone", "since": "2025-12-31T00:00:00Z"}
+    life.patch(harness, f"{life.group_path()}/status", {"status": status})
+    find = Gce.find_policy
+
+    def find_foreign(gce: Gce, project: str, region: str, name: str) -> Policy | None:
+        found = find(gce, project, region, name)
+        return replace(found, description="made manually") if found else None
+
+    monkeypatch.setattr(Gce, "find_policy", find_foreign)
+    harness.delete(NAME)
+    harness.run_for(HOUR)
+    ran = Counter(step for step, _ in harness.answers)
+    assert ran["tear_down"] < 20
+    assert harness.group(NAME) is None
