@@ -107,6 +107,32 @@ def test_a_pool_without_room_is_made_anew_when_there_is_some() -> None:
     until(harness, lambda: are_running(harness))
 
 
+def test_a_stockout_that_lasts_is_told_once_although_gke_names_another_vm_each_time() -> None:
+    harness = world()
+    harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
+    post(harness)
+    harness.run_for(3 * HOUR)
+    calls = harness.gke.calls.counts()
+    assert calls["nodePools.create"] > 5
+    (leader,) = pods(harness)
+    lines = told(harness)
+    stockout = "Google Compute Engine: Not all instances running in IGM after "
+    assert [line.partition(stockout)[0] for line in lines] == [
+        MAKING,
+        f"Pod NodePoolCreationFailed: node pool {NAME} could not be made: ",
+        f"Pod NodePoolDeletionStarted: Deleting node pool {NAME} to create it anew: ",
+    ]
+    assert leader["status"]["phase"] == "Pending"
+
+
+def test_no_pool_is_called_lost_that_never_was() -> None:
+    harness = world()
+    harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
+    post(harness)
+    harness.run_for(2 * HOUR)
+    assert [line for line in told(harness) if "NodePoolLost" in line] == []
+
+
 def test_more_jobs_than_gke_has_operations_get_their_pools_and_leave_nothing_behind() -> None:
     harness = world()
     harness.jobsets.habits = RUNS_ON

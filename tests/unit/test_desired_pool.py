@@ -254,6 +254,16 @@ def test_the_zone_that_a_pod_selects_comes_before_the_settings() -> None:
     assert body(replace(SETTINGS, zone=""), node_selector=selected)["locations"] == ["us-east5-b"]
 
 
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_a_blank_annotation_leaves_the_choice_to_the_settings(blank: str) -> None:
+    settings = replace(SETTINGS, service_account="sa@p", networks=(Network("n", "s"),))
+    made = body(settings, annotations={SERVICE_ACCOUNT: blank, NETWORKS: blank})
+    assert made["config"]["serviceAccount"] == "sa@p"
+    assert made["networkConfig"] == {
+        "additionalNodeNetworkConfigs": [{"network": "n", "subnetwork": "s"}]
+    }
+
+
 def test_images_from_a_disk_are_streamed() -> None:
     disk = "projects/my-project/global/images/cache"
     config = body(replace(SETTINGS, secondary_disk=disk))["config"]
