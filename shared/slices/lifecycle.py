@@ -139,8 +139,8 @@ DIFFERENT_IN_USE = EventTemplate(
 FAILING = EventTemplate("CreationFailed", "{noun} {name}: {failure}", is_warning=True)
 REPLACING_DIFFERENT = EventTemplate(
     "DeletionStarted",
-    "Deleting {noun} {name} to create it anew: the Pod asks for {size} with other properties than it "
-    "has",
+    "Deleting {noun} {name} to create it anew: the Pod asks for {size} with other properties or "
+    "Node labels than it has",
 )
 REPLACING_LOST = EventTemplate(
     "DeletionStarted", "Deleting {noun} {name} to create it anew: {failure}"
