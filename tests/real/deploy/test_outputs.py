@@ -45,7 +45,7 @@ WAYS: dict[str, tuple[Outputs, dict[str, Any], str, list[str]]] = {
 NODE_POOLS = {
     "location": "us-east5",
     "cluster": "research",
-    "service_account": f"nodes@{PROJECT}.iam.gserviceaccount.com",
+    "service_account": f"tpu-nodes@{PROJECT}.iam.gserviceaccount.com",
 }
 ACCOUNT = """
 override_resource {{
