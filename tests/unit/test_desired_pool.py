@@ -798,6 +798,16 @@ def test_what_has_the_name_and_another_owner_is_a_clash(found: dict[str, Any], w
     assert read_found(found, wanted) == NameConflict("jobset-test-random-key", whose)
 
 
+def test_a_pod_that_selects_its_pool_by_name_does_not_fit_on_one_of_another_name() -> None:
+    selected = {"cloud.google.com/gke-nodepool": "jobset-test-random-key"}
+    desired = build_desired_slice(leader(node_selector=selected), SETTINGS)
+    ours = read_found({**desired.body, "status": "RUNNING"}, desired)
+    older = read_older({**desired.body, "name": "jobset-test-75973"}, desired)
+    assert isinstance(ours, Slice)
+    assert older is not None
+    assert (ours.is_selected, older.is_selected) == (True, False)
+
+
 ICI = "cloud.google.com/gke-tpu-ici-resiliency"
 LABELS: dict[str, tuple[dict[str, Any], dict[str, str | None], bool]] = {
     "the same": (TEAM, {}, True),
