@@ -140,7 +140,7 @@ write_overlay() { # FOLDER
   local name to=$1/deployed && mkdir -p "$to"
   tf output -raw component >"$temporary/component"
   list_images "$to/kustomization.yaml" >"$temporary/images"
-  { without_policies <"$temporary/component" && echo images: && cat "$temporary/images"; } >"$to/kustomization.yaml"
+  { without_policies <"$temporary/component" | without_device_plugin && echo images: && cat "$temporary/images"; } >"$to/kustomization.yaml"
   if [ ! -f "$1/kustomization.yaml" ]; then
     tf output -raw overlay >"$temporary/overlay"
     if has_pull_secret; then add_component ../../components/image-pull-secret <"$temporary/overlay"
@@ -175,6 +175,13 @@ check_images() {
 # Before Kubernetes 1.30 there are none: their component comes last of those that Terraform names.
 without_policies() {
   if [ "$minor" -ge 30 ]; then cat; else add_component ../../../components/without-admission-policies; fi
+}
+
+# GKE has a device plugin of its own, whose DaemonSet has the same name.
+without_device_plugin() {
+  if $is_gke && ! grep -q /without-device-plugin "$temporary/component"; then
+    add_component ../../../components/without-device-plugin
+  else cat; fi
 }
 
 add_component() { # FOLDER

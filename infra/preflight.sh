@@ -157,8 +157,9 @@ check_cluster() {
     return
   }
   minor=$(sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p' <<<"$version")
+  case $version in *-gke.*) is_gke=true ;; *) is_gke=false ;; esac
   check_context
-  if [ "$mode" = destroy ]; then check_nothing_left; check_overlay; else check_pulls "$version"; fi
+  if [ "$mode" = destroy ]; then check_nothing_left; check_overlay; else check_pulls; fi
   [ "$minor" -ge 30 ] || echo "Kubernetes 1.$minor has no ValidatingAdmissionPolicies: rights on Secrets and Nodes stay wide (SECURITY.md)"
   kubectl auth can-i '*' '*' --all-namespaces >/dev/null 2>&1 ||
     miss "you are no administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
@@ -170,12 +171,11 @@ check_cluster() {
 
 # GKE's kubelets pull from Artifact Registry as their Nodes' account. Others do not, and what they are set up
 # with nobody can ask them: that the relay has run from there before is proof, else it must be said.
-check_pulls() { # VERSION
+check_pulls() {
   local from=${relay_image:-$region-docker.pkg.dev/} runs
   from=${from%%/*}
   case $from in *-docker.pkg.dev | gcr.io | *.gcr.io) ;; *) return 0 ;; esac
-  case $1 in *-gke.*) return 0 ;; esac
-  if $nodes_pull; then return 0; fi
+  if $is_gke || $nodes_pull; then return 0; fi
   runs=$(kubectl --namespace=tpu-functions get deployment relay --ignore-not-found \
     --output=jsonpath='{.status.availableReplicas} {.spec.template.spec.containers[0].image}' 2>/dev/null || true)
   case $runs in [1-9]*" $from/"*) return 0 ;; esac

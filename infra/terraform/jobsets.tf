@@ -41,6 +41,8 @@ locals {
   jobset_components = concat(
     var.jobset_provider == "" ? [] : ["jobsets"],
     var.jobset_provider == "tpu-node-group" ? ["jobsets-node-groups"] : [],
+    # GKE has a device plugin of its own.
+    var.jobset_provider == "gke" ? ["without-device-plugin"] : [],
     var.jobset_provider == "" || length(local.users) == 0 ? [] : ["jobsets-google-identities"],
   )
 }

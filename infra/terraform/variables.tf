@@ -270,6 +270,33 @@ variable "node_pools" {
     error_message = "node_pools.location must be the cluster's region or zone, such as us-east5."
   }
 
+  # What the functions refuse to start with is refused here.
+  validation {
+    condition     = alltrue([for pools in var.node_pools[*] : can(regex("^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", pools.cluster))])
+    error_message = "node_pools.cluster must be the cluster's name: at most 40 lower-case letters, digits and hyphens."
+  }
+
+  validation {
+    condition     = alltrue([for pools in var.node_pools[*] : pools.project_id == null ? true : can(regex("^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", pools.project_id))])
+    error_message = "node_pools.project_id must be the id of the cluster's project, or be left out."
+  }
+
+  validation {
+    condition = alltrue([
+      for key in flatten([for pools in var.node_pools[*] : pools.pod_to_node_labels]) :
+      can(regex("^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$", key)) && !can(regex("(^|[.])(google[.]com|tpu-functions[.]dev)/", key))
+    ])
+    error_message = "node_pools.pod_to_node_labels must be labels of Pods that are not under google.com or tpu-functions.dev: those say whose a Node is."
+  }
+
+  validation {
+    condition = alltrue([
+      for one in flatten([for pools in var.node_pools[*] : pools.additional_networks]) :
+      can(regex("^[^:,\\s]+$", one.network)) && can(regex("^[^:,\\s]+$", one.subnetwork))
+    ])
+    error_message = "node_pools.additional_networks: network and subnetwork must be names, without colons, commas and spaces."
+  }
+
   validation {
     condition = alltrue([
       for pools in var.node_pools[*] : pools.zone == "" ? true : (

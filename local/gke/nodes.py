@@ -67,6 +67,7 @@ def _own_labels(pool: Mapping[str, Any], zone: str, machine: Machine | None) -> 
     config = pool["config"]
     labels = {
         "cloud.google.com/gke-nodepool": pool["name"],
+        "cloud.google.com/gke-os-distribution": "cos",
         "node.kubernetes.io/instance-type": config["machineType"],
         "topology.kubernetes.io/zone": zone,
         "topology.kubernetes.io/region": zone.rpartition("-")[0],

@@ -7,6 +7,7 @@ each other, so that their order says nothing. docs/reference/slice-lifecycle.md 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -54,6 +55,7 @@ class Phase(StrEnum):
     RECOVERING = "Recovering"
     DEGRADED = "Degraded"
     LOST = "Lost"
+    UNCREATED = "Uncreated"
     DELETING = "Deleting"
 
 
@@ -65,6 +67,7 @@ PHASES: dict[Phase, str] = {
     Phase.RECOVERING: "It has failed, and its provider tries again by itself.",
     Phase.DEGRADED: "It has failed for good; some of its Nodes are ready.",
     Phase.LOST: "It has failed for good; none of its Nodes is ready.",
+    Phase.UNCREATED: "Its creation has failed: it never had a Node.",
     Phase.DELETING: "It is being deleted.",
 }
 
@@ -91,6 +94,10 @@ class SliceAction(StrEnum):
     REMOVE_DEADLINE = "remove its release deadline, if any"
 
 
+_VARYING = re.compile(r"\b[0-9]+(?:[.][0-9]+)?s\b|\bgke-[a-z0-9-]+|\b[0-9]+ minutes?\b")
+"""What differs each time that the cloud says the same: how long it waited, and for which VM of GKE's."""
+
+
 @dataclass(frozen=True)
 class EventTemplate:
     """An Event about a slice; ``message`` has names of words in braces."""
@@ -104,7 +111,8 @@ class EventTemplate:
     def render(self, naming: Naming, words: Mapping[str, str]) -> Event:
         """The Event, with a provider's prefix and noun."""
         reason = f"{naming.event_prefix}{self.reason}" if self.has_prefix else self.reason
-        return Event(reason, self.message.format(noun=naming.noun, **words), self.is_warning)
+        message = self.message.format(noun=naming.noun, **words)
+        return Event(reason, message, self.is_warning, key=_VARYING.sub("", message))
 
 
 CREATING = EventTemplate(
@@ -131,8 +139,8 @@ DIFFERENT_IN_USE = EventTemplate(
 FAILING = EventTemplate("CreationFailed", "{noun} {name}: {failure}", is_warning=True)
 REPLACING_DIFFERENT = EventTemplate(
     "DeletionStarted",
-    "Deleting {noun} {name} to create it anew: the Pod asks for {size} with other properties than it "
-    "has",
+    "Deleting {noun} {name} to create it anew: the Pod asks for {size} with other properties or "
+    "Node labels than it has",
 )
 REPLACING_LOST = EventTemplate(
     "DeletionStarted", "Deleting {noun} {name} to create it anew: {failure}"
@@ -249,7 +257,8 @@ def _row(
 _POD = (SliceTrigger.POD, SliceTrigger.POD_RESYNC)
 _ASKED_FOR: dict[str, Any] = {"trigger": _POD, "need": (Need.NEEDED, Need.NOT_NEEDED)}
 """A Pod that waits is need enough, unless its JobSet has ended, opted out or is suspended."""
-_PRESENT = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED, Phase.LOST)
+_DEAD = (Phase.LOST, Phase.UNCREATED)
+_PRESENT = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED, *_DEAD)
 _WITH_NODES = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED)
 """Some of its Nodes may be used: it is released after the deadline, and when no Pods run on it."""
 _OWN: dict[str, Any] = {**_ASKED_FOR, "is_as_asked": True}
@@ -332,14 +341,14 @@ ROWS: tuple[Row, ...] = (
         _REMOVE_DEADLINE,
         FAILING,
         **{**_OWN, "trigger": SliceTrigger.POD},
-        phase=Phase.LOST,
+        phase=_DEAD,
     ),
     _row(
         "Replacing",
         _DELETE,
         REPLACING_LOST,
         **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
-        phase=Phase.LOST,
+        phase=_DEAD,
         is_paused=False,
     ),
     _row(
@@ -347,13 +356,13 @@ ROWS: tuple[Row, ...] = (
         _REMOVE_DEADLINE,
         PAUSED,
         **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
-        phase=Phase.LOST,
+        phase=_DEAD,
         is_paused=True,
     ),
     # The slice itself is checked.
     _row("NoSlice", trigger=SliceTrigger.SLICE, phase=(Phase.ABSENT, Phase.CONFLICT)),
     _row("Going", trigger=SliceTrigger.SLICE, phase=Phase.DELETING),
-    _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_UNNEEDED, phase=Phase.LOST),
+    _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_UNNEEDED, phase=_DEAD),
     _row(
         "Marked",
         _SET_DEADLINE,
@@ -371,7 +380,11 @@ ROWS: tuple[Row, ...] = (
         phase=_PRESENT,
         deadline=(Deadline.FOREIGN, Deadline.AHEAD, Deadline.DUE),
     ),
-    _row("Wanted", **_UNMARKED, phase=(Phase.PROVISIONING, Phase.READY, Phase.RECOVERING)),
+    _row(
+        "Wanted",
+        **_UNMARKED,
+        phase=(Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.UNCREATED),
+    ),
     _row("Lost", _NOTHING, LOST, **_UNMARKED, phase=(Phase.DEGRADED, Phase.LOST), is_late=False),
     _row("Rebuilding", _DELETE, REBUILDING, NOT_FOUND, **_UNMARKED, phase=Phase.LOST, is_late=True),
     _row(
@@ -398,7 +411,8 @@ ROWS: tuple[Row, ...] = (
 TRANSITIONS: tuple[tuple[Phase, Phase, str], ...] = (
     (Phase.PROVISIONING, Phase.READY, "its Nodes are ready"),
     (Phase.PROVISIONING, Phase.RECOVERING, "no capacity, quota or permission"),
-    (Phase.PROVISIONING, Phase.LOST, "the provider has failed"),
+    (Phase.PROVISIONING, Phase.UNCREATED, "the provider has failed"),
+    (Phase.PROVISIONING, Phase.LOST, "a resource is deleted"),
     (Phase.RECOVERING, Phase.PROVISIONING, "the provider goes on"),
     (Phase.READY, Phase.RECOVERING, "a host fails"),
     (Phase.RECOVERING, Phase.READY, "the host is back"),
@@ -430,7 +444,9 @@ def find_phase(existing: Slice | NameConflict | None) -> Phase:
         return _PHASES[existing.state]
     if existing.is_self_healing:
         return Phase.RECOVERING
-    return Phase.DEGRADED if existing.has_ready_nodes else Phase.LOST
+    if existing.has_ready_nodes:
+        return Phase.DEGRADED
+    return Phase.LOST if existing.was_created else Phase.UNCREATED
 
 
 _PHASES = {

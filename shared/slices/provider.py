@@ -65,7 +65,8 @@ class Slice:
     """An existing slice of a JobSet's Job.
 
     ``message`` is the cloud's message about its failure. A failed slice may be replaced if it has no
-    ready Nodes (``has_ready_nodes``) and the provider does not retry by itself (``is_self_healing``).
+    ready Nodes (``has_ready_nodes``) and the provider does not retry by itself (``is_self_healing``);
+    without ``was_created`` it never had any.
     ``release_after`` is the release deadline: the slice may be deleted after it, if it is still unused.
     ``since`` is the time of the last state transition, if known. ``is_selected``: the labels of its
     Nodes match what the Pod that asks for it selects by; only `Provider.find` knows.
@@ -77,6 +78,7 @@ class Slice:
     state: SliceState
     message: str = ""
     has_ready_nodes: bool = False
+    was_created: bool = True
     is_self_healing: bool = False
     release_after: datetime | None = None
     since: datetime | None = None

@@ -80,10 +80,10 @@ def make_provider(
         return GroupSlices(cluster, now)
     from shared.slices.by_node_pool.provider import NodePools
 
-    def has_ready_nodes(name: str) -> bool:
-        return any(parse_node(raw).is_ready for raw in cluster.list_nodes_of_slice(name))
+    def list_readiness(name: str) -> list[bool]:
+        return [parse_node(raw).is_ready for raw in cluster.list_nodes_of_slice(name)]
 
-    return NodePools(settings.gke, gke, remaining_s, has_ready_nodes)
+    return NodePools(settings.gke, gke, remaining_s, list_readiness)
 
 
 def set_trace(work: SliceWork, existing: Slice) -> None:

@@ -230,6 +230,28 @@ def test_a_jobset_that_asks_for_another_slice_gets_it() -> None:
     )
 
 
+def test_a_jobset_that_requires_a_label_which_its_slice_lacks_gets_another() -> None:
+    """The template has the label since; nothing else has changed."""
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    post(harness)
+    until_running(harness)
+    before = uid(harness)
+    delete(harness)
+    harness.run_for(10 * SECOND)
+    template = objects.options(spec={"nodeLabels": {"rack": "a"}})
+    harness.world.admin("PATCH", f"{OPTIONS}/jobsets", {"data": template}, **MERGE)
+    made = objects.jobset()
+    (job,) = made["spec"]["replicatedJobs"]
+    expression = {"key": "rack", "operator": "In", "values": ["a"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    job["template"]["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": required}
+    apply(harness, made)
+    until_running(harness)
+    assert uid(harness) != before
+
+
 def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
     harness = world()
     harness.jobsets.habits = RUNS_ON

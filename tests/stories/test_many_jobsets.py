@@ -113,6 +113,8 @@ def test_many_jobsets_at_once_get_their_pools_and_lose_them_as_fast_as_gke_chang
         "update": count,
         "delete": count,
     }
+    absent = [one for one in harness.gke.calls.records if one.status == 404]
+    assert not absent, "nothing is read that is not there"
     assert took < polled_for
     assert released < polled_for_again
     minutes = ceil((took + released) / MINUTE)

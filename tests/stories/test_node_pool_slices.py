@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
+
+import pytest
 
 from functions import provision_slice
 from local.world import Dials
@@ -32,6 +35,7 @@ from tests.stories.jobsets import (
     until,
 )
 from tests.stories.life import HOUR, MINUTE
+from tests.unit.builders import merge
 
 ZONE = f"{GKE_REGION}-c"
 SETTINGS = GkeSettings("my-gcp-project", GKE_REGION, GKE_CLUSTER, zone=ZONE)
@@ -105,6 +109,82 @@ def test_a_pool_without_room_is_made_anew_when_there_is_some() -> None:
     assert "does not have enough resources available" in failure
     harness.gke.faults.set_capacity(ZONE, "ct6e-standard")
     until(harness, lambda: are_running(harness))
+
+
+def test_a_stockout_that_lasts_is_told_once_although_gke_names_another_vm_each_time() -> None:
+    harness = world()
+    harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
+    post(harness)
+    harness.run_for(3 * HOUR)
+    calls = harness.gke.calls.counts()
+    assert calls["nodePools.create"] > 5
+    (leader,) = pods(harness)
+    lines = told(harness)
+    stockout = "Google Compute Engine: Not all instances running in IGM after "
+    assert [line.partition(stockout)[0] for line in lines] == [
+        MAKING,
+        f"Pod NodePoolCreationFailed: node pool {NAME} could not be made: ",
+        f"Pod NodePoolDeletionStarted: Deleting node pool {NAME} to create it anew: ",
+    ]
+    assert leader["status"]["phase"] == "Pending"
+
+
+def requiring(key: str, *values: str) -> dict[str, Any]:
+    """A change of a Pod: its node affinity requires one of these values."""
+    expression = {"key": key, "operator": "In", "values": list(values)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+NOT_FOR_POOLS: dict[str, tuple[dict[str, Any], str]] = {
+    "a node affinity": (requiring("team", "a"), "required nodeAffinity has team In [a], which no"),
+    "a Node by its name": (
+        {"nodeSelector": {"kubernetes.io/hostname": "h"}},
+        "nodeSelector has kubernetes.io/hostname=h, which no",
+    ),
+    "JobSet's label of Nodes": (
+        {"nodeSelector": {"alpha.jobset.sigs.k8s.io/namespaced-job": "default_train"}},
+        "nodeSelector has alpha.jobset.sigs.k8s.io/namespaced-job=default_train, which no",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_FOR_POOLS.values(), ids=NOT_FOR_POOLS)
+def test_no_pool_is_paid_for_on_which_the_pod_would_not_fit(
+    case: tuple[dict[str, Any], str],
+) -> None:
+    change, words = case
+    harness = world()
+    made = objects.jobset()
+    (job,) = made["spec"]["replicatedJobs"]
+    template = job["template"]["spec"]["template"]
+    template["spec"] = merge(template["spec"], change)
+    apply(harness, made)
+    harness.run_for(HOUR)
+    assert harness.gke.calls.counts()["nodePools.create"] == 0
+    (line,) = told(harness)
+    assert line.startswith(f"Pod NodePoolCreationFailed: the Pod's {words} Node of its pool would ")
+
+
+def test_a_pod_runs_on_a_pool_that_meets_its_node_affinity() -> None:
+    harness = world()
+    harness.jobsets.habits = RUNS_ON
+    made = objects.jobset()
+    (job,) = made["spec"]["replicatedJobs"]
+    template = job["template"]["spec"]["template"]
+    template["spec"] = merge(template["spec"], requiring("team", "a", "b"))
+    template["spec"]["nodeSelector"] |= {"team": "a", "node.kubernetes.io/team": "a"}
+    apply(harness, made)
+    until(harness, lambda: are_running(harness))
+
+
+def test_no_pool_is_called_lost_that_never_was() -> None:
+    harness = world()
+    harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
+    post(harness)
+    harness.run_for(2 * HOUR)
+    assert [line for line in told(harness) if "NodePoolLost" in line] == []
 
 
 def test_more_jobs_than_gke_has_operations_get_their_pools_and_leave_nothing_behind() -> None:

@@ -254,6 +254,16 @@ def test_the_zone_that_a_pod_selects_comes_before_the_settings() -> None:
     assert body(replace(SETTINGS, zone=""), node_selector=selected)["locations"] == ["us-east5-b"]
 
 
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_a_blank_annotation_leaves_the_choice_to_the_settings(blank: str) -> None:
+    settings = replace(SETTINGS, service_account="sa@p", networks=(Network("n", "s"),))
+    made = body(settings, annotations={SERVICE_ACCOUNT: blank, NETWORKS: blank})
+    assert made["config"]["serviceAccount"] == "sa@p"
+    assert made["networkConfig"] == {
+        "additionalNodeNetworkConfigs": [{"network": "n", "subnetwork": "s"}]
+    }
+
+
 def test_images_from_a_disk_are_streamed() -> None:
     disk = "projects/my-project/global/images/cache"
     config = body(replace(SETTINGS, secondary_disk=disk))["config"]
@@ -786,6 +796,16 @@ def test_a_pools_hash_is_what_its_label_says() -> None:
 def test_what_has_the_name_and_another_owner_is_a_clash(found: dict[str, Any], whose: str) -> None:
     wanted = build_desired_slice(leader(), SETTINGS)
     assert read_found(found, wanted) == NameConflict("jobset-test-random-key", whose)
+
+
+def test_a_pod_that_selects_its_pool_by_name_does_not_fit_on_one_of_another_name() -> None:
+    selected = {"cloud.google.com/gke-nodepool": "jobset-test-random-key"}
+    desired = build_desired_slice(leader(node_selector=selected), SETTINGS)
+    ours = read_found({**desired.body, "status": "RUNNING"}, desired)
+    older = read_older({**desired.body, "name": "jobset-test-75973"}, desired)
+    assert isinstance(ours, Slice)
+    assert older is not None
+    assert (ours.is_selected, older.is_selected) == (True, False)
 
 
 ICI = "cloud.google.com/gke-tpu-ici-resiliency"

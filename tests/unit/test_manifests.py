@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import yaml
 
+from local.gke.nodes import make_nodes
+from local.kube.controllers.daemonsets import selects
 from relay.settings import VARIABLES, read_settings
 from shared.base.environment import SettingsError
-from shared.base.names import ACCELERATOR_LABEL, RESOURCE_NAME_LABEL, STEPS
+from shared.base.names import ACCELERATOR_LABEL, POOL_LABEL, RESOURCE_NAME_LABEL, STEPS
 from shared.node_groups.bootstrap import TOKEN_GROUP, Token, token_secret
 from tests.admission import refusal
 
@@ -298,7 +301,12 @@ def test_the_device_plugin_runs_on_tpu_nodes_only_and_whatever_their_taints() ->
     required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert required == {
         "nodeSelectorTerms": [
-            {"matchExpressions": [{"key": ACCELERATOR_LABEL, "operator": "Exists"}]}
+            {
+                "matchExpressions": [
+                    {"key": ACCELERATOR_LABEL, "operator": "Exists"},
+                    {"key": "cloud.google.com/gke-os-distribution", "operator": "DoesNotExist"},
+                ]
+            }
         ]
     }
     assert pod["tolerations"] == [
@@ -306,6 +314,18 @@ def test_the_device_plugin_runs_on_tpu_nodes_only_and_whatever_their_taints() ->
         {"operator": "Exists", "effect": "NoSchedule"},
     ]
     assert named("ServiceAccount", pod["serviceAccountName"], "kube-system")
+
+
+def test_the_device_plugin_runs_on_no_node_of_gke_which_has_its_own() -> None:
+    config = {"machineType": "ct6e-standard-4t"}
+    pool = {"name": "p", "config": config, "locations": ["us-east5-a"], "initialNodeCount": 1}
+    (theirs,) = make_nodes(pool, "my-project", Random(0), tpu_taint=True)
+    ours = {ACCELERATOR_LABEL: "tpu-v6e-slice", POOL_LABEL: "train-bfcf5ebea76efcf5"}
+    spec = pod_of("DaemonSet", "tpu-device-plugin", "kube-system")
+    for labels, is_placed in ((ours, True), (dict(theirs.labels), False)):
+        node = {"metadata": {"name": "n", "labels": labels}}
+        assert labels[ACCELERATOR_LABEL] == "tpu-v6e-slice"
+        assert selects(spec, node) is is_placed
 
 
 def test_the_device_plugins_images_are_pinned_and_its_mounts_exist() -> None:

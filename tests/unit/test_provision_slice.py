@@ -243,7 +243,7 @@ TABLE: dict[str, tuple[World, Plan]] = {
                 started(
                     "DeletionStarted",
                     f"Deleting {NAME} to create it anew: the Pod asks for 4 hosts of "
-                    "ct6e-standard-4t (4x4) with other properties than it has",
+                    "ct6e-standard-4t (4x4) with other properties or Node labels than it has",
                 ),
             ),
         ),

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.lifecycle import (
     COLUMNS,
+    NOT_CREATED,
     ROWS,
     Deadline,
     Need,
@@ -25,6 +27,7 @@ SITUATIONS = [
     Situation(**dict(zip(COLUMNS, values, strict=True))) for values in product(*COLUMNS.values())
 ]
 NOTHING, CREATE, DELETE, SET_DEADLINE, REMOVE_DEADLINE = SliceAction
+DEAD = (Phase.LOST, Phase.UNCREATED)
 Expected = tuple[str, SliceAction, str]
 """Outcome, action, and the Event's reason; empty for none."""
 
@@ -55,7 +58,7 @@ def expected_for_pod(at: Situation) -> Expected:
     if not at.is_as_asked and at.is_in_use:
         return "InUse", NOTHING, "CreationFailed"
     is_resync = at.trigger is SliceTrigger.POD_RESYNC
-    if not at.is_as_asked or (at.phase is Phase.LOST and is_resync):
+    if not at.is_as_asked or (at.phase in DEAD and is_resync):
         if at.is_paused:
             return "SlicePaused", REMOVE_DEADLINE, "SlicePaused"
         return "Replacing", DELETE, "DeletionStarted"
@@ -74,7 +77,7 @@ def expected_for_slice(at: Situation) -> Expected:
         return "Going", NOTHING, ""
     if at.need in (Need.NEEDED, Need.OPTED_OUT, Need.SUSPENDED):
         return expected_for_needed(at)
-    if at.phase is Phase.LOST:
+    if at.phase in DEAD:
         return "Releasing", DELETE, "DeletionStarted"
     if at.deadline in (Deadline.NONE, Deadline.FOREIGN):
         return "Marked", SET_DEADLINE, ""
@@ -136,3 +139,25 @@ def test_the_page_is_up_to_date() -> None:
 def test_a_page_without_a_place_for_the_tables_is_an_error() -> None:
     with pytest.raises(ValueError, match="substring not found"):
         refresh("# Nothing")
+
+
+SAYINGS: dict[str, tuple[str, str, bool]] = {
+    "another time and VM": (
+        "after 29.01s: Instance 'gke-tpu-e89c5bc7-0' creation failed",
+        "after 5s: Instance 'gke-tpu-447e6046-0' creation failed",
+        True,
+    ),
+    "another zone": ("the zone us-east5-a has none", "the zone us-east5-b has none", False),
+    "another quota": ("a quota of '32.0'", "a quota of '64.0'", False),
+    "another VM of ours": ("the VM tng-a-0001 is gone", "the VM tng-a-0002 is gone", False),
+}
+
+
+@pytest.mark.parametrize("case", SAYINGS.values(), ids=SAYINGS)
+def test_two_events_are_one_if_the_cloud_says_the_same(case: tuple[str, str, bool]) -> None:
+    one, other, are_same = case
+    events = [NOT_CREATED.render(GroupSlices, {"name": "n", "failure": it}) for it in (one, other)]
+    assert (events[0].key == events[1].key) is are_same
+    assert [event.message for event in events] == [
+        f"TPUNodeGroup n could not be made: {it}" for it in (one, other)
+    ]

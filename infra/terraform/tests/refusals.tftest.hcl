@@ -239,6 +239,83 @@ run "node_pools_without_an_account" {
   expect_failures = [var.node_pools]
 }
 
+run "node_pools_of_a_cluster_without_a_name" {
+  command = plan
+
+  variables {
+    jobset_provider = "gke"
+    node_pools      = { location = "us-east5", cluster = "", service_account = "nodes@p.iam.gserviceaccount.com" }
+  }
+
+  expect_failures = [var.node_pools]
+}
+
+run "node_pools_of_a_project_without_an_id" {
+  command = plan
+
+  variables {
+    jobset_provider = "gke"
+    node_pools      = { location = "us-east5", cluster = "c", project_id = "My Project", service_account = "nodes@p.iam.gserviceaccount.com" }
+  }
+
+  expect_failures = [var.node_pools]
+}
+
+run "nodes_with_labels_of_the_platform" {
+  command = plan
+
+  variables {
+    jobset_provider = "gke"
+    node_pools      = { location = "us-east5", cluster = "c", pod_to_node_labels = ["team", "cloud.google.com/gke-spot"], service_account = "nodes@p.iam.gserviceaccount.com" }
+  }
+
+  expect_failures = [var.node_pools]
+}
+
+run "nodes_with_labels_of_ours" {
+  command = plan
+
+  variables {
+    jobset_provider = "gke"
+    node_pools      = { location = "us-east5", cluster = "c", pod_to_node_labels = ["tpu-functions.dev/release-after"], service_account = "nodes@p.iam.gserviceaccount.com" }
+  }
+
+  expect_failures = [var.node_pools]
+}
+
+run "nodes_with_two_labels_in_one" {
+  command = plan
+
+  variables {
+    jobset_provider = "gke"
+    node_pools      = { location = "us-east5", cluster = "c", pod_to_node_labels = ["team,google.com/x"], service_account = "nodes@p.iam.gserviceaccount.com" }
+  }
+
+  expect_failures = [var.node_pools]
+}
+
+run "nodes_in_half_a_network" {
+  command = plan
+
+  variables {
+    jobset_provider = "gke"
+    node_pools      = { location = "us-east5", cluster = "c", additional_networks = [{ network = "n", subnetwork = "" }], service_account = "nodes@p.iam.gserviceaccount.com" }
+  }
+
+  expect_failures = [var.node_pools]
+}
+
+run "nodes_in_two_networks_in_one" {
+  command = plan
+
+  variables {
+    jobset_provider = "gke"
+    node_pools      = { location = "us-east5", cluster = "c", additional_networks = [{ network = "n", subnetwork = "s,n2:s2" }], service_account = "nodes@p.iam.gserviceaccount.com" }
+  }
+
+  expect_failures = [var.node_pools]
+}
+
 run "nodes_with_too_many_pods" {
   command = plan
 

@@ -369,6 +369,7 @@ run "jobsets_by_node_pools" {
       service_account       = "tpu-nodes@gke-home.iam.gserviceaccount.com"
       more_service_accounts = ["other-nodes@gke-home.iam.gserviceaccount.com"]
       tags                  = ["tpu", "internal"]
+      pod_to_node_labels    = ["team", "example.com/team"]
       additional_networks   = [{ network = "dcn", subnetwork = "dcn-a" }, { network = "gpu", subnetwork = "gpu-a" }]
       confidential_storage  = true
     }
@@ -388,7 +389,7 @@ run "jobsets_by_node_pools" {
       GCP_ZONE                         = "us-east5-ai1b"
       GCP_NODE_SERVICE_ACCOUNT         = "tpu-nodes@gke-home.iam.gserviceaccount.com"
       GCP_NODE_TAGS                    = "tpu,internal"
-      GCP_POD_TO_NODE_LABELS           = ""
+      GCP_POD_TO_NODE_LABELS           = "team,example.com/team"
       GCP_NODE_ADDITIONAL_NETWORKS     = "dcn:dcn-a,gpu:gpu-a"
       GCP_NODE_SECONDARY_DISK          = ""
       GCP_NODE_DISK_TYPE               = ""
@@ -428,7 +429,7 @@ run "jobsets_by_node_pools" {
   }
 
   assert {
-    condition     = yamldecode(output.component).components == ["../../../components/jobsets"]
-    error_message = "Node pools need nothing more in the cluster, ServiceAccounts no users."
+    condition     = yamldecode(output.component).components == ["../../../components/jobsets", "../../../components/without-device-plugin"]
+    error_message = "GKE has a device plugin of its own; node pools need nothing more in the cluster, ServiceAccounts no users."
   }
 }

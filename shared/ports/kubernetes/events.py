@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -15,11 +15,16 @@ from shared.ports.kubernetes.transport import MERGE_PATCH, Transport
 
 @dataclass(frozen=True)
 class Event:
-    """A Kubernetes Event about a group (or a Node): what a person reads in ``describe``."""
+    """A Kubernetes Event about a group (or a Node): what a person reads in ``describe``.
+
+    Two Events about an object with the same reason are one if they have the same ``key``, the message by
+    default.
+    """
 
     reason: str
     message: str
     is_warning: bool = False
+    key: str = field(default="", compare=False)
 
 
 class EventCalls(Transport):
@@ -56,7 +61,7 @@ class EventCalls(Transport):
 
 def _render(about: Mapping[str, Any], event: Event, step: str, now: datetime) -> dict[str, Any]:
     metadata = about["metadata"]
-    said = f"{metadata['uid']}/{event.reason}/{event.message}"
+    said = f"{metadata['uid']}/{event.reason}/{event.key or event.message}"
     digest = hashlib.sha256(said.encode()).hexdigest()[:16]
     namespace = metadata.get("namespace") or "default"
     reference = {

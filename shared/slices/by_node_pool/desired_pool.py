@@ -157,7 +157,8 @@ def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
     config = {
         "machineType": machine,
         "labels": labels,
-        "serviceAccount": leader.annotations.get(SERVICE_ACCOUNT) or settings.service_account,
+        "serviceAccount": leader.annotations.get(SERVICE_ACCOUNT, "").strip()
+        or settings.service_account,
         "tags": list(settings.tags),
         "shieldedInstanceConfig": without_empty(
             {"enableIntegrityMonitoring": True, "enableSecureBoot": settings.secure_boot}

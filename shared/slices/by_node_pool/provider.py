@@ -1,9 +1,13 @@
 """GKE's node pools as slices: the provider. Each of its calls is one request; a deletion also reads
-first. Deleting what is gone is no error."""
+first. Deleting what is gone is no error.
+
+A Job's pool has one of two names, ours or TPU Provisioner's, and as a rule there is neither: one list of
+the cluster's pools says so, instead of two reads that are refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -28,7 +32,8 @@ class NodePools:
     """The node pools of one cluster, for one invocation: a `shared.slices.provider.Provider`.
 
     ``remaining_s`` says how many seconds are left for calls; it raises `OutOfTimeError` at the end.
-    ``has_ready_nodes`` is asked by a pool's name, of troubled pools alone.
+    ``list_readiness`` gives for each Node of a pool whether it is ready; it is called for failed pools
+    alone.
     """
 
     noun = "node pool"
@@ -40,12 +45,12 @@ class NodePools:
         settings: GkeSettings,
         client: GkeClient,
         remaining_s: Callable[[], float],
-        has_ready_nodes: Callable[[str], bool],
+        list_readiness: Callable[[str], Sequence[bool]],
     ) -> None:
         self._settings = settings
         self._client = client
         self._remaining_s = remaining_s
-        self._has_ready_nodes = has_ready_nodes
+        self._list_readiness = list_readiness
 
     def build_desired(self, leader: Leader) -> DesiredSlice:
         """The node pool that a leader asks for. Raises `InputError`."""
@@ -54,11 +59,11 @@ class NodePools:
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
         """What there is by that name, or else what TPU Provisioner has made for the Job."""
         found: Slice | NameConflict | None
-        pool = self._find(desired.name)
-        if pool is not None:
-            found = read_found(pool, desired)
+        pools = {pool["name"]: pool for pool in self._list_pools()}
+        older = pools.get(older_name(desired.owner))
+        if desired.name in pools:
+            found = read_found(pools[desired.name], desired)
         else:
-            older = self._find(older_name(desired.owner))
             found = read_older(older, desired) if older else None
         return self._with_nodes(found) if isinstance(found, Slice) else found
 
@@ -105,13 +110,17 @@ class NodePools:
         )
 
     def _list(self) -> Iterable[Slice]:
+        return (read_slice(pool) for pool in self._list_pools() if is_managed(pool))
+
+    def _list_pools(self) -> list[dict[str, Any]]:
         found = self._call("list_node_pools", parent=self._settings.cluster_path)
-        return (read_slice(pool) for pool in found.get("nodePools") or () if is_managed(pool))
+        return list(found.get("nodePools") or ())
 
     def _with_nodes(self, found: Slice) -> Slice:
         if found.state is not SliceState.FAILED:
             return found
-        return replace(found, has_ready_nodes=self._has_ready_nodes(found.name))
+        nodes = self._list_readiness(found.name)
+        return replace(found, has_ready_nodes=any(nodes), was_created=bool(nodes))
 
     def _find(self, name: str, method: GkeMethod = "get_node_pool") -> dict[str, Any] | None:
         try:

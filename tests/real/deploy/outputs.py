@@ -127,3 +127,16 @@ JOBSETS = Outputs(
     inject_token_user=USERS["inject-token"],
 )
 """The same, and JobSets get TPUNodeGroups as their slices."""
+
+POOLS = Outputs(
+    component=_component(
+        USERS_WITH_JOBSETS,
+        components=[
+            f"../../../components/{name}"
+            for name in ("jobsets", "without-device-plugin", "jobsets-google-identities")
+        ],
+    ),
+    overlay=ID_TOKENS.overlay,
+    inject_token_user=USERS["inject-token"],
+)
+"""The same, and JobSets get node pools of GKE."""

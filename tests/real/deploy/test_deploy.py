@@ -15,7 +15,14 @@ from tests.conftest import get_jobset_crd, open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.manifests import manifest
 from tests.real.deploy.installer import DIGEST, Installer, Settings, installer, playing_kubelet
-from tests.real.deploy.outputs import BUILDER, JOBSETS, PROJECT, REPOSITORY, USERS_WITH_JOBSETS
+from tests.real.deploy.outputs import (
+    BUILDER,
+    JOBSETS,
+    POOLS,
+    PROJECT,
+    REPOSITORY,
+    USERS_WITH_JOBSETS,
+)
 
 STANDS = ("state list", 'data.google_project.this\ngoogle_pubsub_topic.inbox["sweep"]', 0)
 """Terraform has applied something."""
@@ -650,6 +657,35 @@ def test_a_cluster_without_admission_policies_gets_none(deploy: Installer) -> No
     policies = "validatingadmissionpolicies,validatingadmissionpolicybindings"
     found = deploy.plane.run_kubectl("get", policies, "-l", OURS, "-o", "name")
     assert found.stdout == ""
+
+
+GKE_VERSION = '{"major": "1", "minor": "33", "gitVersion": "v1.33.4-gke.1134000"}'
+
+
+def test_a_cluster_of_gke_keeps_its_own_device_plugin(deploy: Installer) -> None:
+    deploy.kubectl = [("get --raw /version", GKE_VERSION, 0)]
+    with playing_kubelet(deploy.plane):
+        ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+    assert ran.code == 0, ran.output
+    kinds = (
+        "daemonsets,serviceaccounts,clusterroles,clusterrolebindings,validatingadmissionpolicies"
+    )
+    found = deploy.plane.run_kubectl("get", kinds, "-A", "-l", OURS, "-o", "name").stdout
+    assert "relay" in found
+    assert "device-plugin" not in found
+
+
+@pytest.mark.parametrize("has_it", ["the overlay", "Terraform", "nobody"])
+def test_nor_is_its_component_needed_twice(has_it: str, installed: Installer) -> None:
+    installed.outputs = POOLS if has_it == "Terraform" else JOBSETS
+    if has_it == "the overlay":
+        path = installed.tree / OVERLAY / "kustomization.yaml"
+        overlay = yaml.safe_load(path.read_text())
+        overlay["components"].append("../../components/without-device-plugin")
+        path.write_text(yaml.safe_dump(overlay))
+    installed.kubectl = [("get --raw /version", GKE_VERSION, 0)]
+    ran = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
+    assert ran.code == 0, ran.output
 
 
 def test_nor_does_it_get_those_of_the_components_that_terraform_names(

@@ -19,6 +19,7 @@ from tests.real.deploy.outputs import (
     ID_TOKENS,
     JOBSETS,
     KUBECONFIGS,
+    POOLS,
     PROJECT,
     UNIQUE_IDS,
     Outputs,
@@ -38,7 +39,13 @@ BY_KUBECONFIGS = {"kubeconfig_secrets": {name.replace("-", "_"): name for name i
 WAYS: dict[str, tuple[Outputs, dict[str, Any], str, list[str]]] = {
     "kubeconfigs": (KUBECONFIGS, BY_KUBECONFIGS, "", ACCOUNTS),
     "ID tokens": (ID_TOKENS, BY_ID_TOKENS, "", ACCOUNTS),
+    "node pools": (POOLS, BY_ID_TOKENS, "gke", ACCOUNTS_WITH_JOBSETS),
     "JobSets": (JOBSETS, BY_ID_TOKENS, "tpu-node-group", ACCOUNTS_WITH_JOBSETS),
+}
+NODE_POOLS = {
+    "location": "us-east5",
+    "cluster": "research",
+    "service_account": f"tpu-nodes@{PROJECT}.iam.gserviceaccount.com",
 }
 ACCOUNT = """
 override_resource {{
@@ -69,6 +76,7 @@ run "outputs" {{
     region         = "us-central1"
     cluster_access = {access}
     jobset_provider = "{jobset_provider}"
+    node_pools     = {node_pools}
     relay_identity = {{ vm_service_account = "vm@{project}.iam.gserviceaccount.com" }}
   }}
 {assertions}
@@ -110,6 +118,7 @@ def test_the_stand_in_says_what_terraform_says(way: str, tmp_path: Path) -> None
         builder=BUILDER,
         access=json.dumps(access),
         jobset_provider=jobset_provider,
+        node_pools=json.dumps(NODE_POOLS if jobset_provider == "gke" else None),
         assertions="".join(ASSERTION.format(name=name) for name in told),
     )
     (folder / "outputs.tftest.hcl").write_text(accounts + run)

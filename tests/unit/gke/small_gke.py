@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -81,13 +81,13 @@ class Gke:
         settings: GkeSettings = SETTINGS,
         *,
         remaining_s: Callable[[], float] = lambda: 30.0,
-        has_ready_nodes: Callable[[str], bool] = lambda _: False,
+        list_readiness: Callable[[str], Sequence[bool]] = lambda _: (),
     ) -> NodePools:
         """The product's port, whose requests the simulator answers."""
         client = GkeClient(
             "http://simulator.test", prepare=lambda session: mount(session, self.simulator)
         )
-        return NodePools(settings, client, remaining_s, has_ready_nodes)
+        return NodePools(settings, client, remaining_s, list_readiness)
 
     def send(
         self, method: str, path: str, body: Any = None, token: str = "", version: str = "v1"

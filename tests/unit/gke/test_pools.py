@@ -49,6 +49,7 @@ def test_a_pools_vms_become_nodes_with_its_labels_and_gkes_own(gke: Gke) -> None
     assert first.labels == {
         "job-key": "abc",
         "cloud.google.com/gke-nodepool": NAME,
+        "cloud.google.com/gke-os-distribution": "cos",
         "cloud.google.com/gke-spot": "true",
         "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
         "cloud.google.com/gke-tpu-topology": "2x4",

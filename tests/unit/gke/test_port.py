@@ -14,6 +14,7 @@ from shared.base.errors import CallError, OutOfTimeError
 from shared.ports.classify import verdict_of
 from shared.ports.gke import GkeClient
 from shared.slices.by_node_pool.provider import NodePools
+from shared.slices.lifecycle import Phase, find_phase
 from shared.slices.provider import NameConflict, Slice, SliceState
 from shared.slices.selectors import SPOT
 from tests.loopback import open_loopback
@@ -58,7 +59,8 @@ def test_a_life(gke: Gke, pools: NodePools) -> None:
     assert pools.find(wanted) is None
     assert gke.nodes.there == {}
     assert gke.simulator.calls.counts() == {
-        "nodePools.get": 9,
+        "nodePools.get": 1,
+        "nodePools.list": 6,
         "nodePools.create": 1,
         "nodePools.delete": 1,
     }
@@ -177,11 +179,11 @@ def test_a_stockout_is_told_in_gkes_words(gke: Gke) -> None:
     gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
     asked: list[str] = []
 
-    def has_ready_nodes(name: str) -> bool:
+    def list_readiness(name: str) -> list[bool]:
         asked.append(name)
-        return False
+        return []
 
-    pools = gke.provider(has_ready_nodes=has_ready_nodes)
+    pools = gke.provider(list_readiness=list_readiness)
     pools.create(pools.build_desired(LEADER))
     assert found(pools).state is SliceState.PROVISIONING
     assert asked == []
@@ -190,10 +192,25 @@ def test_a_stockout_is_told_in_gkes_words(gke: Gke) -> None:
     assert there.state is SliceState.FAILED
     assert there.message.startswith("Google Compute Engine: Not all instances running in IGM")
     assert (there.has_ready_nodes, there.is_self_healing, asked) == (False, False, [NAME])
+    assert find_phase(there) is Phase.UNCREATED
+
+
+@pytest.mark.parametrize(
+    "nodes, phase",
+    [([], Phase.UNCREATED), ([False], Phase.LOST), ([False, True], Phase.DEGRADED)],
+)
+def test_a_failed_pool_that_has_nodes_was_created(
+    gke: Gke, nodes: list[bool], phase: Phase
+) -> None:
+    gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
+    pools = gke.provider(list_readiness=lambda _: nodes)
+    pools.create(pools.build_desired(LEADER))
+    gke.clock.run_for(600)
+    assert find_phase(found(pools)) is phase
 
 
 def test_a_pool_that_lost_a_node_says_whether_others_are_ready(gke: Gke) -> None:
-    pools = gke.provider(has_ready_nodes=lambda _: True)
+    pools = gke.provider(list_readiness=lambda _: [False, True])
     pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
     gke.faults.lose_nodes(NAME)
@@ -293,13 +310,13 @@ def test_it_is_reached_over_a_socket_as_well(gke: Gke) -> None:
     with open_loopback() as loopback:
         port = loopback.serve(gke.simulator)
         client = GkeClient(f"http://127.0.0.1:{port}")
-        pools = NodePools(SETTINGS, client, lambda: 30.0, lambda _: False)
+        pools = NodePools(SETTINGS, client, lambda: 30.0, lambda _: ())
         pools.create(pools.build_desired(LEADER))
         assert found(pools).state is SliceState.PROVISIONING
 
 
 def test_nobody_there_is_ours_to_try_again() -> None:
-    pools = NodePools(SETTINGS, GkeClient("http://127.0.0.1:9"), lambda: 1.0, lambda _: False)
+    pools = NodePools(SETTINGS, GkeClient("http://127.0.0.1:9"), lambda: 1.0, lambda _: ())
     with pytest.raises(
         CallError, match=r"nodePools\.get: 0 unreachable: ConnectionError"
     ) as failed:

@@ -163,7 +163,7 @@ def see_to_pools(gke: Gke, step: str) -> None:
         session.headers["Authorization"] = f"Bearer {step}"
 
     pools = NodePools(
-        SETTINGS, GkeClient("http://simulator.test", prepare=prepare), lambda: 30.0, lambda _: False
+        SETTINGS, GkeClient("http://simulator.test", prepare=prepare), lambda: 30.0, lambda _: ()
     )
     wanted = gke.provider().build_desired(LEADER)
     if step == "provision_slice":
