@@ -38,6 +38,7 @@ from random import Random
 from typing import Any
 
 import aiohttp
+import psutil
 
 from local import gce, kube
 from local.clock import LoopClock
@@ -220,8 +221,8 @@ def answer(url: str, body: bytes, patience_s: float = 60.0) -> None:
 
 @dataclass(frozen=True)
 class ColdStart:
-    """Seconds from the process's start to the answer to the first message, and what its processes used:
-    seconds of CPU in all, and the memory of the largest."""
+    """Seconds from the process's start to the answer to the first message, and what its processes have
+    used by then: seconds of CPU in all, and the memory of the largest."""
 
     wall_s: float
     cpu_s: float
@@ -236,11 +237,13 @@ def cold_start(bench: Bench, folder: Path, step: str, source: Path, name: str) -
     with function(bench, folder, step, source) as (url, process):
         answer(url, body)
         wall_s = time.monotonic() - begun
-        process.terminate()
-        _, _, used = os.wait4(process.pid, 0)
+        parent = psutil.Process(process.pid)
+        family = [parent, *parent.children(recursive=True)]
+        times = [one.cpu_times() for one in family]
+        memory = max(one.memory_info().rss for one in family)
     if step != "sweep" and len(bench.gce.calls.records) == asked:
         raise RuntimeError(f"{step} has not asked Compute Engine: the figure would be of no use")
-    return ColdStart(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+    return ColdStart(wall_s, sum(one.user + one.system for one in times), memory / 2**20)
 
 
 def bench_cold_start(bench: Bench, folder: Path) -> None:

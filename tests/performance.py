@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 _OUTPUT = re.compile(r"(?<=<!-- output of make bench -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _FENCED = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_WIDTH, _BAR, _GAP, _LEFT = 720, 26, 14, 120
+_WIDTH, _BAR, _GAP, LEFT = 720, 26, 14, 170
 _COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#9c6b4e")
 
 
@@ -53,7 +53,7 @@ def write_page(page: str, sections: Mapping[str, str]) -> str:
 def draw(title: str, unit: str, names: Sequence[str], bars: Sequence[Bar]) -> str:
     """A plot of horizontal bars as SVG, for light and dark pages."""
     longest = max(sum(bar.parts) for bar in bars)
-    scale = (_WIDTH - _LEFT - 70) / longest
+    scale = (_WIDTH - LEFT - 70) / longest
     top = 64 if len(names) > 1 else 40
     height = top + len(bars) * (_BAR + _GAP)
     lines = [
@@ -65,15 +65,15 @@ def draw(title: str, unit: str, names: Sequence[str], bars: Sequence[Bar]) -> st
     ]
     if len(names) > 1:
         for number, name in enumerate(names):
-            left = _LEFT + number * (_WIDTH - _LEFT) // len(names)
+            left = LEFT + number * (_WIDTH - LEFT) // len(names)
             colour = _COLOURS[number % len(_COLOURS)]
             lines += [
                 f'<rect x="{left}" y="34" width="12" height="12" fill="{colour}"/>',
                 f'<text x="{left + 17}" y="45">{name}</text>',
             ]
     for row, bar in enumerate(bars):
-        y, x = top + row * (_BAR + _GAP), float(_LEFT)
-        lines.append(f'<text x="{_LEFT - 10}" y="{y + 18}" text-anchor="end">{bar.label}</text>')
+        y, x = top + row * (_BAR + _GAP), float(LEFT)
+        lines.append(f'<text x="{LEFT - 10}" y="{y + 18}" text-anchor="end">{bar.label}</text>')
         for number, part in enumerate(bar.parts):
             width = part * scale
             colour = _COLOURS[number % len(_COLOURS)]
@@ -99,7 +99,7 @@ def draw_plots(sections: Mapping[str, str]) -> dict[str, str]:
         bars = [
             Bar(f"{row[0]} hosts, {whose}", (float(row[column]),))
             for row in rows
-            for whose, column in (("ours", 1), ("peer", 3))
+            for whose, column in (("ours", 1), ("tpu-operator", 3))
         ]
         title = "Calls to Compute Engine in a whole life"
         plots["performance-calls.svg"] = draw(title, "", (), bars)

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.bench import PARTS, PEER, PEER_KUBERNETES, SIZES, slice_times
-from tests.performance import PAGE, Bar, draw, draw_plots, read_page, split_output, write_page
+from tests.performance import LEFT, PAGE, Bar, draw, draw_plots, read_page, split_output, write_page
 
 TIMES = """
 where the time of a slice goes: seconds
@@ -52,7 +52,7 @@ def test_a_plot_has_a_bar_for_each_row_and_fits() -> None:
     )
     ends = [float(one.attrib["x"]) + float(one.attrib["width"]) for one in rows]
     assert max(ends) <= 720
-    assert ends[-1] - 120 == pytest.approx(9 * (ends[2] - 120), rel=0.01)
+    assert ends[-1] - LEFT == pytest.approx(9 * (ends[2] - LEFT), rel=0.01)
 
 
 def test_the_page_has_the_measured_figures_of_tpu_operator() -> None:
