@@ -11,7 +11,7 @@ CLUSTER := --kubeconfig "$(KUBECONFIG)"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-jobset recording local test test-real test-all control-plane terraform-validate check format bench scale lock
+.PHONY: help setup demo demo-jobset recording local test test-real test-all control-plane terraform-validate check format bench performance scale lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -68,8 +68,11 @@ format: $(STAMP) ## Fold and sort the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(STAMP) ## Measure cold start, reaction and calls, as ratios of one run
+bench: $(STAMP) ## Measure cold start, reaction, time and calls, as ratios of one run
 	@$(BIN)/python -m tests.bench
+
+performance: $(STAMP) ## Run the benchmark, and write it into docs/performance.md; ARGS="SECTION ..."
+	@$(BIN)/python -m tests.performance $(ARGS)
 
 scale: $(STAMP) ## Measure how much one installation carries, into docs/scale.md (hours)
 	@SCALE_KEEP=1 $(BIN)/python -m pytest -q tests/scale

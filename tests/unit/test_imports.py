@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 
@@ -68,3 +70,27 @@ def test_gkes_library_is_imported_at_the_first_call_and_by_whoever_makes_node_po
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "False"
+
+
+def test_garbage_is_collected_from_the_first_answer_on() -> None:
+    program = (
+        "import gc, json, base64, types, main\n"
+        "from functions import sweep\n"
+        "seen, run = [], sweep.run\n"
+        "sweep.run = lambda invocation: (seen.append(gc.isenabled()), run(invocation))[1]\n"
+        'data = base64.b64encode(b\'{"version": 1, "kind": "Sweep"}\').decode()\n'
+        "body = json.dumps({'message': {'data': data, 'messageId': '1'}}).encode()\n"
+        "request = types.SimpleNamespace(headers={}, get_data=lambda: body)\n"
+        "print([main.sweep(request)[1] for _ in range(2)])\n"
+        "print(seen, gc.isenabled(), gc.get_freeze_count() > 10_000)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PUBSUB_PROJECT": "my-gcp-project", "KUBECONFIG": "/nowhere"},
+    )
+    *_, answers, collected = done.stdout.splitlines()
+    assert collected == "[False, True] True True"
+    assert len(json.loads(answers)) == 2
