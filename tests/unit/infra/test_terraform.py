@@ -15,7 +15,9 @@ import pytest
 from local import world
 from local.kube.certificates import CertificateAuthority
 from relay.kinds import TRIGGERED_STEPS
+from relay.metrics import DESCRIPTIONS
 from relay.settings import VARIABLES as RELAY_VARIABLES
+from relay.watching.watch import Timing
 from shared.base.names import JOBSET_STEPS, STEPS, topic_id
 from shared.frame import settings
 from shared.frame.decode import decode
@@ -435,6 +437,46 @@ def test_no_function_is_built_before_its_rights_have_taken_effect() -> None:
         "google_secret_manager_secret_iam_member.kubeconfig",
     ):
         assert re.search(rf"{re.escape(address)}\b", waited)
+
+
+# alerts
+
+
+ABSENT = "google_monitoring_alert_policy.sweep_absent"
+DOWN = "google_monitoring_alert_policy.relay_down"
+
+
+def test_a_sweep_that_does_not_run_is_an_alert_before_it_has_missed_six_runs() -> None:
+    (conditions,) = module[ABSENT]["conditions"]
+    (absent,) = conditions["condition_absent"]
+    assert absent["duration"] == f"{5 * world.SWEEP_EVERY_S:.0f}s"
+    assert 'step["sweep"]' in absent["filter"]
+    assert '\\"2xx\\"' in absent["filter"], "a sweep that fails is none"
+    (aggregations,) = absent["aggregations"]
+    assert aggregations["cross_series_reducer"] == "REDUCE_SUM", "an old revision ends"
+
+
+def test_the_alert_on_the_relay_and_the_page_ask_for_metrics_that_it_has() -> None:
+    (conditions,) = module[DOWN]["conditions"]
+    (rule,) = conditions["condition_prometheus_query_language"]
+    page = (ROOT / "docs" / "operate.md").read_text()
+    known = {description.name for description in DESCRIPTIONS}
+    for text in (rule["query"], page):
+        named = set(re.findall(r"tpu_functions_relay_\w+", text))
+        assert named
+        assert named <= known
+        (limit,) = re.findall(r"without_contact_seconds\{[^>]*}\) > (\d+)", text)
+        assert float(limit) == Timing().silent_s, "the relay is not ready then either"
+
+
+@pytest.mark.parametrize(
+    "address", [block.address for block in module.of_type("google_monitoring_alert_policy")]
+)
+def test_an_alert_is_made_only_where_somebody_is_notified_and_says_what_to_do(address: str) -> None:
+    block = module.blocks[address]
+    assert "local.alerts" in block.body.get("count", block.body.get("for_each"))
+    assert block.body["notification_channels"] == "${var.notification_channels}"
+    assert block.body["documentation"][0]["content"]
 
 
 # variables, outputs, examples
