@@ -80,6 +80,23 @@ run "id_token" {
   }
 
   assert {
+    condition = { for key, role in google_project_iam_custom_role.named : key => join(",", sort(role.permissions)) } == {
+      "my-project/inject_token" = "compute.instances.setMetadata"
+      "my-project/report_leaks" = "compute.instanceTemplates.get"
+      "my-project/tear_down"    = "compute.instanceTemplates.delete,compute.instanceTemplates.get"
+    }
+    error_message = "What concerns VMs and templates with names of ours has roles of its own."
+  }
+
+  assert {
+    condition = alltrue([
+      for member in google_project_iam_member.named :
+      member.condition[0].expression == "resource.name.extract(\"/instances/{name}\").startsWith(\"tng-\") || resource.name.extract(\"/instanceTemplates/{name}\").startsWith(\"tng-\")"
+    ]) && !contains(google_project_iam_custom_role.step["my-project/inject_token"].permissions, "compute.instances.setMetadata")
+    error_message = "Those roles hold for names of ours alone."
+  }
+
+  assert {
     condition     = length(google_project_service.this) == 10 && length(google_monitoring_alert_policy.this) == 0 && length(google_monitoring_alert_policy.sweep_absent) == 0 && length(google_monitoring_alert_policy.relay_down) == 0
     error_message = "Only what this way needs is enabled."
   }

@@ -314,20 +314,21 @@ def test_the_archive_holds_what_the_functions_need_and_nothing_else() -> None:
 
 def test_rights_are_of_the_steps_and_of_the_relay() -> None:
     assert PERMISSIONS.keys() == {*STEPS, *JOBSET_STEPS, "relay", "cluster_project"}
-    places = {"project", "vm_service_account", "subnetwork", "inboxes"}
+    places = {"project", "named", "vm_service_account", "subnetwork", "stolen", "inboxes"}
     assert all(PERMISSIONS[step].keys() == places for step in STEPS)
     places |= {"node_service_account"}
     assert all(PERMISSIONS[step].keys() == places for step in JOBSET_STEPS)
 
 
 def test_the_relay_may_publish_to_the_inboxes_that_it_writes_to() -> None:
-    assert PERMISSIONS["relay"].keys() == {"inboxes"}
+    assert PERMISSIONS["relay"].keys() == {"stolen", "inboxes"}
     assert PERMISSIONS["relay"]["inboxes"].keys() == set(TRIGGERED_STEPS)
 
 
 def test_each_right_says_why() -> None:
     for owner, places in PERMISSIONS.items():
-        rows = {"": places} if owner == "cluster_project" else places
+        rows = {"": places} if owner == "cluster_project" else dict(places)
+        assert re.fullmatch(r"(?s)[A-Z].{10,}\.\n?", rows.pop("stolen", "Nothing to take.")), owner
         for reasons in rows.values():
             for right, why in reasons.items():
                 assert re.fullmatch(r"[A-Z].{10,}\.", why), right
@@ -349,6 +350,16 @@ def test_roles_grant_what_stands_in_the_table_and_what_the_user_adds() -> None:
             if "roles/compute.networkUser" not in line and "_compute_" not in line
         ),
     )
+
+
+def test_roles_by_name_grant_what_the_table_says_under_a_condition() -> None:
+    role, member = (
+        module[f"google_project_iam_{kind}.named"] for kind in ("custom_role", "member")
+    )
+    assert role["permissions"] == "${keys(local.permissions[each.value.step].named)}"
+    assert role["for_each"] == member["for_each"] == "${local.named_roles}"
+    assert member["role"] == "${google_project_iam_custom_role.named[each.key].name}"
+    assert member["condition"][0]["expression"] == "${local.names_of_ours}"
 
 
 def test_predefined_roles_are_these_and_no_others() -> None:
