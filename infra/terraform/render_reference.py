@@ -60,7 +60,8 @@ cluster's network is shared with it by a Shared VPC (`shared_vpc_subnets`), of w
 the named subnets and nothing else. Let nobody else read VMs there: a join token stands in a VM's
 metadata until the VM has joined.
 
-What is left for whoever steals an identity stands below its table.
+What is left for whoever steals an identity stands below its table; in the cluster, and all in all, in
+the [threat model](../threat-model.md).
 """
 _LIMITS = (
     (
