@@ -22,11 +22,11 @@ $(STAMP): requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tpu-functions needs Python 3.11 or newer: make PYTHON=python3.11 setup")'
 	@echo "Setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@
 
 $(READERS): tests/readers/requirements.txt $(STAMP)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -r tests/readers/requirements.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r tests/readers/requirements.txt
 	@touch $@
 
 demo: $(STAMP) ## Show a slice's whole life, from apply to gone; KUBECONFIG=PATH: on that cluster
@@ -78,7 +78,7 @@ scale: $(STAMP) ## Measure how much one installation carries, into docs/scale.md
 	@SCALE_KEEP=1 $(BIN)/python -m pytest -q tests/scale
 	@$(BIN)/python -m tests.scale.figures
 
-lock: $(STAMP) ## Pin the requirements anew
-	@for name in requirements relay/requirements webhook/requirements requirements-dev; do \
-	  $(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links \
-	    --no-emit-trusted-host --output-file $$name.txt $$name.in || exit 1; done
+lock: $(STAMP) ## Pin the requirements again, with hashes (on Python 3.11)
+	@for name in requirements relay/requirements webhook/requirements requirements-dev tests/readers/requirements; do \
+	  $(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url \
+	    --no-emit-find-links --no-emit-trusted-host --output-file $$name.txt $$name.in || exit 1; done

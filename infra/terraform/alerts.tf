@@ -22,6 +22,26 @@ locals {
       advice   = "A message was refused ten times: nobody could read it. Look at it with `gcloud pubsub subscriptions pull ${google_pubsub_subscription.dead_letters.name} --project=${var.project_id}`; the attribute `CloudPubSubDeadLetterSourceSubscription` names the step, whose log says why."
     }
 
+    # A sink drops what it cannot publish. Of the sinks of other projects Monitoring knows where they are in
+    # this project's metrics scope.
+    sinks = {
+      title     = "a log sink fails"
+      condition = "A sink could not publish entries of the audit log"
+      filter = [
+        "resource.type = \"logging_sink\"",
+        "resource.labels.name = one_of(${join(", ", [for name in sort(distinct([for sink in google_logging_project_sink.step : sink.name])) : jsonencode(name)])})",
+        "metric.type = \"logging.googleapis.com/exports/error_count\"",
+      ]
+      above    = 0
+      duration = "0s"
+      period   = "300s"
+      aligner  = "ALIGN_SUM"
+      reducer  = "REDUCE_SUM"
+      group_by = ["resource.labels.name"]
+      runbook  = "a-log-sink-fails"
+      advice   = "What a sink drops is lost; slices react up to a minute later, because the sweep finds it. Usually the sink's writer may not publish to the step's topic: `terraform apply` grants it again. Errors in the first minutes after an installation pass by themselves."
+    }
+
     inbox = {
       title     = "messages are waiting"
       condition = "A step has not taken a message for 15 minutes"
@@ -91,6 +111,77 @@ resource "google_monitoring_alert_policy" "this" {
   documentation {
     mime_type = "text/markdown"
     content   = "${each.value.advice} Runbook: docs/operate.md#${each.value.runbook}."
+  }
+
+  depends_on = [time_sleep.apis]
+}
+
+# The sweep runs once a minute. Without it nobody continues what no event announces.
+resource "google_monitoring_alert_policy" "sweep_absent" {
+  count = local.alerts ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "${var.name_prefix}: the sweep does not run"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "No sweep has succeeded for five minutes"
+
+    condition_absent {
+      filter = join(" AND ", [
+        "resource.type = \"cloud_run_revision\"",
+        "resource.labels.service_name = \"${google_cloudfunctions2_function.step["sweep"].name}\"",
+        "metric.type = \"run.googleapis.com/request_count\"",
+        "metric.labels.response_code_class = \"2xx\"",
+      ])
+      duration = "300s"
+
+      aggregations {
+        alignment_period     = "60s"
+        per_series_aligner   = "ALIGN_DELTA"
+        cross_series_reducer = "REDUCE_SUM"
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "Slices that wait for capacity are not continued, and lost messages are not made up for. Either Cloud Scheduler does not publish (`gcloud scheduler jobs describe ${google_cloud_scheduler_job.sweep.name} --location=${google_cloud_scheduler_job.sweep.region} --project=${var.project_id}`: is it paused?), or the function fails (`gcloud logging read 'resource.labels.service_name=\"${google_cloudfunctions2_function.step["sweep"].name}\"' --project=${var.project_id} --limit=20`). Runbook: docs/operate.md#the-sweep-does-not-run."
+  }
+
+  depends_on = [time_sleep.apis]
+}
+
+# The relay's metrics are there where the cluster has Managed Service for Prometheus (component
+# monitoring-google), under the cluster's name.
+resource "google_monitoring_alert_policy" "relay_down" {
+  count = local.alerts && var.relay_metrics_cluster != "" ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "${var.name_prefix}: the relay is down"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "The relay has no metrics, or no contact with the API server, for five minutes"
+
+    condition_prometheus_query_language {
+      query = join(" or ", [
+        "absent(tpu_functions_relay_groups{cluster=\"${var.relay_metrics_cluster}\",namespace=\"${local.namespace}\"})",
+        "max(tpu_functions_relay_watch_without_contact_seconds{cluster=\"${var.relay_metrics_cluster}\",namespace=\"${local.namespace}\"}) > 255",
+      ])
+      duration            = "300s"
+      evaluation_interval = "60s"
+
+      # Before the first scrape Monitoring does not know the metrics.
+      disable_metric_validation = true
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "Changes in the cluster reach the steps by the sweep alone, up to a minute late. `kubectl --namespace=${local.namespace} describe pods --selector=app.kubernetes.io/name=relay` and the Pod's log say why. Runbook: docs/operate.md#tpurelayabsent."
   }
 
   depends_on = [time_sleep.apis]

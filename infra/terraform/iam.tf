@@ -50,6 +50,47 @@ resource "google_project_iam_member" "step" {
   depends_on = [time_sleep.accounts]
 }
 
+# What only concerns VMs and templates with names of ours, in roles of their own: a condition on a name grants
+# nothing on resources without one, lists and MIGs among them.
+
+locals {
+  # The zone and the project are in the name, too.
+  names_of_ours = join(" || ", [
+    for kind in ["instances", "instanceTemplates"] : "resource.name.extract(\"/${kind}/{name}\").startsWith(\"tng-\")"
+  ])
+  named_roles = {
+    for key, role in local.step_roles : key => role
+    if length(local.permissions[role.step].named) > 0
+  }
+}
+
+resource "google_project_iam_custom_role" "named" {
+  for_each = local.named_roles
+
+  project     = each.value.project
+  role_id     = replace("${var.name_prefix}_${each.value.step}_named", "-", "_")
+  title       = "${var.name_prefix} ${local.slugs[each.value.step]}, by name"
+  description = "What ${each.value.step} of tpu-functions does to VMs and templates whose name begins with tng-"
+  permissions = keys(local.permissions[each.value.step].named)
+
+  depends_on = [time_sleep.apis]
+}
+
+resource "google_project_iam_member" "named" {
+  for_each = local.named_roles
+
+  project = each.value.project
+  role    = google_project_iam_custom_role.named[each.key].name
+  member  = google_service_account.step[each.value.step].member
+
+  condition {
+    title      = "${var.name_prefix} names"
+    expression = local.names_of_ours
+  }
+
+  depends_on = [time_sleep.accounts]
+}
+
 # VMs that run as a service account: only who may act as it may make them or write their metadata.
 
 locals {

@@ -43,9 +43,42 @@ node pools with `gke`, on TPUNodeGroups with `tpu-node-group`. GKE has no permis
 their own: `container.clusters.update` holds for all clusters of the project. Which TPUNodeGroups the
 two steps may touch, a ValidatingAdmissionPolicy says: those that were made for JobSets, and of one that
 is there nothing but its annotations.
-
-## On Google Cloud
 """
+_NARROW = """\
+What cannot be narrower: lists are asked of the project, and a list shows what a `get` of each VM
+would, its metadata included; a condition on `instances.get` would hide nothing. IAM knows no names of
+MIGs, workload policies and operations. Of which resource the insert of a MIG asks
+`compute.instances.create` is not documented. An instance template of your own has any name, so
+`create_resources` reads and uses all. Another installation in the same project has names that begin
+with `tng-`, too. Where Google asks for more than it documents, `extra_permissions` grants it without a
+condition.
+
+**A project of its own for TPU VMs is the strong way**: `projects` names projects with nothing in them
+but TPU slices, and `project_id` another one for the functions. Then what "each served project" allows
+a thief ends at the slices: no control plane, no other VM's metadata, no other service account. A
+cluster's network is shared with it by a Shared VPC (`shared_vpc_subnets`), of which the steps may use
+the named subnets and nothing else. Let nobody else read VMs there: a join token stands in a VM's
+metadata until the VM has joined.
+
+What is left for whoever steals an identity stands below its table; in the cluster, and all in all, in
+the [threat model](../threat-model.md).
+"""
+_LIMITS = (
+    (
+        "a condition on the name, in a second custom role of the step",
+        "writing a VM's metadata; reading and deleting an instance template: only where the "
+        "name begins with `tng-`",
+    ),
+    (
+        "the resource itself",
+        "publishing to a topic; acting as a service account; using a subnet of a Shared VPC; "
+        "reading a secret, the source's bucket, the image repository",
+    ),
+    (
+        "the project alone",
+        "everything else",
+    ),
+)
 _NONE = """\
 ## inject_env, admit_job: none
 
@@ -55,6 +88,7 @@ webhook configurations say: change the workloads that they ask it about.
 """
 _WHERE = {
     "project": "each served project",
+    "named": "VMs and instance templates of each served project whose name begins with `tng-`",
     "vm_service_account": "the service accounts of the VMs",
     "subnetwork": "subnets of a Shared VPC",
     "node_service_account": "the service accounts of the Nodes",
@@ -65,7 +99,9 @@ _WHERE_OF_JOBSETS = {**_WHERE, "project": "the project of the cluster with the n
 def render() -> str:
     """The page."""
     permissions = yaml.safe_load(PERMISSIONS.read_text())
-    parts = [_HEAD, *_cloud(permissions), "\n## In the cluster\n"]
+    narrow = _table(("Limited by", "What"), list(_LIMITS))
+    parts = [_HEAD, f"## How narrow they are on Google Cloud\n\n{narrow}", _NARROW]
+    parts += ["## On Google Cloud\n", *_cloud(permissions), "\n## In the cluster\n"]
     for name in (*(step.replace("_", "-") for step in (*STEPS, *JOBSET_STEPS)), "relay"):
         parts.append(_roles(name))
     return "\n".join([*parts, _NONE])
@@ -83,7 +119,8 @@ def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
             ("`pubsub.topics.publish`", f"inbox of `{step}`", reason)
             for step, reason in (permissions[part].get("inboxes") or {}).items()
         ]
-        yield f"### {part}\n\n{_table(('Permission', 'On', 'Why'), rows)}"
+        stolen = f"A thief of this identity: {permissions[part]['stolen'].strip()}\n"
+        yield f"### {part}\n\n{_table(('Permission', 'On', 'Why'), rows)}\n{stolen}"
     rows = [
         (f"`{permission}`", "the cluster's project", reason)
         for permission, reason in permissions["cluster_project"].items()

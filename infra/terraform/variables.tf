@@ -440,13 +440,24 @@ variable "scheduler_region" {
 }
 
 variable "notification_channels" {
-  description = "Ids of Cloud Monitoring channels that are notified when messages are left over or wait too long, a step fails, or a slice is leaked. Empty: no alerts."
+  description = "Ids of Cloud Monitoring channels that are notified when messages are left over or wait too long, a step or a log sink fails, the sweep does not run, or a slice is leaked. Empty: no alerts."
   type        = list(string)
   default     = []
 
   validation {
     condition     = alltrue([for channel in var.notification_channels : can(regex("^projects/[^/]+/notificationChannels/[0-9]+$", channel))])
     error_message = "notification_channels must hold ids such as projects/my-project/notificationChannels/123, as `gcloud beta monitoring channels list` shows them."
+  }
+}
+
+variable "relay_metrics_cluster" {
+  description = "The cluster's name as Managed Service for Prometheus labels the relay's metrics with it, where the component `monitoring-google` scrapes them: with `notification_channels`, an alert on a relay that is down. Empty: none."
+  type        = string
+  default     = ""
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9._-]*$", var.relay_metrics_cluster))
+    error_message = "relay_metrics_cluster must be the name of a cluster: letters, digits, dots, hyphens and underscores."
   }
 }
 

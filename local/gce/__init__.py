@@ -4,7 +4,7 @@ See docs/reference/simulated-compute-engine.md.
 """
 
 from local.controls import UnknownFault
-from local.gce.callers import Principal
+from local.gce.callers import ConditionalRole, Principal
 from local.gce.calls import CallLog, CallRecord
 from local.gce.dials import Dials
 from local.gce.faults import Faults
@@ -14,6 +14,7 @@ from local.gce.simulator import Simulator
 __all__ = [
     "CallLog",
     "CallRecord",
+    "ConditionalRole",
     "Dials",
     "Faults",
     "Principal",

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from local.gce import iam
 from local.gce.refusals import ACT_AS_MISSING, PERMISSION_MISSING
 from local.gce.schema import Document
+
+
+@dataclass(frozen=True)
+class ConditionalRole:
+    """Permissions that a principal has where a condition holds (`local.gce.iam`)."""
+
+    permissions: frozenset[str]
+    condition: str
 
 
 @dataclass(frozen=True)
@@ -14,6 +23,7 @@ class Principal:
 
     email: str
     permissions: frozenset[str] | None = None
+    conditional: tuple[ConditionalRole, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,18 +43,26 @@ class Caller:
         """The principal's e-mail address."""
         return self.principal.email
 
-    def may(self, permission: str) -> bool:
-        """Whether the caller has an IAM permission."""
+    def may(self, permission: str, resource: str) -> bool:
+        """Whether the caller has an IAM permission on a resource."""
         granted = self.principal.permissions
-        return permission not in self.denied and (granted is None or permission in granted)
+        if permission in self.denied:
+            return False
+        if granted is None or permission in granted:
+            return True
+        return any(
+            permission in role.permissions and iam.holds(role.condition, resource)
+            for role in self.principal.conditional
+        )
 
     def demand(self, permission: str, resource: str) -> None:
         """Raise `Refused` (403) when the caller lacks a permission on a resource."""
-        if not self.may(permission):
+        if not self.may(permission, resource):
             raise PERMISSION_MISSING.refused(permission=permission, resource=resource)
 
     def demand_act_as(self, accounts: list[Document] | None) -> None:
         """Raise `Refused` (403) when the caller may not act as a VM's service accounts."""
         for account in accounts or ():
-            if not self.may("iam.serviceAccounts.actAs"):
-                raise ACT_AS_MISSING.refused(account=account.get("email", ""), user=self.email)
+            email = account.get("email", "")
+            if not self.may("iam.serviceAccounts.actAs", f"projects/-/serviceAccounts/{email}"):
+                raise ACT_AS_MISSING.refused(account=email, user=self.email)

@@ -192,10 +192,9 @@ class Supply:
 
     def _find_forbidden(self, order: Order) -> OperationError | None:
         agent = self._environment.agent(order.project)
-        if order.by_group and not agent.may(_CREATE):
-            return AGENT_LACKS_PERMISSION.error(
-                permission=_CREATE, resource=f"projects/{order.project}"
-            )
+        project = f"projects/{order.project}"
+        if order.by_group and not agent.may(_CREATE, project):
+            return AGENT_LACKS_PERMISSION.error(permission=_CREATE, resource=project)
         constraint = self.constraints.get(order.project)
         if constraint:
             return ORG_POLICY.error(constraint=constraint, project=order.project)

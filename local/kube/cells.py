@@ -141,9 +141,15 @@ def _containers(name: str) -> Cell:
     return cell
 
 
-def _workload_selector(document: Document, now: datetime) -> str:
-    del now
-    selector = _spec(document).get("selector") or {}
+def _selector(member: str) -> Cell:
+    def cell(document: Document, now: datetime) -> str:
+        del now
+        return _render_selector(_spec(document).get(member) or {})
+
+    return cell
+
+
+def _render_selector(selector: Document) -> str:
     plain = sorted((selector.get("matchLabels") or {}).items())
     terms = [f"{key}={value}" for key, value in plain]
     for one in selector.get("matchExpressions") or ():
@@ -154,6 +160,11 @@ def _workload_selector(document: Document, now: datetime) -> str:
             )
         )
     return ",".join(terms) or NONE
+
+
+def _global_default(document: Document, now: datetime) -> bool:
+    del now
+    return bool(document.get("globalDefault"))
 
 
 def _deployment_count(name: str) -> Cell:
@@ -366,7 +377,9 @@ CELLS: dict[str, Cell] = {
     "node_selector": _node_selector,
     "container_names": _containers("name"),
     "container_images": _containers("image"),
-    "workload_selector": _workload_selector,
+    "workload_selector": _selector("selector"),
+    "pod_selector": _selector("podSelector"),
+    "global_default": _global_default,
     "deployment_updated": _deployment_count("updatedReplicas"),
     "deployment_available": _deployment_count("availableReplicas"),
     "min_available": _or_not_applicable("minAvailable"),

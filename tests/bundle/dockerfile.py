@@ -87,7 +87,7 @@ def build(dockerfile: Path, folder: Path) -> Image:
     for instruction, rest in read_steps(dockerfile.read_text()):
         if instruction == "FROM":
             words = rest.split()
-            assert re.fullmatch(r"python:3\.\d+(-slim)?", words[0]), (
+            assert re.fullmatch(r"python:3\.\d+(-slim)?(@sha256:[0-9a-f]{64})?", words[0]), (
                 f"{words[0]} is not this Python"
             )
             name = words[2] if len(words) == 3 else str(len(stages))

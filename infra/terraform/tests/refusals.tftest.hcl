@@ -504,6 +504,16 @@ run "a_channel_by_its_address" {
   expect_failures = [var.notification_channels]
 }
 
+run "a_cluster_name_that_ends_a_query" {
+  command = plan
+
+  variables {
+    relay_metrics_cluster = "research\"}"
+  }
+
+  expect_failures = [var.relay_metrics_cluster]
+}
+
 run "a_label_with_capitals" {
   command = plan
 

@@ -88,7 +88,24 @@ run "id_token" {
   }
 
   assert {
-    condition     = length(google_project_service.this) == 10 && length(google_monitoring_alert_policy.this) == 0
+    condition = { for key, role in google_project_iam_custom_role.named : key => join(",", sort(role.permissions)) } == {
+      "my-project/inject_token" = "compute.instances.setMetadata"
+      "my-project/report_leaks" = "compute.instanceTemplates.get"
+      "my-project/tear_down"    = "compute.instanceTemplates.delete,compute.instanceTemplates.get"
+    }
+    error_message = "What concerns VMs and templates with names of ours has roles of its own."
+  }
+
+  assert {
+    condition = alltrue([
+      for member in google_project_iam_member.named :
+      member.condition[0].expression == "resource.name.extract(\"/instances/{name}\").startsWith(\"tng-\") || resource.name.extract(\"/instanceTemplates/{name}\").startsWith(\"tng-\")"
+    ]) && !contains(google_project_iam_custom_role.step["my-project/inject_token"].permissions, "compute.instances.setMetadata")
+    error_message = "Those roles hold for names of ours alone."
+  }
+
+  assert {
+    condition     = length(google_project_service.this) == 10 && length(google_monitoring_alert_policy.this) == 0 && length(google_monitoring_alert_policy.sweep_absent) == 0 && length(google_monitoring_alert_policy.relay_down) == 0
     error_message = "Only what this way needs is enabled."
   }
 
@@ -133,6 +150,7 @@ run "kubeconfig_and_federation" {
     vm_service_accounts   = ["tpu-vms@tpu-one.iam.gserviceaccount.com"]
     extra_permissions     = { create_resources = ["compute.images.useReadOnly"] }
     notification_channels = ["projects/my-project/notificationChannels/1"]
+    relay_metrics_cluster = "research"
     image_readers         = ["nodes-of-cluster@my-project.iam.gserviceaccount.com"]
     push_verification     = "signature"
     vpc_egress            = { connector = "projects/my-project/locations/us-central1/connectors/c" }
@@ -189,8 +207,18 @@ run "kubeconfig_and_federation" {
   }
 
   assert {
-    condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "inbox"]
+    condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "inbox", "sinks"] && length(google_monitoring_alert_policy.sweep_absent) == 1
     error_message = "Somebody is to be told."
+  }
+
+  assert {
+    condition     = strcontains(google_monitoring_alert_policy.this["sinks"].conditions[0].condition_threshold[0].filter, "resource.labels.name = one_of(\"tpu-functions-create-resources\", \"tpu-functions-inject-token\", \"tpu-functions-label-node\", \"tpu-functions-tear-down\")")
+    error_message = "Each sink is watched, once, in however many projects it is."
+  }
+
+  assert {
+    condition     = google_monitoring_alert_policy.relay_down[0].conditions[0].condition_prometheus_query_language[0].query == "absent(tpu_functions_relay_groups{cluster=\"research\",namespace=\"tpu-functions\"}) or max(tpu_functions_relay_watch_without_contact_seconds{cluster=\"research\",namespace=\"tpu-functions\"}) > 255"
+    error_message = "The relay is down when its metrics are absent, or when it has no contact."
   }
 
   assert {

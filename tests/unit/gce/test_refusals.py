@@ -11,7 +11,7 @@ import pytest
 from google.api_core.exceptions import GoogleAPICallError
 from google.cloud import compute_v1
 
-from local.gce import Dials, Principal
+from local.gce import ConditionalRole, Dials, Principal, iam
 from local.gce.refusals import CATALOGUE
 from tests.unit.gce.small_cloud import (
     AGENT,
@@ -1238,6 +1238,22 @@ def test_a_principal_may_do_what_its_permissions_say() -> None:
     status, answer = cloud.send("GET", VM, token="token")
     assert status == 403
     assert answer["error"]["errors"][0]["reason"] == "forbidden"
+
+
+OF_OURS = 'resource.name.extract("/instances/{name}").startsWith("tng-")'
+
+
+def test_a_conditional_role_grants_what_its_condition_allows_and_no_list() -> None:
+    role = ConditionalRole(frozenset({"compute.instances.get", "compute.instances.list"}), OF_OURS)
+    cloud = Cloud(principals={"token": Principal("x@example.com", frozenset(), (role,))})
+    for name, status in (("tng-train-1a2b3c4d-x1y2", 404), ("control-plane-1", 403), ("", 403)):
+        path = f"{ZONE_PATH}/instances/{name}".rstrip("/")
+        assert cloud.send("GET", path, token="token")[0] == status, path
+
+
+def test_a_condition_that_is_not_known_here_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"resource\.type is not known here"):
+        iam.holds("resource.type", "projects/p")
 
 
 @pytest.mark.parametrize(

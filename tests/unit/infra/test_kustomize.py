@@ -533,6 +533,67 @@ def test_without_cert_manager_both_webhooks_trust_the_overlays_ca(tmp_path: Path
     assert len(set(bundles)) == 1
 
 
+# Network and priority
+
+
+DNS = [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
+SERVERS = [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}]
+METADATA = {"169.254.169.254/32": 80, "169.254.169.252/32": 988}
+
+
+def test_each_deployment_has_a_network_policy_of_its_own(tmp_path: Path) -> None:
+    rendered = render(write_overlay(tmp_path, "inject-env"))
+    deployments = [one for one in rendered if one["kind"] == "Deployment"]
+    assert sorted(one["metadata"]["name"] for one in deployments) == ["inject-env", "relay"]
+    for deployment in deployments:
+        name = deployment["metadata"]["name"]
+        policy = only(rendered, "NetworkPolicy", name)
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        assert policy["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+        assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        (rule,) = policy["spec"]["ingress"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert [port["port"] for port in rule["ports"]] == [
+            port["name"] for port in container["ports"]
+        ]
+
+
+def test_the_relay_reaches_dns_servers_and_metadata_servers_and_nothing_else() -> None:
+    policy = only(list(render_base()), "NetworkPolicy", "relay")
+    dns, servers, *metadata = policy["spec"]["egress"]
+    assert (dns, servers) == ({"ports": DNS}, {"ports": SERVERS})
+    assert metadata == [
+        {"to": [{"ipBlock": {"cidr": cidr}}], "ports": [{"protocol": "TCP", "port": port}]}
+        for cidr, port in METADATA.items()
+    ]
+
+
+def test_only_pods_of_the_cluster_read_the_relays_metrics() -> None:
+    (rule,) = only(list(render_base()), "NetworkPolicy", "relay")["spec"]["ingress"]
+    assert rule["from"] == [{"namespaceSelector": {}}]
+
+
+def test_the_webhook_calls_nobody_and_is_called_from_anywhere(tmp_path: Path) -> None:
+    rendered = render(write_overlay(tmp_path, "inject-env"))
+    spec = only(rendered, "NetworkPolicy", "inject-env")["spec"]
+    assert spec["egress"] == []
+    assert [list(rule) for rule in spec["ingress"]] == [["ports"]]
+
+
+def test_the_relay_and_the_webhook_come_before_pods_without_a_priority(tmp_path: Path) -> None:
+    rendered = render(write_overlay(tmp_path, "inject-env"))
+    priority = only(rendered, "PriorityClass")
+    assert 0 < priority["value"] <= 1_000_000_000, "above that only Kubernetes' own may be"
+    assert not priority.get("globalDefault")
+    named = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"].get("priorityClassName")
+        for one in rendered
+        if one["kind"] == "Deployment"
+    }
+    assert named == dict.fromkeys(("inject-env", "relay"), priority["metadata"]["name"])
+
+
 # Monitoring
 
 

@@ -15,7 +15,9 @@ import pytest
 from local import world
 from local.kube.certificates import CertificateAuthority
 from relay.kinds import TRIGGERED_STEPS
+from relay.metrics import DESCRIPTIONS
 from relay.settings import VARIABLES as RELAY_VARIABLES
+from relay.watching.watch import Timing
 from shared.base.names import JOBSET_STEPS, STEPS, topic_id
 from shared.frame import settings
 from shared.frame.decode import decode
@@ -312,20 +314,21 @@ def test_the_archive_holds_what_the_functions_need_and_nothing_else() -> None:
 
 def test_rights_are_of_the_steps_and_of_the_relay() -> None:
     assert PERMISSIONS.keys() == {*STEPS, *JOBSET_STEPS, "relay", "cluster_project"}
-    places = {"project", "vm_service_account", "subnetwork", "inboxes"}
+    places = {"project", "named", "vm_service_account", "subnetwork", "stolen", "inboxes"}
     assert all(PERMISSIONS[step].keys() == places for step in STEPS)
     places |= {"node_service_account"}
     assert all(PERMISSIONS[step].keys() == places for step in JOBSET_STEPS)
 
 
 def test_the_relay_may_publish_to_the_inboxes_that_it_writes_to() -> None:
-    assert PERMISSIONS["relay"].keys() == {"inboxes"}
+    assert PERMISSIONS["relay"].keys() == {"stolen", "inboxes"}
     assert PERMISSIONS["relay"]["inboxes"].keys() == set(TRIGGERED_STEPS)
 
 
 def test_each_right_says_why() -> None:
     for owner, places in PERMISSIONS.items():
-        rows = {"": places} if owner == "cluster_project" else places
+        rows = {"": places} if owner == "cluster_project" else dict(places)
+        assert re.fullmatch(r"(?s)[A-Z].{10,}\.\n?", rows.pop("stolen", "Nothing to take.")), owner
         for reasons in rows.values():
             for right, why in reasons.items():
                 assert re.fullmatch(r"[A-Z].{10,}\.", why), right
@@ -347,6 +350,16 @@ def test_roles_grant_what_stands_in_the_table_and_what_the_user_adds() -> None:
             if "roles/compute.networkUser" not in line and "_compute_" not in line
         ),
     )
+
+
+def test_roles_by_name_grant_what_the_table_says_under_a_condition() -> None:
+    role, member = (
+        module[f"google_project_iam_{kind}.named"] for kind in ("custom_role", "member")
+    )
+    assert role["permissions"] == "${keys(local.permissions[each.value.step].named)}"
+    assert role["for_each"] == member["for_each"] == "${local.named_roles}"
+    assert member["role"] == "${google_project_iam_custom_role.named[each.key].name}"
+    assert member["condition"][0]["expression"] == "${local.names_of_ours}"
 
 
 def test_predefined_roles_are_these_and_no_others() -> None:
@@ -435,6 +448,46 @@ def test_no_function_is_built_before_its_rights_have_taken_effect() -> None:
         "google_secret_manager_secret_iam_member.kubeconfig",
     ):
         assert re.search(rf"{re.escape(address)}\b", waited)
+
+
+# alerts
+
+
+ABSENT = "google_monitoring_alert_policy.sweep_absent"
+DOWN = "google_monitoring_alert_policy.relay_down"
+
+
+def test_a_sweep_that_does_not_run_is_an_alert_before_it_has_missed_six_runs() -> None:
+    (conditions,) = module[ABSENT]["conditions"]
+    (absent,) = conditions["condition_absent"]
+    assert absent["duration"] == f"{5 * world.SWEEP_EVERY_S:.0f}s"
+    assert 'step["sweep"]' in absent["filter"]
+    assert '\\"2xx\\"' in absent["filter"], "a sweep that fails is none"
+    (aggregations,) = absent["aggregations"]
+    assert aggregations["cross_series_reducer"] == "REDUCE_SUM", "an old revision ends"
+
+
+def test_the_alert_on_the_relay_and_the_page_ask_for_metrics_that_it_has() -> None:
+    (conditions,) = module[DOWN]["conditions"]
+    (rule,) = conditions["condition_prometheus_query_language"]
+    page = (ROOT / "docs" / "operate.md").read_text()
+    known = {description.name for description in DESCRIPTIONS}
+    for text in (rule["query"], page):
+        named = set(re.findall(r"tpu_functions_relay_\w+", text))
+        assert named
+        assert named <= known
+        (limit,) = re.findall(r"without_contact_seconds\{[^>]*}\) > (\d+)", text)
+        assert float(limit) == Timing().silent_s, "the relay is not ready then either"
+
+
+@pytest.mark.parametrize(
+    "address", [block.address for block in module.of_type("google_monitoring_alert_policy")]
+)
+def test_an_alert_is_made_only_where_somebody_is_notified_and_says_what_to_do(address: str) -> None:
+    block = module.blocks[address]
+    assert "local.alerts" in block.body.get("count", block.body.get("for_each"))
+    assert block.body["notification_channels"] == "${var.notification_channels}"
+    assert block.body["documentation"][0]["content"]
 
 
 # variables, outputs, examples

@@ -8,6 +8,7 @@ for is remembered. So the table lacks nothing, and holds nothing that no life ne
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -15,9 +16,11 @@ from typing import Any
 import pytest
 
 from local import gce, guests
+from local.gce import iam
 from local.gce.inprocess import mount
 from local.world import Dials
 from shared.base.names import JOBSET_STEPS, STEPS
+from shared.node_groups.node_group import resource_name
 from shared.ports.gke import GkeClient
 from shared.slices.by_node_pool.provider import NodePools
 from shared.slices.provider import Slice
@@ -27,7 +30,7 @@ from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, NAME
 from tests.unit.gke.small_gke import SETTINGS, Gke
 from tests.unit.gke.test_port import LEADER
-from tests.unit.infra.terraform_module import ROOT, read_permissions
+from tests.unit.infra.terraform_module import ROOT, read, read_permissions
 
 pytestmark = pytest.mark.xdist_group("lives with the rights of the table")
 PERMISSIONS = read_permissions()
@@ -55,16 +58,34 @@ class Rights(frozenset[str]):
 
 
 def rights_of(step: str) -> set[str]:
-    """What a step may do where its VMs, templates and groups are."""
+    """What a step may do where its VMs, templates and groups are, whatever their names."""
     return {
         *PERMISSIONS[step]["project"],
         *PERMISSIONS[step]["vm_service_account"],
     }
 
 
+def rights_by_name_of(step: str) -> set[str]:
+    """What a step may do to VMs and templates with names of ours."""
+    return set(PERMISSIONS[step]["named"])
+
+
+def condition() -> str:
+    """The condition on names, as Terraform writes it."""
+    text = read().locals["names_of_ours"]
+    (kinds,) = re.findall(r"for kind in \[(.*?)]", text)
+    (term,) = re.findall(r': "(resource.*)"', text)
+    plain = term.replace('\\"', '"')
+    return " || ".join(plain.replace("${kind}", kind.strip(' "')) for kind in kinds.split(","))
+
+
 def harness_with(dials: Dials | None, rights: dict[str, Rights]) -> Harness:
     callers = {
-        step: gce.Principal(f"{step}@my-gcp-project.iam.gserviceaccount.com", rights[step])
+        step: gce.Principal(
+            f"{step}@my-gcp-project.iam.gserviceaccount.com",
+            rights[step],
+            (gce.ConditionalRole(frozenset(rights_by_name_of(step)), condition()),),
+        )
         for step in STEPS
     }
     return Harness(dials, callers=callers)
@@ -117,7 +138,10 @@ LIVES: list[Callable[[dict[str, Rights]], None]] = [
 
 @pytest.fixture(scope="module")
 def asked() -> dict[str, set[str]]:
-    """What each step was asked for, in all lives together; a refusal would have ended them."""
+    """What each step was asked for, in all lives together; a refusal would have ended them.
+
+    What it has only by name, its other permissions are asked for first.
+    """
     rights = {step: Rights(rights_of(step)) for step in STEPS}
     for live in LIVES:
         live(rights)
@@ -128,7 +152,59 @@ def asked() -> dict[str, set[str]]:
 def test_a_step_may_do_what_it_is_asked_for_and_no_more(
     step: str, asked: dict[str, set[str]]
 ) -> None:
-    assert asked[step] == rights_of(step)
+    assert asked[step] == rights_of(step) | rights_by_name_of(step)
+    assert not rights_of(step) & rights_by_name_of(step), "a condition narrows nothing then"
+
+
+def test_the_condition_is_on_the_names_of_vms_and_templates() -> None:
+    assert condition() == (
+        'resource.name.extract("/instances/{name}").startsWith("tng-") || '
+        'resource.name.extract("/instanceTemplates/{name}").startsWith("tng-")'
+    )
+
+
+@pytest.mark.parametrize(
+    "resource, granted",
+    [
+        ("projects/p/zones/us-central1-c/instances/tng-train-1a2b3c4d-x1y2", True),
+        ("projects/p/global/instanceTemplates/tng-train-1a2b3c4d", True),
+        ("projects/p/zones/us-central1-c/instances/control-plane-1", False),
+        ("projects/p/global/instanceTemplates/production", False),
+        ("projects/tng-p/zones/us-central1-c/instances/control-plane-1", False),
+        ("projects/p/zones/us-central1-c/instances/my-tng-vm", False),
+        ("projects/p/zones/us-central1-c/instanceGroupManagers/tng-train-1a2b3c4d", False),
+        ("projects/p/regions/us-central1/resourcePolicies/tng-train-1a2b3c4d", False),
+        ("projects/p/regions/us-central1/instanceTemplates/tng-train-1a2b3c4d", False),
+        ("projects/p", False),
+    ],
+)
+def test_the_condition_holds_for_vms_and_templates_with_names_of_ours(
+    resource: str, granted: bool
+) -> None:
+    assert iam.holds(condition(), resource) is granted
+
+
+def test_names_of_ours_begin_as_the_condition_says() -> None:
+    name = resource_name("cluster", "train", "uid")
+    assert iam.holds(condition(), f"projects/p/zones/z/instances/{name}-x1y2")
+
+
+def test_nothing_is_granted_by_name_to_which_a_condition_on_names_does_not_apply() -> None:
+    for step in STEPS:
+        for permission in rights_by_name_of(step):
+            _, kind, verb = permission.split(".")
+            assert kind in ("instances", "instanceTemplates")
+            assert verb not in ("list", "create"), "they are asked of the project"
+
+
+def test_only_inject_token_writes_metadata_and_only_of_vms_with_names_of_ours() -> None:
+    writers = [
+        (step, scope)
+        for step in (*STEPS, *JOBSET_STEPS)
+        for scope in ("project", "named")
+        if "compute.instances.setMetadata" in PERMISSIONS[step].get(scope, ())
+    ]
+    assert writers == [("inject_token", "named")]
 
 
 @pytest.mark.parametrize("step", STEPS)
