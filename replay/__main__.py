@@ -20,7 +20,18 @@ def run_plugin() -> None:
 def _run(name: str) -> None:
     """Run by this name; shells complete the program by the name of its file."""
     is_completion = VARIABLE in os.environ or any("-completion" in word for word in sys.argv[1:])
-    app(prog_name=PROGRAM if is_completion else name)
+    try:
+        app(prog_name=PROGRAM if is_completion else name)
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Write what is left of the output, unless nobody reads it any more, as behind ``| head``."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -259,6 +259,16 @@ def record_topic(
 @app.command("audit-log", short_help="Publish messages that log sinks have lost.")
 def audit_log(
     ctx: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAMESPACE/NAME",
+            help="One group only.",
+            show_default=False,
+            autocompletion=complete_groups,
+        ),
+    ] = "",
+    *,
     since: Annotated[
         str, typer.Option("--since", metavar="DURATION", help="From how long ago: 30m, 2h, 1d.")
     ],
@@ -278,6 +288,7 @@ def audit_log(
     \b
     Examples:
       kubectl tng audit-log --since 2h --dry-run
+      kubectl tng audit-log default/my-slice --since 30m
       kubectl tng audit-log --since 6h --until 4h --yes
     """
     ways = get_ways(ctx)
@@ -285,9 +296,11 @@ def audit_log(
     began = now - parse_duration(since)
     ended = now - parse_duration(until) if until else now
     filters = read_filters(ways.settings)
-    query = make_query(filters.values(), began, ended)
+    name = get_group(ways, *parse_target(target)).resource_name if target else ""
+    query = make_query(filters.values(), began, ended, name)
     publications: list[Publication] = []
-    for entry in read_entries(ways, find_projects(ways.settings), query, began, ended):
+    projects = find_projects(ways.settings)
+    for entry in read_entries(ways, projects, query, began, ended, is_reported=True):
         found = make_publications(entry, filters)
         if isinstance(found, str):
             say(found)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from replay.audit_log import about_slice
 from replay.errors import ReplayError
 from replay.timeline import Timeline, read_timeline
 from replay.ways import Ways
@@ -77,8 +78,7 @@ def _query(asked: Asked, group: AnyGroup | None) -> str:
     return (
         f'timestamp>="{render_time(asked.since)}"\n'
         f'timestamp<="{asked.until.isoformat()}"\n'
-        f'(jsonPayload.group="{asked.key}" OR '
-        f'protoPayload.resourceName=~"/{name}(-[a-z0-9]{{4}})?$")'
+        f'(jsonPayload.group="{asked.key}" OR {about_slice(name)})'
     )
 
 

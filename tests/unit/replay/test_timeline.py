@@ -15,6 +15,7 @@ import pytest
 from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Timeline, read_timeline
 from replay.timeline_html import MAX_VMS, render_html
 from replay.timeline_text import join_moments, render_cost, render_summary
+from shared.node_groups.node_group import resource_name
 from tests.harness import Harness
 from tests.unit.replay.desk import Desk, training
 
@@ -155,6 +156,16 @@ def test_the_time_not_ready_is_shared_out_without_counting_a_second_twice() -> N
     assert shares == {COMPUTE: 50, "functions": 10, "neither": 40}
 
 
+def test_an_operation_within_another_does_not_end_it() -> None:
+    timeline = read(
+        ready(0, "Provisioning"),
+        *operation(10, 60, "insert"),
+        *operation(20, 30, "insert", vm="aaaa"),
+        ready(100, "Ready"),
+    )
+    assert seconds(timeline.shares[COMPUTE]) == 50
+
+
 def test_a_life_without_a_word_of_readiness_takes_the_groups_own() -> None:
     known = {"reason": "Ready", "message": "All", "since": at(30).isoformat()}
     timeline = read(line(0), ready=known)
@@ -286,6 +297,27 @@ def test_an_older_group_of_the_same_name_is_left_out() -> None:
     told = [moment["what"] for moment in desk.json(*ARGUMENTS)["moments"]]
     assert "Done" not in told
     assert "Inserting" in told
+
+
+def test_of_two_groups_that_are_gone_the_last_is_told() -> None:
+    desk = _host_error()
+    harness = desk.harness
+    for _ in range(2):
+        harness.delete("training")
+        harness.run_for(timedelta(minutes=20))
+        last = harness.apply(training())["metadata"]["uid"]
+        harness.run_for(timedelta(minutes=5))
+    harness.delete("training")
+    harness.run_for(timedelta(minutes=20))
+    document = desk.json(*ARGUMENTS)
+    assert document["resourceName"] == resource_name(_cluster_id(desk), "training", last)
+    told = [(one["who"], one["what"]) for one in document["moments"]]
+    assert told.count(("MIG", "insert ended")) == 1
+    assert told.count(("tear_down", "Done")) == 1
+
+
+def _cluster_id(desk: Desk) -> str:
+    return desk.ways().open_cluster().get_cluster_id()
 
 
 def test_a_name_that_was_never_there_is_said(desk: Desk) -> None:
