@@ -61,6 +61,8 @@ def print_jobset_explanation(explanation: JobSetExplanation, form: Format) -> No
         print_json(explain_jobset.to_document(explanation))
         return
     print_paragraph(explanation.cause)
+    for group in explanation.groups:
+        print_paragraph(f"Is the slice Ready? kubectl tng explain {group}")
     _print_answers(explanation.steps)
 
 

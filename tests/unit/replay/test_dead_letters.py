@@ -187,6 +187,12 @@ def test_which_ones_must_be_said(desk: Desk, command: str, arguments: list[str])
     assert "name some, or give --all" in result.stderr
 
 
+def test_a_step_that_there_is_not_is_wrong_usage(desk: Desk) -> None:
+    result = desk.run(*LETTERS, "list", "--step", "label_nodes")
+    assert result.exit_code == 2
+    assert "'label_nodes'" in result.stderr
+
+
 def test_an_id_that_is_not_there_is_named_and_nothing_happens(desk: Desk) -> None:
     kill(desk, "label_node", _message("u"))
     [letter] = listed(desk)
