@@ -13,6 +13,8 @@ from replay.timeline_text import join_moments, render_summary
 MAX_VMS = 48
 """Lanes of VMs in the chart; the story below it names all."""
 _WIDTH, _LEFT, _LANE, _TOP = 960, 150, 20, 26
+_LETTER = 7
+"""No letter of the chart is wider."""
 _TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
 _MAX_TICKS = 9
 _KINDS = {READY: "ready", COMPUTE: "gce", VM: "gce", STEP: "step"}
@@ -38,7 +40,7 @@ h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margi
 p { margin: .4rem 0; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; } svg { display: block; min-width: 44rem; width: 100%; height: auto; }
 svg text { font: 11px system-ui, sans-serif; fill: var(--text); } .tick { stroke: var(--line); }
-svg .soft { fill: var(--soft); }
+svg .soft { fill: var(--soft); } svg .in { fill: var(--ground); pointer-events: none; }
 .ok { fill: var(--ok); } .wait { fill: var(--wait); } .gce { fill: var(--gce); }
 .run { fill: var(--run); } .step { fill: var(--step); } .bad { fill: var(--bad); }
 .legend span { display: inline-block; margin-right: 1rem; white-space: nowrap; }
@@ -151,7 +153,15 @@ def _bar(span: Span, top: int, begin: datetime, end: datetime) -> str:
     return (
         f'<rect class="{_class(span)}" x="{left}" y="{top + 3}" width="{max(2.0, right - left):.1f}" '
         f'height="{_LANE - 6}" rx="2"><title>{_text(title)}</title></rect>'
+        f"{_label(span, left, right, top)}"
     )
+
+
+def _label(span: Span, left: float, right: float, top: int) -> str:
+    """The reason, in a bar of readiness that is wide enough for it."""
+    if span.kind != READY or right - left < len(span.what) * _LETTER + 8:
+        return ""
+    return f'<text class="in" x="{left + 4}" y="{top + 14}">{_text(span.what)}</text>'
 
 
 def _class(span: Span) -> str:

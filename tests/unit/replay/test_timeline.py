@@ -385,6 +385,12 @@ def test_each_bar_lies_in_the_chart() -> None:
     assert max(left + width for left, width in bars) > 900
 
 
+def test_a_bar_that_is_wide_enough_names_its_reason() -> None:
+    timeline = read(ready(0, "Provisioning"), ready(1, "NodeNotReady"), ready(500, "Ready"))
+    html = render_html(timeline, None)
+    assert re.findall(r'<text class="in" [^>]*>(\w+)</text>', html) == ["NodeNotReady"]
+
+
 def _bars(html: str) -> Iterator[tuple[float, float]]:
     for found in re.finditer(r'<rect class="\w+" x="([\d.]+)" y="\d+" width="([\d.]+)"', html):
         yield float(found[1]), float(found[2])
