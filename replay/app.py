@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -325,8 +326,13 @@ def show_timeline(
         ),
     ],
     since: Annotated[
-        str, typer.Option("--since", metavar="DURATION", help="From how long ago: 2h, 7d.")
-    ] = "1d",
+        str,
+        typer.Option(
+            "--since",
+            metavar="DURATION",
+            help="From how long ago: 2h, 7d; default: its creation, or 1d if it is gone.",
+        ),
+    ] = "",
     html: Annotated[
         Path | None,
         typer.Option(
@@ -356,11 +362,12 @@ def show_timeline(
     """
     names, ways = parse_target(target), get_ways(ctx)
     now = ways.now()
-    asked = Asked(*names, since=now - parse_duration(since), until=now, chips_per_vm=chips)
+    began = now - parse_duration(since) if since else None
+    asked = Asked(*names, since=began, until=now, chips_per_vm=chips)
     projects = find_projects(ways.settings) | {ways.settings.pubsub_project}
 
-    def read(query: str) -> list[dict[str, Any]]:
-        return list(read_entries(ways, projects, query, asked.since, asked.until))
+    def read(query: str, began: datetime) -> list[dict[str, Any]]:
+        return list(read_entries(ways, projects, query, began, now))
 
     timeline = make_timeline(ways, asked, read, say)
     if html is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -14,15 +14,18 @@ from replay.errors import ReplayError
 from replay.timeline import Timeline, read_timeline
 from replay.ways import Ways
 from shared.base.errors import CallError
-from shared.base.timestamps import render_time
+from shared.base.timestamps import guess_time, render_time
 from shared.base.topology import MACHINE_TYPE
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup, resource_name
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import Type
 
-ReadEntries = Callable[[str], Sequence[Mapping[str, Any]]]
-"""The entries that a query finds, the oldest first. Raises `CallError`."""
+ReadEntries = Callable[[str, datetime], Sequence[Mapping[str, Any]]]
+"""The entries that a query finds, the oldest first, and since when. Raises `CallError`."""
+GONE_SINCE = timedelta(days=1)
+"""How far back the life of a group is looked for that is not there any more."""
+_CLOCKS_APART = timedelta(minutes=5)
 _NAME = re.compile(r"/(tng-[-a-z0-9]*-[0-9a-f]{8})(?:-[a-z0-9]{4})?$")
 
 
@@ -32,7 +35,8 @@ class Asked:
 
     namespace: str
     name: str
-    since: datetime
+    since: datetime | None
+    """``None``: since it was created."""
     until: datetime
     chips_per_vm: int = 0
     """0: as the group says."""
@@ -50,7 +54,11 @@ def make_timeline(
     cluster_id = cluster.get_cluster_id()
     raw = cluster.find_group(asked.namespace, asked.name)
     group = node_group.parse(raw, cluster_id) if raw is not None else None
-    entries = read(_query(asked, group))
+    created = _find_created(group)
+    since = asked.since or created or asked.until - GONE_SINCE
+    if created is not None and created < since:
+        say("Chip-hours count the VMs that were made in that time, not those that ran before.")
+    entries = read(_query(asked, group, since), since)
     uid = group.uid if group is not None else _find_last_uid(entries)
     name = resource_name(cluster_id, asked.name, uid) if uid else ""
     own = [entry for entry in entries if _is_about(entry, name, uid)]
@@ -71,12 +79,20 @@ def make_timeline(
     return read_timeline(asked.key, name, chips, own, events, asked.until, _ready(group))
 
 
-def _query(asked: Asked, group: AnyGroup | None) -> str:
+def _find_created(group: AnyGroup | None) -> datetime | None:
+    """When the group was created, by a clock that may differ from Cloud Logging's."""
+    if group is None:
+        return None
+    created = guess_time(group.raw["metadata"].get("creationTimestamp"))
+    return created - _CLOCKS_APART if created is not None else None
+
+
+def _query(asked: Asked, group: AnyGroup | None, since: datetime) -> str:
     """The lines of functions about the group, and the audit log's entries about its resources."""
     known = group.resource_name if group is not None else ""
     name = known or f"tng-{asked.name[:45].rstrip('-')}-[0-9a-f]{{8}}"
     return (
-        f'timestamp>="{render_time(asked.since)}"\n'
+        f'timestamp>="{render_time(since)}"\n'
         f'timestamp<="{asked.until.isoformat()}"\n'
         f'(jsonPayload.group="{asked.key}" OR {about_slice(name)})'
     )

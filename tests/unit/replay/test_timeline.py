@@ -270,7 +270,19 @@ def test_in_80_columns_the_story_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_only_the_time_that_was_asked_for_is_told() -> None:
     late = _lived().json(*ARGUMENTS, "--since", "4m")
+    said = "Chip-hours count the VMs that were made in that time, not those that ran before.\n"
+    assert _lived().run(*ARGUMENTS, "--since", "4m").stderr == said
+    assert _lived().run(*ARGUMENTS).stderr == ""
     assert "Inserting" not in [moment["what"] for moment in late["moments"]]
+
+
+def test_a_slice_that_has_run_for_days_is_told_from_its_creation() -> None:
+    desk = _host_error()
+    before = desk.json(*ARGUMENTS)
+    desk.harness.run_for(timedelta(days=2))
+    now = desk.json(*ARGUMENTS)
+    assert now["since"] == before["since"]
+    assert now["chipHours"] - before["chipHours"] == pytest.approx(2 * 24 * 8, rel=0.01)
 
 
 def test_a_group_that_is_gone_has_a_timeline_too() -> None:
