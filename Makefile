@@ -11,7 +11,7 @@ CLUSTER := --kubeconfig "$(KUBECONFIG)"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-jobset recording local test test-real test-all control-plane terraform-validate check format bench performance scale lock
+.PHONY: help setup demo demo-jobset recording local test test-real test-all control-plane terraform-validate check format bench performance scale kubectl-tng lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -78,7 +78,12 @@ scale: $(STAMP) ## Measure how much one installation carries, into docs/scale.md
 	@SCALE_KEEP=1 $(BIN)/python -m pytest -q tests/scale
 	@$(BIN)/python -m tests.scale.figures
 
+kubectl-tng: $(STAMP) ## Build the operator's tool as one file, build/kubectl-tng, for kubectl
+	@$(BIN)/python -m replay.bundle build/kubectl-tng
+	@ln -sf kubectl-tng build/kubectl_complete-tng
+	@echo "Put build/ on your PATH: kubectl tng --help"
+
 lock: $(STAMP) ## Pin the requirements again, with hashes (on Python 3.11)
-	@for name in requirements relay/requirements webhook/requirements requirements-dev tests/readers/requirements; do \
+	@for name in requirements relay/requirements webhook/requirements requirements-dev replay/requirements tests/readers/requirements; do \
 	  $(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url \
 	    --no-emit-find-links --no-emit-trusted-host --output-file $$name.txt $$name.in || exit 1; done

@@ -46,9 +46,10 @@ class PubSubUnusable(Exception):
 class Inboxes:
     """Makes the inboxes, and publishes as log sinks and the Scheduler do."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, max_backoff_s: float = MAX_BACKOFF_S) -> None:
         """``address`` is host and port of a Pub/Sub without TLS."""
         self._address = address
+        self._max_backoff_s = max_backoff_s
         self._channel = grpc.aio.insecure_channel(address)
         self._publisher = PublisherAsyncClient(
             transport=PublisherGrpcAsyncIOTransport(channel=self._channel)
@@ -114,7 +115,7 @@ class Inboxes:
                     ack_deadline_seconds=ACK_DEADLINE_S,
                     retry_policy=types.RetryPolicy(
                         minimum_backoff=timedelta(seconds=MIN_BACKOFF_S),
-                        maximum_backoff=timedelta(seconds=MAX_BACKOFF_S),
+                        maximum_backoff=timedelta(seconds=self._max_backoff_s),
                     ),
                     dead_letter_policy=types.DeadLetterPolicy(
                         dead_letter_topic=_DEAD, max_delivery_attempts=MAX_DELIVERY_ATTEMPTS

@@ -164,7 +164,8 @@ class World:
 
         def on_log_entry(entry: dict[str, Any]) -> None:
             observe(entry)
-            sinks.on_log_entry(entry)
+            if not self.gce.faults.sinks_are_broken:
+                sinks.on_log_entry(entry)
 
         self.on_log_entry = on_log_entry
         """Where other services' audit logs go, too."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -31,11 +32,13 @@ from replay.completion import complete_groups, complete_jobsets_too
 from replay.errors import FORESEEN, ReplayError, in_plain_words
 from replay.explain import explain as explain_group
 from replay.explain_jobset import explain_jobset
+from replay.life import Asked, make_timeline
 from replay.log_reading import read_entries
-from replay.output import Format, print_explanation, print_jobset_explanation, say
+from replay.output import Format, print_explanation, print_jobset_explanation, print_timeline, say
 from replay.publications import Publication, get_group, list_groups, resyncs
 from replay.record import record
 from replay.recording import Recording, Rules, read_recording
+from replay.timeline_html import render_html
 from replay.ways import Ways, open_ways
 from shared.base.environment import SettingsError
 
@@ -257,6 +260,16 @@ def record_topic(
 @app.command("audit-log", short_help="Publish messages that log sinks have lost.")
 def audit_log(
     ctx: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAMESPACE/NAME",
+            help="One group only.",
+            show_default=False,
+            autocompletion=complete_groups,
+        ),
+    ] = "",
+    *,
     since: Annotated[
         str, typer.Option("--since", metavar="DURATION", help="From how long ago: 30m, 2h, 1d.")
     ],
@@ -276,6 +289,7 @@ def audit_log(
     \b
     Examples:
       kubectl tng audit-log --since 2h --dry-run
+      kubectl tng audit-log default/my-slice --since 30m
       kubectl tng audit-log --since 6h --until 4h --yes
     """
     ways = get_ways(ctx)
@@ -283,9 +297,11 @@ def audit_log(
     began = now - parse_duration(since)
     ended = now - parse_duration(until) if until else now
     filters = read_filters(ways.settings)
-    query = make_query(filters.values(), began, ended)
+    name = get_group(ways, *parse_target(target)).resource_name if target else ""
+    query = make_query(filters.values(), began, ended, name)
     publications: list[Publication] = []
-    for entry in read_entries(ways, find_projects(ways.settings), query, began, ended):
+    projects = find_projects(ways.settings)
+    for entry in read_entries(ways, projects, query, began, ended, is_reported=True):
         found = make_publications(entry, filters)
         if isinstance(found, str):
             say(found)
@@ -296,6 +312,70 @@ def audit_log(
     if len(publications) > MANY and not dry_run:
         ask(ways, f"Publish {count(len(publications), 'message')}?", yes=yes)
     publish_and_print(ways, publications, dry_run=dry_run, output=output)
+
+
+@app.command("timeline", short_help="A slice's life: what ran when, what took how long, and why.")
+def show_timeline(
+    ctx: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAMESPACE/NAME",
+            help="The group; one that is gone, too.",
+            autocompletion=complete_groups,
+        ),
+    ],
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="DURATION",
+            help="From how long ago: 2h, 7d; default: its creation, or 1d if it is gone.",
+        ),
+    ] = "",
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write a page with a chart.", show_default=False
+        ),
+    ] = None,
+    price: Annotated[
+        float | None,
+        typer.Option("--price-per-chip-hour", min=0, help="In any currency.", show_default=False),
+    ] = None,
+    chips: Annotated[
+        int,
+        typer.Option("--chips-per-vm", min=0, help="If the group does not say; 0: as it says."),
+    ] = 0,
+    output: Output = Format.TABLE,
+) -> None:
+    """Tell a slice's life from Cloud Logging and the group's Events: why was it not Ready, and for how
+    long; which step ran when, and why; what Compute Engine took and what the functions took.
+
+    --html writes the same as one page that needs nothing else, with a chart.
+
+    \b
+    Examples:
+      kubectl tng timeline default/my-slice
+      kubectl tng timeline default/my-slice --since 7d --html my-slice.html
+      kubectl tng timeline default/my-slice --output json | jq .notReady
+    """
+    names, ways = parse_target(target), get_ways(ctx)
+    now = ways.now()
+    began = now - parse_duration(since) if since else None
+    asked = Asked(*names, since=began, until=now, chips_per_vm=chips)
+    projects = find_projects(ways.settings) | {ways.settings.pubsub_project}
+
+    def read(query: str, began: datetime) -> list[dict[str, Any]]:
+        return list(read_entries(ways, projects, query, began, now))
+
+    timeline = make_timeline(ways, asked, read, say)
+    if html is not None:
+        with _open_for_writing(html) as file:
+            file.write(render_html(timeline, price))
+        say(f"Wrote {html}.")
+        return
+    print_timeline(timeline, price, output)
 
 
 def _explain_group(ways: Ways, names: tuple[str, str], output: Format) -> bool:
@@ -321,7 +401,7 @@ def _open_for_writing(path: Path) -> Iterator[IO[str]]:
         file = path.open("w", encoding="utf-8")
     except OSError as error:
         problem = f"{path} cannot be written: {error.strerror}"
-        raise typer.BadParameter(problem, param_hint="FILE.jsonl") from error
+        raise typer.BadParameter(problem, param_hint=str(path)) from error
     with file:
         yield file
 

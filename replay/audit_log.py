@@ -31,12 +31,24 @@ def read_filters(settings: Settings) -> dict[str, str]:
     return filters
 
 
-def make_query(filters: Iterable[str], since: datetime, until: datetime) -> str:
-    """All that any of the sinks would have taken in that time. Raises `ReplayError`."""
+def make_query(
+    filters: Iterable[str], since: datetime, until: datetime, resource_name: str = ""
+) -> str:
+    """All that any of the sinks would have taken in that time, of one slice if it is named.
+
+    Raises `ReplayError`.
+    """
     if since >= until:
         raise ReplayError("--since must be before --until")
     wanted = "\nOR\n".join(f"(\n{text.strip()}\n)" for text in filters)
-    return f'timestamp>="{render_time(since)}"\ntimestamp<"{render_time(until)}"\n(\n{wanted}\n)'
+    times = f'timestamp>="{render_time(since)}"\ntimestamp<"{render_time(until)}"'
+    about = f"\n{about_slice(resource_name)}" if resource_name else ""
+    return f"{times}{about}\n(\n{wanted}\n)"
+
+
+def about_slice(resource_name: str) -> str:
+    """The query for a slice's resources and their VMs; the name may be an expression."""
+    return f'protoPayload.resourceName=~"/{resource_name}(-[a-z0-9]{{4}})?$"'
 
 
 def find_projects(settings: Settings) -> frozenset[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +12,9 @@ from typing import Any
 
 COMPLETER = "kubectl_complete-tng"
 """What kubectl runs to complete the words after ``kubectl tng``: a link to the program."""
-_PROGRAM = "kubectl-tng"
+PROGRAM = "kubectl-tng"
+VARIABLE = "_KUBECTL_TNG_COMPLETE"
+"""Set by a shell that completes `PROGRAM`."""
 _NO_FILES = ":4"
 """Cobra's directive for "no file names" (ShellCompDirectiveNoFileComp)."""
 
@@ -53,11 +57,13 @@ def is_completer(program: str) -> bool:
 def answer_kubectl(run: Callable[..., Any], words: Sequence[str]) -> None:
     """Print the completions of the last word, with their help, as kubectl reads them."""
     os.environ |= {
-        "_KUBECTL_TNG_COMPLETE": "complete_fish",
+        VARIABLE: "complete_fish",
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        "_TYPER_COMPLETE_ARGS": shlex.join([_PROGRAM, *words[:-1]]) + " " + "".join(words[-1:]),
+        "_TYPER_COMPLETE_ARGS": shlex.join([PROGRAM, *words[:-1]]) + " " + "".join(words[-1:]),
     }
+    offered = io.StringIO()
     try:
-        run(prog_name=_PROGRAM, args=[])
+        with contextlib.redirect_stdout(offered):
+            run(prog_name=PROGRAM, args=[])
     finally:
-        print(_NO_FILES)
+        print("\n".join((*filter(None, offered.getvalue().splitlines()), _NO_FILES)))

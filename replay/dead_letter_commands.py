@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from replay.commands import DryRun, Output, Yes, ask, count, get_ways
+from replay.commands import AnyStep, DryRun, Output, Yes, ask, count, get_ways
 from replay.dead_letters import DeadLetter, Leased, leased, select, to_document
 from replay.errors import ReplayError, in_plain_words
 from replay.output import (
@@ -47,7 +47,7 @@ Ids = Annotated[
     list[str] | None, typer.Argument(metavar="ID...", help="Ids, as `list` shows them.")
 ]
 Every = Annotated[bool, typer.Option("--all", help="All of them, or all of --step.")]
-OfStep = Annotated[str | None, typer.Option("--step", help="Only those of this step.")]
+OfStep = Annotated[AnyStep | None, typer.Option("--step", help="Only those of this step.")]
 
 
 @commands.command("list", short_help="Show what there is: when, which step, why, how often.")

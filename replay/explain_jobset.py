@@ -20,6 +20,7 @@ from shared.base.names import JOBSET_KIND
 from shared.frame.decode import Occasion
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Plan
+from shared.frame.settings import TPU_NODE_GROUP
 from shared.slices.jobsets import Leader, find_end
 from shared.slices.work import SliceWork, make_provider
 
@@ -32,6 +33,8 @@ class JobSetExplanation:
     name: str
     jobset: Mapping[str, Any] | None
     steps: tuple[Answer, ...]
+    groups: tuple[str, ...] = ()
+    """The TPUNodeGroups that are its slices, where slices are groups."""
 
     @property
     def state(self) -> str:
@@ -75,7 +78,13 @@ def explain_jobset(ways: Ways, namespace: str, name: str) -> JobSetExplanation:
             f"there is no JobSet {namespace}/{name}, and no slice of one; kubectl get jobsets -A "
             "lists them"
         )
-    return JobSetExplanation(namespace, name, jobset, answers)
+    are_groups = ways.settings.jobset_provider == TPU_NODE_GROUP
+    groups = (
+        f"{namespace}/{answer.about}"
+        for answer in answers
+        if are_groups and answer.about and answer.step == release_slice.STEP.name
+    )
+    return JobSetExplanation(namespace, name, jobset, answers, tuple(groups))
 
 
 def _count(answers: Sequence[Answer], noun: str) -> str:
@@ -155,6 +164,7 @@ def to_document(explanation: JobSetExplanation) -> dict[str, Any]:
         "jobset": f"{explanation.namespace}/{explanation.name}",
         "state": explanation.state,
         "cause": explanation.cause,
+        "groups": list(explanation.groups),
         "steps": [
             {"about": answer.about or None, **render_answer(answer)} for answer in explanation.steps
         ],

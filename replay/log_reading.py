@@ -8,15 +8,25 @@ from datetime import datetime
 from typing import Any
 
 from replay.cloud_logging import read_pages
+from replay.commands import count
 from replay.output import say
 from replay.ways import Ways
 from shared.base.timestamps import guess_time
 
 
 def read_entries(
-    ways: Ways, projects: Iterable[str], query: str, since: datetime, until: datetime
+    ways: Ways,
+    projects: Iterable[str],
+    query: str,
+    since: datetime,
+    until: datetime,
+    *,
+    is_reported: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """The entries that a query finds, the oldest first. Raises `CallError`."""
+    """The entries that a query finds, the oldest first. Raises `CallError`.
+
+    ``is_reported``: how many there were is said at the end.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -33,7 +43,8 @@ def read_entries(
             last = guess_time(page.entries[-1].get("timestamp")) if page.entries else None
             if last is not None:
                 progress.update(task, completed=(last - since).total_seconds())
-    noun = "entry" if entries == 1 else "entries"
-    say(f"Read {entries} {noun} in {calls} call{'' if calls == 1 else 's'}.")
+    if is_reported:
+        noun = "entry" if entries == 1 else "entries"
+        say(f"Read {entries} {noun} in {count(calls, 'call')}.")
     if unreadable:
         say(f"{unreadable} of the entries could not be read and were left out.")

@@ -16,6 +16,9 @@ from replay import explain_jobset
 from replay.explain import Answer, Explanation, to_document
 from replay.explain_jobset import JobSetExplanation
 from replay.publications import Sent
+from replay.timeline import Timeline
+from replay.timeline import to_document as timeline_document
+from replay.timeline_text import join_moments, render_summary
 from shared.base.names import topic_id
 from shared.base.reasons import find_entry
 from shared.node_groups.status import Condition, Type
@@ -59,7 +62,24 @@ def print_jobset_explanation(explanation: JobSetExplanation, form: Format) -> No
         print_json(explain_jobset.to_document(explanation))
         return
     print_paragraph(explanation.cause)
+    for group in explanation.groups:
+        print_paragraph(f"Is the slice Ready? kubectl tng explain {group}")
     _print_answers(explanation.steps)
+
+
+def print_timeline(timeline: Timeline, price: float | None, form: Format) -> None:
+    """A slice's life."""
+    if form is Format.JSON:
+        print_json(timeline_document(timeline, price))
+        return
+    for paragraph in render_summary(timeline, price):
+        print_paragraph(paragraph, "  " if paragraph.startswith("- ") else "", "")
+    print()
+    width = max((len(moment.who) for moment in timeline.moments), default=0)
+    for moment in join_moments(timeline.moments):
+        first = f"{moment.at:%H:%M:%S}  {moment.who:<{width}}  "
+        why = f"  [{moment.why}]" if moment.why else ""
+        print_paragraph(f"{moment.what}{why}", " " * len(first), first)
 
 
 def print_paragraph(text: str, indent: str = "", first: str | None = None) -> None:
@@ -182,7 +202,7 @@ def _headlines(explanation: Explanation) -> Iterator[str]:
     else:
         age = render_age(explanation.now - ready.since)
         cause, _, rest = explanation.meaning.partition(". ")
-        yield f"{group.key} is not Ready ({ready.reason}, for {age}): {cause.rstrip('.')}."
+        yield f"{group.key} has not been Ready for {age} ({ready.reason}): {cause.rstrip('.')}."
         yield ready.message
         if explanation.meaning not in ready.message:
             yield rest

@@ -46,6 +46,12 @@ class Faults(FaultControls[Refused, OperationError]):
         self._supply = world.supply
         self._resources = resources
         self._act = act
+        self._sinks_are_broken = False
+
+    @property
+    def sinks_are_broken(self) -> bool:
+        """Whether log sinks lose what the audit log says."""
+        return self._sinks_are_broken
 
     def _make_refusal(self, http: int, reason: str, message: str) -> Refused:
         log = LOG_STATUSES.get(http, FAILED_PRECONDITION)
@@ -138,6 +144,15 @@ class Faults(FaultControls[Refused, OperationError]):
     def disable_api(self, project: str, disabled: bool = True) -> None:
         """The Compute Engine API is not enabled in a project, or is again."""
         self.plan.set_disabled(project, disabled)
+
+    # the audit log
+
+    def break_sinks(self, broken: bool = True) -> None:
+        """Log sinks lose what the audit log says, as sinks without their permission do, or not again.
+
+        Cloud Logging keeps the entries.
+        """
+        self._sinks_are_broken = broken
 
     # VMs and groups
 

@@ -59,6 +59,9 @@ class GroupWork(Work):
         rendered = status.render(wanted)
         if rendered != (self.group.raw.get("status") or {}):
             self.took(self.cluster.replace_status(self.group.raw, rendered))
+            ready = wanted.conditions.get(Type.READY)
+            if ready is not None:
+                self.facts["ready"] = {"reason": ready.reason, "message": ready.message}
 
     def conclude(self) -> None:
         """Write the status as actions have changed it, with ``Ready`` as it follows from that."""

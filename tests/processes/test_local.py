@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,37 @@ _EXAMPLES = (
     "v6e-8x8-flex-start",
     "v6e-single-host",
 )
+
+
+@pytest.mark.parametrize(
+    "words, code, said",
+    [
+        ("explain default/nobody", 1, "there is no TPUNodeGroup default/nobody"),
+        ("dead-letters list", 0, "There are no dead letters."),
+        ("audit-log --since 1h --dry-run", 0, "in 1 call."),
+        ("timeline default/nobody", 1, "Cloud Logging has no line about one of this name"),
+    ],
+)
+def test_the_operators_tool_works_after_the_line_that_is_printed(
+    local: WithoutKubectl, words: str, code: int, said: str
+) -> None:
+    printed = re.search(
+        r"^(\. \S+)\n(\.venv/bin/python -m replay) explain default/training$",
+        local.program.output,
+        re.MULTILINE,
+    )
+    assert printed is not None, local.program.output
+    command = printed[2].replace(".venv/bin/python", sys.executable)
+    done = subprocess.run(
+        ["bash", "-c", f"{printed[1]} && {command} {words}"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
 
 
 def test_a_port_that_is_taken_is_named_with_who_has_it(local: Local, tmp_path: Path) -> None:

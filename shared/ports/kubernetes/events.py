@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.base.errors import CallError
 from shared.base.timestamps import render_time
-from shared.ports.kubernetes.transport import MERGE_PATCH, Transport
+from shared.ports.kubernetes.transport import MERGE_PATCH, Transport, quoted
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class EventCalls(Transport):
     def emit_once(self, about: Mapping[str, Any], event: Event, now: datetime) -> None:
         """Write an Event about an object, unless it says the same already."""
         self._create_event(about, event, now)
+
+    def list_events(self, namespace: str, uid: str) -> list[dict[str, Any]]:
+        """The Events about an object."""
+        path = f"/api/v1/namespaces/{quoted(namespace)}/events"
+        return list(self._list(path, fields=f"involvedObject.uid={uid}"))
 
     def _create_event(self, about: Mapping[str, Any], event: Event, now: datetime) -> str | None:
         """Write an Event; the path of the one that says the same already."""

@@ -53,6 +53,8 @@ class InProcess(Subscriptions):
         self._pubsub = harness.world.pubsub
         self.while_pulling: Callable[[], None] = lambda: None
         self.refuse: CallError | None = None
+        self.leases: list[tuple[int, int]] = []
+        """How many messages were leased at once, and for how many seconds; 0: given back."""
 
     def pull(self, subscription: str, limit: int = MAX_PULLED) -> list[Pulled]:
         if self.refuse is not None:
@@ -74,6 +76,7 @@ class InProcess(Subscriptions):
         self._pubsub.acknowledge(self._path(subscription), ack_ids)
 
     def lease(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
+        self.leases.append((len(ack_ids), seconds))
         self._pubsub.modify_ack_deadline(self._path(subscription), ack_ids, seconds)
 
     @contextmanager

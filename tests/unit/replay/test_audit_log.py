@@ -82,6 +82,16 @@ def test_the_time_that_is_read_is_the_one_that_was_asked_for() -> None:
     assert len(desk.json("audit-log", "--since", "4h", "--until", "200m", "--dry-run")) == 0
 
 
+def test_of_one_group_only_its_own_messages_are_published() -> None:
+    desk = stuck_desk()
+    desk.harness.apply(training("other"))
+    desk.harness.run_for(timedelta(minutes=5))
+    assert len(desk.json("audit-log", "--since", "1h", "--dry-run")) == 4
+    shown = desk.json("audit-log", "default/other", "--since", "1h", "--dry-run")
+    assert len(shown) == 2
+    assert {one["about"][:10] for one in shown} == {"tng-other-"}
+
+
 def test_an_end_before_its_beginning_is_refused() -> None:
     result = stuck_desk().run("audit-log", "--since", "1h", "--until", "2h")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -135,6 +145,19 @@ def test_a_quota_that_others_have_used_up_is_waited_for() -> None:
     logs = ManyPages(pages=2, others_calls=CALLS_A_MINUTE)
     assert [page.entries for page in logs.read()] == [({"n": 1},), ({"n": 2},)]
     assert 0 < logs.refused <= MAX_EXHAUSTED
+
+
+def test_others_may_use_the_quota_up_again_and_again() -> None:
+    class Shared(ManyPages):
+        tries = 0
+
+        def list_page(self, projects: Any, query: str, token: str) -> Page:
+            self.tries += 1
+            if self.tries % 3:
+                raise CallError("entries.list", 429, "refused", "Quota exceeded")
+            return super().list_page(projects, query, token)
+
+    assert len(Shared(MAX_EXHAUSTED + 2).read()) == MAX_EXHAUSTED + 2
 
 
 def test_a_refusal_that_waiting_does_not_end_is_said() -> None:

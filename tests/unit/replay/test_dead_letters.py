@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local.world import topic
-from replay.dead_letters import MAX_LISTED
+from replay.dead_letters import LEASE_S, MAX_LISTED
 from shared.base.errors import CallError
 from tests.harness import Harness
 from tests.unit.replay.desk import ALONE, Desk, training
@@ -77,6 +77,15 @@ def test_to_list_takes_nothing_away_and_keeps_nothing_from_others(desk: Desk) ->
     first = listed(desk)
     assert len(first) == 1
     assert listed(desk) == first
+
+
+def test_while_somebody_thinks_nobody_else_gets_them_and_only_the_rest_is_given_back(
+    desk: Desk,
+) -> None:
+    for step in ("label_node", "tear_down"):
+        kill(desk, step, _message("u"))
+    desk.run(*LETTERS, "replay", "--all", "--step", "tear_down")
+    assert desk.subscriptions.leases == [(2, LEASE_S), (1, 0)]
 
 
 def test_without_any_it_says_so(desk: Desk) -> None:
@@ -176,6 +185,12 @@ def test_which_ones_must_be_said(desk: Desk, command: str, arguments: list[str])
     result = desk.run(*LETTERS, command, *arguments)
     assert result.exit_code == 2
     assert "name some, or give --all" in result.stderr
+
+
+def test_a_step_that_there_is_not_is_wrong_usage(desk: Desk) -> None:
+    result = desk.run(*LETTERS, "list", "--step", "label_nodes")
+    assert result.exit_code == 2
+    assert "'label_nodes'" in result.stderr
 
 
 def test_an_id_that_is_not_there_is_named_and_nothing_happens(desk: Desk) -> None:

@@ -214,7 +214,8 @@ def test_a_group_that_is_not_ready_gets_its_reason_and_what_to_do_once(
     first, message, *_ = headlines.splitlines()
     cause, _, what_to_do = REASONS[reason].partition(". ")
     assert re.fullmatch(
-        rf"default/training is not Ready \({reason}, for \d+[smh]\): {cause.rstrip('.')}\.", first
+        rf"default/training has not been Ready for \d+[smh] \({reason}\): {cause.rstrip('.')}\.",
+        first,
     )
     assert message == desk.json("explain", "default/training")["ready"]["message"]
     assert not what_to_do or headlines.count(what_to_do) == 1

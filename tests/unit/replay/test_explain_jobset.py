@@ -67,6 +67,9 @@ def test_a_slice_in_use_stays_and_is_released_when_its_jobset_is_gone(provider: 
     until(desk.harness, lambda: running(desk.harness) == 1)
     assert rows(desk) == [("release_slice", NAME, False, "Wanted", "", [])]
     assert desk.json(*ABOUT)["state"] == "has not ended"
+    lines = desk.run(*ABOUT).stdout.splitlines()
+    hint = f"Is the slice Ready? kubectl tng explain default/{NAME}"
+    assert (hint in lines) == (provider == TPU_NODE_GROUP)
     delete(desk.harness)
     ((step, about, is_woken, outcome, _, actions),) = rows(desk)
     assert (step, about, is_woken, outcome) == ("release_slice", NAME, True, "Marked")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -115,6 +116,22 @@ def _kubeconfig(url: str) -> dict[str, object]:
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",
     }
+
+
+def test_who_stops_reading_is_no_error() -> None:
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            f"{sys.executable} -m replay dead-letters --help | true; echo ${{PIPESTATUS[0]}}",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    assert done.stdout in ("0\n", "1\n")
 
 
 DEAD = "projects/my-project/topics/tpu-functions-dead-letters"

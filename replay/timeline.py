@@ -1,0 +1,375 @@
+"""A slice's life from log entries and Events: what ran when, what that took, and why it was not Ready.
+
+Pure: entries are Cloud Logging's, in JSON. A span of the functions is an invocation (its line is written
+at its end and has its milliseconds); a span of Compute Engine is an operation, from the first to the
+last entry of the audit log; a span of readiness lasts from one line with a ``ready`` to the next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.base.timestamps import guess_time, render_time
+
+READY, COMPUTE, VM, STEP = "Ready", "Compute Engine", "VM", "step"
+"""Kinds of lanes, in the order in which they are shown."""
+RUNNING = "running"
+_OPERATION = re.compile(r"^(?:v1\.|beta\.|alpha\.)?compute\.(?P<noun>\w+)\.(?P<verb>[\w.]+)$")
+_NOUNS = {
+    "resourcePolicies": "workload policy",
+    "instanceTemplates": "instance template",
+    "regionInstanceTemplates": "instance template",
+    "instanceGroupManagers": "MIG",
+}
+_STARTS = ("insert", "start", "automaticRestart")
+_ENDS = (
+    "delete",
+    "stop",
+    "preempted",
+    "hostError",
+    "guestTerminate",
+    "terminateOnHostMaintenance",
+    "instanceManagerHaltForRestart",
+    "repair.recreateInstance",
+)
+_NO_TIME = timedelta(0)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something that lasted. ``end`` is ``None`` while it lasts; ``is_bad``: it failed, or is a loss."""
+
+    kind: str
+    lane: str
+    what: str
+    begin: datetime
+    end: datetime | None
+    why: str = ""
+    is_bad: bool = False
+
+    def until(self, now: datetime) -> datetime:
+        return self.end if self.end is not None else now
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A line of the story: when, who, what and why."""
+
+    at: datetime
+    who: str
+    what: str
+    why: str = ""
+    is_bad: bool = False
+
+
+@dataclass(frozen=True)
+class Phase:
+    """How long a slice was not Ready for one reason, and the last message of it."""
+
+    reason: str
+    took: timedelta
+    message: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """All that is known of a slice's life between ``since`` and ``until``."""
+
+    group: str
+    resource_name: str
+    chips_per_vm: int
+    since: datetime
+    until: datetime
+    spans: tuple[Span, ...] = ()
+    moments: tuple[Moment, ...] = ()
+
+    def list_spans(self, kind: str) -> list[Span]:
+        return [span for span in self.spans if span.kind == kind]
+
+    @property
+    def lanes(self) -> list[tuple[str, str]]:
+        """Kind and name of each lane, in the order in which they are shown."""
+        found = dict.fromkeys((span.kind, span.lane) for span in self.spans)
+        order = (READY, COMPUTE, VM, STEP)
+        return sorted(found, key=lambda lane: (order.index(lane[0]), lane[0] == VM and lane[1]))
+
+    @property
+    def phases(self) -> list[Phase]:
+        """Why it was not Ready, the longest first."""
+        found: dict[str, Phase] = {}
+        for span in self.list_spans(READY):
+            if span.what != READY:
+                before = found.get(span.what, Phase(span.what, _NO_TIME, ""))
+                took = before.took + span.until(self.until) - span.begin
+                found[span.what] = Phase(span.what, took, span.why)
+        return sorted(found.values(), key=lambda phase: phase.took, reverse=True)
+
+    @property
+    def not_ready(self) -> timedelta:
+        return sum((phase.took for phase in self.phases), _NO_TIME)
+
+    @property
+    def first_ready(self) -> timedelta | None:
+        """From the beginning to the first Ready; ``None`` if it has never been."""
+        ready = [span.begin for span in self.list_spans(READY) if span.what == READY]
+        return min(ready) - self.since if ready else None
+
+    @property
+    def shares(self) -> dict[str, timedelta]:
+        """Of the time not Ready: with an operation of Compute Engine, with a function only, without."""
+        waiting = [_interval(span, self) for span in self.list_spans(READY) if span.what != READY]
+        operations = [
+            _interval(span, self)
+            for span in (*self.list_spans(COMPUTE), *self.list_spans(VM))
+            if span.what != RUNNING
+        ]
+        functions = [_interval(span, self) for span in self.list_spans(STEP)]
+        gce = _overlap(waiting, operations)
+        either = _overlap(waiting, [*operations, *functions])
+        return {COMPUTE: gce, "functions": either - gce, "neither": self.not_ready - either}
+
+    @property
+    def chip_hours(self) -> float:
+        """Chips times the hours for which their VMs have run."""
+        running = (span for span in self.list_spans(VM) if span.what == RUNNING)
+        took = sum((span.until(self.until) - span.begin for span in running), _NO_TIME)
+        return took.total_seconds() / 3600 * self.chips_per_vm
+
+
+@dataclass
+class _Reader:
+    """Collects spans and moments, entry by entry, the oldest first."""
+
+    resource_name: str
+    spans: list[Span] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+    begun: dict[str, Span] = field(default_factory=dict)
+    """Operations of Compute Engine that have begun and not ended, by their id."""
+    running: dict[str, datetime] = field(default_factory=dict)
+    """VMs that run, and since when."""
+    ready: Span | None = None
+
+    def read_line(self, at: datetime, line: Mapping[str, Any]) -> None:
+        """A function's line about one message."""
+        step, decision = str(line.get("step", "")), str(line.get("decision", ""))
+        took = timedelta(milliseconds=_number(line.get("milliseconds")))
+        counted = line.get("calls")
+        calls = counted if isinstance(counted, Mapping) else {}
+        note = f": {line['note']}" if line.get("note") else ""
+        counts = "calls: " + ", ".join(f"{_number(calls[key]):.0f} {key}" for key in calls)
+        why = f"{line.get('occasion', 'a message')}{note}"
+        said = "; ".join(part for part in (why, counts, f"{took.total_seconds():.1f} s") if part)
+        is_bad = bool(line.get("left_undone")) or decision in ("Crashed", "Poison", "TryAgain")
+        self.spans.append(Span(STEP, step, decision, at - took, at, said, is_bad))
+        self.moments.append(Moment(at, step, decision, said, is_bad))
+        ready = line.get("ready")
+        if isinstance(ready, Mapping):
+            self.read_ready(at, str(ready.get("reason", "")), str(ready.get("message", "")))
+        if (step, decision) == ("tear_down", "Done"):
+            self.end_ready(at)
+            self.ready = None
+
+    def read_ready(self, at: datetime, reason: str, message: str) -> None:
+        """What a status that was written says of Ready."""
+        if self.ready is not None and self.ready.what == reason:
+            self.ready = replace(self.ready, why=message)
+            return
+        self.end_ready(at)
+        self.ready = Span(READY, READY, reason, at, None, message, reason != READY)
+        self.moments.append(Moment(at, "status", _state(reason), message))
+
+    def end_ready(self, at: datetime | None) -> None:
+        if self.ready is not None:
+            self.spans.append(replace(self.ready, end=at))
+
+    def read_entry(self, at: datetime, entry: Mapping[str, Any]) -> None:
+        """An entry of the audit log about one of the slice's resources."""
+        payload = entry["protoPayload"]
+        method = _OPERATION.match(str(payload.get("methodName", "")))
+        if method is None:
+            return
+        name = str(payload.get("resourceName", "")).rpartition("/")[2]
+        is_vm = method["noun"] == "instances"
+        lane = name.removeprefix(f"{self.resource_name}-") if is_vm else method["noun"]
+        kind, lane = (VM, f"VM {lane}") if is_vm else (COMPUTE, _NOUNS.get(lane, lane))
+        self._read_operation(at, entry, Span(kind, lane, method["verb"], at, None))
+
+    def _read_operation(self, at: datetime, entry: Mapping[str, Any], span: Span) -> None:
+        operation = entry.get("operation") or {}
+        status = entry["protoPayload"].get("status") or {}
+        error = str(status.get("message") or "")
+        is_bad = bool(status.get("code"))
+        is_first, is_last = bool(operation.get("first")), bool(operation.get("last"))
+        key = str(operation.get("id", ""))
+        if is_first and not is_last:
+            self.begun[key] = span
+            if span.what != "setMetadata":
+                self.moments.append(Moment(at, span.lane, f"{span.what} begins"))
+            return
+        begun = self.begun.pop(key, span)
+        self.spans.append(replace(begun, end=at, why=error, is_bad=is_bad))
+        if span.what != "setMetadata" or is_bad:
+            took = (at - begun.begin).total_seconds()
+            words = f"{span.what} failed" if is_bad else f"{span.what} ended"
+            words = words if operation else f"{span.what} was refused"
+            is_event = is_first and is_last
+            self.moments.append(
+                Moment(
+                    at,
+                    span.lane,
+                    span.what if is_event else words,
+                    error
+                    if is_event or not took
+                    else f"{took:.1f} s{f'; {error}' if error else ''}",
+                    is_bad or span.what in _ENDS[2:],
+                )
+            )
+        if span.kind == VM and not is_bad:
+            self._follow_vm(at, begun.begin, span)
+
+    def _follow_vm(self, at: datetime, begun: datetime, span: Span) -> None:
+        if span.what in _STARTS:
+            self.running.setdefault(span.lane, at)
+        elif span.what in _ENDS and span.lane in self.running:
+            since = self.running.pop(span.lane)
+            end = max(since, begun)
+            self.spans.append(Span(VM, span.lane, RUNNING, since, end, f"until {span.what}"))
+
+
+def read_timeline(
+    group: str,
+    resource_name: str,
+    chips_per_vm: int,
+    entries: Iterable[Mapping[str, Any]],
+    events: Iterable[Mapping[str, Any]],
+    until: datetime,
+    ready: Mapping[str, str] | None = None,
+) -> Timeline:
+    """A timeline of entries, the oldest first, and of a group's Events.
+
+    ``ready`` is what the group's status says now; a life whose lines do not say it ends with that.
+    """
+    reader = _Reader(resource_name)
+    for entry in entries:
+        at = guess_time(entry.get("timestamp"))
+        if at is None or at > until:
+            continue
+        if isinstance(entry.get("jsonPayload"), Mapping):
+            reader.read_line(at, entry["jsonPayload"])
+        elif isinstance(entry.get("protoPayload"), Mapping):
+            reader.read_entry(at, entry)
+    reader.moments += _read_events(events, until)
+    if reader.ready is None and ready is not None:
+        since = guess_time(ready["since"]) or until
+        reader.read_ready(min(since, until), ready["reason"], ready["message"])
+    reader.end_ready(None)
+    reader.spans += [Span(VM, lane, RUNNING, at, None) for lane, at in reader.running.items()]
+    reader.spans += reader.begun.values()
+    moments = sorted(reader.moments, key=lambda moment: moment.at)
+    begins = [span.begin for span in reader.spans] + [moment.at for moment in moments]
+    since = min(begins, default=until)
+    return Timeline(
+        group, resource_name, chips_per_vm, since, until, tuple(reader.spans), tuple(moments)
+    )
+
+
+def _read_events(events: Iterable[Mapping[str, Any]], until: datetime) -> Iterator[Moment]:
+    for event in events:
+        at = guess_time(event.get("firstTimestamp") or event.get("eventTime"))
+        if at is not None and at <= until:
+            often = event.get("count") or 1
+            times = f" (x{often})" if often > 1 else ""
+            message = str(event.get("message", ""))
+            is_bad = event.get("type") == "Warning"
+            yield Moment(at, "event", f"{event.get('reason', '')}{times}", message, is_bad)
+
+
+def _state(reason: str) -> str:
+    return "Ready" if reason == READY else f"not Ready: {reason}"
+
+
+def _number(value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number else 0.0
+
+
+Interval = tuple[datetime, datetime]
+
+
+def _interval(span: Span, timeline: Timeline) -> Interval:
+    return max(span.begin, timeline.since), span.until(timeline.until)
+
+
+def _merge(intervals: Sequence[Interval]) -> list[Interval]:
+    merged: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def _overlap(some: Sequence[Interval], others: Sequence[Interval]) -> timedelta:
+    """How long one of ``some`` and one of ``others`` lasted at once."""
+    left, right = _merge(some), _merge(others)
+    total, i, j = _NO_TIME, 0, 0
+    while i < len(left) and j < len(right):
+        begin, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        total += max(_NO_TIME, end - begin)
+        if left[i][1] < right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return total
+
+
+def to_document(timeline: Timeline, price: float | None) -> dict[str, Any]:
+    """The timeline as JSON has it."""
+    first_ready = timeline.first_ready
+    return {
+        "group": timeline.group,
+        "resourceName": timeline.resource_name,
+        "since": render_time(timeline.since),
+        "until": render_time(timeline.until),
+        "firstReadyAfterSeconds": first_ready.total_seconds() if first_ready is not None else None,
+        "notReady": [
+            {
+                "reason": phase.reason,
+                "seconds": phase.took.total_seconds(),
+                "message": phase.message,
+            }
+            for phase in timeline.phases
+        ],
+        "notReadySharesSeconds": {
+            name: share.total_seconds() for name, share in timeline.shares.items()
+        },
+        "chipHours": round(timeline.chip_hours, 4),
+        "cost": round(timeline.chip_hours * price, 2) if price is not None else None,
+        "spans": [
+            {
+                "kind": span.kind,
+                "lane": span.lane,
+                "what": span.what,
+                "begin": span.begin.isoformat(),
+                "end": span.end.isoformat() if span.end else None,
+                "why": span.why,
+                "isBad": span.is_bad,
+            }
+            for span in timeline.spans
+        ],
+        "moments": [
+            {
+                "at": moment.at.isoformat(),
+                "who": moment.who,
+                "what": moment.what,
+                "why": moment.why,
+                "isBad": moment.is_bad,
+            }
+            for moment in timeline.moments
+        ],
+    }

@@ -1,0 +1,183 @@
+"""A timeline as one HTML page: no script, nothing from elsewhere, light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from html import escape
+
+from replay.output import printable
+from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Span, Timeline
+from replay.timeline_text import join_moments, render_summary
+
+MAX_VMS = 48
+"""Lanes of VMs in the chart; the story below it names all."""
+_WIDTH, _LEFT, _LANE, _TOP = 960, 150, 20, 26
+_LETTER = 7
+"""No letter of the chart is wider."""
+_TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
+_MAX_TICKS = 9
+_KINDS = {READY: "ready", COMPUTE: "gce", VM: "gce", STEP: "step"}
+_LEGEND = (
+    ("ok", "Ready"),
+    ("wait", "not Ready"),
+    ("gce", "operation of Compute Engine"),
+    ("run", "VM exists"),
+    ("step", "function"),
+    ("bad", "failed or lost"),
+)
+_STYLE = """
+:root { color-scheme: light dark; --ground: #ffffff; --text: #1f2328; --soft: #59636e;
+  --line: #d1d9e0; --ok: #1a7f37; --wait: #bf8700; --gce: #0969da; --run: #a5d3ff; --step: #8250df;
+  --bad: #cf222e; }
+@media (prefers-color-scheme: dark) { :root { --ground: #0d1117; --text: #f0f6fc; --soft: #9198a1;
+  --line: #3d444d; --ok: #3fb950; --wait: #d29922; --gce: #4493f8; --run: #1f3f66; --step: #ab7df8;
+  --bad: #f85149; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1rem; max-width: 62rem; background: var(--ground);
+  color: var(--text); font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+p { margin: .4rem 0; overflow-wrap: anywhere; }
+.scroll { overflow-x: auto; } svg { display: block; min-width: 44rem; width: 100%; height: auto; }
+svg text { font: 11px system-ui, sans-serif; fill: var(--text); } .tick { stroke: var(--line); }
+svg .soft { fill: var(--soft); } svg .in { fill: var(--ground); pointer-events: none; }
+.ok { fill: var(--ok); } .wait { fill: var(--wait); } .gce { fill: var(--gce); }
+.run { fill: var(--run); } .step { fill: var(--step); } .bad { fill: var(--bad); }
+.legend span { display: inline-block; margin-right: 1rem; white-space: nowrap; }
+.legend svg { display: inline; min-width: 0; width: .8em; height: .8em; }
+table { border-collapse: collapse; width: 100%; } td, th { text-align: left; vertical-align: top;
+  padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line); }
+td { overflow-wrap: anywhere; } td:first-child, td:nth-child(2) { white-space: nowrap; }
+.loss td { color: var(--bad); } .soft { color: var(--soft); }
+@media (max-width: 40rem) { table, tbody, tr, td { display: block; } thead { display: none; }
+  td { border: 0; padding: 0; } tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } }
+"""
+
+
+def render_html(timeline: Timeline, price: float | None) -> str:
+    """The page."""
+    title = f"{timeline.group}: timeline"
+    head, *paragraphs = render_summary(timeline, price)
+    return "\n".join(
+        (
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta http-equiv="Content-Security-Policy" '
+            "content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+            f"<title>{_text(title)}</title>",
+            f"<style>{_STYLE}</style></head><body>",
+            f"<h1>{_text(title)}</h1>",
+            f'<p class="soft">{_text(head)}</p>',
+            *(f"<p>{_text(paragraph)}</p>" for paragraph in paragraphs),
+            "<h2>Chart</h2>",
+            _legend(),
+            f'<div class="scroll">{_chart(timeline)}</div>',
+            "<h2>Story</h2>",
+            _story(timeline),
+            "</body></html>",
+            "",
+        )
+    )
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
+
+
+def _legend() -> str:
+    box = '<svg viewBox="0 0 10 10"><rect class="{}" width="10" height="10"/></svg>'
+    parts = (f"<span>{box.format(kind)} {_text(words)}</span>" for kind, words in _LEGEND)
+    return f'<p class="legend">{"".join(parts)}</p>'
+
+
+def _chart(timeline: Timeline) -> str:
+    vms = [lane for lane in timeline.lanes if lane[0] == VM]
+    hidden = frozenset(vms[MAX_VMS:])
+    lanes = [lane for lane in timeline.lanes if lane not in hidden]
+    begin, end = timeline.since, _find_end(timeline)
+    height = _TOP + _LANE * (len(lanes) + bool(hidden)) + 6
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="What ran when, in UTC">',
+        *_ticks(begin, end, height),
+    ]
+    by_lane: dict[tuple[str, str], list[Span]] = {}
+    for span in timeline.spans:
+        by_lane.setdefault((span.kind, span.lane), []).append(span)
+    for row, lane in enumerate(lanes):
+        top = _TOP + row * _LANE
+        parts.append(f'<text x="0" y="{top + 13}">{_text(lane[1])}</text>')
+        parts += (_bar(span, top, begin, end) for span in _in_order(by_lane[lane]))
+    if hidden:
+        bottom = _TOP + len(lanes) * _LANE + 13
+        parts.append(f'<text class="soft" x="0" y="{bottom}">and {len(hidden)} more VMs</text>')
+    return "\n".join((*parts, "</svg>"))
+
+
+def _in_order(spans: Sequence[Span]) -> list[Span]:
+    """What lasts lies under what happens to it."""
+    return sorted(spans, key=lambda span: span.what != RUNNING)
+
+
+def _find_end(timeline: Timeline) -> datetime:
+    """The last that happened, and a little: a slice that stays Ready for days is no chart."""
+    last = max((moment.at for moment in timeline.moments), default=timeline.until)
+    margin = max(timedelta(seconds=1), (last - timeline.since) * 0.04)
+    return max(timeline.since + timedelta(seconds=1), min(timeline.until, last + margin))
+
+
+def _ticks(begin: datetime, end: datetime, height: int) -> Iterator[str]:
+    seconds = (end - begin).total_seconds()
+    step = next((one for one in _TICKS_S if seconds / one <= _MAX_TICKS), seconds / _MAX_TICKS)
+    first = -(-begin.timestamp() // step) * step
+    form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%m-%d"
+    while first <= end.timestamp():
+        moment = datetime.fromtimestamp(first, begin.tzinfo)
+        x = _x(moment, begin, end)
+        yield f'<line class="tick" x1="{x}" x2="{x}" y1="18" y2="{height}"/>'
+        yield f'<text class="soft" x="{x}" y="12" text-anchor="middle">{moment:{form}}</text>'
+        first += step
+
+
+def _x(moment: datetime, begin: datetime, end: datetime) -> float:
+    share = (min(max(moment, begin), end) - begin) / (end - begin)
+    return round(_LEFT + share * (_WIDTH - _LEFT - 24), 1)
+
+
+def _bar(span: Span, top: int, begin: datetime, end: datetime) -> str:
+    left, right = _x(span.begin, begin, end), _x(span.until(end), begin, end)
+    took = (span.until(end) - span.begin).total_seconds()
+    why = f": {span.why}" if span.why else ""
+    lasts = "" if span.end else ", and goes on"
+    title = f"{span.lane}, {span.what}, {span.begin:%H:%M:%S}, {took:.1f} s{lasts}{why}"
+    return (
+        f'<rect class="{_class(span)}" x="{left}" y="{top + 3}" width="{max(2.0, right - left):.1f}" '
+        f'height="{_LANE - 6}" rx="2"><title>{_text(title)}</title></rect>'
+        f"{_label(span, left, right, top)}"
+    )
+
+
+def _label(span: Span, left: float, right: float, top: int) -> str:
+    """The reason, in a bar of readiness that is wide enough for it."""
+    if span.kind != READY or right - left < len(span.what) * _LETTER + 8:
+        return ""
+    return f'<text class="in" x="{left + 4}" y="{top + 14}">{_text(span.what)}</text>'
+
+
+def _class(span: Span) -> str:
+    if span.kind == READY:
+        return "ok" if span.what == READY else "wait"
+    if span.is_bad or span.what in ("preempted", "hostError"):
+        return "bad"
+    return "run" if span.what == RUNNING else _KINDS[span.kind]
+
+
+def _story(timeline: Timeline) -> str:
+    rows = (
+        f"<tr{' class=loss' if moment.is_bad else ''}><td>{moment.at:%H:%M:%S}</td>"
+        f"<td>{_text(moment.who)}</td><td>{_text(moment.what)}"
+        f"{f'<br><span class=soft>{_text(moment.why)}</span>' if moment.why else ''}</td></tr>"
+        for moment in join_moments(timeline.moments)
+    )
+    head = "<thead><tr><th>UTC</th><th>who</th><th>what, and why</th></tr></thead>"
+    return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"

@@ -1,0 +1,46 @@
+"""docs/on-call.md: a stockout, a preemption, lost messages and a dead letter, ended with the tool.
+
+``python -m tests.on_call`` writes it again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import miss
+from tests.first_slice import parse_page, render_page
+from tests.on_call import EXPECTED, PAGE, open_desk, play_page
+
+
+@pytest.mark.real
+@pytest.mark.processes
+@pytest.mark.timeout(900)
+def test_each_fault_is_found_explained_and_ended(tmp_path: Path) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        miss("there is no kubectl here")
+    with open_desk(tmp_path, kubectl) as run:
+        play_page(PAGE.read_text(), run, print)
+
+
+def test_what_the_page_shows_is_what_the_commands_must_say() -> None:
+    shown = iter(parse_page(PAGE.read_text()))
+    for expected in EXPECTED:
+        step = next(one for one in shown if one.command.startswith(expected.command))
+        assert expected.is_in(step.output), step.command
+
+
+def test_the_page_fits_a_terminal_of_80_columns() -> None:
+    steps = parse_page(PAGE.read_text())
+    tool = [step for step in steps if step.command.startswith("kubectl tng")]
+    assert len(tool) > 12
+    long = [line for step in tool for line in step.output.splitlines() if len(line) > 80]
+    assert long == []
+
+
+def test_a_page_is_rendered_as_it_was_parsed() -> None:
+    text = PAGE.read_text()
+    assert render_page(text, parse_page(text)) == text

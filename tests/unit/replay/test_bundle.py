@@ -1,0 +1,103 @@
+"""``kubectl-tng``: the tool as one file, and what a shell completes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from replay import completion, ways
+from replay.app import app
+from replay.bundle import REQUIREMENTS, ROOT, WrongVersionError, build
+from tests.unit.replay.desk import Desk, training
+
+
+@pytest.fixture(name="offered")
+def _offered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        desk.harness.apply(training(name))
+    monkeypatch.setattr(ways, "open_cluster_only", lambda: desk.ways().open_cluster())
+
+
+def complete(capfd: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    """What kubectl gets for the last word, and then its directive about file names."""
+    with pytest.raises(SystemExit):
+        completion.answer_kubectl(app, words)
+    return [line.partition("\t")[0] for line in capfd.readouterr().out.splitlines()]
+
+
+@pytest.mark.usefixtures("offered")
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["re"], ["resync", "record"]),
+        (["dead-letters", "l"], ["list"]),
+        (["explain", ""], ["default/one", "default/two"]),
+        (["explain", "default/t"], ["default/two"]),
+        (["timeline", "default/o"], ["default/one"]),
+        (["resync", "other/"], []),
+    ],
+)
+def test_kubectl_is_offered_commands_and_groups_and_no_files(
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    expected: list[str],
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    assert complete(capfd, *words) == [*expected, ":4"]
+
+
+def test_a_cluster_that_does_not_answer_offers_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
+    assert completion.complete_groups("") == []
+
+
+def test_what_is_not_the_pinned_version_is_not_shipped(tmp_path: Path) -> None:
+    with pytest.raises(WrongVersionError, match=r"pins typer 0\.0\.1, and .* is installed"):
+        build(tmp_path / "kubectl-tng", "typer==0.0.1\n")
+    assert not (tmp_path / "kubectl-tng").exists()
+
+
+def test_what_it_contains_has_the_pins_of_a_checkout() -> None:
+    pins = set(filter(lambda line: "==" in line, REQUIREMENTS.read_text().splitlines()))
+    checkout = (ROOT / "requirements-dev.txt").read_text().splitlines()
+    assert pins
+    assert pins <= set(checkout)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_the_file_runs_alone_as_kubectls_plugin(tmp_path: Path) -> None:
+    program = tmp_path / "kubectl-tng"
+    build(program, REQUIREMENTS.read_text())
+    (tmp_path / "kubectl_complete-tng").symlink_to(program)
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    with program.open("rb") as file:
+        assert file.readline() == f"#!/usr/bin/env {python}\n".encode()
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = {"SHIV_ROOT": str(tmp_path / "root"), "HOME": str(tmp_path), "COLUMNS": "100"}
+        return subprocess.run(
+            [sys.executable, "-I", *words],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+
+    shown = run(str(program), "explain", "--help")
+    assert shown.stdout.startswith("Usage: kubectl tng explain [OPTIONS] {NAMESPACE/NAME}"), shown
+    assert run(str(tmp_path / "kubectl_complete-tng"), "rec").stdout.splitlines() == [
+        "record\tWrite what is published to a step's topic into a file.",
+        ":4",
+    ]
+    missing = run(str(program), "audit-log", "--since", "1h")
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.startswith("Error: PUBSUB_PROJECT is not set")

@@ -1,0 +1,431 @@
+"""``kubectl tng timeline``: a slice's life from log lines, the audit log and Events."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Timeline, read_timeline
+from replay.timeline_html import MAX_VMS, render_html
+from replay.timeline_text import join_moments, render_cost, render_summary
+from shared.node_groups.node_group import resource_name
+from tests.harness import Harness
+from tests.unit.replay.desk import Desk, training
+
+NAME = "tng-training-0123abcd"
+BEGAN = datetime(2026, 1, 1, 10, tzinfo=UTC)
+VOID = {"meta", "br"}
+
+
+def at(seconds: float) -> datetime:
+    return BEGAN + timedelta(seconds=seconds)
+
+
+def line(
+    seconds: float, decision: str = "Counting", took: int = 0, **fields: Any
+) -> dict[str, Any]:
+    """A function's line, written at its end."""
+    payload = {"step": "label_node", "decision": decision, "milliseconds": took, **fields}
+    return {"timestamp": at(seconds).isoformat(), "jsonPayload": payload}
+
+
+def ready(seconds: float, reason: str, message: str = "") -> dict[str, Any]:
+    return line(seconds, ready={"reason": reason, "message": message})
+
+
+def entry(
+    seconds: float, verb: str, *, vm: str = "", code: int = 0, words: str = "", **operation: Any
+) -> dict[str, Any]:
+    """An audit log entry about a VM, or about the MIG."""
+    noun = "instances" if vm else "instanceGroupManagers"
+    name = f"{NAME}-{vm}" if vm else NAME
+    return {
+        "timestamp": at(seconds).isoformat(),
+        "operation": {"id": f"{verb}-{name}", **operation},
+        "protoPayload": {
+            "methodName": f"v1.compute.{noun}.{verb}",
+            "resourceName": f"projects/p/zones/z/{noun}/{name}",
+            "status": {"code": code, "message": words} if code or words else {},
+        },
+    }
+
+
+def operation(begin: float, end: float, verb: str, **fields: Any) -> list[dict[str, Any]]:
+    return [entry(begin, verb, first=True, **fields), entry(end, verb, last=True, **fields)]
+
+
+def read(*entries: Mapping[str, Any], until: float = 1000, **more: Any) -> Timeline:
+    ordered = sorted(entries, key=lambda one: str(one["timestamp"]))
+    arguments = {"chips_per_vm": 4, "events": (), **more}
+    return read_timeline("default/training", NAME, entries=ordered, until=at(until), **arguments)
+
+
+def seconds(duration: timedelta | None) -> float | None:
+    return duration.total_seconds() if duration is not None else None
+
+
+def test_an_invocation_lasts_as_long_as_its_line_says_before_its_end() -> None:
+    [span] = read(line(10, took=2500)).list_spans(STEP)
+    assert (span.begin, span.end, span.lane) == (at(7.5), at(10), "label_node")
+
+
+def test_an_operation_lasts_from_its_first_entry_to_its_last() -> None:
+    [span] = read(*operation(5, 35, "insert")).list_spans(COMPUTE)
+    assert (span.lane, span.what, span.begin, span.end) == ("MIG", "insert", at(5), at(35))
+
+
+def test_an_operation_that_failed_says_it_in_compute_engines_words() -> None:
+    timeline = read(
+        entry(5, "insert", first=True), entry(9, "insert", last=True, code=8, words="STOCKOUT")
+    )
+    [span] = timeline.list_spans(COMPUTE)
+    assert (span.is_bad, span.why) == (True, "STOCKOUT")
+    assert [(one.what, one.why, one.is_bad) for one in timeline.moments] == [
+        ("insert begins", "", False),
+        ("insert failed", "4.0 s; STOCKOUT", True),
+    ]
+
+
+def test_an_operation_that_has_not_ended_goes_on() -> None:
+    [span] = read(entry(5, "insert", first=True)).list_spans(COMPUTE)
+    assert (span.begin, span.end) == (at(5), None)
+
+
+# Verbs of one VM in their order, with seconds; the seconds for which it ran by second 1000.
+VMS: dict[str, tuple[list[tuple[float, str]], float]] = {
+    "still there": ([(100, "insert")], 900),
+    "deleted": ([(100, "insert"), (400, "delete")], 300),
+    "preempted": ([(100, "insert"), (150, "preempted")], 50),
+    "restarted": ([(100, "insert"), (150, "hostError"), (200, "automaticRestart")], 850),
+    "preempted, then deleted": ([(0, "insert"), (50, "preempted"), (90, "delete")], 50),
+    "made again": ([(0, "insert"), (50, "delete"), (500, "insert")], 550),
+    "never made": ([(100, "delete")], 0),
+}
+
+
+@pytest.mark.parametrize("case", VMS)
+def test_chip_hours_are_those_for_which_a_vm_existed(case: str) -> None:
+    verbs, ran = VMS[case]
+    entries = [entry(second, verb, vm="aaaa", first=True, last=True) for second, verb in verbs]
+    timeline = read(*entries)
+    spans = [span for span in timeline.list_spans(VM) if span.what == RUNNING]
+    took = sum((span.until(at(1000)) - span.begin for span in spans), timedelta())
+    assert took.total_seconds() == ran
+    assert timeline.chip_hours == pytest.approx(4 * ran / 3600)
+
+
+def test_a_vm_whose_insert_failed_never_ran() -> None:
+    failed = entry(9, "insert", vm="aaaa", last=True, code=8, words="STOCKOUT")
+    assert read(failed).chip_hours == 0
+
+
+def test_why_it_was_not_ready_is_told_by_reason_the_longest_first() -> None:
+    timeline = read(
+        ready(0, "Provisioning", "a"),
+        ready(60, "InsufficientCapacity", "b"),
+        ready(300, "InsufficientCapacity", "c"),
+        ready(360, "Provisioning", "d"),
+        ready(400, "Ready", "e"),
+        ready(900, "Preempted", "f"),
+    )
+    assert [(one.reason, seconds(one.took), one.message) for one in timeline.phases] == [
+        ("InsufficientCapacity", 300, "c"),
+        ("Provisioning", 100, "d"),
+        ("Preempted", 100, "f"),
+    ]
+    assert (seconds(timeline.not_ready), seconds(timeline.first_ready)) == (500, 400)
+
+
+def test_the_time_not_ready_is_shared_out_without_counting_a_second_twice() -> None:
+    timeline = read(
+        ready(0, "Provisioning"),
+        *operation(10, 40, "insert"),
+        *operation(20, 60, "insert", vm="aaaa"),
+        line(70, took=20_000),
+        ready(100, "Ready"),
+        *operation(200, 300, "delete", vm="aaaa"),
+    )
+    shares = {name: seconds(share) for name, share in timeline.shares.items()}
+    assert shares == {COMPUTE: 50, "functions": 10, "neither": 40}
+
+
+def test_an_operation_within_another_does_not_end_it() -> None:
+    timeline = read(
+        ready(0, "Provisioning"),
+        *operation(10, 60, "insert"),
+        *operation(20, 30, "insert", vm="aaaa"),
+        ready(100, "Ready"),
+    )
+    assert seconds(timeline.shares[COMPUTE]) == 50
+
+
+def test_a_life_without_a_word_of_readiness_takes_the_groups_own() -> None:
+    known = {"reason": "Ready", "message": "All", "since": at(30).isoformat()}
+    timeline = read(line(0), ready=known)
+    [span] = timeline.list_spans(READY)
+    assert (span.what, span.begin, span.end) == ("Ready", at(30), None)
+
+
+def test_a_group_that_is_gone_is_not_waited_for() -> None:
+    timeline = read(ready(0, "DeletingMIG"), line(60, "Done", step="tear_down"))
+    assert seconds(timeline.not_ready) == 60
+
+
+def test_entries_that_cannot_be_read_stop_nothing() -> None:
+    odd: list[dict[str, Any]] = [
+        {"timestamp": "soon", "jsonPayload": {}},
+        {"jsonPayload": {"step": "x"}},
+        {"timestamp": at(1).isoformat(), "textPayload": "hello"},
+        {"timestamp": at(1).isoformat(), "protoPayload": {"methodName": "storage.get"}},
+        line(2, milliseconds="long", calls=7, ready="no"),
+    ]
+    timeline = read_timeline("a/b", NAME, 4, odd, [{"reason": "Odd"}], at(9))
+    assert [moment.who for moment in timeline.moments] == ["label_node"]
+
+
+def test_what_happens_to_many_vms_at_once_is_one_line() -> None:
+    vms = [f"a{number:03}" for number in range(5)]
+    timeline = read(*(one for vm in vms for one in operation(5, 30, "insert", vm=vm)))
+    told = [(one.who, one.what, one.why) for one in join_moments(timeline.moments)]
+    assert told == [
+        ("5 VMs", "insert begins", "a000, a001, a002 and 2 more"),
+        ("5 VMs", "insert ended", "a000, a001, a002 and 2 more; 25.0 s"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "price, words",
+    [
+        (None, "2.00 chip-hours, by the time for which VMs existed. --price-per-chip-hour says"),
+        (12.0, "2.00 chip-hours, by the time for which VMs existed. At 12 a chip-hour: 24.00."),
+    ],
+)
+def test_a_cost_needs_a_price(price: float | None, words: str) -> None:
+    timeline = read(*operation(0, 0, "insert", vm="aaaa"), until=1800)
+    assert render_cost(timeline, price).startswith(words)
+
+
+def _host_error() -> Desk:
+    """A slice that was Ready, lost a host and is Ready again."""
+    desk = Desk(Harness())
+    harness = desk.harness
+    harness.apply(training())
+    assert harness.run_until(lambda: harness.is_ready("training"), timedelta(minutes=30))
+    vm = next(path for path in harness.world.gce.leftovers() if "/instances/" in path)
+    harness.run_for(timedelta(minutes=7))
+    harness.world.gce.faults.host_error(vm)
+    assert harness.run_until(lambda: not harness.is_ready("training"), timedelta(minutes=9))
+    assert harness.run_until(lambda: harness.is_ready("training"), timedelta(minutes=40))
+    return desk
+
+
+ARGUMENTS = ("timeline", "default/training")
+
+
+@cache
+def _lived() -> Desk:
+    return _host_error()
+
+
+def test_a_host_error_is_found_with_its_vm_and_how_long_it_cost() -> None:
+    document = _lived().json(*ARGUMENTS)
+    reasons = [phase["reason"] for phase in document["notReady"]]
+    assert {"Provisioning", "AwaitingNodeJoin", "Preempted"} <= set(reasons)
+    shares = document["notReadySharesSeconds"]
+    total = sum(phase["seconds"] for phase in document["notReady"])
+    assert sum(shares.values()) == pytest.approx(total)
+    lost = [one for one in document["moments"] if one["what"] == "hostError"]
+    assert [(one["who"][:3], one["isBad"]) for one in lost] == [("VM ", True)]
+    assert document["chipHours"] > 1
+    assert document["cost"] is None
+    assert _lived().json(*ARGUMENTS, "--price-per-chip-hour", "2")["cost"] > 2
+
+
+def test_the_story_tells_who_what_and_why_in_order() -> None:
+    text = _lived().run(*ARGUMENTS).stdout
+    head, story = text.split("\n\n", 1)
+    assert head.startswith("default/training (tng-training-")
+    assert "- Preempted, " in head
+    times = [one[:8] for one in story.splitlines()]
+    assert times == sorted(times)
+    assert re.search(r"\d  create_resources +Inserting  \[Added; calls: .*; \d\.\d s\]", story)
+    assert re.search(r"\d  status +not Ready: Preempted  \[1 of 2 nodes are not ready", story)
+    assert re.search(r"\d  event +Provisioned", story)
+
+
+def test_in_80_columns_the_story_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    unwrapped = _lived().run(*ARGUMENTS).stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    wrapped = _lived().run(*ARGUMENTS).stdout
+    assert max(map(len, wrapped.splitlines())) <= 80
+    assert "".join(wrapped.split()) == "".join(unwrapped.split())
+
+
+def test_only_the_time_that_was_asked_for_is_told() -> None:
+    late = _lived().json(*ARGUMENTS, "--since", "4m")
+    said = "Chip-hours count the VMs that were made in that time, not those that ran before.\n"
+    assert _lived().run(*ARGUMENTS, "--since", "4m").stderr == said
+    assert _lived().run(*ARGUMENTS).stderr == ""
+    assert "Inserting" not in [moment["what"] for moment in late["moments"]]
+
+
+def test_a_slice_that_has_run_for_days_is_told_from_its_creation() -> None:
+    desk = _host_error()
+    before = desk.json(*ARGUMENTS)
+    desk.harness.run_for(timedelta(days=2))
+    now = desk.json(*ARGUMENTS)
+    assert now["since"] == before["since"]
+    assert now["chipHours"] - before["chipHours"] == pytest.approx(2 * 24 * 8, rel=0.01)
+
+
+def test_a_group_that_is_gone_has_a_timeline_too() -> None:
+    desk = _host_error()
+    uid = desk.harness.group("training")["metadata"]["uid"]  # type: ignore[index]
+    desk.harness.delete("training")
+    desk.harness.run_for(timedelta(minutes=20))
+    assert desk.harness.group("training") is None
+    document = desk.json(*ARGUMENTS)
+    assert uid
+    assert [one["what"] for one in document["moments"] if one["who"] == "tear_down"][-1] == "Done"
+    running = [one for one in document["spans"] if one["what"] == RUNNING]
+    assert len(running) == 3
+    assert all(one["end"] for one in running)
+    assert document["chipHours"] > 1
+
+
+def test_an_older_group_of_the_same_name_is_left_out() -> None:
+    desk = _host_error()
+    desk.harness.delete("training")
+    desk.harness.run_for(timedelta(minutes=20))
+    desk.harness.apply(training())
+    desk.harness.run_for(timedelta(seconds=5))
+    told = [moment["what"] for moment in desk.json(*ARGUMENTS)["moments"]]
+    assert "Done" not in told
+    assert "Inserting" in told
+
+
+def test_of_two_groups_that_are_gone_the_last_is_told() -> None:
+    desk = _host_error()
+    harness = desk.harness
+    for _ in range(2):
+        harness.delete("training")
+        harness.run_for(timedelta(minutes=20))
+        last = harness.apply(training())["metadata"]["uid"]
+        harness.run_for(timedelta(minutes=5))
+    harness.delete("training")
+    harness.run_for(timedelta(minutes=20))
+    document = desk.json(*ARGUMENTS)
+    assert document["resourceName"] == resource_name(_cluster_id(desk), "training", last)
+    told = [(one["who"], one["what"]) for one in document["moments"]]
+    assert told.count(("MIG", "insert ended")) == 1
+    assert told.count(("tear_down", "Done")) == 1
+
+
+def _cluster_id(desk: Desk) -> str:
+    return desk.ways().open_cluster().get_cluster_id()
+
+
+def test_a_name_that_was_never_there_is_said(desk: Desk) -> None:
+    result = desk.run(*ARGUMENTS)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert (
+        "there is no TPUNodeGroup default/training, and Cloud Logging has no line" in result.stderr
+    )
+
+
+class Page(HTMLParser):
+    """Checks that elements are closed in order; collects elements, attributes and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_needs_nothing_else_and_has_a_chart(tmp_path: Path) -> None:
+    path = tmp_path / "life.html"
+    result = _lived().run(*ARGUMENTS, "--html", str(path))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.endswith(f"Wrote {path}.\n")
+    html = path.read_text()
+    page = Page(html)
+    assert "svg" in page.seen
+    assert not {"script", "link", "img", "iframe"} & set(page.seen)
+    assert not [name for name, _ in page.attributes if name in ("src", "href", "onload")]
+    assert "url(" not in html
+    assert "prefers-color-scheme: dark" in html
+    assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
+    assert "- Preempted, " in page.text
+    for lane in ("Ready", "MIG", "label_node", "create_resources"):
+        assert lane in page.text
+
+
+def test_each_bar_lies_in_the_chart() -> None:
+    timeline = read(
+        ready(0, "Provisioning"), *operation(5, 300, "insert"), line(400, took=5), until=86_400
+    )
+    bars = list(_bars(render_html(timeline, None)))
+    assert len(bars) == 4
+    assert all(left >= 150 and width >= 2 and left + width <= 960 for left, width in bars)
+    assert max(left + width for left, width in bars) > 900
+
+
+def test_a_bar_that_is_wide_enough_names_its_reason() -> None:
+    timeline = read(ready(0, "Provisioning"), ready(1, "NodeNotReady"), ready(500, "Ready"))
+    html = render_html(timeline, None)
+    assert re.findall(r'<text class="in" [^>]*>(\w+)</text>', html) == ["NodeNotReady"]
+
+
+def _bars(html: str) -> Iterator[tuple[float, float]]:
+    for found in re.finditer(r'<rect class="\w+" x="([\d.]+)" y="\d+" width="([\d.]+)"', html):
+        yield float(found[1]), float(found[2])
+
+
+def test_words_of_others_are_no_markup() -> None:
+    words = "<script>alert(1)</script>\x1b[31m"
+    html = render_html(read(entry(5, "insert", last=True, code=8, words=words)), None)
+    assert "<script>" not in html
+    assert "\x1b" not in html
+    assert "&lt;script&gt;" in html
+    Page(html)
+
+
+def test_a_chart_of_many_vms_is_no_wall() -> None:
+    vms = [f"{number:04}" for number in range(MAX_VMS + 12)]
+    html = render_html(
+        read(*(one for vm in vms for one in operation(5, 30, "insert", vm=vm))), None
+    )
+    assert "and 12 more VMs" in html
+    assert len(re.findall(r'<text x="0" y="\d+">VM ', html)) == MAX_VMS
+
+
+def test_a_summary_of_nothing_is_said_too() -> None:
+    told = list(render_summary(read(), None))
+    assert told[1] == "Never Ready; not Ready for 0.0 s in all."
