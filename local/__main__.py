@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _serve(setup: Setup, timeline: Timeline) -> None:
     log = CalmLog(timeline)
     async with open_station(setup, log.observe) as station:
-        timeline.say(_greeting(station))
+        timeline.say_verbatim(_greeting(station))
         await asyncio.Event().wait()
 
 
@@ -95,7 +95,7 @@ def _greeting(station: Station) -> str:
     url = station.compute_url
     return f"""
 Kubernetes API  {station.kubernetes_url}
-Compute Engine  {url}  (simulated; what there is: curl -s {url}/_simulator/state)
+Compute Engine  {url}  (simulated)
 Pub/Sub         {station.pubsub_address}
 Logs            {station.log}
 
@@ -105,9 +105,13 @@ export KUBECONFIG={station.kubeconfig}
 kubectl apply -f examples/tpu7x-2x2x2.yaml
 kubectl get tng -w
 
-To let something go wrong (all that can: curl -s {url}/_simulator/faults):
+What there is on Compute Engine, and what can go wrong there:
 
-curl -X POST {url}/_simulator/host_error -d '{{"instance": "{_VM}"}}'
+curl -s {url}/_simulator/state
+curl -s {url}/_simulator/faults
+
+curl -X POST {url}/_simulator/host_error \\
+  -d '{{"instance": "{_VM}"}}'
 
 Ctrl-C stops it.
 """

@@ -16,7 +16,7 @@ from local.cluster_client import ClusterClient
 from local.credentials import ADMIN, Credentials, write_private
 from local.jobsets import Part
 from local.kubeadm import Certificate, Identity
-from local.manifests import Manifest, read_manifests
+from local.manifests import FOR_PODS, Manifest, read_manifests
 from local.ports import LOOPBACK, check_port
 from local.web import serve
 
@@ -99,10 +99,10 @@ class EmbeddedCluster:
 
     async def check(self) -> None:
         if self._port:
-            check_port(self._port)
+            check_port(self._port, "--port")
 
     async def start(self, stack: AsyncExitStack) -> None:
-        self._api.apply_manifests([*read_manifests(), *self._manifests])
+        self._api.apply_manifests([*read_manifests(without=FOR_PODS), *self._manifests])
         tls = self._credentials.ca.server_context(("localhost", LOOPBACK), self._clock.now())
         runner, port = await serve(self._api, host=LOOPBACK, port=self._port, tls=tls)
         stack.push_async_callback(runner.cleanup)

@@ -160,7 +160,7 @@ class Demo:
             self.timeline.head(command)
             _, table = await client.request("GET", path, accept=_TABLE)
             for row in _render_table(table):
-                self.timeline.say(row)
+                self.timeline.say_row(row)
 
     @asynccontextmanager
     async def watching(self, client: ClusterClient) -> AsyncIterator[Seen]:
@@ -230,7 +230,7 @@ class Demo:
     def _summarize(self, station: Station) -> None:
         self.timeline.head("Who did how much")
         for step, tally in self.narrator.tallies.items():
-            self.timeline.say(
+            self.timeline.say_row(
                 f"  {step:<18}{tally.invocations:3} invocations {tally.gce:4} calls to Compute Engine"
                 f" {tally.kubernetes:4} to Kubernetes, slowest {tally.slowest_ms} ms"
             )

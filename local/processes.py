@@ -121,14 +121,18 @@ class Process:
             return sum(_memory_bytes(one) for one in (root, *root.children(recursive=True)))
         return 0
 
-    def describe_end(self) -> str:
-        """How it ended, with its last lines."""
+    def describe_exit(self) -> str:
+        """How it ended."""
         code = self.exit_code
         assert code is not None
         how = (
             f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         )
-        return f"{self.name} {how}{self._said()}"
+        return f"{self.name} {how}"
+
+    def describe_end(self) -> str:
+        """How it ended, with its last lines."""
+        return f"{self.describe_exit()}{self._said()}"
 
     def _check_runs(self, when: str) -> None:
         if self._ended.done():

@@ -259,9 +259,10 @@ class Station:
     async def _check(self, stack: AsyncExitStack) -> None:
         """All that can be wrong with the parts, before anything is changed."""
         ports = self.setup.ports
-        for port in (ports.compute, 0 if self.setup.pubsub else ports.pubsub):
-            if port:
-                check_port(port)
+        if ports.compute:
+            check_port(ports.compute, "--compute-port")
+        if ports.pubsub and not self.setup.pubsub:
+            check_port(ports.pubsub, "--pubsub-port")
         if self.setup.pubsub:
             self._inboxes = Inboxes(self.setup.pubsub)
             stack.push_async_callback(self._inboxes.close)

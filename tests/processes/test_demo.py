@@ -37,16 +37,16 @@ def _check_story(demo: Program) -> None:
     story = (
         r"person +applies TPUNodeGroup training",
         r"relay +tells create_resources",
-        r"create_resources +Inserting: ",
+        r"create_resources +training +Inserting: ",
         r"compute engine +made MIG ",
-        r"inject_token +Injecting: ",
+        r"inject_token +training +Injecting: ",
         r"VM \w+ +joining: ",
         r"kubernetes +Node \S+ has registered",
         r"kubernetes +TPUNodeGroup training: Ready=True Ready, Nodes 2/2",
         r"person +deletes TPUNodeGroup training",
-        r"tear_down +DeletingMIG: ",
+        r"tear_down +training +DeletingMIG: ",
         r"compute engine +deleted MIG ",
-        r"tear_down +Done: ",
+        r"tear_down +training +Done: ",
     )
     told = ".*?".join(story)
     assert re.search(told, demo.output, re.DOTALL), demo.output
