@@ -25,32 +25,35 @@ def _succeed(_pod: Document) -> str:
 
 @dataclass(frozen=True)
 class Habits:
-    """How Pods live: how long they run, and how they end.
+    """How Pods live: how long they run, all of a Job together, and how they end.
 
-    ``ends`` gives a Pod's last phase: ``Succeeded``, ``Failed``, or empty for one that runs on.
+    A Pod that is restarted for ever (``restartPolicy: Always``) runs on. ``ends`` gives a Pod's last phase: ``Succeeded``, ``Failed``, or empty for one that runs on.
     """
 
     run_s: float = 60.0
     ends: Callable[[Document], str] = _succeed
 
 
-def step(pod: Document, habits: Habits, now: datetime) -> Iterator[Step]:
-    """What a kubelet does next with a Pod that is bound to its Node."""
+def step(pod: Document, habits: Habits, now: datetime, *, began: datetime | None) -> Iterator[Step]:
+    """What a kubelet does next with a Pod that is bound to its Node.
+
+    ``began`` is when the last of the Pods that work together has started; ``None`` while one of them
+    has not, and then nobody ends: a program on a slice waits for all its hosts.
+    """
     status = pod.get("status") or {}
     if is_deleting(pod):
         yield delete(PODS, pod, gracePeriodSeconds=0)
     elif status.get("phase", "Pending") == "Pending":
         yield from patch_status(PODS, pod, _running(pod, now))
     elif status["phase"] == "Running":
-        yield from _go_on(pod, habits, now)
+        yield from _go_on(pod, habits, now, began)
 
 
-def _go_on(pod: Document, habits: Habits, now: datetime) -> Iterator[Step]:
+def _go_on(pod: Document, habits: Habits, now: datetime, began: datetime | None) -> Iterator[Step]:
     phase = habits.ends(pod)
-    ends_at = datetime.fromisoformat(pod["status"]["startTime"])
-    ends_at += timedelta(seconds=habits.run_s)
-    if not phase:
+    if not phase or began is None or pod["spec"].get("restartPolicy", "Always") == "Always":
         return
+    ends_at = began + timedelta(seconds=habits.run_s)
     if now < ends_at:
         yield Later(ends_at)
         return
