@@ -26,7 +26,7 @@ from local.happenings import ChildEnded, ChildLine, Happening, Housekeeping
 from local.narrator import Narrator
 from local.parts import FAILURES, add_options, run_clean_up
 from local.processes import Interrupted
-from local.station import IDENTITIES, Ports, Setup, Station, open_station
+from local.station import IDENTITIES, TPU_NODE_GROUP, Ports, Setup, Station, open_station
 from local.timeline import Timeline
 from local.world import PROJECT
 
@@ -72,6 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 pubsub=options.pubsub,
                 ports=_ports(options),
                 for_examples=True,
+                slices="" if options.kubeconfig else TPU_NODE_GROUP,
+                workloads=True,
             )
             asyncio.run(_serve(setup, timeline))
     except Interrupted as interrupted:

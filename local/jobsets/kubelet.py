@@ -27,7 +27,8 @@ def _succeed(_pod: Document) -> str:
 class Habits:
     """How Pods live: how long they run, all of a Job together, and how they end.
 
-    A Pod that is restarted for ever (``restartPolicy: Always``) runs on. ``ends`` gives a Pod's last phase: ``Succeeded``, ``Failed``, or empty for one that runs on.
+    A Pod that is restarted for ever (``restartPolicy: Always``) runs on. ``ends`` gives another Pod's
+    last phase: ``Succeeded``, ``Failed``, or empty for one that runs on.
     """
 
     run_s: float = 60.0
@@ -59,9 +60,37 @@ def _go_on(pod: Document, habits: Habits, now: datetime, began: datetime | None)
         return
     reason = "PodCompleted" if phase == "Succeeded" else "PodFailed"
     conditions = with_condition(pod, "Ready", "False", reason, "", now)
-    yield from patch_status(PODS, pod, {"phase": phase, "conditions": conditions})
+    end = {
+        "reason": "Completed" if phase == "Succeeded" else "Error",
+        "exitCode": int(phase != "Succeeded"),
+        "startedAt": pod["status"]["startTime"],
+        "finishedAt": render(now),
+    }
+    statuses = _container_statuses(pod, {"terminated": end}, is_ready=False)
+    status = {"phase": phase, "conditions": conditions, "containerStatuses": statuses}
+    yield from patch_status(PODS, pod, status)
 
 
 def _running(pod: Document, now: datetime) -> Document:
     conditions = with_condition(pod, "Ready", "True", "", "", now)
-    return {"phase": "Running", "startTime": render(now), "conditions": conditions}
+    start = {"running": {"startedAt": render(now)}}
+    return {
+        "phase": "Running",
+        "startTime": render(now),
+        "conditions": conditions,
+        "containerStatuses": _container_statuses(pod, start, is_ready=True),
+    }
+
+
+def _container_statuses(pod: Document, state: Document, *, is_ready: bool) -> list[Document]:
+    return [
+        {
+            "name": container["name"],
+            "image": container.get("image", ""),
+            "imageID": "",
+            "ready": is_ready,
+            "restartCount": 0,
+            "state": state,
+        }
+        for container in pod["spec"]["containers"]
+    ]

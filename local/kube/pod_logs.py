@@ -1,4 +1,4 @@
-"""``kubectl logs`` of Pods whose containers nobody runs: what the program would have had for variables."""
+"""``kubectl logs`` of Pods whose containers nobody runs: the variables that each would have had."""
 
 from __future__ import annotations
 

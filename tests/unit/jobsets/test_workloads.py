@@ -66,6 +66,12 @@ def phases(cluster: Cluster) -> list[str]:
     return sorted(pod["status"]["phase"] for pod in cluster.items(PODS))
 
 
+def shown(cluster: Cluster) -> list[tuple[str, str]]:
+    """READY and STATUS of each Pod, as kubectl has them."""
+    table = cluster.ask("GET", PODS, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    return [(row["cells"][1], row["cells"][2]) for row in table["rows"]]
+
+
 def conditions(item: Mapping[str, Any]) -> list[str]:
     return [one["type"] for one in item["status"].get("conditions", [])]
 
@@ -76,9 +82,11 @@ def test_a_job_runs_on_all_hosts_of_a_slice_and_completes(cluster: Cluster, mode
     cluster.ask("POST", JOBS, job(mode=mode))
     cluster.run_for(RUN_S / 2)
     assert phases(cluster) == ["Running", "Running"]
+    assert shown(cluster) == [("1/1", "Running")] * 2
     assert {pod["spec"]["nodeName"] for pod in cluster.items(PODS)} == {"slice-0", "slice-1"}
     cluster.run_for(RUN_S)
     assert phases(cluster) == ["Succeeded", "Succeeded"]
+    assert shown(cluster) == [("0/1", "Completed")] * 2
     found = cluster.jobs()["train"]
     assert conditions(found) == ["Complete"]
     assert found["status"]["succeeded"] == 2
@@ -143,6 +151,17 @@ def test_a_pod_of_a_stateful_set_comes_back_and_goes_with_it(cluster: Cluster) -
     cluster.ask("DELETE", f"{STATEFUL_SETS}/serve")
     cluster.run_for(5)
     assert cluster.items(PODS) == []
+
+
+def test_the_pods_of_a_job_are_found_by_the_selector_that_the_server_gave_it(
+    cluster: Cluster,
+) -> None:
+    made = cluster.ask("POST", JOBS, job())
+    cluster.run_for(5)
+    ((key, value),) = made["spec"]["selector"]["matchLabels"].items()
+    assert value == made["metadata"]["uid"]
+    assert len(cluster.items(f"{PODS}?labelSelector={key}={value}")) == 2
+    assert cluster.items(f"{PODS}?labelSelector={key}=another") == []
 
 
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
