@@ -21,6 +21,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from local import gce
 from local.credentials import Credentials
 from local.happenings import ChildEnded, ChildLine, Happening, Housekeeping
 from local.narrator import Narrator
@@ -74,13 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for_examples=True,
                 slices="" if options.kubeconfig else TPU_NODE_GROUP,
                 workloads=True,
+                inventory=gce.read_inventory(options.inventory),
             )
             asyncio.run(_serve(setup, timeline))
     except Interrupted as interrupted:
         timeline.say(f"{interrupted}; nothing runs any more")
     except KeyboardInterrupt:  # before `Processes` has taken over what Ctrl-C means
         timeline.say("interrupted before anything had been started")
-    except (DirectoryUnusable, *FAILURES) as error:
+    except (DirectoryUnusable, gce.InventoryUnreadable, *FAILURES) as error:
         timeline.say(f"make local: {error}", style="bold red")
         return 1
     return 0
@@ -129,6 +131,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_options(parser)
     parser.add_argument(
         "--dir", type=Path, help="keep kubeconfig, CA, tokens and log here (objects are not kept)"
+    )
+    parser.add_argument(
+        "--inventory",
+        type=Path,
+        metavar="FILE",
+        help="what exists on Compute Engine besides local/gce/inventory.yaml, in the same form",
     )
     ports = DEFAULT_PORTS
     for name, default, what in (

@@ -29,6 +29,7 @@ from local.clock import LoopClock
 from local.cluster import Cluster, EmbeddedCluster
 from local.cluster_client import ClusterClient
 from local.credentials import ADMIN, Credentials, write_private
+from local.gce import Inventory, read_inventory
 from local.happenings import AuditEntry, ChildLine, Observe, Ticked
 from local.http import Application
 from local.inboxes import PUSHER, Inboxes
@@ -140,9 +141,10 @@ class Setup:
     ``pubsub`` (``host:port``) somebody's Pub/Sub emulator: without them both are embedded.
     ``scripts`` is how many VMs at a time really run their startup script. ``for_examples``: there
     are the reservation and the template that the manifests in ``examples/`` name. ``in_front``
-    wraps the simulated Compute Engine. ``workloads``: on the embedded cluster Jobs and StatefulSets run
-    on the slices, and the webhook inject_env is asked about them. ``slices`` are what JobSets get,
-    `TPU_NODE_GROUP` or, of the embedded cluster, `GKE`: then a stand-in for JobSet is at work.
+    wraps the simulated Compute Engine; ``inventory`` is what exists there. ``workloads``: on the
+    embedded cluster Jobs and StatefulSets run on the slices, and the webhook inject_env is asked about
+    them. ``slices`` are what JobSets get, `TPU_NODE_GROUP` or, of the embedded cluster, `GKE`: then a
+    stand-in for JobSet is at work.
     """
 
     directory: Path
@@ -157,6 +159,7 @@ class Setup:
     scripts: int = 1
     for_examples: bool = False
     in_front: Callable[[Application], Application] = lambda application: application
+    inventory: Inventory = field(default_factory=read_inventory)
     slices: str = ""
     workloads: bool = False
     sweep_every_s: float = SWEEP_EVERY_S
@@ -194,6 +197,7 @@ class Station:
             scratch=setup.directory / "vms",
             api_server=lambda: self.cluster.url,
             identify=self.cluster.identify,
+            has_packages=lambda minor: setup.inventory.has("kubernetesVersions", minor),
             exists=lambda name: any(path.endswith(f"/{name}") for path in self.gce.leftovers()),
             observe=observe,
             scripts=setup.scripts,
@@ -207,6 +211,7 @@ class Station:
             on_log_entry=self._on_log_entry,
             dials=setup.gce,
         )
+        self.gce.restrict(setup.inventory)
         self.pools: gke.Simulator | None = None
         """The simulated GKE, where JobSets get node pools."""
         self._container_environment: Mapping[str, str] = {}
