@@ -141,8 +141,8 @@ def is_due(group: AnyGroup, known: Status, now: datetime) -> bool:
 
 
 def is_settled(group: AnyGroup, known: Status) -> bool:
-    """Ready, paused, or with a spec that cannot work (our own validation, or Compute Engine's words), with
-    label and finalizer in place, and with no step that is retried."""
+    """Ready, paused, or with a spec that cannot work (by our rules or Compute Engine's words),
+    with label and finalizer in place, and with no step that is retried."""
     if group.deleting is not None or not group.is_owned or known.retries:
         return False
     if _has_invalid_spec(known):

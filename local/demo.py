@@ -35,6 +35,7 @@ from local.traces import GROUPS, NODES, TOKENS, find_traces
 EXAMPLE = ROOT / "examples" / "tpu7x-2x2x2.yaml"
 WORKLOAD = ROOT / "examples" / "workload" / "job.yaml"
 COMPLETE_WITHIN_S = 60.0
+SAY_EVERY_S = 8.0
 READY_WITHIN_S = 120.0
 GONE_WITHIN_S = 90.0
 JOBS = "/apis/batch/v1/jobs"
@@ -222,12 +223,26 @@ class Demo:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def until(self, condition: Callable[[], bool], within_s: float, otherwise: str) -> None:
-        """Wait. Raises `DemoFailed` with what is so ``otherwise``."""
+    async def until(
+        self,
+        condition: Callable[[], bool],
+        within_s: float,
+        otherwise: str,
+        meanwhile: Callable[[], str] = str,
+    ) -> None:
+        """Wait. Raises `DemoFailed` with what is so ``otherwise``.
+
+        ``meanwhile`` is what to say every few seconds; empty for nothing.
+        """
+        began = said = time.monotonic()
         try:
             async with asyncio.timeout(within_s):
                 while not condition():
                     await asyncio.sleep(0.05)
+                    if time.monotonic() - said >= SAY_EVERY_S and meanwhile():
+                        said = time.monotonic()
+                        waited = f"{said - began:.0f} s so far"
+                        self.timeline.print(Line("demo", meanwhile(), waited))
         except TimeoutError as error:
             raise DemoFailed(f"{otherwise} after {within_s:g} seconds") from error
 

@@ -78,6 +78,7 @@ class JobSetDemo(Demo):
                 lambda: not (seen.all(GROUPS) or seen.all(NODES) or _pools(station)),
                 GONE_WITHIN_S,
                 "the slices are not gone",
+                lambda: _describe_wait(seen.all(GROUPS)),
             )
             await self._delete_jobset(client, manifest)
             await self.until(
@@ -112,6 +113,14 @@ class JobSetDemo(Demo):
         self.timeline.head("kubectl get pods -o wide")
         for pod in sorted(pods, key=lambda one: str(one["spec"]["hostname"])):
             self.timeline.say(f"  {pod['spec']['hostname']}   {pod['spec']['nodeName']}")
+
+
+def _describe_wait(groups: Sequence[dict[str, Any]]) -> str:
+    """What happens while nothing seems to: an ended JobSet keeps its slices for half a minute."""
+    waiting = [one for one in groups if not one["metadata"].get("deletionTimestamp")]
+    if not waiting:
+        return ""
+    return "waits: the slices stay for half a minute, in case that the JobSet is applied again"
 
 
 def _pools(station: Station) -> list[str]:

@@ -42,7 +42,7 @@ _BEGUN = {
     "delete": "deletes",
     "setMetadata": "changes the metadata of",
 }
-_SUBJECTS = ("group", "pod", "jobset", "node")
+_SUBJECTS = ("group", "pod", "jobset", "slice")
 DECISIONS = {
     "Inserting": "inserts what is missing and possible now",
     "Waiting": "nothing to do yet",
@@ -65,7 +65,7 @@ DECISIONS = {
     "Swept": "looks for what somebody must look at",
     "Creating": "asks for a slice for the Job",
     "Coming": "its slice is on the way",
-    "Marked": "its slices may go, if it does not come back",
+    "Marked": "deletes its slices in half a minute, if it does not come back",
     "Releasing": "nobody wants the slice any more; deletes it",
     "PodGone": "the Pod is gone",
     "NotWaiting": "the Pod does not wait any more",

@@ -16,6 +16,7 @@ _STYLES = {
     "person": "bold magenta",
     "relay": "cyan",
     "scheduler": "cyan",
+    "demo": "magenta",
     "create_resources": "green",
     "inject_token": "green",
     "label_node": "green",
