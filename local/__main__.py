@@ -52,7 +52,11 @@ class CalmLog:
         line = self._narrator.tell(happening)
         if line is None:
             return
-        is_decision = isinstance(happening, ChildLine) and line.actor not in ("relay", "sweep")
+        is_decision = (
+            isinstance(happening, ChildLine)
+            and line.actor not in ("relay", "sweep")
+            and not line.what.startswith("Swept")
+        )
         is_rare = isinstance(happening, ChildEnded | Housekeeping)
         if is_decision or is_rare or line.is_bad:
             self._timeline.print(line)

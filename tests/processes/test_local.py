@@ -112,6 +112,20 @@ def _describe(local: Local) -> str:
 
 
 @needs_kubectl
+def test_kubectls_everyday_commands_hold_no_puzzle(local: Local) -> None:
+    shown = local.kubectl("get", "all", "--all-namespaces")
+    assert "0/1" not in shown, "nothing stands there that never becomes ready"
+    assert "relay" not in shown
+    wrong = "kind: TpuNodeGroup\napiVersion: tpu.google.com/v1alpha1\nmetadata: {name: x}\n"
+    assert (
+        'no matches for kind "TpuNodeGroup" in version "tpu.google.com/v1alpha1"'
+        in local.kubectl("apply", "-f", "-", standard_input=wrong, code=1)
+    )
+    nothing = local.kubectl("get", "statefulsets,jobs,jobsets,pods")
+    assert nothing == "No resources found in default namespace.\n"
+
+
+@needs_kubectl
 @pytest.mark.parametrize(
     "change, said",
     [
