@@ -79,4 +79,6 @@ def main(folder: str, requirements: str) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1].startswith("-"):
+        sys.exit("usage: python3 infra/set_up.py FOLDER REQUIREMENTS")
     sys.exit(main(*sys.argv[1:]))
