@@ -20,9 +20,7 @@ setup: $(STAMP) ## Make the virtual environment in .venv
 
 $(STAMP): requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tpu-functions needs Python 3.11 or newer: make PYTHON=python3.11 setup")'
-	@echo "Setting up $(VENV) ..."
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(PYTHON) infra/set_up.py $(VENV) requirements-dev.txt
 	@touch $@
 
 $(READERS): tests/readers/requirements.txt $(STAMP)

@@ -24,9 +24,9 @@ main() {
   . infra/preflight.sh
   temporary=$(mktemp -d) beside='' && trap 'rm -rf "$temporary" ${beside:+"$beside"}' EXIT
   check_tools
-  read_settings
-  check_cloud
-  check_cluster
+  if $has_settings; then read_settings; fi
+  if has gcloud; then check_cloud; fi
+  if has kubectl; then check_cluster; fi
   stop_if_missing
   "$mode"
 }

@@ -35,6 +35,7 @@ from shared.node_groups.work import message_about
 SETTLED_EVERY_MINUTES = 60
 MAX_UNSERVED = 20
 """How many objects that cannot be served the log line names."""
+_SPEC_CONDITIONS = (Type.ACCEPTED, Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY)
 LEAKS_MINUTE = 41
 """The minute of each hour in which ``report_leaks`` is triggered."""
 
@@ -140,14 +141,19 @@ def is_due(group: AnyGroup, known: Status, now: datetime) -> bool:
 
 
 def is_settled(group: AnyGroup, known: Status) -> bool:
-    """Ready, paused or refused by our own validation, with label and finalizer in place, and with no
-    step that is retried."""
+    """Ready, paused, or with a spec that cannot work (by our rules or Compute Engine's words),
+    with label and finalizer in place, and with no step that is retried."""
     if group.deleting is not None or not group.is_owned or known.retries:
         return False
-    accepted = known.conditions.get(Type.ACCEPTED)
-    if accepted is not None and accepted.reason == Reason.INVALID_SPEC:
+    if _has_invalid_spec(known):
         return known.observed_generation == group.generation
     return known.is_true(Type.READY) or (group.is_paused and not _has_begun(known))
+
+
+def _has_invalid_spec(known: Status) -> bool:
+    """Whether a condition says so: only another spec helps then."""
+    found = (known.conditions.get(kind) for kind in _SPEC_CONDITIONS)
+    return any(one is not None and one.reason == Reason.INVALID_SPEC for one in found)
 
 
 def last_progress(group: AnyGroup, known: Status) -> datetime:

@@ -4,11 +4,15 @@
 # are strings of words.
 # shellcheck disable=SC2034,SC2154  # deploy.sh reads some of these variables, and sets others
 
-missing='' misses=0
+missing='' misses=0 refused='' has_settings=false
 miss() { missing+=$'\n'"  - $1"$'\n'"      $2"$'\n' misses=$((misses + 1)); }
 
+has() { command -v "$1" >/dev/null; }
+
 stop_if_missing() {
-  if [ "$misses" -eq 0 ]; then return; fi
+  [ -z "$refused" ] || printf 'deploy.sh: %s\n' "$refused" >&2
+  if [ "$misses" -eq 0 ] && [ -z "$refused" ]; then return; fi
+  [ "$misses" -ne 0 ] || exit 1
   printf 'deploy.sh: %d thing(s) missing; nothing was changed\n%s' "$misses" "$missing" >&2
   exit 1
 }
@@ -16,18 +20,25 @@ stop_if_missing() {
 check_tools() {
   local tool
   for tool in gcloud terraform kubectl curl; do
-    command -v "$tool" >/dev/null || miss "$tool is not installed" "install $tool, and put it on PATH"
+    has "$tool" || miss "$tool is not installed" "install $tool, and put it on PATH"
   done
   [ "$builder" != docker ] || docker info >/dev/null 2>&1 || miss "docker does not answer" "start it, or leave --docker out"
   [ -f "infra/terraform/$cluster.tfvars" ] ||
     miss "there is no infra/terraform/$cluster.tfvars" "begin with one of infra/terraform/examples"
-  stop_if_missing
+  if [ -f "infra/terraform/$cluster.tfvars" ] && has terraform && has kubectl; then has_settings=true; fi
+  context=none
+  if has kubectl; then context=$(kubectl config current-context 2>/dev/null) || context=none; fi
 }
 
 read_settings() {
   local asked answer
   say "Settings of $cluster"
-  tf init -input=false >"$temporary/init" || fail "terraform init failed: $(tail -n 20 "$temporary/init")"
+  if ! tf init -no-color -input=false >"$temporary/init" 2>&1; then
+    miss "terraform init failed: $(grep -m 1 -A 4 'Error: ' "$temporary/init" | tr -s '\n│╷╵ ' ' ' || tail -n 1 "$temporary/init")" \
+      "terraform -chdir=infra/terraform init says more"
+    has_settings=false
+    return
+  fi
   if [ "$(tf workspace show)" != "$cluster" ]; then tf workspace select -or-create "$cluster" >/dev/null; fi
   asked='var.project_id, var.region, var.name_prefix, var.jobset_provider'
   asked+=', join(" ", distinct(concat([var.project_id], var.projects, [for pools in var.node_pools[*] : coalesce(pools.project_id, var.project_id)])))'
@@ -37,7 +48,9 @@ read_settings() {
   # Warnings come before the answer. A setting that is refused is answered all the same, as an error apart.
   if ! answer=$(tf console -no-color -var-file="$cluster.tfvars" <<<"join(\"|\", [$asked])" 2>"$temporary/console") ||
     grep -q '^Error: ' "$temporary/console"; then
-    fail "infra/terraform/$cluster.tfvars: Terraform refuses it"$'\n'"$(sed -n '/^Error: /,$p' "$temporary/console")"
+    refused="infra/terraform/$cluster.tfvars: Terraform refuses it"$'\n'"$(sed -n '/^Error: /,$p' "$temporary/console")"
+    has_settings=false
+    return
   fi
   answer=$(tail -n 1 <<<"$answer" | sed 's/^"\(.*\)"$/\1/')
   IFS='|' read -r project region prefix jobsets projects secrets federation pools <<<"$answer"
@@ -45,22 +58,33 @@ read_settings() {
     fail "terraform state list failed: $(cat "$temporary/state")"
   resources=$(grep -v '^data\.' <<<"$resources" || true)
   overlay=infra/kubernetes/overlays/$cluster
-  context=$(kubectl config current-context 2>/dev/null) || context=none
   echo "project $project, region $region, TPUs in $projects, context $context"
+  for answer in $projects; do
+    [ -z "$(placeholder "$answer")" ] || echo "note: $answer$(placeholder "$answer")"
+  done
+}
+
+# The names that the examples have: somebody may have left one in place.
+placeholder() { # PROJECT
+  case $1 in
+    my-gcp-project | my-tpu-project | my-other-tpu-project)
+      echo " is the name in the examples; is it yours? infra/terraform/$cluster.tfvars has it" ;;
+  esac
 }
 
 check_cloud() {
-  local one secret apis rights
+  local one secret apis rights has_account=true
   # By a file that only its owner reads: what stands on a command line, everybody on the machine sees.
   (umask 077; gcloud auth print-access-token 2>/dev/null | sed 's/^/Authorization: Bearer /' >"$temporary/header") ||
-    miss "gcloud has no account" "gcloud auth login"
+    { miss "gcloud has no account" "gcloud auth login"; has_account=false; }
   gcloud auth application-default print-access-token >/dev/null 2>&1 ||
-    miss "Terraform has no credentials" "gcloud auth application-default login"
-  [ "$misses" -eq 0 ] || return 0 # without them, nothing else of the cloud can be asked
+    { miss "Terraform has no credentials" "gcloud auth application-default login"; has_account=false; }
+  # Without them, nothing else of the cloud can be asked; without settings, nobody knows about what.
+  if ! $has_account || ! $has_settings; then return 0; fi
   account=$(gcloud config get account 2>/dev/null || true)
   for one in $projects; do
     gcloud projects describe "$one" >/dev/null 2>&1 ||
-      { miss "project $one is not there, or not for you to see" "gcloud projects describe $one"; continue; }
+      { miss "project $one is not there, or not for you to see$(placeholder "$one" | sed 's/^ /: it /')" "gcloud projects describe $one"; continue; }
     name_needs "$one"
     check_apis "$one" "$apis"
     check_permissions "$one" "$rights"
@@ -158,6 +182,7 @@ check_cluster() {
   }
   minor=$(sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p' <<<"$version")
   case $version in *-gke.*) is_gke=true ;; *) is_gke=false ;; esac
+  $has_settings || return 0
   check_context
   if [ "$mode" = destroy ]; then check_nothing_left; check_overlay; else check_pulls; fi
   [ "$minor" -ge 30 ] || echo "Kubernetes 1.$minor has no ValidatingAdmissionPolicies: rights on Secrets and Nodes stay wide (SECURITY.md)"

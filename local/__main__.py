@@ -22,12 +22,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from local import gce
 from local.credentials import Credentials
 from local.happenings import ChildEnded, ChildLine, Happening, Housekeeping
 from local.narrator import Narrator
 from local.parts import FAILURES, add_options, run_clean_up
 from local.processes import Interrupted
-from local.station import IDENTITIES, Ports, Setup, Station, open_station
+from local.station import IDENTITIES, TPU_NODE_GROUP, Ports, Setup, Station, open_station
 from local.timeline import Timeline
 from local.world import PROJECT
 
@@ -54,7 +55,11 @@ class CalmLog:
         line = self._narrator.tell(happening)
         if line is None:
             return
-        is_decision = isinstance(happening, ChildLine) and line.actor not in ("relay", "sweep")
+        is_decision = (
+            isinstance(happening, ChildLine)
+            and line.actor not in ("relay", "sweep")
+            and not line.what.startswith("Swept")
+        )
         is_rare = isinstance(happening, ChildEnded | Housekeeping)
         if is_decision or is_rare or line.is_bad:
             self._timeline.print(line)
@@ -75,13 +80,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 pubsub=options.pubsub,
                 ports=_ports(options),
                 for_examples=True,
+                slices="" if options.kubeconfig else TPU_NODE_GROUP,
+                workloads=True,
+                inventory=gce.read_inventory(options.inventory),
             )
             asyncio.run(_serve(setup, timeline))
     except Interrupted as interrupted:
         timeline.say(f"{interrupted}; nothing runs any more")
     except KeyboardInterrupt:  # before `Processes` has taken over what Ctrl-C means
         timeline.say("interrupted before anything had been started")
-    except (DirectoryUnusable, *FAILURES) as error:
+    except (DirectoryUnusable, gce.InventoryUnreadable, *FAILURES) as error:
         timeline.say(f"make local: {error}", style="bold red")
         return 1
     return 0
@@ -90,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _serve(setup: Setup, timeline: Timeline) -> None:
     log = CalmLog(timeline)
     async with open_station(setup, log.observe) as station:
-        timeline.say(_greeting(station))
+        timeline.say_verbatim(_greeting(station))
         await asyncio.Event().wait()
 
 
@@ -105,7 +113,7 @@ def _greeting(station: Station) -> str:
     )
     return f"""
 Kubernetes API  {station.kubernetes_url}
-Compute Engine  {url}  (simulated; what there is: curl -s {url}/_simulator/state)
+Compute Engine  {url}  (simulated)
 Pub/Sub         {station.pubsub_address}
 Cloud Logging   {station.logging_address}
 Logs            {station.log}
@@ -121,9 +129,13 @@ Why is it not Ready? The operator's tool (docs/reference/replay.md):
 . {settings}
 .venv/bin/python -m replay explain default/training
 
-To let something go wrong (all that can: curl -s {url}/_simulator/faults):
+What there is on Compute Engine, and what can go wrong there:
 
-curl -X POST {url}/_simulator/host_error -d '{{"instance": "{_VM}"}}'
+curl -s {url}/_simulator/state
+curl -s {url}/_simulator/faults
+
+curl -X POST {url}/_simulator/host_error \\
+  -d '{{"instance": "{_VM}"}}'
 
 Ctrl-C stops it.
 """
@@ -139,6 +151,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_options(parser)
     parser.add_argument(
         "--dir", type=Path, help="keep kubeconfig, CA, tokens and log here (objects are not kept)"
+    )
+    parser.add_argument(
+        "--inventory",
+        type=Path,
+        metavar="FILE",
+        help="what exists on Compute Engine besides local/gce/inventory.yaml, in the same form",
     )
     ports = DEFAULT_PORTS
     for name, default, what in (

@@ -15,6 +15,8 @@ LONGEST_PAUSE_S = 30.0
 SETTLED_S = 60.0
 """One that has lived so long is started again after the first pause."""
 READY_WITHIN_S = 60.0
+_LINES_SHOWN = 3
+"""Of what a child wrote before it ended; the log file has all."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ class Children:
             await self._processes.stop(process)
             if clock() - began > SETTLED_S:
                 pause_s = FIRST_PAUSE_S
-            self._observe(ChildEnded(child.name, process.describe_end(), pause_s))
+            said = tuple(process.tail)[-_LINES_SHOWN:]
+            self._observe(ChildEnded(child.name, process.describe_exit(), pause_s, said))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             await self._start(child)

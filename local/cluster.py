@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
@@ -14,11 +14,13 @@ from local.access import Access
 from local.clock import Clock
 from local.cluster_client import ClusterClient
 from local.credentials import ADMIN, Credentials, write_private
+from local.http import Request, Response
 from local.jobsets import Part
 from local.kubeadm import Certificate, Identity
-from local.manifests import Manifest, read_manifests
+from local.manifests import FOR_PODS, Manifest, read_manifests
 from local.ports import LOOPBACK, check_port
 from local.web import serve
+from local.webhooks import Webhooks
 
 KUBECONFIG = "kubeconfig"
 
@@ -92,6 +94,7 @@ class EmbeddedCluster:
             tokens=credentials.users(),
         )
         self.network: guests.Network = guests.InProcess(self._api)
+        self._webhooks: Webhooks | None = None
 
     @property
     def url(self) -> str:
@@ -99,17 +102,33 @@ class EmbeddedCluster:
 
     async def check(self) -> None:
         if self._port:
-            check_port(self._port)
+            check_port(self._port, "--port")
 
     async def start(self, stack: AsyncExitStack) -> None:
-        self._api.apply_manifests([*read_manifests(), *self._manifests])
+        self._api.apply_manifests([*read_manifests(without=FOR_PODS), *self._manifests])
         tls = self._credentials.ca.server_context(("localhost", LOOPBACK), self._clock.now())
-        runner, port = await serve(self._api, host=LOOPBACK, port=self._port, tls=tls)
+        runner, port = await serve(
+            self._api, host=LOOPBACK, port=self._port, tls=tls, admit=self._admit
+        )
         stack.push_async_callback(runner.cleanup)
         self._url = f"https://{LOOPBACK}:{port}"
         self._api.advertise(self._url)
         for name in (ADMIN, *self._identities):
             write_private(self.kubeconfig_of(name), self._credentials.kubeconfig(self._url, name))
+
+    def ask_webhooks(self, configuration: Manifest, url: str, trust: str) -> None:
+        """Ask these webhooks, served at ``url`` with a certificate of ``trust``, from now on."""
+        self._webhooks = Webhooks(configuration, url, trust, self._labels_of)
+
+    async def _admit(self, request: Request) -> Request | Response:
+        return request if self._webhooks is None else await self._webhooks.admit(request)
+
+    def _labels_of(self, namespace: str) -> Mapping[str, str]:
+        token = {"Authorization": f"Bearer {self._credentials.tokens[ADMIN]}"}
+        path = f"/api/v1/namespaces/{namespace}"
+        found = self._api.handle(Request.of("GET", path, headers=token)).json()
+        labels: Mapping[str, str] = found.get("metadata", {}).get("labels") or {}
+        return labels
 
     async def drain(self) -> None:
         """The cluster ends, and so do its groups."""

@@ -68,6 +68,15 @@ class ClusterClient:
             raise Refused(f"GET {path}", code, found)
         return found
 
+    async def read_log(self, path: str) -> str:
+        """The log of a Pod, by its path. Raises `Refused`."""
+        url = f"{self._access.server}{path}/log"
+        async with self._session.get(url, headers=self._headers()) as answer:
+            text = await answer.text()
+            if answer.status != 200:
+                raise Refused(f"GET {path}/log", answer.status, _decode(text))
+            return text
+
     async def list(self, path: str) -> list[Document]:
         """The items of a collection; none where there is no such kind. Raises `Refused`."""
         listed = await self.find(path)

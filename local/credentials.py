@@ -49,12 +49,12 @@ class Credentials:
         return kube.kubeconfig(server, self.ca.certificate_pem, self.tokens[name])
 
 
-def write_private(path: Path, document: Mapping[str, Any]) -> None:
-    """Write JSON that only the owner can read; who reads meanwhile gets all of the old or the new."""
+def write_private(path: Path, content: Mapping[str, Any] | str) -> None:
+    """Write text, or JSON, that only the owner can read; readers get all of the old or of the new."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     new.touch(mode=0o600)
-    new.write_text(json.dumps(document))
+    new.write_text(content if isinstance(content, str) else json.dumps(content))
     new.replace(path)
 
 

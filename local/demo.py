@@ -24,7 +24,8 @@ import yaml
 
 from local.cluster_client import ClusterClient
 from local.happenings import ChildLine, Happening, Housekeeping
-from local.narrator import Narrator, tell_group, tell_node, tell_secret
+from local.manifests import collection_path, object_path
+from local.narrator import Narrator, tell_group, tell_node, tell_pod, tell_secret
 from local.parts import FAILURES, add_options, run_clean_up
 from local.processes import Interrupted
 from local.station import LOG, ROOT, Setup, Station, open_station
@@ -32,9 +33,17 @@ from local.timeline import Line, Timeline
 from local.traces import GROUPS, NODES, TOKENS, find_traces
 
 EXAMPLE = ROOT / "examples" / "tpu7x-2x2x2.yaml"
+WORKLOAD = ROOT / "examples" / "workload" / "job.yaml"
+COMPLETE_WITHIN_S = 60.0
+SAY_EVERY_S = 8.0
 READY_WITHIN_S = 120.0
 GONE_WITHIN_S = 90.0
+JOBS = "/apis/batch/v1/jobs"
+PODS = "/api/v1/pods"
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+_POD = "/api/v1/namespaces/default/pods/{}"
+_WITH_PODS = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+_APIS = ("gce", "kubernetes")
 _MIB = 1024 * 1024
 _ENDED_WITHIN_S = 5.0
 NUMBERS = {6: "six", 8: "eight"}
@@ -46,6 +55,10 @@ class Kind:
 
     path: str
     tell: Callable[[str, dict[str, Any], dict[str, Any]], Line | None]
+
+
+WORKLOAD_KINDS = (Kind(JOBS, lambda *_: None), Kind(PODS, tell_pod))
+WORKLOAD_TRACES = {"Jobs": JOBS, "Pods": PODS}
 
 
 class DemoFailed(Exception):
@@ -72,6 +85,7 @@ class Demo:
         self.last_lines: dict[str, str] = {}
         self.processes: set[psutil.Process] = set()
         self._is_over = False
+        self.took: list[str] = []
         self._known: frozenset[str] = frozenset()
 
     def observe(self, happening: Happening) -> None:
@@ -89,6 +103,9 @@ class Demo:
         self.timeline.head("Setting up")
         async with open_station(setup, self.observe) as station:
             async with station.client() as client:
+                if station.runs_workloads:
+                    self.kinds = (*self.kinds, *WORKLOAD_KINDS)
+                    self.traces = {**self.traces, **WORKLOAD_TRACES}
                 self._introduce(station)
                 before = await self._list_all(station, client)
                 self._known = frozenset[str]().union(*before.values())
@@ -108,16 +125,46 @@ class Demo:
         manifest = yaml.safe_load(EXAMPLE.read_text())
         name = manifest["metadata"]["name"]
         async with self.watching(client) as seen:
+            began = time.monotonic()
             await self._apply(client, manifest)
             await self.until(
                 lambda: _is_ready(seen.find(GROUPS, name)), READY_WITHIN_S, "the slice is not Ready"
             )
+            self.took.append(f"Ready after {time.monotonic() - began:.0f} s")
             self.measure(station)
             await self.show_tables(client, {"kubectl get tng": GROUPS, "kubectl get nodes": NODES})
+            if station.runs_workloads:
+                await self._run_workload(client, seen)
+            began = time.monotonic()
             await self._delete(client, manifest)
             await self.until(
                 lambda: not seen.find(GROUPS, name), GONE_WITHIN_S, "the slice is not gone"
             )
+            self.took.append(f"gone after {time.monotonic() - began:.0f} s")
+
+    async def _run_workload(self, client: ClusterClient, seen: Seen) -> None:
+        """A Job on the slice, whose Pods get their TPU variables from the webhook inject_env."""
+        manifests = list(yaml.safe_load_all(WORKLOAD.read_text()))
+        job = next(one for one in manifests if one["kind"] == "Job")
+        name, count = job["metadata"]["name"], job["spec"]["completions"]
+        self.timeline.head(f"kubectl apply -f {WORKLOAD.relative_to(ROOT)}")
+        self.timeline.print(Line("person", f"applies Job {name}", f"{count} Pods, a host each"))
+        began = time.monotonic()
+        for manifest in manifests:
+            await self.ask(client, "POST", collection_path(manifest), manifest)
+        await self.until(
+            lambda: _is_complete(seen.find(JOBS, name)), COMPLETE_WITHIN_S, "the Job goes on"
+        )
+        self.took.append(f"its Job complete after {time.monotonic() - began:.0f} s")
+        await self.show_tables(client, {"kubectl get jobs": JOBS})
+        pods = sorted((one["metadata"]["name"] for one in seen.all(PODS)), reverse=True)
+        if not pods:
+            raise DemoFailed("the Pods of the Job are gone")
+        self.timeline.head(f"kubectl logs {pods[0]}")
+        for line in (await client.read_log(_POD.format(pods[0]))).splitlines():
+            self.timeline.say_row(f"  {line}")
+        for manifest in manifests:
+            await self.ask(client, "DELETE", object_path(manifest), _WITH_PODS)
 
     def _introduce(self, station: Station) -> None:
         for name, where in (
@@ -128,7 +175,9 @@ class Demo:
             self.timeline.print(Line("setup", f"{name} at {where}"))
         count = NUMBERS[len(station.setup.steps)]
         self.timeline.print(
-            Line("setup", f"{count} functions under functions-framework, and the relay")
+            Line("setup", f"{count} functions under functions-framework, relay and webhook")
+            if station.runs_workloads
+            else Line("setup", f"{count} functions under functions-framework, and the relay")
         )
         self.measure(station)
 
@@ -160,7 +209,7 @@ class Demo:
             self.timeline.head(command)
             _, table = await client.request("GET", path, accept=_TABLE)
             for row in _render_table(table):
-                self.timeline.say(row)
+                self.timeline.say_row(row)
 
     @asynccontextmanager
     async def watching(self, client: ClusterClient) -> AsyncIterator[Seen]:
@@ -174,12 +223,26 @@ class Demo:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def until(self, condition: Callable[[], bool], within_s: float, otherwise: str) -> None:
-        """Wait. Raises `DemoFailed` with what is so ``otherwise``."""
+    async def until(
+        self,
+        condition: Callable[[], bool],
+        within_s: float,
+        otherwise: str,
+        meanwhile: Callable[[], str] = str,
+    ) -> None:
+        """Wait. Raises `DemoFailed` with what is so ``otherwise``.
+
+        ``meanwhile`` is what to say every few seconds; empty for nothing.
+        """
+        began = said = time.monotonic()
         try:
             async with asyncio.timeout(within_s):
                 while not condition():
                     await asyncio.sleep(0.05)
+                    if time.monotonic() - said >= SAY_EVERY_S and meanwhile():
+                        said = time.monotonic()
+                        waited = f"{said - began:.0f} s so far"
+                        self.timeline.print(Line("demo", meanwhile(), waited))
         except TimeoutError as error:
             raise DemoFailed(f"{otherwise} after {within_s:g} seconds") from error
 
@@ -230,13 +293,18 @@ class Demo:
     def _summarize(self, station: Station) -> None:
         self.timeline.head("Who did how much")
         for step, tally in self.narrator.tallies.items():
-            self.timeline.say(
+            self.timeline.say_row(
                 f"  {step:<18}{tally.invocations:3} invocations {tally.gce:4} calls to Compute Engine"
                 f" {tally.kubernetes:4} to Kubernetes, slowest {tally.slowest_ms} ms"
             )
         calls = station.gce.calls
         self.timeline.say(f"  Compute Engine saw {calls.writes()} writes and {calls.reads()} reads")
         self.timeline.say(f"  at most {self.memory_bytes // _MIB} MiB of memory in all (PSS)")
+        if self.took:
+            tallies = self.narrator.tallies.values()
+            gce, kubernetes = (sum(getattr(one, api) for one in tallies) for api in _APIS)
+            asked = f"{gce} calls to Compute Engine and {kubernetes} to Kubernetes"
+            self.timeline.say(f"\nThe slice: {', '.join(self.took)}; {asked} in all.")
 
 
 class Seen:
@@ -284,6 +352,11 @@ def _is_ready(group: dict[str, Any]) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
+def _is_complete(job: dict[str, Any]) -> bool:
+    conditions = job.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Complete" and one["status"] == "True" for one in conditions)
+
+
 def _collection(manifest: dict[str, Any]) -> str:
     namespace = manifest["metadata"].get("namespace", "default")
     return f"/apis/tpu.google.com/v1alpha1/namespaces/{namespace}/tpunodegroups"
@@ -320,7 +393,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.clean:
         return run_clean_up("make demo", options, Timeline())
-    return run_demo(Demo, options, kubeconfig=options.kubeconfig, pubsub=options.pubsub)
+    return run_demo(
+        Demo, options, kubeconfig=options.kubeconfig, pubsub=options.pubsub, workloads=True
+    )
 
 
 def run_demo(make: Callable[[Timeline], Demo], options: argparse.Namespace, **setup: Any) -> int:

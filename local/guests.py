@@ -161,6 +161,11 @@ def _parse_script(script: str) -> _Slice:
     return _Slice(parse_labels(value("NODE_LABELS")), taints, minor)
 
 
+def read_minor(script: str) -> str:
+    """The minor version of Kubernetes that a startup script installs."""
+    return _parse_script(script).minor
+
+
 class KubeGuest:
     """A guest that boots, waits for its token, joins, and is a Node from then on.
 

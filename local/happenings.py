@@ -22,6 +22,7 @@ class ChildEnded:
     child: str
     how: str
     again_in_s: float
+    last_lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

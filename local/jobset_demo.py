@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from local.cluster_client import ClusterClient
-from local.demo import Demo, Kind, run_demo
+from local.demo import PODS, WORKLOAD_TRACES, Demo, Kind, run_demo
 from local.jobset_traces import mark
 from local.narrator import tell_event, tell_group, tell_jobset, tell_node, tell_pod
 from local.parts import add_options, run_clean_up
@@ -29,8 +29,6 @@ EXAMPLES = {
 }
 TEMPLATE = ROOT / "examples" / "jobset-template.yaml"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
-JOBS = "/apis/batch/v1/jobs"
-PODS = "/api/v1/pods"
 EVENTS = "/api/v1/events"
 OPTIONS = "/api/v1/namespaces/tpu-functions/configmaps/jobsets"
 RUNNING_WITHIN_S = 120.0
@@ -50,7 +48,7 @@ class JobSetDemo(Demo):
         Kind(GROUPS, lambda _, before, found: tell_group(before, found)),
         Kind(NODES, tell_node),
     )
-    traces: Mapping[str, str] = {**Demo.traces, "JobSets": JOBSETS, "Jobs": JOBS, "Pods": PODS}
+    traces: Mapping[str, str] = {**Demo.traces, **WORKLOAD_TRACES, "JobSets": JOBSETS}
 
     tells_sweeps = False
 
@@ -80,6 +78,7 @@ class JobSetDemo(Demo):
                 lambda: not (seen.all(GROUPS) or seen.all(NODES) or _pools(station)),
                 GONE_WITHIN_S,
                 "the slices are not gone",
+                lambda: _describe_wait(seen.all(GROUPS)),
             )
             await self._delete_jobset(client, manifest)
             await self.until(
@@ -114,6 +113,14 @@ class JobSetDemo(Demo):
         self.timeline.head("kubectl get pods -o wide")
         for pod in sorted(pods, key=lambda one: str(one["spec"]["hostname"])):
             self.timeline.say(f"  {pod['spec']['hostname']}   {pod['spec']['nodeName']}")
+
+
+def _describe_wait(groups: Sequence[dict[str, Any]]) -> str:
+    """What happens while nothing seems to: an ended JobSet keeps its slices for half a minute."""
+    waiting = [one for one in groups if not one["metadata"].get("deletionTimestamp")]
+    if not waiting:
+        return ""
+    return "waits: the slices stay for half a minute, in case that the JobSet is applied again"
 
 
 def _pools(station: Station) -> list[str]:

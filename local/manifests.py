@@ -19,7 +19,9 @@ FOR_PODS = frozenset({"device-plugin.yaml", "relay.yaml"})
 """What only Pods need: on this machine the relay is a process, and VMs bring their chips along."""
 _FOR_JOBSETS = {"gke": ("jobsets",), "tpu-node-group": ("jobsets", "jobsets-node-groups")}
 """Components, by what JobSets get."""
+_WEBHOOK = FOLDER.parent / "components" / "inject-env" / "webhook.yaml"
 _JOBSET_CRD = Path(__file__).parent / "jobsets" / "crd.yaml"
+_KUEUE_CRDS = Path(__file__).parent / "jobsets" / "kueue.yaml"
 
 
 def read_manifests_for_jobsets(slices: str) -> list[Manifest]:
@@ -30,6 +32,17 @@ def read_manifests_for_jobsets(slices: str) -> list[Manifest]:
         document for component in components for document in _read_folder(component, without=())
     ]
     return [yaml.safe_load(_JOBSET_CRD.read_text()), *found]
+
+
+def read_definitions_for_examples() -> list[Manifest]:
+    """Definitions of kinds that ``examples/`` has and that the product does without."""
+    return list(yaml.safe_load_all(_KUEUE_CRDS.read_text()))
+
+
+def read_webhook_configuration() -> Manifest:
+    """Whom an installation has the API server ask when a workload is made."""
+    configuration: Manifest = yaml.safe_load(_WEBHOOK.read_text())
+    return configuration
 
 
 def read_manifests(without: Collection[str] = ()) -> list[Manifest]:

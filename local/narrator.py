@@ -42,6 +42,7 @@ _BEGUN = {
     "delete": "deletes",
     "setMetadata": "changes the metadata of",
 }
+_SUBJECTS = ("group", "pod", "jobset", "slice")
 DECISIONS = {
     "Inserting": "inserts what is missing and possible now",
     "Waiting": "nothing to do yet",
@@ -64,7 +65,7 @@ DECISIONS = {
     "Swept": "looks for what somebody must look at",
     "Creating": "asks for a slice for the Job",
     "Coming": "its slice is on the way",
-    "Marked": "its slices may go, if it does not come back",
+    "Marked": "deletes its slices in half a minute, if it does not come back",
     "Releasing": "nobody wants the slice any more; deletes it",
     "PodGone": "the Pod is gone",
     "NotWaiting": "the Pod does not wait any more",
@@ -110,8 +111,9 @@ class Narrator:
                 return tick if self.tells_sweeps else None
             case Housekeeping(what, why, is_bad):
                 return Line("setup", what, why, is_bad)
-            case ChildEnded(child, how, again_in_s):
-                return Line("supervisor", how, f"{child} again in {again_in_s:g} s", is_bad=True)
+            case ChildEnded(child, how, again_in_s, last_lines):
+                what = "\n".join([how, *map(_render_last_line, last_lines)])
+                return Line("supervisor", what, f"{child} again in {again_in_s:g} s", is_bad=True)
 
     def _tell_step(self, step: str, text: str) -> Line | None:
         record = _parse(text)
@@ -127,12 +129,19 @@ class Narrator:
         if decision == "Swept" and not self.tells_sweeps:
             return None
         what = f"{decision}: {DECISIONS[decision]}" if decision in DECISIONS else decision
+        what = f"{_subject(record)}{what}"
         note = f"; {record['note']}" if record.get("note") else ""
         occasion = record.get("occasion", "a message").removeprefix("compute.")
         why = f"{occasion}{note}"
         counts = f"{calls['gce']} GCE and {calls['kubernetes']} Kubernetes calls"
         why = f"{why}; {counts}, {record['milliseconds']} ms"
         return Line(step, what, why, is_bad=decision == "Poison")
+
+
+def _subject(record: Mapping[str, Any]) -> str:
+    """What a step's log line is about, in front of what it says; empty where the line names nothing."""
+    about = next((str(record[kind]) for kind in _SUBJECTS if record.get(kind)), "")
+    return f"{about.removeprefix('default/')}  " if about else ""
 
 
 def tell_group(before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
@@ -270,6 +279,16 @@ def _tell_serial(vm: str, text: str) -> Line | None:
     if _SCRIPT_MARK not in text:
         return None
     return Line(f"VM {vm.rpartition('-')[2]}", text.rpartition(_SCRIPT_MARK)[2].strip())
+
+
+def _render_last_line(text: str) -> str:
+    """A line that a child wrote before its end: of a log record, what a person reads of it."""
+    record = _parse(text)
+    if "message" not in record:
+        return f"  {text}"
+    words = [str(record.get("severity", "")), f"{record['message']}"]
+    words += [str(record[name]) for name in ("group", "note", "crash") if record.get(name)]
+    return "  " + " ".join(word for word in words if word)
 
 
 def _parse(text: str) -> dict[str, Any]:

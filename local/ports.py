@@ -23,8 +23,11 @@ def find_free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def check_port(port: int) -> None:
-    """Raise `PortTaken` unless a server can listen at ``port`` on the loopback interface."""
+def check_port(port: int, option: str) -> None:
+    """Raise `PortTaken` unless a server can listen at ``port`` on the loopback interface.
+
+    ``option`` is the one that names another port.
+    """
     with socket.socket() as attempt:
         # As servers do; else a port would count as taken for minutes after its server's end.
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -32,7 +35,9 @@ def check_port(port: int) -> None:
             attempt.bind((LOOPBACK, port))
             attempt.listen()
         except OSError as error:
-            raise PortTaken(f"port {port} is taken by {_holder(port)}") from error
+            raise PortTaken(
+                f"port {port} is taken by {_holder(port)} another port: {option} N, 0 for any free one"
+            ) from error
 
 
 def _holder(port: int) -> str:
@@ -40,8 +45,8 @@ def _holder(port: int) -> str:
         with contextlib.suppress(psutil.AccessDenied, psutil.NoSuchProcess, psutil.ZombieProcess):
             if _listens(process, port):
                 command = " ".join(process.cmdline())
-                return f"process {process.pid} ({command}); end it, or choose another port"
-    return "a process of another user; choose another port"
+                return f"process {process.pid} ({command}); end it, or choose"
+    return "a process of another user; choose"
 
 
 def _listens(process: psutil.Process, port: int) -> bool:

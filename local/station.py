@@ -14,7 +14,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,13 +31,18 @@ from local.cloud_logging import CloudLogging
 from local.cloud_logging import serve as serve_logging
 from local.cluster import Cluster, EmbeddedCluster
 from local.cluster_client import ClusterClient
-from local.credentials import ADMIN, Credentials
+from local.credentials import ADMIN, Credentials, write_private
+from local.gce import Inventory, read_inventory
 from local.happenings import AuditEntry, ChildLine, Observe, Ticked
 from local.http import Application
 from local.inboxes import PUSHER, Inboxes
 from local.jobsets import LiveStandIn
 from local.kubeadm import Bearer, Habits, Identity
-from local.manifests import read_manifests_for_jobsets
+from local.manifests import (
+    read_definitions_for_examples,
+    read_manifests_for_jobsets,
+    read_webhook_configuration,
+)
 from local.named_cluster import NamedCluster
 from local.ports import LOOPBACK, check_port, find_free_ports
 from local.processes import Processes
@@ -142,8 +147,10 @@ class Setup:
     ``pubsub`` (``host:port``) somebody's Pub/Sub emulator: without them both are embedded.
     ``scripts`` is how many VMs at a time really run their startup script. ``for_examples``: there
     are the reservation and the template that the manifests in ``examples/`` name. ``in_front``
-    wraps the simulated Compute Engine. ``slices`` are what JobSets get, `TPU_NODE_GROUP` or, of the
-    embedded cluster, `GKE`: then a stand-in for JobSet is at work.
+    wraps the simulated Compute Engine; ``inventory`` is what exists there. ``workloads``: on the
+    embedded cluster Jobs and StatefulSets run on the slices, and the webhook inject_env is asked about
+    them. ``slices`` are what JobSets get, `TPU_NODE_GROUP` or, of the embedded cluster, `GKE`: then a
+    stand-in for JobSet is at work.
     """
 
     directory: Path
@@ -158,7 +165,9 @@ class Setup:
     scripts: int = 1
     for_examples: bool = False
     in_front: Callable[[Application], Application] = lambda application: application
+    inventory: Inventory = field(default_factory=read_inventory)
     slices: str = ""
+    workloads: bool = False
     sweep_every_s: float = SWEEP_EVERY_S
 
     @property
@@ -194,6 +203,7 @@ class Station:
             scratch=setup.directory / "vms",
             api_server=lambda: self.cluster.url,
             identify=self.cluster.identify,
+            has_packages=lambda minor: setup.inventory.has("kubernetesVersions", minor),
             exists=lambda name: any(path.endswith(f"/{name}") for path in self.gce.leftovers()),
             observe=observe,
             scripts=setup.scripts,
@@ -207,6 +217,7 @@ class Station:
             on_log_entry=self._on_log_entry,
             dials=setup.gce,
         )
+        self.gce.restrict(setup.inventory)
         self.pools: gke.Simulator | None = None
         """The simulated GKE, where JobSets get node pools."""
         self._container_environment: Mapping[str, str] = {}
@@ -268,31 +279,37 @@ class Station:
             [
                 *(self._function(step, port) for step, port in endpoints.items()),
                 self._relay(relay_port),
+                *self._webhook(),
             ]
         )
         scheduler = asyncio.create_task(self._tick())
         stack.callback(scheduler.cancel)
-        if self.setup.slices:
-            await self._stand_in_for_jobset(stack)
+        if self.setup.slices or self.runs_workloads:
+            await self._stand_in_for_controllers(stack)
         stack.push_async_callback(self.cluster.drain)
 
     async def _check(self, stack: AsyncExitStack) -> None:
         """All that can be wrong with the parts, before anything is changed."""
         ports = self.setup.ports
-        for port in (ports.compute, 0 if self.setup.pubsub else ports.pubsub):
-            if port:
-                check_port(port)
+        if ports.compute:
+            check_port(ports.compute, "--compute-port")
+        if ports.pubsub and not self.setup.pubsub:
+            check_port(ports.pubsub, "--pubsub-port")
         if self.setup.pubsub:
             self._inboxes = Inboxes(self.setup.pubsub)
             stack.push_async_callback(self._inboxes.close)
             await self._inboxes.check(self.setup.steps)
         await self.cluster.check()
 
-    async def _stand_in_for_jobset(self, stack: AsyncExitStack) -> None:
+    @property
+    def runs_workloads(self) -> bool:
+        """Whether Jobs and StatefulSets run on the slices."""
+        return self.setup.workloads and isinstance(self.cluster, EmbeddedCluster)
+
+    async def _stand_in_for_controllers(self, stack: AsyncExitStack) -> None:
         client = await stack.enter_async_context(self.client())
-        live = LiveStandIn(
-            *(client, self.cluster.selector), parts=self.cluster.parts, habits=LIVELY_PODS
-        )
+        parts = self.cluster.parts if self.setup.slices else self.cluster.parts & jobsets.WORKLOADS
+        live = LiveStandIn(*(client, self.cluster.selector), parts=parts, habits=LIVELY_PODS)
         await stack.enter_async_context(live.at_work())
 
     def _choose_cluster(self) -> Cluster:
@@ -304,7 +321,10 @@ class Station:
                 setup.identities,
                 setup.directory,
                 setup.ports.kubernetes,
-                read_manifests_for_jobsets(setup.slices) if setup.slices else (),
+                [
+                    *(read_manifests_for_jobsets(setup.slices) if setup.slices else ()),
+                    *(read_definitions_for_examples() if setup.for_examples else ()),
+                ],
             )
         return NamedCluster(
             setup.kubeconfig,
@@ -393,6 +413,24 @@ class Station:
             }
         # The framework answers 404 here without waking the function.
         return Child(step, command, environment, f"{_endpoint(port)}robots.txt")
+
+    def _webhook(self) -> Iterator[Child]:
+        """The webhook inject_env, with a certificate of the cluster's CA, where workloads run."""
+        cluster = self.cluster
+        if not (self.setup.workloads and isinstance(cluster, EmbeddedCluster)):
+            return
+        ca, folder = self.setup.credentials.ca, self.setup.directory
+        pair = ca.issue_server((LOOPBACK,), datetime.now(UTC))
+        certificate, key = folder / "webhook.crt", folder / "webhook.key"
+        write_private(certificate, pair.certificate_pem)
+        write_private(key, pair.key_pem)
+        (port,) = find_free_ports(1)
+        url = f"https://{LOOPBACK}:{port}"
+        cluster.ask_webhooks(read_webhook_configuration(), url, ca.certificate_pem)
+        command = [sys.executable, "-m", "webhook", f"--host={LOOPBACK}", f"--port={port}"]
+        command += [f"--tls-cert-file={certificate}", f"--tls-key-file={key}", "--drain-seconds=0"]
+        environment = {"PATH": os.defpath, "PYTHONUNBUFFERED": "1"}
+        yield Child("inject_env", command, environment, f"{url}/readyz")
 
     def _relay(self, port: int) -> Child:
         environment = self._environment("relay") | {

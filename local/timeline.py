@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+_TIME_WIDTH = 9
 _ACTOR_WIDTH = 16
 _STYLES = {
     "person": "bold magenta",
     "relay": "cyan",
     "scheduler": "cyan",
+    "demo": "magenta",
     "create_resources": "green",
     "inject_token": "green",
     "label_node": "green",
@@ -44,16 +47,20 @@ class Timeline:
     """Prints lines with the seconds since it was made.
 
     On a terminal they are coloured by actor (unless ``NO_COLOR`` is set) and folded under their
-    column; elsewhere each is one line.
+    column, what stands in a table too; elsewhere each is one line. The time's column is wide enough
+    for ten days.
     """
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(
+        self, console: Console | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._console = console or Console(highlight=False)
-        self._began = time.monotonic()
+        self._now = now
+        self._began = now()
 
     def print(self, line: Line) -> None:
         """Print a line."""
-        elapsed = f"{time.monotonic() - self._began:5.1f}s"
+        elapsed = f"{self._now() - self._began:.1f}s".rjust(_TIME_WIDTH)
         if self._console.is_terminal:
             self._print_row(elapsed, line)
         else:
@@ -66,13 +73,28 @@ class Timeline:
         self.say(title, style="bold")
 
     def say(self, text: str, style: str = "") -> None:
-        """Print text as it is."""
+        """Print prose; a terminal gets it folded between words."""
         self._console.print(Text(text, style), soft_wrap=not self._console.is_terminal)
+
+    def say_verbatim(self, text: str) -> None:
+        """Print text without a line break of our own, so that a command in it can be pasted."""
+        self._console.print(Text(text), soft_wrap=True)
+
+    def say_row(self, text: str, indent: int = 4) -> None:
+        """Print a row of a table; on a terminal too narrow for it, folded and indented further."""
+        if not self._console.is_terminal or len(text) <= self._console.width:
+            self.say(text)
+            return
+        first, *rest = Text(text).wrap(self._console, self._console.width)
+        self._console.print(first, soft_wrap=True)
+        width = self._console.width - indent
+        for piece in Text(" ".join(one.plain.strip() for one in rest)).wrap(self._console, width):
+            self._console.print(Text(" " * indent) + piece, soft_wrap=True)
 
     def _print_row(self, elapsed: str, line: Line) -> None:
         row = Table.grid(padding=(0, 2, 0, 0))
-        row.add_column(width=6, justify="right", style="dim")
-        row.add_column(width=_ACTOR_WIDTH, style=_STYLES.get(line.actor, _VM_STYLE))
+        row.add_column(width=_TIME_WIDTH, no_wrap=True, justify="right", style="dim")
+        row.add_column(width=_ACTOR_WIDTH, no_wrap=True, style=_STYLES.get(line.actor, _VM_STYLE))
         row.add_column(overflow="fold")
         what = Text(line.what, "bold red" if line.is_bad else "")
         if line.why:

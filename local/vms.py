@@ -29,7 +29,9 @@ class Vms:
     ``api_server`` gives the URL at which VMs that run their script reach the cluster; at most
     ``scripts`` of them run at a time, with ``habits``, as processes that ``spawn`` starts. A VM
     without startup script has an image of its owner's, which joins by itself with what
-    ``identify`` gives for its name. ``exists`` says whether there still is a VM of that name.
+    ``identify`` gives for its name. ``has_packages`` says whether there are packages of a minor version
+    of Kubernetes: a VM that wants another never joins. ``exists`` says whether there still is a VM of
+    that name.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Vms:
         scratch: Path,
         api_server: Callable[[], str],
         identify: Identify,
+        has_packages: Callable[[str], bool],
         exists: Callable[[str], bool],
         observe: Observe,
         scripts: int,
@@ -56,6 +59,7 @@ class Vms:
         self._scratch = scratch
         self._api_server = api_server
         self._identify = identify
+        self._has_packages = has_packages
         self._exists = exists
         self._observe = observe
         self._spawn = spawn
@@ -68,6 +72,9 @@ class Vms:
         overheard = _Overheard(machine, self._observe)
         if _SCRIPT not in machine.attributes():
             return self._keep(_OwnImage(overheard, self._identify, self._python_guest, self._dials))
+        minor = guests.read_minor(machine.attributes()[_SCRIPT])
+        if not self._has_packages(minor):
+            return self._keep(_WithoutPackages(overheard, minor))
         if sum(guest.is_on for guest in self._scripted) < self._room:
             return self._script_guest(overheard)
         return self._keep(self._python_guest(overheard, self._dials))
@@ -165,6 +172,26 @@ class _OwnImage:
                 self._machine, replace(self._dials, identity=lambda _: identity)
             )
             self._guest.power_on()
+
+
+class _WithoutPackages:
+    """A guest whose startup script asks for packages that nobody has, and asks again for ever."""
+
+    def __init__(self, machine: Machine, minor: str) -> None:
+        self._machine = machine
+        self._minor = minor
+
+    def power_on(self) -> None:
+        wanted = f"kubelet={self._minor}.* kubeadm={self._minor}.*"
+        self._machine.write_serial(f"tpu-functions: installing: {wanted}\n")
+        # What the package repository answers about a version that it lacks is a guess.
+        self._machine.write_serial("curl: (22) The requested URL returned error: 403\n")
+
+    def power_off(self) -> None:
+        """There is nothing to end."""
+
+    def metadata_changed(self) -> None:
+        """It has not come to where it waits for a token."""
 
 
 class _Overheard:

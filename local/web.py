@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from aiohttp import web
@@ -24,14 +25,20 @@ async def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     tls: ssl.SSLContext | None = None,
+    admit: Callable[[Request], Awaitable[Request | Response]] | None = None,
 ) -> tuple[web.AppRunner, int]:
     """Listen, and return the runner (``await runner.cleanup()`` stops it) and the port.
+
+    ``admit`` may change a request before the application gets it, or answer it.
 
     Raises `OSError` when the port is taken.
     """
 
     async def dispatch(incoming: web.Request) -> web.StreamResponse:
-        response = application.handle(await _request(incoming))
+        request: Request | Response = await _request(incoming)
+        if admit is not None and isinstance(request, Request):
+            request = await admit(request)
+        response = request if isinstance(request, Response) else application.handle(request)
         if response.stream is not None:
             return await _send_stream(incoming, response, response.stream)
         return web.Response(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import random
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import structlog
@@ -16,7 +18,7 @@ from google.auth.credentials import Credentials
 from relay.daemon import Relay
 from relay.health import serve
 from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
-from relay.settings import RelaySettings, read_settings
+from relay.settings import VARIABLES, RelaySettings, read_settings
 from relay.watching.api import CannotConnect, KubernetesApi
 from relay.watching.watch import Timing
 from shared.base.environment import SettingsError
@@ -33,8 +35,9 @@ class _CannotStart(Exception):
     pass
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; the exit status."""
+    _build_parser().parse_args(arguments)
     configure_daemon()
     try:
         settings = read_settings(os.environ)
@@ -44,6 +47,21 @@ def main() -> int:
         _LOG.critical(f"cannot start: {error}")
         return EXIT_CANNOT_START
     return 0
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    """The settings are environment variables; there is no option but ``--help``."""
+    lines = [
+        f"  {one.name}{'' if one.default is None else f' ({one.default})' if one.default else ''}\n"
+        f"      {one.meaning.replace('`', '')}"
+        for one in VARIABLES.values()
+    ]
+    return argparse.ArgumentParser(
+        prog="python -m relay",
+        description="Watch a cluster, and publish what changes to the topics of the functions.",
+        epilog="environment variables, with their defaults:\n" + "\n".join(lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 async def _run(settings: RelaySettings, credentials: Credentials) -> None:

@@ -8,6 +8,7 @@ from local.gce.callers import ConditionalRole, Principal
 from local.gce.calls import CallLog, CallRecord
 from local.gce.dials import Dials
 from local.gce.faults import Faults
+from local.gce.inventory import Inventory, InventoryUnreadable, read_inventory
 from local.gce.refusals import Refused
 from local.gce.simulator import Simulator
 
@@ -17,8 +18,11 @@ __all__ = [
     "ConditionalRole",
     "Dials",
     "Faults",
+    "Inventory",
+    "InventoryUnreadable",
     "Principal",
     "Refused",
     "Simulator",
     "UnknownFault",
+    "read_inventory",
 ]

@@ -11,6 +11,7 @@ from local.gce import links
 from local.gce.callers import Caller, Principal
 from local.gce.dials import Dials, Range
 from local.gce.fault_plan import ComputeFaultPlan
+from local.gce.inventory import Everything, Inventory
 from local.gce.refusals import MALFORMED_URL
 
 AGENT_USER_AGENT = "GCE Managed Instance Group"
@@ -27,6 +28,7 @@ class Environment:
         self._ids = {number: project for project, number in projects.items()}
         self.random = random
         self.dials = dials
+        self.inventory: Inventory = Everything()
         self.fault_plan = ComputeFaultPlan(clock, projects)
 
     def draw(self, dial: Range) -> float:

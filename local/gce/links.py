@@ -42,12 +42,12 @@ def is_name(text: str) -> bool:
 
 
 def is_zone(text: str) -> bool:
-    """Whether it looks like a zone; every zone that does exists."""
+    """Whether it looks like a zone."""
     return _ZONE.fullmatch(text) is not None
 
 
 def is_region(text: str) -> bool:
-    """Whether it looks like a region; every region that does exists."""
+    """Whether it looks like a region."""
     return _REGION.fullmatch(text) is not None
 
 

@@ -443,6 +443,16 @@ SUBNETWORK_ABSENT = Refusal(
     "invalid", "Invalid value for field 'resource.networkInterfaces[0].{kind}': '{network}'. The "
     "referenced {kind} resource cannot be found.", "seen", code="INVALID_FIELD_VALUE",
 )  # fmt: skip
+MACHINE_TYPE_ABSENT = Refusal(
+    "VM creation", "the zone does not have the machine type", ("call", "operation", "group"), 400,
+    "invalid", "Invalid value for field 'resource.machineType': '{machine_type}'. Machine type with "
+    "name '{name}' does not exist in zone '{zone}'.", "seen", code="INVALID_FIELD_VALUE",
+)  # fmt: skip
+DISK_TYPE_ABSENT = Refusal(
+    "VM creation", "there is no such disk type", ("call", "operation", "group"), 400, "invalid",
+    "Invalid value for field 'resource.disks[0].initializeParams.diskType': '{disk_type}'. The "
+    "referenced diskType resource cannot be found.", "assumed", code="INVALID_FIELD_VALUE",
+)  # fmt: skip
 DISK_TYPE = Refusal(
     "VM creation", "the disk type is not for that machine type", _VM, 400,
     "UNSUPPORTED_OPERATION",

@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local.gce import links
 from local.gce.callers import Caller, Principal
 from local.gce.calls import Call, CallLog, CallRecord
 from local.gce.operation import Operation
@@ -119,7 +118,7 @@ class Router:
                 raise NOT_FOUND.refused(resource=f"projects/{call.project}")
             self._world.fault_plan.refuse(call.route, call.project)
             self._refuse_as_planned(call, carried_out=False)
-            _check_place(call)
+            self._check_place(call)
             if call.route.body:
                 call = replace(call, body=parse_body(call.request.body, call.route.body))
             document = self._carry_out(call)
@@ -128,6 +127,13 @@ class Router:
             raise
         self._refuse_as_planned(call, carried_out=True)
         return document
+
+    def _check_place(self, call: Call) -> None:
+        inventory = self._world.inventory
+        if call.location.startswith("zones/") and not inventory.has_zone(call.place):
+            raise UNKNOWN_ZONE.refused(zone=call.place)
+        if call.location.startswith("regions/") and not inventory.has_region(call.place):
+            raise UNKNOWN_REGION.refused(region=call.place)
 
     def _carry_out(self, call: Call) -> Document:
         resource = call.path if call.name or call.body else f"projects/{call.project}"
@@ -148,13 +154,6 @@ class Router:
         self._world.audit.write_refusal(
             call.caller, call.route.verb, call.path, known, call.body, refused.log
         )
-
-
-def _check_place(call: Call) -> None:
-    if call.location.startswith("zones/") and not links.is_zone(call.place):
-        raise UNKNOWN_ZONE.refused(zone=call.place)
-    if call.location.startswith("regions/") and not links.is_region(call.place):
-        raise UNKNOWN_REGION.refused(region=call.place)
 
 
 def _document(answer: Document | Operation) -> Document:

@@ -13,6 +13,7 @@ from local.gce.callers import Principal
 from local.gce.calls import CallLog
 from local.gce.dials import Dials
 from local.gce.faults import Faults
+from local.gce.inventory import Inventory
 from local.gce.refusals import Refused
 from local.gce.resources import Resources
 from local.gce.router import Router
@@ -56,6 +57,10 @@ class Simulator:
         self._resources = Resources(self._world)
         self._router = Router(self._world, self._resources, principals, self.calls)
         self.faults = Faults(self._world, self._resources, self._router.act)
+
+    def restrict(self, inventory: Inventory) -> None:
+        """From now on only this exists: zones, machine types, images, networks, disk types."""
+        self._world.inventory = inventory
 
     def handle(self, request: Request) -> Response:
         """Answer one request to the API or to the controls."""

@@ -1,7 +1,7 @@
 """What the making of a VM depends on: capacity, quotas, reservations, images, addresses, policy.
 
-All is plentiful until somebody says otherwise: capacity and quotas are endless, every image and
-subnetwork that is named exists. Only reservations have to be made known before they can be used.
+All is plentiful until somebody says otherwise: capacity and quotas are endless. Images, networks and
+machine types exist as the inventory has it; reservations have to be made known before they can be used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from local.gce.environment import Environment
 from local.gce.refusals import (
     AGENT_LACKS_PERMISSION,
     DISK_TYPE,
+    DISK_TYPE_ABSENT,
     IMAGE_ABSENT,
+    MACHINE_TYPE_ABSENT,
     NO_BULK_CAPACITY,
     NO_CAPACITY,
     ORG_POLICY,
@@ -242,13 +244,29 @@ class Supply:
         return NO_BULK_CAPACITY.error(_stockout(order), project=order.project, zone=order.zone)
 
     def find_missing(self, order: Order) -> OperationError | None:
-        """What the order names and does not exist: image, network or subnetwork."""
-        if order.image in self.missing:
+        """What the order names and does not exist: machine type, image, network, disk type."""
+        inventory = self._environment.inventory
+        place = f"projects/{order.project}/zones/{order.zone}"
+        if not inventory.has_machine_type(order.zone, order.machine_type):
+            return MACHINE_TYPE_ABSENT.error(
+                machine_type=links.url(f"{place}/machineTypes/{order.machine_type}"),
+                name=order.machine_type,
+                zone=order.zone,
+            )
+        if self._lacks("images", order.image):
             return IMAGE_ABSENT.error(image=links.url(order.image))
         for kind, path in (("network", order.network), ("subnetwork", order.subnetwork)):
-            if path in self.missing:
+            if self._lacks(f"{kind}s", path):
                 return SUBNETWORK_ABSENT.error(kind=kind, network=links.url(path))
+        if order.disk_type and not inventory.has("diskTypes", order.disk_type):
+            disk_type = links.url(f"{place}/diskTypes/{order.disk_type}")
+            return DISK_TYPE_ABSENT.error(disk_type=disk_type)
         return None
+
+    def _lacks(self, kind: str, path: str) -> bool:
+        """Whether a resource is named and does not exist, or does not exist any more."""
+        exists = self._environment.inventory.has(kind, path) and path not in self.missing
+        return bool(path) and not exists
 
 
 def _quota_error(order: Order, limit: int) -> OperationError:

@@ -2,9 +2,10 @@
 
 The embedded Kubernetes API keeps objects and runs nothing. So that a JobSet lives there, four parts
 act out, in what slices of TPUs are about, what a cluster does with it: JobSet's own controller (Jobs,
-their labels, exclusive placement, ends, restarts), the Job controller (Indexed Jobs), the scheduler
-(selectors, taints, affinity, ``google.com/tpu``), and kubelets (Pods run and end). A cluster with a
-control plane of its own has the Job controller and the scheduler; there the two others act.
+their labels, exclusive placement, ends, restarts), the controllers of Jobs and StatefulSets, the
+scheduler (selectors, taints, affinity, ``google.com/tpu``), and kubelets (Pods run, and those of a Job
+end together). A cluster with a control plane of its own has those controllers and the scheduler; there
+the two others act.
 
 Left out is much: success and failure policies, elastic Jobs, Services and DNS, time limits, other
 resources than chips, priorities. Nothing is called at admission: where no webhook adds the node
@@ -15,6 +16,7 @@ told to.
 from local.jobsets.live import LiveStandIn as LiveStandIn
 from local.jobsets.parts import BESIDE_A_CONTROL_PLANE as BESIDE_A_CONTROL_PLANE
 from local.jobsets.parts import OF_JOBSET as OF_JOBSET
+from local.jobsets.parts import WORKLOADS as WORKLOADS
 from local.jobsets.parts import Habits as Habits
 from local.jobsets.parts import Part as Part
 from local.jobsets.stand_in import StandIn as StandIn

@@ -1,4 +1,4 @@
-"""The Job controller: from an Indexed Job to its Pods, and to its end."""
+"""The Job controller: from a Job to its Pods, and to its end."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ def step(job: Document, pods: Sequence[Document], now: datetime) -> Iterator[Cal
         return
     spec = job["spec"]
     failed = [pod for pod in pods if _phase(pod) == "Failed"]
-    done = {_index(pod) for pod in pods if _phase(pod) == "Succeeded"}
+    succeeded = [pod for pod in pods if _phase(pod) == "Succeeded"]
+    done = {_index(pod) for pod in succeeded} if _is_indexed(job) else set()
+    count = len(done) if _is_indexed(job) else len(succeeded)
     status: Document = {
         "active": len(active),
-        "succeeded": len(done),
+        "succeeded": count,
         "failed": len(failed),
         "ready": sum(_phase(pod) == "Running" for pod in active),
     }
@@ -51,7 +53,7 @@ def step(job: Document, pods: Sequence[Document], now: datetime) -> Iterator[Cal
         status["conditions"] = with_condition(
             job, "Failed", "True", "BackoffLimitExceeded", message, now
         )
-    elif len(done) == _completions(job):
+    elif count >= _completions(job):
         message = "Reached expected number of succeeded pods"
         status["conditions"] = with_condition(
             job, "Complete", "True", "CompletionsReached", message, now
@@ -61,8 +63,19 @@ def step(job: Document, pods: Sequence[Document], now: datetime) -> Iterator[Cal
         yield from (delete(PODS, pod) for pod in active)
     else:
         status["startTime"] = (job.get("status") or {}).get("startTime") or render(now)
-        yield from _make(job, pods, active, done)
+        if _is_indexed(job):
+            yield from _make(job, pods, active, done)
+        else:
+            missing = count_at_work(job, count) - len(active)
+            namespace = job["metadata"]["namespace"]
+            for number in range(missing):
+                yield create(PODS, namespace, _pod(job, None, len(pods) + number))
     yield from patch_status(JOBS, job, status)
+
+
+def count_at_work(job: Document, succeeded: int) -> int:
+    """How many Pods of a Job run at a time, when so many have succeeded."""
+    return min(int(job["spec"].get("parallelism", 1)), _completions(job) - succeeded)
 
 
 def _make(
@@ -86,28 +99,34 @@ def _waits_for_leader(job: Document, active: Sequence[Document], done: set[int])
     return not any(_index(pod) == 0 and pod["spec"].get("nodeName") for pod in active)
 
 
-def _pod(job: Document, index: int, tries: int) -> Document:
+def _pod(job: Document, index: int | None, tries: int) -> Document:
     metadata, template = job["metadata"], job["spec"]["template"]
     drawn = hashlib.sha256(f"{metadata['uid']}/{index}/{tries}".encode()).hexdigest()[:5]
     given = template.get("metadata") or {}
+    own = {} if index is None else {COMPLETION_INDEX: str(index)}
+    name = metadata["name"] if index is None else f"{metadata['name']}-{index}"
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": f"{metadata['name']}-{index}-{drawn}",
+            "name": f"{name}-{drawn}",
             "namespace": metadata["namespace"],
             "labels": {
                 **(given.get("labels") or {}),
                 JOB_NAME: metadata["name"],
                 "job-name": metadata["name"],
                 _CONTROLLER_UID: metadata["uid"],
-                COMPLETION_INDEX: str(index),
+                **own,
             },
-            "annotations": {**(given.get("annotations") or {}), COMPLETION_INDEX: str(index)},
+            "annotations": {**(given.get("annotations") or {}), **own},
             "ownerReferences": controlled_by(JOBS, job),
         },
-        "spec": {**deepcopy(template["spec"]), "hostname": f"{metadata['name']}-{index}"},
+        "spec": {**deepcopy(template["spec"]), **({} if index is None else {"hostname": name})},
     }
+
+
+def _is_indexed(job: Document) -> bool:
+    return bool(job["spec"].get("completionMode") == "Indexed")
 
 
 def _completions(job: Document) -> int:

@@ -25,40 +25,72 @@ def _succeed(_pod: Document) -> str:
 
 @dataclass(frozen=True)
 class Habits:
-    """How Pods live: how long they run, and how they end.
+    """How Pods live: how long they run, all of a Job together, and how they end.
 
-    ``ends`` gives a Pod's last phase: ``Succeeded``, ``Failed``, or empty for one that runs on.
+    A Pod that is restarted for ever (``restartPolicy: Always``) runs on. ``ends`` gives another Pod's
+    last phase: ``Succeeded``, ``Failed``, or empty for one that runs on.
     """
 
     run_s: float = 60.0
     ends: Callable[[Document], str] = _succeed
 
 
-def step(pod: Document, habits: Habits, now: datetime) -> Iterator[Step]:
-    """What a kubelet does next with a Pod that is bound to its Node."""
+def step(pod: Document, habits: Habits, now: datetime, *, began: datetime | None) -> Iterator[Step]:
+    """What a kubelet does next with a Pod that is bound to its Node.
+
+    ``began`` is when the last of the Pods that work together has started; ``None`` while one of them
+    has not, and then nobody ends: a program on a slice waits for all its hosts.
+    """
     status = pod.get("status") or {}
     if is_deleting(pod):
         yield delete(PODS, pod, gracePeriodSeconds=0)
     elif status.get("phase", "Pending") == "Pending":
         yield from patch_status(PODS, pod, _running(pod, now))
     elif status["phase"] == "Running":
-        yield from _go_on(pod, habits, now)
+        yield from _go_on(pod, habits, now, began)
 
 
-def _go_on(pod: Document, habits: Habits, now: datetime) -> Iterator[Step]:
+def _go_on(pod: Document, habits: Habits, now: datetime, began: datetime | None) -> Iterator[Step]:
     phase = habits.ends(pod)
-    ends_at = datetime.fromisoformat(pod["status"]["startTime"])
-    ends_at += timedelta(seconds=habits.run_s)
-    if not phase:
+    if not phase or began is None or pod["spec"].get("restartPolicy", "Always") == "Always":
         return
+    ends_at = began + timedelta(seconds=habits.run_s)
     if now < ends_at:
         yield Later(ends_at)
         return
     reason = "PodCompleted" if phase == "Succeeded" else "PodFailed"
     conditions = with_condition(pod, "Ready", "False", reason, "", now)
-    yield from patch_status(PODS, pod, {"phase": phase, "conditions": conditions})
+    end = {
+        "reason": "Completed" if phase == "Succeeded" else "Error",
+        "exitCode": int(phase != "Succeeded"),
+        "startedAt": pod["status"]["startTime"],
+        "finishedAt": render(now),
+    }
+    statuses = _container_statuses(pod, {"terminated": end}, is_ready=False)
+    status = {"phase": phase, "conditions": conditions, "containerStatuses": statuses}
+    yield from patch_status(PODS, pod, status)
 
 
 def _running(pod: Document, now: datetime) -> Document:
     conditions = with_condition(pod, "Ready", "True", "", "", now)
-    return {"phase": "Running", "startTime": render(now), "conditions": conditions}
+    start = {"running": {"startedAt": render(now)}}
+    return {
+        "phase": "Running",
+        "startTime": render(now),
+        "conditions": conditions,
+        "containerStatuses": _container_statuses(pod, start, is_ready=True),
+    }
+
+
+def _container_statuses(pod: Document, state: Document, *, is_ready: bool) -> list[Document]:
+    return [
+        {
+            "name": container["name"],
+            "image": container.get("image", ""),
+            "imageID": "",
+            "ready": is_ready,
+            "restartCount": 0,
+            "state": state,
+        }
+        for container in pod["spec"]["containers"]
+    ]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from local.cluster_client import ClusterClient
 from local.jobsets.objects import JOBS, JOBSETS, PATHS, PODS, Call, Later, Objects
-from local.jobsets.parts import Habits, Part, decide
+from local.jobsets.parts import Habits, Part, decide, kinds_of
 
 _DELAY_S = 0.2
 _LONG_S = 3600.0
@@ -41,7 +41,7 @@ class LiveStandIn:
         """Until the block is left. Raises what the block raises, or what one of its own tasks does."""
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._follow(kind)) for kind in PATHS]
+                tasks = [group.create_task(self._follow(kind)) for kind in kinds_of(self._parts)]
                 tasks.append(group.create_task(self._work()))
                 try:
                     yield

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 
 from local.gke.kubelets import SIMULATED
-from local.jobsets import job, jobset, kubelet, scheduler
+from local.jobsets import job, jobset, kubelet, scheduler, statefulset
 from local.jobsets.kubelet import Habits as Habits
 from local.jobsets.objects import (
     JOBS,
     JOBSETS,
     NODES,
     PODS,
+    STATEFUL_SETS,
     Document,
     Objects,
     Step,
@@ -30,15 +31,28 @@ class Part(Enum):
 
     JOBSET_CONTROLLER = "JobSet's controller"
     JOB_SELECTOR = "the webhook that writes the selector job-key into Jobs"
-    JOB_CONTROLLER = "the Job controller and the Pod garbage collector"
+    JOB_CONTROLLER = "the controllers of Jobs and StatefulSets, and the Pod garbage collector"
     SCHEDULER = "the scheduler"
     KUBELETS = "kubelets"
 
 
+_KINDS = {
+    Part.JOBSET_CONTROLLER: (JOBSETS, JOBS),
+    Part.JOB_CONTROLLER: (JOBS, STATEFUL_SETS, PODS, NODES),
+    Part.SCHEDULER: (PODS, NODES),
+    Part.KUBELETS: (JOBS, PODS, NODES),
+}
 OF_JOBSET = frozenset({Part.JOBSET_CONTROLLER, Part.JOB_SELECTOR})
 """What a cluster has in which JobSet is installed, and perhaps the webhook."""
+WORKLOADS = frozenset(Part) - OF_JOBSET
+"""What makes Jobs and StatefulSets run where there is no JobSet."""
 BESIDE_A_CONTROL_PLANE = OF_JOBSET | {Part.KUBELETS}
 """What a control plane does not have by itself."""
+
+
+def kinds_of(parts: frozenset[Part]) -> frozenset[str]:
+    """The kinds that some parts have to follow."""
+    return frozenset(kind for part in parts for kind in _KINDS.get(part, ()))
 
 
 def decide(
@@ -56,6 +70,8 @@ def decide(
         owned = objects.by_owner(PODS)
         for one in objects.all(JOBS):
             yield from job.step(one, owned.get(one["metadata"]["uid"], []), now)
+        for one in objects.all(STATEFUL_SETS):
+            yield from statefulset.step(one, owned.get(one["metadata"]["uid"], []), now)
     names = {node["metadata"]["name"] for node in nodes}
     if Part.JOB_CONTROLLER in parts:
         for pod in pods:
@@ -66,9 +82,35 @@ def decide(
         yield from scheduler.step(pods, nodes, now)
     if Part.KUBELETS in parts:
         ours = {node["metadata"]["name"] for node in nodes if _is_simulated(node)}
+        together = _find_beginnings(objects)
         for pod in pods:
             if pod["spec"].get("nodeName") in ours:
-                yield from kubelet.step(pod, habits, now)
+                began = together.get(pod["metadata"]["uid"], _started(pod))
+                yield from kubelet.step(pod, habits, now, began=began)
+
+
+def _find_beginnings(objects: Objects) -> Mapping[str, datetime | None]:
+    """When the Pods of each Job have all started, by the uid of each Pod; ``None``: not all have."""
+    found: dict[str, datetime | None] = {}
+    owned = objects.by_owner(PODS)
+    for one in objects.all(JOBS):
+        pods = owned.get(one["metadata"]["uid"], [])
+        running = [pod for pod in pods if _phase(pod) == "Running"]
+        succeeded = sum(_phase(pod) == "Succeeded" for pod in pods)
+        starts = [start for start in map(_started, running) if start is not None]
+        is_whole = len(running) >= job.count_at_work(one, succeeded)
+        began = max(starts) if is_whole and starts else None
+        found |= {pod["metadata"]["uid"]: began for pod in running}
+    return found
+
+
+def _phase(pod: Document) -> str:
+    return str((pod.get("status") or {}).get("phase", ""))
+
+
+def _started(pod: Document) -> datetime | None:
+    start = (pod.get("status") or {}).get("startTime")
+    return datetime.fromisoformat(start) if start else None
 
 
 def _is_simulated(node: Document) -> bool:

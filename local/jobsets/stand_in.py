@@ -7,7 +7,7 @@ import json
 from local.clock import Clock, Timer
 from local.http import Application, Request, Response
 from local.jobsets.objects import PATHS, Call, Later, Objects
-from local.jobsets.parts import Habits, Part, decide
+from local.jobsets.parts import Habits, Part, decide, kinds_of
 
 DELAY_S = 0.2
 """How long its parts take to get to what they see; what comes meanwhile is seen with it."""
@@ -38,7 +38,7 @@ class StandIn:
 
     def start(self) -> None:
         """Look at what there is, and at all that comes."""
-        for kind in PATHS:
+        for kind in sorted(kinds_of(self.parts)):
             self._watch(kind)
 
     def _watch(self, kind: str) -> None:

@@ -260,7 +260,9 @@ def _pod_status(document: Document, now: datetime) -> str:
     if "deletionTimestamp" in document["metadata"]:
         return "Terminating"
     status = _status(document)
-    return str(status.get("reason") or status.get("phase") or "")
+    states = (one.get("state") or {} for one in status.get("containerStatuses") or ())
+    ended = [state["terminated"].get("reason") for state in states if state.get("terminated")]
+    return str(next(filter(None, ended), status.get("reason") or status.get("phase") or ""))
 
 
 def _pod_restarts(document: Document, now: datetime) -> str:

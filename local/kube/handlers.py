@@ -38,6 +38,7 @@ from local.kube.dials import Dials
 from local.kube.go_words import render_map
 from local.kube.kinds import Document, Kind, Version
 from local.kube.patches import check_object, json_patch, merge_patch, strategic_merge
+from local.kube.pod_logs import render_log
 from local.kube.render import Page, View, negotiate
 from local.kube.requests import RequestInfo, is_true
 from local.kube.resources import Resources
@@ -111,6 +112,11 @@ class Handlers:
     def _get(self, call: Call) -> Response:
         self._check_not_from_the_future(call)
         record = self._resources.get(call.kind, call.key)
+        if call.info.subresource == "log":
+            log = render_log(
+                json.loads(self._plain(call, record)), call.request.argument("container")
+            )
+            return Response(200, {"Content-Type": "text/plain"}, log.encode())
         return _respond(self._view(call).one(record))
 
     def _check_not_from_the_future(self, call: Call) -> int:

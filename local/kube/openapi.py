@@ -11,6 +11,12 @@ from local.kube.catalogue import Catalogue
 from local.kube.discovery import kinds_of
 from local.kube.kinds import Document, Kind, Version, qualify
 
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""The content type in which clients of Go ask for OpenAPI v2."""
+EMPTY_V2 = b""
+"""OpenAPI v2 as protobuf, without a definition: kubectl asks for it about a kind that v3 does not
+have, finds nothing there either, and says that there is no such kind."""
+
 _PARAMETERS = [
     {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
     for name in ("dryRun", "fieldManager", "fieldValidation", "force")

@@ -128,6 +128,8 @@ class KubeApi:
             return self._handlers.handle(request, info, user)
         if request.path in _OK_PATHS:
             return Response(200, {"Content-Type": _TEXT}, b"ok")
+        if request.path == "/openapi/v2" and request.method == "GET":
+            return Response(200, {"Content-Type": openapi.V2_PROTOBUF}, openapi.EMPTY_V2)
         document = self._find_document(request)
         if document is None:
             raise UnknownPath

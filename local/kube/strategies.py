@@ -194,6 +194,27 @@ def _default_api_groups(document: Document) -> None:
     ]
 
 
+# -- jobs ------------------------------------------------------------------------------------------
+
+
+def _select_own_pods(document: Document, user: User) -> None:
+    """The Pods of a Job bear its uid, unless its author selects them (documented: manualSelector)."""
+    del user
+    spec, metadata = document["spec"], document["metadata"]
+    if spec.get("manualSelector"):
+        return
+    own = {"batch.kubernetes.io/controller-uid": metadata["uid"]}
+    template = spec["template"]
+    given = template.get("metadata") or {}
+    named = {"batch.kubernetes.io/job-name": metadata["name"], "job-name": metadata["name"]}
+    labels = {**(given.get("labels") or {}), **own, "controller-uid": metadata["uid"], **named}
+    document["spec"] = {
+        **spec,
+        "selector": {"matchLabels": own},
+        "template": {**template, "metadata": {**given, "labels": labels}},
+    }
+
+
 _STRATEGIES: dict[str, Strategy] = {
     "namespaces": Strategy(
         _label_namespace, prepare_update=_keep_namespace, mark=_terminate_namespace
@@ -208,6 +229,7 @@ _STRATEGIES: dict[str, Strategy] = {
         find_errors=find_csr_faults,
         stamp=stamp_conditions,
     ),
+    "jobs.batch": Strategy(prepare_create=_select_own_pods),
     "events": Strategy(find_errors=find_event_faults),
     CRD_RESOURCE: Strategy(
         _complete_crd, _note_stored, _note_stored_changed, find_crd_errors, mark_crd

@@ -83,8 +83,8 @@ REASONS: dict[Reason, str] = {
     Reason.MANAGED_ELSEWHERE: "tpu-operator manages this group: it has its finalizers or children. "
     "Nothing is done until they are removed.",
     Reason.PAUSED: "The annotation tpu-functions.dev/paused stops creation. Remove it to continue.",
-    Reason.AWAITING_NODE_JOIN: "VMs run, or wait for capacity, and have not joined the cluster yet. "
-    "Nothing to do.",
+    Reason.AWAITING_NODE_JOIN: "VMs run, or wait for capacity, and have not joined the cluster yet, or "
+    "their Nodes have just joined and are not Ready yet. Nothing to do.",
     Reason.NODE_JOIN_TIMEOUT: "A VM has not joined in time. Its serial port says why: "
     "gcloud compute instances get-serial-port-output.",
     Reason.DEVICE_PLUGIN_MISSING: "A Node is Ready but offers no google.com/tpu. Check the "

@@ -26,6 +26,11 @@ from shared.ports.gce.values import ManagedInstance, Mig, Template
 
 Words = tuple[bool, str, str]
 """A condition's status, reason and message."""
+_FIELDS = {
+    "disk type": "spec.instanceConfig.diskType",
+    "Unsupported TPU configuration": "spec.topology",
+}
+"""The field that Compute Engine's words about an invalid spec concern."""
 _CREATED = {
     POLICY: "WorkloadPolicy provisioned successfully",
     TEMPLATE: "InstanceTemplate provisioned successfully",
@@ -96,7 +101,7 @@ class CreationReport:
             trouble = resource.trouble
             code = f" ({trouble.code})" if trouble.code else ""
             text = f"{noun} {resource.name}: {trouble.message}{code}. {find_advice(trouble.reason)}"
-            return False, trouble.reason, text.rstrip()
+            return False, trouble.reason, _with_field(trouble.reason, text).rstrip()
         if group.is_paused:
             return False, Reason.PAUSED, REASONS[Reason.PAUSED]
         if resource.state is State.PENDING:
@@ -143,5 +148,13 @@ class CreationReport:
             verdict = classify(fault.http, fault.code, fault.message)
             if verdict.kind is not Kind.OURS and verdict.reason is not None:
                 words = f"{subject}: {fault.message} ({fault.code}). {REASONS[verdict.reason]}"
-                return verdict.reason, words
+                return verdict.reason, _with_field(verdict.reason, words)
         return None
+
+
+def _with_field(reason: str, message: str) -> str:
+    """The message, with the field of the spec that it is about in front, if that is known."""
+    if reason != Reason.INVALID_SPEC:
+        return message
+    field = next((path for words, path in _FIELDS.items() if words in message), "")
+    return f"{field}: {message}" if field else message

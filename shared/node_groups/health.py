@@ -30,6 +30,9 @@ LOSSES: Mapping[str, Reason] = {
     "compute.instances.delete": Reason.NODE_LOST,
 }
 """What becomes of a VM, by the entry that tells of it: known from no other place."""
+STARTS_FOR = timedelta(minutes=5)
+"""So long after it has registered, a Node may start its network and its device plugin (a guess). Until
+then a slice that was never complete waits; a Node that stays not Ready is reported after that."""
 UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
 HOLD_BACK = timedelta(minutes=1)
 """A Node of a complete slice that was not Ready counts as ready again at the earliest after this: one
@@ -282,10 +285,16 @@ class _Count:
     def _why_not_ready(self, node: Node) -> str:
         if self.seen.is_down(node):
             return self._why_lost(node.vm)
-        if not node.is_ready or node.offers(self.seen.chips):
-            return Reason.NODE_NOT_READY
         is_late = node.ready_since is not None and self.now - node.ready_since >= PLUGIN_LATE_AFTER
-        return Reason.DEVICE_PLUGIN_MISSING if is_late else Reason.NODE_NOT_READY
+        if node.is_ready and not node.offers(self.seen.chips) and is_late:
+            return Reason.DEVICE_PLUGIN_MISSING
+        return Reason.AWAITING_NODE_JOIN if self._is_starting(node) else Reason.NODE_NOT_READY
+
+    def _is_starting(self, node: Node) -> bool:
+        """Whether it is normal that the Node is not ready: it is new, of a slice never complete."""
+        created = guess_time(node.raw["metadata"].get("creationTimestamp"))
+        is_new = created is not None and abs(self.now - created) < STARTS_FOR
+        return is_new and self.known.completed_at is None
 
     def _why_not_joined(self, instance: Instance) -> str:
         was_complete = self.known.completed_at is not None

@@ -158,6 +158,9 @@ def _check_pending(_: AnyGroup, status: Status) -> Readiness | None:
     reason = next((entry.why for entry in status.pending), Reason.NODE_NOT_READY)
     names = ", ".join(entry.name for entry in status.pending[:3]) or "a Node"
     missing = status.counts.desired - status.counts.ready
+    if reason == Reason.AWAITING_NODE_JOIN:
+        text = f"Waiting for {missing} of {status.counts.desired} nodes to become Ready: {names}"
+        return Readiness(False, reason, text)
     message = f"{missing} of {status.counts.desired} nodes are not ready: {names}"
     return Readiness(False, reason, f"{message}. {find_advice(reason)}".rstrip())
 

@@ -27,26 +27,37 @@ def test_the_demo_shows_a_life_and_finds_nothing_left(
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     say(f"make demo, set up: {took}, {memory_mib} MiB (PSS)")
     assert memory_mib < MOST_MEMORY_MIB
-    assert demo.output.count("  none  ") == 5
+    assert demo.output.count("  none  ") == 7
+    assert re.search(_SUMMARY, demo.output)
     assert demo.children() == []
     assert demo.files() == []
     _check_story(demo)
+
+
+_SUMMARY = (
+    r"The slice: Ready after \d+ s, its Job complete after \d+ s, gone after \d+ s; "
+    r"\d+ calls to Compute Engine and \d+ to Kubernetes in all\."
+)
 
 
 def _check_story(demo: Program) -> None:
     story = (
         r"person +applies TPUNodeGroup training",
         r"relay +tells create_resources",
-        r"create_resources +Inserting: ",
+        r"create_resources +training +Inserting: ",
         r"compute engine +made MIG ",
-        r"inject_token +Injecting: ",
+        r"inject_token +training +Injecting: ",
         r"VM \w+ +joining: ",
         r"kubernetes +Node \S+ has registered",
         r"kubernetes +TPUNodeGroup training: Ready=True Ready, Nodes 2/2",
+        r"person +applies Job hello",
+        r"kubernetes +Pod hello-\d is bound to tng-training-",
+        r"kubernetes +Pod hello-\d: Succeeded",
+        r"TPU_WORKER_ID=1\n +TPU_WORKER_HOSTNAMES=hello-0.hello,hello-1.hello\n",
         r"person +deletes TPUNodeGroup training",
-        r"tear_down +DeletingMIG: ",
+        r"tear_down +training +DeletingMIG: ",
         r"compute engine +deleted MIG ",
-        r"tear_down +Done: ",
+        r"tear_down +training +Done: ",
     )
     told = ".*?".join(story)
     assert re.search(told, demo.output, re.DOTALL), demo.output

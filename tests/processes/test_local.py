@@ -113,6 +113,20 @@ def _describe(local: Local) -> str:
 
 
 @needs_kubectl
+def test_kubectls_everyday_commands_hold_no_puzzle(local: Local) -> None:
+    shown = local.kubectl("get", "all", "--all-namespaces")
+    assert "0/1" not in shown, "nothing stands there that never becomes ready"
+    assert "relay" not in shown
+    wrong = "kind: TpuNodeGroup\napiVersion: tpu.google.com/v1alpha1\nmetadata: {name: x}\n"
+    assert (
+        'no matches for kind "TpuNodeGroup" in version "tpu.google.com/v1alpha1"'
+        in local.kubectl("apply", "-f", "-", standard_input=wrong, code=1)
+    )
+    nothing = local.kubectl("get", "statefulsets,jobs,jobsets,pods")
+    assert nothing == "No resources found in default namespace.\n"
+
+
+@needs_kubectl
 @pytest.mark.parametrize(
     "change, said",
     [
@@ -194,6 +208,30 @@ def test_the_operators_tool_works_after_the_line_that_is_printed(
     assert said in done.stderr
 
 
+@needs_kubectl
+@pytest.mark.real
+def test_every_example_can_be_applied_and_the_workloads_run(tmp_path: Path) -> None:
+    """One that is alone: the JobSet's Jobs are fast only while nobody else needs the machine."""
+    with running(tmp_path, "local", *ANY_PORTS) as program:
+        local = Local(program)
+        folder = "examples"
+        first = ("jobset-template", "tpu7x-2x2x2", "job", "workload/job", "jobset-v6e-multislice")
+        paths = [EXAMPLES / f"{name}.yaml" for name in first]
+        rest = [path for path in sorted(EXAMPLES.rglob("*.yaml")) if path not in paths]
+        for path in paths:
+            local.kubectl("apply", "-f", f"{folder}/{path.relative_to(EXAMPLES)}")
+        within = "--timeout=100s"
+        local.kubectl("wait", "--for=condition=complete", "job/training", "job/hello", within)
+        log = local.kubectl("logs", "job/hello")
+        assert "\nTPU_WORKER_ID=" in log
+        assert "\nTPU_WORKER_HOSTNAMES=hello-0.hello,hello-1.hello\n" in log
+        local.kubectl("wait", "--for=condition=Completed", "jobset/multislice", within)
+        for path in rest:
+            local.kubectl("apply", "-f", f"{folder}/{path.relative_to(EXAMPLES)}")
+        ready = "--for=jsonpath={.status.readyReplicas}=2"
+        local.kubectl("wait", ready, "statefulset/tpu-worker-v7x", within)
+
+
 def test_a_port_that_is_taken_is_named_with_who_has_it(local: Local, tmp_path: Path) -> None:
     port = local.compute_url.rpartition(":")[2]
     arguments = ("--port", "0", "--compute-port", port, "--pubsub-port", "0")
@@ -202,6 +240,7 @@ def test_a_port_that_is_taken_is_named_with_who_has_it(local: Local, tmp_path: P
     assert f"make local: port {port} is taken by process {local.program.process.pid} (" in (
         second.output
     )
+    assert "choose another port: --compute-port N, 0 for any free one" in second.output
     assert second.children() == []
 
 

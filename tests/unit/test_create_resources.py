@@ -468,6 +468,27 @@ def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
     assert (said.reason, said.since) == (Reason.INSUFFICIENT_CAPACITY, EARLIER)
 
 
+@pytest.mark.parametrize(
+    "code, words, field",
+    [
+        (
+            "UNSUPPORTED_OPERATION",
+            "pd-balanced disk type cannot be used by ct6e-standard-4t machine type.",
+            "spec.instanceConfig.diskType",
+        ),
+        ("CONDITION_NOT_MET", "Unsupported TPU configuration: 4x4.", "spec.topology"),
+    ],
+)
+def test_a_spec_that_compute_engine_refuses_is_refused_with_the_field(
+    code: str, words: str, field: str
+) -> None:
+    known = Status(resources=resources(**STAND, **{MIG: ready(MIG)}))
+    mig = instance_group(creating=2, is_bulk_in_progress=True, faults=(Fault(code, words),))
+    said = outcome_status(decide(seen(known=known, found={MIG: mig}), NOW)).conditions[Type.READY]
+    assert said.reason == Reason.INVALID_SPEC
+    assert said.message == f"{field}: {mig.uri}: {words} ({code}). {REASONS[Reason.INVALID_SPEC]}"
+
+
 def test_a_vm_that_cannot_be_repaired_is_named_with_the_clouds_words_and_what_to_do() -> None:
     known = Status(resources=resources(**STAND, **{MIG: ready(MIG)}), completed_at=EARLIER)
     failed = ManagedInstance("vm-a", "", (Fault("ZONE_RESOURCE_POOL_EXHAUSTED", "no TPUs left"),))

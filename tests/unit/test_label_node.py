@@ -12,6 +12,7 @@ import pytest
 from functions.label_node import ObservedNodes, decide, is_told_already
 from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
 from shared.base.reasons import Reason
+from shared.base.timestamps import render_time
 from shared.base.topology import find_machine
 from shared.frame.audit_log import LogEvent
 from shared.frame.decode import Occasion
@@ -69,6 +70,7 @@ def node(
     changed: datetime = EARLIER,
     boot: str = "",
     labels: dict[str, str] | None = None,
+    created: datetime | None = None,
 ) -> Node:
     machine = find_machine("tpu7x-standard-4t")
     marks = dict(group().node_labels(machine)) if labelled else {}
@@ -84,6 +86,7 @@ def node(
                 "uid": f"uid-of-{vm}",
                 "resourceVersion": "9",
                 "labels": marks | (labels or {}),
+                **({"creationTimestamp": render_time(created)} if created else {}),
             },
             "spec": {
                 "taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}],
@@ -295,6 +298,13 @@ def test_a_node_that_there_was_no_time_to_read_is_not_lost() -> None:
     assert result(unread).pending == ()
 
 
+def test_a_node_that_starts_is_named_and_it_is_said_that_the_group_waits_for_it() -> None:
+    given = seen(node(), node(B, ready=False, created=NOW - timedelta(minutes=1)))
+    assert result(given).conditions[Type.READY].message == (
+        f"Waiting for 1 of 2 nodes to become Ready: {B}"
+    )
+
+
 COMPLETE = replace(GROUP_STANDS, completed_at=EARLIER)
 WIRED = instance_group(topologies={"2x2x2": "ACTIVE"})
 SILENT = instance_group()
@@ -308,6 +318,22 @@ READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
         ("False", "NotWired"),
     ),
     "one is not Ready": (seen(node(), node(B, ready=False)), ("False", "NodeNotReady")),
+    "one has just joined and is not Ready": (
+        seen(node(), node(B, ready=False, created=NOW - timedelta(minutes=1))),
+        ("False", "AwaitingNodeJoin"),
+    ),
+    "one has just joined and has no chips yet": (
+        seen(node(), node(B, chips=0, changed=NOW, created=NOW - timedelta(minutes=1))),
+        ("False", "AwaitingNodeJoin"),
+    ),
+    "one has joined and is not Ready for long": (
+        seen(node(), node(B, ready=False, created=NOW - timedelta(minutes=5))),
+        ("False", "NodeNotReady"),
+    ),
+    "a new one of a slice that was complete is not Ready": (
+        seen(node(), node(B, ready=False, created=NOW - timedelta(minutes=1)), known=COMPLETE),
+        ("False", "NodeNotReady"),
+    ),
     "one has no chips for long": (
         seen(node(), node(B, chips=0)),
         ("False", "DevicePluginMissing"),

@@ -68,6 +68,24 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="a decision without",
         ),
         pytest.param(
+            ChildLine("label_node", step_line(decision="Novel", group="default/training")),
+            Line(
+                "label_node",
+                "training  Novel",
+                "resourcePolicies.insert; 2 GCE and 9 Kubernetes calls, 34 ms",
+            ),
+            id="a decision about a group",
+        ),
+        pytest.param(
+            ChildLine("release_slice", step_line(decision="Novel", jobset="research/train")),
+            Line(
+                "release_slice",
+                "research/train  Novel",
+                "resourcePolicies.insert; 2 GCE and 9 Kubernetes calls, 34 ms",
+            ),
+            id="a decision about a JobSet in another namespace",
+        ),
+        pytest.param(
             ChildLine("sweep", step_line(decision="Poison", severity="WARNING", occasion="x")),
             Line("sweep", "Poison", "x; 2 GCE and 9 Kubernetes calls, 34 ms", is_bad=True),
             id="poison",
@@ -160,6 +178,21 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             ChildEnded("relay", "relay was ended by SIGKILL", 0.5),
             Line("supervisor", "relay was ended by SIGKILL", "relay again in 0.5 s", is_bad=True),
             id="a child's end",
+        ),
+        pytest.param(
+            ChildEnded(
+                "relay",
+                "relay ended with code 2",
+                0.5,
+                ('{"severity": "CRITICAL", "message": "cannot start: x"}', "Killed"),
+            ),
+            Line(
+                "supervisor",
+                "relay ended with code 2\n  CRITICAL cannot start: x\n  Killed",
+                "relay again in 0.5 s",
+                is_bad=True,
+            ),
+            id="a child's end, with its last lines",
         ),
     ],
 )

@@ -22,6 +22,7 @@ FILES = [
     "relay/requirements.txt",
     "webhook/requirements.txt",
     "requirements-dev.txt",
+    "replay/requirements.txt",
     "tests/readers/requirements.txt",
 ]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -123,6 +124,11 @@ def test_pip_requires_hashes(name: str) -> None:
     installs = [line for line in text.splitlines() if re.search(r"\bpip install\b", line)]
     assert installs
     assert [line for line in installs if "--require-hashes" not in line.split()] == []
+
+
+def test_the_set_up_requires_hashes() -> None:
+    text = (ROOT / "infra" / "set_up.py").read_text()
+    assert text.count('"install"') == text.count('"--require-hashes"') == 1
 
 
 # Images

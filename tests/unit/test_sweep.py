@@ -113,6 +113,21 @@ SETTLED: dict[str, tuple[NodeGroup, Status, bool]] = {
         known(false=Type.ACCEPTED, reason=Reason.INVALID_SPEC),
         False,
     ),
+    "its disk type refused by Compute Engine": (
+        group(),
+        known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.INVALID_SPEC, resources=STANDS),
+        True,
+    ),
+    "its topology refused by Compute Engine, and changed since": (
+        group(generation=2),
+        known(Type.ACCEPTED, false=Type.POLICY_READY, reason=Reason.INVALID_SPEC),
+        False,
+    ),
+    "refused by Compute Engine for another reason": (
+        group(),
+        known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.REFUSED, resources=STANDS),
+        False,
+    ),
     "ready, and being deleted": (group(deleting=True), known(Type.READY), False),
 }
 

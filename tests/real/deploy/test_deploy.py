@@ -814,3 +814,47 @@ def test_it_is_not_taken_away_where_node_pools_cannot_be_asked_for(look: Install
     assert refused.code == 1
     assert "ERROR: (gcloud) no right" in refused.output
     assert refused.changing_calls() == []
+
+
+def test_settings_credentials_and_cluster_that_are_missing_are_said_in_one_round(
+    look: Installer,
+) -> None:
+    (look.tree / "infra" / "terraform" / "prod.tfvars").unlink()
+    look.gcloud = [("print-access-token", "Reauthentication is needed.", 1)]
+    look.kubectl = [("get --raw /version", "no route to host", 1)]
+    ran = look.run("prod")
+    assert ran.code == 1
+    told = ran.output.partition("deploy.sh: ")[2].split("\n\n")
+    assert [one.splitlines()[0].split(":")[0] for one in told] == [
+        "4 thing(s) missing; nothing was changed",
+        "  - there is no infra/terraform/prod.tfvars",
+        "  - gcloud has no account",
+        "  - Terraform has no credentials",
+        "  - the cluster does not answer",
+    ]
+
+
+def test_a_failing_terraform_init_is_one_line_among_what_is_missing(look: Installer) -> None:
+    words = "Initializing ...\n\nError: Failed to install provider\n\ncould not connect\nmore\nraw"
+    look.terraform = [("init", words, 1)]
+    look.gcloud = [("print-access-token", "Reauthentication is needed.", 1)]
+    ran = look.run("prod")
+    assert ran.code == 1
+    told = ran.output.partition("deploy.sh: ")[2].split("\n\n")
+    assert told[:2] == [
+        "3 thing(s) missing; nothing was changed",
+        "  - terraform init failed: Error: Failed to install provider could not connect more raw \n"
+        "      terraform -chdir=infra/terraform init says more",
+    ]
+
+
+def test_a_placeholder_of_the_examples_is_questioned(look: Installer) -> None:
+    words = "my-gcp-project is the name in the examples; is it yours? infra/terraform/prod.tfvars has it"
+    assert f"note: {words}\n" in look.run("--dry-run", "prod").output
+    look.gcloud = [("projects describe", "not found", 1)]
+    ran = look.run("--dry-run", "prod")
+    assert ran.code == 1
+    assert (
+        "project my-gcp-project is not there, or not for you to see: it is the name in the examples"
+        in ran.output
+    )

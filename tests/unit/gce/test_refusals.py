@@ -12,6 +12,7 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.cloud import compute_v1
 
 from local.gce import ConditionalRole, Dials, Principal, iam
+from local.gce.inventory import Inventory
 from local.gce.refusals import CATALOGUE
 from tests.unit.gce.small_cloud import (
     AGENT,
@@ -180,6 +181,12 @@ class Case:
     message: str
     before: Ask = nothing
     dials: Dials = Dials()  # noqa: RUF009 - it is frozen
+
+
+def inventory(machine_types: Any = None, **lists: Any) -> Inventory:
+    """A table in which all exists that is not named here."""
+    kinds = ("images", "networks", "subnetworks", "diskTypes")
+    return Inventory(machine_types or {ZONE: ["*"]}, {**{kind: ["*"] for kind in kinds}, **lists})
 
 
 CALLS = [
@@ -901,6 +908,46 @@ CALLS = [
         "default'. The referenced network resource cannot be found.",
         lambda c: c.faults.remove_resource(f"projects/{PROJECT}/global/networks/default"),
     ),
+    Case(
+        "VM of a machine type that the zone lacks",
+        "MACHINE_TYPE_ABSENT",
+        insert_vm,
+        f"Invalid value for field 'resource.machineType': '{ROOT}{ZONE_PATH}/machineTypes/"
+        f"ct6e-standard-4t'. Machine type with name 'ct6e-standard-4t' does not exist in zone "
+        f"'{ZONE}'.",
+        lambda c: c.simulator.restrict(inventory(machine_types={ZONE: ["tpu7x-standard-4t"]})),
+    ),
+    Case(
+        "VM from an image that never was",
+        "IMAGE_ABSENT",
+        insert_vm,
+        f"Invalid value for field 'resource.disks[0].initializeParams.sourceImage': "
+        f"'{ROOT}{IMAGE}'. The referenced image resource cannot be found.",
+        lambda c: c.simulator.restrict(inventory(images=["projects/images/global/images/other"])),
+    ),
+    Case(
+        "VM in a network that never was",
+        "SUBNETWORK_ABSENT",
+        insert_vm,
+        f"Invalid value for field 'resource.networkInterfaces[0].network': "
+        f"'{ROOT}projects/{PROJECT}/global/networks/"
+        "default'. The referenced network resource cannot be found.",
+        lambda c: c.simulator.restrict(inventory(networks=[])),
+    ),
+    Case(
+        "VM in a zone that the table lacks",
+        "UNKNOWN_ZONE",
+        insert_vm,
+        f"Invalid value for field 'zone': '{ZONE}'. Unknown zone.",
+        lambda c: c.simulator.restrict(inventory(machine_types={"us-east5-b": ["*"]})),
+    ),
+    Case(
+        "policy in a region that the table lacks",
+        "UNKNOWN_REGION",
+        insert_policy,
+        f"Invalid value for field 'region': '{REGION}'. Unknown region.",
+        lambda c: c.simulator.restrict(inventory(machine_types={"us-east5-b": ["*"]})),
+    ),
 ]
 
 
@@ -1133,6 +1180,15 @@ OBSTACLES = [
         f"Invalid value for field 'resource.disks[0].initializeParams.sourceImage': "
         f"'{ROOT}{IMAGE}'. The referenced "
         "image resource cannot be found.",
+    ),
+    Obstacle(
+        "disk type absent",
+        "DISK_TYPE_ABSENT",
+        lambda c: c.simulator.restrict(inventory(diskTypes=["hyperdisk-balanced"])),
+        "Invalid value for field 'resource.disks[0].initializeParams.diskType': "
+        f"'{ROOT}{ZONE_PATH}/diskTypes/hyperdisk-foo'. The referenced diskType resource cannot be "
+        "found.",
+        disk("hyperdisk-foo"),
     ),
     Obstacle(
         "agent without permission",

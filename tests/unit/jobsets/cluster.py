@@ -96,6 +96,11 @@ class Cluster:
         ).json()
         return found
 
+    def read_log(self, pod: str) -> str:
+        path = f"/api/v1/namespaces/default/pods/{pod}/log"
+        request = Request.of("GET", path, headers={"Authorization": "Bearer admin"})
+        return self._api.handle(request).body.decode()
+
     def items(self, path: str) -> list[Manifest]:
         found: list[Manifest] = self.ask("GET", path)["items"]
         return found

@@ -22,16 +22,16 @@ def test_free_ports_differ_and_can_be_listened_at() -> None:
     ports = find_free_ports(5)
     assert len(set(ports)) == 5
     for port in ports:
-        check_port(port)
+        check_port(port, "--port")
 
 
 def test_a_taken_port_is_named_with_who_holds_it(listener: int) -> None:
     with pytest.raises(PortTaken) as error:
-        check_port(listener)
+        check_port(listener, "--port")
     command = " ".join(psutil.Process().cmdline())
     assert str(error.value) == (
         f"port {listener} is taken by process {os.getpid()} ({command}); "
-        "end it, or choose another port"
+        "end it, or choose another port: --port N, 0 for any free one"
     )
 
 
@@ -40,9 +40,10 @@ def test_a_holder_that_cannot_be_seen_is_somebody_elses(
 ) -> None:
     monkeypatch.setattr(psutil, "process_iter", lambda: iter(()))
     with pytest.raises(PortTaken) as error:
-        check_port(listener)
+        check_port(listener, "--port")
     assert str(error.value) == (
-        f"port {listener} is taken by a process of another user; choose another port"
+        f"port {listener} is taken by a process of another user; choose another port: "
+        "--port N, 0 for any free one"
     )
 
 
@@ -51,5 +52,5 @@ def test_a_port_whose_server_has_just_ended_is_free(listener: int) -> None:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):
             server.accept()[0].close()
-    check_port(port)
+    check_port(port, "--port")
     assert port != listener

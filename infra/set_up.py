@@ -1,0 +1,85 @@
+"""Makes a virtual environment, says how far it is, and when pip fails, what pip hid.
+
+    python3 infra/set_up.py .venv requirements-dev.txt
+
+Standard library only: it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+EVERY = 20
+"""Packages between two lines."""
+_SHOWN = 5
+
+
+def count_packages(requirements: str) -> int:
+    """How many packages a file of pinned requirements names."""
+    return sum("==" in line for line in requirements.splitlines() if line[:1].isalnum())
+
+
+def report_progress(lines: Iterable[str], total: int) -> Iterator[str]:
+    """What a person reads of pip's output: a line for some packages, and all errors and warnings."""
+    seen: set[str] = set()
+    for line in lines:
+        found = re.match(r"\s*Collecting ([\w.-]+)==", line)
+        if found and found[1] not in seen:
+            seen.add(found[1])
+            if len(seen) % EVERY == 0:
+                yield f"  {len(seen)} of {total} packages found"
+        elif line.startswith("Installing collected packages"):
+            yield "  installing them, which takes as long again"
+        elif line.lstrip().startswith(("ERROR", "WARNING")):
+            yield line.rstrip()
+
+
+def find_causes(log: str) -> list[str]:
+    """What the package index answered, which pip writes to its log only: the last few of each kind."""
+    pattern = re.compile(r"(Could not fetch URL .*|HTTP error \d+ .*|.*Retrying .*broken by .*)")
+    found = [match[1].strip() for line in log.splitlines() if (match := pattern.search(line))]
+    return list(dict.fromkeys(found))[-_SHOWN:]
+
+
+def main(folder: str, requirements: str) -> int:
+    """Set up ``folder`` with the packages of a file of requirements; the exit code."""
+    began = time.monotonic()
+    total = count_packages(Path(requirements).read_text())
+    print(f"Setting up {folder}: packages to install: {total}, in a minute or two ...", flush=True)
+    if not Path(folder, "bin", "python").exists():
+        venv.create(folder, with_pip=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch, "pip.log")
+        command = [str(Path(folder, "bin", "python")), "-m", "pip", "install"]
+        command += ["--disable-pip-version-check", "--require-hashes", "--progress-bar=off"]
+        command += ["--log", str(log)]
+        with subprocess.Popen(
+            [*command, "-r", requirements],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as pip:
+            assert pip.stdout is not None
+            for line in report_progress(pip.stdout, total):
+                print(line, flush=True)
+        causes = find_causes(log.read_text()) if pip.returncode and log.exists() else []
+    if pip.returncode:
+        print(f"Setting up {folder} failed: pip ended with code {pip.returncode}.")
+        for cause in causes:
+            print(f"  the package index: {cause}")
+        return 1
+    print(f"Set up in {time.monotonic() - began:.0f} seconds.")
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1].startswith("-"):
+        sys.exit("usage: python3 infra/set_up.py FOLDER REQUIREMENTS")
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""What exists before anybody makes anything: zones, machine types, images, networks, disk types.
+
+Without a table everything exists that is well-formed, as tests of the product want it. `make local`
+and the demos have the table ``inventory.yaml``, which a person extends with a file of the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from local.gce import links
+
+TABLE = Path(__file__).with_name("inventory.yaml")
+_LISTS = ("images", "networks", "subnetworks", "diskTypes", "kubernetesVersions")
+_KEYS = ("machineTypes", *_LISTS)
+
+
+class InventoryUnreadable(Exception):
+    """A file is no inventory; the message says why."""
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What exists. Images, networks and subnetworks are paths; names may end in ``*``."""
+
+    machine_types: Mapping[str, Sequence[str]]
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def has_zone(self, zone: str) -> bool:
+        """Whether there is such a zone."""
+        return zone in self.machine_types
+
+    def has_region(self, region: str) -> bool:
+        """Whether there is a zone in it."""
+        return any(links.region_of(zone) == region for zone in self.machine_types)
+
+    def has_machine_type(self, zone: str, name: str) -> bool:
+        """Whether a zone has a machine type."""
+        return _is_listed(name, self.machine_types.get(zone, ()))
+
+    def has(self, kind: str, name: str) -> bool:
+        """Whether one of ``images``, ``networks``, ``subnetworks``, ``diskTypes`` and so on exists."""
+        return _is_listed(name, self.lists.get(kind, ()))
+
+
+class Everything(Inventory):
+    """All exists that is well-formed."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def has_zone(self, zone: str) -> bool:
+        return links.is_zone(zone)
+
+    def has_region(self, region: str) -> bool:
+        return links.is_region(region)
+
+    def has_machine_type(self, zone: str, name: str) -> bool:
+        return bool(zone and name)
+
+    def has(self, kind: str, name: str) -> bool:
+        return bool(kind and name)
+
+
+def read_inventory(more: Path | None = None) -> Inventory:
+    """The table, with what a file adds to it. Raises `InventoryUnreadable`."""
+    tables = [yaml.safe_load(TABLE.read_text()), *([] if more is None else [_read(more)])]
+    machine_types: dict[str, list[str]] = {}
+    for table in tables:
+        for zone, names in (table.get("machineTypes") or {}).items():
+            machine_types.setdefault(zone, []).extend(names)
+    lists = {kind: [name for one in tables for name in one.get(kind) or ()] for kind in _LISTS}
+    return Inventory(machine_types, lists)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        table = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InventoryUnreadable(f"--inventory {path}: {error}") from error
+    if not isinstance(table, dict):
+        raise InventoryUnreadable(f"--inventory {path}: it must be a map of {', '.join(_KEYS)}")
+    unknown = sorted(set(table) - set(_KEYS))
+    if unknown:
+        what = f"{', '.join(map(str, unknown))} is not known; known are {', '.join(_KEYS)}"
+        raise InventoryUnreadable(f"--inventory {path}: {what}")
+    zones = table.get("machineTypes") or {}
+    if not isinstance(zones, dict) or not all(links.is_zone(str(zone)) for zone in zones):
+        raise InventoryUnreadable(
+            f"--inventory {path}: machineTypes must be zones, each with a list of machine types"
+        )
+    lists = {f"machineTypes.{zone}": names for zone, names in zones.items()}
+    lists |= {kind: table.get(kind) or [] for kind in _LISTS}
+    for kind, names in lists.items():
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise InventoryUnreadable(f"--inventory {path}: {kind} must be a list of strings")
+    return table
+
+
+def _is_listed(name: str, names: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in names)

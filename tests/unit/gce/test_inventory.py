@@ -1,0 +1,102 @@
+"""What exists on the Compute Engine of `make local`: a table, and a file that adds to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from local.gce import InventoryUnreadable, read_inventory
+from local.gce.inventory import Everything
+from tests.harness import ROOT
+
+EXAMPLES = [
+    document
+    for path in sorted((ROOT / "examples").glob("*.yaml"))
+    for document in yaml.safe_load_all(path.read_text())
+    if document["kind"] == "TPUNodeGroup"
+]
+
+
+@pytest.mark.parametrize("group", EXAMPLES, ids=lambda group: group["metadata"]["name"])
+def test_what_the_examples_name_exists(group: dict[str, dict[str, dict[str, str]]]) -> None:
+    table = read_inventory()
+    spec = group["spec"]
+    zone, config = str(spec["nodeLocation"]), spec.get("instanceConfig", {})
+    assert table.has_zone(zone)
+    assert table.has_region(zone.rpartition("-")[0])
+    for kind, name in (
+        ("images", config.get("image")),
+        ("subnetworks", config.get("subnetwork")),
+        ("diskTypes", config.get("diskType")),
+        ("kubernetesVersions", spec.get("bootstrapKubernetes", {}).get("version", "1.31")),
+    ):
+        assert name is None or table.has(kind, name), (kind, name)
+    assert not config or table.has_machine_type(zone, config["machineType"])
+
+
+@pytest.mark.parametrize(
+    "kind, name",
+    [
+        ("images", "projects/ubuntu-os-accelerator-images/global/images/family/no-such-image"),
+        ("subnetworks", "projects/my-gcp-project/regions/us-central1/subnetworks/nosuch"),
+        ("diskTypes", "pd-foo"),
+        ("kubernetesVersions", "1.12"),
+    ],
+)
+def test_what_was_invented_does_not(kind: str, name: str) -> None:
+    assert not read_inventory().has(kind, name)
+
+
+def test_zones_that_look_like_zones_do_not_exist_for_that() -> None:
+    table = read_inventory()
+    assert not table.has_zone("mars-central1-c")
+    assert not table.has_region("mars-central1")
+    assert not table.has_machine_type("us-east5-b", "tpu7x-standard-4t")
+    assert Everything().has_zone("mars-central1-c")
+
+
+def test_a_file_adds_to_the_table(tmp_path: Path) -> None:
+    more = tmp_path / "more.yaml"
+    more.write_text(
+        "machineTypes: {mars-central1-c: [tpu7x-standard-*], us-east5-b: [tpu7x-standard-4t]}\n"
+        "subnetworks: [projects/my-gcp-project/regions/mars-central1/subnetworks/*]\n"
+    )
+    table = read_inventory(more)
+    assert table.has_region("mars-central1")
+    assert table.has_machine_type("mars-central1-c", "tpu7x-standard-4t")
+    assert table.has_machine_type("us-east5-b", "tpu7x-standard-4t")
+    assert table.has_machine_type("us-east5-b", "ct6e-standard-4t"), "what was there stays"
+    assert table.has(
+        "subnetworks", "projects/my-gcp-project/regions/mars-central1/subnetworks/dust"
+    )
+    assert table.has("diskTypes", "hyperdisk-balanced")
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("- a", "it must be a map of machineTypes, images"),
+        ("zones: [a]", "zones is not known; known are machineTypes, images"),
+        ("machineTypes: [a]", "machineTypes must be zones, each with a list of machine types"),
+        ("machineTypes: {nowhere: [a]}", "machineTypes must be zones"),
+        ("machineTypes: {us-east5-b: x}", "machineTypes.us-east5-b must be a list of strings"),
+        ("kubernetesVersions: [1.30]", "kubernetesVersions must be a list of strings"),
+        ("a: [", "while parsing"),
+    ],
+)
+def test_a_file_of_another_form_is_refused_with_what_is_wrong(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    more = tmp_path / "more.yaml"
+    more.write_text(text)
+    with pytest.raises(InventoryUnreadable) as error:
+        read_inventory(more)
+    assert str(error.value).startswith(f"--inventory {more}: ")
+    assert why in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InventoryUnreadable, match="No such file"):
+        read_inventory(tmp_path / "nowhere.yaml")

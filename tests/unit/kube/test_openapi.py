@@ -1,0 +1,17 @@
+"""What kubectl asks of OpenAPI about a kind that is not there."""
+
+from __future__ import annotations
+
+from random import Random
+
+from local.clock import VirtualClock
+from local.http import Request
+from local.kube import ADMIN, KubeApi
+
+
+def test_openapi_v2_is_there_and_empty_so_that_kubectl_says_there_is_no_such_kind() -> None:
+    api = KubeApi(VirtualClock(), random=Random(1), tokens={"admin": ADMIN})
+    headers = {"Authorization": "Bearer admin"}
+    answer = api.handle(Request.of("GET", "/openapi/v2", headers=headers))
+    assert (answer.status, answer.body) == (200, b"")
+    assert "protobuf" in answer.headers["Content-Type"]

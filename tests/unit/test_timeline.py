@@ -1,0 +1,65 @@
+"""The timeline that the demos and `make local` print: columns that hold, commands that can be pasted."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from local.timeline import Line, Timeline
+
+LINE = Line(
+    "create_resources",
+    "training  Inserting: inserts what is missing and possible now",
+    "compute.resourcePolicies.insert; 2 GCE and 9 Kubernetes calls, 34 ms",
+)
+MARGIN = 9 + 2 + 16 + 2
+
+
+def printed(
+    width: int, *, elapsed_s: float = 0.0, terminal: bool = True
+) -> tuple[Timeline, io.StringIO]:
+    shown = io.StringIO()
+    console = Console(
+        file=shown, width=width, force_terminal=terminal, color_system=None, highlight=False
+    )
+    clock: Iterator[float] = iter((0.0, elapsed_s))
+    return Timeline(console, lambda: next(clock)), shown
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(
+    "elapsed_s, time", [(2.4, "2.4s"), (1000.0, "1000.0s"), (123456.7, "123456.7s")]
+)
+def test_columns_hold_at_any_width_and_after_any_time(
+    width: int, elapsed_s: float, time: str
+) -> None:
+    timeline, shown = printed(width, elapsed_s=elapsed_s)
+    timeline.print(LINE)
+    first, *others = shown.getvalue().splitlines()
+    assert first.startswith(f"{time:>9}  create_resources  training  Inserting")
+    assert others, "the reason is on lines of its own at these widths"
+    assert {line[:MARGIN].strip() for line in others} == {""}
+    assert all(len(line.rstrip()) <= width for line in (first, *others))
+
+
+def test_without_a_terminal_each_happening_is_one_line() -> None:
+    timeline, shown = printed(80, elapsed_s=1000.0, terminal=False)
+    timeline.print(LINE)
+    assert shown.getvalue() == f"  1000.0s  create_resources  {LINE.what}  [{LINE.why}]\n"
+
+
+def test_a_row_of_a_table_that_is_too_long_is_folded_under_itself() -> None:
+    timeline, shown = printed(40)
+    timeline.say_row("  tear_down    6 invocations   11 calls to Compute Engine   22 to Kubernetes")
+    first, *others = shown.getvalue().splitlines()
+    assert first.rstrip() == "  tear_down    6 invocations   11 calls"
+    assert others == ["    to Compute Engine   22 to Kubernetes"]
+
+
+def test_a_command_can_be_pasted_however_narrow_the_terminal_is() -> None:
+    timeline, shown = printed(20)
+    timeline.say_verbatim("export KUBECONFIG=/a/path/that/is/longer/than/a/line")
+    assert shown.getvalue() == "export KUBECONFIG=/a/path/that/is/longer/than/a/line\n"

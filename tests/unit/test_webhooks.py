@@ -1,0 +1,142 @@
+"""The stand-in for an API server that asks webhooks: whom it asks about what, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from local.http import Request, Response
+from local.kube import CertificateAuthority
+from local.manifests import read_webhook_configuration
+from local.web import serve
+from local.webhooks import Webhooks
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+MARK = {"tpu-functions.dev/inject": "enabled"}
+
+
+class Server:
+    """A webhook that adds a label, warns, or refuses; it keeps what it was asked."""
+
+    def __init__(self, refusal: str = "", *, fails: bool = False) -> None:
+        self.reviews: list[dict[str, Any]] = []
+        self._refusal = refusal
+        self._fails = fails
+
+    def handle(self, request: Request) -> Response:
+        review = json.loads(request.body)["request"]
+        self.reviews.append(review)
+        patch = [{"op": "add", "path": "/metadata/labels/seen", "value": "yes"}]
+        answer: dict[str, Any] = {"uid": review["uid"], "allowed": not self._refusal}
+        if self._refusal:
+            answer["status"] = {"message": self._refusal}
+        else:
+            answer["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
+        return Response(500) if self._fails else Response.of_json({"response": answer})
+
+
+def job(labels: Mapping[str, str], chips: int = 4) -> dict[str, Any]:
+    container = {"name": "jax", "resources": {"limits": {"google.com/tpu": str(chips)}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "labels": {"a": "b", **labels}},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+
+
+def ask(
+    server: Server,
+    body: Any,
+    *,
+    method: str = "POST",
+    path: str = JOBS,
+    namespace: Mapping[str, str] | None = None,
+    trusted: bool = True,
+) -> Request | Response:
+    """What becomes of a request, with the configuration of an installation."""
+
+    async def run() -> Request | Response:
+        now = datetime.now(UTC)
+        ca = CertificateAuthority.create(now)
+        runner, port = await serve(server, tls=ca.server_context(("127.0.0.1",), now))
+        trust = ca if trusted else CertificateAuthority.create(now)
+        webhooks = Webhooks(
+            read_webhook_configuration(),
+            f"https://127.0.0.1:{port}",
+            trust.certificate_pem,
+            lambda _: namespace or {},
+        )
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            return await webhooks.admit(Request.of(method, path, body=raw))
+        finally:
+            await runner.cleanup()
+
+    return asyncio.run(run())
+
+
+def labels_of(answer: Request | Response) -> dict[str, str]:
+    found: dict[str, str] = json.loads(answer.body)["metadata"]["labels"]
+    return found
+
+
+def test_a_marked_workload_is_changed_as_the_webhook_says() -> None:
+    server = Server()
+    answer = ask(server, job(MARK))
+    assert isinstance(answer, Request)
+    assert labels_of(answer) == {"a": "b", **MARK, "seen": "yes"}
+    (review,) = server.reviews
+    assert review["operation"] == "CREATE"
+    assert review["namespace"] == "default"
+    assert review["kind"] == {"group": "batch", "version": "v1", "kind": "Job"}
+
+
+def test_the_mark_of_a_namespace_counts_as_well() -> None:
+    assert "seen" in labels_of(ask(Server(), job({}), namespace=MARK))
+
+
+@pytest.mark.parametrize(
+    "body, more",
+    [
+        pytest.param(job({}), {}, id="not marked"),
+        pytest.param(job(MARK, chips=0), {}, id="no chips"),
+        pytest.param(job(MARK), {"method": "PUT"}, id="a change"),
+        pytest.param(job(MARK), {"path": JOBS.replace("jobs", "cronjobs")}, id="another kind"),
+        pytest.param(
+            job(MARK), {"path": JOBS.replace("default", "kube-system")}, id="a system namespace"
+        ),
+        pytest.param(b"k8s\x00protobuf", {}, id="not JSON"),
+        pytest.param(b"[]", {}, id="no object"),
+    ],
+)
+def test_about_all_else_nobody_is_asked_and_it_passes_as_it_is(
+    body: Any, more: dict[str, str]
+) -> None:
+    server = Server()
+    answer = ask(server, body, **more)  # type: ignore[arg-type]
+    assert isinstance(answer, Request)
+    assert server.reviews == []
+    assert answer.body == (body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def test_what_a_webhook_refuses_is_refused_in_the_api_servers_words() -> None:
+    answer = ask(Server(refusal="no such slice"), job(MARK))
+    assert isinstance(answer, Response)
+    assert answer.status == 403
+    assert answer.json()["message"] == (
+        'admission webhook "objects.inject-env.tpu-functions.dev" denied the request: no such slice'
+    )
+
+
+@pytest.mark.parametrize("trusted", [True, False], ids=["it fails", "its certificate is wrong"])
+def test_without_an_answer_the_object_passes_unchanged(trusted: bool) -> None:
+    answer = ask(Server(fails=trusted), job(MARK), trusted=trusted)
+    assert isinstance(answer, Request)
+    assert labels_of(answer) == {"a": "b", **MARK}
