@@ -16,6 +16,7 @@ _STYLES = {
     "scheduler": "cyan",
     "create_resources": "green",
     "inject_token": "green",
+    "approve_join": "green",
     "label_node": "green",
     "tear_down": "green",
     "sweep": "green",

@@ -31,9 +31,13 @@ _ANNOTATIONS_OF = (
 )
 """Whose annotations are kept: what stands before the slash."""
 _POD_SPEC = ("nodeSelector", "tolerations")
-_SPEC = ("providerID", "nodeCount", "containers", *_POD_SPEC, "replicatedJobs", "template")
-_STATUS = ("observedGeneration", "nodeSummary", "capacity", "allocatable", "phase")
-_CONDITIONS = ("Ready", "PodScheduled", "Completed", "Failed")
+_REQUEST_SPEC = ("signerName", "username", "groups")
+_SPEC = (
+    *("providerID", "nodeCount", "containers", *_POD_SPEC, "replicatedJobs", "template"),
+    *_REQUEST_SPEC,
+)
+_STATUS = ("observedGeneration", "nodeSummary", "capacity", "allocatable", "phase", "certificate")
+_CONDITIONS = ("Ready", "PodScheduled", "Completed", "Failed", "Approved", "Denied")
 
 
 def parse(text: bytes) -> Any:
@@ -63,8 +67,8 @@ def _project(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_kubernetes_object(value: dict[str, Any]) -> bool:
-    """A Node, a TPUNodeGroup, a Pod, a JobSet or a template in it; not a list of them, nor an error,
-    whose status is a word."""
+    """A Node, a TPUNodeGroup, a request, a Pod, a JobSet or a template in it; not a list of them, nor an
+    error, whose status is a word."""
     parts = (value.get("spec"), value.get("status"))
     return "metadata" in value and any(isinstance(part, dict) for part in parts)
 

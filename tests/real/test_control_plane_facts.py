@@ -27,8 +27,8 @@ from local.kubeadm import (
     signing_request,
 )
 from local.transport import send_https
-from shared.base.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
-from shared.node_groups.bootstrap import TOKEN_GROUP, Token, token_secret
+from shared.base.names import BOOTSTRAP_GROUP, RESOURCE_NAME_LABEL, VM_ID_LABEL
+from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from tests.real.bridge.connections import Caller, showing, trusting
 from tests.real.bridge.installation import Installation
 from tests.real.relay.patience import until
@@ -40,7 +40,15 @@ NODES = "/api/v1/nodes"
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 MERGE_PATCH = "application/merge-patch+json"
 OURS, VM = "tng-my-slice-0123abcd", "tng-my-slice-0123abcd-x7k2"
-STEPS = ("create-resources", "inject-token", "label-node", "tear-down", "sweep", "report-leaks")
+STEPS = (
+    "create-resources",
+    "inject-token",
+    "label-node",
+    "tear-down",
+    "approve-join",
+    "sweep",
+    "report-leaks",
+)
 
 
 @pytest.fixture
@@ -136,7 +144,10 @@ LABEL = (
     "tpu-functions may only create and delete bootstrap tokens of its own, which bear the label "
     "tpu-functions.dev/resource-name"
 )
-LIFE = f"bootstrap tokens of tpu-functions must expire, and be of the group {TOKEN_GROUP}"
+LIFE = (
+    f"bootstrap tokens of tpu-functions must expire, and be of the group {BOOTSTRAP_GROUP} or "
+    f"{KUBEADM_GROUP}"
+)
 NAMED = secret()["metadata"]
 WRONG_SECRETS: dict[str, tuple[dict[str, Any], str]] = {
     "another type": (secret(type="Opaque"), KIND),
@@ -149,7 +160,7 @@ WRONG_SECRETS: dict[str, tuple[dict[str, Any], str]] = {
     "no group": (secret({"auth-extra-groups": None}), LIFE),
     "another group": (secret({"auth-extra-groups": "system:bootstrappers:admins"}), LIFE),
     "one more group": (
-        secret({"auth-extra-groups": f"{TOKEN_GROUP},system:bootstrappers:x"}),
+        secret({"auth-extra-groups": f"{BOOTSTRAP_GROUP},system:bootstrappers:x"}),
         LIFE,
     ),
     "no data": (secret(data={}), LIFE),

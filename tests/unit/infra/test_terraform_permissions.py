@@ -133,8 +133,8 @@ def test_a_step_may_do_what_it_is_asked_for_and_no_more(
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_may_publish_to_the_inboxes_that_it_wakes_and_no_others(step: str) -> None:
-    # The minute, where somebody asks for it, and once an hour.
-    forwarded = (*JOBSET_STEPS, "report_leaks") if step == "sweep" else ()
+    # The minute, where somebody asks for it, and once an hour; requests for certificates.
+    forwarded = (*JOBSET_STEPS, "report_leaks", "approve_join") if step == "sweep" else ()
     assert {*inboxes_of(step), *forwarded} == set(PERMISSIONS[step]["inboxes"])
 
 
