@@ -308,7 +308,10 @@ class Thing:
     subresource: str = ""
 
 
-VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+VERBS = (
+    *("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"),
+    "approve",
+)
 TPU = "tpu.google.com"
 THINGS = {
     "groups": Thing(TPU, "tpunodegroups", "default"),
@@ -336,6 +339,13 @@ THINGS = {
     "bindings": Thing("rbac.authorization.k8s.io", "clusterrolebindings"),
     "policies": Thing("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
     "signing requests": Thing("certificates.k8s.io", "certificatesigningrequests"),
+    "approvals of signing requests": Thing(
+        "certificates.k8s.io", "certificatesigningrequests", subresource="approval"
+    ),
+    "the signer of kubelets' certificates": Thing(
+        "certificates.k8s.io", "signers", "", "kubernetes.io/kube-apiserver-client-kubelet"
+    ),
+    "other signers": Thing("certificates.k8s.io", "signers", "", "kubernetes.io/legacy-unknown"),
     "definitions": Thing("apiextensions.k8s.io", "customresourcedefinitions"),
 }
 COMMON = {"groups' status": "update", "events": "get create patch", "kube-system": "get"}
@@ -366,9 +376,23 @@ RIGHTS: dict[str, dict[str, str]] = {
         "nodes": "get list patch delete",
         "secrets of kube-system": "delete deletecollection",
     },
-    "sweep": {"groups": "list", "kube-system": "get"},
+    "approve-join": {
+        "groups": "list",
+        "secrets of kube-system": "delete",
+        "events": "create",
+        "kube-system": "get",
+        "signing requests": "get",
+        "approvals of signing requests": "update",
+        "the signer of kubelets' certificates": "approve",
+    },
+    "sweep": {"groups": "list", "signing requests": "list", "kube-system": "get"},
     "report-leaks": {"groups": "list", "kube-system": "get"},
-    "relay": {"groups": "list watch", "nodes": "list watch", "kube-system": "get"},
+    "relay": {
+        "groups": "list watch",
+        "nodes": "list watch",
+        "signing requests": "list watch",
+        "kube-system": "get",
+    },
 }
 
 
@@ -481,8 +505,9 @@ def converse(cluster: Installation, conversation: Conversation[Identity]) -> Ide
 
 @pytest.fixture
 def kubelet(cluster: Installation) -> Caller:
-    """A kubelet of ours: joined with a token of inject_token's, its Node registered."""
-    assert ask(cluster, "inject-token", "POST", SECRETS, secret()) == Said(201)
+    """A kubelet of ours: joined with a token that the cluster approves, its Node registered."""
+    approved = token_secret(token(), resource_name=OURS, vm=VM, bootstrap_group=KUBEADM_GROUP)
+    assert ask(cluster, "inject-token", "POST", SECRETS, approved) == Said(201)
     cluster.await_token(token().text)
     pin = public_key_pin(cluster.plane.ca_pem)
     wanted = JoinConfiguration("10.128.0.2:6443", token().text, (pin,), Node(VM))
