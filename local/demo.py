@@ -37,7 +37,7 @@ GONE_WITHIN_S = 90.0
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _MIB = 1024 * 1024
 _ENDED_WITHIN_S = 5.0
-NUMBERS = {6: "six", 8: "eight"}
+NUMBERS = {7: "seven", 9: "nine"}
 
 
 @dataclass(frozen=True)
