@@ -38,6 +38,11 @@ def inject_token(request: flask.Request) -> tuple[str, int]:
     return _serve("inject_token", request)
 
 
+def approve_join(request: flask.Request) -> tuple[str, int]:
+    """A VM gets the certificate of its own Node; nobody gets another."""
+    return _serve("approve_join", request)
+
+
 def label_node(request: flask.Request) -> tuple[str, int]:
     """Nodes are matched to VMs, labelled and counted; Ready follows."""
     return _serve("label_node", request)

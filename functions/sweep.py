@@ -7,6 +7,8 @@ an hour with the time since its last progress; a settled one once an hour, at it
 A group that cannot be read, or whose state the sweep has no answer to, is named in the log line
 (`unserved`) and stops no other.
 
+Requests for certificates by VMs that join, as far as they are pending, are handed to ``approve_join``.
+
 Where JobSets get slices, each run triggers their steps, too; ``report_leaks`` is triggered
 once an hour.
 """
@@ -15,8 +17,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base import backoff
@@ -24,8 +26,10 @@ from shared.base.documents import read_mapping
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import JOBSET_STEPS
 from shared.base.reasons import Reason
-from shared.frame.message import SWEEP_KIND, Cause, Message
+from shared.base.signing_requests import SigningRequest, find_signing_request
+from shared.frame.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
 from shared.frame.plan import Action, Fail, ForOne, Plan, Send, Work
+from shared.frame.settings import JoinApproval
 from shared.frame.step import Step, open_work
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
@@ -38,6 +42,10 @@ MAX_UNSERVED = 20
 _SPEC_CONDITIONS = (Type.ACCEPTED, Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY)
 LEAKS_MINUTE = 41
 """The minute of each hour in which ``report_leaks`` is triggered."""
+WAITED_FOR = timedelta(minutes=20)
+"""A kubelet waits 15 minutes for one request, then it makes another; clocks may differ by five."""
+MAX_REQUESTS_OF_TOKEN = 5
+"""How many pending requests of one token, the newest, are handed to ``approve_join``."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,10 @@ class ObservedGroups:
     unreadable: tuple[str, ...] = ()
     """Objects that cannot be read as groups, and why."""
     failure: CallError | OutOfTimeError | None = None
+    requests: tuple[SigningRequest, ...] = ()
+    """Those of our bootstrap group, decided or not."""
+    requests_failure: CallError | OutOfTimeError | None = None
+    """Why these could not be listed."""
 
 
 def observe(work: Work) -> ObservedGroups:
@@ -60,7 +72,14 @@ def observe(work: Work) -> ObservedGroups:
     except (CallError, OutOfTimeError) as error:
         return ObservedGroups((), has_jobset_steps, failure=error)
     groups, unreadable = parse_groups(found, cluster_id)
-    return ObservedGroups(groups, has_jobset_steps, unreadable)
+    observed = ObservedGroups(groups, has_jobset_steps, unreadable)
+    if work.settings.join_approval is JoinApproval.EXTERNAL or not any(map(_bootstraps, groups)):
+        return observed
+    try:
+        requests = filter(None, map(find_signing_request, work.cluster.list_signing_requests()))
+        return replace(observed, requests=tuple(requests))
+    except (CallError, OutOfTimeError) as error:
+        return replace(observed, requests_failure=error)
 
 
 def parse_groups(
@@ -95,6 +114,9 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
         for step in steps:
             topics.setdefault(step, []).append(message_about(group, Cause.SYNC, now))
     actions += (_send(step, messages) for step, messages in topics.items())
+    actions += _hand_out_requests(observed.requests, now)
+    if observed.requests_failure is not None:
+        actions.append(ForOne((Fail(observed.requests_failure),)))
     woken = {step: len(messages) for step, messages in topics.items()}
     facts: dict[str, Any] = {"groups": len(observed.groups), "woken": woken}
     if unserved:
@@ -109,6 +131,29 @@ def recover(_work: Work, _error: CallError) -> Plan | None:
 
 STEP = Step("sweep", open_work, observe, decide, recover)
 run = STEP.run
+
+
+def _bootstraps(group: AnyGroup) -> bool:
+    return isinstance(group, NodeGroup) and group.spec.bootstrap is not None
+
+
+def _hand_out_requests(requests: Iterable[SigningRequest], now: datetime) -> Iterator[Action]:
+    """The requests that somebody may wait for, in batches. A kubelet waits for its newest: of those
+    that one token has made, only so many count, so that a thief's keep no VM waiting."""
+    by_token: dict[str, list[SigningRequest]] = {}
+    for request in requests:
+        is_open = not request.is_decided or request.is_approved_elsewhere
+        if is_open and now - request.created < WAITED_FOR:
+            by_token.setdefault(request.token_id, []).append(request)
+    names = [
+        request.name
+        for made in by_token.values()
+        for request in sorted(made, key=lambda one: one.created)[-MAX_REQUESTS_OF_TOKEN:]
+    ]
+    batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
+    messages = [message_about_requests(Cause.JOIN_REQUESTED, now, batch) for batch in batches]
+    if messages:
+        yield _send("approve_join", messages)
 
 
 def _minute(now: datetime) -> Message:

@@ -45,6 +45,7 @@ read_settings() {
   asked+=', join(" ", values(coalesce(var.cluster_access.kubeconfig_secrets, {})))'
   asked+=', var.relay_identity.workload_identity_federation == null ? "" : "federation"'
   asked+=', join(" ", flatten([for pools in var.node_pools[*] : [coalesce(pools.project_id, var.project_id), pools.location, pools.cluster]]))'
+  asked+=', var.join_approval'
   # Warnings come before the answer. A setting that is refused is answered all the same, as an error apart.
   if ! answer=$(tf console -no-color -var-file="$cluster.tfvars" <<<"join(\"|\", [$asked])" 2>"$temporary/console") ||
     grep -q '^Error: ' "$temporary/console"; then
@@ -53,7 +54,7 @@ read_settings() {
     return
   fi
   answer=$(tail -n 1 <<<"$answer" | sed 's/^"\(.*\)"$/\1/')
-  IFS='|' read -r project region prefix jobsets projects secrets federation pools <<<"$answer"
+  IFS='|' read -r project region prefix jobsets projects secrets federation pools approval <<<"$answer"
   resources=$(tf state list -no-color 2>"$temporary/state") || grep -q '^No state file was found' "$temporary/state" ||
     fail "terraform state list failed: $(cat "$temporary/state")"
   resources=$(grep -v '^data\.' <<<"$resources" || true)
@@ -184,7 +185,7 @@ check_cluster() {
   case $version in *-gke.*) is_gke=true ;; *) is_gke=false ;; esac
   $has_settings || return 0
   check_context
-  if [ "$mode" = destroy ]; then check_nothing_left; check_overlay; else check_pulls; fi
+  if [ "$mode" = destroy ]; then check_nothing_left; check_overlay; else check_pulls; check_approval "$version"; fi
   [ "$minor" -ge 30 ] || echo "Kubernetes 1.$minor has no ValidatingAdmissionPolicies: rights on Secrets and Nodes stay wide (SECURITY.md)"
   kubectl auth can-i '*' '*' --all-namespaces >/dev/null 2>&1 ||
     miss "you are no administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
@@ -212,6 +213,21 @@ check_pulls() {
   fi
   miss "nothing says how Nodes of this cluster pull images from $from, which wants credentials" \
     "docs/install.md, Images: a Secret tpu-functions-images; or a credential provider, and --nodes-pull; or other --images"
+}
+
+# Every bootstrap token is in system:bootstrappers, too: what that may, ours may. No VM joins GKE by a token.
+check_approval() { # VERSION
+  local may
+  case $1 in *-gke.*) return 0 ;; esac
+  if [ "$approval" = external ]; then
+    echo "join_approval is external: who holds a VM's token can become any Node (docs/decisions/one-token-one-vm.md)"
+    return
+  fi
+  may=$(kubectl auth can-i create certificatesigningrequests.certificates.k8s.io --subresource=nodeclient --as=system:bootstrap:aaaaaa \
+    --as-group=system:bootstrappers --as-group=system:bootstrappers:tpu-functions --as-group=system:authenticated 2>/dev/null) || true
+  [ "$may" != yes ] ||
+    miss "the cluster approves what our bootstrap tokens ask for by itself, so that each fits every Node" \
+      "take system:bootstrappers out of the ClusterRoleBindings to system:certificates.k8s.io:certificatesigningrequests:nodeclient, or set join_approval = \"external\""
 }
 
 has_pull_secret() { kubectl --namespace=tpu-functions get secret tpu-functions-images >/dev/null 2>&1; }

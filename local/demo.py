@@ -46,7 +46,7 @@ _WITH_PODS = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": 
 _APIS = ("gce", "kubernetes")
 _MIB = 1024 * 1024
 _ENDED_WITHIN_S = 5.0
-NUMBERS = {6: "six", 8: "eight"}
+NUMBERS = {7: "seven", 9: "nine"}
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,15 @@ from local.vms import Vms
 from local.web import serve
 from local.world import PROJECT, PROJECT_NUMBER, SWEEP_EVERY_S
 
-STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep", "report_leaks")
+STEPS = (
+    "create_resources",
+    "inject_token",
+    "label_node",
+    "tear_down",
+    "approve_join",
+    "sweep",
+    "report_leaks",
+)
 """The entry points of ``main.py``."""
 JOBSET_STEPS = ("provision_slice", "release_slice")
 """Those that give JobSets their slices."""

@@ -19,6 +19,7 @@ _STYLES = {
     "demo": "magenta",
     "create_resources": "green",
     "inject_token": "green",
+    "approve_join": "green",
     "label_node": "green",
     "tear_down": "green",
     "sweep": "green",

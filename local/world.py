@@ -306,6 +306,8 @@ class World:
 _WATCHED = {
     "TPUNodeGroup": "/apis/tpu.google.com/v1alpha1/tpunodegroups?",
     "Node": "/api/v1/nodes?",
+    "CertificateSigningRequest": "/apis/certificates.k8s.io/v1/certificatesigningrequests?"
+    "fieldSelector=spec.signerName%3Dkubernetes.io/kube-apiserver-client-kubelet",
 }
 _WATCHED_FOR_JOBSETS = {
     "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/jobsets?",

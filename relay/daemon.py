@@ -31,6 +31,7 @@ from shared.base.names import (
     JOBSET_PLURAL,
     JOBSET_VERSION,
     KIND,
+    KUBELET_SIGNER,
     PLURAL,
     VERSION,
 )
@@ -38,6 +39,12 @@ from shared.base.names import (
 RESOURCES = (
     WatchedResource("TPUNodeGroup", f"/apis/{GROUP}/{VERSION}/{PLURAL}"),
     WatchedResource("Node", "/api/v1/nodes"),
+    # Renewals by all kubelets pass here, too; whose token made a request is no selector.
+    WatchedResource(
+        "CertificateSigningRequest",
+        "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+        {"fieldSelector": f"spec.signerName={KUBELET_SIGNER}"},
+    ),
 )
 JOBSET_RESOURCES = (
     # Thousands of Pods may run: only those that have no Node yet are of use.

@@ -51,10 +51,13 @@ from local.ports import find_free_ports
 from local.pubsub.server import serve as serve_pubsub
 from local.web import serve
 from local.world import PROJECT, identity, topic
-from shared.base.names import CLUSTER_STEPS, FINALIZER, RESOURCE_NAME_LABEL, STEPS
+from shared.base.names import BOOTSTRAP_GROUP, CLUSTER_STEPS, FINALIZER, RESOURCE_NAME_LABEL, STEPS
+from shared.frame.message import Cause, message_about_requests
 from shared.node_groups.node_group import resource_name
 from tests.harness import Harness, manifests
 from tests.manifests import manifest
+from tests.signing_requests import kubelets, pem
+from tests.signing_requests import manifest as request_manifest
 from tests.unit.inject_env.workloads import as_review, stateful_set
 from tests.unit.large_slices import CASES, Decide
 
@@ -114,11 +117,11 @@ class Bench:
         self._servers = (kube_runner, gce_runner, server)  # a server that nobody holds stops
         self._ready.set()
 
-    def admin(self, method: str, path: str, body: Any = None) -> Any:
-        """Ask the cluster as its administrator."""
+    def admin(self, method: str, path: str, body: Any = None, **more: str) -> Any:
+        """Ask the cluster as its administrator, with more headers."""
         raw = json.dumps(body).encode() if body is not None else b""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Authorization": "Bearer admin", "Content-Type": kind}
+        headers = {"Authorization": "Bearer admin", "Content-Type": kind, **more}
         request = Request.of(method, path, headers=headers, body=raw)
 
         async def ask() -> Any:
@@ -145,11 +148,13 @@ def make_group(bench: Bench, name: str, step: str) -> bytes:
     uid = made["metadata"]["uid"]
     cluster = bench.admin("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
     resource = resource_name(cluster, name, uid)
-    if step in ("inject_token", "label_node", "tear_down"):
+    if step in ("inject_token", "label_node", "tear_down", "approve_join"):
         owned = {"finalizers": [FINALIZER], "labels": {RESOURCE_NAME_LABEL: resource}}
         bench.admin("PATCH", f"{GROUPS}/{name}", {"metadata": owned})
     if step == "tear_down":
         bench.admin("DELETE", f"{GROUPS}/{name}")
+    if step == "approve_join":
+        return ask_to_join(bench, name, f"{resource}-ab12")
     if step in CLUSTER_STEPS:
         return push({"version": 1, "kind": "Sweep"})
     cause = "Added" if step == "create_resources" else "Sync"
@@ -164,6 +169,21 @@ def make_group(bench: Bench, name: str, step: str) -> bytes:
             "at": datetime.now(UTC).isoformat(),
         }
     )
+
+
+def ask_to_join(bench: Bench, name: str, vm: str) -> bytes:
+    """A request for the certificate of a VM's Node, and the push that says so."""
+    asked = request_manifest(pem(kubelets(vm)), name=name)
+    requester = {
+        "Impersonate-User": "system:bootstrap:abcdef",
+        "Impersonate-Group": BOOTSTRAP_GROUP,
+    }
+    bench.admin(
+        "POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", asked, **requester
+    )
+    at = datetime.now(UTC)
+    message = message_about_requests(Cause.JOIN_REQUESTED, at, [name])
+    return push(json.loads(message.encode()))
 
 
 def push(document: dict[str, Any]) -> bytes:
@@ -365,8 +385,8 @@ def bench_calls() -> None:
             if user.startswith("system:serviceaccount:") and not user.endswith(others)
         )
         rows = (
-            (calls, 6 + hosts + 16 + 2 * hosts, PEER[hosts]),
-            (cluster, 50 + 9 * hosts, PEER_KUBERNETES[hosts]),
+            (calls, 6 + hosts + 16 + 3 * hosts, PEER[hosts]),
+            (cluster, 70 + 12 * hosts, PEER_KUBERNETES[hosts]),
         )
         cells = (f"{ours:8}{budget:8}{peer:8}{ours / peer:8.0%}" for ours, budget, peer in rows)
         print(f"{hosts:6}" + "".join(cells))

@@ -10,9 +10,18 @@ from kubernetes import client, config
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from main import create_resources, inject_token, label_node, report_leaks, sweep, tear_down
+from main import (
+    approve_join,
+    create_resources,
+    inject_token,
+    label_node,
+    report_leaks,
+    sweep,
+    tear_down,
+)
 
 __all__ = [
+    "approve_join",
     "client",
     "compute_v1",
     "config",

@@ -253,3 +253,70 @@ resource "google_monitoring_alert_policy" "leaked_slices" {
     content   = "Its TPUNodeGroup is gone, and its VMs are billed. The log line names all that is left and the commands that delete it: `gcloud logging read 'jsonPayload.decision=\"LeakedSlice\"' --project=${var.project_id} --freshness=3h --format='value(jsonPayload.note)'`. Runbook: docs/operate.md#leaked-slices."
   }
 }
+
+# Normally a request is approved within seconds. What is counted here is a token in the wrong hands, or a cluster in
+# which somebody else approves, too.
+resource "google_logging_metric" "refused_joins" {
+  count = local.alerts ? 1 : 0
+
+  project     = var.project_id
+  name        = "${var.name_prefix}-refused-joins"
+  description = "Requests for the certificates of Nodes that approve_join has denied, has left pending for two minutes, or has found approved by somebody else"
+  filter = join(" AND ", [
+    "resource.type=\"cloud_run_revision\"",
+    "resource.labels.service_name=\"${google_cloudfunctions2_function.step["approve_join"].name}\"",
+    "jsonPayload.decision=(\"JoinDenied\" OR \"JoinNotApproved\" OR \"JoinApprovedElsewhere\")",
+  ])
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+
+    labels {
+      key         = "decision"
+      value_type  = "STRING"
+      description = "What became of the request"
+    }
+  }
+
+  label_extractors = {
+    decision = "EXTRACT(jsonPayload.decision)"
+  }
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_monitoring_alert_policy" "refused_joins" {
+  count = local.alerts ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "${var.name_prefix}: a join was not approved"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "A request for a Node's certificate was not approved by approve_join"
+
+    condition_threshold {
+      filter = join(" AND ", [
+        "resource.type = \"cloud_run_revision\"",
+        "metric.type = \"logging.googleapis.com/user/${google_logging_metric.refused_joins[0].name}\"",
+      ])
+      comparison      = "COMPARISON_GT"
+      threshold_value = 0
+      duration        = "0s"
+
+      aggregations {
+        alignment_period     = "300s"
+        per_series_aligner   = "ALIGN_SUM"
+        cross_series_reducer = "REDUCE_SUM"
+        group_by_fields      = ["metric.labels.decision"]
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "JoinDenied: the holder of a bootstrap token asked for what no kubelet asks for; the token is revoked. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves tokens of our group, so that each fits every Node. The lines name the request and what is wrong: `gcloud logging read 'jsonPayload.decision:\"Join\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
+  }
+}

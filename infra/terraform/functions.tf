@@ -106,6 +106,7 @@ resource "google_cloudfunctions2_function" "step" {
       TOPIC_PREFIX              = local.topic_prefix
       PROJECTS                  = join(",", local.served_projects)
       NODE_JOIN_TIMEOUT_SECONDS = tostring(var.node_join_timeout_seconds)
+      JOIN_APPROVAL             = var.join_approval
       # Requests beyond the threads would wait inside the instance while their deadline runs.
       THREADS              = tostring(var.concurrency)
       PUSH_AUDIENCE        = local.push_audiences[each.key]

@@ -3,7 +3,7 @@
 locals {
   # A function, an inbox and an identity each.
   slugs = {
-    for step in concat(["create_resources", "inject_token", "label_node", "tear_down", "sweep", "report_leaks"], local.jobset_steps) :
+    for step in concat(["create_resources", "inject_token", "label_node", "tear_down", "approve_join", "sweep", "report_leaks"], local.jobset_steps) :
     step => replace(step, "_", "-")
   }
   steps = toset(keys(local.slugs))

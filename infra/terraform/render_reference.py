@@ -19,11 +19,20 @@ PERMISSIONS = ROOT / "infra" / "terraform" / "permissions.yaml"
 KUBERNETES = ROOT / "infra" / "kubernetes"
 ROLES = (
     KUBERNETES / "base" / "rbac.yaml",
+    KUBERNETES / "base" / "joining.yaml",
     KUBERNETES / "components" / "jobsets" / "relay.yaml",
     KUBERNETES / "components" / "jobsets" / "roles.yaml",
     KUBERNETES / "components" / "jobsets-node-groups" / "roles.yaml",
 )
-STEPS = ("create_resources", "inject_token", "label_node", "tear_down", "sweep", "report_leaks")
+STEPS = (
+    "create_resources",
+    "inject_token",
+    "label_node",
+    "tear_down",
+    "approve_join",
+    "sweep",
+    "report_leaks",
+)
 JOBSET_STEPS = ("provision_slice", "release_slice")
 
 _HEAD = """\
@@ -86,6 +95,14 @@ No permission on Google Cloud and no role in the cluster: what an admission revi
 know, and they call nobody. The webhook's Pods have no token of their ServiceAccount. What it may do, its
 webhook configurations say: change the workloads that they ask it about.
 """
+_JOINING = """\
+## VMs that join
+
+What a bootstrap token allows until its VM has joined: what `kubeadm join` asks for. It is in the group
+`system:bootstrappers:tpu-functions`, whose requests for certificates nobody but `approve_join`
+approves. With `join_approval = "external"` tokens are in kubeadm's group instead, and the cluster
+approves them for any Node.
+"""
 _WHERE = {
     "project": "each served project",
     "named": "VMs and instance templates of each served project whose name begins with `tng-`",
@@ -104,6 +121,7 @@ def render() -> str:
     parts += ["## On Google Cloud\n", *_cloud(permissions), "\n## In the cluster\n"]
     for name in (*(step.replace("_", "-") for step in (*STEPS, *JOBSET_STEPS)), "relay"):
         parts.append(_roles(name))
+    parts += [_JOINING, _roles("joining-vm")]
     return "\n".join([*parts, _NONE])
 
 

@@ -69,11 +69,11 @@ variable "cluster_access" {
   validation {
     condition = var.cluster_access.kubeconfig_secrets == null ? true : (
       sort(keys(var.cluster_access.kubeconfig_secrets)) == sort(concat(
-        ["create_resources", "inject_token", "label_node", "report_leaks", "sweep", "tear_down"],
+        ["approve_join", "create_resources", "inject_token", "label_node", "report_leaks", "sweep", "tear_down"],
         var.jobset_provider == "" ? [] : ["provision_slice", "release_slice"],
       ))
     )
-    error_message = "cluster_access.kubeconfig_secrets must name a secret for each of create_resources, inject_token, label_node, tear_down, sweep and report_leaks, with jobset_provider for provision_slice and release_slice, too."
+    error_message = "cluster_access.kubeconfig_secrets must name a secret for each of create_resources, inject_token, label_node, tear_down, approve_join, sweep and report_leaks, with jobset_provider for provision_slice and release_slice, too."
   }
 
   validation {
@@ -205,13 +205,24 @@ variable "extra_permissions" {
   default     = {}
 
   validation {
-    condition     = length(setsubtract(keys(var.extra_permissions), ["create_resources", "inject_token", "label_node", "report_leaks", "sweep", "tear_down", "provision_slice", "release_slice"])) == 0
-    error_message = "The keys of extra_permissions must be steps: create_resources, inject_token, label_node, tear_down, sweep, report_leaks, provision_slice, release_slice."
+    condition     = length(setsubtract(keys(var.extra_permissions), ["approve_join", "create_resources", "inject_token", "label_node", "report_leaks", "sweep", "tear_down", "provision_slice", "release_slice"])) == 0
+    error_message = "The keys of extra_permissions must be steps: create_resources, inject_token, label_node, tear_down, approve_join, sweep, report_leaks, provision_slice, release_slice."
   }
 
   validation {
     condition     = alltrue([for permission in flatten(values(var.extra_permissions)) : can(regex("^[a-z]+[.][A-Za-z]+[.][A-Za-z]+$", permission))])
     error_message = "extra_permissions must hold permissions such as compute.images.useReadOnly, not roles."
+  }
+}
+
+variable "join_approval" {
+  description = "Who approves the certificates by which VMs join. `approve_join`: the function, for the VM that holds the token, and for no other Node. `external`: the cluster, for every Node that the holder of a token asks for; root on one VM, or whoever reads its metadata, can then become any Node."
+  type        = string
+  default     = "approve_join"
+
+  validation {
+    condition     = contains(["approve_join", "external"], var.join_approval)
+    error_message = "join_approval must be approve_join or external."
   }
 }
 

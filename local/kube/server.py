@@ -14,7 +14,7 @@ import yaml
 from local.clock import Clock
 from local.http import Request, Response
 from local.kube import discovery, openapi
-from local.kube.admission import taint_new_nodes
+from local.kube.admission import approve_for_signers, taint_new_nodes
 from local.kube.authentication import Authenticator
 from local.kube.authorization import Authorizer, impersonate
 from local.kube.bootstrap import initial_objects
@@ -81,9 +81,13 @@ class KubeApi:
         self._store = Store(dials.history)
         self._catalogue = Catalogue()
         self._resources = Resources(self._store, self._catalogue, clock, random)
-        self._resources.admission += [restrict_nodes, taint_new_nodes]
         self._authenticator = Authenticator(self._store, clock, self.ca, tokens)
         self._authorizer = Authorizer(self._store)
+        self._resources.admission += [
+            restrict_nodes,
+            taint_new_nodes,
+            approve_for_signers(self._authorizer),
+        ]
         self._hub = WatchHub()
         self._handlers = Handlers(
             self._resources, Reviews(self._authorizer, clock), self._hub, clock, random, dials

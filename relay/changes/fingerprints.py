@@ -7,7 +7,6 @@ what somebody else wrote into a Node must not stop the relay.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ from shared.base.names import (
     THEIR_FINALIZER_PREFIX,
     TPU_RESOURCE,
     VM_ID_LABEL,
+    find_resource_name,
     is_dns_label,
     is_dns_subdomain,
 )
@@ -32,8 +32,6 @@ GroupKey = tuple[str, str]
 
 _TPU_LABEL_PREFIXES = ("cloud.google.com/gke-tpu-", GROUP_LABEL)
 _CONCERNING_LABELS = frozenset({RESOURCE_NAME_LABEL, VM_ID_LABEL, ACCELERATOR_COUNT_LABEL})
-_OUR_VM_NAME = re.compile(r"(tng-[a-z0-9-]+-[0-9a-f]{8})-[a-z0-9]{4}")
-"""A VM of a managed instance group is called after it, with four random characters behind."""
 
 TRUE = "True"
 
@@ -261,8 +259,7 @@ def _is_taking_ownership(before: GroupFingerprint, after: GroupFingerprint) -> b
 
 
 def _claims(node_name: str, label: str) -> frozenset[str]:
-    by_name = _OUR_VM_NAME.fullmatch(node_name.partition(".")[0])
-    return frozenset({label, by_name[1] if by_name else ""} - {""})
+    return frozenset({label, find_resource_name(node_name.partition(".")[0])} - {""})
 
 
 def _is_relevant_label(label: str) -> bool:

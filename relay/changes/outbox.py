@@ -15,6 +15,8 @@ while it is being deleted
 Node of a group appeared, went, became Ready with all   label_node
 its chips or no longer is, its labels or its providerID
 changed; a group met Nodes that claim it
+request for a kubelet's certificate by a token of ours  approve_join
+appeared, or was approved by somebody else
 Pod of a JobSet waits for a slice, or for another       provision_slice
 JobSet completed, failed or went                        release_slice
 ======================================================  ==================
@@ -45,11 +47,22 @@ from relay.changes.fingerprints import (
 )
 from relay.changes.jobsets import JobSetTriggers
 from relay.changes.pending import OutgoingMessage, PendingTriggers, Subject
-from relay.kinds import CREATE_RESOURCES, LABEL_NODE, TEAR_DOWN, Change, WatchedKind
-from shared.base.names import KIND
+from relay.kinds import (
+    APPROVE_JOIN,
+    CREATE_RESOURCES,
+    LABEL_NODE,
+    TEAR_DOWN,
+    Change,
+    WatchedKind,
+)
+from shared.base.names import KIND, SIGNING_REQUEST_KIND
+from shared.base.signing_requests import find_signing_request
 from shared.frame.message import Cause
 
 _GROUP_KINDS = frozenset[WatchedKind]({"TPUNodeGroup", "Node"})
+_OF_THE_CLUSTER = frozenset[WatchedKind]({"Node", "CertificateSigningRequest"})
+_REQUESTS = Subject("", "", "", SIGNING_REQUEST_KIND)
+"""All requests are one subject: what comes within seconds of each other goes in one message."""
 
 
 class Outbox:
@@ -102,6 +115,10 @@ class Outbox:
                 self._node_changed(event, fingerprint_node(object), now)
             case "TPUNodeGroup", _:
                 self._group_changed(event, fingerprint_group(object), now)
+            case "CertificateSigningRequest", "DELETED":
+                pass
+            case "CertificateSigningRequest", _:
+                self._request_changed(object, now)
             case "Pod", "DELETED":
                 self._jobs.forget_pod(object)
             case "Pod", _:
@@ -127,6 +144,9 @@ class Outbox:
                 self._relist_nodes([fingerprint_node(raw) for raw in objects], first, now)
             case "TPUNodeGroup":
                 self._relist_groups([fingerprint_group(raw) for raw in objects], first, now)
+            case "CertificateSigningRequest":
+                for raw in objects:
+                    self._request_changed(raw, now)
             case "Pod":
                 self._jobs.relist_pods(objects, now)
             case "JobSet":
@@ -150,10 +170,17 @@ class Outbox:
         self._triggers.put_back(publications, now, self._is_obsolete)
 
     def _is_readable(self, kind: WatchedKind, raw: Mapping[str, Any]) -> bool:
-        is_readable = has_identity(raw, is_namespaced=kind != "Node")
+        is_readable = has_identity(raw, is_namespaced=kind not in _OF_THE_CLUSTER)
         if not is_readable:
             self._on_skipped(kind)
         return is_readable
+
+    def _request_changed(self, raw: Mapping[str, Any], now: datetime) -> None:
+        """Nothing is remembered: a request that waits is due as often as it changes."""
+        request = find_signing_request(raw)
+        if request is not None and (not request.is_decided or request.is_approved_elsewhere):
+            cause = Cause.JOIN_REQUESTED
+            self._triggers.add(_REQUESTS, APPROVE_JOIN, cause, now, [request.name])
 
     def _group_changed(self, event: Change, group: GroupFingerprint, now: datetime) -> None:
         if event == "DELETED":
@@ -273,6 +300,8 @@ class Outbox:
         self._triggers.add(_subject(group), step, cause, now, names, immediately=immediately)
 
     def _is_obsolete(self, subject: Subject, step: str) -> bool:
+        if subject == _REQUESTS:
+            return False
         if subject.kind != KIND:
             return self._jobs.is_obsolete(subject)
         group = self._cache.find_group(subject.key)

@@ -8,8 +8,8 @@ from datetime import datetime
 from itertools import islice
 
 from relay.changes.coalescing import Coalescer, PendingTrigger
-from shared.base.names import KIND
-from shared.frame.message import MAX_NAMES, Cause, Message
+from shared.base.names import KIND, SIGNING_REQUEST_KIND
+from shared.frame.message import BATCH, MAX_NAMES, Cause, Message, message_about_requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,8 @@ class PendingTriggers:
         for (subject, step), messages in parts.items():
             if not is_obsolete(subject, step):
                 trigger = PendingTrigger(messages[0].cause, messages[0].at)
-                trigger.add_names(name for message in messages for name in message.nodes)
+                names = (name for one in messages for name in (*one.nodes, *one.requests))
+                trigger.add_names(names)
                 self._coalescer(subject, step).put_back(trigger, now)
 
     def _coalescer(self, subject: Subject, step: str) -> Coalescer:
@@ -124,6 +125,12 @@ def _render_messages(key: _Key, trigger: PendingTrigger) -> list[OutgoingMessage
     """The messages of a trigger: several where its names do not fit into one."""
     subject, step = key
     names = tuple(trigger.names)
+    if subject.kind == SIGNING_REQUEST_KIND:
+        batches = (names[start : start + BATCH] for start in range(0, len(names), BATCH))
+        return [
+            OutgoingMessage(step, message_about_requests(trigger.cause, trigger.at, batch))
+            for batch in batches
+        ]
     return [
         OutgoingMessage(
             step,

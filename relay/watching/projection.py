@@ -33,14 +33,18 @@ _ANNOTATIONS_OF = (
 """Whose annotations are kept: what stands before the slash."""
 _POD_SPEC = ("nodeSelector", "tolerations")
 _OF_GROUP = ("nodeCount", "topology", "targetSizePolicyMode")
-_SPEC = ("providerID", *_OF_GROUP, "containers", *_POD_SPEC, "replicatedJobs", "template")
+_REQUEST_SPEC = ("signerName", "username", "groups")
+_SPEC = (
+    *("providerID", *_OF_GROUP, "containers", *_POD_SPEC, "replicatedJobs", "template"),
+    *_REQUEST_SPEC,
+)
 _STATUS = (
     *("observedGeneration", "nodeSummary", "completedAt", "provisioningModel", "resources"),
-    *("capacity", "allocatable", "phase"),
+    *("capacity", "allocatable", "phase", "certificate"),
 )
 _CONDITIONS = (
     *("Ready", "ManagedInstanceGroupReady", "TokensInjected", "NodesJoined"),
-    *("PodScheduled", "Completed", "Failed"),
+    *("PodScheduled", "Completed", "Failed", "Approved", "Denied"),
 )
 
 
@@ -71,8 +75,8 @@ def _project(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_kubernetes_object(value: dict[str, Any]) -> bool:
-    """A Node, a TPUNodeGroup, a Pod, a JobSet or a template in it; not a list of them, nor an error,
-    whose status is a word."""
+    """A Node, a TPUNodeGroup, a request, a Pod, a JobSet or a template in it; not a list of them, nor an
+    error, whose status is a word."""
     parts = (value.get("spec"), value.get("status"))
     return "metadata" in value and any(isinstance(part, dict) for part in parts)
 

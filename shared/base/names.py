@@ -62,8 +62,17 @@ CA_HASH_KEY = "kubeadm-ca-hash"
 KUBE_LABELS_KEY = "kube-labels"
 STARTUP_SCRIPT_KEY = "startup-script"
 
-CLUSTER_STEPS = ("sweep", "report_leaks")
-"""The steps whose triggers name no object: each is about all groups of the cluster."""
+SIGNING_REQUEST_KIND = "CertificateSigningRequest"
+KUBELET_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
+"""Who signs the certificates by which kubelets come to the API server."""
+BOOTSTRAP_GROUP = "system:bootstrappers:tpu-functions"
+"""The group of the tokens of this system. It may submit requests for certificates; nothing but
+``approve_join`` approves them."""
+APPROVED_BY_US = "ApprovedByTpuFunctions"
+"""The reason in the condition of a request that ``approve_join`` has approved."""
+
+CLUSTER_STEPS = ("approve_join", "sweep", "report_leaks")
+"""The steps whose triggers name no group."""
 STEPS = ("create_resources", "inject_token", "label_node", "tear_down", *CLUSTER_STEPS)
 JOBSET_STEPS = ("provision_slice", "release_slice")
 """The steps that give JobSets their slices, where that is switched on."""
@@ -72,6 +81,16 @@ JOBSET_STEPS = ("provision_slice", "release_slice")
 _LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)
 _DNS_SUBDOMAIN = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+
+
+_OUR_VM_NAME = re.compile(r"(tng-[a-z0-9-]+-[0-9a-f]{8})-[a-z0-9]{4}")
+"""A VM of a managed instance group is called after it, with four random characters behind."""
+
+
+def find_resource_name(vm: str) -> str:
+    """The resource name of the group whose VM has this name; empty for any other name."""
+    match = _OUR_VM_NAME.fullmatch(vm)
+    return match[1] if match else ""
 
 
 def is_dns_label(value: object) -> bool:

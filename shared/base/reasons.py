@@ -34,6 +34,8 @@ class Reason(StrEnum):
     PAUSED = "Paused"
     AWAITING_NODE_JOIN = "AwaitingNodeJoin"
     NODE_JOIN_TIMEOUT = "NodeJoinTimeout"
+    JOIN_NOT_APPROVED = "JoinNotApproved"
+    JOIN_DENIED = "JoinDenied"
     DEVICE_PLUGIN_MISSING = "DevicePluginMissing"
     NODE_NOT_READY = "NodeNotReady"
     NODE_LOST = "NodeLost"
@@ -87,6 +89,12 @@ REASONS: dict[Reason, str] = {
     "their Nodes have just joined and are not Ready yet. Nothing to do.",
     Reason.NODE_JOIN_TIMEOUT: "A VM has not joined in time. Its serial port says why: "
     "gcloud compute instances get-serial-port-output.",
+    Reason.JOIN_NOT_APPROVED: "A VM's request for its Node's certificate was made with another token "
+    "than the VM holds. After a renewal of its token a VM asks again by itself. If this stays, somebody "
+    "may have the token of another VM: the log of approve_join names the request.",
+    Reason.JOIN_DENIED: "A request for the certificate of a VM's Node was denied and its token revoked: "
+    "no kubelet sends such a request. The log of approve_join says what is wrong with it. Find out who "
+    "had the token, then delete the VM.",
     Reason.DEVICE_PLUGIN_MISSING: "A Node is Ready but offers no google.com/tpu. Check the "
     "DaemonSet tpu-device-plugin in kube-system.",
     Reason.NODE_NOT_READY: "A Node has joined and is not Ready: kubectl describe node.",

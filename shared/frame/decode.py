@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.base.fields import show
-from shared.base.names import JOBSET_KIND, KIND
+from shared.base.names import JOBSET_KIND, KIND, SIGNING_REQUEST_KIND
 from shared.base.timestamps import parse_time
 from shared.frame.audit_log import LogEvent, find_steps, parse_entry
 from shared.frame.message import (
@@ -30,6 +30,7 @@ from shared.frame.message import (
 )
 
 _KINDS_OF = {
+    "approve_join": frozenset({SIGNING_REQUEST_KIND}),
     "provision_slice": frozenset({POD_KIND, SWEEP_KIND}),
     "release_slice": frozenset({JOBSET_KIND, SLICE_KIND, SWEEP_KIND}),
     "sweep": frozenset({SWEEP_KIND}),

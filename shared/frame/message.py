@@ -7,25 +7,32 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from shared.base.fields import show
-from shared.base.names import JOBSET_KIND, KIND, is_dns_label, is_dns_subdomain
+from shared.base.names import (
+    JOBSET_KIND,
+    KIND,
+    SIGNING_REQUEST_KIND,
+    is_dns_label,
+    is_dns_subdomain,
+)
 
 MESSAGE_VERSION = 1
 MAX_NAMES = 100
 """Names of Nodes or VMs in one message; more names make more messages."""
 BATCH = 20
-"""VMs in one message to ``inject_token``: each costs a few calls, and an invocation has 30 seconds."""
+"""VMs in one message to ``inject_token``, requests in one to ``approve_join``: each costs a few calls,
+and an invocation has 30 seconds."""
 SWEEP_KIND = "Sweep"
 """What the Scheduler publishes every minute: ``{"version": 1, "kind": "Sweep"}``."""
 POD_KIND, SLICE_KIND = "Pod", "Slice"
 """What the messages to the steps of JobSets are about; a slice goes by its JobSet's namespace."""
-_KINDS = (KIND, POD_KIND, JOBSET_KIND, SLICE_KIND)
+_KINDS = (KIND, POD_KIND, JOBSET_KIND, SLICE_KIND, SIGNING_REQUEST_KIND)
 _LABEL, _SUBDOMAIN = "a DNS label", "a DNS subdomain"
 _UID = re.compile(r"[-.:\w]{0,128}", re.ASCII)
 _MAX_CAUSE = 63
@@ -49,6 +56,9 @@ class Cause(StrEnum):
     NODES_CHANGED = "NodesChanged"
     SYNC = "Sync"
     VMS_NEED_TOKENS = "VMsNeedTokens"
+    JOIN_REQUESTED = "JoinRequested"
+    JOIN_NOT_APPROVED = "JoinNotApproved"
+    JOIN_DENIED = "JoinDenied"
     FORWARDED = "Forwarded"
     CONTINUED = "Continued"
 
@@ -59,7 +69,8 @@ class Message:
     publishes it.
 
     ``nodes`` and ``vms`` are names (at most `MAX_NAMES` together), ``at`` is when the sender saw
-    what it tells of.
+    what it tells of. A message about CertificateSigningRequests has their names in ``requests``, and
+    no other name: they are of the cluster.
     """
 
     namespace: str
@@ -70,9 +81,12 @@ class Message:
     nodes: tuple[str, ...] = field(default=())
     vms: tuple[str, ...] = field(default=())
     kind: str = KIND
+    requests: tuple[str, ...] = field(default=())
 
     def encode(self) -> bytes:
         """The message's data, in JSON."""
+        if self.kind == SIGNING_REQUEST_KIND:
+            return self._encode_requests()
         document: dict[str, Any] = {
             "version": MESSAGE_VERSION,
             "kind": self.kind,
@@ -86,6 +100,16 @@ class Message:
             document["nodes"] = list(self.nodes)
         if self.vms:
             document["vms"] = list(self.vms)
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    def _encode_requests(self) -> bytes:
+        document = {
+            "version": MESSAGE_VERSION,
+            "kind": self.kind,
+            "requests": list(self.requests),
+            "cause": str(self.cause),
+            "at": self.at.isoformat().replace("+00:00", "Z"),
+        }
         return json.dumps(document, separators=(",", ":")).encode()
 
     def attributes(self, cluster: str) -> dict[str, str]:
@@ -105,6 +129,9 @@ def parse_message(document: Mapping[str, Any], message_id: str, at: datetime | N
         raise PoisonError(f"message {message_id}: 'at' must be an RFC 3339 time")
     cause = parse_cause(document)
     known = cause in set(Cause)
+    if kind == SIGNING_REQUEST_KIND:
+        requests = _names(document, "requests", is_dns_subdomain, _SUBDOMAIN, message_id)
+        return message_about_requests(Cause(cause) if known else Cause.FORWARDED, at, requests)
     return Message(
         namespace=_name(document, "namespace", is_dns_label, _LABEL, message_id),
         name=_name(document, "name", is_dns_subdomain, _SUBDOMAIN, message_id),
@@ -115,6 +142,11 @@ def parse_message(document: Mapping[str, Any], message_id: str, at: datetime | N
         vms=_names(document, "vms", is_dns_label, _LABEL, message_id),
         kind=kind,
     )
+
+
+def message_about_requests(cause: Cause, at: datetime, requests: Iterable[str]) -> Message:
+    """A message about CertificateSigningRequests."""
+    return Message("", "", "", cause, at, kind=SIGNING_REQUEST_KIND, requests=tuple(requests))
 
 
 def parse_cause(document: Mapping[str, Any]) -> str:

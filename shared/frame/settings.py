@@ -21,6 +21,16 @@ GOOGLES_CERTIFICATES = "https://www.googleapis.com/oauth2/v1/certs"
 JOBSET_PROVIDERS = (GKE, TPU_NODE_GROUP) = ("gke", "tpu-node-group")
 """What JobSets' slices can be: node pools of GKE, or TPUNodeGroups."""
 
+
+class JoinApproval(StrEnum):
+    """Who approves the requests by which VMs join."""
+
+    APPROVE_JOIN = "approve_join"
+    """This system, for the VM that holds the token; the tokens are in a group of their own."""
+    EXTERNAL = "external"
+    """The cluster, for every holder of a bootstrap token of kubeadm's group."""
+
+
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 
@@ -60,6 +70,7 @@ class Settings:
     """How long a started VM may take to join before it is called late."""
     pusher: Pusher | None = None
     """Whose pushes alone are taken; without it, the platform has seen to that."""
+    join_approval: JoinApproval = JoinApproval.APPROVE_JOIN
     jobset_provider: str = ""
     """What makes slices for JobSets, of `JOBSET_PROVIDERS`; empty: nothing does."""
     suspended_release: timedelta | None = None
@@ -86,6 +97,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         compute_endpoint=read_url(variables, "COMPUTE_ENDPOINT"),
         join_timeout=read_seconds(variables, "NODE_JOIN_TIMEOUT_SECONDS", 900),
         pusher=_pusher(variables),
+        join_approval=_join_approval(variables),
         jobset_provider=_jobset_provider(variables),
         suspended_release=read_minutes(variables, "JOBSET_SUSPENDED_RELEASE_MINUTES"),
         lost_rebuild=read_minutes(variables, "JOBSET_LOST_REBUILD_MINUTES"),
@@ -93,6 +105,14 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     )
     variables.check()
     return settings
+
+
+def _join_approval(variables: Variables) -> JoinApproval:
+    approval = variables.get("JOIN_APPROVAL") or JoinApproval.APPROVE_JOIN
+    if approval not in list(JoinApproval):
+        variables.reject("JOIN_APPROVAL", " or ".join(JoinApproval))
+    is_external = approval == JoinApproval.EXTERNAL
+    return JoinApproval.EXTERNAL if is_external else JoinApproval.APPROVE_JOIN
 
 
 def _jobset_provider(variables: Variables) -> str:

@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.errors import STALE_ANSWERS, CallError
-from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
+from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
 from shared.frame.plan import StaleObservation
-from shared.node_groups.bootstrap import Token, token_secret
+from shared.frame.settings import JoinApproval
+from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from shared.node_groups.node_group import Spec
 from shared.node_groups.resources import KINDS, request_id
 from shared.node_groups.status import MIG, NOUN, Resource, State
@@ -196,7 +197,13 @@ class CreateSecret:
     vm: str
 
     def apply(self, work: GroupWork) -> None:
-        manifest = token_secret(self.token, resource_name=work.group.resource_name, vm=self.vm)
+        is_external = work.settings.join_approval is JoinApproval.EXTERNAL
+        manifest = token_secret(
+            self.token,
+            resource_name=work.group.resource_name,
+            vm=self.vm,
+            bootstrap_group=KUBEADM_GROUP if is_external else BOOTSTRAP_GROUP,
+        )
         work.cluster.create_token_secret(manifest)
 
     def describe(self) -> str:

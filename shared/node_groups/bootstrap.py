@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.base.names import (
+    BOOTSTRAP_GROUP,
     CA_HASH_KEY,
     CONTROL_PLANE_KEY,
     RESOURCE_NAME_LABEL,
@@ -31,8 +32,9 @@ VM_LABEL = "tpu-functions.dev/vm"
 
 TOKEN_LIFE = timedelta(hours=1)
 _CLOCKS_APART = timedelta(minutes=5)
-TOKEN_GROUP = "system:bootstrappers:kubeadm:default-node-token"
-"""The group that kubeadm's own role bindings name; `kubeadm init` makes them."""
+KUBEADM_GROUP = "system:bootstrappers:kubeadm:default-node-token"
+"""The group that kubeadm's own role bindings name, `kubeadm init` makes them: the cluster approves
+whatever Node a token of this group asks for."""
 
 CA_CONFIG_MAP = "kube-system/kube-root-ca.crt"
 CA_KEY = "ca.crt"
@@ -122,10 +124,13 @@ def _parse_expiry(text: str) -> datetime:
     return expires.astimezone(UTC).replace(microsecond=0)
 
 
-def token_secret(token: Token, *, resource_name: str, vm: str) -> dict[str, Any]:
+def token_secret(
+    token: Token, *, resource_name: str, vm: str, bootstrap_group: str = BOOTSTRAP_GROUP
+) -> dict[str, Any]:
     """The Secret that makes the API server accept ``token``, to be created in kube-system.
 
-    ``resource_name`` is the group's name on Compute Engine, ``vm`` the instance's.
+    ``resource_name`` is the group's name on Compute Engine, ``vm`` the instance's; ``bootstrap_group``
+    says what the token may do.
     """
     data = {
         "token-id": token.id,
@@ -133,7 +138,7 @@ def token_secret(token: Token, *, resource_name: str, vm: str) -> dict[str, Any]
         "expiration": token.expiry_text,
         "usage-bootstrap-authentication": "true",
         "usage-bootstrap-signing": "true",
-        "auth-extra-groups": TOKEN_GROUP,
+        "auth-extra-groups": bootstrap_group,
         "description": f"tpu-functions: lets VM {vm} of {resource_name} join",
     }
     return {

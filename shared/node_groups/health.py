@@ -45,6 +45,8 @@ CLOCKS_DIFFER_BY = timedelta(minutes=5)
 JOINS_WITHIN = timedelta(minutes=10)
 """A VM of a complete slice was started at most this long before the slice was complete (a guess, for
 VMs that cannot be asked any more)."""
+_JOIN_REASONS = (Reason.JOIN_DENIED, Reason.JOIN_NOT_APPROVED)
+"""Causes of messages by ``approve_join``, and reasons of the VMs that they name."""
 WAITS = "PENDING"
 """A VM of flex start waits for capacity, for days if need be."""
 
@@ -304,6 +306,9 @@ class _Count:
             return self._why_lost(instance.name)
         if instance.name in self.seen.misnamed:
             return Reason.NODE_NAME_MISMATCH
+        not_let_in = self._why_not_let_in(instance.name)
+        if not_let_in is not None and instance.status in UP:
+            return not_let_in
         started = instance.started or instance.created
         if started is None:
             return Reason.AWAITING_NODE_JOIN
@@ -311,6 +316,13 @@ class _Count:
             return Reason.NODE_DELETED
         is_late = self.now - started >= self.join_timeout
         return Reason.NODE_JOIN_TIMEOUT if is_late else Reason.AWAITING_NODE_JOIN
+
+    def _why_not_let_in(self, vm: str) -> Reason | None:
+        """What ``approve_join`` has said of a VM's request. It stands until the VM has joined."""
+        if vm in self.occasion.vms and self.occasion.cause in _JOIN_REASONS:
+            return Reason(self.occasion.cause)
+        entry = self.before.get(vm)
+        return Reason(entry.why) if entry is not None and entry.why in _JOIN_REASONS else None
 
     def _complete_until(self, name: str) -> datetime:
         """Until when the VM certainly had a Node: a running VM that was started before has lost it."""
@@ -327,6 +339,7 @@ _GRAVITY = (
     Reason.NODE_LOST,
     Reason.NODE_DELETED,
     Reason.NODE_NAME_MISMATCH,
+    *_JOIN_REASONS,
     Reason.NODE_JOIN_TIMEOUT,
     Reason.DEVICE_PLUGIN_MISSING,
     Reason.NODE_NOT_READY,

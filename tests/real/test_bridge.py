@@ -79,9 +79,9 @@ def node(ready: str, *taints: str, effect: str = "NoSchedule", **spec: Any) -> d
     }
 
 
-def request(**status: Any) -> dict[str, Any]:
-    signer = {"signerName": "kubernetes.io/kube-apiserver-client-kubelet"}
-    return {"metadata": {"name": "n"}, "spec": signer, "status": status}
+def request(group: str = "system:nodes", **status: Any) -> dict[str, Any]:
+    spec = {"signerName": "kubernetes.io/kube-apiserver-client-kubelet", "groups": [group]}
+    return {"metadata": {"name": "n"}, "spec": spec, "status": status}
 
 
 def encoded(**data: str) -> dict[str, str]:
@@ -126,6 +126,21 @@ STATES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
     ),
     "a request that waits": (
         {"certificatesigningrequests": [request()]},
+        ["CertificateSigningRequest n: its certificate"],
+    ),
+    "a request that waits for somebody to approve it": (
+        {"certificatesigningrequests": [request("system:bootstrappers:tpu-functions")]},
+        [],
+    ),
+    "a request that somebody has approved": (
+        {
+            "certificatesigningrequests": [
+                request(
+                    "system:bootstrappers:tpu-functions",
+                    conditions=[{"type": "Approved", "status": "True"}],
+                )
+            ]
+        },
         ["CertificateSigningRequest n: its certificate"],
     ),
     "a request that is granted": ({"certificatesigningrequests": [request(certificate="x")]}, []),

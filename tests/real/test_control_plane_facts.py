@@ -27,8 +27,8 @@ from local.kubeadm import (
     signing_request,
 )
 from local.transport import send_https
-from shared.base.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
-from shared.node_groups.bootstrap import TOKEN_GROUP, Token, token_secret
+from shared.base.names import BOOTSTRAP_GROUP, RESOURCE_NAME_LABEL, VM_ID_LABEL
+from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from tests.real.bridge.connections import Caller, showing, trusting
 from tests.real.bridge.installation import Installation
 from tests.real.relay.patience import until
@@ -40,7 +40,15 @@ NODES = "/api/v1/nodes"
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 MERGE_PATCH = "application/merge-patch+json"
 OURS, VM = "tng-my-slice-0123abcd", "tng-my-slice-0123abcd-x7k2"
-STEPS = ("create-resources", "inject-token", "label-node", "tear-down", "sweep", "report-leaks")
+STEPS = (
+    "create-resources",
+    "inject-token",
+    "label-node",
+    "tear-down",
+    "approve-join",
+    "sweep",
+    "report-leaks",
+)
 
 
 @pytest.fixture
@@ -136,7 +144,10 @@ LABEL = (
     "tpu-functions may only create and delete bootstrap tokens of its own, which bear the label "
     "tpu-functions.dev/resource-name"
 )
-LIFE = f"bootstrap tokens of tpu-functions must expire, and be of the group {TOKEN_GROUP}"
+LIFE = (
+    f"bootstrap tokens of tpu-functions must expire, and be of the group {BOOTSTRAP_GROUP} or "
+    f"{KUBEADM_GROUP}"
+)
 NAMED = secret()["metadata"]
 WRONG_SECRETS: dict[str, tuple[dict[str, Any], str]] = {
     "another type": (secret(type="Opaque"), KIND),
@@ -149,7 +160,7 @@ WRONG_SECRETS: dict[str, tuple[dict[str, Any], str]] = {
     "no group": (secret({"auth-extra-groups": None}), LIFE),
     "another group": (secret({"auth-extra-groups": "system:bootstrappers:admins"}), LIFE),
     "one more group": (
-        secret({"auth-extra-groups": f"{TOKEN_GROUP},system:bootstrappers:x"}),
+        secret({"auth-extra-groups": f"{BOOTSTRAP_GROUP},system:bootstrappers:x"}),
         LIFE,
     ),
     "no data": (secret(data={}), LIFE),
@@ -297,7 +308,10 @@ class Thing:
     subresource: str = ""
 
 
-VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+VERBS = (
+    *("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"),
+    "approve",
+)
 TPU = "tpu.google.com"
 THINGS = {
     "groups": Thing(TPU, "tpunodegroups", "default"),
@@ -325,6 +339,13 @@ THINGS = {
     "bindings": Thing("rbac.authorization.k8s.io", "clusterrolebindings"),
     "policies": Thing("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
     "signing requests": Thing("certificates.k8s.io", "certificatesigningrequests"),
+    "approvals of signing requests": Thing(
+        "certificates.k8s.io", "certificatesigningrequests", subresource="approval"
+    ),
+    "the signer of kubelets' certificates": Thing(
+        "certificates.k8s.io", "signers", "", "kubernetes.io/kube-apiserver-client-kubelet"
+    ),
+    "other signers": Thing("certificates.k8s.io", "signers", "", "kubernetes.io/legacy-unknown"),
     "definitions": Thing("apiextensions.k8s.io", "customresourcedefinitions"),
 }
 COMMON = {"groups' status": "update", "events": "get create patch", "kube-system": "get"}
@@ -355,9 +376,23 @@ RIGHTS: dict[str, dict[str, str]] = {
         "nodes": "get list patch delete",
         "secrets of kube-system": "deletecollection",
     },
-    "sweep": {"groups": "list", "kube-system": "get"},
+    "approve-join": {
+        "groups": "list",
+        "secrets of kube-system": "delete",
+        "events": "create",
+        "kube-system": "get",
+        "signing requests": "get",
+        "approvals of signing requests": "update",
+        "the signer of kubelets' certificates": "approve",
+    },
+    "sweep": {"groups": "list", "signing requests": "list", "kube-system": "get"},
     "report-leaks": {"groups": "list", "kube-system": "get"},
-    "relay": {"groups": "list watch", "nodes": "list watch", "kube-system": "get"},
+    "relay": {
+        "groups": "list watch",
+        "nodes": "list watch",
+        "signing requests": "list watch",
+        "kube-system": "get",
+    },
 }
 
 
@@ -470,8 +505,9 @@ def converse(cluster: Installation, conversation: Conversation[Identity]) -> Ide
 
 @pytest.fixture
 def kubelet(cluster: Installation) -> Caller:
-    """A kubelet of ours: joined with a token of inject_token's, its Node registered."""
-    assert ask(cluster, "inject-token", "POST", SECRETS, secret()) == Said(201)
+    """A kubelet of ours: joined with a token that the cluster approves, its Node registered."""
+    approved = token_secret(token(), resource_name=OURS, vm=VM, bootstrap_group=KUBEADM_GROUP)
+    assert ask(cluster, "inject-token", "POST", SECRETS, approved) == Said(201)
     cluster.await_token(token().text)
     pin = public_key_pin(cluster.plane.ca_pem)
     wanted = JoinConfiguration("10.128.0.2:6443", token().text, (pin,), Node(VM))

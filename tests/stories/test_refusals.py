@@ -67,7 +67,8 @@ POISON: dict[str, tuple[bytes, str]] = {
     "no object": (b"[1]", " is list; it must be a JSON object"),
     "unknown kind": (
         b'{"version": 1, "kind": "Deployment", "at": "2026-01-01T00:00:00Z"}',
-        ": kind 'Deployment' is not known; it must be TPUNodeGroup, Pod, JobSet, Slice or Sweep",
+        ": kind 'Deployment' is not known; it must be TPUNodeGroup, Pod, JobSet, Slice, "
+        "CertificateSigningRequest or Sweep",
     ),
     "unknown version": (
         b'{"version": 2, "kind": "TPUNodeGroup"}',

@@ -122,7 +122,7 @@ def test_the_secret_of_a_token_is_what_the_api_server_authenticates_by() -> None
         "expiration": "2026-03-01T13:00:00Z",
         "usage-bootstrap-authentication": "true",
         "usage-bootstrap-signing": "true",
-        "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
+        "auth-extra-groups": "system:bootstrappers:tpu-functions",
         "description": "tpu-functions: lets VM tng-train-0a1b2c3d-x1y2 of tng-train-0a1b2c3d join",
     }
     assert secret == {

@@ -15,6 +15,7 @@ from local.guests import Dials, InProcess, KubeGuest, Mishap
 from local.http import Request
 from local.kube import ADMIN, KubeApi
 from shared.node_groups.bootstrap import (
+    KUBEADM_GROUP,
     Token,
     ca_hash,
     join_metadata,
@@ -58,7 +59,12 @@ class World:
         pin = ca_hash(self.call("GET", trusted)["data"]["ca.crt"])
         token = new_token(self.random.randbytes, self.clock.now())
         self.vm.metadata |= join_metadata(token, endpoint="10.128.0.2", ca_hash=pin)
-        secret = token_secret(token, resource_name="tng-train-0a1b2c3d", vm=self.vm.name)
+        secret = token_secret(
+            token,
+            resource_name="tng-train-0a1b2c3d",
+            vm=self.vm.name,
+            bootstrap_group=KUBEADM_GROUP,
+        )
         made = self.call("POST", "/api/v1/namespaces/kube-system/secrets", secret)
         assert made["kind"] == "Secret", made
         self.guest.metadata_changed()

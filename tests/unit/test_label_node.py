@@ -11,7 +11,7 @@ import pytest
 
 from functions.label_node import ObservedNodes, decide, is_told_already
 from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
-from shared.base.reasons import Reason
+from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
 from shared.base.topology import find_machine
 from shared.frame.audit_log import LogEvent
@@ -795,3 +795,38 @@ def test_times_in_the_future_hold_nothing_up() -> None:
     assert reason(seen(node(), node(B), known=known, slice=SILENT)) == ("True", "Ready")
     told = replace(TOLD, pending=(Pending(A, Reason.PREEMPTED, FUTURE),))
     assert is_told_already(preempted(B), told, NOW) is False
+
+
+def not_let_in(cause: Cause, *vms: str) -> Occasion:
+    message = Message("default", "my-slice", "", cause, NOW, vms=vms)
+    return Occasion(str(cause), NOW, message)
+
+
+@pytest.mark.parametrize("cause", [Cause.JOIN_NOT_APPROVED, Cause.JOIN_DENIED])
+def test_what_approve_join_says_of_a_vm_stands_until_it_has_joined(cause: Cause) -> None:
+    both = {A: vm(), B: vm(B)}
+    told = result(seen(node(), occasion=not_let_in(cause, B), instances=both))
+    assert told.pending == (Pending(B, str(cause), NOW),)
+    joined = told.conditions[Type.NODES_JOINED]
+    assert (joined.reason, told.conditions[Type.READY].reason) == (cause, cause)
+    assert joined.message == (
+        f"Waiting for 1 of 2 nodes to join the cluster; {B}. {REASONS[Reason(cause)]}"
+    )
+    again = result(on_sync(node(), known=told, instances=both))
+    assert again.pending == told.pending
+    assert result(on_sync(node(), node(B), known=told, instances=both)).pending == ()
+
+
+def test_what_approve_join_says_of_a_vm_that_has_joined_or_is_foreign_is_nothing() -> None:
+    occasion = not_let_in(Cause.JOIN_NOT_APPROVED, A, "tng-other-01234567-ab12")
+    foreign = replace(vm("tng-other-01234567-ab12"), created_by="")
+    told = result(
+        seen(node(), node(B), occasion=occasion, instances={A: vm(), foreign.name: foreign})
+    )
+    assert told.pending == ()
+
+
+def test_of_a_vm_that_goes_down_approve_joins_word_is_forgotten() -> None:
+    known = replace(GROUP_STANDS, pending=(Pending(B, Reason.JOIN_DENIED, EARLIER),))
+    given = on_sync(node(), known=known, instances={A: vm(), B: vm(B, "STOPPING", started=NOW)})
+    assert [entry.why for entry in result(given).pending] == [Reason.AWAITING_NODE_JOIN]

@@ -15,8 +15,15 @@ from local.gke.nodes import make_nodes
 from local.kube.controllers.daemonsets import selects
 from relay.settings import VARIABLES, read_settings
 from shared.base.environment import SettingsError
-from shared.base.names import ACCELERATOR_LABEL, POOL_LABEL, RESOURCE_NAME_LABEL, STEPS
-from shared.node_groups.bootstrap import TOKEN_GROUP, Token, token_secret
+from shared.base.names import (
+    ACCELERATOR_LABEL,
+    BOOTSTRAP_GROUP,
+    KUBELET_SIGNER,
+    POOL_LABEL,
+    RESOURCE_NAME_LABEL,
+    STEPS,
+)
+from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from tests.admission import refusal
 
 Manifest = dict[str, Any]
@@ -90,6 +97,9 @@ def test_no_role_reads_secrets_or_holds_a_wildcard(role: Manifest) -> None:
 @pytest.mark.parametrize("binding", of_kind("RoleBinding", "ClusterRoleBinding"), ids=identify)
 def test_a_binding_binds_one_account_that_exists(binding: Manifest) -> None:
     (subject,) = binding["subjects"]
+    if subject["kind"] == "Group":
+        assert subject["name"] == BOOTSTRAP_GROUP
+        return
     assert named(subject["kind"], subject["name"], subject["namespace"])
 
 
@@ -126,7 +136,10 @@ ONLY_OURS = (
     "tpu-functions may only create and delete bootstrap tokens of its own, which bear the label "
     f"{RESOURCE_NAME_LABEL}"
 )
-ONLY_JOINING = f"bootstrap tokens of tpu-functions must expire, and be of the group {TOKEN_GROUP}"
+ONLY_JOINING = (
+    f"bootstrap tokens of tpu-functions must expire, and be of the group {BOOTSTRAP_GROUP} or "
+    f"{KUBEADM_GROUP}"
+)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +176,46 @@ def test_of_secrets_only_bootstrap_tokens_of_ones_own_pass(
     operation: str, change: Manifest, message: str
 ) -> None:
     assert refused("tpu-functions-bootstrap-tokens", operation, merged(SECRET, change)) == message
+
+
+REQUEST: Manifest = {
+    "metadata": {"name": "csr-x"},
+    "spec": {
+        "signerName": KUBELET_SIGNER,
+        "username": "system:bootstrap:abcdef",
+        "groups": ["system:bootstrappers", BOOTSTRAP_GROUP, "system:authenticated"],
+    },
+}
+ONLY_OUR_JOINS = (
+    "tpu-functions may only approve and deny requests for kubelets' certificates by holders of its own "
+    "bootstrap tokens"
+)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        pytest.param({}, "", id="by-the-holder-of-a-token-of-ours"),
+        pytest.param(
+            {"groups": ["system:bootstrappers", KUBEADM_GROUP]},
+            ONLY_OUR_JOINS,
+            id="by-the-holder-of-another-token",
+        ),
+        pytest.param({"username": "system:node:tng-x"}, ONLY_OUR_JOINS, id="by-a-kubelet"),
+        pytest.param({"username": None}, ONLY_OUR_JOINS, id="by-nobody"),
+        pytest.param({"groups": None}, ONLY_OUR_JOINS, id="without-groups"),
+        pytest.param(
+            {"signerName": "kubernetes.io/kube-apiserver-client"},
+            ONLY_OUR_JOINS,
+            id="to-another-signer",
+        ),
+    ],
+)
+def test_of_requests_only_those_by_tokens_of_ours_may_be_decided(
+    change: Manifest, message: str
+) -> None:
+    request = merged(REQUEST, {"spec": change})
+    assert refused("tpu-functions-join-approvals", "UPDATE", request) == message
 
 
 NODE: Manifest = {"metadata": {"name": "tng-training-1a2b3c4d-x1y2", "labels": {}}}
@@ -275,9 +328,11 @@ def test_nor_make_or_delete_its_own(operation: str) -> None:
 def test_policies_bind_us_and_nobody_else(policy: Manifest) -> None:
     name = policy["metadata"]["name"]
     bound = {**PLUGIN, "extra": {}} if name.startswith("tpu-device-plugin") else US
-    admin_secret = merged(SECRET, {"metadata": {"name": "admin", "namespace": "kube-system"}})
-    assert refused(name, "UPDATE", admin_secret, OTHERS) == ""
-    assert refused(name, "UPDATE", admin_secret, bound) != ""
+    wrong = merged(SECRET, {"metadata": {"name": "admin", "namespace": "kube-system"}})
+    if name == "tpu-functions-join-approvals":
+        wrong = merged(REQUEST, {"spec": {"username": "admin"}})
+    assert refused(name, "UPDATE", wrong, OTHERS) == ""
+    assert refused(name, "UPDATE", wrong, bound) != ""
     binding = named("ValidatingAdmissionPolicyBinding", name)["spec"]
     assert binding == {"policyName": name, "validationActions": ["Deny"]}
 

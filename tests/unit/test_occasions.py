@@ -15,9 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.base.fields import show
+from shared.base.names import JOBSET_STEPS, STEPS
 from shared.frame.audit_log import LogEvent, find_steps
 from shared.frame.decode import Delivery, Occasion, decode
-from shared.frame.message import MAX_NAMES, Cause, Message, PoisonError
+from shared.frame.message import (
+    MAX_NAMES,
+    Cause,
+    Message,
+    PoisonError,
+    message_about_requests,
+)
 from shared.frame.plan import NothingToDo
 from shared.frame.step import Invocation
 from shared.node_groups.work import find_group
@@ -88,6 +95,19 @@ def test_a_message_without_names_does_not_mention_them() -> None:
         "cause": "NodesChanged",
         "at": "2026-11-20T10:00:00Z",
     }
+
+
+def test_a_message_about_requests_holds_their_names_and_no_other() -> None:
+    about = message_about_requests(Cause.JOIN_REQUESTED, NOW, ["csr-a", "node-csr-b"])
+    document = json.loads(about.encode())
+    assert sorted(document) == ["at", "cause", "kind", "requests", "version"]
+    occasion = read(push(about.encode()))
+    assert occasion.message == about
+    assert occasion.is_for("approve_join")
+    assert not any(
+        occasion.is_for(step) for step in (*STEPS, *JOBSET_STEPS) if step != "approve_join"
+    )
+    assert not read(push(MESSAGE.encode())).is_for("approve_join")
 
 
 def test_attributes_are_for_people_to_filter_by() -> None:
@@ -191,11 +211,15 @@ POISON: dict[str, tuple[bytes, str]] = {
     "another version": (said(version=2), "message 17: version 2 is not known; it must be 1"),
     "another kind": (
         said(kind="Deployment"),
-        "message 17: kind 'Deployment' is not known; it must be TPUNodeGroup, Pod, JobSet, Slice or "
-        "Sweep",
+        "message 17: kind 'Deployment' is not known; it must be TPUNodeGroup, Pod, JobSet, Slice, "
+        "CertificateSigningRequest or Sweep",
     ),
     "no time at all": (said(at=None), "message 17: 'at' must be an RFC 3339 time"),
     "a time that is none": (said(at="now"), "message 17: 'at' must be an RFC 3339 time"),
+    "a request's name that is none": (
+        said(kind="CertificateSigningRequest", requests=["a/b"]),
+        "message 17: each of 'requests' must be a DNS subdomain, not 'a/b'",
+    ),
     "no namespace": (
         said(namespace=None),
         "message 17: 'namespace' must be a DNS label, not None",

@@ -12,6 +12,7 @@ from local.kube import CertificateAuthority
 from shared.base.environment import SettingsError
 from shared.frame.settings import (
     GOOGLES_CERTIFICATES,
+    JoinApproval,
     Pusher,
     PushVerification,
     Settings,
@@ -49,7 +50,7 @@ RIGHT: dict[str, tuple[dict[str, str], Settings]] = {
                 *("TOPIC_PREFIX", "PROJECTS", "COMPUTE_ENDPOINT", "NODE_JOIN_TIMEOUT_SECONDS"),
                 *("CLUSTER_SERVER", "CLUSTER_CA", "CLUSTER_TOKEN", "CLUSTER_AUDIENCE"),
                 *("PUSH_SERVICE_ACCOUNT", "PUSH_AUDIENCE", "PUSH_CERTIFICATES_URL"),
-                "PUSH_VERIFICATION",
+                *("PUSH_VERIFICATION", "JOIN_APPROVAL"),
             ],
             "",
         )
@@ -63,6 +64,7 @@ RIGHT: dict[str, tuple[dict[str, str], Settings]] = {
             "PROJECTS": "one, two",
             "COMPUTE_ENDPOINT": "http://127.0.0.1:8080",
             "NODE_JOIN_TIMEOUT_SECONDS": "60",
+            "JOIN_APPROVAL": "external",
         },
         replace(
             OF_LEAST,
@@ -70,6 +72,7 @@ RIGHT: dict[str, tuple[dict[str, str], Settings]] = {
             projects=frozenset({"one", "two"}),
             compute_endpoint="http://127.0.0.1:8080",
             join_timeout=timedelta(minutes=1),
+            join_approval=JoinApproval.EXTERNAL,
         ),
     ),
     "an ID token is for the server": (
@@ -262,6 +265,10 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "no time": (
         LEAST | {"NODE_JOIN_TIMEOUT_SECONDS": "0"},
         "NODE_JOIN_TIMEOUT_SECONDS='0' is wrong: it must be a whole number of seconds above 0",
+    ),
+    "another approver": (
+        LEAST | {"JOIN_APPROVAL": "kubeadm"},
+        "JOIN_APPROVAL='kubeadm' is wrong: it must be approve_join or external",
     ),
     "another maker of slices": (
         LEAST | {"JOBSET_PROVIDER": "eks"},

@@ -23,7 +23,9 @@ from functions.sweep import (
     parse_groups,
 )
 from shared.base import backoff
+from shared.base.errors import CallError
 from shared.base.reasons import Reason
+from shared.base.signing_requests import SigningRequest
 from shared.frame.plan import Send
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import (
@@ -311,3 +313,48 @@ def test_a_step_that_is_retried_gets_a_sync_of_a_group_that_is_ready() -> None:
     )
     assert not is_settled(group(), ready)
     assert inboxes(group(), ready) == ("label_node", "create_resources")
+
+
+def request(name: str, token: str = "abcdef", age_s: float = 30, **change: Any) -> SigningRequest:
+    made = SigningRequest(name, "u", token, NOW - timedelta(seconds=age_s), False, "")
+    return replace(made, **change)
+
+
+REQUESTS: dict[str, tuple[list[SigningRequest], list[tuple[str, ...]]]] = {
+    "one that waits": ([request("a")], [("a",)]),
+    "one that is decided": ([request("a", is_decided=True, approver="ApprovedByTpuFunctions")], []),
+    "one that is denied": ([request("a", is_decided=True)], []),
+    "one that somebody else has approved": (
+        [request("a", is_decided=True, approver="AutoApproved")],
+        [("a",)],
+    ),
+    "one that its kubelet may still wait for": ([request("a", age_s=1199)], [("a",)]),
+    "one that its kubelet has given up": ([request("a", age_s=1200)], []),
+    "more than one batch": (
+        [request(f"csr-{number:02}", f"token{number:02}") for number in range(21)],
+        [tuple(f"csr-{number:02}" for number in range(20)), ("csr-20",)],
+    ),
+    "many of one token: the newest": (
+        [*(request(f"csr-{age}", age_s=age) for age in range(1, 9)), request("x", "other")],
+        [("csr-5", "csr-4", "csr-3", "csr-2", "csr-1", "x")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REQUESTS.values(), ids=REQUESTS)
+def test_requests_that_somebody_waits_for_are_handed_to_approve_join(
+    case: tuple[list[SigningRequest], list[tuple[str, ...]]],
+) -> None:
+    requests, batches = case
+    plan = decide(ObservedGroups((), False, requests=tuple(requests)), NOW)
+    sent = [one for one in flat(plan) if isinstance(one, Send) and one.step == "approve_join"]
+    assert [message.requests for one in sent for message in one.messages] == batches
+
+
+def test_requests_that_cannot_be_listed_keep_no_group_from_its_sync() -> None:
+    refused = CallError("GET requests", 403, "Forbidden", "may not list")
+    plan = decide(
+        ObservedGroups((group(owned=False),), False, requests_failure=refused), FIRST_MINUTE
+    )
+    assert [type(one).__name__ for one in flat(plan)] == ["Send", "Fail"]
+    assert plan.facts["woken"] == {"create_resources": 1}

@@ -352,7 +352,7 @@ run "secrets_for_steps_of_jobsets_that_are_not_there" {
 
   variables {
     cluster_access = { kubeconfig_secrets = {
-      create_resources = "a", inject_token = "b", label_node = "c", tear_down = "d", sweep = "e", provision_slice = "f", release_slice = "g", report_leaks = "h"
+      create_resources = "a", inject_token = "b", label_node = "c", tear_down = "d", sweep = "e", provision_slice = "f", release_slice = "g", report_leaks = "h", approve_join = "i"
     } }
   }
 
@@ -375,7 +375,7 @@ run "secrets_by_their_long_names" {
   variables {
     cluster_access = {
       kubeconfig_secrets = {
-        for step in ["create_resources", "inject_token", "label_node", "report_leaks", "sweep", "tear_down"] :
+        for step in ["approve_join", "create_resources", "inject_token", "label_node", "report_leaks", "sweep", "tear_down"] :
         step => "projects/my-project/secrets/kubeconfig"
       }
     }
@@ -542,4 +542,14 @@ run "an_image_reader_that_is_no_account" {
   }
 
   expect_failures = [var.image_readers]
+}
+
+run "an_approval_that_is_none" {
+  command = plan
+
+  variables {
+    join_approval = "kubeadm"
+  }
+
+  expect_failures = [var.join_approval]
 }

@@ -42,6 +42,7 @@ run "id_token" {
       TOPIC_PREFIX              = "tpu-functions-"
       PROJECTS                  = "my-project"
       NODE_JOIN_TIMEOUT_SECONDS = "900"
+      JOIN_APPROVAL             = "approve_join"
       PUSH_AUDIENCE             = "https://tpu-functions-sweep-123456789012.us-central1.run.app"
       PUSH_SERVICE_ACCOUNT      = "mocked@my-project.iam.gserviceaccount.com"
       PUSH_VERIFICATION         = "platform"
@@ -61,7 +62,7 @@ run "id_token" {
   }
 
   assert {
-    condition     = yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[1].expression == "claims.sub in [\"117\",\"117\",\"117\",\"117\",\"117\",\"117\"]"
+    condition     = yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[1].expression == "claims.sub in [\"117\",\"117\",\"117\",\"117\",\"117\",\"117\",\"117\"]"
     error_message = "Only the steps' own accounts are to be let in."
   }
 
@@ -74,7 +75,7 @@ run "id_token" {
 
   assert {
     condition = keys(google_project_iam_custom_role.step) == [
-      "my-project/create_resources", "my-project/inject_token", "my-project/label_node", "my-project/report_leaks", "my-project/tear_down",
+      "my-project/approve_join", "my-project/create_resources", "my-project/inject_token", "my-project/label_node", "my-project/report_leaks", "my-project/tear_down",
     ]
     error_message = "A role for each step that calls Compute Engine."
   }
@@ -140,6 +141,7 @@ run "kubeconfig_and_federation" {
         label_node       = "c"
         tear_down        = "d"
         sweep            = "e"
+        approve_join     = "i"
         report_leaks     = "h"
       }
     }
@@ -268,7 +270,7 @@ run "gke" {
   }
 
   assert {
-    condition     = length(google_project_iam_member.gke) == 6 && google_project_iam_custom_role.gke[0].project == "gke-home"
+    condition     = length(google_project_iam_member.gke) == 7 && google_project_iam_custom_role.gke[0].project == "gke-home"
     error_message = "All steps connect to the cluster."
   }
 
@@ -301,7 +303,7 @@ run "key_file" {
 
 run "jobsets_get_nothing_by_default" {
   assert {
-    condition     = length(google_cloudfunctions2_function.step) == 6 && length(google_pubsub_topic.inbox) == 6 && length(google_pubsub_topic_iam_member.relay) == 3 && !contains(keys(google_pubsub_topic_iam_member.step), "sweep/provision_slice")
+    condition     = length(google_cloudfunctions2_function.step) == 7 && length(google_pubsub_topic.inbox) == 7 && length(google_pubsub_topic_iam_member.relay) == 4 && !contains(keys(google_pubsub_topic_iam_member.step), "sweep/provision_slice")
     error_message = "Nothing of JobSets is made before somebody asks for it."
   }
 
@@ -335,12 +337,12 @@ run "jobsets_by_node_groups" {
   }
 
   assert {
-    condition     = length(google_cloudfunctions2_function.step) == 8 && length(google_pubsub_subscription.inbox) == 8 && length(google_cloud_run_service_iam_member.pusher) == 8
+    condition     = length(google_cloudfunctions2_function.step) == 9 && length(google_pubsub_subscription.inbox) == 9 && length(google_cloud_run_service_iam_member.pusher) == 9
     error_message = "Two more steps, each with an inbox."
   }
 
   assert {
-    condition     = setsubtract(keys(google_pubsub_topic_iam_member.relay), ["create_resources", "label_node", "tear_down"]) == toset(["provision_slice", "release_slice"])
+    condition     = setsubtract(keys(google_pubsub_topic_iam_member.relay), ["approve_join", "create_resources", "label_node", "tear_down"]) == toset(["provision_slice", "release_slice"])
     error_message = "The relay may publish to the two inboxes more."
   }
 
@@ -353,7 +355,7 @@ run "jobsets_by_node_groups" {
   }
 
   assert {
-    condition     = length(google_logging_project_sink.step) == 4 && length(google_project_iam_custom_role.step) == 5 && length(google_service_account_iam_member.node) == 0 && length(google_project_service.this) == 10
+    condition     = length(google_logging_project_sink.step) == 4 && length(google_project_iam_custom_role.step) == 6 && length(google_service_account_iam_member.node) == 0 && length(google_project_service.this) == 10
     error_message = "Slices that are TPUNodeGroups need nothing more in the cloud."
   }
 
@@ -368,7 +370,7 @@ run "jobsets_by_node_groups" {
   }
 
   assert {
-    condition     = length(regexall("117", yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[1].expression)) == 8
+    condition     = length(regexall("117", yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[1].expression)) == 9
     error_message = "The accounts of the two steps are let in, too."
   }
 }
@@ -383,6 +385,7 @@ run "jobsets_by_node_pools" {
         label_node       = "c"
         tear_down        = "d"
         sweep            = "e"
+        approve_join     = "i"
         report_leaks     = "h"
         provision_slice  = "f"
         release_slice    = "g"

@@ -13,6 +13,7 @@ from shared.ports.kubernetes.connection import Connection
 from shared.ports.kubernetes.events import EventCalls
 from shared.ports.kubernetes.groups import GroupCalls
 from shared.ports.kubernetes.nodes import NodeCalls
+from shared.ports.kubernetes.signing_requests import SigningRequestCalls
 from shared.ports.kubernetes.tokens import TokenCalls
 from shared.ports.kubernetes.workloads import WorkloadCalls
 
@@ -21,7 +22,7 @@ _CA_KEPT = timedelta(minutes=10)
 """A CA is replaced once in years; a process of ours lives for hours."""
 
 
-class Cluster(GroupCalls, NodeCalls, TokenCalls, WorkloadCalls, EventCalls):
+class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCalls, EventCalls):
     """The cluster, for one invocation of a step; and what is asked once: its id, its CA, its options."""
 
     def __init__(self, connection: Connection, step: str, remaining_s: Callable[[], float]) -> None:

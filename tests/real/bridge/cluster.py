@@ -78,7 +78,10 @@ class RealCluster:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if token == "admin":
             return self._installation.admin.caller
-        return self._installation.accounts[token]
+        if token in self._installation.accounts:
+            return self._installation.accounts[token]
+        user = f"system:bootstrap:{token.partition('.')[0]}"
+        return Caller(user, self._installation.accounts["relay"].tls, token)
 
     def _guest(self, step: Send) -> Caller:
         if step.credential == Bearer("admin"):

@@ -12,6 +12,8 @@ Objects = Mapping[str, Iterable[Document]]
 
 BOOTSTRAP_TOKEN = "bootstrap.kubernetes.io/token"
 _KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
+_APPROVED_BY_ITSELF = {"system:bootstrappers:kubeadm:default-node-token", "system:nodes"}
+"""The groups whose requests kubeadm's bindings let the cluster approve; others wait for somebody."""
 _TTL = "node.alpha.kubernetes.io/ttl"
 _LIFECYCLE = "node.kubernetes.io/"
 _TAINTS = {
@@ -80,7 +82,10 @@ def _node(node: Document) -> Iterator[str]:
 def _signing_request(request: Document) -> Iterator[str]:
     is_ours = request["spec"]["signerName"] == _KUBELET_CLIENT
     is_answered = any(condition(request, kind) == "True" for kind in ("Denied", "Failed"))
-    if is_ours and not is_answered and not request.get("status", {}).get("certificate"):
+    is_approved = condition(request, "Approved") == "True"
+    is_to_come = is_approved or not _APPROVED_BY_ITSELF.isdisjoint(request["spec"]["groups"])
+    has_certificate = request.get("status", {}).get("certificate")
+    if is_ours and is_to_come and not is_answered and not has_certificate:
         yield f"CertificateSigningRequest {name_of(request)}: its certificate"
 
 

@@ -399,6 +399,49 @@ def test_images_that_cannot_be_built_end_it(look: Installer) -> None:
     assert not any("kubectl apply" in call or "docker push" in call for call in ran.calls)
 
 
+APPROVES_ALL = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "auto-approve-csrs-for-group"},
+    "roleRef": {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+    },
+    "subjects": [
+        {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "Group",
+            "name": "system:bootstrappers",
+        }
+    ],
+}
+"""As in Kubernetes' page on TLS bootstrapping."""
+
+
+def test_a_cluster_that_approves_all_bootstrap_tokens_is_not_installed_on_unless_that_is_said(
+    look: Installer,
+) -> None:
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    assert look.plane.request("POST", bindings, APPROVES_ALL)[0] == 201
+    try:
+        ran = look.run("--dry-run", "prod")
+        look.settings.join_approval = "external"
+        said = look.run("--dry-run", "prod")
+    finally:
+        look.plane.request("DELETE", f"{bindings}/auto-approve-csrs-for-group")
+    assert ran.code == 1
+    assert ran.output.endswith(
+        "1 thing(s) missing; nothing was changed\n"
+        "\n  - the cluster approves what our bootstrap tokens ask for by itself, so that each fits "
+        "every Node\n      take system:bootstrappers out of the ClusterRoleBindings to "
+        "system:certificates.k8s.io:certificatesigningrequests:nodeclient, or set join_approval = "
+        '"external"\n'
+    )
+    assert said.code == 0, said.output
+    assert "join_approval is external: who holds a VM's token can become any Node" in said.output
+
+
 def test_jobsets_are_asked_for_only_where_jobset_is(look: Installer) -> None:
     look.settings.jobset_provider = "tpu-node-group"
     ran = look.run("prod")

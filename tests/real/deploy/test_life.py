@@ -25,6 +25,7 @@ import yaml
 from local.http import Request
 from local.kube import CertificateAuthority
 from local.ports import LOOPBACK
+from tests import signing_requests
 from tests.conftest import open_own_control_plane
 from tests.harness import Harness
 from tests.loopback import Google, Issuer, open_loopback
@@ -115,6 +116,12 @@ def _mint(google: Google, name: str) -> str:
 Way = Callable[[Path], AbstractContextManager[tuple[Installer, Steps]]]
 WAYS: dict[str, Way] = {"kubeconfigs": by_kubeconfigs, "ID tokens": by_id_tokens}
 
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+STRAY = signing_requests.manifest(
+    signing_requests.pem(signing_requests.kubelets("control-plane-1")), name="stray"
+)
+"""A request by a person, not by the holder of a token of ours."""
+
 
 @dataclass(frozen=True)
 class Wrong:
@@ -141,6 +148,15 @@ WRONG = {
         "/api/v1/nodes/worker-1",
         {"metadata": {"labels": {"team": "a"}}},
         "tpu-functions may only change and delete Nodes of its own VMs, whose names begin with tng-",
+    ),
+    "tpu-functions-join-approvals": Wrong(
+        "approve-join",
+        "PUT",
+        f"{REQUESTS}/stray/approval",
+        STRAY
+        | {"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "Mine"}]}},
+        "tpu-functions may only approve and deny requests for kubelets' certificates by holders of its "
+        "own bootstrap tokens",
     ),
 }
 """By the name of the policy."""
@@ -215,10 +231,12 @@ def policies_are_in_force(installed: Installation, harness: Harness) -> None:
     of_steps = {policy["metadata"]["name"] for policy in found} - {"tpu-device-plugin-own-node"}
     assert of_steps == set(WRONG)
     harness.world.admin("POST", "/api/v1/nodes", {"metadata": {"name": "worker-1"}})
+    harness.world.admin("POST", REQUESTS, STRAY)
     for policy, wrong in WRONG.items():
         answer = ask(installed, wrong.step, wrong.method, wrong.path, wrong.body)
         assert answer["code"] == 403
         assert answer["message"].partition("is forbidden: ")[2] == (
             f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {wrong.told}"
         )
+    harness.world.admin("DELETE", f"{REQUESTS}/stray")
     harness.world.admin("DELETE", "/api/v1/nodes/worker-1")

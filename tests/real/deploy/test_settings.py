@@ -70,7 +70,10 @@ def test_settings_are_read(example: str, deploy: Installer) -> None:
     assert ran.code == 0, ran.output
     assert f"\n{READ[example]} context tests\n" in ran.output
     asked = [call.split()[4] for call in ran.calls if "secrets versions list" in call]
-    steps = ("create-resources", "inject-token", "label-node", "report-leaks", "sweep", "tear-down")
+    steps = (
+        *("approve-join", "create-resources", "inject-token", "label-node"),
+        *("report-leaks", "sweep", "tear-down"),
+    )
     has_secrets = example == "self-managed-kubeconfig"
     assert asked == ([f"tpu-functions-{step}" for step in steps] if has_secrets else [])
 

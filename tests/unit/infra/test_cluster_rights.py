@@ -19,7 +19,15 @@ from relay import daemon
 from shared.base.names import JOBSET_STEPS, STEPS
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories import jobsets, life, test_jobset_slices, test_losses, test_refusals
+from tests.signing_requests import kubelets, pem
+from tests.stories import (
+    jobsets,
+    life,
+    test_jobset_slices,
+    test_joins,
+    test_losses,
+    test_refusals,
+)
 from tests.stories.life import HOUR, MINUTE
 from tests.unit.test_manifests import Right, expand
 
@@ -58,6 +66,8 @@ def is_covered(right: Right, call: Call) -> bool:
     """True if a call needs this right."""
     namespace, _, resource, verb = right
     asked = f"{call.resource}/{call.subresource}" if call.subresource else call.resource
+    if resource.startswith("signers/") and verb == "approve":
+        return asked == "certificatesigningrequests/approval"  # admission asks for this one
     if resource == asked == "events" and call.verb == "create":
         return True  # one call of the port: an Event that says the same already is counted up
     return (
@@ -112,11 +122,20 @@ def want_a_slice_again() -> None:
     jobsets.until(harness, lambda: jobsets.are_running(harness))
 
 
+def ask_for_a_control_planes_certificate() -> None:
+    """It is denied, and the token revoked."""
+    place = test_joins.Place()
+    place.ask(pem(kubelets("control-plane-1")))
+    place.harness.run_for(MINUTE)
+    assert place.decisions() == ["Denied"]
+
+
 # Stories that together need each right; a part that lacks one makes no progress in them.
 LIVES: tuple[Callable[[], object], ...] = (
     lose_a_vm_unheard,
     give_up_early,
     write_no_token,
+    ask_for_a_control_planes_certificate,
     test_losses.test_a_vm_deleted_by_hand_is_made_anew_and_let_in_again,
     live_beside_tpu_operator,
     test_jobset_slices.test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind,

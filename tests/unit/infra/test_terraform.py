@@ -271,6 +271,7 @@ def test_every_variable_that_is_set_is_one_that_the_functions_read() -> None:
             "CLUSTER_TOKEN": "google-id-token",
             "PUSH_SERVICE_ACCOUNT": "pusher@my-gcp-project.iam.gserviceaccount.com",
             "PUSH_VERIFICATION": "signature",
+            "JOIN_APPROVAL": "external",
         }
     )
     settings.from_environment(asked)

@@ -208,3 +208,20 @@ def jobset(
         "spec": {"replicatedJobs": [{"name": "workers", "replicas": 1, "template": job}]},
         "status": {"conditions": conditions, "restarts": restarts},
     }
+
+
+def signing_request(
+    approved: str = "", *, name: str = "csr-x", group: str = "system:bootstrappers:tpu-functions"
+) -> Raw:
+    """A request for a kubelet's certificate by the holder of a bootstrap token."""
+    conditions = [{"type": "Approved", "status": "True", "reason": approved}] if approved else []
+    return {
+        "metadata": {"name": name, "uid": f"uid-of-{name}", "resourceVersion": "1"},
+        "spec": {
+            "request": "LS0t",
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "username": "system:bootstrap:abcdef",
+            "groups": ["system:bootstrappers", group, "system:authenticated"],
+        },
+        "status": {"conditions": conditions},
+    }

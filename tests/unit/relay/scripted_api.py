@@ -18,6 +18,7 @@ from tests.unit.relay.objects import Raw, versioned
 GROUPS = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 CLUSTER_ID = "cluster-uid"
 
@@ -52,7 +53,7 @@ class ScriptedApi:
     version: int = 100
     compacted: int = 0
     objects: dict[str, dict[str, Raw]] = field(
-        default_factory=lambda: {GROUPS: {}, NODES: {}, PODS: {}, JOBSETS: {}}
+        default_factory=lambda: {GROUPS: {}, NODES: {}, REQUESTS: {}, PODS: {}, JOBSETS: {}}
     )
     """By path; a path that is not there is not served."""
     history: list[tuple[int, str, bytes]] = field(default_factory=list)

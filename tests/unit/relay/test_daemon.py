@@ -29,6 +29,7 @@ from tests.unit.relay.objects import (
     node,
     pod,
     settled_group,
+    signing_request,
 )
 from tests.unit.relay.scripted_api import (
     CLUSTER_ID,
@@ -36,6 +37,7 @@ from tests.unit.relay.scripted_api import (
     JOBSETS,
     NODES,
     PODS,
+    REQUESTS,
     ScriptedApi,
     refusal,
     write_kubeconfig,
@@ -137,9 +139,25 @@ async def playing(
         await runner.cleanup()
 
 
+def test_a_request_for_a_kubelets_certificate_is_told_and_only_such_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        api = ScriptedApi()
+        async with playing(tmp_path, api, watched=False) as scene:
+            for matches in (is_list(REQUESTS), is_watch(REQUESTS)):
+                selected = (await scene.request(matches)).argument("fieldSelector")
+                assert selected == "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet"
+            api.change(REQUESTS, "ADDED", signing_request(group="system:bootstrappers:kubeadm:x"))
+            api.change(REQUESTS, "ADDED", signing_request())
+            assert await scene.recorder.next() == ("approve_join", "", "")
+
+    asyncio.run(story())
+
+
 async def until_watched(api: ScriptedApi, *more: str) -> None:
-    """Groups and Nodes have been asked for, and what stands under more paths."""
-    missing = {GROUPS, NODES, *more}
+    """Groups, Nodes and requests have been asked for, and what stands under more paths."""
+    missing = {GROUPS, NODES, REQUESTS, *more}
     while missing:
         request = await asyncio.wait_for(api.requests.get(), PATIENCE_S)
         missing -= {request.path} if request.argument("watch") else set()
@@ -260,8 +278,8 @@ def test_of_pods_only_those_of_jobsets_that_are_pending_are_asked_for(tmp_path: 
 def test_neither_pods_nor_jobsets_are_asked_for_otherwise(tmp_path: Path) -> None:
     async def story() -> None:
         async with playing(tmp_path, ScriptedApi(), watched=False) as scene:
-            paths = {(await scene.api.requests.get()).path for _ in range(4)}
-            assert paths == {GROUPS, NODES}
+            paths = {(await scene.api.requests.get()).path for _ in range(6)}
+            assert paths == {GROUPS, NODES, REQUESTS}
             assert scene.relay.health.list_not_ready() == []
 
     asyncio.run(story())
@@ -355,7 +373,7 @@ def test_a_watch_that_ends_goes_on_from_the_last_version_without_a_list(
 
 EXPIRIES: dict[str, Callable[[ScriptedApi], None]] = {
     "in the stream": ScriptedApi.compact,
-    "as the answer": lambda api: api.refusals.extend([refusal(410, "Gone")] * 2),
+    "as the answer": lambda api: api.refusals.extend([refusal(410, "Gone")] * 3),
 }
 
 
@@ -444,7 +462,7 @@ def test_a_list_with_what_is_no_object_is_read_without_it(tmp_path: Path) -> Non
         api = ScriptedApi()
         metadata = {"resourceVersion": "100"}
         items: list[object] = [None, "x", {"metadata": {}}, group()]
-        api.list_refusals.extend([Response.of_json({"metadata": metadata, "items": items})] * 2)
+        api.list_refusals.extend([Response.of_json({"metadata": metadata, "items": items})] * 3)
         async with playing(tmp_path, api) as scene:
             assert await scene.recorder.next() == ("create_resources", "train", "")
 
@@ -456,7 +474,7 @@ def test_a_version_that_is_refused_three_times_is_given_up_for_a_list(tmp_path: 
         api = ScriptedApi()
         async with playing(tmp_path, api) as scene:
             too_large = refusal(504, "Too large resource version: 900, current: 100")
-            api.refusals.extend([too_large] * 6)
+            api.refusals.extend([too_large] * 9)
             api.close_watches()
             await scene.request(is_list(GROUPS))
             await scene.request(is_watch(GROUPS))
@@ -474,6 +492,7 @@ def test_a_refused_list_is_asked_for_again_and_readyz_tells(tmp_path: Path) -> N
             assert scene.relay.health.list_not_ready() == [
                 "TPUNodeGroup: not listed yet",
                 "Node: not listed yet",
+                "CertificateSigningRequest: not listed yet",
             ]
             await until_watched(api)
             assert scene.relay.health.list_not_ready() == []
@@ -567,9 +586,9 @@ def test_a_connection_that_goes_silent_is_given_up_and_counts_as_no_sign_of_life
             _,
             _,
         ):
-            for _ in range(12):
+            for _ in range(18):
                 await asyncio.wait_for(accepted.get(), PATIENCE_S)
-            assert len(relay.health.list_stuck()) == 2
+            assert len(relay.health.list_stuck()) == 3
         server.close()
 
     asyncio.run(story())

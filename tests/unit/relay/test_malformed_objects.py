@@ -15,12 +15,21 @@ from relay.changes.outbox import Outbox
 from relay.kinds import KINDS, Change, WatchedKind
 from relay.watching.projection import parse
 from shared.base.names import is_dns_label, is_dns_subdomain
-from tests.unit.relay.objects import Raw, group, jobset, node, pod, settled_group
+from tests.unit.relay.objects import (
+    Raw,
+    group,
+    jobset,
+    node,
+    pod,
+    settled_group,
+    signing_request,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 GENUINE: dict[WatchedKind, list[Raw]] = {
     "TPUNodeGroup": [group(), settled_group(), group(deleting=True), group(resource_name="")],
     "Node": [node(), node(ready="False"), node(labels={})],
+    "CertificateSigningRequest": [signing_request(), signing_request("AutoApproved")],
     "Pod": [pod(), pod(index="1")],
     "JobSet": [jobset(), jobset(end="Completed")],
 }
@@ -28,6 +37,7 @@ JUNK: list[Any] = [
     *(None, True, 0, -1, 2**70, 1.5, "", [], {}, [[]], [None], [1], {"": None}, {"a": 1}),
     *("\ud800", "a/b", "..", ".", "a\nb", "x" * 300, "A", "0001-01-01T00:00:00+14:00"),
 ]
+NAMESPACED = tuple(kind for kind in KINDS if kind not in ("Node", "CertificateSigningRequest"))
 CHANGES: list[Change] = ["ADDED", "MODIFIED", "DELETED"]
 
 
@@ -81,9 +91,12 @@ def test_objects_of_any_form_are_read_or_skipped_and_messages_stay_valid(
             outbox.changed(kind, random.choice(CHANGES), draw(random, kind), now)
         for publication in outbox.take_due(now):
             message = publication.message
-            assert is_dns_label(message.namespace)
-            assert is_dns_subdomain(message.name)
-            assert all(map(is_dns_subdomain, message.nodes))
+            if message.kind == "CertificateSigningRequest":
+                assert message.requests
+            else:
+                assert is_dns_label(message.namespace)
+                assert is_dns_subdomain(message.name)
+            assert all(map(is_dns_subdomain, (*message.nodes, *message.requests)))
             message.encode()
     assert set(skipped) == set(KINDS)
 
@@ -92,7 +105,7 @@ def test_objects_of_any_form_are_read_or_skipped_and_messages_stay_valid(
     "kind, field",
     [
         *((kind, field) for kind in KINDS for field in ("metadata", "name")),
-        *((kind, field) for kind in KINDS if kind != "Node" for field in ("namespace", "uid")),
+        *((kind, field) for kind in NAMESPACED for field in ("namespace", "uid")),
     ],
 )
 def test_an_object_without_identity_is_skipped_and_counted_and_the_next_is_read(

@@ -28,6 +28,7 @@ from tests.unit.relay.objects import (
     group,
     node,
     settled_group,
+    signing_request,
 )
 
 Told = tuple[str, str, tuple[str, ...]]
@@ -574,3 +575,49 @@ def test_an_odd_node_is_a_node_still(raw: Raw) -> None:
     outbox = settled_outbox([settled_group(0)])
     outbox.changed("Node", "ADDED", raw, START)
     assert told(outbox) == NEWS
+
+
+def requests_told(outbox: Outbox, at_s: float = 0) -> list[tuple[str, ...]]:
+    """The names in each message to approve_join."""
+    found = outbox.take_due(seconds(at_s))
+    assert {(one.step, str(one.message.cause)) for one in found} <= {
+        ("approve_join", "JoinRequested")
+    }
+    return [one.message.requests for one in found]
+
+
+REQUESTS: dict[str, tuple[Raw, list[tuple[str, ...]]]] = {
+    "by a token of ours": (signing_request(), [("csr-x",)]),
+    "by a token of kubeadm's": (signing_request(group="system:bootstrappers:kubeadm:x"), []),
+    "approved by us": (signing_request("ApprovedByTpuFunctions"), []),
+    "approved by somebody else": (signing_request("AutoApproved"), [("csr-x",)]),
+}
+
+
+@pytest.mark.parametrize("case", REQUESTS.values(), ids=REQUESTS)
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "watched"])
+def test_which_requests_for_certificates_are_told(
+    case: tuple[Raw, list[tuple[str, ...]]], listed: bool
+) -> None:
+    raw, wanted = case
+    outbox = settled_outbox()
+    if listed:
+        outbox.relisted("CertificateSigningRequest", [raw], START)
+    else:
+        outbox.changed("CertificateSigningRequest", "ADDED", raw, START)
+    assert requests_told(outbox) == wanted
+    outbox.changed("CertificateSigningRequest", "DELETED", raw, seconds(60))
+    assert requests_told(outbox, 60) == []
+
+
+def test_requests_of_many_vms_go_in_batches_of_twenty_and_again_after_a_failure() -> None:
+    outbox = settled_outbox()
+    names = [f"csr-{number}" for number in range(45)]
+    for name in names:
+        outbox.changed("CertificateSigningRequest", "ADDED", signing_request(name=name), START)
+    batches = [tuple(names[:20]), tuple(names[20:40]), tuple(names[40:])]
+    taken = outbox.take_due(START)
+    assert [one.message.requests for one in taken] == batches
+    outbox.returned(taken, START)
+    assert requests_told(outbox, 0) == []
+    assert requests_told(outbox, 10) == batches

@@ -8,6 +8,7 @@ import pytest
 
 from relay.changes.fingerprints import fingerprint_group, fingerprint_node
 from relay.watching.projection import parse
+from shared.base.signing_requests import find_signing_request
 from shared.slices.jobsets import asks_for_chips, find_end, find_end_time, find_leader
 from tests.unit.relay.objects import (
     Raw,
@@ -17,6 +18,7 @@ from tests.unit.relay.objects import (
     node,
     pod,
     settled_group,
+    signing_request,
     versioned,
 )
 from tests.unit.relay.scripted_api import status
@@ -65,6 +67,12 @@ def test_nothing_that_is_read_of_a_jobset_is_lost(raw: Raw) -> None:
     assert after["metadata"]["uid"] == raw["metadata"]["uid"]
     for read in (asks_for_chips, find_end, find_end_time):
         assert read(after) == read(raw), read
+
+
+@pytest.mark.parametrize("raw", [signing_request(), signing_request("AutoApproved")])
+def test_nothing_that_is_read_of_a_request_is_lost_and_its_text_is_dropped(raw: Raw) -> None:
+    assert find_signing_request(trimmed(raw)) == find_signing_request(raw) is not None
+    assert "request" not in trimmed(raw)["spec"]
 
 
 def test_most_of_a_node_is_dropped() -> None:

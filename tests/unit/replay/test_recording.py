@@ -224,7 +224,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "another kind": (
         b'{"version": 1, "kind": "Deployment", "at": "2026-11-20T10:00:00Z"}',
         "message of line 1: kind 'Deployment' is not known; it must be TPUNodeGroup, Pod, JobSet, "
-        "Slice or Sweep",
+        "Slice, CertificateSigningRequest or Sweep",
     ),
     "no name": (
         json.dumps(message(name="", step="label_node")).encode(),

@@ -11,6 +11,7 @@ cluster_access = {
     label_node       = "tpu-functions-label-node"
     tear_down        = "tpu-functions-tear-down"
     sweep            = "tpu-functions-sweep"
+    approve_join     = "tpu-functions-approve-join"
     report_leaks     = "tpu-functions-report-leaks"
   }
 }

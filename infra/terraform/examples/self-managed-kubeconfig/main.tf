@@ -4,7 +4,7 @@
 # Before the first apply, a kubeconfig for each step, each with the token of the ServiceAccount of its
 # name in the namespace tpu-functions:
 #
-#   for step in create-resources inject-token label-node tear-down sweep report-leaks; do
+#   for step in create-resources inject-token label-node tear-down approve-join sweep report-leaks; do
 #     gcloud secrets create tpu-functions-$step --replication-policy=automatic --data-file=kubeconfig-$step
 #   done
 #   kubectl get --raw /openid/v1/jwks > jwks.json
@@ -35,6 +35,7 @@ module "tpu_functions" {
       label_node       = "tpu-functions-label-node"
       tear_down        = "tpu-functions-tear-down"
       sweep            = "tpu-functions-sweep"
+      approve_join     = "tpu-functions-approve-join"
       report_leaks     = "tpu-functions-report-leaks"
     }
   }

@@ -167,7 +167,7 @@ def csr(request: str = NODE_REQUEST, **spec: Any) -> dict[str, Any]:
     }
 
 
-def may_ask() -> tuple[Step, ...]:
+def may_ask(*more: dict[str, Any]) -> tuple[Step, ...]:
     """Let the reader ask for certificates; approving them is another right."""
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     rules = [
@@ -175,7 +175,8 @@ def may_ask() -> tuple[Step, ...]:
             "verbs": ["create", "get"],
             "apiGroups": ["certificates.k8s.io"],
             "resources": ["certificatesigningrequests"],
-        }
+        },
+        *more,
     ]
     return (
         post(roles, {"metadata": {"name": "{ns}"}, "rules": rules}),
@@ -191,6 +192,21 @@ def may_ask() -> tuple[Step, ...]:
 
 
 ISSUED = {"status.certificate": ANYTHING}
+MAY_WRITE_APPROVALS = {
+    "verbs": ["patch"],
+    "apiGroups": ["certificates.k8s.io"],
+    "resources": ["certificatesigningrequests/approval"],
+}
+MAY_APPROVE = {
+    "verbs": ["approve"],
+    "apiGroups": ["certificates.k8s.io"],
+    "resources": ["signers"],
+    "resourceNames": [KUBELET],
+}
+NOT_THIS_SIGNER = (
+    'certificatesigningrequests.certificates.k8s.io "{ns}" is forbidden: user not permitted to approve '
+    f'requests with signerName "{KUBELET}"'
+)
 
 SIGNING_REQUESTS = (
     case(
@@ -232,6 +248,26 @@ SIGNING_REQUESTS = (
         patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}).by("reader").gives(403),
         patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}),
         get(CSR).has({**ISSUED, "status.conditions.0.reason": "ByHand"}).after_a_while(),
+        delete(CSR),
+    ),
+    case(
+        "who may write approvals needs the signer's, too",
+        *may_ask(MAY_WRITE_APPROVALS),
+        post(CSRS, csr()).by("reader").after_a_while(),
+        patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}})
+        .by("reader")
+        .gives(403, reason="Forbidden", message=NOT_THIS_SIGNER),
+        patch(f"{CSR}/approval", {"status": {"conditions": [{**APPROVED, "type": "Denied"}]}})
+        .by("reader")
+        .gives(403, reason="Forbidden", message=NOT_THIS_SIGNER),
+        delete(CSR),
+    ),
+    case(
+        "who may approve for a signer may",
+        *may_ask(MAY_WRITE_APPROVALS, MAY_APPROVE),
+        post(CSRS, csr()).by("reader").after_a_while(),
+        patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}).by("reader"),
+        get(CSR).has(ISSUED).after_a_while(),
         delete(CSR),
     ),
     case(

@@ -1,0 +1,341 @@
+"""approve_join: a VM gets the certificate of its own Node, and with one VM's token nobody gets another.
+
+Occasions: requests for kubelets' certificates by holders of our bootstrap tokens, from the relay as
+they come, from the sweep while they are pending.
+
+A request is approved if it is exactly what a kubelet sends, its Node has the name of a VM that the
+group's MIG has made, and that VM's metadata holds the token that the requester has shown. What can
+never become right (no kubelet's request, no name of a VM of ours) is denied, and its token revoked: a
+kubelet that was denied would ask again every 32 seconds. All else stays pending, which a kubelet bears
+for 15 minutes: a token may have been renewed, an API may be away.
+
+A token that was revoked here stays in its VM's metadata, and inject_token may make it valid again: what
+its holder asks for is denied again.
+
+No status is written: a start makes as many requests as it has VMs. label_node is triggered instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.base.errors import CallError
+from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
+from shared.base.signing_requests import SigningRequest, find_signing_request
+from shared.frame.message import Cause, message_about_requests
+from shared.frame.plan import Action, Emit, Fail, ForOne, Plan, Send, Work, join_outcomes
+from shared.frame.step import Invocation, Step, work_fields
+from shared.node_groups import node_group
+from shared.node_groups.actions import DeleteSecret
+from shared.node_groups.bootstrap import find_token
+from shared.node_groups.certificate_subject import Subject, read_subject
+from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.work import message_about
+from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.events import Event
+
+READING_SHARE = 1 / 2
+"""Of the seconds for calls, at most these go to reading: writing takes as many calls."""
+LATE_AFTER = timedelta(minutes=2)
+"""A request that is pending this long is reported, whatever it waits for."""
+DENIED, NOT_APPROVED, ELSEWHERE = "Denied", "NotApproved", "ApprovedElsewhere"
+"""What becomes of a request, where that is to be reported. The alert of infra/terraform counts the log
+lines whose decision is one of these with ``Join`` before it."""
+
+
+@dataclass(kw_only=True)
+class JoinWork(Work):
+    """Work that writes lines to the log."""
+
+    log: Any = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A request, and the VM for whose Node it asks, as far as they were found."""
+
+    request: SigningRequest
+    subject: Subject
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    group: AnyGroup | None = None
+    is_served: bool = True
+    instance: Instance | None = None
+    error: CallError | None = None
+    """Why group or VM could not be read."""
+
+
+@dataclass(frozen=True)
+class ObservedRequests:
+    """What the step has seen of the requests that the trigger names."""
+
+    candidates: tuple[Candidate, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Those that there was no time to read."""
+    errors: tuple[CallError, ...] = ()
+    """Why others could not be read."""
+
+
+@dataclass(frozen=True)
+class Decide:
+    """Approve or deny a request, if it is still as it was read."""
+
+    name: str
+    condition: Mapping[str, str]
+    raw: Mapping[str, Any] = field(repr=False)
+
+    def apply(self, work: Work) -> None:
+        work.cluster.decide_signing_request(self.raw, self.condition)
+
+    def describe(self) -> str:
+        verb = "approve" if self.condition["type"] == "Approved" else "deny"
+        return f"{verb} the signing request {self.name}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write a line about a request to the log."""
+
+    outcome: str
+    note: str
+    request: str
+    node: str = ""
+    group: str = ""
+
+    def apply(self, work: JoinWork) -> None:
+        write = work.log.warning if self.outcome == NOT_APPROVED else work.log.error
+        write(
+            f"approve_join: Join{self.outcome}",
+            step="approve_join",
+            decision=f"Join{self.outcome}",
+            group=self.group,
+            request=self.request,
+            node=self.node,
+            note=self.note,
+        )
+
+    def describe(self) -> str:
+        return f"report the signing request {self.request}: {self.outcome}"
+
+
+def open_work(invocation: Invocation, is_first_look: bool) -> JoinWork:
+    """The work on the requests that the trigger names."""
+    return JoinWork(
+        **work_fields(invocation, is_first_look=is_first_look), log=invocation.runtime.log
+    )
+
+
+def observe(work: JoinWork) -> ObservedRequests:
+    """Read each request, its group and its VM. The first is always read: each invocation gets on."""
+    candidates: list[Candidate] = []
+    errors: list[CallError] = []
+    message = work.occasion.message
+    names = message.requests if message is not None else ()
+    groups = _Groups(work)
+    end_s = work.remaining_s() * (1 - READING_SHARE)
+    for index, name in enumerate(names):
+        if index and work.remaining_s() <= end_s:
+            return ObservedRequests(tuple(candidates), names[index:], tuple(errors))
+        try:
+            candidate = _find_candidate(work, groups, name)
+        except CallError as error:
+            errors.append(error)
+            continue
+        if candidate is not None:
+            candidates.append(candidate)
+    return ObservedRequests(tuple(candidates), (), tuple(errors))
+
+
+def decide(observed: ObservedRequests, now: datetime) -> Plan:
+    """Approve, deny or leave pending, each request by itself."""
+    judged = [_judge(candidate, now) for candidate in observed.candidates]
+    actions = [action for one in judged for action in one.list_actions()]
+    actions += _trigger_label_node(judged, now)
+    if observed.unread:
+        rest = message_about_requests(Cause.FORWARDED, now, observed.unread)
+        actions.append(ForOne((Send("approve_join", (rest,)),)))
+    failed = [one.candidate.error for one in judged if one.candidate.error is not None]
+    actions += (ForOne((Fail(error),)) for error in (*failed, *observed.errors))
+    outcome = join_outcomes(one.outcome for one in judged) or "NothingToDo"
+    note = "; ".join(f"{one.name}: {one.why}" for one in judged if one.why)
+    needs_attention = any(one.outcome in _CAUSES or one.is_reported for one in judged)
+    return Plan(outcome, tuple(actions), note=note, needs_attention=needs_attention)
+
+
+def recover(_work: JoinWork, _error: CallError) -> Plan | None:
+    """Nothing: what could not be read or decided stays pending and is tried again."""
+    return None
+
+
+STEP = Step("approve_join", open_work, observe, decide, recover)
+run = STEP.run
+
+
+class _Groups:
+    """The groups of resource names, each asked for once."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._found: dict[str, AnyGroup | None] = {}
+
+    def find(self, resource_name: str) -> AnyGroup | None:
+        """The group whose resources have this name. Users can write labels: the name that is computed
+        from its uid must agree."""
+        if resource_name not in self._found:
+            cluster_id = self._work.cluster.get_cluster_id()
+            labelled = self._work.cluster.list_groups_named(resource_name)
+            groups = (node_group.parse(raw, cluster_id) for raw in labelled)
+            self._found[resource_name] = next(
+                (group for group in groups if group.resource_name == resource_name), None
+            )
+        return self._found[resource_name]
+
+
+def _find_candidate(work: Work, groups: _Groups, name: str) -> Candidate | None:
+    """``None`` for a request that is gone, or none of ours."""
+    raw = work.cluster.find_signing_request(name)
+    request = find_signing_request(raw) if raw is not None else None
+    if raw is None or request is None:
+        return None
+    if request.is_decided:
+        return Candidate(request, Subject(""))
+    subject = read_subject(raw)
+    resource_name = find_resource_name(subject.node)
+    if not resource_name:
+        return Candidate(request, subject, raw)
+    try:
+        group = groups.find(resource_name)
+        if not isinstance(group, NodeGroup) or group.deleting is not None or subject.fault:
+            return Candidate(request, subject, raw, group)
+        spec = group.spec
+        if not work.settings.serves(spec.project):
+            return Candidate(request, subject, raw, group, is_served=False)
+        instance = work.gce.find_instance(spec.project, spec.zone, subject.node)
+    except CallError as error:
+        return Candidate(request, subject, raw, error=error)
+    return Candidate(request, subject, raw, group, instance=instance)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What becomes of one request, in one word, and why if it is not approved."""
+
+    candidate: Candidate
+    outcome: str
+    why: str = ""
+    is_reported: bool = False
+    """Whether a line of its own stands in the log, for the alert."""
+
+    @property
+    def name(self) -> str:
+        return self.candidate.request.name
+
+    def list_actions(self) -> Iterator[Action]:
+        request, subject = self.candidate.request, self.candidate.subject
+        if self.outcome == "Approved":
+            message = (
+                f"VM {subject.node} holds the token {request.token_id}, by which it was asked."
+            )
+            yield ForOne((self._decide("Approved", APPROVED_BY_US, message),))
+        if self.outcome == DENIED:
+            # The token first: after a crash in between the request is still pending, and denied then.
+            message = f"Denied, and the token {request.token_id} revoked: {self.why}."
+            revoke = DeleteSecret(request.token_id, f"the sender of {request.name}")
+            yield ForOne((revoke, self._decide("Denied", "DeniedByTpuFunctions", message)))
+            about = self.candidate.raw
+            if self.candidate.group is not None:
+                about = self.candidate.group.raw
+            text = f"Signing request {request.name} by the token {request.token_id}: {message}"
+            yield Emit(Event("JoinDenied", text, is_warning=True), about, once=True)
+        if self.is_reported:
+            group = self.candidate.group
+            key = group.key if group is not None else ""
+            yield Report(self.outcome, self.why, request.name, subject.node, key)
+
+    def _decide(self, kind: str, reason: str, message: str) -> Decide:
+        condition = {
+            "type": kind,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+        }
+        return Decide(self.name, condition, self.candidate.raw)
+
+
+def _judge(candidate: Candidate, now: datetime) -> _Judged:
+    request, subject, group = candidate.request, candidate.subject, candidate.group
+    if request.is_decided:
+        return _judge_decided(candidate)
+    if subject.fault:
+        return _Judged(candidate, DENIED, subject.fault, is_reported=True)
+    if not find_resource_name(subject.node):
+        why = f"{subject.node} is no name of a TPUNodeGroup's VM"
+        return _Judged(candidate, DENIED, why, is_reported=True)
+    if group is not None and group.deleting is not None:
+        return _Judged(candidate, "Deleting")
+    waits_for = _find_doubt(candidate, now)
+    if not waits_for:
+        return _Judged(candidate, "Approved")
+    is_late = now - request.created >= LATE_AFTER
+    is_doubtful = is_late or _holds_other_token(candidate, now)
+    return _Judged(candidate, NOT_APPROVED if is_doubtful else "Pending", waits_for, is_late)
+
+
+def _judge_decided(candidate: Candidate) -> _Judged:
+    request = candidate.request
+    if not request.is_approved_elsewhere:
+        return _Judged(candidate, "Decided")
+    why = (
+        f"it was approved by somebody else ({request.approver}): with a token of the group "
+        f"{BOOTSTRAP_GROUP} any Node's certificate can be had. Remove the binding or the approver that "
+        "allows it"
+    )
+    return _Judged(candidate, ELSEWHERE, why, is_reported=True)
+
+
+def _find_doubt(candidate: Candidate, now: datetime) -> str:
+    """Why a request is not approved that may be right; empty if it is approved."""
+    node, group, instance = candidate.subject.node, candidate.group, candidate.instance
+    if candidate.error is not None:
+        return str(candidate.error)
+    if group is None:
+        return f"there is no TPUNodeGroup with a VM {node}"
+    if not isinstance(group, NodeGroup) or not candidate.is_served:
+        return f"group {group.key} cannot be served: its spec or its project is not right"
+    if instance is None:
+        return f"Compute Engine has no VM {node}"
+    if not instance.is_member_of(group.spec.zone, group.resource_name):
+        return f"VM {node} was not made by {group.resource_name}"
+    token = find_token(instance.metadata, now)
+    if token is None:
+        return f"the metadata of VM {node} holds no token"
+    if token.id != candidate.request.token_id:
+        return (
+            f"VM {node} holds the token {token.id}, and the request was made with "
+            f"{candidate.request.token_id}: it was renewed meanwhile, or is another VM's"
+        )
+    return ""
+
+
+def _holds_other_token(candidate: Candidate, now: datetime) -> bool:
+    metadata = candidate.instance.metadata if candidate.instance is not None else {}
+    token = find_token(metadata, now)
+    return token is not None and token.id != candidate.request.token_id
+
+
+_CAUSES = {DENIED: Cause.JOIN_DENIED, NOT_APPROVED: Cause.JOIN_NOT_APPROVED}
+
+
+def _trigger_label_node(judged: Sequence[_Judged], now: datetime) -> Iterator[Send]:
+    """One message for each group and cause: label_node shows at the VMs what holds them up."""
+    vms: dict[tuple[str, Cause], dict[str, None]] = {}
+    groups: dict[str, AnyGroup] = {}
+    for one in judged:
+        group, cause = one.candidate.group, _CAUSES.get(one.outcome)
+        if group is not None and cause is not None:
+            groups[group.uid] = group
+            vms.setdefault((group.uid, cause), {})[one.candidate.subject.node] = None
+    for (uid, cause), names in vms.items():
+        yield Send("label_node", (message_about(groups[uid], cause, now, vms=tuple(names)),))

@@ -1,0 +1,64 @@
+"""CertificateSigningRequests by which VMs of this system's groups join, told from all others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from shared.base.documents import Document, read_list, read_mapping, read_mappings, read_text
+from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, KUBELET_SIGNER
+from shared.base.timestamps import LONG_AGO, guess_time
+
+_REQUESTER = re.compile(r"system:bootstrap:([a-z0-9]{6})")
+_DECISIONS = ("Approved", "Denied", "Failed")
+
+
+@dataclass(frozen=True)
+class SigningRequest:
+    """A request for a kubelet's client certificate by the holder of a bootstrap token of ours.
+
+    ``token_id`` is the public half of that token: the API server has checked the other one.
+    """
+
+    name: str
+    uid: str
+    token_id: str
+    created: datetime
+    is_decided: bool
+    approver: str
+    """The reason of its approval; empty while it is not approved."""
+
+    @property
+    def is_approved_elsewhere(self) -> bool:
+        return self.approver not in ("", APPROVED_BY_US)
+
+
+def find_signing_request(raw: Mapping[str, Any]) -> SigningRequest | None:
+    """The request, or ``None`` for one to another signer or by anybody else."""
+    metadata, spec = read_mapping(raw, "metadata"), read_mapping(raw, "spec")
+    requester = _REQUESTER.fullmatch(read_text(spec, "username"))
+    is_ours = requester is not None and BOOTSTRAP_GROUP in read_list(spec, "groups")
+    if requester is None or not is_ours or read_text(spec, "signerName") != KUBELET_SIGNER:
+        return None
+    status = read_mapping(raw, "status")
+    decisions = _read_decisions(status)
+    return SigningRequest(
+        name=read_text(metadata, "name"),
+        uid=read_text(metadata, "uid"),
+        token_id=requester[1],
+        created=guess_time(metadata.get("creationTimestamp")) or LONG_AGO,
+        is_decided=bool(decisions) or bool(status.get("certificate")),
+        approver=decisions.get("Approved", ""),
+    )
+
+
+def _read_decisions(status: Document) -> dict[str, str]:
+    """The conditions that decide a request, each with its reason (``Unknown`` if it has none)."""
+    return {
+        read_text(one, "type"): read_text(one, "reason") or "Unknown"
+        for one in read_mappings(status, "conditions")
+        if read_text(one, "type") in _DECISIONS
+    }

@@ -1,0 +1,99 @@
+"""For whom a kubelet's signing request asks, read as Kubernetes' signer reads it.
+
+The signer takes the first PEM block and skips what stands before it; another parser may take another
+block. So nothing is looked for here: the request must be one block and nothing else, its subject one
+organization and one name and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.x509.oid import NameOID
+
+from shared.base.documents import read_list, read_mapping, read_text
+
+_PEM = re.compile(
+    rb"\s*-----BEGIN CERTIFICATE REQUEST-----\n([A-Za-z0-9+/=\r\n]+)"
+    rb"-----END CERTIFICATE REQUEST-----\s*"
+)
+_ORGANIZATION = "system:nodes"
+_NODE = "system:node:"
+_USAGES = ["client auth", "digital signature"]
+_ALLOWED_USAGES = (_USAGES, sorted([*_USAGES, "key encipherment"]))
+"""Kubelets with an RSA key ask for the longer list."""
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Which Node a request asks for. ``fault`` says why it is none that a kubelet sends.
+
+    ``node`` is empty where the subject cannot be read, or is no Node's.
+    """
+
+    node: str
+    fault: str = ""
+
+
+def read_subject(raw: Mapping[str, Any]) -> Subject:
+    """The subject of a CertificateSigningRequest. Never raises."""
+    spec = read_mapping(raw, "spec")
+    try:
+        request = _load(read_text(spec, "request"))
+        subject = _read_name(request)
+        fault = subject.fault or _find_fault(request)
+    except _UNREADABLE as error:
+        return Subject("", f"it is no certificate request: {str(error)[:200]}")
+    usages = read_list(spec, "usages")
+    if not fault and sorted(map(str, usages)) not in _ALLOWED_USAGES:
+        fault = f"its usages are {', '.join(map(str, usages)) or 'none'}, not a kubelet's"
+    return Subject(subject.node, fault)
+
+
+def _load(encoded: str) -> x509.CertificateSigningRequest:
+    match = _PEM.fullmatch(base64.b64decode(encoded, validate=True))
+    if match is None:
+        raise ValueError("it must be one PEM block, CERTIFICATE REQUEST, and nothing else")
+    der = base64.b64decode(b"".join(match[1].split()), validate=True)
+    with warnings.catch_warnings():
+        # X.509 allows names of 64 bytes, and a Node's has up to 75; neither kubelet nor signer counts.
+        warnings.simplefilter("ignore", UserWarning)
+        return x509.load_der_x509_csr(der)
+
+
+def _read_name(request: x509.CertificateSigningRequest) -> Subject:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        parts = [(part.oid, part.value) for part in request.subject]
+    organizations = [value for oid, value in parts if oid == NameOID.ORGANIZATION_NAME]
+    names = [str(value) for oid, value in parts if oid == NameOID.COMMON_NAME]
+    node = names[0].removeprefix(_NODE) if len(names) == 1 and names[0].startswith(_NODE) else ""
+    if organizations != [_ORGANIZATION]:
+        return Subject(node, f"its organization is not {_ORGANIZATION} alone")
+    if not node:
+        return Subject("", f"its common name is not one that begins with {_NODE}")
+    if len(parts) != 2:
+        return Subject(node, "its subject has more parts than an organization and a common name")
+    return Subject(node)
+
+
+def _find_fault(request: x509.CertificateSigningRequest) -> str:
+    if any(isinstance(one.value, x509.SubjectAlternativeName) for one in request.extensions):
+        return "it asks for alternative names"
+    if list(request.attributes):
+        return "it has attributes, which a kubelet's request has not"
+    return ""

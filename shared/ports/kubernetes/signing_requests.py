@@ -1,0 +1,33 @@
+"""The calls about CertificateSigningRequests of kubelets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shared.base.documents import read_list, read_mapping
+from shared.base.names import KUBELET_SIGNER
+from shared.ports.kubernetes.transport import Transport, quoted
+
+_PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+
+class SigningRequestCalls(Transport):
+    """The calls about CertificateSigningRequests of kubelets."""
+
+    def list_signing_requests(self) -> Iterator[dict[str, Any]]:
+        """The requests to the signer of kubelets' client certificates, page by page."""
+        return self._list(_PATH, fields=f"spec.signerName={KUBELET_SIGNER}")
+
+    def find_signing_request(self, name: str) -> dict[str, Any] | None:
+        """The request of that name, or ``None``."""
+        return self._find(f"{_PATH}/{quoted(name)}")
+
+    def decide_signing_request(
+        self, request: Mapping[str, Any], condition: Mapping[str, str]
+    ) -> None:
+        """Approve or deny a request if it is still as it was read (409 if not)."""
+        status = read_mapping(request, "status")
+        decided = {**status, "conditions": [*read_list(status, "conditions"), condition]}
+        name = request["metadata"]["name"]
+        self._call("PUT", f"{_PATH}/{quoted(name)}/approval", {**request, "status": decided})

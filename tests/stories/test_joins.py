@@ -1,0 +1,308 @@
+"""With one VM's bootstrap token nobody gets the certificate of another Node; its own VM gets its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cryptography.x509.oid import NameOID
+
+from local import guests
+from local.http import Request, Response
+from local.world import LAZY_LEASE_S, Dials
+from shared.frame.settings import JoinApproval
+from tests.harness import Harness
+from tests.manifests import manifest
+from tests.signing_requests import USAGES, kubelets, pem
+from tests.signing_requests import manifest as request_manifest
+from tests.stories import life
+from tests.stories.life import MINUTE, NAME, STANDARD
+
+CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+NOBODY_JOINS = guests.Dials(lease_s=LAZY_LEASE_S, joins=False)
+EVENTS_ALONE = Dials(sweeps=False, guests=NOBODY_JOINS)
+SWEEP_ALONE = Dials(relays=False, sinks=False, guests=NOBODY_JOINS)
+BOTH = Dials(guests=NOBODY_JOINS)
+OTHER: dict[str, Any] = {"instanceConfig": STANDARD}
+
+
+class Place:
+    """Two groups whose VMs have their tokens and have not asked for anything yet."""
+
+    def __init__(self, dials: Dials = BOTH) -> None:
+        self.harness = harness = Harness(dials)
+        harness.apply(manifest(**OTHER))
+        harness.apply(manifest("other", **OTHER))
+        life.until(harness, lambda: len(life.secrets(harness)) == 4)
+        harness.run_for(2 * MINUTE)
+        mine = life.resource_name(harness)
+        vms = sorted(life.vms(harness), key=lambda path: mine not in path)
+        self.paths = vms
+        self.a, self.b, self.foreign, _ = map(life.vm_name, vms)
+        self.token = self.token_of(vms[0])
+
+    def token_of(self, path: str) -> str:
+        return life.metadata_of(life.get(self.harness, path))["kubeadm-join-token"]
+
+    def ask(
+        self, text: bytes, *, token: str = "", name: str = "csr-1", usages: Sequence[str] = USAGES
+    ) -> Response:
+        """Ask for a certificate with the token of VM A, or another one."""
+        body = json.dumps(request_manifest(text, name=name, usages=usages)).encode()
+        headers = {
+            "Authorization": f"Bearer {token or self.token}",
+            "Content-Type": "application/json",
+        }
+        return self.harness.world.kube.handle(Request.of("POST", CSRS, headers=headers, body=body))
+
+    def decisions(self, name: str = "csr-1") -> list[str]:
+        """What was decided of a request, and whether it is signed."""
+        status = self.harness.world.admin("GET", f"{CSRS}/{name}")["status"]
+        types = [one["type"] for one in status.get("conditions", [])]
+        return [*types, *(["Issued"] if status.get("certificate") else [])]
+
+    def lines(self) -> list[str]:
+        """The lines about single requests: what the alert counts, with their notes."""
+        log = self.harness.log.lines
+        return [
+            f"{line['decision']}: {line['note']}"
+            for line in log
+            if line["step"] == "approve_join" and line["decision"].startswith("Join")
+        ]
+
+
+by_either = pytest.mark.parametrize(
+    "dials", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
+)
+
+
+@by_either
+def test_a_vms_own_request_is_approved(dials: Dials) -> None:
+    place = Place(dials)
+    assert place.ask(pem(kubelets(place.a))).status == 201
+    place.harness.run_for(2 * MINUTE)
+    assert place.decisions() == ["Approved", "Issued"]
+    assert place.lines() == []
+
+
+@by_either
+def test_several_requests_of_one_vm_are_each_approved(dials: Dials) -> None:
+    place = Place(dials)
+    for number in range(3):
+        place.ask(pem(kubelets(place.a)), name=f"csr-{number}")
+    place.harness.run_for(2 * MINUTE)
+    assert [place.decisions(f"csr-{number}") for number in range(3)] == [["Approved", "Issued"]] * 3
+
+
+DENIED = {
+    "a control plane": (
+        lambda _: {"text": pem(kubelets("control-plane-1"))},
+        "control-plane-1 is no name of a TPUNodeGroup's VM",
+    ),
+    "one organization more": (
+        lambda place: {
+            "text": pem([(NameOID.ORGANIZATION_NAME, "system:masters"), *kubelets(place.a)])
+        },
+        "its organization is not system:nodes alone",
+    ),
+    "an alternative name": (
+        lambda place: {"text": pem(kubelets(place.a), names=["kubernetes.default"])},
+        "it asks for alternative names",
+    ),
+    "two requests in one": (
+        lambda place: {"text": pem(kubelets(place.a)) + pem(kubelets("control-plane-1"))},
+        "it is no certificate request: it must be one PEM block, CERTIFICATE REQUEST, and nothing "
+        "else",
+    ),
+}
+
+
+@by_either
+@pytest.mark.parametrize("case", DENIED.values(), ids=DENIED)
+def test_what_no_vm_of_ours_asks_for_is_denied_and_the_token_revoked(
+    case: tuple[Any, str], dials: Dials
+) -> None:
+    wrong, why = case
+    place = Place(dials)
+    place.ask(**wrong(place))
+    place.harness.run_for(timedelta(seconds=70))
+    assert place.decisions() == ["Denied"]
+    assert place.lines() == [f"JoinDenied: {why}"]
+    assert f"bootstrap-token-{place.token[:6]}" not in life.secrets(place.harness)
+    assert len(life.secrets(place.harness)) == 3
+    events = place.harness.world.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    (event,) = (one for one in events if one["message"].startswith("Signing request"))
+    assert event["reason"] == "JoinDenied"
+    assert event["type"] == "Warning"
+    assert event["message"] == (
+        f"Signing request csr-1 by the token {place.token[:6]}: Denied, and the token "
+        f"{place.token[:6]} revoked: {why}."
+    )
+    assert place.token[7:] not in json.dumps([place.harness.log.lines, events])
+
+
+def test_a_denial_shows_at_the_vm_with_what_to_do() -> None:
+    place = Place()
+    place.ask(pem(kubelets(place.a), names=["kubernetes.default"]))
+    place.harness.run_for(5 * timedelta(seconds=1))
+    assert life.pending(place.harness)[place.a] == "JoinDenied"
+    _, reason, message = life.said(place.harness)
+    assert reason == "JoinDenied"
+    assert message.endswith("Find out who had the token, then delete the VM.")
+
+
+@by_either
+@pytest.mark.parametrize("victim", ["b", "foreign"], ids=["of its group", "of another group"])
+def test_another_vms_certificate_is_never_approved_and_the_attempt_is_reported(
+    victim: str, dials: Dials
+) -> None:
+    place = Place(dials)
+    name: str = getattr(place, victim)
+    group = NAME if victim == "b" else "other"
+    place.ask(pem(kubelets(name)))
+    life.until(
+        place.harness,
+        lambda: life.pending(place.harness, group).get(name) == "JoinNotApproved",
+        3 * MINUTE,
+    )
+    place.harness.run_for(20 * MINUTE)
+    assert place.decisions() == []
+    assert life.pending(place.harness, group)[name] == "JoinNotApproved"
+    if dials.sweeps:
+        assert set(place.lines()) == {
+            f"JoinNotApproved: VM {name} holds the token "
+            f"{place.token_of(next(path for path in place.paths if path.endswith(name)))[:6]}, and "
+            f"the request was made with {place.token[:6]}: it was renewed meanwhile, or is another "
+            "VM's"
+        }
+
+
+def test_a_vm_that_is_gone_is_never_approved_and_the_attempt_is_reported() -> None:
+    place = Place(SWEEP_ALONE)
+    gone = f"{life.resource_name(place.harness)}-zzzz"
+    place.ask(pem(kubelets(gone)))
+    place.harness.run_for(20 * MINUTE)
+    assert place.decisions() == []
+    assert set(place.lines()) == {f"JoinNotApproved: Compute Engine has no VM {gone}"}
+
+
+def test_a_vm_whose_token_was_renewed_in_between_asks_again_and_joins() -> None:
+    place = Place()
+    old, new = place.token, "abcdef.0123456789abcdef"
+    _renew(place, new)
+    place.ask(pem(kubelets(place.a)), token=old)
+    place.harness.run_for(timedelta(seconds=30))
+    assert place.decisions() == []
+    assert life.pending(place.harness)[place.a] == "JoinNotApproved"
+    place.ask(pem(kubelets(place.a)), token=new, name="csr-2")
+    place.harness.run_for(timedelta(seconds=30))
+    assert place.decisions() == []
+    assert place.decisions("csr-2") == ["Approved", "Issued"]
+
+
+def _renew(place: Place, token: str) -> None:
+    """The VM holds another token, which is valid, as after a renewal."""
+    faults, path = place.harness.world.gce.faults, place.paths[0]
+    found = life.get(place.harness, path)
+    items = [
+        {**item, "value": token} if item["key"] == "kubeadm-join-token" else item
+        for item in found["metadata"]["items"]
+    ]
+    body = {"fingerprint": found["metadata"]["fingerprint"], "items": items}
+    faults.act_by_hand("POST", f"{path}/setMetadata", body)
+    secrets = "/api/v1/namespaces/kube-system/secrets"
+    old = f"{secrets}/bootstrap-token-{place.token[:6]}"
+    secret = place.harness.world.admin("GET", old)
+    token_id, _, rest = token.partition(".")
+    secret["metadata"] = {
+        "name": f"bootstrap-token-{token_id}",
+        "namespace": "kube-system",
+        "labels": secret["metadata"]["labels"],
+    }
+    del secret["data"]["token-id"], secret["data"]["token-secret"]
+    secret["stringData"] = {"token-id": token_id, "token-secret": rest}
+    place.harness.world.admin("POST", secrets, secret)
+    place.harness.run_for(timedelta(seconds=10))
+
+
+def test_while_compute_engine_does_not_answer_requests_wait_and_are_approved_afterwards() -> None:
+    place = Place()
+    error = {"error": {"code": 503, "message": "away", "errors": [{"reason": "backendError"}]}}
+
+    def away(step: str, call: str) -> Response | None:
+        is_meant = step == "approve_join" and "/compute/" in call
+        return Response.of_json(error, 503) if is_meant else None
+
+    place.harness.hooks.instead = away
+    place.ask(pem(kubelets(place.a)))
+    place.harness.run_for(4 * MINUTE)
+    assert place.decisions() == []
+    assert {line.partition(": ")[0] for line in place.lines()} == {"JoinNotApproved"}
+    place.harness.hooks.instead = lambda _step, _call: None
+    place.harness.run_for(2 * MINUTE)
+    assert place.decisions() == ["Approved", "Issued"]
+
+
+def test_a_flood_of_one_tokens_requests_keeps_no_other_vm_waiting() -> None:
+    place = Place(SWEEP_ALONE)
+    for number in range(300):
+        place.ask(pem(kubelets(place.b)), name=f"flood-{number}")
+    own = place.token_of(next(path for path in place.paths if path.endswith(place.b)))
+    place.ask(pem(kubelets(place.b)), token=own)
+    before = len(place.harness.answers)
+    place.harness.run_for(65 * timedelta(seconds=1))
+    assert place.decisions() == ["Approved", "Issued"]
+    answers = [step for step, _ in place.harness.answers[before:] if step == "approve_join"]
+    assert len(answers) == 1
+
+
+@by_either
+def test_a_request_that_somebody_else_approves_is_reported(dials: Dials) -> None:
+    place = Place(dials)
+    place.ask(pem(kubelets(place.b)))
+    place.harness.run_for(MINUTE)
+    request = place.harness.world.admin("GET", f"{CSRS}/csr-1")
+    approved = {
+        "type": "Approved",
+        "status": "True",
+        "reason": "ByHand",
+        "message": "It looked well.",
+    }
+    request["status"] = {"conditions": [approved]}
+    place.harness.world.admin("PUT", f"{CSRS}/csr-1/approval", request)
+    place.harness.run_for(90 * timedelta(seconds=1))
+    assert (
+        "JoinApprovedElsewhere: it was approved by somebody else (ByHand): with a token of the group "
+        "system:bootstrappers:tpu-functions any Node's certificate can be had. Remove the binding or "
+        "the approver that allows it"
+    ) in place.lines()
+
+
+def test_a_renewal_by_a_joined_kubelet_is_the_clusters_to_approve() -> None:
+    """It comes with the Node's own certificate, not with a token: approve_join has no part in it."""
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    asked = [line for line in harness.log.lines if line["step"] == "approve_join"]
+    assert {line["decision"] for line in asked} == {"Approved"}
+    harness.run_for(10 * MINUTE)
+    again = [line for line in harness.log.lines if line["step"] == "approve_join"]
+    assert again == asked
+
+
+def test_where_the_cluster_approves_tokens_are_kubeadms_and_nobody_asks_us() -> None:
+    harness = Harness(seed=1)  # an API server knows tokens, and their groups, for ten seconds more
+    for step, runtime in ((step, harness.runtime(step)) for step in harness.steps):
+        harness.settings[step] = replace(
+            harness.settings[step], join_approval=JoinApproval.EXTERNAL
+        )
+        runtime.settings = harness.settings[step]
+    life.ready_slice(harness, manifest())
+    assert [answer for step, answer in harness.answers if step == "approve_join"] == []
+    assert not harness.world.kube.calls.count(
+        verb="list", resource="certificatesigningrequests", user="sweep"
+    )
+    life.goes_without_trace(harness)

@@ -1,0 +1,237 @@
+"""approve_join approves a request, denies it or leaves it pending, and says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from functions.approve_join import Candidate, Decide, ObservedRequests, Report, decide
+from shared.base.errors import CallError
+from shared.base.signing_requests import SigningRequest, find_signing_request
+from shared.frame.message import Cause
+from shared.frame.plan import Emit, Fail, Plan, Send
+from shared.node_groups.actions import DeleteSecret
+from shared.node_groups.bootstrap import TOKEN_LIFE, Token
+from shared.node_groups.certificate_subject import Subject
+from shared.ports.gce.values import Instance
+from tests.signing_requests import kubelets, pem, raw_request
+from tests.unit.builders import NOW, RESOURCE, flat, group, unreadable_group
+from tests.unit.test_inject_token import instance
+
+VM = f"{RESOURCE}-ab12"
+OWN = Token("abcdef", "x" * 16, NOW + timedelta(minutes=30))
+RENEWED = Token("newnew", "x" * 16, NOW + TOKEN_LIFE)
+SOON, LATE = NOW - timedelta(seconds=119), NOW - timedelta(minutes=2)
+TEXT = pem(kubelets(VM))
+
+
+def candidate(
+    *, token: Token | None = OWN, found: bool = True, late: bool = False, **change: Any
+) -> Candidate:
+    raw = raw_request(TEXT)
+    request = find_signing_request(raw)
+    assert request is not None
+    request = replace(request, created=LATE if late else SOON)
+    vm: Instance | None = instance(VM, token=token) if found else None
+    return replace(Candidate(request, Subject(VM), raw, group(), instance=vm), **change)
+
+
+def decided(approver: str = "") -> SigningRequest:
+    return replace(candidate().request, is_decided=True, approver=approver)
+
+
+def in_words(plan: Plan) -> list[str]:
+    return [_word(action) for action in flat(plan)]
+
+
+def _word(action: Any) -> str:
+    match action:
+        case Decide():
+            return f"{action.condition['type']} {action.name}"
+        case DeleteSecret():
+            return f"revoke {action.token_id}"
+        case Emit():
+            return f"event {action.event.reason}"
+        case Report():
+            return f"report Join{action.outcome}"
+        case Send():
+            (message,) = action.messages
+            return f"{action.step} {message.cause} {' '.join((*message.vms, *message.requests))}"
+        case Fail():
+            return f"fail {action.error}"
+    raise AssertionError(action)
+
+
+UNAVAILABLE = CallError("instances.get", 503, "backendError", "away")
+FOREIGN = replace(instance(VM, token=OWN), created_by="")
+NOT_APPROVED = f"label_node JoinNotApproved {VM}"
+DENY = ["revoke abcdef", "Denied csr-x", "event JoinDenied", "report JoinDenied"]
+RENEWAL = (
+    f"VM {VM} holds the token newnew, and the request was made with abcdef: it was renewed "
+    "meanwhile, or is another VM's"
+)
+CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
+    "the VM that holds the token": (candidate(), "Approved", ["Approved csr-x"], ""),
+    "after a wait, too": (candidate(late=True), "Approved", ["Approved csr-x"], ""),
+    "the VM holds another token by now": (
+        candidate(token=RENEWED),
+        "NotApproved",
+        [NOT_APPROVED],
+        RENEWAL,
+    ),
+    "the VM holds another token for two minutes": (
+        candidate(token=RENEWED, late=True),
+        "NotApproved",
+        ["report JoinNotApproved", NOT_APPROVED],
+        RENEWAL,
+    ),
+    "the VM holds no token": (
+        candidate(token=None),
+        "Pending",
+        [],
+        f"the metadata of VM {VM} holds no token",
+    ),
+    "the VM holds no token for two minutes": (
+        candidate(token=None, late=True),
+        "NotApproved",
+        ["report JoinNotApproved", NOT_APPROVED],
+        f"the metadata of VM {VM} holds no token",
+    ),
+    "the VM is gone": (
+        candidate(found=False),
+        "Pending",
+        [],
+        f"Compute Engine has no VM {VM}",
+    ),
+    "the VM was made by somebody else": (
+        candidate(instance=FOREIGN),
+        "Pending",
+        [],
+        f"VM {VM} was not made by {RESOURCE}",
+    ),
+    "its group is gone": (
+        candidate(group=None, late=True),
+        "NotApproved",
+        ["report JoinNotApproved"],
+        f"there is no TPUNodeGroup with a VM {VM}",
+    ),
+    "its group is being deleted": (
+        candidate(group=group(deleting=True), late=True),
+        "Deleting",
+        [],
+        "",
+    ),
+    "its group's project is not served": (
+        candidate(is_served=False),
+        "Pending",
+        [],
+        "group default/my-slice cannot be served: its spec or its project is not right",
+    ),
+    "its group cannot be read": (
+        candidate(group=unreadable_group()),
+        "Pending",
+        [],
+        "group default/my-slice cannot be served: its spec or its project is not right",
+    ),
+    "Compute Engine does not answer": (
+        candidate(found=False, error=UNAVAILABLE),
+        "Pending",
+        [f"fail {UNAVAILABLE}"],
+        str(UNAVAILABLE),
+    ),
+    "the name of a control plane": (
+        candidate(group=None, found=False, subject=Subject("control-plane-1")),
+        "Denied",
+        DENY,
+        "control-plane-1 is no name of a TPUNodeGroup's VM",
+    ),
+    "an alternative name": (
+        candidate(found=False, subject=Subject(VM, "it asks for alternative names")),
+        "Denied",
+        [*DENY, f"label_node JoinDenied {VM}"],
+        "it asks for alternative names",
+    ),
+    "a fault counts before the error of a read": (
+        candidate(group=None, subject=Subject(VM, "it has two names"), error=UNAVAILABLE),
+        "Denied",
+        [*DENY, f"fail {UNAVAILABLE}"],
+        "it has two names",
+    ),
+    "approved by us": (candidate(request=decided("ApprovedByTpuFunctions")), "Decided", [], ""),
+    "denied or signed": (candidate(request=decided()), "Decided", [], ""),
+    "approved by somebody else": (
+        candidate(request=decided("AutoApproved")),
+        "ApprovedElsewhere",
+        ["report JoinApprovedElsewhere"],
+        "it was approved by somebody else (AutoApproved): with a token of the group "
+        "system:bootstrappers:tpu-functions any Node's certificate can be had. Remove the binding or "
+        "the approver that allows it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_becomes_of_a_request(case: tuple[Candidate, str, list[str], str]) -> None:
+    about, outcome, actions, why = case
+    plan = decide(ObservedRequests((about,)), NOW)
+    assert plan.outcome == outcome
+    assert in_words(plan) == actions
+    assert plan.note == (f"csr-x: {why}" if why else "")
+    assert plan.needs_attention == (outcome in ("Denied", "NotApproved", "ApprovedElsewhere"))
+
+
+def test_a_denial_says_what_is_wrong_and_that_the_token_is_revoked() -> None:
+    wrong = candidate(subject=Subject(VM, "it asks for alternative names"))
+    actions = flat(decide(ObservedRequests((wrong,)), NOW))
+    (denial,) = [action for action in actions if isinstance(action, Decide)]
+    message = "Denied, and the token abcdef revoked: it asks for alternative names."
+    assert denial.condition == {
+        "type": "Denied",
+        "status": "True",
+        "reason": "DeniedByTpuFunctions",
+        "message": message,
+    }
+    (event,) = [action for action in actions if isinstance(action, Emit)]
+    assert event.event.message == f"Signing request csr-x by the token abcdef: {message}"
+    assert event.event.is_warning
+    assert event.about == group().raw
+
+
+def test_the_event_of_a_request_for_nobodys_node_is_about_the_request() -> None:
+    wrong = candidate(group=None, subject=Subject("control-plane-1"))
+    actions = flat(decide(ObservedRequests((wrong,)), NOW))
+    (event,) = [action for action in actions if isinstance(action, Emit)]
+    assert event.about == wrong.raw
+
+
+def test_each_request_is_decided_alone() -> None:
+    def named(name: str, **change: Any) -> Candidate:
+        one = candidate(**change)
+        return replace(one, request=replace(one.request, name=name))
+
+    three = (named("one"), named("two", token=RENEWED), named("three"))
+    seen = ObservedRequests(three, unread=("four", "five"), errors=(UNAVAILABLE,))
+    plan = decide(seen, NOW)
+    assert plan.outcome == "Approved,NotApproved"
+    assert in_words(plan) == [
+        "Approved one",
+        "Approved three",
+        NOT_APPROVED,
+        "approve_join Forwarded four five",
+        f"fail {UNAVAILABLE}",
+    ]
+
+
+def test_of_many_requests_label_node_hears_once() -> None:
+    many = tuple(candidate(token=RENEWED) for _ in range(5))
+    plan = decide(ObservedRequests(many), NOW)
+    assert in_words(plan) == [NOT_APPROVED]
+    (send,) = (action for action in flat(plan) if isinstance(action, Send))
+    assert send.messages[0].cause is Cause.JOIN_NOT_APPROVED
+
+
+def test_nothing_is_done_about_requests_that_are_gone() -> None:
+    assert decide(ObservedRequests(), NOW) == Plan("NothingToDo")

@@ -1,0 +1,162 @@
+"""A request for a Node's certificate is read as the signer reads it: one block, one name, no more."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from cryptography.x509.oid import NameOID
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.node_groups.certificate_subject import Subject, read_subject
+from tests.signing_requests import USAGES, kubelets, manifest, pem
+
+VM = "tng-my-slice-0123abcd-x7k2"
+LONGEST = f"tng-{'s' * 45}-0123abcd-x7k2"
+O, CN, OU = (  # noqa: E741 - as X.509 calls them
+    NameOID.ORGANIZATION_NAME,
+    NameOID.COMMON_NAME,
+    NameOID.ORGANIZATIONAL_UNIT_NAME,
+)
+NODES, NODE = (O, "system:nodes"), (CN, f"system:node:{VM}")
+OWN = pem(kubelets(VM))
+OTHER = pem(kubelets("control-plane-1"))
+BLOCK = (
+    "it is no certificate request: it must be one PEM block, CERTIFICATE REQUEST, and nothing else"
+)
+NO_ATTRIBUTES = "it has attributes, which a kubelet's request has not"
+
+
+RIGHT: dict[str, tuple[dict[str, Any], str]] = {
+    "a kubelet's": (manifest(OWN), VM),
+    "that of a VM with the longest name, longer than X.509 allows": (
+        manifest(pem(kubelets(LONGEST))),
+        LONGEST,
+    ),
+    "that of a kubelet with an RSA key": (
+        manifest(OWN, usages=["key encipherment", *USAGES]),
+        VM,
+    ),
+    "usages in another order": (manifest(OWN, usages=USAGES[::-1]), VM),
+    "without a line's end": (manifest(OWN.rstrip()), VM),
+    "of any Node: whose it is, is decided elsewhere": (manifest(OTHER), "control-plane-1"),
+}
+
+
+@pytest.mark.parametrize("case", RIGHT.values(), ids=RIGHT)
+def test_what_a_kubelet_sends_is_read(case: tuple[dict[str, Any], str]) -> None:
+    raw, node = case
+    assert read_subject(raw) == Subject(node)
+
+
+WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
+    "two blocks, the first for another Node": (manifest(OTHER + OWN), "", BLOCK),
+    "two blocks, the first for its own": (manifest(OWN + OTHER), "", BLOCK),
+    "a block of another type before it": (
+        manifest(b"-----BEGIN X-----\nAAAA\n-----END X-----\n" + OWN),
+        "",
+        BLOCK,
+    ),
+    "words before it": (manifest(b"Subject: me\n" + OWN), "", BLOCK),
+    "words after it": (manifest(OWN + b"me"), "", BLOCK),
+    "headers in the block": (
+        manifest(OWN.replace(b"REQUEST-----\n", b"REQUEST-----\nProc-Type: 4\n\n", 1)),
+        "",
+        BLOCK,
+    ),
+    "the older name of the block": (manifest(OWN.replace(b"CERT", b"NEW CERT")), "", BLOCK),
+    "nothing": (manifest(b""), "", BLOCK),
+    "another organization": (
+        manifest(pem([(O, "system:masters"), NODE])),
+        VM,
+        "its organization is not system:nodes alone",
+    ),
+    "one more organization": (
+        manifest(pem([NODES, (O, "system:masters"), NODE])),
+        VM,
+        "its organization is not system:nodes alone",
+    ),
+    "no organization": (
+        manifest(pem([NODE])),
+        VM,
+        "its organization is not system:nodes alone",
+    ),
+    "two names": (
+        manifest(pem([NODES, NODE, (CN, "system:node:control-plane-1")])),
+        "",
+        "its common name is not one that begins with system:node:",
+    ),
+    "no name": (
+        manifest(pem([NODES])),
+        "",
+        "its common name is not one that begins with system:node:",
+    ),
+    "a user's name": (
+        manifest(pem([NODES, (CN, "admin")])),
+        "",
+        "its common name is not one that begins with system:node:",
+    ),
+    "an organizational unit": (
+        manifest(pem([NODES, NODE, (OU, "x")])),
+        VM,
+        "its subject has more parts than an organization and a common name",
+    ),
+    "an alternative name": (
+        manifest(pem(kubelets(VM), names=["kubernetes.default"])),
+        VM,
+        "it asks for alternative names",
+    ),
+    "a challenge password": (manifest(pem(kubelets(VM), attribute=b"x")), VM, NO_ATTRIBUTES),
+    "a server's usages": (
+        manifest(OWN, usages=["digital signature", "server auth"]),
+        VM,
+        "its usages are digital signature, server auth, not a kubelet's",
+    ),
+    "a usage more": (
+        manifest(OWN, usages=[*USAGES, "cert sign"]),
+        VM,
+        "its usages are digital signature, client auth, cert sign, not a kubelet's",
+    ),
+    "a usage twice": (
+        manifest(OWN, usages=[*USAGES, "client auth"]),
+        VM,
+        "its usages are digital signature, client auth, client auth, not a kubelet's",
+    ),
+    "no usages": (manifest(OWN, usages=[]), VM, "its usages are none, not a kubelet's"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+def test_what_no_kubelet_sends_has_a_fault(case: tuple[dict[str, Any], str, str]) -> None:
+    raw, node, fault = case
+    assert read_subject(raw) == Subject(node, fault)
+
+
+def test_what_stands_behind_the_request_in_its_block_is_a_fault() -> None:
+    der = base64.b64decode(b"".join(OWN.splitlines()[1:-1]))
+    body = base64.encodebytes(der + b"\0\0")
+    longer = (
+        b"-----BEGIN CERTIFICATE REQUEST-----\n" + body + b"-----END CERTIFICATE REQUEST-----\n"
+    )
+    subject = read_subject(manifest(longer))
+    assert subject.node == ""
+    assert subject.fault.startswith("it is no certificate request: ")
+
+
+@given(st.integers(0, len(OWN) - 1), st.binary(max_size=3), st.integers(0, 3))
+def test_a_damaged_request_is_a_fault_or_names_its_node(at: int, put: bytes, cut: int) -> None:
+    subject = read_subject(manifest(OWN[:at] + put + OWN[at + cut :]))
+    assert subject.fault or subject.node
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.integers(),
+        lambda it: st.lists(it) | st.dictionaries(st.text(), it),
+    )
+)
+def test_an_object_of_any_shape_is_a_fault(spec: Any) -> None:
+    assert read_subject({"spec": spec}).fault
+    assert read_subject({"spec": {"request": spec, "usages": spec}}).fault
