@@ -78,6 +78,7 @@ def test_policies_pass_the_type_check_of_the_cluster(installed: Installed) -> No
     assert said == {
         "tpu-device-plugin-own-node": {},
         "tpu-functions-bootstrap-tokens": {},
+        "tpu-functions-join-approvals": {},
         "tpu-functions-nodes": {},
     }
 

@@ -253,7 +253,10 @@ def test_google_identities_bind_each_step_to_its_user_and_no_service_account(
     assert "ServiceAccount tpu-functions/relay" in rendered
 
 
-@pytest.mark.parametrize("policy", ["tpu-functions-bootstrap-tokens", "tpu-functions-nodes"])
+@pytest.mark.parametrize(
+    "policy",
+    ["tpu-functions-bootstrap-tokens", "tpu-functions-nodes", "tpu-functions-join-approvals"],
+)
 def test_google_identities_are_under_the_admission_policies(policy: str, tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "google-identities"))
     document = only(rendered, "ValidatingAdmissionPolicy", policy)
