@@ -84,8 +84,11 @@ check_cloud() {
   if ! $has_account || ! $has_settings; then return 0; fi
   account=$(gcloud config get account 2>/dev/null || true)
   for one in $projects; do
-    gcloud projects describe "$one" >/dev/null 2>&1 ||
-      { miss "project $one is not there, or not for you to see$(placeholder "$one" | sed 's/^ /: it /')" "gcloud projects describe $one"; continue; }
+    if ! gcloud projects describe "$one" >/dev/null 2>&1; then
+      example=$(placeholder "$one" | sed 's/^ /: it /')
+      miss "project $one is not there, or not for you to see$example" "gcloud projects describe $one"
+      continue
+    fi
     name_needs "$one"
     check_apis "$one" "$apis"
     check_permissions "$one" "$rights"

@@ -317,6 +317,6 @@ resource "google_monitoring_alert_policy" "refused_joins" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "JoinDenied: the holder of a bootstrap token asked for what no kubelet asks for; the token is revoked. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves tokens of our group, so that each fits every Node. The lines name the request and what is wrong: `gcloud logging read 'jsonPayload.decision:\"Join\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
+    content   = "JoinDenied: the holder of a bootstrap token asked for what no kubelet asks for; the token is revoked. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves tokens of our group, so that each fits every Node. The lines name the request and what is wrong: `gcloud logging read 'jsonPayload.decision:\"Join\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`. Runbook: docs/operate.md#a-join-was-not-approved."
   }
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shared.node_groups.bootstrap import Token, token_secret
+from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from tests.contract.kubernetes.embedded import Embedded
 from tests.unit.infra.terraform_module import read, read_permissions
 from tests.unit.kube.test_identities import SECRETS, TOKEN
@@ -136,12 +136,17 @@ def test_the_page_says_what_remains_of(who: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["tng-train-1a2b3c4d-x1y2", "control-plane-1"])
-def test_a_token_of_one_vm_is_approved_for_every_node(name: str) -> None:
-    """The open hole, with kubeadm's own bindings."""
+def test_a_token_of_kubeadms_group_is_approved_for_every_node(name: str) -> None:
+    """Why tokens are in a group of their own: with kubeadm's bindings any name is approved."""
     server = Embedded()
     key, _, secret = TOKEN.partition(".")
     token = Token(key, secret, server.clock.now() + timedelta(hours=1))
-    made = token_secret(token, resource_name="tng-train-1a2b3c4d", vm="tng-train-1a2b3c4d-x1y2")
+    made = token_secret(
+        token,
+        resource_name="tng-train-1a2b3c4d",
+        vm="tng-train-1a2b3c4d-x1y2",
+        bootstrap_group=KUBEADM_GROUP,
+    )
     server.ask("POST", SECRETS, made)
     request = csr(signing_request(name=f"system:node:{name}"))
     status = submit(server, request, user=f"token:{TOKEN}")
