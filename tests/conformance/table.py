@@ -494,7 +494,7 @@ TOKEN = {
     ),
     "tok-gc-on-delete": shown(
         f"{SEEN}test_tokens_of_a_group_that_goes_are_revoked_and_no_others",
-        goes("the token of a VM that has not joined is revoked"),
+        f"{DELETE}test_how_a_deletion_begins[tokens of VMs that have not joined are revoked]",
     ),
     "tok-gc-skipped-without-bootstrap": shown(
         f"{SEEN}test_without_bootstrapping_no_secret_is_touched"
@@ -646,7 +646,7 @@ DEVICE_PLUGIN = {
 DELETION = {
     "del-cordon": shown(
         f"{SEEN}test_deletion_cordons_first_and_takes_what_uses_before_what_is_used",
-        goes("Nodes are cordoned before"),
+        f"{DELETE}test_a_deletion_begins_with_the_status_and_the_nodes",
     ),
     "del-no-drain": differs(
         "deleting a group deletes its VMs at once, there as here: whoever wants to drain does so "
@@ -656,8 +656,8 @@ DELETION = {
         "MIG before template and policy, as there; these two side by side, since neither uses the "
         "other; tokens before all, being what could still let somebody in",
         f"{SEEN}test_deletion_cordons_first_and_takes_what_uses_before_what_is_used",
-        goes("the token of a VM that has not joined is revoked"),
-        goes("template and policy go side by side, Nodes with them"),
+        f"{DELETE}test_how_a_deletion_begins[tokens of VMs that have not joined are revoked]",
+        goes("template and policy go side by side, Nodes after them"),
         goes("late Nodes go before the group"),
     ),
     "del-wait-mig": shown(goes_saying("all stand"), f"{LIVES}test_deletion_is_told_step_by_step"),

@@ -153,12 +153,12 @@ def test_sigterm_ends_it_like_ctrl_c(tmp_path: Path) -> None:
 def test_a_function_that_cannot_start_is_named_with_its_last_lines(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
-    for name in ("local", "infra", "examples", "relay", "shared"):
+    for name in ("local", "infra", "examples", "functions", "relay", "shared", "webhook"):
         shutil.copytree(ROOT / name, copy / name)
     (copy / "main.py").write_text("def create_resources(:\n")
     with running(tmp_path / "run", "local.demo", root=copy) as demo:
         assert demo.process.wait(timeout=60) == 1
-    # None of the five can: the quickest to end is named.
+    # None of the functions can: the quickest to end is named.
     assert re.search(r"FAILED: before it was ready: \w+ ended with code 1; its last", demo.output)
     assert "SyntaxError" in demo.output
     (kept,) = demo.files()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from local.station import STEPS
+from local.station import JOBSET_STEPS, STEPS
 from tests.processes.program import STARTED, running
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("make local")]
@@ -37,5 +37,5 @@ def test_whoever_is_not_pubsub_wakes_no_function(tmp_path: Path) -> None:
             for command in commands
             if (found := re.search(r"--target (\w+) .*--port (\d+)", command))
         }
-        assert set(ports) == set(STEPS)
+        assert set(ports) == {*STEPS, *JOBSET_STEPS}
         assert {knock(port, "Bearer e30.e30.e30") for port in ports.values()} == {401}
