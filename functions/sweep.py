@@ -46,6 +46,8 @@ WAITED_FOR = timedelta(minutes=20)
 """A kubelet waits 15 minutes for one request, then it makes another; clocks may differ by five."""
 MAX_REQUESTS_OF_TOKEN = 5
 """How many pending requests of one token, the newest, are handed to ``approve_join``."""
+REPORTED_WITHIN = timedelta(seconds=30)
+"""A younger request has just been reported by the relay: a second message would repeat its calls."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def _hand_out_requests(requests: Iterable[SigningRequest], now: datetime) -> Ite
     by_token: dict[str, list[SigningRequest]] = {}
     for request in requests:
         is_open = not request.is_decided or request.is_approved_elsewhere
-        if is_open and now - request.created < WAITED_FOR:
+        if is_open and REPORTED_WITHIN <= now - request.created < WAITED_FOR:
             by_token.setdefault(request.token_id, []).append(request)
     names = [
         request.name

@@ -329,14 +329,15 @@ REQUESTS: dict[str, tuple[list[SigningRequest], list[tuple[str, ...]]]] = {
         [("a",)],
     ),
     "one that its kubelet may still wait for": ([request("a", age_s=1199)], [("a",)]),
+    "one that the relay has just reported": ([request("a", age_s=29)], []),
     "one that its kubelet has given up": ([request("a", age_s=1200)], []),
     "more than one batch": (
         [request(f"csr-{number:02}", f"token{number:02}") for number in range(21)],
         [tuple(f"csr-{number:02}" for number in range(20)), ("csr-20",)],
     ),
     "many of one token: the newest": (
-        [*(request(f"csr-{age}", age_s=age) for age in range(1, 9)), request("x", "other")],
-        [("csr-5", "csr-4", "csr-3", "csr-2", "csr-1", "x")],
+        [*(request(f"csr-{age}", age_s=age) for age in range(31, 39)), request("x", "other")],
+        [("csr-35", "csr-34", "csr-33", "csr-32", "csr-31", "x")],
     ),
 }
 
