@@ -12,7 +12,7 @@ SLOW_ON_REAL = frozenset(
     {
         "test_budget.py::test_a_whole_life_keeps_to_its_budget[real-64 hosts]",
         "test_budget.py::test_two_hosts_keep_to_their_budget_however_their_changes_fall",
-        "test_budget.py::test_a_settled_fleet_costs_one_list_a_minute_and_a_look_per_group_and_hour",
+        "test_budget.py::test_a_settled_fleet_costs_two_lists_a_minute_and_a_look_per_group_and_hour",
         "test_losses.py::test_64_vms_preempted_at_once_are_few_writes_and_one_reason",
         "test_mended.py::test_64_vms_preempted_at_once_are_all_called_lost",
         "test_at_the_same_time.py::test_a_message_may_be_at_work_twice",
