@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.base.errors import CallError
+from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
-from shared.base.signing_requests import SigningRequest, find_signing_request
+from shared.base.signing_requests import WAITED_FOR, SigningRequest, find_signing_request
 from shared.frame.message import Cause, message_about_requests
 from shared.frame.plan import Action, Emit, Fail, ForOne, Plan, Send, Work, join_outcomes
 from shared.frame.step import Invocation, Step, work_fields
@@ -37,8 +37,8 @@ from shared.node_groups.work import message_about
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.events import Event
 
-READING_SHARE = 1 / 2
-"""Of the seconds for calls, at most these go to reading: writing takes as many calls."""
+SECONDS_FOR_WRITING = 15.0
+"""What reading leaves of the seconds for calls: writing takes as many."""
 LATE_AFTER = timedelta(minutes=2)
 """A request that is pending this long is reported, whatever it waits for."""
 DENIED, NOT_APPROVED, ELSEWHERE = "Denied", "NotApproved", "ApprovedElsewhere"
@@ -74,7 +74,7 @@ class ObservedRequests:
     candidates: tuple[Candidate, ...] = ()
     unread: tuple[str, ...] = ()
     """Those that there was no time to read."""
-    errors: tuple[CallError, ...] = ()
+    errors: tuple[CallError | OutOfTimeError, ...] = ()
     """Why others could not be read."""
 
 
@@ -128,24 +128,32 @@ def open_work(invocation: Invocation, is_first_look: bool) -> JoinWork:
 
 
 def observe(work: JoinWork) -> ObservedRequests:
-    """Read each request, its group and its VM. The first is always read: each invocation gets on."""
+    """Read each request, its group and its VM, as long as there is time to decide what was read."""
     candidates: list[Candidate] = []
-    errors: list[CallError] = []
+    errors: list[CallError | OutOfTimeError] = []
     message = work.occasion.message
     names = message.requests if message is not None else ()
-    groups = _Groups(work)
-    end_s = work.remaining_s() * (1 - READING_SHARE)
-    for index, name in enumerate(names):
-        if index and work.remaining_s() <= end_s:
-            return ObservedRequests(tuple(candidates), names[index:], tuple(errors))
-        try:
-            candidate = _find_candidate(work, groups, name)
-        except CallError as error:
-            errors.append(error)
-            continue
-        if candidate is not None:
-            candidates.append(candidate)
+    found = _Found(work)
+    with work.reserve(SECONDS_FOR_WRITING):
+        for index, name in enumerate(names):
+            begun_s = _remaining_s(work)
+            if not begun_s:
+                return ObservedRequests(tuple(candidates), names[index:], tuple(errors))
+            try:
+                candidate = _find_candidate(work, found, name)
+            except (CallError, OutOfTimeError) as error:
+                errors.append(error)
+                continue
+            if candidate is not None:
+                candidates.append(candidate)
     return ObservedRequests(tuple(candidates), (), tuple(errors))
+
+
+def _remaining_s(work: Work) -> float:
+    try:
+        return work.remaining_s()
+    except OutOfTimeError:
+        return 0.0
 
 
 def decide(observed: ObservedRequests, now: datetime) -> Plan:
@@ -157,7 +165,9 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
         rest = message_about_requests(Cause.FORWARDED, now, observed.unread)
         actions.append(ForOne((Send("approve_join", (rest,)),)))
     failed = [one.candidate.error for one in judged if one.candidate.error is not None]
-    actions += (ForOne((Fail(error),)) for error in (*failed, *observed.errors))
+    # The first is raised: one that passes makes the message come again.
+    errors = sorted((*failed, *observed.errors), key=_is_lasting)
+    actions += (ForOne((Fail(error),)) for error in errors)
     outcome = join_outcomes(one.outcome for one in judged) or "NothingToDo"
     note = "; ".join(f"{one.name}: {one.why}" for one in judged if one.why)
     needs_attention = any(one.outcome in _CAUSES or one.is_reported for one in judged)
@@ -173,14 +183,26 @@ STEP = Step("approve_join", open_work, observe, decide, recover)
 run = STEP.run
 
 
-class _Groups:
-    """The groups of resource names, each asked for once."""
+def _is_lasting(error: CallError | OutOfTimeError) -> bool:
+    return isinstance(error, CallError) and 400 <= error.http < 500
+
+
+class _Found:
+    """Groups by resource name and VMs by name, each asked for once."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
         self._found: dict[str, AnyGroup | None] = {}
+        self._instances: dict[str, Instance | None] = {}
 
-    def find(self, resource_name: str) -> AnyGroup | None:
+    def find_instance(self, group: NodeGroup, vm: str) -> Instance | None:
+        """A VM in a group's project and zone: its name has the group's in it."""
+        if vm not in self._instances:
+            spec = group.spec
+            self._instances[vm] = self._work.gce.find_instance(spec.project, spec.zone, vm)
+        return self._instances[vm]
+
+    def find_group(self, resource_name: str) -> AnyGroup | None:
         """The group whose resources have this name. Users can write labels: the name that is computed
         from its uid must agree."""
         if resource_name not in self._found:
@@ -193,7 +215,7 @@ class _Groups:
         return self._found[resource_name]
 
 
-def _find_candidate(work: Work, groups: _Groups, name: str) -> Candidate | None:
+def _find_candidate(work: Work, found: _Found, name: str) -> Candidate | None:
     """``None`` for a request that is gone, or none of ours."""
     raw = work.cluster.find_signing_request(name)
     request = find_signing_request(raw) if raw is not None else None
@@ -206,13 +228,12 @@ def _find_candidate(work: Work, groups: _Groups, name: str) -> Candidate | None:
     if not resource_name:
         return Candidate(request, subject, raw)
     try:
-        group = groups.find(resource_name)
-        if not isinstance(group, NodeGroup) or group.deleting is not None or subject.fault:
+        group = found.find_group(resource_name)
+        if not isinstance(group, NodeGroup) or group.deleting is not None:
             return Candidate(request, subject, raw, group)
-        spec = group.spec
-        if not work.settings.serves(spec.project):
+        if not work.settings.serves(group.spec.project):
             return Candidate(request, subject, raw, group, is_served=False)
-        instance = work.gce.find_instance(spec.project, spec.zone, subject.node)
+        instance = found.find_instance(group, subject.node)
     except CallError as error:
         return Candidate(request, subject, raw, error=error)
     return Candidate(request, subject, raw, group, instance=instance)
@@ -270,7 +291,12 @@ def _judge(candidate: Candidate, now: datetime) -> _Judged:
         return _judge_decided(candidate)
     if subject.fault:
         return _Judged(candidate, DENIED, subject.fault, is_reported=True)
+    is_late = now - request.created >= LATE_AFTER
     if not find_resource_name(subject.node):
+        vm = subject.node.partition(".")[0]
+        if find_resource_name(vm):
+            why = f"{subject.node} must be the VM's name alone: register the kubelet as {vm}"
+            return _Judged(candidate, NOT_APPROVED, why, is_late)
         why = f"{subject.node} is no name of a TPUNodeGroup's VM"
         return _Judged(candidate, DENIED, why, is_reported=True)
     if group is not None and group.deleting is not None:
@@ -278,7 +304,6 @@ def _judge(candidate: Candidate, now: datetime) -> _Judged:
     waits_for = _find_doubt(candidate, now)
     if not waits_for:
         return _Judged(candidate, "Approved")
-    is_late = now - request.created >= LATE_AFTER
     is_doubtful = is_late or _holds_other_token(candidate, now)
     return _Judged(candidate, NOT_APPROVED if is_doubtful else "Pending", waits_for, is_late)
 
@@ -300,6 +325,8 @@ def _find_doubt(candidate: Candidate, now: datetime) -> str:
     node, group, instance = candidate.subject.node, candidate.group, candidate.instance
     if candidate.error is not None:
         return str(candidate.error)
+    if now - candidate.request.created >= WAITED_FOR:
+        return "it is so old that no kubelet waits for it any more"
     if group is None:
         return f"there is no TPUNodeGroup with a VM {node}"
     if not isinstance(group, NodeGroup) or not candidate.is_served:
@@ -319,6 +346,13 @@ def _find_doubt(candidate: Candidate, now: datetime) -> str:
     return ""
 
 
+def _holds_token(candidate: Candidate, now: datetime) -> bool:
+    """Whether the VM holds the requester's token: the request is then its own."""
+    metadata = candidate.instance.metadata if candidate.instance is not None else {}
+    token = find_token(metadata, now)
+    return token is not None and token.id == candidate.request.token_id
+
+
 def _holds_other_token(candidate: Candidate, now: datetime) -> bool:
     metadata = candidate.instance.metadata if candidate.instance is not None else {}
     token = find_token(metadata, now)
@@ -334,6 +368,8 @@ def _trigger_label_node(judged: Sequence[_Judged], now: datetime) -> Iterator[Se
     groups: dict[str, AnyGroup] = {}
     for one in judged:
         group, cause = one.candidate.group, _CAUSES.get(one.outcome)
+        if cause is Cause.JOIN_DENIED and not _holds_token(one.candidate, now):
+            cause = Cause.JOIN_NOT_APPROVED  # whoever has another token says nothing about this VM
         if group is not None and cause is not None:
             groups[group.uid] = group
             vms.setdefault((group.uid, cause), {})[one.candidate.subject.node] = None

@@ -24,13 +24,18 @@ from typing import Any
 from shared.base import backoff
 from shared.base.documents import read_mapping
 from shared.base.errors import CallError, OutOfTimeError
-from shared.base.names import JOBSET_STEPS
+from shared.base.names import JOBSET_STEPS, is_path_segment
 from shared.base.reasons import Reason
-from shared.base.signing_requests import SigningRequest, find_signing_request
+from shared.base.signing_requests import (
+    MAX_REQUESTS_OF_TOKEN,
+    WAITED_FOR,
+    SigningRequest,
+    find_signing_request,
+)
 from shared.frame.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
 from shared.frame.plan import Action, Fail, ForOne, Plan, Send, Work
 from shared.frame.settings import JoinApproval
-from shared.frame.step import Step, open_work
+from shared.frame.step import SECONDS_AFTER_BATCHES, Step, open_work
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, Resource, State, Status, Type
@@ -42,10 +47,6 @@ MAX_UNSERVED = 20
 _SPEC_CONDITIONS = (Type.ACCEPTED, Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY)
 LEAKS_MINUTE = 41
 """The minute of each hour in which ``report_leaks`` is triggered."""
-WAITED_FOR = timedelta(minutes=20)
-"""A kubelet waits 15 minutes for one request, then it makes another; clocks may differ by five."""
-MAX_REQUESTS_OF_TOKEN = 5
-"""How many pending requests of one token, the newest, are handed to ``approve_join``."""
 REPORTED_WITHIN = timedelta(seconds=30)
 """A younger request has just been reported by the relay: a second message would repeat its calls."""
 
@@ -62,7 +63,7 @@ class ObservedGroups:
     requests: tuple[SigningRequest, ...] = ()
     """Those of our bootstrap group, decided or not."""
     requests_failure: CallError | OutOfTimeError | None = None
-    """Why these could not be listed."""
+    """Why not all of these could be listed."""
 
 
 def observe(work: Work) -> ObservedGroups:
@@ -77,11 +78,17 @@ def observe(work: Work) -> ObservedGroups:
     observed = ObservedGroups(groups, has_jobset_steps, unreadable)
     if work.settings.join_approval is JoinApproval.EXTERNAL or not any(map(_bootstraps, groups)):
         return observed
+    requests: list[SigningRequest] = []
+    failure: CallError | OutOfTimeError | None = None
     try:
-        requests = filter(None, map(find_signing_request, work.cluster.list_signing_requests()))
-        return replace(observed, requests=tuple(requests))
+        with work.reserve(SECONDS_AFTER_BATCHES):  # for the messages
+            for raw in work.cluster.list_signing_requests():
+                request = find_signing_request(raw)
+                if request is not None and is_path_segment(request.name):
+                    requests.append(request)
     except (CallError, OutOfTimeError) as error:
-        return replace(observed, requests_failure=error)
+        failure = error
+    return replace(observed, requests=tuple(requests), requests_failure=failure)
 
 
 def parse_groups(

@@ -481,6 +481,11 @@ def _kubelet_timeout(why: str) -> JoinFailed:
     )
 
 
+def _digest(pem: bytes) -> str:
+    """As a kubelet has it in the names of its requests, with capitals, hyphens and underscores."""
+    return base64.urlsafe_b64encode(hashlib.sha512(pem).digest()).decode().rstrip("=")
+
+
 def signing_request(key: ec.EllipticCurvePrivateKey, node: str) -> dict[str, Any]:
     """A CertificateSigningRequest for a kubelet's client certificate."""
     subject = x509.Name(
@@ -495,7 +500,7 @@ def signing_request(key: ec.EllipticCurvePrivateKey, node: str) -> dict[str, Any
     return {
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",
-        "metadata": {"name": f"node-csr-{hashlib.sha256(pem).hexdigest()[:40]}"},
+        "metadata": {"name": f"node-csr-{_digest(pem)}"},
         "spec": {
             "request": base64.b64encode(pem).decode(),
             "signerName": "kubernetes.io/kube-apiserver-client-kubelet",

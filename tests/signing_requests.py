@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import AttributeOID, NameOID, ObjectIdentifier
+from cryptography.x509.oid import AttributeOID, ExtensionOID, NameOID, ObjectIdentifier
 
 from shared.base.names import BOOTSTRAP_GROUP, KUBELET_SIGNER
 
@@ -33,7 +33,17 @@ def _key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def pem(parts: Parts, *, names: Iterable[str] = (), attribute: bytes = b"") -> bytes:
+STRANGE_NAMES = bytes.fromhex("3002a300")
+"""Alternative names of a kind (x400Address) that Go skips and Python's parser cannot read."""
+
+
+def pem(
+    parts: Parts,
+    *,
+    names: Iterable[str] = (),
+    names_der: bytes = b"",
+    attribute: bytes = b"",
+) -> bytes:
     """A PKCS#10 with this subject, alternative names and challenge password, signed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -42,6 +52,9 @@ def pem(parts: Parts, *, names: Iterable[str] = (), attribute: bytes = b"") -> b
         san = [x509.DNSName(name) for name in names]
         if san:
             request = request.add_extension(x509.SubjectAlternativeName(san), critical=False)
+        if names_der:
+            extension = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, names_der)
+            request = request.add_extension(extension, critical=False)
         if attribute:
             request = request.add_attribute(AttributeOID.CHALLENGE_PASSWORD, attribute)
         return request.sign(_key(), hashes.SHA256()).public_bytes(Encoding.PEM)

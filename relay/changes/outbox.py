@@ -27,6 +27,7 @@ reported, so a restart of the relay publishes nothing while all groups are settl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -55,8 +56,13 @@ from relay.kinds import (
     Change,
     WatchedKind,
 )
-from shared.base.names import KIND, SIGNING_REQUEST_KIND
-from shared.base.signing_requests import find_signing_request
+from shared.base.documents import read_mapping
+from shared.base.names import KIND, SIGNING_REQUEST_KIND, is_path_segment
+from shared.base.signing_requests import (
+    MAX_REQUESTS_OF_TOKEN,
+    WAITED_FOR,
+    find_signing_request,
+)
 from shared.frame.message import Cause
 
 _GROUP_KINDS = frozenset[WatchedKind]({"TPUNodeGroup", "Node"})
@@ -75,6 +81,9 @@ class Outbox:
         self._triggers = PendingTriggers()
         self._jobs = JobSetTriggers(self._triggers)
         self._listed: set[WatchedKind] = set()
+        self._minute: datetime | None = None
+        self._requests_of: Counter[str] = Counter()
+        """How many requests each token has made in this minute."""
 
     @property
     def group_count(self) -> int:
@@ -170,17 +179,32 @@ class Outbox:
         self._triggers.put_back(publications, now, self._is_obsolete)
 
     def _is_readable(self, kind: WatchedKind, raw: Mapping[str, Any]) -> bool:
-        is_readable = has_identity(raw, is_namespaced=kind not in _OF_THE_CLUSTER)
+        if kind == "CertificateSigningRequest":
+            is_readable = is_path_segment(read_mapping(raw, "metadata").get("name"))
+        else:
+            is_readable = has_identity(raw, is_namespaced=kind not in _OF_THE_CLUSTER)
         if not is_readable:
             self._on_skipped(kind)
         return is_readable
 
     def _request_changed(self, raw: Mapping[str, Any], now: datetime) -> None:
-        """Nothing is remembered: a request that waits is due as often as it changes."""
+        """Nothing is remembered: a request that waits is due as often as it changes. Of one token, and
+        of those for which nobody waits any more, the sweep hands out what is left."""
         request = find_signing_request(raw)
-        if request is not None and (not request.is_decided or request.is_approved_elsewhere):
+        if request is None or (request.is_decided and not request.is_approved_elsewhere):
+            return
+        if now - request.created < WAITED_FOR and self._is_in_turn(request.token_id, now):
             cause = Cause.JOIN_REQUESTED
             self._triggers.add(_REQUESTS, APPROVE_JOIN, cause, now, [request.name])
+
+    def _is_in_turn(self, token_id: str, now: datetime) -> bool:
+        """Whether a token has not made more requests in this minute than are reported: whoever floods
+        us with requests keeps no other VM waiting."""
+        minute = now.replace(second=0, microsecond=0)
+        if minute != self._minute:
+            self._minute, self._requests_of = minute, Counter()
+        self._requests_of[token_id] += 1
+        return self._requests_of[token_id] <= MAX_REQUESTS_OF_TOKEN
 
     def _group_changed(self, event: Change, group: GroupFingerprint, now: datetime) -> None:
         if event == "DELETED":

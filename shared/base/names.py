@@ -80,6 +80,7 @@ JOBSET_STEPS = ("provision_slice", "release_slice")
 
 _LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)
+_PATH_SEGMENT = re.compile(r"[!-$&-.0-~]{1,253}")
 _DNS_SUBDOMAIN = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 
 
@@ -87,10 +88,13 @@ _OUR_VM_NAME = re.compile(r"(tng-[a-z0-9-]+-[0-9a-f]{8})-[a-z0-9]{4}")
 """A VM of a managed instance group is called after it, with four random characters behind."""
 
 
+MAX_VM_NAME = 63
+
+
 def find_resource_name(vm: str) -> str:
     """The resource name of the group whose VM has this name; empty for any other name."""
     match = _OUR_VM_NAME.fullmatch(vm)
-    return match[1] if match else ""
+    return match[1] if match and len(vm) <= MAX_VM_NAME else ""
 
 
 def is_dns_label(value: object) -> bool:
@@ -101,6 +105,13 @@ def is_dns_label(value: object) -> bool:
 def is_dns_subdomain(value: object) -> bool:
     """True for a DNS subdomain (RFC 1123): the name of a Node and of most other objects."""
     return isinstance(value, str) and _DNS_SUBDOMAIN.fullmatch(value) is not None
+
+
+def is_path_segment(value: object) -> bool:
+    """True for the name of a CertificateSigningRequest: the API server has no rule for it, and a
+    kubelet's has capitals and underscores. What cannot be printed is none that anybody needs."""
+    is_segment = isinstance(value, str) and _PATH_SEGMENT.fullmatch(value) is not None
+    return is_segment and value not in (".", "..")
 
 
 def topic_id(prefix: str, step: str) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.documents import Document, read_list, read_mapping, read_mappings, read_text
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, KUBELET_SIGNER
 from shared.base.timestamps import LONG_AGO, guess_time
 
+WAITED_FOR = timedelta(minutes=20)
+"""A kubelet waits 15 minutes for one request, then it makes another; clocks may differ by five."""
+MAX_REQUESTS_OF_TOKEN = 5
+"""How many pending requests of one token, the newest, are handed to ``approve_join`` in a minute."""
 _REQUESTER = re.compile(r"system:bootstrap:([a-z0-9]{6})")
 _DECISIONS = ("Approved", "Denied", "Failed")
 

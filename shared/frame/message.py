@@ -20,6 +20,7 @@ from shared.base.names import (
     SIGNING_REQUEST_KIND,
     is_dns_label,
     is_dns_subdomain,
+    is_path_segment,
 )
 
 MESSAGE_VERSION = 1
@@ -33,7 +34,7 @@ SWEEP_KIND = "Sweep"
 POD_KIND, SLICE_KIND = "Pod", "Slice"
 """What the messages to the steps of JobSets are about; a slice goes by its JobSet's namespace."""
 _KINDS = (KIND, POD_KIND, JOBSET_KIND, SLICE_KIND, SIGNING_REQUEST_KIND)
-_LABEL, _SUBDOMAIN = "a DNS label", "a DNS subdomain"
+_LABEL, _SUBDOMAIN, _SEGMENT = "a DNS label", "a DNS subdomain", "printable and without '/' and '%'"
 _UID = re.compile(r"[-.:\w]{0,128}", re.ASCII)
 _MAX_CAUSE = 63
 
@@ -130,7 +131,7 @@ def parse_message(document: Mapping[str, Any], message_id: str, at: datetime | N
     cause = parse_cause(document)
     known = cause in set(Cause)
     if kind == SIGNING_REQUEST_KIND:
-        requests = _names(document, "requests", is_dns_subdomain, _SUBDOMAIN, message_id)
+        requests = _names(document, "requests", is_path_segment, _SEGMENT, message_id)
         return message_about_requests(Cause(cause) if known else Cause.FORWARDED, at, requests)
     return Message(
         namespace=_name(document, "namespace", is_dns_label, _LABEL, message_id),

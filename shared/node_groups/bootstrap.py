@@ -117,11 +117,11 @@ def parse_token(text: str, expires: str) -> Token:
 def _parse_expiry(text: str) -> datetime:
     try:
         expires = datetime.fromisoformat(text)
-    except ValueError:
-        expires = None
-    if expires is None or expires.tzinfo is None:
-        raise ValueError(f"metadata {TOKEN_EXPIRY_KEY} is not an RFC 3339 time with a zone")
-    return expires.astimezone(UTC).replace(microsecond=0)
+        if expires.tzinfo is not None:
+            return expires.astimezone(UTC).replace(microsecond=0)
+    except (ValueError, OverflowError):
+        pass  # no date, or one that is none in UTC
+    raise ValueError(f"metadata {TOKEN_EXPIRY_KEY} is not an RFC 3339 time with a zone")
 
 
 def token_secret(

@@ -17,7 +17,7 @@ from local.world import LAZY_LEASE_S, Dials
 from shared.frame.settings import JoinApproval
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.signing_requests import USAGES, kubelets, pem
+from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem
 from tests.signing_requests import manifest as request_manifest
 from tests.stories import life
 from tests.stories.life import MINUTE, NAME, STANDARD
@@ -96,6 +96,37 @@ def test_several_requests_of_one_vm_are_each_approved(dials: Dials) -> None:
         place.ask(pem(kubelets(place.a)), name=f"csr-{number}")
     place.harness.run_for(2 * MINUTE)
     assert [place.decisions(f"csr-{number}") for number in range(3)] == [["Approved", "Issued"]] * 3
+
+
+@by_either
+@pytest.mark.parametrize("name", ["csr-7x2k9", "node-csr-Ab_9-xYz", "0"])
+def test_a_request_may_have_any_name_that_the_cluster_takes(dials: Dials, name: str) -> None:
+    place = Place(dials)
+    assert place.ask(pem(kubelets(place.a)), name=name).status == 201
+    place.harness.run_for(2 * MINUTE)
+    assert place.decisions(name) == ["Approved", "Issued"]
+
+
+@by_either
+def test_a_request_that_no_parser_reads_whole_is_denied_and_stops_no_other(dials: Dials) -> None:
+    place = Place(dials)
+    place.ask(pem(kubelets(place.a), names_der=STRANGE_NAMES), name="csr-0")
+    place.ask(pem(kubelets(place.b)), name="csr-1", token=place.token_of(place.paths[1]))
+    place.harness.run_for(2 * MINUTE)
+    assert place.decisions("csr-0") == ["Denied"]
+    assert place.decisions("csr-1") == ["Approved", "Issued"]
+
+
+@pytest.mark.parametrize("dials", [EVENTS_ALONE, BOTH], ids=["events alone", "both"])
+def test_a_flood_by_one_token_keeps_no_other_vm_waiting_for_the_relay(dials: Dials) -> None:
+    place = Place(dials)
+    for number in range(100):
+        place.ask(pem(kubelets(place.a)), name=f"flood-{number:03}")
+    place.ask(pem(kubelets(place.b)), name="csr-1", token=place.token_of(place.paths[1]))
+    place.harness.run_for(MINUTE)
+    assert place.decisions("csr-1") == ["Approved", "Issued"]
+    asked = [line for line in place.harness.log.lines if line["step"] == "approve_join"]
+    assert sum(line["calls"]["gce"] for line in asked if "calls" in line) <= 10
 
 
 DENIED = {

@@ -25,6 +25,7 @@ VM = f"{RESOURCE}-ab12"
 OWN = Token("abcdef", "x" * 16, NOW + timedelta(minutes=30))
 RENEWED = Token("newnew", "x" * 16, NOW + TOKEN_LIFE)
 SOON, LATE = NOW - timedelta(seconds=119), NOW - timedelta(minutes=2)
+OLD = NOW - timedelta(minutes=20)
 TEXT = pem(kubelets(VM))
 
 
@@ -88,6 +89,24 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         ["report JoinNotApproved", NOT_APPROVED],
         RENEWAL,
     ),
+    "no kubelet waits for it any more": (
+        replace(candidate(), request=replace(candidate().request, created=OLD)),
+        "NotApproved",
+        ["report JoinNotApproved", NOT_APPROVED],
+        "it is so old that no kubelet waits for it any more",
+    ),
+    "what no kubelet sends, by the holder of another token": (
+        candidate(token=RENEWED, subject=Subject(VM, "it asks for alternative names")),
+        "Denied",
+        [*DENY, NOT_APPROVED],
+        "it asks for alternative names",
+    ),
+    "a kubelet has added a domain to its VM's name": (
+        candidate(found=False, group=None, subject=Subject(f"{VM}.c.p.internal")),
+        "NotApproved",
+        [],
+        f"{VM}.c.p.internal must be the VM's name alone: register the kubelet as {VM}",
+    ),
     "the VM holds no token": (
         candidate(token=None),
         "Pending",
@@ -149,7 +168,7 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         "control-plane-1 is no name of a TPUNodeGroup's VM",
     ),
     "an alternative name": (
-        candidate(found=False, subject=Subject(VM, "it asks for alternative names")),
+        candidate(subject=Subject(VM, "it asks for alternative names")),
         "Denied",
         [*DENY, f"label_node JoinDenied {VM}"],
         "it asks for alternative names",
@@ -235,3 +254,9 @@ def test_of_many_requests_label_node_hears_once() -> None:
 
 def test_nothing_is_done_about_requests_that_are_gone() -> None:
     assert decide(ObservedRequests(), NOW) == Plan("NothingToDo")
+
+
+def test_an_error_that_passes_is_raised_before_one_that_does_not() -> None:
+    refused = CallError("GET certificatesigningrequests", 400, "BadRequest", "no")
+    plan = decide(ObservedRequests(errors=(refused, UNAVAILABLE)), NOW)
+    assert in_words(plan) == [f"fail {UNAVAILABLE}", f"fail {refused}"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.node_groups.certificate_subject import Subject, read_subject
-from tests.signing_requests import USAGES, kubelets, manifest, pem
+from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, manifest, pem
 
 VM = "tng-my-slice-0123abcd-x7k2"
 LONGEST = f"tng-{'s' * 45}-0123abcd-x7k2"
@@ -51,7 +51,14 @@ def test_what_a_kubelet_sends_is_read(case: tuple[dict[str, Any], str]) -> None:
     assert read_subject(raw) == Subject(node)
 
 
+NO_NODE = "its common name is not system:node: and the name of a Node"
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
+    "alternative names that cannot be read": (
+        manifest(pem(kubelets(VM), names_der=STRANGE_NAMES)),
+        VM,
+        NO_ATTRIBUTES,
+    ),
+    "a name longer than a Node's": (manifest(pem(kubelets("a" * 254))), "", NO_NODE),
     "two blocks, the first for another Node": (manifest(OTHER + OWN), "", BLOCK),
     "two blocks, the first for its own": (manifest(OWN + OTHER), "", BLOCK),
     "a block of another type before it": (
@@ -86,17 +93,17 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "two names": (
         manifest(pem([NODES, NODE, (CN, "system:node:control-plane-1")])),
         "",
-        "its common name is not one that begins with system:node:",
+        "its common name is not system:node: and the name of a Node",
     ),
     "no name": (
         manifest(pem([NODES])),
         "",
-        "its common name is not one that begins with system:node:",
+        "its common name is not system:node: and the name of a Node",
     ),
     "a user's name": (
         manifest(pem([NODES, (CN, "admin")])),
         "",
-        "its common name is not one that begins with system:node:",
+        "its common name is not system:node: and the name of a Node",
     ),
     "an organizational unit": (
         manifest(pem([NODES, NODE, (OU, "x")])),

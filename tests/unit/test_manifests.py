@@ -218,6 +218,34 @@ def test_of_requests_only_those_by_tokens_of_ours_may_be_decided(
     assert refused("tpu-functions-join-approvals", "UPDATE", request) == message
 
 
+HOLDER: Manifest = {
+    "username": "system:bootstrap:abcdef",
+    "groups": ["system:bootstrappers", BOOTSTRAP_GROUP, "system:authenticated"],
+}
+"""Whoever holds a bootstrap token of ours."""
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        pytest.param({"request": "a" * 8192}, "", id="a-kubelet's"),
+        pytest.param(
+            {"request": "a" * 8193},
+            "a request by a bootstrap token of tpu-functions may have at most 8 KiB",
+            id="a-large-one",
+        ),
+        pytest.param(
+            {"request": "a", "signerName": "kubernetes.io/legacy-unknown"},
+            "a bootstrap token of tpu-functions may only ask for a kubelet's client certificate",
+            id="to-another-signer",
+        ),
+    ],
+)
+def test_what_the_holder_of_a_token_may_ask_for(change: Manifest, message: str) -> None:
+    request = merged(REQUEST, {"spec": change})
+    assert refused("tpu-functions-join-requests", "CREATE", request, HOLDER) == message
+
+
 NODE: Manifest = {"metadata": {"name": "tng-training-1a2b3c4d-x1y2", "labels": {}}}
 ONLY_OUR_NODES = (
     "tpu-functions may only change and delete Nodes of its own VMs, whose names begin with tng-"
@@ -329,10 +357,14 @@ def test_policies_bind_us_and_nobody_else(policy: Manifest) -> None:
     name = policy["metadata"]["name"]
     bound = {**PLUGIN, "extra": {}} if name.startswith("tpu-device-plugin") else US
     wrong = merged(SECRET, {"metadata": {"name": "admin", "namespace": "kube-system"}})
+    operation = "UPDATE"
     if name == "tpu-functions-join-approvals":
         wrong = merged(REQUEST, {"spec": {"username": "admin"}})
-    assert refused(name, "UPDATE", wrong, OTHERS) == ""
-    assert refused(name, "UPDATE", wrong, bound) != ""
+    if name == "tpu-functions-join-requests":
+        operation, bound = "CREATE", HOLDER
+        wrong = merged(REQUEST, {"spec": {"signerName": "kubernetes.io/kube-apiserver-client"}})
+    assert refused(name, operation, wrong, OTHERS) == ""
+    assert refused(name, operation, wrong, bound) != ""
     binding = named("ValidatingAdmissionPolicyBinding", name)["spec"]
     assert binding == {"policyName": name, "validationActions": ["Deny"]}
 

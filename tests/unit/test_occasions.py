@@ -218,7 +218,7 @@ POISON: dict[str, tuple[bytes, str]] = {
     "a time that is none": (said(at="now"), "message 17: 'at' must be an RFC 3339 time"),
     "a request's name that is none": (
         said(kind="CertificateSigningRequest", requests=["a/b"]),
-        "message 17: each of 'requests' must be a DNS subdomain, not 'a/b'",
+        "message 17: each of 'requests' must be printable and without '/' and '%', not 'a/b'",
     ),
     "no namespace": (
         said(namespace=None),

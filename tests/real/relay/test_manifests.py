@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.base.names import FINALIZER
+from shared.base.names import BOOTSTRAP_GROUP, FINALIZER
 from tests.conftest import open_own_control_plane
 from tests.control_plane.plane import OwnControlPlane
 from tests.harness import manifests
 from tests.manifests import manifest
 from tests.real.relay.patience import until
+from tests.signing_requests import kubelets, pem
+from tests.signing_requests import manifest as signing_request
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("manifests")]
 
@@ -79,8 +81,24 @@ def test_policies_pass_the_type_check_of_the_cluster(installed: Installed) -> No
         "tpu-device-plugin-own-node": {},
         "tpu-functions-bootstrap-tokens": {},
         "tpu-functions-join-approvals": {},
+        "tpu-functions-join-requests": {},
         "tpu-functions-nodes": {},
     }
+
+
+@pytest.mark.parametrize(
+    "size, told",
+    [(100, ""), (9_000, "a request by a bootstrap token of tpu-functions may have at most")],
+)
+def test_the_holder_of_a_token_may_ask_for_no_more_than_a_kubelet(
+    installed: Installed, size: int, told: str
+) -> None:
+    request = signing_request(pem(kubelets("tng-x"), attribute=b"x" * size), name=f"csr-{size}")
+    holder = ("--as=system:bootstrap:abcdef", f"--as-group={BOOTSTRAP_GROUP}")
+    asked = ("create", "--dry-run=server", "-f", "-", *holder)
+    answer = installed.plane.run_kubectl(*asked, stdin=json.dumps(request))
+    assert (answer.returncode == 0) is (told == "")
+    assert told in answer.stderr
 
 
 def test_an_upgrade_of_the_definition_keeps_the_groups_and_brings_its_fields(

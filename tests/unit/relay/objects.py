@@ -211,16 +211,26 @@ def jobset(
 
 
 def signing_request(
-    approved: str = "", *, name: str = "csr-x", group: str = "system:bootstrappers:tpu-functions"
+    approved: str = "",
+    *,
+    name: str = "csr-x",
+    group: str = "system:bootstrappers:tpu-functions",
+    token_id: str = "abcdef",
+    created: str = "2026-01-01T00:00:00Z",
 ) -> Raw:
     """A request for a kubelet's certificate by the holder of a bootstrap token."""
     conditions = [{"type": "Approved", "status": "True", "reason": approved}] if approved else []
     return {
-        "metadata": {"name": name, "uid": f"uid-of-{name}", "resourceVersion": "1"},
+        "metadata": {
+            "name": name,
+            "uid": f"uid-of-{name}",
+            "resourceVersion": "1",
+            "creationTimestamp": created,
+        },
         "spec": {
             "request": "LS0t",
             "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
-            "username": "system:bootstrap:abcdef",
+            "username": f"system:bootstrap:{token_id}",
             "groups": ["system:bootstrappers", group, "system:authenticated"],
         },
         "status": {"conditions": conditions},

@@ -21,6 +21,7 @@ from relay.changes.pending import OutgoingMessage
 from relay.daemon import Relay
 from relay.watching.api import KubernetesApi
 from relay.watching.watch import Timing
+from shared.base.timestamps import render_time
 from tests.unit.relay.objects import (
     RESOURCE_NAME,
     foreign_node,
@@ -148,8 +149,10 @@ def test_a_request_for_a_kubelets_certificate_is_told_and_only_such_are_asked_fo
             for matches in (is_list(REQUESTS), is_watch(REQUESTS)):
                 selected = (await scene.request(matches)).argument("fieldSelector")
                 assert selected == "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet"
-            api.change(REQUESTS, "ADDED", signing_request(group="system:bootstrappers:kubeadm:x"))
-            api.change(REQUESTS, "ADDED", signing_request())
+            made = render_time(datetime.now(UTC))
+            others = signing_request(group="system:bootstrappers:kubeadm:x", created=made)
+            api.change(REQUESTS, "ADDED", others)
+            api.change(REQUESTS, "ADDED", signing_request(created=made))
             assert await scene.recorder.next() == ("approve_join", "", "")
 
     asyncio.run(story())

@@ -14,7 +14,7 @@ import pytest
 from relay.changes.outbox import Outbox
 from relay.kinds import KINDS, Change, WatchedKind
 from relay.watching.projection import parse
-from shared.base.names import is_dns_label, is_dns_subdomain
+from shared.base.names import is_dns_label, is_dns_subdomain, is_path_segment
 from tests.unit.relay.objects import (
     Raw,
     group,
@@ -96,7 +96,8 @@ def test_objects_of_any_form_are_read_or_skipped_and_messages_stay_valid(
             else:
                 assert is_dns_label(message.namespace)
                 assert is_dns_subdomain(message.name)
-            assert all(map(is_dns_subdomain, (*message.nodes, *message.requests)))
+            assert all(map(is_dns_subdomain, message.nodes))
+            assert all(map(is_path_segment, message.requests))
             message.encode()
     assert set(skipped) == set(KINDS)
 

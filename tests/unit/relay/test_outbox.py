@@ -590,6 +590,9 @@ REQUESTS: dict[str, tuple[Raw, list[tuple[str, ...]]]] = {
     "by a token of ours": (signing_request(), [("csr-x",)]),
     "by a token of kubeadm's": (signing_request(group="system:bootstrappers:kubeadm:x"), []),
     "approved by us": (signing_request("ApprovedByTpuFunctions"), []),
+    "with a name that is no DNS name": (signing_request(name="node-csr-A_b"), [("node-csr-A_b",)]),
+    "with a name that is none": (signing_request(name="a/b"), []),
+    "for which no kubelet waits any more": (signing_request(created="2025-12-31T23:40:00Z"), []),
     "approved by somebody else": (signing_request("AutoApproved"), [("csr-x",)]),
 }
 
@@ -613,11 +616,25 @@ def test_which_requests_for_certificates_are_told(
 def test_requests_of_many_vms_go_in_batches_of_twenty_and_again_after_a_failure() -> None:
     outbox = settled_outbox()
     names = [f"csr-{number}" for number in range(45)]
-    for name in names:
-        outbox.changed("CertificateSigningRequest", "ADDED", signing_request(name=name), START)
+    for number, name in enumerate(names):
+        raw = signing_request(name=name, token_id=f"{number:06}")
+        outbox.changed("CertificateSigningRequest", "ADDED", raw, START)
     batches = [tuple(names[:20]), tuple(names[20:40]), tuple(names[40:])]
     taken = outbox.take_due(START)
     assert [one.message.requests for one in taken] == batches
     outbox.returned(taken, START)
     assert requests_told(outbox, 0) == []
     assert requests_told(outbox, 10) == batches
+
+
+def test_of_one_tokens_requests_five_a_minute_are_told_and_of_all_others_as_well() -> None:
+    outbox = Outbox()
+    names = [f"flood-{number}" for number in range(9)]
+    for name in names:
+        outbox.changed("CertificateSigningRequest", "ADDED", signing_request(name=name), START)
+    other = signing_request(name="other", token_id="zzzzzz")
+    outbox.changed("CertificateSigningRequest", "ADDED", other, START)
+    assert requests_told(outbox) == [(*names[:5], "other")]
+    later = signing_request(name="later")
+    outbox.changed("CertificateSigningRequest", "ADDED", later, seconds(60))
+    assert requests_told(outbox, 60) == [("later",)]
