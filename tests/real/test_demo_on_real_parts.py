@@ -446,7 +446,9 @@ def test_all_that_a_cluster_lacks_is_said_at_once(tmp_path: Path) -> None:
             assert bare.request("DELETE", path)[0] == 200
         before = list_everything(bare)
         refused = run_demo(tmp_path, bare)
-        assert list_everything(bare) ^ before == set()
+        changed = list_everything(bare) ^ before
+        # The controller manager makes these a moment after it has started.
+        assert {one for one in changed if not one.endswith("/kube-root-ca.crt")} == set()
         assert refused.process.returncode == 1
         assert refused.output.partition("FAILED: ")[2] == (
             f"{bare.server} lacks what it takes:\n"

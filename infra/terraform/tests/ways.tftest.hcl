@@ -82,7 +82,7 @@ run "id_token" {
 
   assert {
     condition = (
-      startswith(google_logging_metric.invocations.filter, "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=(\"tpu-functions-create-resources\" OR \"tpu-functions-")
+      startswith(google_logging_metric.invocations.filter, "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=(\"tpu-functions-approve-join\" OR \"tpu-functions-create-resources\" OR \"tpu-functions-")
       && endswith(google_logging_metric.duration.filter, "\") AND jsonPayload.step:* AND jsonPayload.decision:* AND jsonPayload.milliseconds>=0")
     )
     error_message = "The metrics read the log lines of the functions."

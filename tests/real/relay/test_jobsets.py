@@ -98,12 +98,18 @@ def test_a_jobset_is_told_of_when_it_ends_or_goes_and_a_new_relay_tells_what_is_
         scene.mailbox.wait_for_news("release_slice", "done", "Completed")
         scene.ask("DELETE", f"{JOBSETS}/gone")
         scene.mailbox.wait_for_news("release_slice", "gone", "Gone")
-        assert relay.metric("published_messages_total", step="release_slice") == 2
+        until(
+            lambda: relay.metric("published_messages_total", step="release_slice") == 2,
+            "both have been counted",
+        )
         assert relay.metric("jobsets") == 2
     scene.mailbox.letters.clear()
     with _a_relay(scene, "second") as relay:
         scene.mailbox.wait_for_news("release_slice", "done", "Completed")
-        assert relay.metric("published_messages_total", step="release_slice") == 1
+        until(
+            lambda: relay.metric("published_messages_total", step="release_slice") == 1,
+            "it has been counted",
+        )
 
 
 @pytest.mark.usefixtures("rights")

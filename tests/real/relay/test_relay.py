@@ -56,7 +56,7 @@ def test_what_happened_while_it_was_cut_off_is_told_when_it_is_back(scene: Scene
     scene.mailbox.wait_for_news("create_resources", "new", "Added")
     scene.mailbox.wait_for_news("tear_down", "old", "Deleting")
     assert scene.mailbox.wait_for_news("label_node", "serve", "NodesChanged").nodes == [joined]
-    assert scene.relay.metric("lists_total") == 2, "it has gone on from the last version seen"
+    assert scene.relay.metric("lists_total") == 3, "it has gone on from the last version seen"
     assert scene.relay.get("/readyz") == (200, "ok\n")
 
 
@@ -124,7 +124,10 @@ def test_without_its_rights_it_says_which_are_missing_and_goes_on_when_they_are_
             line = relay.wait_for_line(_tells(kind, words), f"no right to list {resource}")
             assert (line["severity"], line["end"]) == ("WARNING", "refused")
         relay.wait_for_line(_tells(None, 'cannot get resource "namespaces"'), "no right to get")
-        not_listed = "TPUNodeGroup: not listed yet\nNode: not listed yet\n"
+        not_listed = (
+            "TPUNodeGroup: not listed yet\nNode: not listed yet\n"
+            "CertificateSigningRequest: not listed yet\n"
+        )
         assert relay.get("/readyz") == (503, not_listed)
         assert relay.get("/healthz") == (200, "ok\n")
         scene.add_group("train")
