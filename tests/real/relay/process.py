@@ -54,7 +54,9 @@ class RelayProcess:
         return line
 
     def wait_until_listed(
-        self, times: int = 1, kinds: Sequence[str] = ("TPUNodeGroup", "Node")
+        self,
+        times: int = 1,
+        kinds: Sequence[str] = ("TPUNodeGroup", "Node", "CertificateSigningRequest"),
     ) -> None:
         """Wait until each kind has been listed so often."""
         for kind in kinds:
