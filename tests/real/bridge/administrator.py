@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from local.http import Request, Response
+from local.manifests import collection_path
 from tests.control_plane.plane import ControlPlane
 from tests.real.bridge.connections import Caller, Connections
 
 Document = dict[str, Any]
 MERGE_PATCH = "application/merge-patch+json"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_PLURALS = {"ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
 
 
 def administrator(plane: ControlPlane) -> Caller:
@@ -52,7 +52,7 @@ class Administrator:
     def apply(self, manifests: Iterable[Mapping[str, Any]]) -> None:
         """Server-side, so that it can be said again."""
         for manifest in manifests:
-            path = f"{_collection(manifest)}/{manifest['metadata']['name']}"
+            path = f"{collection_path(dict(manifest))}/{manifest['metadata']['name']}"
             query = "fieldManager=installation&force=true"
             self.demand("PATCH", f"{path}?{query}", manifest, "application/apply-patch+yaml")
 
@@ -76,11 +76,3 @@ def administrating(plane: ControlPlane) -> Iterator[Administrator]:
         yield Administrator(connections, administrator(plane))
     finally:
         connections.close()
-
-
-def _collection(manifest: Mapping[str, Any]) -> str:
-    version, kind = manifest["apiVersion"], manifest["kind"]
-    prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    namespace = manifest["metadata"].get("namespace")
-    scope = f"/namespaces/{namespace}" if namespace else ""
-    return f"{prefix}{scope}/{_PLURALS.get(kind, kind.lower() + 's')}"
