@@ -242,8 +242,11 @@ def _tell_relay(text: str) -> Line | None:
         is_bad = record.get("severity") in ("ERROR", "CRITICAL")
         return Line("relay", str(record["message"]), is_bad=True) if is_bad else None
     nodes = f", {record['nodes']} Nodes" if record["nodes"] > 1 else ""
-    (about,) = (record[kind] for kind in ("group", "pod", "jobset") if kind in record)
-    return Line("relay", f"tells {record['step']}", f"{about}: {record['cause']}{nodes}")
+    if "requests" in record:
+        subject = ", ".join(record["requests"])
+    else:
+        (subject,) = (record[kind] for kind in ("group", "pod", "jobset") if kind in record)
+    return Line("relay", f"tells {record['step']}", f"{subject}: {record['cause']}{nodes}")
 
 
 def _tell_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | None:

@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
 import google.auth
 import structlog
@@ -23,8 +24,8 @@ from google.pubsub_v1.types import PubsubMessage
 from relay import metrics
 from relay.changes.pending import OutgoingMessage
 from relay.kinds import TRIGGERED_STEPS
-from shared.base.names import JOBSET_KIND, KIND, topic_id
-from shared.frame.message import POD_KIND
+from shared.base.names import JOBSET_KIND, KIND, SIGNING_REQUEST_KIND, topic_id
+from shared.frame.message import POD_KIND, Message
 
 CALL_TIMEOUT_S = 10.0
 _SCOPES = ("https://www.googleapis.com/auth/pubsub",)
@@ -141,8 +142,14 @@ def _log_publication(publication: OutgoingMessage) -> None:
     _LOG.info(
         "published",
         step=publication.step,
-        **{_LOGGED_AS[message.kind]: f"{message.namespace}/{message.name}"},
-        uid=message.uid,
+        **_subject(message),
         cause=message.cause,
         nodes=len(message.nodes),
     )
+
+
+def _subject(message: Message) -> dict[str, Any]:
+    if message.kind == SIGNING_REQUEST_KIND:
+        return {"requests": message.requests}
+    name = f"{message.namespace}/{message.name}"
+    return {_LOGGED_AS[message.kind]: name, "uid": message.uid}

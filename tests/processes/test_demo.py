@@ -27,6 +27,7 @@ def test_the_demo_shows_a_life_and_finds_nothing_left(
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     say(f"make demo, set up: {took}, {memory_mib} MiB (PSS)")
     assert memory_mib < MOST_MEMORY_MIB
+    assert " supervisor " not in demo.output, "none of the processes ended by itself"
     assert demo.output.count("  none  ") == 7
     assert re.search(_SUMMARY, demo.output)
     assert demo.children() == []
@@ -79,10 +80,10 @@ def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
         r"person +applies JobSet multislice",
         r"kubernetes +Pod multislice-slice-\d-0 is unschedulable",
         r"relay +tells provision_slice",
-        r"provision_slice +Creating: ",
+        r"provision_slice +multislice\S* +Creating: ",
         r"kubernetes +TPUNodeGroup multislice-\w+: Ready=True Ready, Nodes 2/2",
         r"kubernetes +JobSet multislice: Completed",
-        r"release_slice +Releasing: ",
+        r"release_slice +multislice-\w+ +Releasing: ",
         r"kubernetes +JobSet multislice is gone",
     )
     assert re.search(".*?".join(story), demo.output, re.DOTALL), demo.output
@@ -90,6 +91,7 @@ def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
     slices = [{places[f"multislice-slice-{job}-{host}"] for host in "01"} for job in "01"]
     assert [len(hosts) for hosts in slices] == [1, 1], "the Pods of a Job are on one slice"
     assert slices[0] != slices[1]
+    assert " supervisor " not in demo.output, "none of the processes ended by itself"
     assert demo.output.count("  none  ") == 8
     assert demo.children() == []
     assert demo.files() == []
@@ -119,6 +121,7 @@ def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left
         r"kubernetes +JobSet v4-2x2x4 is gone",
     )
     assert re.search(".*?".join(story), demo.output, re.DOTALL), demo.output
+    assert " supervisor " not in demo.output, "none of the processes ended by itself"
     assert demo.output.count("  none  ") == 9
     assert demo.children() == []
     assert demo.files() == []

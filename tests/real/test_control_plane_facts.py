@@ -227,7 +227,7 @@ FOREIGN: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("step", ["label-node", "tear-down"])
+@pytest.mark.parametrize("step", ["label-node", "approve-join"])
 @pytest.mark.parametrize("manifest, message", FOREIGN.values(), ids=FOREIGN.keys())
 def test_steps_delete_no_foreign_secrets(
     cluster: Installation, step: str, manifest: dict[str, Any], message: str
@@ -239,7 +239,7 @@ def test_steps_delete_no_foreign_secrets(
     assert ask(cluster, "admin", "DELETE", f"{SECRETS}/{name}") == Said(200)
 
 
-@pytest.mark.parametrize("step", ["label-node", "tear-down"])
+@pytest.mark.parametrize("step", ["label-node", "approve-join"])
 def test_steps_delete_tokens_of_their_own(cluster: Installation, step: str) -> None:
     assert ask(cluster, "inject-token", "POST", SECRETS, secret()) == Said(201)
     assert ask(cluster, step, "DELETE", f"{SECRETS}/bootstrap-token-abc123") == Said(200)

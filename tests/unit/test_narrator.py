@@ -111,6 +111,15 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="the relay publishes about a Pod",
         ),
         pytest.param(
+            ChildLine(
+                "relay",
+                '{"message": "published", "step": "approve_join", "requests": ["csr-1", "csr-2"],'
+                ' "cause": "JoinRequested", "nodes": 0}',
+            ),
+            Line("relay", "tells approve_join", "csr-1, csr-2: JoinRequested"),
+            id="the relay publishes about requests for certificates",
+        ),
+        pytest.param(
             ChildLine("relay", '{"message": "listed", "severity": "INFO"}'), None, id="the rest"
         ),
         pytest.param(ChildLine("relay", "no JSON"), None, id="a relay's line that is no JSON"),

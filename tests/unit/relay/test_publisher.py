@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+import structlog
 from google.auth.credentials import AnonymousCredentials
 from prometheus_client import REGISTRY
 
 from relay import publisher
 from relay.changes.pending import OutgoingMessage
 from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
-from shared.frame.message import Cause, Message
+from shared.base.names import JOBSET_KIND
+from shared.frame.message import POD_KIND, Cause, Message, message_about_requests
 from tests.unit.relay.small_pubsub import SmallPubSub
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -91,6 +94,57 @@ def test_a_pubsub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPat
         server.close()
 
     asyncio.run(story())
+
+
+A_POD = Message("default", "train-0", "uid-2", Cause.UNSCHEDULABLE, NOW, kind=POD_KIND)
+A_JOBSET = Message("default", "train", "uid-3", Cause.COMPLETED, NOW, kind=JOBSET_KIND)
+REQUESTS = message_about_requests(Cause.JOIN_REQUESTED, NOW, ("csr-1", "csr-2"))
+
+
+@pytest.mark.parametrize(
+    "step, message, logged",
+    [
+        pytest.param(
+            "label_node",
+            a_publication().message,
+            {"group": "default/train", "uid": "uid-1", "cause": "NodesChanged", "nodes": 1},
+            id="TPUNodeGroup",
+        ),
+        pytest.param(
+            "approve_join",
+            REQUESTS,
+            {"requests": ["csr-1", "csr-2"], "cause": "JoinRequested", "nodes": 0},
+            id="CertificateSigningRequest",
+        ),
+        pytest.param(
+            "provision_slice",
+            A_POD,
+            {"pod": "default/train-0", "uid": "uid-2", "cause": "Unschedulable", "nodes": 0},
+            id="Pod",
+        ),
+        pytest.param(
+            "release_slice",
+            A_JOBSET,
+            {"jobset": "default/train", "uid": "uid-3", "cause": "Completed", "nodes": 0},
+            id="JobSet",
+        ),
+    ],
+)
+def test_each_kind_of_message_is_logged_with_what_it_is_about(
+    monkeypatch: pytest.MonkeyPatch, step: str, message: Message, logged: dict[str, Any]
+) -> None:
+    async def story() -> list[Any]:
+        async with SmallPubSub().serving() as port:
+            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
+            sender = a_publisher()
+            with structlog.testing.capture_logs() as lines:
+                assert await sender.publish([OutgoingMessage(step, message)], "c") == []
+            await sender.close()
+            return lines
+
+    (line,) = asyncio.run(story())
+    said = {"event": "published", "log_level": "info", "step": step, **logged}
+    assert json.loads(json.dumps(line)) == said
 
 
 def counted(name: str, step: str) -> float:
