@@ -20,7 +20,7 @@ from tests.real.bridge.canaries import Canaries
 from tests.real.bridge.connections import Caller, Connections, trusting
 from tests.real.bridge.hearts import USUAL, Grace
 from tests.real.bridge.mirror import Mirror
-from tests.real.bridge.rest import name_of, token_of, unrest
+from tests.real.bridge.rest import name_of, unrest
 from tests.real.relay.patience import PATIENCE_S
 
 MIRRORED = {
@@ -88,6 +88,7 @@ class Installation:
         self.canaries.lay()
         self._await_installed()
         self._namespaces = {name_of(it) for it in self.admin.items(MIRRORED["namespaces"])}
+        self._secrets = {name_of(it) for it in self.admin.items(MIRRORED["secrets"])}
         self._definitions = {name_of(it) for it in self.admin.items(CRDS)}
         self.mirrors = {
             plural: Mirror(plane.server, administrator(plane), path, self.news)
@@ -146,12 +147,14 @@ class Installation:
             self.admin.ask("DELETE", f"{MIRRORED['nodes']}/{name_of(node)}")
         for path in (
             _LEASES,
-            f"{MIRRORED['secrets']}?fieldSelector=type=bootstrap.kubernetes.io/token",
             MIRRORED["certificatesigningrequests"],
             "/api/v1/namespaces/default/events",
             "/api/v1/namespaces/kube-system/pods?gracePeriodSeconds=0",
         ):
             self.admin.demand("DELETE", path)
+        for secret in self.admin.items(MIRRORED["secrets"]):
+            if name_of(secret) not in self._secrets:
+                self.admin.ask("DELETE", f"{MIRRORED['secrets']}/{name_of(secret)}")
         for namespace in self.admin.items(MIRRORED["namespaces"]):
             if name_of(namespace) not in self._namespaces:
                 self.admin.ask("DELETE", f"{MIRRORED['namespaces']}/{name_of(namespace)}")
@@ -185,5 +188,5 @@ class Installation:
             for plural in ("nodes", "tpunodegroups", "certificatesigningrequests")
             for each in self.mirrors[plural].objects.values()
         ]
-        tokens = [it for it in self.mirrors["secrets"].objects.values() if token_of(it)]
-        return [*left, *map(name_of, tokens), *self.unrest()]
+        secrets = {name_of(it) for it in self.mirrors["secrets"].objects.values()}
+        return [*left, *sorted(secrets - self._secrets), *self.unrest()]
