@@ -20,9 +20,9 @@ pytest.register_assert_rewrite(
     *(f"tests.{module.name}" for module in pkgutil.iter_modules(tests.__path__))
 )
 
+from local.control_plane import jobset_crd, plane  # noqa: E402
+from local.control_plane.binaries import Unavailable, find  # noqa: E402
 from tests import pubsub_emulator as emulator  # noqa: E402
-from tests.control_plane import jobset_crd, plane  # noqa: E402
-from tests.control_plane.binaries import Unavailable, find  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.real.bridge.installation import Installation

@@ -21,14 +21,14 @@ import pytest
 from local import named_cluster
 from local.access import Access, read_kubeconfig
 from local.cluster_client import ClusterClient
+from local.control_plane import binaries, jobset_crd, plane
+from local.control_plane.plane import ControlPlane, OwnControlPlane
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Part
 from local.named_cluster import NamedCluster
 from local.station import TPU_NODE_GROUP
 from local.traces import GROUPS
 from local.world import PROJECT
 from tests.conftest import get_jobset_crd, miss, open_own_control_plane
-from tests.control_plane import binaries, jobset_crd, plane
-from tests.control_plane.plane import ControlPlane, OwnControlPlane
 from tests.harness import MANIFESTS, ROOT
 from tests.processes.program import Local, Program, running
 from tests.real.inventory import list_everything

@@ -162,7 +162,7 @@ def _go_build(
         )
     if done.returncode:
         last = "\n".join(done.stderr.splitlines()[-20:])
-        raise Unavailable(f"go could not build {names} in tests/control_plane/{module}:\n{last}")
+        raise Unavailable(f"go could not build {names} in local/control_plane/{module}:\n{last}")
 
 
 @contextmanager
