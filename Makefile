@@ -12,7 +12,7 @@ CLUSTER := --kubeconfig "$(KUBECONFIG)"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-jobset recording local test test-real test-all control-plane terraform-validate check format bench performance scale kubectl-tng lock
+.PHONY: help setup demo demo-jobset recording local test test-real test-all control-plane terraform-validate check format bench performance scale kubectl-tng release lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -85,6 +85,9 @@ kubectl-tng: $(STAMP) ## Build the operator's tool as one file, build/kubectl-tn
 	@$(BIN)/python -m replay.bundle build/kubectl-tng
 	@ln -sf kubectl-tng build/kubectl_complete-tng
 	@echo "Put build/ on your PATH: kubectl tng --help"
+
+release: $(STAMP) ## Make the files of a release in build/release (docs/releasing.md); ARGS=--snapshot tries it
+	@$(BIN)/python -m infra.release $(ARGS)
 
 lock: $(STAMP) ## Pin the requirements again, with hashes (on Python 3.11)
 	@for name in requirements relay/requirements webhook/requirements requirements-local requirements-dev replay/requirements tests/readers/requirements; do \
