@@ -179,6 +179,12 @@ def _parse_digest(text: str) -> tuple[str, str]:
     return found["name"], found["digest"]
 
 
+def _parse_folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no folder")
+    return Path(text)
+
+
 def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="make release", description=__doc__)
@@ -194,7 +200,7 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     parser.add_argument(
         "--digest", type=_parse_digest, action="append", default=[], metavar="IMAGE=sha256:..."
     )
-    parser.add_argument("--add", type=Path, metavar="FOLDER", help="more files of the release")
+    parser.add_argument("--add", type=_parse_folder, metavar="FOLDER", help="more files of the release")
     parser.add_argument(
         "--check", action="store_true", help="only say whether this can be released"
     )

@@ -192,6 +192,7 @@ def test_dependabot_looks_into_every_folder_that_pins_something() -> None:
     holds = {
         "pip": {str(Path(name).parent).strip(".") for name in FILES},
         "docker": {path.parent.name for path in ROOT.glob("[a-z]*/Dockerfile")},
+        "github-actions": {""},
         "terraform": {"infra/terraform"},
         "gomod": {
             path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/**/go.mod")
