@@ -1,4 +1,4 @@
-"""The workflows of GitHub Actions: what they run is here, what they may do is little, what they use is fixed."""
+"""The workflows of GitHub Actions: what they run, what little they may do, which actions they take."""
 
 from __future__ import annotations
 
