@@ -64,7 +64,8 @@ def list_tracked() -> list[str]:
 
 def test_the_version_stands_in_one_place_and_all_else_agrees() -> None:
     said = re.compile(
-        r"(?:\bref=v|/download/v|newTag: |\bversion=|tpu-functions:)(\d+\.\d+\.\d+)\b"
+        r"(?:\bref=v|/download/v|newTag: |(?:functions|source|tng|relay|inject-env)[-:]"
+        r"|(?:tag|origin|annotate|message) v)(\d+\.\d+\.\d+)\b"
     )
     others = []
     for name in list_tracked():
@@ -226,7 +227,10 @@ def test_an_archive_depends_on_the_files_alone(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "0.zip") as archive:
         assert archive.namelist() == sorted(names)
         assert archive.read("b/a.py") == b"b/a.py\n"
+        assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
         assert {entry.external_attr >> 16 for entry in archive.infolist()} == {0o100644}
+    flags_and_time = (tmp_path / "0.tar.gz").read_bytes()[3:8]
+    assert flags_and_time == bytes(5), "neither a file's name nor a time"
     with tarfile.open(tmp_path / "0.tar.gz") as packed:
         modes = {entry.name: (entry.mode, entry.mtime, entry.uid) for entry in packed}
     assert modes == {
