@@ -200,7 +200,9 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     parser.add_argument(
         "--digest", type=_parse_digest, action="append", default=[], metavar="IMAGE=sha256:..."
     )
-    parser.add_argument("--add", type=_parse_folder, metavar="FOLDER", help="more files of the release")
+    parser.add_argument(
+        "--add", type=_parse_folder, metavar="FOLDER", help="more files of the release"
+    )
     parser.add_argument(
         "--check", action="store_true", help="only say whether this can be released"
     )
