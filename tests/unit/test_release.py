@@ -12,6 +12,7 @@ import tarfile
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import pytest
 import yaml
@@ -20,6 +21,8 @@ from infra.release import __main__ as release
 from infra.release.archives import list_function_files, render_checksums, write_tar, write_zip
 from infra.release.changelog import find_section, point_links_to
 from infra.release.sbom import parse_pins, render_sbom
+from local.clock import VirtualClock
+from local.kube import KubeApi
 from replay import VERSION, bundle
 from tests.bundle.bundle import list_uploaded
 from tests.harness import ROOT
@@ -318,6 +321,7 @@ def test_the_manifests_are_the_base_with_the_releases_images() -> None:
         "TOPIC_PREFIX": "tpu-functions-",
     }
     assert "Replace my-gcp-project by" in text.splitlines()[0]
+    KubeApi(VirtualClock(), random=Random(1)).apply_manifests(documents)
     tagged = release.render_manifests(SETTINGS, str(KUBECTL))
     assert "image: ghcr.io/acme/tpu-functions/relay:0.2.0\n" in tagged
 
