@@ -59,7 +59,8 @@ def main(folder: str, requirements: str) -> int:
     began = time.monotonic()
     total = count_packages(Path(requirements).read_text())
     print(f"Setting up {folder}: packages to install: {total}, in a minute or two ...", flush=True)
-    if not Path(folder, "bin", "python").exists():
+    # pip comes last: without it, an earlier run was interrupted.
+    if not Path(folder, "bin", "pip").exists():
         venv.create(folder, with_pip=True)
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch, "pip.log")

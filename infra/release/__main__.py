@@ -218,8 +218,11 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         violations = find_violations(settings, options.tag, text, changed)
         for violation in violations:
             print(f"make release: {violation}", file=sys.stderr)
-        if violations or options.check:
-            return 1 if violations else 0
+        if violations:
+            return 1
+        if options.check:
+            print(f"{settings.name} can be released")
+            return 0
         if options.tool:
             bundle.build(folder / name_tool(settings.name), bundle.REQUIREMENTS.read_text())
         else:

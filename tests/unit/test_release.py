@@ -188,6 +188,14 @@ def test_a_refused_release_makes_nothing(
     assert "make release: CHANGELOG.md has no section for 98.0.0" in err
 
 
+def test_a_check_makes_nothing_either(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(release, "build", None)
+    assert release.main(["--snapshot", "--check", "--tag", f"v{VERSION}"], {}) == 0
+    assert capsys.readouterr().out == f"{VERSION}-snapshot can be released\n"
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
@@ -71,6 +72,13 @@ def test_an_index_that_cannot_be_reached_is_said_to_be_so(tmp_path: Path) -> Non
     assert "the package index: " in found.stdout
     assert "127.0.0.1" in found.stdout
     assert found.stderr == ""
+
+
+def test_a_set_up_that_was_interrupted_is_continued(tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=False)
+    (tmp_path / "requirements.txt").write_text("# nothing\n")
+    assert set_up.main(str(tmp_path / "venv"), str(tmp_path / "requirements.txt")) == 0
+    assert (tmp_path / "venv" / "bin" / "pip").exists()
 
 
 def test_an_old_python_is_told_which_one_is_needed(
