@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
+LOCAL := $(VENV)/.set-up-local
 READERS := $(VENV)/.readers
 
 # Only from the command line: an exported KUBECONFIG names somebody's cluster, and nobody has asked.
@@ -11,32 +12,36 @@ CLUSTER := --kubeconfig "$(KUBECONFIG)"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-jobset recording local test test-real test-all control-plane terraform-validate check format bench performance scale kubectl-tng lock
+.PHONY: help setup demo demo-jobset recording local test test-real test-all control-plane terraform-validate check format bench performance scale kubectl-tng release lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
 
-setup: $(STAMP) ## Make the virtual environment in .venv
+setup: $(STAMP) ## Make the virtual environment in .venv, with all that a contributor needs
 
+# What `make demo` and `make local` need is a part of what a contributor needs.
 $(STAMP): requirements-dev.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tpu-functions needs Python 3.11 or newer: make PYTHON=python3.11 setup")'
 	@$(PYTHON) infra/set_up.py $(VENV) requirements-dev.txt
+	@touch $(LOCAL) $@
+
+$(LOCAL): requirements-local.txt
+	@$(PYTHON) infra/set_up.py $(VENV) requirements-local.txt
 	@touch $@
 
 $(READERS): tests/readers/requirements.txt $(STAMP)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r tests/readers/requirements.txt
 	@touch $@
 
-demo: $(STAMP) ## Show a slice's whole life, from apply to gone; KUBECONFIG=PATH: on that cluster
+demo: $(LOCAL) ## Show a slice's whole life, from apply to gone; KUBECONFIG=PATH: on that cluster
 	@$(BIN)/python -m local.demo $(CLUSTER) $(ARGS)
 
-demo-jobset: $(STAMP) ## Show a JobSet's whole life, a slice for each Job; KUBECONFIG=PATH: on that cluster
+demo-jobset: $(LOCAL) ## Show a JobSet's whole life, a slice for each Job; KUBECONFIG=PATH: on that cluster
 	@$(BIN)/python -m local.jobset_demo $(CLUSTER) $(ARGS)
 
-recording: $(STAMP) ## Record the demo as docs/demo.svg
+recording: $(LOCAL) ## Record the demo as docs/demo.svg
 	@$(BIN)/python -m local.recording
 
-local: $(STAMP) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR" keeps its state
+local: $(LOCAL) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR" keeps its state
 	@$(BIN)/python -m local $(CLUSTER) $(ARGS)
 
 test: $(STAMP) ## Run the tests (under ten minutes on two cores)
@@ -81,7 +86,10 @@ kubectl-tng: $(STAMP) ## Build the operator's tool as one file, build/kubectl-tn
 	@ln -sf kubectl-tng build/kubectl_complete-tng
 	@echo "Put build/ on your PATH: kubectl tng --help"
 
+release: $(STAMP) ## Make the files of a release in build/release (docs/releasing.md); ARGS=--snapshot tries it
+	@$(BIN)/python -m infra.release $(ARGS)
+
 lock: $(STAMP) ## Pin the requirements again, with hashes (on Python 3.11)
-	@for name in requirements relay/requirements webhook/requirements requirements-dev replay/requirements tests/readers/requirements; do \
+	@for name in requirements relay/requirements webhook/requirements requirements-local requirements-dev replay/requirements tests/readers/requirements; do \
 	  $(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url \
 	    --no-emit-find-links --no-emit-trusted-host --output-file $$name.txt $$name.in || exit 1; done

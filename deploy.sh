@@ -54,6 +54,7 @@ read_arguments() {
 # A digest is one image's: the relay's, if its name does not say otherwise.
 name_images() { # REPOSITORY:TAG or REPOSITORY[/NAME]@DIGEST
   images+=${images:+ }$1
+  [[ ! ${1%[:@]*} =~ [[:upper:]] ]] || fail "--images $1: names of images have no capitals; OWNER is the repository's owner, in lower case"
   case $1 in
     *@*)
       [[ $1 =~ @sha256:[0-9a-f]{64}$ ]] || fail "--images $1: a digest is sha256: and 64 hexadecimal digits"

@@ -1,8 +1,9 @@
 """Makes a virtual environment, says how far it is, and when pip fails, what pip hid.
 
-    python3 infra/set_up.py .venv requirements-dev.txt
+    python3 infra/set_up.py .venv requirements-local.txt
 
-Standard library only: it runs before anything is installed.
+Standard library only: it runs before anything is installed. pip compiles nothing: a small part of the
+packages is imported, and Python compiles that part at its first import.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import venv
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+OLDEST = (3, 11)
 EVERY = 20
 """Packages between two lines."""
 _SHOWN = 5
@@ -50,16 +52,21 @@ def find_causes(log: str) -> list[str]:
 
 def main(folder: str, requirements: str) -> int:
     """Set up ``folder`` with the packages of a file of requirements; the exit code."""
+    if sys.version_info < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        print(f"tpu-functions needs Python {oldest} or newer: make PYTHON=python{oldest} setup")
+        return 1
     began = time.monotonic()
     total = count_packages(Path(requirements).read_text())
     print(f"Setting up {folder}: packages to install: {total}, in a minute or two ...", flush=True)
-    if not Path(folder, "bin", "python").exists():
+    # pip comes last: without it, an earlier run was interrupted.
+    if not Path(folder, "bin", "pip").exists():
         venv.create(folder, with_pip=True)
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch, "pip.log")
         command = [str(Path(folder, "bin", "python")), "-m", "pip", "install"]
-        command += ["--disable-pip-version-check", "--require-hashes", "--progress-bar=off"]
-        command += ["--log", str(log)]
+        command += ["--disable-pip-version-check", "--require-hashes", "--no-compile"]
+        command += ["--progress-bar=off", "--log", str(log)]
         with subprocess.Popen(
             [*command, "-r", requirements],
             stdout=subprocess.PIPE,

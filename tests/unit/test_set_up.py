@@ -1,15 +1,25 @@
-"""`make setup`: how far it is, and what the package index said when it fails."""
+"""`make setup`: how far it is, what the package index said when it fails, what a demo needs of it."""
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+import venv
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
 import pytest
 
+from infra import set_up
 from infra.set_up import count_packages, find_causes, report_progress
 from tests.harness import ROOT
+
+LOCAL = (ROOT / "requirements-local.txt").read_text()
+PROGRAMS = ("functions", "shared", "relay", "replay", "webhook", "local")
+"""The packages that `make demo`, `make local` and `python -m replay` run."""
 
 
 def test_progress_is_a_line_for_some_packages_and_every_error() -> None:
@@ -62,3 +72,78 @@ def test_an_index_that_cannot_be_reached_is_said_to_be_so(tmp_path: Path) -> Non
     assert "the package index: " in found.stdout
     assert "127.0.0.1" in found.stdout
     assert found.stderr == ""
+
+
+def test_a_set_up_that_was_interrupted_is_continued(tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=False)
+    (tmp_path / "requirements.txt").write_text("# nothing\n")
+    assert set_up.main(str(tmp_path / "venv"), str(tmp_path / "requirements.txt")) == 0
+    assert (tmp_path / "venv" / "bin" / "pip").exists()
+
+
+def test_an_old_python_is_told_which_one_is_needed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    oldest = ".".join(map(str, set_up.OLDEST))
+    assert f'requires-python = ">={oldest}"' in (ROOT / "pyproject.toml").read_text()
+    monkeypatch.setattr(set_up, "OLDEST", (99, 1))
+    assert set_up.main(str(tmp_path / "venv"), "missing.txt") == 1
+    said = "tpu-functions needs Python 99.1 or newer: make PYTHON=python99.1 setup\n"
+    assert capsys.readouterr().out == said
+
+
+def list_imports() -> Iterator[str]:
+    """The modules that the programs name in imports: a name from a package may be a module, too."""
+    files = [ROOT / "main.py", *(path for one in PROGRAMS for path in (ROOT / one).rglob("*.py"))]
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def list_modules(found: Distribution) -> Iterator[str]:
+    for file in found.files or ():
+        if file.suffix in {".py", ".so"}:
+            parts = [*file.parts[:-1], file.name.partition(".")[0]]
+            yield ".".join(part for part in parts if part != "__init__")
+
+
+def test_the_small_set_has_all_that_a_demo_imports() -> None:
+    pinned = re.findall(r"^([\w.-]+)==", LOCAL, re.MULTILINE)
+    has = {name for package in pinned for name in list_modules(distribution(package))}
+    installed = {name for found in distributions() for name in list_modules(found)}
+    imported = {*list_imports()}
+    assert {"structlog", "google.cloud.logging_v2", "cel_expr_python.cel"} <= imported & has
+    assert imported & (installed - has) == set()
+
+
+def test_the_small_set_has_no_package_of_tests_checks_and_builds() -> None:
+    named = (ROOT / "requirements-dev.in").read_text()
+    others = set(re.findall(r"^([\w.-]+)(?:==\S+)?$", named, re.MULTILINE)) - {"packaging"}
+    assert {"pytest", "mypy", "ruff", "shiv"} <= others
+    assert [name for name in sorted(others) if re.search(rf"(?mi)^{name}==", LOCAL)] == []
+
+
+@pytest.mark.parametrize(
+    "target, needs",
+    [
+        ("demo", "LOCAL"),
+        ("demo-jobset", "LOCAL"),
+        ("recording", "LOCAL"),
+        ("local", "LOCAL"),
+        ("setup", "STAMP"),
+        ("test", "STAMP"),
+        ("check", "STAMP"),
+        ("kubectl-tng", "STAMP"),
+        ("lock", "STAMP"),
+    ],
+)
+def test_a_demo_is_set_up_with_the_small_set(target: str, needs: str) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(rf"^{target}: \$\({needs}\)", makefile, re.MULTILINE)
+    files = {"LOCAL": "requirements-local.txt", "STAMP": "requirements-dev.txt"}
+    recipe = f"$({needs}): {files[needs]}\n\t@$(PYTHON) infra/set_up.py $(VENV) {files[needs]}\n"
+    assert recipe in makefile

@@ -21,6 +21,7 @@ FILES = [
     "requirements.txt",
     "relay/requirements.txt",
     "webhook/requirements.txt",
+    "requirements-local.txt",
     "requirements-dev.txt",
     "replay/requirements.txt",
     "tests/readers/requirements.txt",
@@ -191,6 +192,7 @@ def test_dependabot_looks_into_every_folder_that_pins_something() -> None:
     holds = {
         "pip": {str(Path(name).parent).strip(".") for name in FILES},
         "docker": {path.parent.name for path in ROOT.glob("[a-z]*/Dockerfile")},
+        "github-actions": {""},
         "terraform": {"infra/terraform"},
         "gomod": {
             path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("[a-z]*/**/go.mod")

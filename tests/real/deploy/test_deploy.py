@@ -579,6 +579,10 @@ def test_a_wrong_command_line_is_refused(
         ("example.test:5000/tpu", "it must be REPOSITORY:TAG, or REPOSITORY/relay@sha256:..."),
         ("example.test/tpu:", "it must be REPOSITORY:TAG, or REPOSITORY/relay@sha256:..."),
         ("example.test/tpu@sha256:12", "a digest is sha256: and 64 hexadecimal digits"),
+        (
+            "ghcr.io/OWNER/tpu:1",
+            "names of images have no capitals; OWNER is the repository's owner, in lower case",
+        ),
     ],
 )
 def test_images_that_name_none_are_refused(images: str, why: str, look: Installer) -> None:

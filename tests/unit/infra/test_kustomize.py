@@ -20,6 +20,7 @@ from local.clock import VirtualClock
 from local.control_plane.binaries import find
 from local.kube import KubeApi
 from relay.settings import read_settings
+from replay import VERSION
 from shared.base.names import JOBSET_STEPS, STEPS
 from tests.admission import evaluate, refusal
 from tests.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay
@@ -113,7 +114,7 @@ def test_the_folder_renders_the_base_and_the_relays_settings() -> None:
 def test_the_example_is_a_whole_installation() -> None:
     rendered = render(EXAMPLE)
     (container,) = relay_pod(rendered)["containers"]
-    assert container["image"] == "us-docker.pkg.dev/my-gcp-project/tpu-functions/relay:0.1.0"
+    assert container["image"] == f"ghcr.io/OWNER/tpu-functions/relay:{VERSION}"
     (reference,) = container["envFrom"]
     settings = read_settings(only(rendered, "ConfigMap", reference["configMapRef"]["name"])["data"])
     assert (settings.project, settings.topic_prefix) == ("my-gcp-project", "tpu-functions-")

@@ -66,7 +66,7 @@ def test_what_is_not_the_pinned_version_is_not_shipped(tmp_path: Path) -> None:
 
 def test_what_it_contains_has_the_pins_of_a_checkout() -> None:
     pins = set(filter(lambda line: "==" in line, REQUIREMENTS.read_text().splitlines()))
-    checkout = (ROOT / "requirements-dev.txt").read_text().splitlines()
+    checkout = (ROOT / "requirements-local.txt").read_text().splitlines()
     assert pins
     assert pins <= set(checkout)
 

@@ -1,0 +1,239 @@
+"""``make release``: all files of a release that need no registry, in build/release.
+
+The release's version is `replay.VERSION`. docs/releasing.md says what a maintainer does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from infra.release import archives, changelog
+from infra.release.sbom import render_sbom
+from replay import VERSION, bundle
+
+ROOT = Path(__file__).parents[2]
+NOTES = "notes.md"
+CHECKSUMS = "SHA256SUMS"
+MANIFESTS = "tpu-functions.yaml"
+IMAGES = ("relay", "inject-env")
+PROJECT = "my-gcp-project"
+"""What an installer replaces in the manifests."""
+SBOMS = {
+    "functions": "requirements.txt",
+    "relay": "relay/requirements.txt",
+    "inject-env": "webhook/requirements.txt",
+    "kubectl-tng": "replay/requirements.txt",
+}
+_DIGEST = re.compile(r"(?P<name>[a-z-]+)=(?P<digest>sha256:[0-9a-f]{64})")
+
+
+class ReleaseError(Exception):
+    """The files of the release cannot be made; the message says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is released, and from where it will be installed."""
+
+    version: str
+    repository: str
+    """OWNER/NAME on GitHub."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    is_snapshot: bool = False
+    added: Path | None = None
+    """A folder with more files of the release."""
+
+    @property
+    def name(self) -> str:
+        """The version as it stands in names: that of a snapshot is no release's."""
+        return f"{self.version}-snapshot" if self.is_snapshot else self.version
+
+    @property
+    def images(self) -> str:
+        """Where the images are; names there have no capitals."""
+        return f"ghcr.io/{self.repository.lower()}"
+
+
+def name_tool(version: str) -> str:
+    """What ``kubectl-tng`` is called when it was made by this Python on this machine."""
+    system, machine = platform.system().lower(), platform.machine().lower()
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return f"kubectl-tng-{version}-{system}-{machine}-{python}"
+
+
+def find_violations(settings: Settings, tag: str | None, text: str, changed: str) -> list[str]:
+    """Why this is no release, each with what to do. ``changed``: files that are not committed."""
+    found = []
+    if tag is not None and tag != f"v{settings.version}":
+        found.append(
+            f"the tag is {tag}, and the version in replay/__init__.py is {settings.version}: delete "
+            f"the tag, and push v{settings.version}, or the version that the tag has"
+        )
+    if settings.is_snapshot:
+        return found
+    if not changelog.find_section(text, settings.version):
+        found.append(
+            f"CHANGELOG.md has no section for {settings.version}: rename the heading "
+            f"## [{changelog.UNRELEASED}] to ## [{settings.version}] - YYYY-MM-DD, and put an empty "
+            f"## [{changelog.UNRELEASED}] above it. To try it without: make release ARGS=--snapshot"
+        )
+    if changed:
+        files = ", ".join(line.split()[-1] for line in changed.splitlines()[:5])
+        found.append(f"there are changes that are not committed ({files}): commit them")
+    return found
+
+
+def render_notes(settings: Settings, text: str) -> str:
+    """What is new, and the images."""
+    section = changelog.UNRELEASED if settings.is_snapshot else settings.version
+    base = f"https://github.com/{settings.repository}/blob/v{settings.version}"
+    notes = changelog.point_links_to(changelog.find_section(text, section) or "", base)
+    images = "".join(f"- `{name_image(settings, one)}`\n" for one in IMAGES)
+    install = f"[How to install]({base}/docs/install.md)"
+    return f"{install}, and how to check these files. Images:\n\n{images}\n{notes}\n"
+
+
+def name_image(settings: Settings, image: str) -> str:
+    """An image with its tag, and its digest where that is known."""
+    name = f"{settings.images}/{image}:{settings.name}"
+    return f"{name}@{settings.digests[image]}" if image in settings.digests else name
+
+
+def build(settings: Settings, folder: Path) -> None:
+    """Make all files in a folder, in place of what is there. Raises `ReleaseError`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    tracked = _git("ls-files", "-z").rstrip("\0").split("\0")
+    prefix = f"tpu-functions-{settings.name}"
+    archives.write_tar(folder / f"{prefix}.tar.gz", ROOT, tracked, prefix)
+    sources = archives.list_function_files(tracked)
+    archives.write_zip(folder / f"functions-source-{settings.name}.zip", ROOT, sources)
+    (folder / MANIFESTS).write_text(render_manifests(settings))
+    at = datetime.fromtimestamp(int(_git("log", "-1", "--format=%ct")), UTC)
+    for part, requirements in SBOMS.items():
+        text = render_sbom(part, settings.name, (ROOT / requirements).read_text(), at)
+        (folder / f"{part}.cdx.json").write_text(text)
+    bundle.build(folder / name_tool(settings.name), bundle.REQUIREMENTS.read_text())
+    for path in sorted(settings.added.iterdir()) if settings.added is not None else ():
+        shutil.copy(path, folder / path.name)
+    (folder / NOTES).write_text(render_notes(settings, (ROOT / "CHANGELOG.md").read_text()))
+    (folder / CHECKSUMS).write_text(archives.render_checksums(folder))
+
+
+def render_manifests(settings: Settings, kubectl: str = "kubectl") -> str:
+    """What the cluster needs, in one file, with the release's images. Raises `ReleaseError`."""
+    if shutil.which(kubectl) is None:
+        raise ReleaseError("kubectl, which renders the manifests, is not on PATH: install it")
+    images = [
+        {"name": f"tpu-functions-{one}", "newName": f"{settings.images}/{one}"}
+        | ({"digest": settings.digests[one]} if one in settings.digests else {})
+        | ({} if one in settings.digests else {"newTag": settings.name})
+        for one in IMAGES
+    ]
+    relay = {"name": "relay", "namespace": "tpu-functions", "behavior": "merge"}
+    (ROOT / "build").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "build") as scratch:
+        overlay = {
+            "resources": [os.path.relpath(ROOT / "infra" / "kubernetes" / "base", scratch)],
+            "images": images,
+            "configMapGenerator": [{**relay, "literals": [f"PUBSUB_PROJECT={PROJECT}"]}],
+        }
+        Path(scratch, "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+        done = subprocess.run(
+            [kubectl, "kustomize", scratch], capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        raise ReleaseError(f"kubectl kustomize failed: {done.stderr.strip()}")
+    return (
+        f"# tpu-functions {settings.name}, for one cluster. Replace {PROJECT} by the project of the\n"
+        "# topics, and apply it with kubectl apply --server-side --filename.\n" + done.stdout
+    )
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ReleaseError(f"git {arguments[0]} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _parse_digest(text: str) -> tuple[str, str]:
+    found = _DIGEST.fullmatch(text)
+    if found is None or found["name"] not in IMAGES:
+        raise argparse.ArgumentTypeError(f"{text}: it must be relay=sha256:... or inject-env=...")
+    return found["name"], found["digest"]
+
+
+def _parse_folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no folder")
+    return Path(text)
+
+
+def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="make release", description=__doc__)
+    parser.add_argument(
+        "--snapshot", action="store_true", help="try it: no section in CHANGELOG.md is needed"
+    )
+    parser.add_argument("--tag", help="the tag that was pushed, to be compared with the version")
+    parser.add_argument(
+        "--repository",
+        default=environment.get("GITHUB_REPOSITORY", "OWNER/tpu-functions"),
+        help="OWNER/NAME on GitHub, which images and links have (default: GITHUB_REPOSITORY)",
+    )
+    parser.add_argument(
+        "--digest", type=_parse_digest, action="append", default=[], metavar="IMAGE=sha256:..."
+    )
+    parser.add_argument(
+        "--add", type=_parse_folder, metavar="FOLDER", help="more files of the release"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only say whether this can be released"
+    )
+    parser.add_argument("--tool", action="store_true", help="make kubectl-tng alone")
+    options = parser.parse_args(arguments)
+    settings = Settings(
+        VERSION, options.repository, dict(options.digest), options.snapshot, options.add
+    )
+    folder = ROOT / "build" / "release"
+    try:
+        text = (ROOT / "CHANGELOG.md").read_text()
+        changed = _git("status", "--porcelain")
+        violations = find_violations(settings, options.tag, text, changed)
+        for violation in violations:
+            print(f"make release: {violation}", file=sys.stderr)
+        if violations:
+            return 1
+        if options.check:
+            print(f"{settings.name} can be released")
+            return 0
+        if options.tool:
+            bundle.build(folder / name_tool(settings.name), bundle.REQUIREMENTS.read_text())
+        else:
+            build(settings, folder)
+    except (ReleaseError, bundle.WrongVersionError) as error:
+        print(f"make release: {error}", file=sys.stderr)
+        return 1
+    for path in sorted(folder.iterdir()):
+        print(f"{path.stat().st_size:>12,}  {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

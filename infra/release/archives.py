@@ -1,0 +1,58 @@
+"""Archives and checksums that depend on nothing but the files: no times, owners, umasks or orders."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+_OLDEST = (1980, 1, 1, 0, 0, 0)
+"""The first time that a zip file can hold."""
+
+
+def list_function_files(names: Iterable[str]) -> list[str]:
+    """The functions' source among files of the repository, as the Terraform module selects it."""
+    return sorted(
+        name
+        for name in names
+        if name in {"main.py", "requirements.txt"}
+        or (name.startswith(("functions/", "shared/")) and name.endswith((".py", ".sh")))
+    )
+
+
+def write_zip(target: Path, root: Path, names: Iterable[str]) -> None:
+    """Write files of ``root`` into a zip file."""
+    with zipfile.ZipFile(target, "w") as archive:
+        for name in sorted(names):
+            entry = zipfile.ZipInfo(name, _OLDEST)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.create_system = 3  # Unix, also where this runs on something else
+            entry.external_attr = 0o100644 << 16
+            archive.writestr(entry, (root / name).read_bytes())
+
+
+def write_tar(target: Path, root: Path, names: Iterable[str], prefix: str) -> None:
+    """Write files of ``root`` into a compressed tar file, each below ``prefix``."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in sorted(names):
+            path = root / name
+            entry = tarfile.TarInfo(f"{prefix}/{name}")
+            content = path.read_bytes()
+            entry.size = len(content)
+            entry.mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    with target.open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed:
+        compressed.write(packed.getvalue())
+
+
+def render_checksums(folder: Path) -> str:
+    """The SHA-256 of each file of a folder, as ``sha256sum --check`` reads it."""
+    return "".join(
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+        for path in sorted(folder.iterdir())
+    )
