@@ -251,8 +251,8 @@ def _violations(group: NodeGroup, settings: Settings) -> list[str]:
 
 def _managed_elsewhere(group: AnyGroup, known: Status, now: datetime) -> Action:
     message = (
-        "tpu-operator manages this group: its finalizers or children are there. "
-        "Nothing is done until they are gone."
+        "tpu-operator manages this group: it has its finalizers or children. tpu-functions does "
+        "nothing until they are removed. Migrate the group, or leave it to tpu-operator."
     )
     known = known.with_condition(
         Type.ACCEPTED, False, Reason.MANAGED_ELSEWHERE, message, group=group, now=now
@@ -268,8 +268,9 @@ def _refuse(
     now: datetime,
 ) -> Plan:
     known = replace(known, observed_generation=group.generation, resources=dict(entries))
+    message = f"{'; '.join(violations)}. Delete the group, correct the spec and apply it again."
     known = known.with_condition(
-        Type.ACCEPTED, False, Reason.INVALID_SPEC, "; ".join(violations), group=group, now=now
+        Type.ACCEPTED, False, Reason.INVALID_SPEC, message, group=group, now=now
     )
     write = WriteStatus(readiness.conclude(group, known, now))
     return Plan("InvalidSpec", (write, *_ownership(group)))

@@ -258,7 +258,7 @@ def _ask_for_missing(
 def _ask_for_links(work: GroupWork, members: Members) -> Mig | None:
     """GCE is asked once all Nodes are ready, until it has said so, and again on a SYNC."""
     group, spec = members.group, members.group.spec
-    are_up = members.status.is_true(Type.SLICE_WIRED) and not work.occasion.is_sync
+    are_up = members.status.is_true(Type.INTERCONNECT_READY) and not work.occasion.is_sync
     if not spec.is_bulk or are_up or len(members.ready) < spec.node_count:
         return None
     return work.gce.find_mig(spec.project, spec.zone, group.resource_name)

@@ -24,7 +24,7 @@ from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, Sli
 RELEASE_ANNOTATION = "tpu-functions.dev/release-after"
 LOST_AFTER = timedelta(minutes=10)
 """A host that is lost may come back (an automatic restart); Spot VMs that were taken do not."""
-_COMING = frozenset({Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.NOT_WIRED})
+_COMING = frozenset({Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.INTERCONNECT_NOT_READY})
 _LOST = VM_LOSSES | {Reason.NODE_DELETED, Reason.RESOURCE_LOST}
 
 
