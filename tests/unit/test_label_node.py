@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from functions.label_node import ObservedNodes, decide, is_told_already
+from functions.label_node import ObservedNodes, decide, is_loss_reported
 from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
@@ -448,7 +448,7 @@ TOLD = replace(
 def test_of_hundreds_lost_at_once_one_speaks_for_all(
     occasion: Occasion, known: Status, after_s: int, is_told: bool
 ) -> None:
-    assert is_told_already(occasion, known, NOW + timedelta(seconds=after_s)) is is_told
+    assert is_loss_reported(occasion, known, NOW + timedelta(seconds=after_s)) is is_told
 
 
 def test_the_next_one_lost_is_looked_at_alone_and_counts_nothing() -> None:
@@ -803,7 +803,7 @@ def test_times_in_the_future_hold_nothing_up() -> None:
     known = replace(COMPLETE, conditions=asking, pending=ahead)
     assert reason(seen(node(), node(B), known=known, slice=SILENT)) == ("True", "Ready")
     told = replace(TOLD, pending=(Pending(A, Reason.PREEMPTED, FUTURE),))
-    assert is_told_already(preempted(B), told, NOW) is False
+    assert is_loss_reported(preempted(B), told, NOW) is False
 
 
 def not_let_in(cause: Cause, *vms: str) -> Occasion:
