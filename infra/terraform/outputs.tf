@@ -120,7 +120,7 @@ output "image_sources" {
 }
 
 output "topics" {
-  description = "The inboxes: for each step the id of its topic."
+  description = "For each step the id of its topic."
   value       = { for step, topic in google_pubsub_topic.inbox : step => topic.id }
 }
 
@@ -130,6 +130,6 @@ output "functions" {
 }
 
 output "dead_letters_command" {
-  description = "Shows what nobody could read."
+  description = "Shows the dead letters."
   value       = "gcloud pubsub subscriptions pull ${google_pubsub_subscription.dead_letters.name} --project=${var.project_id} --limit=10"
 }
