@@ -489,8 +489,8 @@ def _find_host_problems(
         yield f"{needs}, and {there_are}; set their number to {slice_.hosts}"
     elif not workers.hosts and isinstance(workers.index, int) and not all_served:
         yield (
-            f"{needs}, and this one has number {workers.index} and no TPU_WORKER_HOSTNAMES; make its "
-            "workload anew"
+            f"{needs}, and this one has number {workers.index} and no TPU_WORKER_HOSTNAMES; create its "
+            "workload again"
         )
 
 
