@@ -1,7 +1,7 @@
-"""``admit_job``: a JobSet's Job that wants TPUs comes back from admission tied to its own slice.
+"""``admit_job``: tie each Job of a JobSet that requests TPUs to its own slice.
 
-Its Pods get the node selector ``job-key``, which the slice made for them carries as a label, and no
-other: so Jobs that restart do not take each other's slices.
+Its Pods get the node selector ``job-key``. Only the slice that is created for them has this label, so
+Jobs that restart do not take each other's slices.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """create_resources: from a TPUNodeGroup to its workload policy, instance template and MIG.
 
-Occasions: the group was added; its spec, pause, label or finalizer changed; an insert of one of its
-resources ended, a change to its MIG, or a VM's insert that failed; SYNC.
+Triggers: the group was added; its spec, pause, label or finalizer changed; the end of an insert of
+one of its resources, of a change to its MIG, or of a failed insert of a VM; resync.
 
-One invocation takes ownership and inserts what is missing and possible now: policy and template side
-by side, the MIG when both stand. What Compute Engine refuses becomes a condition.
+One invocation takes ownership and inserts what is missing and possible now: policy and template in
+parallel, the MIG when both exist. An error of Compute Engine becomes a condition.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from shared.ports.gce.values import ManagedInstance, Mig, Operation, Template
 
 @dataclass(frozen=True)
 class ObservedResources:
-    """What the step has seen. ``found`` holds only the kinds that were asked for."""
+    """What the step has observed. ``found`` has only the kinds that were read."""
 
     group: NodeGroup
     status: Status
@@ -73,17 +73,17 @@ class ObservedResources:
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
     is_redelivered: bool = False
-    """An earlier delivery of the message has ended halfway; false when the step observes again."""
+    """An earlier delivery of the message may have ended halfway; false when the step observes again."""
 
     @property
     def report(self) -> CreationReport:
-        """What of it the conditions tell."""
+        """The part of the observation from which conditions follow."""
         return CreationReport(self.found, self.members)
 
 
 @dataclass(frozen=True)
 class ObservedUnreadable:
-    """What the step has seen of a group whose spec cannot be read."""
+    """The observation of a group whose spec cannot be read."""
 
     group: UnreadableGroup
     status: Status
@@ -91,7 +91,7 @@ class ObservedUnreadable:
 
 
 def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
-    """Read what the decision needs, and no more: what stands is not asked for again."""
+    """Read what the decision needs; a resource that is known to exist is not read again."""
     group, known = work.group, work.status
     is_foreign = not _is_over(group) and not group.has_finalizer and _has_foreign_children(work)
     if isinstance(group, UnreadableGroup):
@@ -119,7 +119,7 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
 
 
 def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> Plan:
-    """What is to be done about a group in this state."""
+    """Decide which resources to insert, and what the status reports."""
     group = observed.group
     if group.deleting is not None:
         return _hand_over(group, now)
@@ -134,7 +134,7 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
-    """A refusal met while reading: it stands in the condition of the resource that was asked for."""
+    """Report an error of a read in the condition of the resource that was read."""
     kinds = {"resource_policies": POLICY, "instance_templates": TEMPLATE}
     service = error.call.partition(".")[0].removeprefix("region_")
     condition = CONDITION_OF[kinds.get(service, MIG)]
@@ -153,7 +153,7 @@ run = STEP.run
 
 
 def _is_over(group: AnyGroup) -> bool:
-    """Being deleted, or tpu-operator's: nothing is created."""
+    """Whether nothing is to be created: the group is being deleted, or tpu-operator manages it."""
     return group.deleting is not None or group.carries_foreign_finalizer
 
 
@@ -163,9 +163,9 @@ def _has_foreign_children(work: GroupWork) -> bool:
 
 
 def _to_be_read(work: GroupWork, spec: Spec) -> Iterator[str]:
-    """Kinds whose state is not known: all that is neither untouched nor known to stand."""
+    """The kinds whose state is unknown: all but those that are Pending or known to exist."""
     group, known = work.group, work.status
-    if _is_told_already(work):
+    if _is_failure_reported(work):
         return
     for kind in spec.resource_kinds:
         resource = known.resources.get(kind)
@@ -182,7 +182,7 @@ def _to_be_read(work: GroupWork, spec: Spec) -> Iterator[str]:
 
 
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
-    """An event about one of two that are being made side by side says nothing of the other."""
+    """Policy and template are inserted in parallel: an event about one says nothing about the other."""
     event = work.occasion.event
     if event is None or not work.is_first_look or kind == MIG:
         return True
@@ -191,15 +191,15 @@ def _may_have_changed(work: GroupWork, kind: str) -> bool:
     return not is_being_made or KINDS[kind].collection in event.method
 
 
-def _is_told_already(work: GroupWork) -> bool:
-    """One more VM that could not be made, where the condition says already why they cannot be."""
+def _is_failure_reported(work: GroupWork) -> bool:
+    """Whether this is another failed insert of a VM, and the condition already reports the error."""
     event, said = work.occasion.event, work.status.conditions.get(Type.MIG_READY)
     is_failure = event is not None and event.has_failed and event.concerns_vm
     return is_failure and said is not None and said.reason not in ("Ready", Reason.PROVISIONING)
 
 
 def _is_for_body(work: GroupWork, spec: Spec, kind: str) -> bool:
-    """A user's own template is read again for the body of the MIG that is made of it."""
+    """A user's own template is read again for the body of the MIG's insert."""
     is_own = kind == TEMPLATE and spec.own_template is not None
     return is_own and not _stands(work.status, MIG)
 
@@ -220,7 +220,7 @@ def _operations(
 
 
 def _members(work: GroupWork, spec: Spec, found: Found | None) -> tuple[ManagedInstance, ...]:
-    """The members' errors, where a VM that was to be created or repaired may have failed."""
+    """The MIG's members with their errors, if the creation or repair of a VM may have failed."""
     event = work.occasion.event
     may_have_failed = event is None or event.has_failed
     if not isinstance(found, Mig) or not may_have_failed:
@@ -238,7 +238,7 @@ def _hand_over(group: AnyGroup, now: datetime) -> Plan:
 
 
 def _violations(group: NodeGroup, settings: Settings) -> list[str]:
-    """What is wrong with the spec, in words that name the field."""
+    """The violations of the spec, each with its field."""
     violations = [str(problem) for problem in group.problems]
     project = group.spec.project
     if not settings.serves(project):
@@ -251,8 +251,8 @@ def _violations(group: NodeGroup, settings: Settings) -> list[str]:
 
 def _managed_elsewhere(group: AnyGroup, known: Status, now: datetime) -> Action:
     message = (
-        "tpu-operator manages this group: its finalizers or children are there. "
-        "Nothing is done until they are gone."
+        "tpu-operator manages this group: it has its finalizers or children. tpu-functions does "
+        "nothing until they are removed. Migrate the group, or leave it to tpu-operator."
     )
     known = known.with_condition(
         Type.ACCEPTED, False, Reason.MANAGED_ELSEWHERE, message, group=group, now=now
@@ -268,8 +268,9 @@ def _refuse(
     now: datetime,
 ) -> Plan:
     known = replace(known, observed_generation=group.generation, resources=dict(entries))
+    message = f"{'; '.join(violations)}. Delete the group, correct the spec and apply it again."
     known = known.with_condition(
-        Type.ACCEPTED, False, Reason.INVALID_SPEC, "; ".join(violations), group=group, now=now
+        Type.ACCEPTED, False, Reason.INVALID_SPEC, message, group=group, now=now
     )
     write = WriteStatus(readiness.conclude(group, known, now))
     return Plan("InvalidSpec", (write, *_ownership(group)))
@@ -307,7 +308,7 @@ def _describe(
 
 @dataclass(frozen=True)
 class WriteCreated:
-    """Write what has become of the inserts."""
+    """Write the results of the inserts."""
 
     report: CreationReport = field(repr=False)
 
@@ -383,7 +384,7 @@ def _advance(
 
 
 def _find_violation(observed: ObservedResources, kind: str) -> str:
-    """What is wrong with the user's own template, if the group brings one."""
+    """The violations of the user's own template, if the group has one."""
     spec, found = observed.group.spec, observed.found.get(kind)
     if spec.own_template is None or not isinstance(found, Template):
         return ""
@@ -391,8 +392,8 @@ def _find_violation(observed: ObservedResources, kind: str) -> str:
 
 
 def _inserts(observed: ObservedResources, transitions: Mapping[str, Transition]) -> list[Action]:
-    """Inserts of what this invocation has set to Creating. That is written to the status first, and
-    only if the group is unchanged: so no insert comes after somebody found the resource absent."""
+    """The inserts for which this invocation sets Creating. The status is written before, by
+    compare-and-swap, so no insert follows after another step has found the resource absent."""
     return [
         Insert(kind, observed.group.spec, body)
         for kind, transition in transitions.items()
@@ -402,7 +403,7 @@ def _inserts(observed: ObservedResources, transitions: Mapping[str, Transition])
 
 
 def _body(observed: ObservedResources, kind: str) -> dict[str, object] | None:
-    """The body of an insert; ``None`` for a template that the user has made."""
+    """The body of an insert; ``None`` for a user's own template."""
     source = observed.group.spec.source
     if kind == POLICY:
         return policy_body(observed.group)

@@ -1,8 +1,8 @@
-"""``inject_env``: a workload that wants TPUs comes back from its admission with its variables.
+"""``inject_env``: add TPU environment variables to workloads at admission.
 
-What users have set stays: an empty value counts as not set, ``localhost`` where the slice has more
-hosts than one, too, and what this step has injected before, which an annotation on the Pod template
-tells by name and digest.
+Values that users have set stay. These count as not set: an empty value, ``localhost`` if the slice has
+several hosts, and a value that this step has injected before; an annotation on the Pod template lists
+those by name and digest.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")
 """Labels or annotations that ask for injection."""
 ENABLED, DISABLED = "enabled", "disabled"
 INJECTED = "tpu-functions.dev/injected"
-"""On a Pod template: which variables are ours, with digests of their values, as a JSON object."""
+"""Annotation of a Pod template: the injected variables, with digests of their values, as JSON."""
 _NAMING_HOSTS = (*LISTS, "JAX_COORDINATOR_ADDRESS")
 _FIXED = (
     "TPU_WORKER_ID",
@@ -50,19 +50,19 @@ _FIXED = (
     "MEGASCALE_NUM_SLICES",
     "MEGASCALE_SLICE_ID",
 )
-"""Variables of which only one value can be right."""
+"""Variables with exactly one correct value."""
 
 
 @dataclass(frozen=True)
 class Injection:
-    """How the step is set up. ``is_strict`` refuses what does not fit, instead of warning."""
+    """The settings. ``is_strict``: reject what does not fit instead of warning."""
 
     ports: Ports = field(default_factory=Ports)
     is_strict: bool = False
 
 
 def inject(request: AdmissionRequest, settings: Injection) -> AdmissionResponse:
-    """The variables that a workload lacks, as a patch, and what does not fit."""
+    """The missing variables of a workload as a patch, and warnings about what does not fit."""
     workload = read(request.target) if _concerns_us(request) else None
     if workload is None or _is_marked(workload.metadata, (INJECT,), DISABLED):
         return AdmissionResponse()
@@ -87,7 +87,7 @@ def _is_marked(metadata: Object, marks: Sequence[str], word: str) -> bool:
 
 
 def _find_contradictions(workload: Workload, environment: Environment) -> tuple[str, ...]:
-    """What the user's own values say otherwise than the slice, each once."""
+    """Contradictions between the user's own values and the slice, each once."""
     found = (
         problem
         for container in _containers(workload, environment)
@@ -114,13 +114,13 @@ def _contradict(name: str, given: str, wanted: Value) -> Iterator[str]:
 
 
 def make_patch(workload: Workload, environment: Environment) -> Iterator[Operation]:
-    """The operations that write what is missing and what is ours and out of date."""
+    """The operations that add missing variables and update injected ones."""
     containers = _containers(workload, environment)
     for container in containers:
         yield from container.patch()
     if not workload.path:
         return
-    # Its Pods are asked about, too; and a policy misses the mark on a template that was not.
+    # The label makes the webhook review its Pods, too; and a policy requires it on the template.
     if not _is_marked(workload.metadata, MARKS, ENABLED):
         yield from _mark_template(workload, ENABLED)
     if containers:
@@ -131,7 +131,7 @@ def make_patch(workload: Workload, environment: Environment) -> Iterator[Operati
 
 
 def _note_refusal(workload: Workload, environment: Environment) -> Iterator[Operation]:
-    """Tell the Pods of a template why it has got nothing: it holds for them, too."""
+    """Write on a template why nothing is injected: the reason holds for its Pods, too."""
     if not workload.path:
         return
     base = f"{workload.path}/metadata"
@@ -159,7 +159,7 @@ def _containers(workload: Workload, environment: Environment) -> list[_Container
 
 @dataclass(frozen=True)
 class _Container:
-    """A container with what it is to have, and which of it was injected before."""
+    """A container, the variables that it should have, and those that were injected before."""
 
     pointer: str
     document: Object
@@ -168,11 +168,11 @@ class _Container:
     is_template: bool
 
     def entries(self) -> Iterable[dict[str, Any]]:
-        """Its variables as they are after the patch; of several of one name the last, which counts."""
+        """The variables after the patch; of several entries of one name the last one counts."""
         return {new["name"]: new for _, new in self._changes if new is not None}.values()
 
     def patch(self) -> Iterator[Operation]:
-        """From what is to what is wanted."""
+        """The operations from the current to the desired entries."""
         changes, path = self._changes, f"{self.pointer}/env"
         if self._has_superfluous:
             # One operation: an API server needs quadratic time to remove many entries one by one.
@@ -196,7 +196,7 @@ class _Container:
                 has_list = True
 
     def written(self) -> Iterator[tuple[str, str]]:
-        """What is ours after the patch, with its digest."""
+        """The injected variables after the patch, with their digests."""
         for entry in self.entries():
             value = self.wanted.get(entry["name"])
             if value is not None and entry == render(entry["name"], value):
@@ -213,12 +213,12 @@ class _Container:
 
     @cached_property
     def _after(self) -> Mapping[str, dict[str, Any] | None]:
-        """What becomes of the effective entries."""
+        """The new value of each effective entry."""
         return {name: self._update(entry) for name, entry in self._effective.items()}
 
     @cached_property
     def _changes(self) -> list[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
-        """Each variable before and after: first those that are there, then those that are new."""
+        """Each variable before and after: existing ones first, then new ones."""
         new = [render(name, value) for name, value in self.wanted.items()]
         return [
             *((old, self._replace(old)) for old in self._existing),
@@ -276,7 +276,7 @@ class _Container:
 
 
 def _read_ours(workload: Workload) -> Mapping[str, str]:
-    """What the annotation says; what is no such thing says nothing."""
+    """The content of the annotation; empty if it cannot be parsed."""
     note = (workload.metadata.get("annotations") or {}).get(INJECTED, "{}")
     try:
         known = json.loads(note)
@@ -286,7 +286,7 @@ def _read_ours(workload: Workload) -> Mapping[str, str]:
 
 
 def _as_written(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what the API server fills in by itself."""
+    """The document without fields that the API server defaults."""
     field = (entry.get("valueFrom") or {}).get("fieldRef")
     if not field or field.get("apiVersion") != "v1":
         return dict(entry)

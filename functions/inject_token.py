@@ -1,15 +1,15 @@
-"""inject_token: every VM that is to join gets a bootstrap token of its own.
+"""inject_token: give each VM that is to join its own bootstrap token.
 
-Occasions: the end of a VM's insert, start or reset, or its automatic restart; SYNC, which lists the
-group's VMs in one call and hands those that need something to this step's own inbox in batches.
+Triggers: the end of a VM's insert, start or reset, or its automatic restart; a resync, which lists the
+group's VMs in one call and publishes those that need a token to this step's own topic in batches.
 
-For each VM named: the stale Node of its predecessor away, a token into its metadata by one
-setMetadata, then the token's Secret. The metadata is the record: what it says is made valid, and a
-repeat makes the same Secret.
+For each named VM: delete the stale Node of its predecessor, write a token to the VM's metadata by one
+setMetadata, then create the token's Secret. The Secret is made from the metadata, so a repeat creates
+the same Secret.
 
-Each VM stands for itself. The error of one is raised when the others have their tokens; those that
-there is no time to read go back to the inbox. A VM that is being made takes no metadata yet: the end of
-its insert or start comes back, or else a SYNC.
+VMs are independent: the error of one is raised after the others have their tokens, and VMs that there
+was no time to read are published to the topic again. The metadata of a VM that is being created
+cannot be written yet: the end of its insert or start triggers the step, or else a resync.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Vm:
     """What its metadata says; ``None`` if nothing, or nothing that can be read."""
 
     node_is_stale: bool = False
-    """A predecessor of its name has left the Node behind."""
+    """The Node is of a predecessor with the same name."""
 
     @property
     def has_joined(self) -> bool:
-        """There is a Node, and nothing says that it is another VM's."""
+        """There is a Node, and nothing shows that it is another VM's."""
         return self.node is not None and not self.node_is_stale
 
 
@@ -91,12 +91,12 @@ class ObservedVms:
     unread: tuple[str, ...] = ()
     """Named VMs that there was no time to read."""
     errors: tuple[CallError, ...] = ()
-    """Why other named VMs could not be read."""
+    """The errors of other named VMs."""
 
 
 @dataclass(frozen=True)
 class NoTokensNeeded:
-    """A group whose VMs get no token."""
+    """A group whose VMs get no tokens."""
 
     group: AnyGroup
     status: Status
@@ -129,7 +129,7 @@ def observe(work: GroupWork) -> ObservedVms | NoTokensNeeded:
 
 
 def decide(observed: ObservedVms | NoTokensNeeded, now: datetime) -> Plan:
-    """What is to be done for the VMs that were seen."""
+    """Decide which of the observed VMs get a token."""
     if isinstance(observed, NoTokensNeeded):
         return _decide_no_need(observed, now)
     if not observed.occasion.vms:
@@ -152,7 +152,7 @@ def _decide_no_need(observed: NoTokensNeeded, now: datetime) -> Plan:
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
-    """An environment error, as the condition of this step."""
+    """Report an environment error in the condition of this step."""
 
     def describe(known: Status, reason: Reason) -> Status:
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
@@ -178,9 +178,9 @@ def _get_ca_hash(work: GroupWork) -> str:
 def _read_named_vms(
     work: GroupWork, group: NodeGroup
 ) -> tuple[tuple[Vm, ...], tuple[str, ...], tuple[CallError, ...]]:
-    """The VMs, the names that there was no time for, and why others could not be read.
+    """The VMs, the names that there was no time for, and the errors of others.
 
-    The first is always read: however slow calls are, each invocation gets on.
+    The first VM is always read, so each invocation makes progress, however slow calls are.
     """
     vms: list[Vm] = []
     errors: list[CallError] = []
@@ -223,7 +223,7 @@ def _all_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
 
 
 def _provide(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
-    """What one VM needs: nothing, its token made valid, or a new token."""
+    """The actions for one VM: none, the Secret of its token, or a new token."""
     if vm.has_joined or not _takes_metadata(vm, observed.occasion):
         return
     if vm.node is not None:
@@ -236,7 +236,7 @@ def _provide(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
 
 
 def _metadata(observed: ObservedVms, vm: Vm, token: Token) -> dict[str, str]:
-    """All of the VM's metadata, since setMetadata replaces it as a whole."""
+    """The VM's complete metadata, because setMetadata replaces all of it."""
     ours = join_metadata(token, endpoint=observed.bootstrap.endpoint, ca_hash=observed.ca_hash)
     return {**vm.instance.metadata, **ours}
 
@@ -264,8 +264,8 @@ def _batches(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 def _takes_metadata(vm: Vm, occasion: Occasion) -> bool:
     """Whether Compute Engine lets the metadata of a VM in this state be written.
 
-    While an insert or start is under way it answers "not ready"; a VM whose insert or start has ended
-    may be STAGING for a moment more.
+    During an insert or start it answers "not ready". A VM whose insert or start has ended may still be
+    STAGING for a moment.
     """
     return vm.instance.status == "RUNNING" or (
         occasion.event is not None and vm.instance.status == "STAGING"
@@ -281,9 +281,9 @@ def _needs_something(vm: Vm, occasion: Occasion, now: datetime) -> bool:
 
 
 def _report(observed: ObservedVms, is_handing_out: bool, now: datetime) -> WriteStatus:
-    """TokensInjected, from the list of a SYNC: every VM has joined or holds a token that lasts.
+    """TokensInjected, from the list of a resync: every VM has joined or has a valid token.
 
-    A refusal that a batch has met stands until no VM needs anything.
+    An error that a batch has reported stays until no VM needs a token.
     """
     provided = sum(vm.has_joined or _holds_good_token(vm, now) for vm in observed.vms)
     wanted = observed.group.spec.node_count

@@ -1,12 +1,12 @@
-"""label_node: Nodes are matched to VMs, labelled and counted; ``Ready`` follows from the count.
+"""label_node: match Nodes to VMs, label and count them, and decide ``Ready``.
 
-Occasions: a Node of the group appeared, changed what matters, or went; a VM was preempted, failed,
-stopped or deleted; SYNC, which lists the group's VMs in one call; a message of the step's own that names
-the Nodes for which the last invocation had no time.
+Triggers: a Node of the group was added, changed or deleted; a VM was preempted, failed, stopped or
+deleted; a resync, which lists the group's VMs in one call; a message of the step's own that names the
+Nodes for which the last invocation had no time.
 
-A Node is the group's when it is proved: its providerID is the VM's, the first label of its name is
-the VM's name, and the group's MIG made the VM. Then its token is revoked and its labels are set,
-among them one that a kubelet cannot write. A Node whose VM is gone is removed.
+A Node belongs to the group if it is proved: its providerID is the VM's, the first label of its name is
+the VM's name, and the group's MIG created the VM. Then the VM's token is revoked and the Node's
+labels are set, among them one that a kubelet cannot write. A Node whose VM is gone is deleted.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from shared.ports.gce.values import Instance, Mig
 from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node
 
-ALREADY_SAID = timedelta(seconds=10)
-"""While the group's status tells of a loss since less than this, the next VM that is lost is looked at
-alone: what hundreds of them lost at once read must not grow with the square of their number."""
+DEBOUNCE = timedelta(seconds=10)
+"""For so long after a reported loss an event about another VM reads only that VM: if hundreds of VMs are
+lost together, the number of reads must not grow with its square."""
 FEW = 4
-"""More VMs than these are read from one list, which may lag, and singly only if they are not in it."""
+"""More VMs than this are read from one list, which may lag; those not in it are read one by one."""
 UNLABELLED_LATE_AFTER = timedelta(minutes=5)
-"""A VM that should have registered with our label is looked for by its name after this."""
+"""After this a Node that should have registered with our label is read by its VM's name."""
 
 
 @dataclass(frozen=True)
 class ObservedNodes:
-    """What the step has seen. ``slice`` is the MIG, if it was asked whether the links are up."""
+    """What the step has observed. ``slice`` is the MIG, if it was read for the interconnect."""
 
     members: Members
     occasion: Occasion
     join_timeout: timedelta
     slice: Mig | None = None
     is_one_of_many: bool = False
-    """Only the VM that the occasion tells of was looked at: the slice is not counted."""
+    """Only the VM that the trigger names was read: the slice is not counted."""
 
     @property
     def group(self) -> NodeGroup:
@@ -82,7 +82,7 @@ class NothingToCount:
 
 
 def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
-    """Read the group's Nodes, the VMs that the occasion concerns, and at the end the MIG."""
+    """Read the group's Nodes, the VMs that the trigger concerns, and the MIG if it is needed."""
     group, settings = work.group, work.settings
     is_served = isinstance(group, NodeGroup) and settings.serves(group.spec.project)
     if not isinstance(group, NodeGroup) or not is_served:
@@ -90,15 +90,15 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
     if group.deleting is not None or not group.is_owned:
         return NothingToCount(group)
     timeout = settings.join_timeout
-    if is_told_already(work.occasion, work.status, work.now):
-        members = _look_at_one(work, group)
+    if is_loss_reported(work.occasion, work.status, work.now):
+        members = _read_one(work, group)
         return ObservedNodes(members, work.occasion, timeout, is_one_of_many=True)
     nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
     instances = _instances(work, group, nodes)
     unlisted = list(_unlisted(work, group, nodes, instances))
     found = work.cluster.find_nodes(unlisted)
     nodes |= {name: parse_node(raw) for name, raw in found.items() if raw is not None}
-    _ask_for_missing(work, group, nodes, instances)
+    _read_missing_instances(work, group, nodes, instances)
     members = Members(
         group,
         work.status,
@@ -107,27 +107,29 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         is_complete=work.occasion.is_sync,
         unread_nodes=frozenset(unlisted) - found.keys(),
     )
-    return ObservedNodes(members, work.occasion, timeout, slice=_ask_for_links(work, members))
+    return ObservedNodes(
+        members, work.occasion, timeout, slice=_find_mig_for_interconnect(work, members)
+    )
 
 
 def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
-    """What is to be done about the Nodes, and what they make of the slice."""
+    """Decide what to do to the Nodes, and what the status reports."""
     if isinstance(observed, NothingToCount):
         return Plan("Deleting" if observed.group.deleting else "NotOurs")
     work_on_nodes = _work_on_nodes(observed, now)
     if observed.is_one_of_many:
-        return Plan("ToldAlready", (work_on_nodes,))
+        return Plan("AlreadyReported", (work_on_nodes,))
     actions: tuple[Action | Batch, ...] = (
         work_on_nodes,
         _count(observed, now),
-        *_wake_others(observed.members, now),
-        *_complaints(observed.members),
+        *_trigger_others(observed.members, now),
+        *_list_node_events(observed.members),
     )
     return Plan(_outcome(observed.members), actions)
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
-    """An environment error. It says nothing of the Nodes: a ready slice stays ready."""
+    """Report an environment error. It says nothing about the Nodes: a ready slice stays ready."""
 
     def describe(known: Status, reason: Reason) -> Status:
         if known.is_true(Type.NODES_JOINED):
@@ -144,22 +146,21 @@ STEP = Step("label_node", open_group, observe, decide, recover, give_up=report_r
 run = STEP.run
 
 
-def is_told_already(occasion: Occasion, known: Status, now: datetime) -> bool:
-    """Hundreds of VMs can be lost in a second; one that says so speaks for all.
+def is_loss_reported(occasion: Occasion, known: Status, now: datetime) -> bool:
+    """True if the status already reports a recent loss, and the event is about another VM.
 
-    How many they are is counted by the next that comes later, by the changes of their Nodes, or by
-    the sweep.
+    A later event, the changes of the Nodes or a resync count how many VMs are lost.
     """
     if occasion.event is None or not occasion.event.concerns_vm:
         return False
     ready = known.conditions.get(Type.READY)
     newest = max((entry.since for entry in known.pending), default=None)
-    is_loss_told = ready is not None and ready.reason in VM_LOSSES
-    return is_loss_told and newest is not None and abs(now - newest) < ALREADY_SAID
+    has_loss = ready is not None and ready.reason in VM_LOSSES
+    return has_loss and newest is not None and abs(now - newest) < DEBOUNCE
 
 
-def _look_at_one(work: GroupWork, group: NodeGroup) -> Members:
-    """The VM that the occasion tells of, and the Node of its name."""
+def _read_one(work: GroupWork, group: NodeGroup) -> Members:
+    """Read the VM that the event names, and the Node of its name."""
     (vm,) = work.occasion.vms
     instance = work.gce.find_instance(group.spec.project, group.spec.zone, vm)
     raw = work.cluster.find_node(vm)
@@ -174,10 +175,10 @@ def _list_nodes(work: GroupWork) -> list[dict[str, object]]:
 def _instances(
     work: GroupWork, group: NodeGroup, nodes: Mapping[str, Node]
 ) -> dict[str, Instance | None]:
-    """The VMs to look at: all on a SYNC, else those of the occasion and of Nodes to prove.
+    """Read the VMs: all on a resync, else those of the trigger and of Nodes to prove.
 
-    A Node that has changed, of a VM that was told to be lost, may show that the VM is back. One that
-    reports another boot than the one of its proof may be another VM's by now.
+    A changed Node of a VM that is reported lost may show that the VM is back. A Node that reports
+    another boot than the one of its proof may be another VM's by now.
     """
     if work.occasion.is_sync:
         return dict(_list_instances(work, group))
@@ -202,7 +203,7 @@ def _list_instances(work: GroupWork, group: NodeGroup) -> dict[str, Instance]:
 def _find_instances(
     work: GroupWork, group: NodeGroup, names: list[str]
 ) -> dict[str, Instance | None]:
-    """VMs, singly. Where there is no time for all of them, each look begins with another one."""
+    """Read VMs one by one, from a random one on: there may not be time for all."""
     spec = group.spec
     if len(names) > FEW:
         names = _begin_anywhere(work, names)
@@ -220,8 +221,8 @@ def _unlisted(
     nodes: Mapping[str, Node],
     instances: Mapping[str, Instance | None],
 ) -> Iterator[str]:
-    """Names of Nodes that do not bear our label and may yet be ours. Where there is no time for all
-    of them, each SYNC begins with another one.
+    """Names of Nodes that lack our label and may belong to the group. Each resync begins with another
+    one, because there may not be time for all.
     """
     listed = {node.vm for node in nodes.values()}
     yield from (name for name in work.occasion.nodes if name not in nodes)
@@ -237,15 +238,15 @@ def _unlisted(
             yield name
 
 
-def _ask_for_missing(
+def _read_missing_instances(
     work: GroupWork,
     group: NodeGroup,
     nodes: Mapping[str, Node],
     instances: dict[str, Instance | None],
 ) -> None:
-    """Nothing is done about a Node on an absence in a list (it may lag): the VM is asked for.
+    """Read the VMs of Nodes that a list of VMs lacks: lists may lag, so an absence there proves nothing.
 
-    So is the VM of a Node that was read by its name, outside of a SYNC.
+    Outside of a resync, read also the VM of a Node that was read by its name.
     """
     missing = {
         node.vm
@@ -255,20 +256,20 @@ def _ask_for_missing(
     instances |= _find_instances(work, group, sorted(missing))
 
 
-def _ask_for_links(work: GroupWork, members: Members) -> Mig | None:
-    """GCE is asked once all Nodes are ready, until it has said so, and again on a SYNC."""
+def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
+    """Read the MIG for its interconnect: when all Nodes are ready, until it is up, and on a resync."""
     group, spec = members.group, members.group.spec
-    are_up = members.status.is_true(Type.SLICE_WIRED) and not work.occasion.is_sync
+    are_up = members.status.is_true(Type.INTERCONNECT_READY) and not work.occasion.is_sync
     if not spec.is_bulk or are_up or len(members.ready) < spec.node_count:
         return None
     return work.gce.find_mig(spec.project, spec.zone, group.resource_name)
 
 
 def _work_on_nodes(observed: ObservedNodes, now: datetime) -> Batch:
-    """What is to be done to Nodes, those that the occasion names first.
+    """The actions about Nodes, those that the trigger names first.
 
-    A message that continues is about the first Node that it names and those behind it alone: so it ends,
-    even if what is done to Nodes has no effect.
+    A message that continues a batch concerns only the first Node that it names and those after it, so
+    the sequence ends even if the actions have no effect.
     """
     members, named = observed.members, set(observed.occasion.nodes)
     nodes = sorted(members.nodes, key=lambda node: (node.name not in named, node.name))
@@ -295,7 +296,7 @@ def _node_actions(observed: Members, node: Node, now: datetime) -> Iterator[Acti
 
 
 def _prove(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
-    """Revoke the token first: a Node that bears the proof needs no further look at its VM."""
+    """Revoke the token first: the VM of a proved Node is not read again."""
     instance = observed.instances.get(node.vm)
     if instance is not None and node.proved_vm_id != instance.id:
         token = find_token(instance.metadata, now)
@@ -321,8 +322,8 @@ def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
     return WriteStatus(readiness.conclude(group, known, now))
 
 
-def _wake_others(observed: Members, now: datetime) -> Iterator[Action]:
-    """Work of other steps that this one has come upon."""
+def _trigger_others(observed: Members, now: datetime) -> Iterator[Action]:
+    """Trigger other steps whose work this step has observed."""
     wanted = observed.group.spec.node_count
     bootstraps = observed.group.spec.bootstrap is not None
     stale = tuple(node.vm for node in observed.nodes if bootstraps and _is_stale(observed, node))
@@ -347,7 +348,7 @@ def _is_stale(observed: Members, node: Node) -> bool:
     return instance is not None and is_of_predecessor(observed.group, node, instance)
 
 
-def _complaints(observed: Members) -> Iterator[Action]:
+def _list_node_events(observed: Members) -> Iterator[Action]:
     for node in observed.without_provider_id():
         text = f"Node {node.name} joined without a ProviderID"
         yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw)

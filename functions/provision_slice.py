@@ -222,7 +222,7 @@ def _observe_queue(work: PodWork) -> ObservedQueue:
     slots = None
     if provider.concurrency_limit is not None and len(due) > concurrency.FEWEST:
         slices = provider.list_all(with_nodes=False)
-        slots = concurrency.count_places(provider.concurrency_limit, slices)
+        slots = concurrency.count_slots(provider.concurrency_limit, slices)
     return ObservedQueue(len(waiting), due, slots)
 
 
@@ -235,7 +235,7 @@ def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
 def is_due(leader: Leader, now: datetime, provider: Provider) -> bool:
     """Whether this minute is one of the Pod's. Where not all can be served at once, those that came
     together have minutes of their own."""
-    lag = 0.0 if provider.concurrency_limit is None else concurrency.draw(leader.uid)
+    lag = 0.0 if provider.concurrency_limit is None else concurrency.hash_to_unit(leader.uid)
     return backoff.is_due(waits_since(leader), now, lag)
 
 
@@ -259,7 +259,7 @@ def _decide_to_wake(observed: ObservedQueue, now: datetime) -> Plan:
 
 
 def _select(leaders: Sequence[Leader], slots: int, now: datetime) -> list[Leader]:
-    return concurrency.choose(leaders, slots, now, lambda leader: leader.uid)
+    return concurrency.select(leaders, slots, now, lambda leader: leader.uid)
 
 
 def _messages(leaders: Iterable[Leader], now: datetime) -> list[Message]:
@@ -355,7 +355,7 @@ def _and_wake_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Pl
     created = [desired for _, desired in waiting.without_slice if desired.name in changed]
     slices += [Slice(one.name, one.owner, one.hash, SliceState.PROVISIONING) for one in created]
     without = [leader for leader, desired in waiting.without_slice if desired not in created]
-    chosen = _select(without, concurrency.count_places(waiting.limit, slices), now)
+    chosen = _select(without, concurrency.count_slots(waiting.limit, slices), now)
     facts = {"waiting": len(without), "woken": len(chosen)}
     wake = resync(NAME, _messages(chosen, now))
     return replace(plan, actions=(*plan.actions, *wake), facts={**plan.facts, **facts})

@@ -226,7 +226,7 @@ def _select_next(slices: Sequence[ObservedSlice], limit: int | None, now: dateti
     to_change = [one.existing for one in slices if is_change_due(one, now)]
     if limit is None:
         return to_change
-    slots = concurrency.count_places(limit, (one.existing for one in slices))
+    slots = concurrency.count_slots(limit, (one.existing for one in slices))
     return select(to_change, slots, now)
 
 
@@ -235,7 +235,7 @@ def select(slices: Iterable[Slice], slots: int, now: datetime) -> list[Slice]:
     waiting = sorted(
         slices, key=lambda one: (one.release_after or datetime.max.replace(tzinfo=UTC), one.name)
     )
-    return concurrency.choose(waiting, slots, now, lambda one: one.name)
+    return concurrency.select(waiting, slots, now, lambda one: one.name)
 
 
 def _messages(slices: Iterable[Slice], now: datetime) -> list[Message]:

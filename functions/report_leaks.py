@@ -1,8 +1,8 @@
-"""report_leaks: once an hour, an error in the log for each leaked slice. It only reads.
+"""report_leaks: once an hour, log an error for each leaked slice. It only reads.
 
 A slice is leaked if its resources on Compute Engine have this cluster's ownership mark and its group is
-gone: somebody has removed the finalizer, or a process was frozen for minutes in the middle of an insert.
-Three lists for each project and one of the groups find them; each one that is found is read again.
+gone: a user has removed the finalizer, or a process was frozen for minutes during an insert. Three lists
+for each project and one of the groups find them; each slice that is found is read again.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ class ReportLeak:
 
 
 def open_work(invocation: Invocation, is_first_look: bool) -> LeakWork:
-    """The work on all projects that are served."""
+    """The work on all served projects."""
     return LeakWork(
         **work_fields(invocation, is_first_look=is_first_look), log=invocation.runtime.log
     )
 
 
 def observe(work: LeakWork) -> ObservedLeaks:
-    """List what has the names of groups' resources, then the groups; read again what is leaked."""
+    """List resources that have names of this system, then the groups; read again what looks leaked."""
     cluster = work.cluster.get_cluster_id()
     listed: list[ListedResource] = []
     failures: list[CallError] = []
@@ -105,7 +105,7 @@ def observe(work: LeakWork) -> ObservedLeaks:
 
 
 def confirm(gce: Gce, leak: Leak) -> Leak:
-    """What a get finds of it, with its VMs: a list still shows what was deleted seconds ago."""
+    """Read the slice's resources and VMs again: a list still shows what was deleted seconds ago."""
     left = tuple(resource for resource in leak.resources if _is_there(gce, resource))
     vms: list[str] = []
     for mig in left:
@@ -139,7 +139,7 @@ def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
 
 
 def recover(_work: LeakWork, _error: CallError) -> Plan | None:
-    """Nothing: what could not be read is tried again, and in an hour anyway."""
+    """No plan: the message is retried, and the step runs again in an hour."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""sweep: once a minute, one list of the groups, and a SYNC for each that somebody must look at.
+"""sweep: once a minute, list all groups and publish a resync for each group that needs one.
 
 Compute Engine logs nothing while a BULK group waits for capacity, nor when its links are up, and
 messages can be lost. A group that is not settled gets a SYNC at gaps that grow from a minute to half
@@ -7,7 +7,7 @@ an hour with the time since its last progress; a settled one once an hour, at it
 A group that cannot be read, or whose state the sweep has no answer to, is named in the log line
 (`unserved`) and stops no other.
 
-Requests for certificates by VMs that join, as far as they are pending, are handed to ``approve_join``.
+Pending requests for certificates by VMs that join are published to ``approve_join``.
 
 Where JobSets get slices, each run triggers their steps, too; ``report_leaks`` is triggered
 once an hour.
@@ -43,17 +43,17 @@ from shared.node_groups.work import message_about
 
 SETTLED_EVERY_MINUTES = 60
 MAX_UNSERVED = 20
-"""How many objects that cannot be served the log line names."""
+"""How many objects the log line names at most that cannot be served."""
 _SPEC_CONDITIONS = (Type.ACCEPTED, Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY)
 LEAKS_MINUTE = 41
 """The minute of each hour in which ``report_leaks`` is triggered."""
 REPORTED_WITHIN = timedelta(seconds=30)
-"""A younger request has just been reported by the relay: a second message would repeat its calls."""
+"""The relay has just reported a younger request; a second message would only repeat the calls."""
 
 
 @dataclass(frozen=True)
 class ObservedGroups:
-    """What the sweep has seen. ``failure`` is why the groups could not be listed."""
+    """What the sweep has observed. ``failure`` is why the groups could not be listed."""
 
     groups: tuple[AnyGroup, ...]
     has_jobset_steps: bool
@@ -61,13 +61,13 @@ class ObservedGroups:
     """Objects that cannot be read as groups, and why."""
     failure: CallError | OutOfTimeError | None = None
     requests: tuple[SigningRequest, ...] = ()
-    """Those of our bootstrap group, decided or not."""
+    """The CertificateSigningRequests of this system's bootstrap group, decided or not."""
     requests_failure: CallError | OutOfTimeError | None = None
-    """Why not all of these could be listed."""
+    """Why they could not all be listed."""
 
 
 def observe(work: Work) -> ObservedGroups:
-    """List the groups."""
+    """List the groups, and the requests for certificates if VMs join with tokens."""
     has_jobset_steps = bool(work.settings.jobset_provider)
     cluster_id = work.cluster.get_cluster_id()
     try:
@@ -94,7 +94,7 @@ def observe(work: Work) -> ObservedGroups:
 def parse_groups(
     found: Iterable[Mapping[str, Any]], cluster_id: str
 ) -> tuple[tuple[AnyGroup, ...], tuple[str, ...]]:
-    """The groups, and what is wrong with each object that is none."""
+    """The groups, and the errors of objects that cannot be read as groups."""
     groups, unreadable = [], []
     for raw in found:
         try:
@@ -106,7 +106,7 @@ def parse_groups(
 
 
 def decide(observed: ObservedGroups, now: datetime) -> Plan:
-    """Wake the steps that have work with groups, and each minute those of JobSets."""
+    """Trigger the steps that have work with groups, and each minute the steps of JobSets."""
     actions = [_send(step, [_minute(now)]) for step in JOBSET_STEPS if observed.has_jobset_steps]
     if now.minute == LEAKS_MINUTE:
         actions.append(_send("report_leaks", [_minute(now)]))
@@ -134,7 +134,7 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
 
 
 def recover(_work: Work, _error: CallError) -> Plan | None:
-    """Nothing: what could not be read or published is tried again."""
+    """No plan: the next sweep reads and publishes again."""
     return None
 
 
@@ -147,8 +147,8 @@ def _bootstraps(group: AnyGroup) -> bool:
 
 
 def _hand_out_requests(requests: Iterable[SigningRequest], now: datetime) -> Iterator[Action]:
-    """The requests that somebody may wait for, in batches. A kubelet waits for its newest: of those
-    that one token has made, only so many count, so that a thief's keep no VM waiting."""
+    """Publish the requests that a kubelet may wait for, in batches. Of each token only the newest count,
+    so that a flood by one token does not delay other VMs."""
     by_token: dict[str, list[SigningRequest]] = {}
     for request in requests:
         is_open = not request.is_decided or request.is_approved_elsewhere
@@ -170,24 +170,24 @@ def _minute(now: datetime) -> Message:
 
 
 def _send(step: str, messages: list[Message]) -> Action:
-    """A topic that cannot be reached keeps no other from its messages."""
+    """Publish to a step; a failure does not stop the other topics."""
     return ForOne((Send(step, tuple(messages)),))
 
 
 def find_due_steps(group: AnyGroup, known: Status, now: datetime) -> tuple[str, ...]:
-    """The steps that get a SYNC about a group in this minute."""
-    return inboxes(group, known) if is_due(group, known, now) else ()
+    """The steps to which this run publishes a resync about a group."""
+    return list_steps(group, known) if is_due(group, known, now) else ()
 
 
-def inboxes(group: AnyGroup, known: Status) -> tuple[str, ...]:
-    """The inboxes in which a SYNC about a group in this state has something to find."""
+def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
+    """The steps that may have work with a group in this state."""
     steps = tuple(_steps(group, known))
     retried = () if group.deleting is not None else (retry.step for retry in known.retries)
     return tuple(dict.fromkeys((*steps, *(step for step in retried if step != "tear_down"))))
 
 
 def is_due(group: AnyGroup, known: Status, now: datetime) -> bool:
-    """Whether this minute is one of the group's."""
+    """Whether a resync is due: once an hour if the group is settled, else at growing intervals."""
     if is_settled(group, known):
         minute = int(now.timestamp() // 60)
         return minute % SETTLED_EVERY_MINUTES == _own_minute(group)
@@ -205,14 +205,14 @@ def is_settled(group: AnyGroup, known: Status) -> bool:
 
 
 def _has_invalid_spec(known: Status) -> bool:
-    """Whether a condition says so: only another spec helps then."""
+    """Whether a condition reports an invalid spec, which only another spec ends."""
     found = (known.conditions.get(kind) for kind in _SPEC_CONDITIONS)
     return any(one is not None and one.reason == Reason.INVALID_SPEC for one in found)
 
 
 def last_progress(group: AnyGroup, known: Status) -> datetime:
-    """When something last changed for the better or the worse; an error that lasts, and the intents of
-    its retries, are no change."""
+    """The time of the last change. An error that persists is no change, nor are the intents of
+    retries."""
     moments = [group.created, group.deleting]
     moments += [condition.since for condition in known.conditions.values()]
     moments += [entry.since for entry in known.pending]
@@ -226,7 +226,7 @@ def last_progress(group: AnyGroup, known: Status) -> datetime:
 
 
 def _is_retried(known: Status, resource: Resource) -> bool:
-    """Whether its last change is the intent of a call that fails again and again."""
+    """Whether the resource's last change is the intent of a call that is being retried."""
     step = {State.CREATING: "create_resources", State.DELETING: "tear_down"}.get(resource.state)
     return any(retry.step == step for retry in known.retries)
 
@@ -237,7 +237,7 @@ def _own_minute(group: AnyGroup) -> int:
 
 
 def _has_begun(known: Status) -> bool:
-    """Whether Compute Engine has been asked for anything: then it is not over yet."""
+    """Whether an insert of any resource has begun that is not gone."""
     return any(
         resource.state not in (State.PENDING, State.GONE) for resource in known.resources.values()
     )

@@ -1,15 +1,15 @@
 """tear_down: from a deleted TPUNodeGroup to nothing left of it.
 
-Occasions: the group got its deletionTimestamp; a delete of its MIG, template or policy ended; SYNC; a
-message of the step's own, which continues.
+Triggers: the group got its deletionTimestamp; a delete of its MIG, template or policy ended; resync; a
+message of the step's own, which continues a batch.
 
-An invocation first does what needs no answer of Compute Engine: it writes the status, revokes tokens
-and cordons Nodes. Then it observes again, with the whole time for calls, and deletes the MIG with its
-VMs, which cost money: nothing that fails or hangs before keeps it from that. Then, in order: template
-and policy side by side; the Node objects; the tokens that are left; the finalizer. Each invocation goes
-on to the next operation that must be waited for.
+The first invocation writes the status, revokes tokens and cordons Nodes, which needs no call to Compute
+Engine. Then it observes again, with the whole time for calls, and deletes the MIG with its VMs, which
+cost money: no failure or timeout before prevents that. The rest follows in order: template and policy in
+parallel; the Node objects; the remaining tokens; the finalizer. Each invocation continues up to the next
+operation that takes time.
 
-Something counts as absent when Compute Engine does not know it and no create of it can be under way:
+A resource counts as absent if Compute Engine does not find it and no create can be in progress:
 the operation that was recorded has ended or is forgotten, or, where none was recorded, the intent is
 older than any invocation can be.
 """
@@ -69,7 +69,7 @@ from shared.ports.kubernetes.nodes import Node, parse_node
 
 @dataclass(frozen=True)
 class ObservedRemains:
-    """What the step has seen; ``found`` and ``operations`` hold only what was asked for."""
+    """What the step has observed; ``found`` and ``operations`` have only what was read."""
 
     group: NodeGroup
     status: Status
@@ -78,19 +78,19 @@ class ObservedRemains:
     nodes: tuple[Node, ...] = ()
     instances: tuple[Instance, ...] = ()
     is_retry_due: bool = True
-    """Whether what has failed may be tried again now: on a SYNC, whose gaps grow."""
+    """Whether a failed delete may be retried now: on a resync, whose intervals grow."""
     notes: tuple[str, ...] = ()
-    """What could not be read, and was gone on without."""
+    """Errors of reads without which the deletion continues."""
 
     def resource(self, kind: str, now: datetime) -> Resource:
-        """The entry of a resource; one that is missing has been lost: perhaps under way since now."""
+        """The entry of a resource; a lost one is treated as possibly in progress since now."""
         known = self.status.resources.get(kind)
         return known or Resource(self.group.resource_name, State.CREATING, now)
 
 
 @dataclass(frozen=True)
 class ObservedBeginning:
-    """The Nodes of a group whose MIG's delete has not begun, and what kept them from being read."""
+    """The Nodes of a group whose MIG's delete has not begun, and the error if they cannot be read."""
 
     group: NodeGroup
     status: Status
@@ -99,13 +99,13 @@ class ObservedBeginning:
 
     @property
     def own(self) -> list[Node]:
-        """Those of the group's VMs, by name."""
+        """The Nodes of the group's VMs, by name."""
         own = (node for node in self.nodes if bears_name_of(self.group, node))
         return sorted(own, key=lambda node: node.name)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to be done before the MIG is deleted."""
+        """Whether the MIG can be deleted now: the status is written and the Nodes are cordoned."""
         all_cordoned = all(node.is_unschedulable for node in self.own)
         return is_announced(self.group, self.status) and all_cordoned and not self.note
 
@@ -122,7 +122,7 @@ Observed = ObservedBeginning | ObservedRemains | UnreadableRemains
 
 
 def observe(work: GroupWork) -> Observed:
-    """Read what is still there of the group, in the order in which it goes."""
+    """Read what is left of the group, in the order of its deletion."""
     group = work.group
     if isinstance(group, UnreadableGroup):
         return UnreadableRemains(group, work.status)
@@ -131,17 +131,17 @@ def observe(work: GroupWork) -> Observed:
         return observed
     was_gone = _is_gone(group, work.status, MIG)
     if not was_gone and work.is_first_look and not _is_delete_begun(work.status):
-        beginning = _look_at_beginning(work, group)
+        beginning = _observe_beginning(work, group)
         if not beginning.is_over:
             return beginning
         observed = replace(observed, nodes=beginning.nodes)
     if not was_gone:
-        observed = _look_at(work, observed, MIG)
+        observed = _observe_resource(work, observed, MIG)
         if observed.found.get(MIG) is not None:
-            return _look_at_members(work, observed)
+            return _observe_members(work, observed)
     for kind in _last_kinds(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
-            observed = _look_at(work, observed, kind)
+            observed = _observe_resource(work, observed, kind)
     # Nodes are read when the VMs have gone and once more at the end, not in between.
     if was_gone and not _is_all_gone(_advance_all(observed, work.now)):
         return observed
@@ -153,8 +153,8 @@ def _is_all_gone(transitions: Mapping[str, Transition]) -> bool:
 
 
 def is_announced(group: NodeGroup, known: Status) -> bool:
-    """Whether the status has been written since the deletion, which raises the generation: of the steps
-    only create_resources writes this field, too, and not for a group that is being deleted."""
+    """Whether tear_down has written the status: a deletion increments the generation, and no other step
+    writes observedGeneration of a group that is being deleted."""
     return known.observed_generation == group.generation
 
 
@@ -163,8 +163,8 @@ def _is_delete_begun(known: Status) -> bool:
     return mig is not None and mig.state is State.DELETING and bool(mig.operation)
 
 
-def _look_at_beginning(work: GroupWork, group: NodeGroup) -> ObservedBeginning:
-    """The Nodes. If they cannot be read, they are not cordoned: VMs that cost money do not wait."""
+def _observe_beginning(work: GroupWork, group: NodeGroup) -> ObservedBeginning:
+    """Read the Nodes. If that fails, they are not cordoned: the delete of the VMs does not wait."""
     observed = ObservedBeginning(group, work.status)
     try:
         with work.reserve(SECONDS_AFTER_BATCHES):
@@ -174,7 +174,7 @@ def _look_at_beginning(work: GroupWork, group: NodeGroup) -> ObservedBeginning:
 
 
 def decide(observed: Observed, now: datetime) -> Plan:
-    """What is to be deleted next."""
+    """Decide what to delete next."""
     if isinstance(observed, ObservedBeginning):
         return _begin(observed, now)
     group = observed.group
@@ -184,7 +184,7 @@ def decide(observed: Observed, now: datetime) -> Plan:
     if not group.has_finalizer:
         return Plan("NothingOfOurs")
     if isinstance(observed, UnreadableRemains):
-        return _let_go_unread(observed, now)
+        return _finish_unreadable(observed, now)
     transitions = _advance_all(observed, now)
     if transitions[MIG].resource.state is not State.GONE:
         return _delete_mig(observed, transitions, now)
@@ -196,7 +196,8 @@ def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
-    """An environment error, in the entry of what is being deleted; of Nodes in their condition."""
+    """Report an environment error in the entry of the resource that is being deleted, or in
+    NodesJoined."""
     group, now = work.group, work.now
     kinds = [MIG, *(_last_kinds(group.spec) if isinstance(group, NodeGroup) else ())]
 
@@ -218,8 +219,8 @@ run = STEP.run
 
 
 def _is_gone(group: AnyGroup, known: Status, kind: str) -> bool:
-    """Found absent since the deletion began. What was written before may be create_resources' word,
-    which costs nothing there if it is wrong."""
+    """Only a GONE written after deletionTimestamp counts: an earlier one may be create_resources', which
+    decides by less evidence."""
     resource = known.resources.get(kind)
     if resource is None or resource.state is not State.GONE or group.deleting is None:
         return False
@@ -230,15 +231,15 @@ _NOT_MADE = (State.PENDING, State.FAILED)
 
 
 def _was_never_asked_for(resource: Resource, now: datetime) -> bool:
-    """Its intent was never written; or the last one was taken back or refused so long ago that no
-    slower rival's insert, which had an intent before that, can arrive any more."""
+    """Whether no insert can arrive: no intent was ever written, or the last one was withdrawn or
+    rejected so long ago that a slower invocation's insert cannot follow."""
     is_idle = resource.state in _NOT_MADE and not resource.uri and not resource.operation
     if_absent = next_step(Goal.TEAR_DOWN, resource, Observation(Presence.ABSENT), now)
     return is_idle and if_absent.resource.state is State.GONE
 
 
 def _last_kinds(spec: Spec) -> tuple[str, ...]:
-    """What is deleted after the MIG: a template that the user brought is not ours to delete."""
+    """The kinds that are deleted after the MIG; a user's own template is not deleted."""
     own = spec.own_template is not None
     return tuple(
         kind for kind in spec.resource_kinds if kind != MIG and not (own and kind == TEMPLATE)
@@ -246,7 +247,7 @@ def _last_kinds(spec: Spec) -> tuple[str, ...]:
 
 
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
-    """An event about one of two that are being deleted side by side says nothing of the other."""
+    """Policy and template are deleted in parallel: an event about one says nothing about the other."""
     event = work.occasion.event
     if event is None or not work.is_first_look:
         return True
@@ -255,23 +256,23 @@ def _may_have_changed(work: GroupWork, kind: str) -> bool:
     return not is_of_other or resource is None or resource.state is not State.DELETING
 
 
-def _look_at(work: GroupWork, observed: ObservedRemains, kind: str) -> ObservedRemains:
-    """Read a resource, and before it the operation that makes it: a create that is seen to have
-    ended cannot bring the resource after it was looked for."""
+def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> ObservedRemains:
+    """Read the operation that creates a resource, then the resource: a create that has ended cannot make
+    the resource appear later."""
     resource = observed.resource(kind, work.now)
     if _was_never_asked_for(resource, work.now):
         return replace(observed, found={**observed.found, kind: None})
     is_being_made = resource.state is State.CREATING
     if is_being_made:
-        observed = _look_at_operation(work, observed, kind, resource)
+        observed = _observe_operation(work, observed, kind, resource)
     found = KINDS[kind].find(work.gce, observed.group.spec, observed.group.resource_name)
     observed = replace(observed, found={**observed.found, kind: found})
     if found is not None and not is_being_made:
-        observed = _look_at_operation(work, observed, kind, resource)
+        observed = _observe_operation(work, observed, kind, resource)
     return observed
 
 
-def _look_at_operation(
+def _observe_operation(
     work: GroupWork, observed: ObservedRemains, kind: str, resource: Resource
 ) -> ObservedRemains:
     spec = observed.group.spec
@@ -282,22 +283,22 @@ def _look_at_operation(
     return replace(observed, operations={**observed.operations, kind: operation})
 
 
-def _look_at_members(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
-    """Nodes and VMs, when the MIG's delete begins, unless all VMs had joined: Nodes that lack our label
-    are to be found at the end. What cannot be read, or not in time, holds up no delete."""
+def _observe_members(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
+    """Read Nodes and VMs when the MIG's delete begins, unless all VMs had joined, so that Nodes without
+    our label are found at the end. An error or a timeout of these reads does not delay the delete."""
     has_joined = observed.status.counts.joined >= observed.group.spec.node_count
     if _is_delete_begun(observed.status) or has_joined:
         return observed
     try:
         with work.reserve(SECONDS_AFTER_BATCHES):
             observed = replace(observed, nodes=observed.nodes or _list_nodes(work))
-            return _look_at_unproved(work, observed)
+            return _observe_unproved(work, observed)
     except (CallError, OutOfTimeError) as error:
         return replace(observed, notes=(*observed.notes, str(error)))
 
 
-def _look_at_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
-    """The VMs, where Nodes are missing or not proved yet."""
+def _observe_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
+    """Read the VMs, if Nodes are missing or not proved yet."""
     group, spec = observed.group, observed.group.spec
     if len(_list_proved(group, observed.nodes)) >= spec.node_count:
         return observed
@@ -322,7 +323,7 @@ def _look_at_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRem
 
 
 def _list_proved(group: NodeGroup, nodes: Iterable[Node]) -> frozenset[str]:
-    """The VMs whose Nodes are proved: they have no token any more."""
+    """The VMs with proved Nodes: their tokens are revoked."""
     return frozenset(node.vm for node in nodes if node.proved_vm_id and bears_name_of(group, node))
 
 
@@ -349,9 +350,9 @@ def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
 
 
 def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status:
-    """The status of a deletion that begins, with the intent to delete a MIG that exists.
+    """The first status of a deletion, with the intent to delete a MIG that exists.
 
-    Errors of the creation matter no more.
+    Errors of the creation are removed.
     """
     group, known = observed.group, observed.status
     mig = known.resources.get(MIG) or Resource(group.resource_name, State.CREATING, now)
@@ -365,8 +366,8 @@ def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status
     return readiness.conclude(group, known, now)
 
 
-def _let_go_unread(observed: UnreadableRemains, now: datetime) -> Plan:
-    """A spec that cannot be read names no place: nothing can have been made from it."""
+def _finish_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
+    """Nothing can have been created from a spec that cannot be read: it names no zone."""
     states = {resource.state for resource in observed.status.resources.values()}
     if states <= {State.PENDING, State.GONE}:
         return Plan("Done", (RemoveFinalizer(),))
@@ -413,7 +414,7 @@ def _delete_mig(
 
 
 def _label(observed: ObservedRemains) -> Iterator[NamedAction]:
-    """Cordon the Nodes that lack our label, and label them, to be found at the end."""
+    """Label the Nodes that lack our label, so that they are found at the end, and cordon them."""
     members = {instance.name: instance for instance in observed.instances}
     machine_type = observed.status.machine_type
     for node in observed.nodes:
@@ -428,7 +429,7 @@ def _label(observed: ObservedRemains) -> Iterator[NamedAction]:
 
 
 def _revoke_all(observed: ObservedRemains) -> Iterator[Action]:
-    """By now no invocation that could make a token is under way."""
+    """Revoke all tokens of the group: no invocation that creates one can be in progress any more."""
     if observed.group.spec.bootstrap is not None:
         yield Attempt(RevokeTokens())
 

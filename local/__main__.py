@@ -52,7 +52,7 @@ class CalmLog:
 
     def observe(self, happening: Happening) -> None:
         """Print what a person wants to see scroll by."""
-        line = self._narrator.tell(happening)
+        line = self._narrator.render(happening)
         if line is None:
             return
         is_decision = (

@@ -25,7 +25,7 @@ import yaml
 from local.cluster_client import ClusterClient
 from local.happenings import ChildLine, Happening, Housekeeping
 from local.manifests import collection_path, object_path
-from local.narrator import Narrator, tell_group, tell_node, tell_pod, tell_secret
+from local.narrator import Narrator, render_group, render_node, render_pod, render_secret
 from local.parts import FAILURES, add_options, chosen_cluster, run_clean_up
 from local.processes import Interrupted
 from local.station import LOG, ROOT, Setup, Station, open_station
@@ -51,13 +51,13 @@ NUMBERS = {7: "seven", 9: "nine"}
 
 @dataclass(frozen=True)
 class Kind:
-    """What is watched at a path, and how a change of it is told: the kind of change, before, after."""
+    """A watched path, and what renders a change of it: from the change, the object before and after."""
 
     path: str
-    tell: Callable[[str, dict[str, Any], dict[str, Any]], Line | None]
+    render: Callable[[str, dict[str, Any], dict[str, Any]], Line | None]
 
 
-WORKLOAD_KINDS = (Kind(JOBS, lambda *_: None), Kind(PODS, tell_pod))
+WORKLOAD_KINDS = (Kind(JOBS, lambda *_: None), Kind(PODS, render_pod))
 WORKLOAD_TRACES = {"Jobs": JOBS, "Pods": PODS}
 
 
@@ -69,18 +69,18 @@ class Demo:
     """One run, of a TPUNodeGroup's life; other lives are told by classes of this one."""
 
     kinds: Sequence[Kind] = (
-        Kind(GROUPS, lambda _, before, found: tell_group(before, found)),
-        Kind(NODES, tell_node),
-        Kind(TOKENS, lambda kind, _, found: tell_secret(kind, found)),
+        Kind(GROUPS, lambda _, before, found: render_group(before, found)),
+        Kind(NODES, render_node),
+        Kind(TOKENS, lambda kind, _, found: render_secret(kind, found)),
     )
     """What is watched, and told of."""
     traces: Mapping[str, str] = {"Nodes": NODES, "TPUNodeGroups, and so finalizers": GROUPS}
     """What may be left in the cluster, tokens apart: in words, and the path."""
-    tells_sweeps = True
+    shows_sweeps = True
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.narrator = Narrator(tells_sweeps=self.tells_sweeps)
+        self.narrator = Narrator(shows_sweeps=self.shows_sweeps)
         self.memory_bytes = 0
         self.last_lines: dict[str, str] = {}
         self.processes: set[psutil.Process] = set()
@@ -95,7 +95,7 @@ class Demo:
             return
         if isinstance(happening, ChildLine):
             self.last_lines[happening.child] = happening.line
-        line = self.narrator.tell(happening)
+        line = self.narrator.render(happening)
         if line is not None:
             self.timeline.print(line)
 
@@ -215,7 +215,7 @@ class Demo:
 
     @asynccontextmanager
     async def watching(self, client: ClusterClient) -> AsyncIterator[Seen]:
-        """Follow, and tell of, what is watched."""
+        """Watch the kinds, and print their changes."""
         seen = Seen(self.timeline, self._known)
         tasks = [asyncio.create_task(seen.follow(client, kind)) for kind in self.kinds]
         try:
@@ -328,9 +328,9 @@ class Seen:
     async def follow(self, client: ClusterClient, kind: Kind) -> None:
         """Watch one kind."""
         async for change, found in client.watch(kind.path):
-            self._tell(kind, change, found)
+            self._print_change(kind, change, found)
 
-    def _tell(self, kind: Kind, change: str, found: dict[str, Any]) -> None:
+    def _print_change(self, kind: Kind, change: str, found: dict[str, Any]) -> None:
         name = found["metadata"]["name"]
         if name in self._known:
             return
@@ -338,7 +338,7 @@ class Seen:
         before = objects.pop(name, {})
         if change != "DELETED":
             objects[name] = found
-        line = kind.tell(change, before, found)
+        line = kind.render(change, before, found)
         if line is not None:
             self._timeline.print(line)
 

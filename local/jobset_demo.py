@@ -17,7 +17,7 @@ import yaml
 from local.cluster_client import ClusterClient
 from local.demo import PODS, WORKLOAD_TRACES, Demo, Kind, run_demo
 from local.jobset_traces import mark
-from local.narrator import tell_event, tell_group, tell_jobset, tell_node, tell_pod
+from local.narrator import render_event, render_group, render_jobset, render_node, render_pod
 from local.parts import add_options, run_clean_up
 from local.station import GKE, ROOT, TPU_NODE_GROUP, Station
 from local.timeline import Line, Timeline
@@ -42,15 +42,15 @@ class JobSetDemo(Demo):
     """One run."""
 
     kinds = (
-        Kind(JOBSETS, tell_jobset),
-        Kind(PODS, tell_pod),
-        Kind(EVENTS, tell_event),
-        Kind(GROUPS, lambda _, before, found: tell_group(before, found)),
-        Kind(NODES, tell_node),
+        Kind(JOBSETS, render_jobset),
+        Kind(PODS, render_pod),
+        Kind(EVENTS, render_event),
+        Kind(GROUPS, lambda _, before, found: render_group(before, found)),
+        Kind(NODES, render_node),
     )
     traces: Mapping[str, str] = {**Demo.traces, **WORKLOAD_TRACES, "JobSets": JOBSETS}
 
-    tells_sweeps = False
+    shows_sweeps = False
 
     async def show(self, station: Station, client: ClusterClient) -> None:
         example = EXAMPLES[station.setup.slices]

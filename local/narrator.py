@@ -1,4 +1,4 @@
-"""What happens at a station, told in lines: who, what, why."""
+"""Renders what happens in a simulated installation as lines of the timeline: who, what, why."""
 
 from __future__ import annotations
 
@@ -46,41 +46,41 @@ _SUBJECTS = ("group", "pod", "jobset", "slice")
 DECISIONS = {
     "Inserting": "inserts what is missing and possible now",
     "Waiting": "nothing to do yet",
-    "AllStand": "policy, template and MIG stand",
+    "AllStand": "policy, template and MIG are Ready",
     "Injecting": "a token into the VM's metadata, then its Secret",
     "AllHaveTokens": "every VM has its token, or has joined",
-    "Approved": "the VM gets its certificate: it holds the token by which it asks",
-    "NotApproved": "the VM holds another token than the one by which it is asked",
-    "Denied": "no kubelet asks for this; the token is revoked",
+    "Approved": "the request comes from the VM that holds the token",
+    "NotApproved": "the VM holds another token than the requester",
+    "Denied": "no kubelet sends such a request; the token is revoked",
     "Counting": "labels and counts the Nodes",
     "AllJoined": "all VMs have joined",
-    "AllReady": "all Nodes are Ready and the slice is wired",
-    "Deleting": "the group is being deleted; its Nodes are tear_down's",
-    "Cordoning": "says that the group is being deleted; cordons the Nodes",
+    "AllReady": "all Nodes are Ready and the interconnect is up",
+    "Deleting": "the group is being deleted; tear_down handles its Nodes",
+    "Cordoning": "writes the deletion to the status; cordons the Nodes",
     "DeletingMIG": "revokes tokens, deletes the MIG",
     "DeletingRest": "the MIG is gone; deletes policy and template",
     "AwaitingDelete": "the rest is still being deleted",
-    "Partly": "as much as there was time for; a message continues",
-    "NoBootstrap": "these VMs join by means of their own",
-    "TryAgain": "not possible yet; Pub/Sub brings it again",
-    "LeftToTheSweep": "given up for now; the sweep has it",
-    "Done": "nothing is left; takes the finalizer off",
-    "Swept": "looks for what somebody must look at",
-    "Creating": "asks for a slice for the Job",
-    "Coming": "its slice is on the way",
-    "Marked": "deletes its slices in half a minute, if it does not come back",
-    "Releasing": "nobody wants the slice any more; deletes it",
+    "Partly": "out of time; a message to the same step continues",
+    "NoBootstrap": "these VMs join without a token",
+    "TryAgain": "a transient error; Pub/Sub delivers the message again",
+    "LeftToTheSweep": "no more retries; the sweep triggers the step again",
+    "Done": "nothing is left; removes the finalizer",
+    "Swept": "lists the groups; resyncs those that wait",
+    "Creating": "creates a slice for the Job",
+    "Coming": "its slice is being provisioned",
+    "Marked": "deletes its slices in half a minute, unless it is created again",
+    "Releasing": "the slice is not needed any more; deletes it",
     "PodGone": "the Pod is gone",
-    "NotWaiting": "the Pod does not wait any more",
+    "NotWaiting": "the Pod does not wait for a slice any more",
     "GroupGone": "the group is gone",
-    "NotOurs": "belongs to no group that is still there",
+    "NotOurs": "belongs to no existing group",
 }
-"""In words, what a step's log line calls its decision; others are shown as they are."""
+"""The decisions in log lines, explained; a decision that is not here is shown without an explanation."""
 
 
 @dataclass
 class Tally:
-    """What a step has done so far."""
+    """The invocations and calls of a step so far."""
 
     invocations: int = 0
     gce: int = 0
@@ -90,35 +90,35 @@ class Tally:
 
 @dataclass
 class Narrator:
-    """Turns happenings into lines, and keeps count of the steps' calls.
+    """Renders events as lines, and counts the steps' calls.
 
-    ``tells_sweeps``: of the minute, too, and of the looks that it gives rise to.
+    ``shows_sweeps``: render the runs of the sweep, too.
     """
 
-    tells_sweeps: bool = True
+    shows_sweeps: bool = True
     tallies: dict[str, Tally] = field(default_factory=dict)
 
-    def tell(self, happening: Happening) -> Line | None:
-        """The line for it, or ``None`` for what would only be noise."""
+    def render(self, happening: Happening) -> Line | None:
+        """The line for an event; ``None`` if it is not shown."""
         match happening:
             case ChildLine("relay", text):
-                return _tell_relay(text)
+                return _render_relay(text)
             case ChildLine(step, text):
-                return self._tell_step(step, text)
+                return self._render_step(step, text)
             case AuditEntry(entry, steps):
-                return _tell_audit(entry, steps)
+                return _render_audit(entry, steps)
             case SerialText(vm, text):
-                return _tell_serial(vm, text)
+                return _render_serial(vm, text)
             case Ticked():
-                tick = Line("scheduler", "wakes the sweep", "a full minute")
-                return tick if self.tells_sweeps else None
+                tick = Line("scheduler", "triggers the sweep", "a full minute")
+                return tick if self.shows_sweeps else None
             case Housekeeping(what, why, is_bad):
                 return Line("setup", what, why, is_bad)
             case ChildEnded(child, how, again_in_s, last_lines):
                 what = "\n".join([how, *map(_render_last_line, last_lines)])
                 return Line("supervisor", what, f"{child} again in {again_in_s:g} s", is_bad=True)
 
-    def _tell_step(self, step: str, text: str) -> Line | None:
+    def _render_step(self, step: str, text: str) -> Line | None:
         record = _parse(text)
         if "decision" not in record:
             return None
@@ -129,7 +129,7 @@ class Narrator:
         tally.kubernetes += calls["kubernetes"]
         tally.slowest_ms = max(tally.slowest_ms, record["milliseconds"])
         decision = record["decision"]
-        if decision == "Swept" and not self.tells_sweeps:
+        if decision == "Swept" and not self.shows_sweeps:
             return None
         what = f"{decision}: {DECISIONS[decision]}" if decision in DECISIONS else decision
         what = f"{_subject(record)}{what}"
@@ -142,25 +142,25 @@ class Narrator:
 
 
 def _subject(record: Mapping[str, Any]) -> str:
-    """What a step's log line is about, in front of what it says; empty where the line names nothing."""
+    """The object that a step's log line names, as the line's beginning; empty if it names none."""
     about = next((str(record[kind]) for kind in _SUBJECTS if record.get(kind)), "")
     return f"{about.removeprefix('default/')}  " if about else ""
 
 
-def tell_group(before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
-    """What a change of a TPUNodeGroup's status means to a person; ``None`` when nothing."""
+def render_group(before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
+    """The line for a change of a TPUNodeGroup's status; ``None`` if Ready and nodes are unchanged."""
     old, new = _ready(before), _ready(after)
     summary = after.get("status", {}).get("nodeSummary", {}).get("text", "")
-    said = (new.get("status"), new.get("reason"), summary)
-    if not new or said == (old.get("status"), old.get("reason"), _summary(before)):
+    shown = (new.get("status"), new.get("reason"), summary)
+    if not new or shown == (old.get("status"), old.get("reason"), _summary(before)):
         return None
     name = after["metadata"]["name"]
     what = f"TPUNodeGroup {name}: Ready={new['status']} {new['reason']}, Nodes {summary}"
     return Line("kubernetes", what, new.get("message", ""))
 
 
-def tell_node(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
-    """What a change of a Node means to a person; ``None`` when nothing."""
+def render_node(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
+    """The line for a change of a Node; ``None`` if it is not shown."""
     name = after["metadata"]["name"]
     if kind == "DELETED":
         return Line("kubernetes", f"Node {name} is gone")
@@ -173,8 +173,8 @@ def tell_node(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) ->
     return None
 
 
-def tell_secret(kind: str, secret: Mapping[str, Any]) -> Line | None:
-    """What becomes of a bootstrap token's Secret; its content is not looked at."""
+def render_secret(kind: str, secret: Mapping[str, Any]) -> Line | None:
+    """The line for a bootstrap token's Secret that was created or deleted; its content is not read."""
     vm = secret["metadata"].get("labels", {}).get("tpu-functions.dev/vm")
     if vm is None or kind == "MODIFIED":
         return None
@@ -182,8 +182,8 @@ def tell_secret(kind: str, secret: Mapping[str, Any]) -> Line | None:
     return Line("kubernetes", f"the bootstrap token of {vm} {did}")
 
 
-def tell_jobset(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
-    """What a change of a JobSet means to a person; ``None`` when nothing."""
+def render_jobset(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
+    """The line for a JobSet that ended or was deleted, else ``None``."""
     name = after["metadata"]["name"]
     if kind == "DELETED":
         return Line("kubernetes", f"JobSet {name} is gone")
@@ -193,8 +193,8 @@ def tell_jobset(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) 
     return None
 
 
-def tell_pod(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
-    """What a change of a Job's Pod means to a person; ``None`` when nothing."""
+def render_pod(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:
+    """The line for a change of a Pod's phase or scheduling, else ``None``."""
     name = f"Pod {after['spec'].get('hostname') or after['metadata']['name']}"
     if kind == "DELETED":
         return None
@@ -202,15 +202,15 @@ def tell_pod(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> 
     if node and not before.get("spec", {}).get("nodeName"):
         return Line("kubernetes", f"{name} is bound to {node}")
     if not node and _is_unschedulable(after) and not _is_unschedulable(before):
-        return Line("kubernetes", f"{name} is unschedulable", _said_of(after))
+        return Line("kubernetes", f"{name} is unschedulable", _message_of(after))
     phase = after.get("status", {}).get("phase")
     if phase in ("Running", "Succeeded", "Failed") and phase != _phase(before):
         return Line("kubernetes", f"{name}: {phase}")
     return None
 
 
-def tell_event(kind: str, _before: Mapping[str, Any], event: Mapping[str, Any]) -> Line | None:
-    """What an Event of ours about a Pod or a JobSet says; ``None`` for others."""
+def render_event(kind: str, _before: Mapping[str, Any], event: Mapping[str, Any]) -> Line | None:
+    """The line for an Event of this system about a Pod or a JobSet, else ``None``."""
     about = event["involvedObject"]
     is_ours = event.get("source", {}).get("component", "").startswith("tpu-functions-")
     if kind == "DELETED" or not is_ours or about["kind"] not in ("Pod", "JobSet"):
@@ -223,7 +223,7 @@ def _is_unschedulable(pod: Mapping[str, Any]) -> bool:
     return _scheduled(pod).get("reason") == "Unschedulable"
 
 
-def _said_of(pod: Mapping[str, Any]) -> str:
+def _message_of(pod: Mapping[str, Any]) -> str:
     return str(_scheduled(pod).get("message", ""))
 
 
@@ -236,7 +236,7 @@ def _phase(pod: Mapping[str, Any]) -> str:
     return str(pod.get("status", {}).get("phase", ""))
 
 
-def _tell_relay(text: str) -> Line | None:
+def _render_relay(text: str) -> Line | None:
     record = _parse(text)
     if record.get("message") != "published":
         is_bad = record.get("severity") in ("ERROR", "CRITICAL")
@@ -246,14 +246,14 @@ def _tell_relay(text: str) -> Line | None:
         subject = ", ".join(record["requests"])
     else:
         (subject,) = (record[kind] for kind in ("group", "pod", "jobset") if kind in record)
-    return Line("relay", f"tells {record['step']}", f"{subject}: {record['cause']}{nodes}")
+    return Line("relay", f"publishes to {record['step']}", f"{subject}: {record['cause']}{nodes}")
 
 
-def _tell_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | None:
+def _render_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | None:
     payload = entry["protoPayload"]
     actor, noun, verb = _parse_method(payload["methodName"])
     if not verb:
-        return None  # NotifyInstanceLocation and its like say nothing to a person
+        return None  # as NotifyInstanceLocation, which needs no line
     name = payload["resourceName"].rpartition("/")[2]
     status = payload.get("status", {})
     if status.get("message"):
@@ -281,14 +281,14 @@ def _to(steps: tuple[str, ...]) -> str:
     return f"audit log: to {', '.join(steps)}" if steps else ""
 
 
-def _tell_serial(vm: str, text: str) -> Line | None:
+def _render_serial(vm: str, text: str) -> Line | None:
     if _SCRIPT_MARK not in text:
         return None
     return Line(f"VM {vm.rpartition('-')[2]}", text.rpartition(_SCRIPT_MARK)[2].strip())
 
 
 def _render_last_line(text: str) -> str:
-    """A line that a child wrote before its end: of a log record, what a person reads of it."""
+    """A line that a child wrote before its end; a log record without its machine-readable fields."""
     record = _parse(text)
     if "message" not in record:
         return f"  {text}"

@@ -1,11 +1,16 @@
-"""Draw a run of the demo as a picture for the README (``make recording``)."""
+"""Run the demo and draw its output as docs/demo.svg (``make recording``).
+
+It takes as long as the demo, about a minute. If the demo fails, the picture stays as it is.
+"""
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -41,8 +46,11 @@ _FORM = """<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg
 """Rich's own form loads fonts from the network; here they are the reader's."""
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo and write the picture. Returns the demo's exit code; a failed run draws nothing."""
+    argparse.ArgumentParser(prog="python -m local.recording", description=__doc__).parse_args(
+        arguments
+    )
     environment = os.environ | {
         "FORCE_COLOR": "1",
         "COLUMNS": str(COLUMNS),

@@ -1,4 +1,4 @@
-"""The wiring: watches fill the outbox, one loop empties it into Pub/Sub, all in one thread."""
+"""The daemon: watches fill the outbox, one loop publishes from it to Pub/Sub, all in one thread."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from shared.base.names import (
 RESOURCES = (
     WatchedResource("TPUNodeGroup", f"/apis/{GROUP}/{VERSION}/{PLURAL}"),
     WatchedResource("Node", "/api/v1/nodes"),
-    # Renewals by all kubelets pass here, too; whose token made a request is no selector.
+    # This includes renewals by all kubelets: no selector knows the requester's group.
     WatchedResource(
         "CertificateSigningRequest",
         "/apis/certificates.k8s.io/v1/certificatesigningrequests",
@@ -47,7 +47,7 @@ RESOURCES = (
     ),
 )
 JOBSET_RESOURCES = (
-    # Thousands of Pods may run: only those that have no Node yet are of use.
+    # Thousands of Pods may run: only Pods without a Node matter.
     WatchedResource(
         "Pod",
         "/api/v1/pods",
@@ -58,7 +58,7 @@ JOBSET_RESOURCES = (
 MAX_BATCH = 100
 """Objects and steps in one round of publishing; the next round follows immediately."""
 SHUTDOWN_S = 5.0
-"""How long publishing the rest may take after a SIGTERM."""
+"""How long publishing what is pending may take after a SIGTERM."""
 
 _CLUSTER_PATH = "/api/v1/namespaces/kube-system"
 _LOG = structlog.get_logger()
@@ -129,9 +129,9 @@ class Relay:
         self._changed.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Relay until ``stop`` is set, then publish what is left, and end in `SHUTDOWN_S`.
+        """Relay until ``stop`` is set, then publish what is pending, for at most `SHUTDOWN_S`.
 
-        What a part of the relay raises, which none should, ends it and is raised here.
+        An unexpected exception of any task ends the relay and is raised here.
         """
         watches = [asyncio.create_task(watch.run()) for watch in self._watches]
         publishing = asyncio.create_task(self._publish_until(stop))
@@ -155,7 +155,9 @@ class Relay:
                 await publishing
                 await self._publish_rest()
         except TimeoutError:
-            _LOG.warning("ended before everything was published; the next start goes by the state")
+            _LOG.warning(
+                "ended before everything was published; the next start reports it from the state"
+            )
 
     async def _publish_until(self, stop: asyncio.Event) -> None:
         await self._find_cluster_id(stop)
@@ -191,7 +193,7 @@ class Relay:
                 failures += 1
                 _LOG.warning(
                     "could not read the uid of namespace kube-system, which is the cluster's id;"
-                    " nothing is published before",
+                    " nothing is published until then",
                     detail=f"{type(error).__name__}: {error}",
                 )
                 with suppress(TimeoutError):

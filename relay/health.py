@@ -1,7 +1,7 @@
 """``/healthz``, ``/readyz`` and ``/metrics`` over HTTP.
 
-``/healthz`` is for the liveness probe: 503 when a watch is stuck, or no answer when the relay hangs;
-then a restart helps. While the API server or Pub/Sub is away it is 200: a restart would not help.
+``/healthz`` is for the liveness probe: 503 if a watch is stuck, no answer if the relay hangs; a restart
+may help then. It is 200 while the API server or Pub/Sub is unavailable: a restart would not help.
 ``/readyz`` is 200 when every kind has been listed and is being watched.
 """
 
@@ -25,7 +25,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Health:
-    """What the probes answer, from the health of each watch."""
+    """The answers of the probes, from the health of each watch."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Health:
     def list_stuck(self) -> list[str]:
         """One line for each watch that has received nothing at all for too long."""
         return [
-            f"{kind}: stuck: nothing heard for {watch.silence_s():.0f} s"
+            f"{kind}: stuck: nothing received for {watch.silence_s():.0f} s"
             for kind, watch in self._watches.items()
             if watch.silence_s() > self._timing.stuck_s
         ]
@@ -54,7 +54,7 @@ class Health:
         ]
 
     def update_metrics(self) -> None:
-        """Set the gauges to what is so now."""
+        """Set the gauges to the current values."""
         for kind, watch in self._watches.items():
             metrics.SILENCE.labels(kind).set(watch.silence_s())
             metrics.WITHOUT_CONTACT.labels(kind).set(watch.without_contact_s())

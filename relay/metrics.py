@@ -44,7 +44,7 @@ class Phase(StrEnum):
 
 LABELS: Mapping[str, Mapping[str, str]] = {
     "kind": dict.fromkeys(KINDS, "the kind of object that is watched"),
-    "step": dict.fromkeys(TRIGGERED_STEPS, "the step whose inbox it is"),
+    "step": dict.fromkeys(TRIGGERED_STEPS, "the step to whose topic it belongs"),
     "event": {
         "ADDED": "an object has appeared",
         "MODIFIED": "an object has changed",
@@ -139,13 +139,13 @@ CHIPS = _declare(
     Gauge,
     "tpu_functions_chips",
     ("state",),
-    "TPU chips that the slices of a state ask for: `NotReady` are the chips that somebody waits for.",
+    "TPU chips that the slices of a state ask for; `NotReady`: chips that users wait for.",
 )
 RUNNING_CHIPS = _declare(
     Gauge,
     "tpu_functions_running_chips",
     ("state",),
-    "TPU chips of VMs that run, by the state of their slice: `NotReady` are billed and of no use.",
+    "TPU chips of running VMs, by the state of their slice; `NotReady`: billed and not usable.",
 )
 TIME_TO_READY = _declare(
     Histogram,
@@ -196,19 +196,19 @@ LISTS = _declare(
     Counter,
     "tpu_functions_relay_lists_total",
     ("kind",),
-    "Whole lists taken: one at the start, then one each time a version had expired.",
+    "Complete lists: one at the start, then one whenever the resource version has expired.",
 )
 ENDS = _declare(
     Counter,
     "tpu_functions_relay_watch_ends_total",
     ("kind", "end"),
-    "Lists and watches that have come to an end.",
+    "Lists and watches that have ended.",
 )
 SILENCE = _declare(
     Gauge,
     "tpu_functions_relay_watch_silence_seconds",
     ("kind",),
-    "Time since the last sign of life of any sort; `/healthz` fails when it is too long.",
+    "Time since anything was received, an error included; `/healthz` fails if it is too long.",
 )
 WITHOUT_CONTACT = _declare(
     Gauge,
@@ -226,20 +226,20 @@ FAILED = _declare(
     Counter,
     "tpu_functions_relay_failed_messages_total",
     ("step",),
-    "Messages that could not be published; what they told is told again later.",
+    "Messages that could not be published; they are published again later.",
 )
 PUBLISH_DURATION = _declare(
     Histogram,
     "tpu_functions_relay_publish_duration_seconds",
     ("step",),
-    "Duration of a call to Pub/Sub, whatever came of it.",
+    "Duration of a call to Pub/Sub, successful or not.",
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 REACTION = _declare(
     Histogram,
     "tpu_functions_relay_reaction_seconds",
     ("step",),
-    "Time from the latest change that a message tells of to its acceptance by Pub/Sub.",
+    "Time from the latest change that a message reports to its acceptance by Pub/Sub.",
     buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800),
 )
 PENDING = _declare(
@@ -253,7 +253,7 @@ NODES = _declare(
     Gauge,
     "tpu_functions_relay_nodes",
     (),
-    "Nodes remembered: those that may be a TPUNodeGroup's.",
+    "Nodes in the cache: those that may belong to a TPUNodeGroup.",
 )
 WAITING_PODS = _declare(
     Gauge, "tpu_functions_relay_waiting_pods", (), "Pods of JobSets that wait for a slice."
@@ -262,7 +262,7 @@ JOBSETS = _declare(
     Gauge,
     "tpu_functions_relay_jobsets",
     (),
-    "JobSets remembered: those that ask for TPU chips.",
+    "JobSets in the cache: those that request TPU chips.",
 )
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class End(StrEnum):
-    """How it ended, which decides how it goes on."""
+    """How a list or a watch ended; this decides how the relay continues."""
 
     CLOSED = "closed"
     EXPIRED = "expired"
@@ -17,10 +17,10 @@ class End(StrEnum):
 
 
 MEANINGS = {
-    End.CLOSED: "by the server, in order, as every watch does after a few minutes",
-    End.EXPIRED: "the version to go on from is too old (410): a fresh list follows",
-    End.SILENT: "nothing was heard for longer than the server's own time-out",
+    End.CLOSED: "by the server, normally, as it closes every watch after a few minutes",
+    End.EXPIRED: "the resource version is too old (410): a new list follows",
+    End.SILENT: "nothing was received for longer than the server's own timeout",
     End.UNREACHABLE: "no connection could be made",
-    End.BROKEN: "the connection was lost, or what came over it made no sense",
+    End.BROKEN: "the connection was lost, or an answer could not be parsed",
     End.REFUSED: "the API server answered with an error",
 }

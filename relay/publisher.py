@@ -1,8 +1,8 @@
-"""Messages into Pub/Sub topics: one call at a time for each topic, and no memory of its own.
+"""Publishes to Pub/Sub topics: one call at a time for each topic, without a queue.
 
-The client's batching publisher is not used: it holds messages in threads and futures, of which an
-outage makes more and more. Here a call is made, awaited, and over; what failed goes back to the
-outbox, which knows when to try again and what has become obsolete.
+The client's batching publisher is not used: it holds messages in threads and futures, whose number
+grows during an outage. Here a call is made and awaited; what failed is returned to the outbox, which
+retries it and drops what has become obsolete.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _LOG = structlog.get_logger()
 
 
 class NoCredentials(Exception):
-    """Nothing says as whom to publish."""
+    """There are no credentials to publish with."""
 
 
 def find_credentials() -> Credentials:
-    """As whom to publish: the application default credentials; nobody to an emulator.
+    """The application default credentials; anonymous ones for an emulator.
 
-    Raises `NoCredentials`. May ask the metadata server, so takes seconds where there is none.
+    Raises `NoCredentials`. May call the metadata server, which takes seconds where there is none.
     """
     if os.environ.get("PUBSUB_EMULATOR_HOST"):
         return AnonymousCredentials()
@@ -86,8 +86,8 @@ class PubSubPublisher:
         ]
         failed = [publication for part in await asyncio.gather(*calls) for publication in part]
         if failed:
-            # A channel that has failed waits up to two minutes before it connects again; a new one
-            # connects immediately, and the outbox sets the gaps.
+            # A channel that has failed waits up to two minutes before it reconnects; a new one connects
+            # immediately, and the outbox limits the attempts.
             await self.close()
         return failed
 

@@ -50,8 +50,7 @@ VARIABLES = {
     "topic_prefix": Variable(
         "TOPIC_PREFIX",
         "tpu-functions-",
-        "What the ids of the topics begin with: the inbox of `create_resources` is"
-        " `<prefix>create-resources`.",
+        "The prefix of the topics' ids: the topic of `create_resources` is `<prefix>create-resources`.",
         r"[A-Za-z][\w.~+%-]{0,199}",
         "the beginning of a Pub/Sub topic id: a letter, then letters, digits and -_.~+%",
     ),
@@ -80,7 +79,7 @@ VARIABLES = {
     "jobsets": Variable(
         "JOBSETS",
         "false",
-        "Whether Pods of JobSets that wait for a slice, and JobSets that have ended, are told of.",
+        "Whether Pods of JobSets that wait for a slice, and JobSets that have ended, are reported.",
         r"true|false",
         "true or false",
     ),

@@ -109,7 +109,7 @@ def _ask_sweep(group: AnyGroup, known: Status, now: datetime) -> Sweep:
         is_settled=sweep.is_settled(group, known),
         is_due=sweep.is_due(group, known, now),
         next_look=next((tick for tick in ticks if sweep.is_due(group, known, tick)), None),
-        inboxes=sweep.inboxes(group, known),
+        inboxes=sweep.list_steps(group, known),
     )
 
 

@@ -73,7 +73,7 @@ def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iter
 
 def choose_inboxes(group: AnyGroup) -> tuple[str, ...]:
     """The inboxes that the sweep would choose, were it the group's minute."""
-    return sweep.inboxes(group, status.parse(group.raw.get("status")))
+    return sweep.list_steps(group, status.parse(group.raw.get("status")))
 
 
 def publish(ways: Ways, publications: Iterable[Publication]) -> Iterator[Sent]:

@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import base64
 import json
@@ -501,11 +502,19 @@ def find_slowness(took: list[float]) -> str:
 SECTIONS = ("cold-start", "reaction", "webhook", "slice-times", "calls", "decisions", "sweep")
 
 
-def main(sections: Sequence[str]) -> str:
-    """Print the figures of these sections; what is wrong with them, if anything."""
-    chosen = sections or SECTIONS
+def main(arguments: Sequence[str] | None = None) -> str:
+    """Print the figures of the chosen sections. Returns the error that they show; empty if none."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "sections", nargs="*", metavar="SECTION", help=f"all by default: {', '.join(SECTIONS)}"
+    )
+    chosen = parser.parse_args(arguments).sections or SECTIONS
     if unknown := sorted({*chosen} - {*SECTIONS}):
-        return f"no section is called {', '.join(unknown)}; there are {', '.join(SECTIONS)}"
+        parser.error(f"no section is called {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     wrong = ""
     with tempfile.TemporaryDirectory() as name:
         if {"cold-start", "reaction"} & {*chosen}:
@@ -528,4 +537,4 @@ def main(sections: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]) or 0)
+    sys.exit(main() or 0)

@@ -1,12 +1,12 @@
-"""The commands of docs/first-slice.md, run as its reader runs them, and what they say.
+"""Run the commands of docs/first-slice.md on a ``make local`` and write their output into the page.
 
-The page is the script: each ``console`` block holds commands after ``$``, and their output below.
-``python -m tests.first_slice`` runs them on a ``make local`` (on a real control plane, where there is
-one) and writes down what they say now. A test runs them again and compares.
+The page is the script: each ``console`` block has commands after ``$``, and their output below. They run
+on a real control plane, which ``make control-plane`` builds. A test runs them again and compares.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -170,8 +170,11 @@ def _run(command: str, environment: Mapping[str, str]) -> str:
     ).stdout
 
 
-def main() -> int:
-    """Write the page anew; the exit code."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the page again. Returns the exit code."""
+    argparse.ArgumentParser(prog="python -m tests.first_slice", description=__doc__).parse_args(
+        arguments
+    )
     binaries = find(os.environ)
     if binaries is None:
         print("There is no real control plane here; `make control-plane` makes one.")

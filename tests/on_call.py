@@ -1,17 +1,18 @@
-"""The commands of docs/on-call.md, run on a ``make local``: each fault is found, explained and ended.
+"""Run the commands of docs/on-call.md on a ``make local`` and write their output into the page.
 
-``python -m tests.on_call`` writes down what they say now. What they must say stands here; a test runs
-them again. What only looks is run until it says that.
+This module has what each output must contain; a test runs the commands again and compares. A command
+that only reads is repeated until its output contains it.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,8 +124,11 @@ def open_desk(folder: Path, kubectl: str) -> Iterator[Run]:
         yield run
 
 
-def main() -> int:
-    """Write the page again; the exit code."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the page again. Returns the exit code."""
+    argparse.ArgumentParser(prog="python -m tests.on_call", description=__doc__).parse_args(
+        arguments
+    )
     text = PAGE.read_text()
     kubectl = shutil.which("kubectl")
     if kubectl is None:

@@ -6,6 +6,7 @@ The page holds the benchmark's output as it is, between two marks; the plots are
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -106,8 +107,17 @@ def draw_plots(sections: Mapping[str, str]) -> dict[str, str]:
     return plots
 
 
-def main(chosen: Sequence[str]) -> int:
-    """Run the benchmark, and write what it prints."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark and write its output into the page. Returns the benchmark's exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.performance",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "sections", nargs="*", metavar="SECTION", help="all by default; `make bench` has the names"
+    )
+    chosen = parser.parse_args(arguments).sections
     command = [sys.executable, "-m", "tests.bench", *chosen]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     print(done.stdout)
@@ -121,4 +131,4 @@ def main(chosen: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,4 +1,4 @@
-# What nobody sees in the cluster. Made only where somebody is to be told.
+# Alerts on what is not visible in the cluster. Created only with notification_channels.
 
 locals {
   alerts = length(var.notification_channels) > 0
@@ -19,7 +19,7 @@ locals {
       reducer  = null
       group_by = null
       runbook  = "dead-letters"
-      advice   = "A message was refused ten times: nobody could read it. `PUBSUB_PROJECT=${var.project_id} TOPIC_PREFIX=${local.topic_prefix} kubectl tng dead-letters list` names its step and says why."
+      advice   = "A message was rejected ten times, because it cannot be decoded. `PUBSUB_PROJECT=${var.project_id} TOPIC_PREFIX=${local.topic_prefix} kubectl tng dead-letters list` names its step and says why."
     }
 
     # A sink drops what it cannot publish. Of the sinks of other projects Monitoring knows where they are in
@@ -116,7 +116,7 @@ resource "google_monitoring_alert_policy" "this" {
   depends_on = [time_sleep.apis]
 }
 
-# The sweep runs once a minute. Without it nobody continues what no event announces.
+# The sweep runs once a minute. Without it nothing continues what no event announces.
 resource "google_monitoring_alert_policy" "sweep_absent" {
   count = local.alerts ? 1 : 0
 
@@ -187,7 +187,7 @@ resource "google_monitoring_alert_policy" "relay_down" {
   depends_on = [time_sleep.apis]
 }
 
-# A leaked slice costs money until somebody deletes it. It is reported after two runs, an hour apart: report_leaks
+# A leaked slice costs money until it is deleted. It is reported after two runs, an hour apart: report_leaks
 # remembers nothing, and a person may be deleting it just now.
 resource "google_logging_metric" "leaked_slices" {
   count = local.alerts ? 1 : 0
@@ -261,7 +261,7 @@ resource "google_logging_metric" "refused_joins" {
 
   project     = var.project_id
   name        = "${var.name_prefix}-refused-joins"
-  description = "Requests for the certificates of Nodes that approve_join has denied, has left pending for two minutes, or has found approved by somebody else"
+  description = "Requests for the certificates of Nodes that approve_join has denied, has left pending for two minutes, or that another approver has approved"
   filter = join(" AND ", [
     "resource.type=\"cloud_run_revision\"",
     "resource.labels.service_name=\"${google_cloudfunctions2_function.step["approve_join"].name}\"",

@@ -98,7 +98,7 @@ resource "google_cloudfunctions2_function" "step" {
     max_instance_count               = var.max_instances
 
     # A step looks three times at most and makes calls for 30 seconds after each look; what takes longer
-    # than the inbox waits would be delivered a second time meanwhile.
+    # than the subscription waits would be delivered a second time meanwhile.
     timeout_seconds = 100
 
     environment_variables = merge(local.cluster_environment, {

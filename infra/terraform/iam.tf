@@ -1,4 +1,4 @@
-# Who may do what. Rights of the steps are those of permissions.yaml, which says why.
+# The permissions of the steps, from permissions.yaml, which has the purpose of each.
 
 resource "google_service_account" "step" {
   for_each = local.slugs
@@ -112,13 +112,13 @@ resource "google_service_account_iam_member" "vm" {
   depends_on = [time_sleep.accounts]
 }
 
-# Steps wake each other.
+# Steps trigger each other.
 
 locals {
   step_publishers = merge([
     for step in local.steps : {
-      for inbox in keys(local.permissions[step].inboxes) :
-      "${step}/${inbox}" => { step = step, inbox = inbox } if contains(local.steps, inbox)
+      for topic in keys(local.permissions[step].topics) :
+      "${step}/${topic}" => { step = step, topic = topic } if contains(local.steps, topic)
     }
   ]...)
 }
@@ -127,14 +127,14 @@ resource "google_pubsub_topic_iam_member" "step" {
   for_each = local.step_publishers
 
   project = var.project_id
-  topic   = google_pubsub_topic.inbox[each.value.inbox].name
+  topic   = google_pubsub_topic.inbox[each.value.topic].name
   role    = "roles/pubsub.publisher"
   member  = google_service_account.step[each.value.step].member
 
   depends_on = [time_sleep.accounts]
 }
 
-# Pub/Sub calls the functions as this account, and nobody else may call them.
+# Pub/Sub calls the functions as this account; no other account may call them.
 
 resource "google_service_account" "pusher" {
   project      = var.project_id

@@ -1,7 +1,7 @@
 # What all files share: the steps and their names, who may do what, and the APIs.
 
 locals {
-  # A function, an inbox and an identity each.
+  # Each has a function, a topic and an identity.
   slugs = {
     for step in concat(["create_resources", "inject_token", "label_node", "tear_down", "approve_join", "sweep", "report_leaks"], local.jobset_steps) :
     step => replace(step, "_", "-")
@@ -10,7 +10,7 @@ locals {
 
   topic_prefix = "${var.name_prefix}-"
 
-  # Which right each step (and the relay) needs, where, and why.
+  # Which permission each step (and the relay) needs, where, and for what.
   permissions = yamldecode(file("${path.module}/permissions.yaml"))
 
   served_projects = toset(length(var.projects) == 0 ? [var.project_id] : var.projects)

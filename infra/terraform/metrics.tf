@@ -1,4 +1,4 @@
-# Metrics of the functions. Their instances come and go, so that nobody could scrape them: each invocation
+# Metrics of the functions. Prometheus cannot scrape their short-lived instances: each invocation
 # writes one line with its outcome, from which Cloud Logging makes the metrics.
 
 locals {

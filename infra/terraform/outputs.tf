@@ -120,7 +120,7 @@ output "image_sources" {
 }
 
 output "topics" {
-  description = "The inboxes: for each step the id of its topic."
+  description = "For each step the id of its topic."
   value       = { for step, topic in google_pubsub_topic.inbox : step => topic.id }
 }
 

@@ -1,4 +1,4 @@
-# A step's inbox: a topic, and a subscription that pushes to the step's function.
+# For each step a topic, and a subscription that pushes to the step's function.
 
 locals {
   ack_deadline_seconds  = 120
@@ -48,16 +48,16 @@ resource "google_pubsub_subscription" "inbox" {
     max_delivery_attempts = local.max_delivery_attempts
   }
 
-  # Never: by default a subscription that nobody uses for 31 days is deleted.
+  # Never: by default a subscription that is unused for 31 days is deleted.
   expiration_policy {
     ttl = ""
   }
 
-  # What comes before the right to call the function is there would only be refused.
+  # A push before the permission to call the function takes effect would only be rejected.
   depends_on = [google_cloud_run_service_iam_member.pusher]
 }
 
-# Messages that no step could read, for a person to look at.
+# Dead letters: messages that no step could decode.
 resource "google_pubsub_topic" "dead_letters" {
   project = var.project_id
   name    = "${local.topic_prefix}dead-letters"

@@ -1,4 +1,4 @@
-# As whom the relay in the cluster publishes, in one of four ways, and to which inboxes it may.
+# The relay's Google identity, in one of four ways, and the topics to which it may publish.
 
 locals {
   namespace     = "tpu-functions"
@@ -21,7 +21,7 @@ locals {
 }
 
 resource "google_pubsub_topic_iam_member" "relay" {
-  for_each = setintersection(keys(local.permissions.relay.inboxes), local.steps)
+  for_each = setintersection(keys(local.permissions.relay.topics), local.steps)
 
   project = var.project_id
   topic   = google_pubsub_topic.inbox[each.key].name

@@ -36,41 +36,40 @@ STEPS = (
 JOBSET_STEPS = ("provision_slice", "release_slice")
 
 _HEAD = """\
-# Rights
+# Permissions
 
 <!-- Written by infra/terraform/render_reference.py from permissions.yaml and the Roles: edit those. -->
 
-What each part may do, and why: nothing else is granted. The permissions on Google Cloud are those that
-Google documents for the methods that a step calls, and tests hold them against the calls that the steps
-make in the simulated Compute Engine. That they suffice on the real service is not proven: where one is
-missing, the group says `PermissionDenied` with its name, and `extra_permissions` of the Terraform
-module adds it.
+All permissions of each part, with their purpose. On Google Cloud they are those that Google documents
+for the methods that a step calls; tests compare them with the calls of the steps to the simulated
+Compute Engine. Whether they suffice on the real service is not proven: if one is missing, the group
+has the reason `PermissionDenied` with its name, and `extra_permissions` of the Terraform module adds it.
 
-What concerns JobSets (`provision_slice`, `release_slice`, and of the relay and the sweep what names
-them) is granted only where [`jobset_provider`](../../infra/terraform/README.md) asks for it: on GKE's
-node pools with `gke`, on TPUNodeGroups with `tpu-node-group`. GKE has no permissions for node pools of
-their own: `container.clusters.update` holds for all clusters of the project. Which TPUNodeGroups the
-two steps may touch, a ValidatingAdmissionPolicy says: those that were made for JobSets, and of one that
-is there nothing but its annotations.
+Permissions for JobSets (those of `provision_slice` and `release_slice`, and those of the relay and
+the sweep that name them) are granted only with [`jobset_provider`](../../infra/terraform/README.md):
+on GKE's node pools with `gke`, on TPUNodeGroups with `tpu-node-group`. GKE has no permissions for
+node pools alone: `container.clusters.update` applies to all clusters of the project. A
+ValidatingAdmissionPolicy limits the two steps to TPUNodeGroups that were created for JobSets, and to
+the annotations of existing ones.
 """
 _NARROW = """\
-What cannot be narrower: lists are asked of the project, and a list shows what a `get` of each VM
-would, its metadata included; a condition on `instances.get` would hide nothing. IAM knows no names of
-MIGs, workload policies and operations. Of which resource the insert of a MIG asks
-`compute.instances.create` is not documented. An instance template of your own has any name, so
-`create_resources` reads and uses all. Another installation in the same project has names that begin
-with `tng-`, too. Where Google asks for more than it documents, `extra_permissions` grants it without a
-condition.
+These limits are not possible: a list needs a permission on the project and shows as much as a `get`
+of each VM, its metadata included, so a condition on `instances.get` would hide nothing. IAM has no
+conditions on names of MIGs, workload policies and operations. It is not documented on which resource
+the insert of a MIG needs `compute.instances.create`. An instance template of your own may have any
+name, so `create_resources` reads and uses all. Names of another installation in the same project
+begin with `tng-`, too. If Google requires more than it documents, `extra_permissions` grants it
+without a condition.
 
-**A project of its own for TPU VMs is the strong way**: `projects` names projects with nothing in them
-but TPU slices, and `project_id` another one for the functions. Then what "each served project" allows
-a thief ends at the slices: no control plane, no other VM's metadata, no other service account. A
-cluster's network is shared with it by a Shared VPC (`shared_vpc_subnets`), of which the steps may use
-the named subnets and nothing else. Let nobody else read VMs there: a join token stands in a VM's
-metadata until the VM has joined.
+**Give TPU VMs their own project**: `projects` names projects that contain only TPU slices, and
+`project_id` another one for the functions. Then an attacker with a permission in "each served
+project" reaches only the slices: no control plane, no other VM's metadata, no other service account.
+A Shared VPC (`shared_vpc_subnets`) connects the project to the cluster's network; the steps may use
+only the named subnets. Do not let others read VMs there: a join token is in a VM's metadata until the
+VM has joined.
 
-What is left for whoever steals an identity stands below its table; in the cluster, and all in all, in
-the [threat model](../threat-model.md).
+Below each table is what an attacker with that identity can do on Google Cloud. The
+[threat model](../threat-model.md) has the cluster's part, and the whole.
 """
 _LIMITS = (
     (
@@ -134,8 +133,8 @@ def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
             for permission, reason in (permissions[part].get(scope) or {}).items()
         ]
         rows += [
-            ("`pubsub.topics.publish`", f"inbox of `{step}`", reason)
-            for step, reason in (permissions[part].get("inboxes") or {}).items()
+            ("`pubsub.topics.publish`", f"topic of `{step}`", reason)
+            for step, reason in (permissions[part].get("topics") or {}).items()
         ]
         stolen = f"A thief of this identity: {permissions[part]['stolen'].strip()}\n"
         yield f"### {part}\n\n{_table(('Permission', 'On', 'Why'), rows)}\n{stolen}"

@@ -1,4 +1,4 @@
-# The sweep: once a minute somebody looks which groups wait for something that no log entry tells.
+# The sweep: once a minute it triggers the steps for groups that wait for something without an event.
 
 resource "google_cloud_scheduler_job" "sweep" {
   project     = var.project_id

@@ -1,4 +1,4 @@
-# The audit log: what concerns a step goes to the step's inbox, of Compute Engine in each served project, of
+# The audit log: entries that concern a step go to the step's topic, of Compute Engine in each served project, of
 # node pools in their cluster's. A step without a filter learns nothing from the log.
 
 locals {

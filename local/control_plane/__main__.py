@@ -11,16 +11,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from local.control_plane import jobset_crd, plane
 from local.control_plane.binaries import NAMES, Binaries, Unavailable, can_build, obtain
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="make control-plane", description=__doc__)
     parser.add_argument("--run", action="store_true", help="start it, and serve until Ctrl-C")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
         path = os.environ.get("TEST_KUBECONFIG")
         if path:

@@ -1,7 +1,7 @@
-"""The relay's cache of the cluster: its groups, the Nodes that may belong to them, and who claims whom.
+"""The relay's cache of the cluster: its groups, the Nodes that may belong to them, and their claims.
 
-Memory is bounded by what is ours: nothing is kept of a foreign Node, and of Nodes that claim a group
-which nobody knows (yet) only so many.
+Memory is bounded: nothing is kept of a foreign Node, and Nodes that claim an unknown group are limited
+in number.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ MAX_STRAYS = 5_000
 
 
 class ClusterCache:
-    """Groups and Nodes, and the resource names by which they find each other.
+    """Groups and Nodes, indexed by resource name.
 
     A resource name may be claimed by several groups, because users can write labels: all of them
-    get a message then, and the steps prove which of them is right.
+    get a message then, and the steps prove which claim is right.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""When a step receives a message about an object: immediately, then at growing gaps while it changes."""
+"""When a message about an object is due: immediately, then at growing intervals while it changes."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Two fingerprints of the same object are compared to separate changes from noise (heartbeats,
 status writes of this very system). Absent fields, nulls and fields of a wrong shape read as absent:
-what somebody else wrote into a Node must not stop the relay.
+an object that another client has written must not stop the relay.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class GroupFingerprint:
 
     @property
     def owning_finalizers(self) -> frozenset[str]:
-        """The finalizers that say whose the group is: this system's, or tpu-operator's."""
+        """The finalizers that show who manages the group: this system's, or tpu-operator's."""
         return frozenset(
             finalizer
             for finalizer in self.finalizers
@@ -82,7 +82,7 @@ class NodeFingerprint:
 
     @property
     def is_ready(self) -> bool:
-        """Ready, with all the TPU chips that it has; whether it has enough only a step can decide."""
+        """Ready, with all of its TPU chips allocatable; whether these are enough, only a step knows."""
         chips = self.tpu_capacity
         return self.ready == TRUE and chips not in ("", "0") and chips == self.tpu_allocatable
 
@@ -144,12 +144,12 @@ def fingerprint_node(raw: Mapping[str, Any]) -> NodeFingerprint:
 
 
 def classify_group_change(before: GroupFingerprint | None, after: GroupFingerprint) -> Cause | None:
-    """Why somebody should look at a group that was ``before`` and is ``after``, if at all.
+    """The cause of a message on a group that was ``before`` and is ``after``; ``None`` for no message.
 
     `Cause.DELETING` is for ``tear_down``, every other cause for ``create_resources``. While a group
-    is being deleted only its finalizers matter: the last foreign one may be what was waited for.
-    Likewise a group that tpu-operator lets go becomes this system's to look at. Its own taking of
-    ownership needs no message to the step that has done it.
+    is being deleted, only its finalizers matter: the step may wait for the removal of a foreign one.
+    A group whose tpu-operator finalizers are removed is reported, too. This system's own finalizer and
+    label are not: the step that writes them needs no message.
     """
     if after.deleting:
         known = before is not None and before.deleting and before.finalizers == after.finalizers
@@ -164,7 +164,7 @@ def classify_group_change(before: GroupFingerprint | None, after: GroupFingerpri
 
 
 def classify_missed_group_change(group: GroupFingerprint) -> Cause | None:
-    """Why somebody should look at a group that is seen for the first time after a start, if at all.
+    """The cause of a message about a group in the first list after a start; ``None`` for no message.
 
     What happened while the relay was away follows from the state: taking ownership, the status of a
     generation and the Ready condition are what ``create_resources`` leaves behind.

@@ -68,7 +68,7 @@ from shared.frame.message import Cause
 _GROUP_KINDS = frozenset[WatchedKind]({"TPUNodeGroup", "Node"})
 _OF_THE_CLUSTER = frozenset[WatchedKind]({"Node", "CertificateSigningRequest"})
 _REQUESTS = Subject("", "", "", SIGNING_REQUEST_KIND)
-"""All requests are one subject: what comes within seconds of each other goes in one message."""
+"""All requests are one subject, so that requests within a few seconds are coalesced."""
 
 
 class Outbox:
@@ -188,18 +188,18 @@ class Outbox:
         return is_readable
 
     def _request_changed(self, raw: Mapping[str, Any], now: datetime) -> None:
-        """Nothing is remembered: a request that waits is due as often as it changes. Of one token, and
-        of those for which nobody waits any more, the sweep hands out what is left."""
+        """Report a pending request each time it changes; nothing is cached. Requests above the limit of
+        a token are left to the sweep."""
         request = find_signing_request(raw)
         if request is None or (request.is_decided and not request.is_approved_elsewhere):
             return
-        if now - request.created < WAITED_FOR and self._is_in_turn(request.token_id, now):
+        if now - request.created < WAITED_FOR and self._is_within_limit(request.token_id, now):
             cause = Cause.JOIN_REQUESTED
             self._triggers.add(_REQUESTS, APPROVE_JOIN, cause, now, [request.name])
 
-    def _is_in_turn(self, token_id: str, now: datetime) -> bool:
-        """Whether a token has not made more requests in this minute than are reported: whoever floods
-        us with requests keeps no other VM waiting."""
+    def _is_within_limit(self, token_id: str, now: datetime) -> bool:
+        """Count a request. True if its token has made few enough in this minute: a flood by one token
+        must not delay other VMs."""
         minute = now.replace(second=0, microsecond=0)
         if minute != self._minute:
             self._minute, self._requests_of = minute, Counter()
@@ -290,14 +290,14 @@ class Outbox:
     def _report_nodes(
         self, group: GroupFingerprint, nodes: Sequence[NodeFingerprint], now: datetime
     ) -> None:
-        if nodes and not group.deleting:  # then they are tear_down's, which reads them itself
+        if nodes and not group.deleting:  # while it is deleted, tear_down reads the Nodes itself
             immediately = self._is_last_one_ready(group, nodes)
             self._add(group, LABEL_NODE, Cause.NODES_CHANGED, now, nodes, immediately=immediately)
 
     def _is_last_one_ready(
         self, group: GroupFingerprint, changed: Sequence[NodeFingerprint]
     ) -> bool:
-        """True if the slice may just have become complete, which a person waits for."""
+        """True if the slice may just have become complete: a user waits for that."""
         if group.ready == TRUE or not all(node.is_ready for node in changed):
             return False
         claiming = self._cache.list_claiming_nodes(group.resource_name)
@@ -305,7 +305,7 @@ class Outbox:
 
     def _report_group(self, group: GroupFingerprint, cause: Cause | None, now: datetime) -> None:
         if cause is Cause.DELETING:
-            self._triggers.drop(_subject(group), CREATE_RESOURCES)  # the step would only send it on
+            self._triggers.drop(_subject(group), CREATE_RESOURCES)  # the step would only forward it
             self._add(group, TEAR_DOWN, cause, now)
         elif cause is not None:
             self._add(group, CREATE_RESOURCES, cause, now)

@@ -14,7 +14,7 @@ from shared.frame.message import BATCH, MAX_NAMES, Cause, Message, message_about
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An object of the cluster that a message is about; recreated it is another, by its uid."""
+    """The object that a message is about; an object that is recreated is another subject, by its uid."""
 
     namespace: str
     name: str
@@ -43,7 +43,7 @@ _Key = tuple[Subject, str]
 
 
 class PendingTriggers:
-    """One `Coalescer` for each subject and step with something pending or lately published.
+    """One `Coalescer` for each subject and step with a pending or recently published trigger.
 
     An idle coalescer is dropped, because a new one behaves the same.
     """
@@ -66,7 +66,7 @@ class PendingTriggers:
         *,
         immediately: bool = False,
     ) -> None:
-        """Add a change, ``immediately`` due if a person waits for it."""
+        """Add a change; ``immediately``: due now, because a user waits for it."""
         self._coalescer(subject, step).add(cause, names, now, immediately=immediately)
 
     def drop(self, subject: Subject, step: str) -> None:

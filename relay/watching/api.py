@@ -1,6 +1,6 @@
-"""The Kubernetes API as the relay needs it: GET, with the answer as it comes off the wire.
+"""The Kubernetes API as the relay needs it: GET, with the answer as a stream of bytes.
 
-The kubernetes client settles credentials, TLS and proxies; its models are left alone.
+The kubernetes client handles credentials, TLS and proxies; its models are not used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_DETAIL = 500
 
 
 class Refused(Exception):
-    """The API server has said no: an HTTP error, or an ERROR event in a watch."""
+    """The API server answered with an error: an HTTP status, or an ERROR event in a watch."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status} {message}")
@@ -27,12 +27,11 @@ class Refused(Exception):
 
 
 class CannotConnect(Exception):
-    """The configuration of the connection to the cluster is missing or makes no sense."""
+    """The configuration of the connection to the cluster is missing or invalid."""
 
 
 API_FAILURES = (Refused, CannotConnect, aiohttp.ClientError, TimeoutError, OSError, ValueError)
-"""What a request may end with that the next one may not: all of them, an answer that is no JSON
-included, are reasons to try again later."""
+"""Errors of a request that are retried later, an answer that is no JSON included."""
 
 
 class KubernetesApi:

@@ -30,7 +30,7 @@ _ANNOTATIONS_OF = (
     "jobset.sigs.k8s.io",
     "batch.kubernetes.io",
 )
-"""Whose annotations are kept: what stands before the slash."""
+"""The prefixes of the annotations that are kept."""
 _POD_SPEC = ("nodeSelector", "tolerations")
 _OF_GROUP = ("nodeCount", "topology", "targetSizePolicyMode")
 _REQUEST_SPEC = ("signerName", "username", "groups")
@@ -49,12 +49,12 @@ _CONDITIONS = (
 
 
 def parse(text: bytes) -> Any:
-    """A list or a watch event, its objects trimmed. Raises `ValueError` for what is no JSON."""
+    """Parse a list or a watch event, without the fields that nobody reads. Raises `ValueError`."""
     return json.loads(text, object_hook=_project)
 
 
 def _project(value: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a part of the document, all within it being trimmed already."""
+    """The fields that are kept of a part of the document, whose own parts are already projected."""
     if isinstance(containers := value.get("containers"), list):
         return {**_only(value, _POD_SPEC), "containers": [_requests(one) for one in containers]}
     if not _is_kubernetes_object(value):
@@ -88,7 +88,7 @@ def _conditions(status: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _requests(container: Any) -> dict[str, Any]:
-    """Of a container, how many chips it asks for."""
+    """The TPU chips that a container requests."""
     resources = _part(container, "resources") if isinstance(container, dict) else {}
     return {
         "resources": {

@@ -1,10 +1,10 @@
-"""List and watch one kind of object for ever, whatever becomes of the connection.
+"""List and watch one kind of object until cancelled, across lost connections.
 
-The kubernetes client's own ``Watch`` is not used: it builds validated models (one odd Node spoils
-a whole list), asks again with an expired version, and waits for ever on a half-open connection.
+The kubernetes client's own ``Watch`` is not used: it builds validated models (one malformed Node breaks
+a whole list), retries with an expired version, and waits forever on a half-open connection.
 
-How a watch ends decides how it goes on (`End`): from the last version seen, or, when that leads
-nowhere any more, with a fresh list, which the sink compares with what it knows.
+How a watch ends (`End`) decides how it continues: from the last version seen, or, if the API server does
+not accept that any more, with a new list, which the sink compares with its cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CHANGES: Mapping[str, Change] = {"ADDED": "ADDED", "MODIFIED": "MODIFIED", "DEL
 
 
 class Sink(Protocol):
-    """Where lists and changes go."""
+    """Receives lists and changes."""
 
     def changed(self, kind: WatchedKind, event: Change, raw: Mapping[str, Any]) -> None:
         """One object has appeared, changed or gone."""
@@ -52,24 +52,24 @@ _ENDS: tuple[tuple[type[Exception], End], ...] = (
     (OSError, End.BROKEN),
     (ValueError, End.BROKEN),
 )
-"""The first line that fits counts: aiohttp's errors are of several kinds at once."""
+"""The first match counts: aiohttp's errors have several of these base classes."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a watch waits for what, in seconds."""
+    """The timeouts and delays of a watch, in seconds."""
 
     watch_s: int = 240
     """The server is asked to close a watch after this; bookmarks come about once a minute."""
     grace_s: float = 15
-    """A watch that receives nothing for this much longer is given up as half-open."""
+    """A watch that receives nothing for this much longer is closed as half-open."""
     connect_s: float = 10
     list_s: float = 60
-    """A list that receives nothing for this long is given up."""
+    """A list that receives nothing for this long is aborted."""
     first_backoff_s: float = 0.5
     longest_backoff_s: float = 30
     short_s: float = 1
-    """A watch that brings nothing and ends sooner has failed, whatever its end was called."""
+    """A watch that ends sooner without an event counts as failed, even if the server closed it."""
 
     @property
     def silent_s(self) -> float:
@@ -78,15 +78,15 @@ class Timing:
 
     @property
     def stuck_s(self) -> float:
-        """So long a silence is more than two half-open connections in a row explain."""
+        """A silence longer than two half-open connections in a row can cause."""
         return 2 * (self.silent_s + self.longest_backoff_s)
 
 
 @dataclass(frozen=True)
 class WatchedResource:
-    """A kind, the path of its collection, and which of it is watched: all, if nothing else is said.
+    """A kind, the path of its collection, and the selectors of the watch (none: all objects).
 
-    An object that leaves the selection counts as gone."""
+    An object that no selector matches any more counts as deleted."""
 
     kind: WatchedKind
     path: str
@@ -202,7 +202,7 @@ class Watch:
             case {"type": str(word), "object": {"metadata": {"resourceVersion": str(version)}}}:
                 pass
             case {"type": str(word), "object": _} if word != "ERROR":
-                version = self._version  # the same event would come again after a new connection
+                version = self._version  # reconnecting would bring the same event again
             case _:
                 raise ValueError(f"no watch event: {str(line)[:200]}")
         metrics.EVENTS.labels(self._resource.kind, metrics.event_label(word)).inc()
@@ -212,7 +212,7 @@ class Watch:
         self._health.contact()
 
     def _is_refused_for_long(self, end: End) -> bool:
-        """Whether a version that is refused again and again, whatever the words, is given up."""
+        """Whether the API server has rejected this version so often that a new list is due."""
         return end is End.REFUSED and self._failures >= REFUSALS_BEFORE_RELIST
 
     async def _pause(self, end: End, detail: str) -> None:

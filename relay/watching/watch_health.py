@@ -1,11 +1,11 @@
-"""How a watch is doing: whether it is quiet, cut off or stuck.
+"""The health of a watch: quiet, disconnected or stuck.
 
 - *Quiet*: connected; the server closes every watch after a known time at the latest and usually
   sends bookmarks before, so something arrives even when nothing happens.
-- *Cut off*: the API server cannot be reached, or refuses. The watch tries again and again; each
-  answer, even a refused connection, shows that it is alive. A restart would not help.
-- *Stuck*: nothing at all arrives for longer than the server and the read time-out allow: the other
-  end has gone without a word, again and again, or the relay itself hangs.
+- *Disconnected*: the API server cannot be reached, or answers with errors. The watch retries; each
+  answer, even a refused connection, shows that the watch works. A restart would not help.
+- *Stuck*: nothing arrives for longer than the server's and the read timeout allow: connections break
+  silently again and again, or the relay itself hangs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Monotonic = Callable[[], float]
 
 @dataclass
 class WatchHealth:
-    """The signs of life of one watch. Times are in seconds on ``clock``."""
+    """When a watch last received something. Times are in seconds on ``clock``."""
 
     clock: Monotonic
     listed: bool = False
-    """Whether a whole list has come since the start."""
+    """Whether a complete list has been received since the start."""
     missing: str = ""
-    """What the API server lacked when it was last asked, in words."""
+    """What the API server does not know, by its last answer."""
     _answered_at: float = field(init=False)
     _contact_at: float = field(init=False)
 
@@ -33,19 +33,19 @@ class WatchHealth:
         self._answered_at = self._contact_at = self.clock()
 
     def contact(self) -> None:
-        """The API server has answered the question: a list, an event, a bookmark, an end in order."""
+        """Record a successful answer: a list, an event, a bookmark, a normal end."""
         self._answered_at = self._contact_at = self.clock()
         self.missing = ""
 
     def refusal(self, missing: str = "") -> None:
-        """Something has answered, if only that the API server is not there or says no."""
+        """Record an answer that is an error, a refused connection included."""
         self._answered_at = self.clock()
         self.missing = missing
 
     def silence_s(self) -> float:
-        """Seconds since the last sign of life of any kind."""
+        """Seconds since the last answer of any kind."""
         return self.clock() - self._answered_at
 
     def without_contact_s(self) -> float:
-        """Seconds since the API server last answered the question."""
+        """Seconds since the last successful answer."""
         return self.clock() - self._contact_at

@@ -1,4 +1,4 @@
-"""How often somebody looks at what waits: at gaps that grow with the wait, within bounds."""
+"""The resync interval of an object that waits: it grows with the wait, within bounds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ MAX_GAP = timedelta(minutes=30)
 
 
 def is_due(since: datetime, now: datetime, lag: float = 0.0) -> bool:
-    """Whether what waits since then is observed in this minute: each gap between two observations is
-    an eighth of the wait, within bounds.
+    """Whether an object that has waited since ``since`` is due in this minute. The interval between two
+    observations is an eighth of the wait, within bounds.
 
-    Whoever asks once in each minute of the clock, at any second of it, is told each observation
-    exactly once. A time in the future is wrong, and always due.
+    A caller that asks once in each minute of the clock, at any second, gets True exactly once for each
+    observation. A time in the future is wrong, and always due.
 
-    ``lag``, from 0 to 1, is by how much of a gap each observation comes later than it could: what began
-    to wait together and has a lag of its own is not observed in the same minutes for ever.
+    ``lag``, from 0 to 1, delays each observation by this share of the interval, so that objects that
+    began to wait together are spread over the minutes.
     """
     if since > now:
         return True

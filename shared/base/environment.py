@@ -85,7 +85,7 @@ def read_seconds(variables: Variables, name: str, default: int) -> timedelta:
 
 
 def read_minutes(variables: Variables, name: str) -> timedelta | None:
-    """A time in whole minutes; ``None`` for 0, which stands for never."""
+    """A time in whole minutes; ``None`` for 0, which means never."""
     text = variables.get(name) or "0"
     if not re.fullmatch("[0-9]{1,6}", text):
         variables.reject(name, "a whole number of minutes, or 0 for never")

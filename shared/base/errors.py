@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 STALE_ANSWERS = frozenset({404, 409, 412})
-"""Answers by which the world says that what was seen is no longer so: the step looks again."""
+"""Answers that show that an observation is stale: the step observes again."""
 
 
 class CallError(Exception):
-    """A call to Compute Engine or to the cluster was refused or failed.
+    """A call to Compute Engine or to the cluster failed.
 
     ``http`` is the status code (0: no answer came, or the error is of a finished operation without
-    one), ``reason`` the machine's word for it, ``message`` what the server said.
+    one), ``reason`` the API's error code, ``message`` its text.
     """
 
     def __init__(self, call: str, http: int, reason: str, message: str) -> None:
@@ -22,4 +22,4 @@ class CallError(Exception):
 
 
 class OutOfTimeError(Exception):
-    """The time that an invocation has for its calls is used up; the message is tried again."""
+    """The time for calls of an invocation is used up; the message is retried."""

@@ -1,6 +1,6 @@
 """What a field of a manifest may hold, as rules that can be put together like a schema.
 
-A rule is asked for what is wrong with a value and answers in `Problem`s, each at its own path. No
+A rule checks a value and yields `Problem`s, each with its path. No
 rule raises, whatever the value is: JSON of any shape can be asked about.
 """
 
@@ -35,7 +35,7 @@ class Rule(Protocol):
     """What a field may hold."""
 
     def check(self, path: str, value: Any) -> Iterator[Problem]:
-        """All that is wrong with ``value``, which stands at ``path``."""
+        """All problems of ``value`` at ``path``."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def match(pattern: str, words: str) -> Must:
 
 
 class Text:
-    """Text of so many characters; of what it must be like, the first that fails is told."""
+    """Text with a length limit; of its patterns only the first that does not match is reported."""
 
     def __init__(self, *musts: Must, least: int = 0, most: int) -> None:
         self._musts = musts
@@ -132,7 +132,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Entries:
-    """A map of so many entries. What its keys must be like is told at the map itself."""
+    """A map of so many entries. Problems of keys are reported at the map itself."""
 
     value: Rule
     most: int

@@ -1,7 +1,7 @@
 """The words that more than one part writes or reads: API names, labels, metadata keys, topics.
 
 ``tpu.google.com`` is Google's API group; manifests written for tpu-operator keep working because it
-is kept here (`docs/decisions`). What is this project's own stands under ``tpu-functions.dev``.
+is kept here (`docs/decisions`). This project's own names are under ``tpu-functions.dev``.
 """
 
 from __future__ import annotations
@@ -85,9 +85,7 @@ _DNS_SUBDOMAIN = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
 
 
 _OUR_VM_NAME = re.compile(r"(tng-[a-z0-9-]+-[0-9a-f]{8})-[a-z0-9]{4}")
-"""A VM of a managed instance group is called after it, with four random characters behind."""
-
-
+"""The name of a VM: that of its managed instance group, and four random characters."""
 MAX_VM_NAME = 63
 
 
@@ -108,12 +106,12 @@ def is_dns_subdomain(value: object) -> bool:
 
 
 def is_path_segment(value: object) -> bool:
-    """True for the name of a CertificateSigningRequest: the API server has no rule for it, and a
-    kubelet's has capitals and underscores. What cannot be printed is none that anybody needs."""
+    """True for a name that a CertificateSigningRequest may have. The API server has no rule for it, and
+    kubelets use capitals and underscores; names that cannot be printed are excluded."""
     is_segment = isinstance(value, str) and _PATH_SEGMENT.fullmatch(value) is not None
     return is_segment and value not in (".", "..")
 
 
 def topic_id(prefix: str, step: str) -> str:
-    """The id of a step's inbox: ``create_resources`` is ``<prefix>create-resources``."""
+    """The id of a step's topic: ``create_resources`` is ``<prefix>create-resources``."""
     return prefix + step.replace("_", "-")

@@ -1,4 +1,4 @@
-"""The reasons of ``Ready=False``, which ``kubectl get tng`` shows, and the reference page of them.
+"""The reasons of ``Ready=False``, which ``kubectl get tng`` shows, and their reference page.
 
 ``python -m shared.base.reasons docs/reference/reasons.md`` writes the page's table.
 """
@@ -43,7 +43,7 @@ class Reason(StrEnum):
     NODE_NAME_MISMATCH = "NodeNameMismatch"
     PREEMPTED = "Preempted"
     MAX_RUN_DURATION_REACHED = "MaxRunDurationReached"
-    NOT_WIRED = "NotWired"
+    INTERCONNECT_NOT_READY = "InterconnectNotReady"
     RESOURCE_LOST = "ResourceLost"
     DELETING_MIG = "DeletingMIG"
     DELETING_TEMPLATE = "DeletingTemplate"
@@ -52,11 +52,12 @@ class Reason(StrEnum):
 
 
 VM_LOSSES = frozenset({Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED, Reason.NODE_LOST})
-"""Reasons that say that a VM is gone or does not run any more."""
+"""Reasons of a VM that is gone or does not run any more."""
 
 _CONTINUES = "The group continues by itself."
+_WAIT = "Nothing to do."
 REASONS: dict[Reason, str] = {
-    Reason.PROVISIONING: "Compute Engine creates the resources or the VMs. Nothing to do.",
+    Reason.PROVISIONING: f"Compute Engine creates the resources or the VMs. {_WAIT}",
     Reason.INSUFFICIENT_CAPACITY: "The zone has no such TPUs free. The group keeps waiting and "
     "continues when capacity is available. To use another zone, provisioning model or reservation, "
     "create a new TPUNodeGroup.",
@@ -70,12 +71,14 @@ REASONS: dict[Reason, str] = {
     Reason.SUBNET_FULL: f"The subnetwork has no free addresses. Enlarge it or free some. {_CONTINUES}",
     Reason.PERMISSION_DENIED: "A permission is missing. The message names it and the account that "
     f"needs it: grant it. {_CONTINUES}",
-    Reason.API_DISABLED: "An API is not enabled in the project. Enable it: gcloud services enable.",
+    Reason.API_DISABLED: "An API is not enabled in the project. Enable it: gcloud services enable. "
+    f"{_CONTINUES}",
     Reason.POLICY_VIOLATION: "An organization policy forbids what the spec asks for. Ask for an "
     "exception, or create a new TPUNodeGroup with another spec.",
-    Reason.REFUSED: "The API refused the request; the message has its words. Correct what they name, "
-    "or create a new TPUNodeGroup with another spec.",
-    Reason.IN_USE: "Something else uses the resource, so that it cannot be deleted. Detach it.",
+    Reason.REFUSED: "The API rejected the request; the message quotes it. Correct what it names, or "
+    "create a new TPUNodeGroup with another spec.",
+    Reason.IN_USE: "Something else uses the resource, so it cannot be deleted. Detach or delete what "
+    "uses it. The deletion continues by itself.",
     Reason.INVALID_TEMPLATE: "The group's own instance template is missing or does not fit. Create or "
     f"replace it. {_CONTINUES}",
     Reason.INVALID_SPEC: "The spec cannot work; the message names the field. Delete the group, correct "
@@ -83,21 +86,23 @@ REASONS: dict[Reason, str] = {
     Reason.RESOURCE_CONFLICT: "A resource has the group's name and is not as the group needs it. It "
     "is not touched. Correct or delete it, as the message says.",
     Reason.MANAGED_ELSEWHERE: "tpu-operator manages this group: it has its finalizers or children. "
-    "Nothing is done until they are removed.",
+    "Migrate the group, or leave it to tpu-operator.",
     Reason.PAUSED: "The annotation tpu-functions.dev/paused stops creation. Remove it to continue.",
     Reason.AWAITING_NODE_JOIN: "VMs run, or wait for capacity, and have not joined the cluster yet, or "
-    "their Nodes have just joined and are not Ready yet. Nothing to do.",
-    Reason.NODE_JOIN_TIMEOUT: "A VM has not joined in time. Its serial port says why: "
+    f"their Nodes have just joined and are not Ready yet. {_WAIT}",
+    Reason.NODE_JOIN_TIMEOUT: "A VM has not joined in time. Read the cause in its serial port output: "
     "gcloud compute instances get-serial-port-output.",
     Reason.JOIN_NOT_APPROVED: "A VM's request for its Node's certificate was made with another token "
-    "than the VM holds. After a renewal of its token a VM asks again by itself. If this stays, somebody "
-    "may have the token of another VM: the log of approve_join names the request.",
+    "than the one in the VM's metadata. Wait two minutes: after a renewal of its token a VM sends a new "
+    "request. If this stays, somebody may have the token of another VM: the log of approve_join names "
+    "the request.",
     Reason.JOIN_DENIED: "A request for the certificate of a VM's Node was denied and its token revoked: "
-    "no kubelet sends such a request. The log of approve_join says what is wrong with it. Find out who "
-    "had the token, then delete the VM.",
+    "no kubelet sends such a request. The log of approve_join has the details. Find out who had the "
+    "token, then delete the VM.",
     Reason.DEVICE_PLUGIN_MISSING: "A Node is Ready but offers no google.com/tpu. Check the "
     "DaemonSet tpu-device-plugin in kube-system.",
-    Reason.NODE_NOT_READY: "A Node has joined and is not Ready: kubectl describe node.",
+    Reason.NODE_NOT_READY: "A Node has joined and is not Ready. Read its conditions: kubectl describe "
+    "node.",
     Reason.NODE_LOST: "A VM or Node of the slice is gone. Compute Engine recreates VMs of an INDIVIDUAL "
     "group. A VM of a BULK slice is not recreated: delete the group and apply it again.",
     Reason.NODE_DELETED: "A Node was deleted and its VM is running. Restart the kubelet on the VM.",
@@ -108,20 +113,20 @@ REASONS: dict[Reason, str] = {
     "and apply it again.",
     Reason.MAX_RUN_DURATION_REACHED: "The VMs have run for spec.instanceConfig.maxRunDuration and were "
     "ended. To run them again, delete the group and apply it again.",
-    Reason.NOT_WIRED: "All Nodes are ready, but the links between the chips are not up. If they stay "
-    "so, delete the group and apply it again.",
+    Reason.INTERCONNECT_NOT_READY: "All Nodes are ready, but the interconnect between the chips is not "
+    "up. If it stays so for ten minutes, delete the group and apply it again.",
     Reason.RESOURCE_LOST: "The slice was complete and its managed instance group is gone. It is not "
-    "created again; delete and apply the group to get a new one.",
-    Reason.DELETING_MIG: "The managed instance group and its VMs are being deleted.",
-    Reason.DELETING_TEMPLATE: "The instance template is being deleted.",
-    Reason.DELETING_POLICY: "The workload policy is being deleted.",
-    Reason.DELETING_NODES: "The Node objects are being deleted.",
+    "created again: delete the group and apply it again.",
+    Reason.DELETING_MIG: f"The managed instance group and its VMs are being deleted. {_WAIT}",
+    Reason.DELETING_TEMPLATE: f"The instance template is being deleted. {_WAIT}",
+    Reason.DELETING_POLICY: f"The workload policy is being deleted. {_WAIT}",
+    Reason.DELETING_NODES: f"The Node objects are being deleted. {_WAIT}",
 }
-"""What each reason means and what a person does about it; the reference page is made from it."""
+"""What each reason means and what to do; the reference page is generated from it."""
 
 
 def find_advice(reason: str) -> str:
-    """What a person does about a reason; empty for a word that this version does not know."""
+    """What a reason means and what to do; empty for an unknown reason."""
     return REASONS[Reason(reason)] if reason in _WORDS else ""
 
 
@@ -129,7 +134,7 @@ _WORDS = frozenset(map(str, Reason))
 
 
 def find_entry(reason: str) -> str:
-    """Where the documents say how to look into a reason; empty for a word without an entry."""
+    """The page and anchor of a reason's entry in troubleshooting; empty for an unknown reason."""
     return f"docs/{_PAGE}#{reason.lower()}" if reason in _WORDS else ""
 
 

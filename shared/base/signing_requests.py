@@ -1,4 +1,4 @@
-"""CertificateSigningRequests by which VMs of this system's groups join, told from all others."""
+"""CertificateSigningRequests by which VMs of this system's groups join."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.base.timestamps import LONG_AGO, guess_time
 WAITED_FOR = timedelta(minutes=20)
 """A kubelet waits 15 minutes for one request, then it makes another; clocks may differ by five."""
 MAX_REQUESTS_OF_TOKEN = 5
-"""How many pending requests of one token, the newest, are handed to ``approve_join`` in a minute."""
+"""How many pending requests of one token, the newest, are published to ``approve_join`` in a minute."""
 _REQUESTER = re.compile(r"system:bootstrap:([a-z0-9]{6})")
 _DECISIONS = ("Approved", "Denied", "Failed")
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-"""For a time that somebody has replaced by something else."""
+"""The time that replaces an unreadable one."""
 
 
 def parse_time(text: str) -> datetime:

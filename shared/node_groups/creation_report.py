@@ -1,4 +1,4 @@
-"""What the conditions tell of a group's Compute Engine resources while they are created and stand."""
+"""The conditions of a group's resources on Compute Engine, until the group is deleted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FIELDS = {
     "disk type": "spec.instanceConfig.diskType",
     "Unsupported TPU configuration": "spec.topology",
 }
-"""The field that Compute Engine's words about an invalid spec concern."""
+"""The field of the spec that an error message of Compute Engine concerns."""
 _CREATED = {
     POLICY: "WorkloadPolicy provisioned successfully",
     TEMPLATE: "InstanceTemplate provisioned successfully",
@@ -40,8 +40,7 @@ _CREATED = {
 
 @dataclass(frozen=True)
 class CreationReport:
-    """What was read of the resources: those that were asked for (``None``: absent), and the members
-    of the MIG, if their errors were asked for."""
+    """The resources that were read (``None``: absent), and the members of the MIG, if they were read."""
 
     found: Mapping[str, Found | None]
     members: tuple[ManagedInstance, ...] = ()
@@ -66,7 +65,7 @@ class CreationReport:
         return known
 
     def _counts(self, known: Counts, desired: int) -> Counts:
-        """The list of members shows how many run, too: by that the sweep knows whom to wake."""
+        """The members show how many VMs run; the sweep chooses by that which steps to trigger."""
         running = sum(member.status == "RUNNING" for member in self.members)
         return replace(known, desired=desired, running=running if self.members else known.running)
 
@@ -90,7 +89,7 @@ class CreationReport:
     def _find_words(
         self, group: NodeGroup, known: Status, kind: str, resource: Resource
     ) -> Words | None:
-        """The words of a resource's condition; ``None``: as they are."""
+        """The condition of a resource; ``None``: unchanged."""
         noun = NOUN[kind]
         if resource.state is State.READY:
             return self._find_words_of_ready(group, known, kind)
@@ -105,8 +104,8 @@ class CreationReport:
         if group.is_paused:
             return False, Reason.PAUSED, REASONS[Reason.PAUSED]
         if resource.state is State.PENDING:
-            return False, Reason.PROVISIONING, f"The {noun} {resource.name} is to be made"
-        text = f"Compute Engine is making the {noun} {resource.name}"
+            return False, Reason.PROVISIONING, f"The {noun} {resource.name} is not created yet"
+        text = f"Compute Engine is creating the {noun} {resource.name}"
         return False, Reason.PROVISIONING, text
 
     def _find_words_of_ready(self, group: NodeGroup, known: Status, kind: str) -> Words | None:
@@ -123,8 +122,8 @@ class CreationReport:
         desired = group.spec.node_count
         if found.target_size != desired:
             text = (
-                f"{found.uri} has targetSize {found.target_size}, the spec wants {desired}. "
-                "Somebody resized it: resize it back, or delete and apply the group."
+                f"{found.uri} was resized: its targetSize is {found.target_size}, and the spec has "
+                f"{desired} nodes. Resize it back, or delete the group and apply it again."
             )
             return False, Reason.RESOURCE_CONFLICT, text
         is_in_creation = found.is_bulk_in_progress or found.creating > 0 or found.recreating > 0
@@ -153,7 +152,7 @@ class CreationReport:
 
 
 def _with_field(reason: str, message: str) -> str:
-    """The message, with the field of the spec that it is about in front, if that is known."""
+    """The message, prefixed with the field of the spec that it concerns, if that is known."""
     if reason != Reason.INVALID_SPEC:
         return message
     field = next((path for words, path in _FIELDS.items() if words in message), "")

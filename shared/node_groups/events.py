@@ -1,7 +1,7 @@
-"""Kubernetes Events: what of a change of status is told to whoever reads ``kubectl describe``.
+"""Kubernetes Events about changes of a status.
 
-Events follow from the difference of two statuses, so that every step tells the same things in the
-same words, once. Names of tpu-operator's events are kept, because people's alerts know them.
+Events are computed from the difference of two statuses, so every step emits the same Event for the same
+change, once. tpu-operator's names are kept, because alerts may use them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _QUIET = frozenset(
         Reason.PROVISIONING,
         Reason.AWAITING_NODE_JOIN,
         Reason.PAUSED,
-        Reason.NOT_WIRED,
+        Reason.INTERCONNECT_NOT_READY,
         Reason.NODE_NOT_READY,
         Reason.DELETING_MIG,
         Reason.DELETING_TEMPLATE,
@@ -28,11 +28,11 @@ _QUIET = frozenset(
         Reason.DELETING_NODES,
     }
 )
-"""Reasons that belong to every life; NodeNotReady is one only until the slice was complete."""
+"""Reasons of normal progress, without an Event; NodeNotReady is one until the slice was complete."""
 
 
 def changes(group: AnyGroup, before: Status, after: Status) -> list[Event]:
-    """The Events of a change, in the order in which they are told."""
+    """The Events of a change, in order."""
     return list(_changes(group, before, after))
 
 
@@ -40,7 +40,7 @@ def _changes(group: AnyGroup, before: Status, after: Status) -> Iterator[Event]:
     if not before.resources and after.resources and _names_minimum(group):
         yield Event(
             "MinNodeCountIgnored",
-            "spec.minNodeCount is accepted for compatibility and does nothing",
+            "spec.minNodeCount is accepted for compatibility and has no effect",
             is_warning=True,
         )
     if _became_true(before, after, Type.MIG_READY):
@@ -75,8 +75,8 @@ def _has_new_reason(was: Condition | None, now: Condition, reason: str) -> bool:
 
 
 def _readiness_events(before: Status, after: Status, *, is_deleting: bool) -> Iterator[Event]:
-    """An Event for another reason; of a group that is deleted also for another message, because the
-    same reason may have stood in the way of its creation."""
+    """An Event for a new reason; during a deletion also for a new message, because the creation may have
+    failed for the same reason."""
     was, now = before.conditions.get(Type.READY), after.conditions.get(Type.READY)
     if now is None:
         return

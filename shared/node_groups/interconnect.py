@@ -1,4 +1,4 @@
-"""The interconnect of a slice: whether the links between its chips are up, as the MIG reports it."""
+"""The condition of a slice's interconnect, the links between its chips, as the MIG reports it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import Condition, Status, Type
 from shared.ports.gce.values import Mig
 
+_ADVICE = "If it stays so for ten minutes, delete the group and apply it again."
 UNKNOWN_AFTER = timedelta(minutes=5)
-"""After so long without information the interconnect is Unknown, and no obstacle."""
+"""After so long without information the condition is Unknown, which does not block readiness."""
 
 
 def describe(found: Mig | None, group: NodeGroup, known: Status, now: datetime) -> Status:
-    """``known`` with the condition of the interconnect, which slices of several hosts have.
+    """``known`` with the condition of the interconnect, which BULK slices have.
 
-    ``found`` is the MIG, if it was asked whether the links between the chips are up.
+    ``found`` is the MIG if it was read for this.
     """
     if not group.spec.is_bulk:
         return known
     if known.counts.ready < known.counts.desired:
-        message = "Compute Engine is asked when all nodes are ready"
+        message = "The interconnect is checked when all nodes are ready"
         return known.with_condition(
-            Type.SLICE_WIRED, None, "Incomplete", message, group=group, now=now
+            Type.INTERCONNECT_READY, None, "Incomplete", message, group=group, now=now
         )
     if found is None:
         return known
@@ -31,18 +32,30 @@ def describe(found: Mig | None, group: NodeGroup, known: Status, now: datetime) 
 
 def _describe_links(found: Mig, group: NodeGroup, known: Status, now: datetime) -> Status:
     states = set(found.topologies.values())
-    before = known.conditions.get(Type.SLICE_WIRED)
+    before = known.conditions.get(Type.INTERCONNECT_READY)
     if states == {"ACTIVE"}:
-        said: tuple[bool | None, str, str] = (True, "Active", "The links between the chips are up")
+        said: tuple[bool | None, str, str] = (
+            True,
+            "Active",
+            "The interconnect between the chips is up",
+        )
     elif states:
         word = ", ".join(sorted(states))
-        said = (False, "NotActive", f"Compute Engine says that the links are {word}")
+        text = f"Compute Engine reports the interconnect between the chips as {word}. {_ADVICE}"
+        said = (False, "NotActive", text)
     elif _is_asked_long(before, now):
-        said = (None, "Unknown", "Compute Engine says nothing of the links; not waiting for it")
+        said = (
+            None,
+            "Unknown",
+            "Compute Engine reports no state of the interconnect; Ready does not wait for it",
+        )
     else:
-        said = (False, "Asking", "Waiting for Compute Engine to say that the links are up")
+        text = "Waiting for Compute Engine to report that the interconnect between the chips is up"
+        said = (False, "Asking", text)
     status, reason, message = said
-    return known.with_condition(Type.SLICE_WIRED, status, reason, message, group=group, now=now)
+    return known.with_condition(
+        Type.INTERCONNECT_READY, status, reason, message, group=group, now=now
+    )
 
 
 def _is_asked_long(before: Condition | None, now: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""What NodesJoined says: how many Nodes are missing, why, and what a person does about it."""
+"""The condition NodesJoined: how many Nodes are missing, why, and what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def describe(seen: Members, known: Status, now: datetime) -> Status:
         reason = Reason(lost[0]) if lost else Reason.NODE_LOST
         message = _describe_gone_early(gone, counts.desired)
     elif not seen.is_complete and before is not None and before.message.startswith(_GONE_EARLY):
-        return known  # only a list of all VMs can tell otherwise
+        return known  # only a list of all VMs can change that
     else:
         reason = _why_missing(seen, known)
         message = _describe_missing(seen, known, reason)
@@ -41,8 +41,8 @@ _GONE_EARLY = "Before the slice was complete, "
 
 
 def _count_gone_early(seen: Members, known: Status, now: datetime) -> int:
-    """How many VMs of a BULK slice that was never complete are gone, as far as is known: nobody
-    recreates them, and the others wait."""
+    """How many VMs of a BULK slice are known to be gone before it was complete: Compute Engine does not
+    recreate them, and the others wait."""
     created = known.conditions.get(Type.MIG_READY)
     if not seen.group.spec.is_bulk or known.completed_at is not None:
         return 0
@@ -55,8 +55,8 @@ def _count_gone_early(seen: Members, known: Status, now: datetime) -> int:
 
 def _describe_gone_early(gone: int, desired: int) -> str:
     return (
-        f"{_GONE_EARLY}{gone} of its {desired} VMs went away. Compute Engine does not recreate VMs of a "
-        "BULK slice. The others wait and are billed: delete the group and apply it again."
+        f"{_GONE_EARLY}{gone} of its {desired} VMs were deleted. Compute Engine does not recreate VMs "
+        "of a BULK slice. The others wait and are billed: delete the group and apply it again."
     )
 
 
@@ -89,7 +89,7 @@ def _describe_deleted_nodes(names: list[str], *, is_bulk: bool) -> str:
 
 def _describe_misnamed_nodes(seen: Members, names: list[str]) -> str:
     said = [
-        f"Node {seen.misnamed[vm].name} says that it runs on VM {vm}"
+        f"Node {seen.misnamed[vm].name} runs on VM {vm}, by its providerID"
         for vm in names
         if vm in seen.misnamed
     ]
@@ -101,7 +101,7 @@ def _describe_misnamed_nodes(seen: Members, names: list[str]) -> str:
 
 
 def _why_missing(seen: Members, known: Status) -> Reason:
-    """The gravest reason among the VMs that have not joined; a loss if the slice was complete."""
+    """The most severe reason of the VMs that have not joined; a loss if the slice was complete."""
     reported = [entry.why for entry in known.pending if entry.name not in seen.proved]
     if reported:
         return Reason(reported[0])
@@ -109,6 +109,6 @@ def _why_missing(seen: Members, known: Status) -> Reason:
 
 
 def _nameless(seen: Members) -> str:
-    """Nodes that joined without saying on which VM, in tpu-operator's words."""
+    """How many Nodes joined without a providerID, in tpu-operator's words."""
     count = len(list(seen.without_provider_id()))
     return f" ({count} nodes joined with missing ProviderID)" if count else ""

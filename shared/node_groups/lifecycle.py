@@ -409,7 +409,7 @@ def _describe(failure: FailureKind, observation: Observation) -> tuple[str, str,
     if failure is FailureKind.NAME_TAKEN:
         message = (
             f"{uri} exists and is not marked as this group's: its description must be "
-            f"{mark!r}. Delete it, or delete and apply the group."
+            f"{mark!r}. Delete it, or delete the group and apply it again."
         )
         return Reason.RESOURCE_CONFLICT, "alreadyExists", message
     message = (

@@ -1,7 +1,7 @@
 """Why is a group (not) Ready: the readiness rules, first match decides.
 
-`RULES` is the specification: each rule looks at one subject and returns what ``Ready`` says if that
-subject is in the way. `conclude` is what every step does to a status before it writes it.
+`RULES` is the specification: each rule checks one subject and returns the verdict of ``Ready`` if that
+subject blocks readiness. Every step applies `conclude` to a status before it writes it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEAR_DOWN = "tear_down"
 
 @dataclass(frozen=True)
 class Readiness:
-    """What ``Ready`` says."""
+    """The condition ``Ready``: status, reason and message."""
 
     is_ready: bool
     reason: str
@@ -45,7 +45,7 @@ _Rule = Callable[[AnyGroup, Status], Readiness | None]
 
 
 def conclude(group: AnyGroup, status: Status, now: datetime) -> Status:
-    """The status with ``Ready`` as all the rest makes it, and ``completedAt`` when it is first so."""
+    """The status with ``Ready`` computed from all other fields; sets ``completedAt`` when first True."""
     verdict = _with_retries(find_readiness(group, status), group, status, now)
     if verdict.is_ready and status.completed_at is None:
         status = replace(status, completed_at=now)
@@ -55,7 +55,7 @@ def conclude(group: AnyGroup, status: Status, now: datetime) -> Status:
 
 
 def _with_retries(verdict: Readiness, group: AnyGroup, status: Status, now: datetime) -> Readiness:
-    """The same with the transient errors that have lasted long, whatever else there is to say."""
+    """The verdict, with the transient errors that have lasted long added to its message."""
     is_deleting = group.deleting is not None
     lasting = [
         f"{retry.step} has failed since {render_time(retry.since)} and is retried: "
@@ -71,7 +71,7 @@ def _with_retries(verdict: Readiness, group: AnyGroup, status: Status, now: date
 
 
 def find_readiness(group: AnyGroup, status: Status) -> Readiness:
-    """Whether the slice is ready, and if not, the one reason that a person should read first."""
+    """Whether the slice is ready, and if not, the most important reason."""
     for rule in RULES:
         verdict = rule(group, status)
         if verdict is not None:
@@ -98,7 +98,7 @@ def _check_deletion(group: AnyGroup, status: Status) -> Readiness | None:
 
 
 def _describe_delayed_deletion(kind: str, resource: Resource, trouble: Trouble) -> Readiness:
-    """What the cloud said, and what to do; of a resource whose creation failed it may be about that."""
+    """The cloud's error and the advice; if the creation failed, the error may be of the creation."""
     message, advice = trouble.message, find_advice(trouble.reason)
     if advice not in message:
         message = f"{message.rstrip('.')}. {advice}"
@@ -122,7 +122,7 @@ def _check_resources(_: AnyGroup, status: Status) -> Readiness | None:
     verdicts = list(_resource_verdicts(status))
     telling = [verdict for verdict in verdicts if verdict.reason != Reason.PROVISIONING]
     if status.counts.joined and not telling:
-        return None  # VMs have joined, so they have been made; that they have is yet to be asked
+        return None  # VMs have joined, so they exist, even if the MIG was not read since
     return next(iter(telling or verdicts), None)
 
 
@@ -132,11 +132,11 @@ def _resource_verdicts(status: Status) -> Iterator[Readiness]:
         if verdict is not None:
             yield verdict
     if Type.MIG_READY not in status.conditions:
-        yield Readiness(False, Reason.PROVISIONING, "Making the resources on Compute Engine")
+        yield Readiness(False, Reason.PROVISIONING, "Creating the resources on Compute Engine")
 
 
 def _check_tokens(_: AnyGroup, status: Status) -> Readiness | None:
-    """A VM that cannot get its token cannot join; who has joined needs none."""
+    """A VM without a token cannot join; a VM that has joined needs none."""
     verdict = _unless_true(status.conditions.get(Type.TOKENS_INJECTED))
     has_joined = status.is_true(Type.NODES_JOINED)
     if verdict is None or has_joined or verdict.reason == Reason.PROVISIONING:
@@ -168,11 +168,11 @@ def _check_pending(_: AnyGroup, status: Status) -> Readiness | None:
 def _check_interconnect(group: AnyGroup, status: Status) -> Readiness | None:
     if not isinstance(group, NodeGroup) or not group.spec.is_bulk:
         return None
-    wired = status.conditions.get(Type.SLICE_WIRED)
-    if wired is not None and wired.status != "False":
+    condition = status.conditions.get(Type.INTERCONNECT_READY)
+    if condition is not None and condition.status != "False":
         return None
-    message = wired.message if wired else "Waiting for the links between the chips"
-    return Readiness(False, Reason.NOT_WIRED, message)
+    message = condition.message if condition else "Waiting for the interconnect between the chips"
+    return Readiness(False, Reason.INTERCONNECT_NOT_READY, message)
 
 
 RULES: tuple[_Rule, ...] = (
@@ -193,5 +193,5 @@ def _unless_true(condition: Condition | None) -> Readiness | None:
 
 
 def awaiting_message(missing: int, desired: int) -> str:
-    """The words for Nodes that have not joined, as users know them from tpu-operator."""
+    """The message for Nodes that have not joined, in tpu-operator's words."""
     return f"Waiting for {missing} of {desired} nodes to join the cluster"

@@ -33,7 +33,7 @@ MAX_RETRY_MESSAGE = 400
 
 
 class State(StrEnum):
-    """Where a GCE resource of the group stands."""
+    """The state of a GCE resource of the group."""
 
     PENDING = "Pending"
     CREATING = "Creating"
@@ -44,7 +44,7 @@ class State(StrEnum):
 
 
 class Type(StrEnum):
-    """The conditions; behind each the step that writes it."""
+    """The conditions; the comment names the step that writes each."""
 
     ACCEPTED = "Accepted"  # create_resources
     POLICY_READY = "WorkloadPolicyReady"  # create_resources
@@ -52,8 +52,8 @@ class Type(StrEnum):
     MIG_READY = "ManagedInstanceGroupReady"  # create_resources
     TOKENS_INJECTED = "TokensInjected"  # inject_token
     NODES_JOINED = "NodesJoined"  # label_node
-    SLICE_WIRED = "SliceWired"  # label_node
-    READY = "Ready"  # whoever writes, by `conclude`
+    INTERCONNECT_READY = "InterconnectReady"  # label_node
+    READY = "Ready"  # every step, by `conclude`
 
 
 POLICY, TEMPLATE, MIG = "workloadPolicy", "instanceTemplate", "managedInstanceGroup"
@@ -86,7 +86,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Trouble:
-    """Why a resource is not made (or not deleted): our reason, GCE's code and words, since when."""
+    """Why a resource is not created (or not deleted): the reason, GCE's code and message, since when."""
 
     reason: str
     code: str
@@ -96,10 +96,10 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Resource:
-    """One GCE resource of the group, as far as it has come.
+    """One GCE resource of the group.
 
     ``since`` is when the state was entered, for ``Creating`` and ``Deleting`` written before the
-    call; ``operation`` is set after it. ``trouble`` stays through further tries until one succeeds.
+    call; ``operation`` is set after it. ``trouble`` stays recorded until an attempt succeeds.
     """
 
     name: str
@@ -127,20 +127,20 @@ class Resource:
         )
 
     def with_trouble(self, reason: str, code: str, message: str, now: datetime) -> Resource:
-        """What stands in the way; the time of the first trouble of a reason is kept."""
+        """Record an error; of errors with the same reason the time of the first is kept."""
         before = self.trouble
         since = before.since if before is not None and before.reason == reason else now
         return replace(self, trouble=Trouble(reason, code, message[:MAX_MESSAGE], since))
 
     def fail(self, reason: str, code: str, message: str, now: datetime) -> Resource:
-        """Not made, and why."""
+        """Record that the creation failed, and why."""
         failed = self.with_trouble(reason, code, message, now)
         return replace(failed, state=State.FAILED, since=self.since or now, operation="")
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A VM that holds the slice up, why, and since when."""
+    """A VM that blocks readiness, why, and since when."""
 
     name: str
     why: str
@@ -236,9 +236,9 @@ def parse(raw: Any) -> Status:
         machine_type=read_text(document, "machineType"),
         provisioning_model=read_text(document, "provisioningModel"),
         conditions={
-            Type(entry["type"]): condition
+            Type(kind): condition
             for entry in read_mappings(document, "conditions")
-            if read_text(entry, "type") in _TYPES and (condition := _find_condition(entry))
+            if (kind := _read_type(entry)) in _TYPES and (condition := _find_condition(entry))
         },
         resources={
             kind: _parse_resource(entry)
@@ -255,11 +255,18 @@ _TYPES = frozenset(map(str, Type))
 _STATES = frozenset(map(str, State))
 _WORD = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 """The pattern of a condition's reason in the definition: anything else could not be written again."""
+_RENAMED = {"SliceWired": Type.INTERCONNECT_READY}
+"""Conditions by an earlier name."""
 
 
 def _read_word(holder: Document, key: str) -> str:
     word = read_text(holder, key)
     return word if _WORD.fullmatch(word) else ""
+
+
+def _read_type(entry: Document) -> str:
+    kind = read_text(entry, "type")
+    return _RENAMED.get(kind, kind)
 
 
 def _read_count(holder: Document, key: str) -> int:

@@ -1,8 +1,7 @@
-"""What an API's error means: who can mend it, and which reason the object gets.
+"""Classify an API's error: transient, environment or user, and the reason that the object gets.
 
-Every refusal of Compute Engine, GKE or the cluster passes through `classify`, a table read from top
-to bottom. Three kinds come out (`Kind`); the reason of the second and third is a word of the
-catalogue in `shared.base.reasons`.
+`classify` reads a table from top to bottom for every error of Compute Engine, GKE and the cluster.
+Errors of the environment and of the user have a reason of `shared.base.reasons`.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from shared.base.reasons import Reason
 
 
 class Kind(StrEnum):
-    """Whose turn it is."""
+    """The kind of an error."""
 
     OURS = "retry"
-    """Ours to retry: the message is not acknowledged and Pub/Sub backs off."""
+    """Transient: the message is not acknowledged, and Pub/Sub redelivers it with backoff."""
     WORLD = "world"
-    """The world's to change (capacity, quota, rights): a condition; the sweep looks again."""
+    """Environment (capacity, quota, permissions): a condition; the sweep triggers the step again."""
     USER = "user"
-    """The user's to change: a condition, and silence until the spec changes."""
+    """User: a condition, and nothing more until the spec changes."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an error means for us; ``reason`` is ``None`` when it is ours to retry."""
+    """The kind of an error; ``reason`` is ``None`` for a transient one."""
 
     kind: Kind
     reason: Reason | None = None

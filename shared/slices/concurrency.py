@@ -1,7 +1,7 @@
-"""Whose turn it is, where a provider changes only so many slices at a time.
+"""The concurrency limit of a provider that changes only so many slices at a time.
 
-Who comes when all places are taken is refused, and hears of it when one is free again. Nobody keeps a
-queue: whoever hears of it looks who waits now.
+If no slot is free, the provider rejects the call; the end of an operation then triggers the step again.
+There is no queue: the step selects from the slices that wait now.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from zlib import crc32
 from shared.slices.provider import Slice, SliceState
 
 FEWEST = 2
-"""Who are woken where no place seems to be free: it may be, since others change things, too."""
+"""How many are selected if no slot seems free: one may be, because others change slices, too."""
 T = TypeVar("T")
 _CHANGING = (SliceState.PROVISIONING, SliceState.DELETING)
 
 
-def count_places(concurrency_limit: int, slices: Iterable[Slice]) -> int:
-    """For how many there is room, as far as slices show it."""
+def count_slots(concurrency_limit: int, slices: Iterable[Slice]) -> int:
+    """The number of free slots, as far as the slices show it."""
     return max(FEWEST, concurrency_limit - sum(one.state in _CHANGING for one in slices))
 
 
-def choose(waiting: Sequence[T], places: int, now: datetime, key: Callable[[T], str]) -> list[T]:
-    """Who may try now, of those who wait, the first of whom has waited longest.
+def select(waiting: Sequence[T], slots: int, now: datetime, key: Callable[[T], str]) -> list[T]:
+    """Select from ``waiting``, longest wait first, those that may try now.
 
-    Half of the places are for those who have waited longest; the others are drawn anew each time: so
-    nobody waits for ever behind some who are always refused.
+    Half of the slots are for the longest waits; the others are selected at random each time, so slices
+    that are always rejected do not block the rest.
     """
-    first = (places + 1) // 2
-    drawn = sorted(waiting[first:], key=lambda one: draw(f"{key(one)} {now.isoformat()}"))
-    return [*waiting[:first], *drawn[: places - first]]
+    first = (slots + 1) // 2
+    drawn = sorted(waiting[first:], key=lambda one: hash_to_unit(f"{key(one)} {now.isoformat()}"))
+    return [*waiting[:first], *drawn[: slots - first]]
 
 
-def draw(text: str) -> float:
-    """A number from 0 to 1 that follows from a text and looks like any other."""
+def hash_to_unit(text: str) -> float:
+    """A pseudo-random number from 0 to 1 that is computed from a text."""
     return crc32(text.encode()) / 2**32

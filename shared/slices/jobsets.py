@@ -73,7 +73,7 @@ def find_leader(pod: Mapping[str, Any]) -> Leader | None:
     """The Pod as one that waits for a slice, or ``None`` if no slice is to be made for it.
 
     It waits when it is the first Pod of a JobSet's Job, Pending and Unschedulable, asks for TPU chips
-    and a topology, and nobody has opted out. The Pod may be of any shape: what is absent or wrong
+    and a topology, and has not opted out. The Pod may be of any shape: what is absent or wrong
     reads as absent.
     """
     metadata, spec, status = (read_mapping(pod, part) for part in ("metadata", "spec", "status"))
@@ -120,7 +120,7 @@ def is_unschedulable(status: Mapping[str, Any]) -> bool:
 
 
 def has_opted_out(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """Whether somebody has written that no slice is wanted, in any spelling of true."""
+    """Whether a label or annotation opts out of slices, in any spelling of true."""
     return any(is_yes(one.get(OPT_OUT, "")) for one in (labels, annotations))
 
 

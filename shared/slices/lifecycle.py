@@ -1,8 +1,8 @@
-"""The life of a JobSet's slice: one table of what is done in which situation, for both steps.
+"""The lifecycle of a JobSet's slice: one table of situations and actions, for both steps.
 
 ``provision_slice`` acts for a Pod that waits for the slice, ``release_slice`` for the slice itself. Each
 builds a `Situation` from what it has observed; exactly one row of `ROWS` is for it. The rows exclude
-each other, so that their order says nothing. docs/reference/slice-lifecycle.md is made from them.
+each other, so their order has no meaning. docs/reference/slice-lifecycle.md is made from them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAUSED_KEY = "paused"
 
 
 class SliceTrigger(StrEnum):
-    """Who asks, and why now."""
+    """What triggers the decision."""
 
     POD = "Pod"
     """The Pod is unschedulable, or an operation on its slice has ended."""
@@ -34,7 +34,7 @@ class SliceTrigger(StrEnum):
 
 
 class Need(StrEnum):
-    """What the JobSet says of the need for the slice."""
+    """Whether the JobSet needs the slice."""
 
     NEEDED = "needs it"
     JOBSET_GONE = "is gone"
@@ -46,7 +46,7 @@ class Need(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where the slice is in its life; `PHASES` describes each."""
+    """The phase of the slice; `PHASES` describes each."""
 
     ABSENT = "Absent"
     CONFLICT = "Conflict"
@@ -85,7 +85,7 @@ class Deadline(StrEnum):
 
 
 class SliceAction(StrEnum):
-    """What is done about the slice."""
+    """The action on the slice."""
 
     NOTHING = "nothing"
     CREATE = "create it"
@@ -95,7 +95,7 @@ class SliceAction(StrEnum):
 
 
 _VARYING = re.compile(r"\b[0-9]+(?:[.][0-9]+)?s\b|\bgke-[a-z0-9-]+|\b[0-9]+ minutes?\b")
-"""What differs each time that the cloud says the same: how long it waited, and for which VM of GKE's."""
+"""The parts that vary in repeated messages of the cloud: durations and names of GKE's VMs."""
 
 
 @dataclass(frozen=True)
@@ -120,13 +120,13 @@ CREATING = EventTemplate(
 )
 PAUSED = EventTemplate(
     "SlicePaused",
-    f'No slice is made: the ConfigMap {SYSTEM_NAMESPACE}/jobsets has {PAUSED_KEY}: "true". It goes on '
-    "when that is taken out",
+    f'No slice is created: the ConfigMap {SYSTEM_NAMESPACE}/jobsets has {PAUSED_KEY}: "true". '
+    "Remove that to continue",
     has_prefix=False,
 )
 CONFLICTING = EventTemplate(
     "CreationFailed",
-    "The Pod's slice would be called {name}, and there is {conflict}, of that name. It is not touched: "
+    "The Pod's slice would be named {name}, and there is {conflict}, with that name. It is not touched: "
     "delete it, or give the JobSet another name",
     is_warning=True,
 )
@@ -139,11 +139,11 @@ DIFFERENT_IN_USE = EventTemplate(
 FAILING = EventTemplate("CreationFailed", "{noun} {name}: {failure}", is_warning=True)
 REPLACING_DIFFERENT = EventTemplate(
     "DeletionStarted",
-    "Deleting {noun} {name} to create it anew: the Pod asks for {size} with other properties or "
+    "Deleting {noun} {name} to create it again: the Pod asks for {size} with other properties or "
     "Node labels than it has",
 )
 REPLACING_LOST = EventTemplate(
-    "DeletionStarted", "Deleting {noun} {name} to create it anew: {failure}"
+    "DeletionStarted", "Deleting {noun} {name} to create it again: {failure}"
 )
 UNFIT = EventTemplate(
     "Unfit",
@@ -154,18 +154,17 @@ UNFIT = EventTemplate(
 RELEASING = EventTemplate("DeletionStarted", "Deleting {noun} {name}: {why}")
 REBUILDING = EventTemplate("DeletionStarted", "Deleting {noun} {name}: {failure}")
 IN_USE = EventTemplate(
-    "InUse", "{noun} {name} is to go, and is in use by Job {user}: it goes when that has ended"
+    "InUse",
+    "{noun} {name} is to be deleted and is in use by Job {user}: it is deleted when that has ended",
 )
-LOST = EventTemplate(
-    "Lost", "{noun} {name} does not come back by itself: {failure}", is_warning=True
-)
+LOST = EventTemplate("Lost", "{noun} {name} does not recover by itself: {failure}", is_warning=True)
 NOT_FOUND = EventTemplate("NotFound", "{noun} {name} was gone when it was to be deleted")
 QUEUED = EventTemplate(
-    "Queued", "{noun} {name} waits for others that are being made or deleted: {failure}"
+    "Queued", "{noun} {name} waits for others that are being created or deleted: {failure}"
 )
-CREATED = EventTemplate("CreationSucceeded", "{noun} {name} has been made")
+CREATED = EventTemplate("CreationSucceeded", "{noun} {name} has been created")
 NOT_CREATED = EventTemplate(
-    "CreationFailed", "{noun} {name} could not be made: {failure}", is_warning=True
+    "CreationFailed", "{noun} {name} could not be created: {failure}", is_warning=True
 )
 CREATION_REFUSED = EventTemplate("CreationFailed", "{failure}", is_warning=True)
 DELETED = EventTemplate("DeletionSucceeded", "{noun} {name} has been deleted")
@@ -420,7 +419,7 @@ TRANSITIONS: tuple[tuple[Phase, Phase, str], ...] = (
     (Phase.DEGRADED, Phase.LOST, "no Node is ready"),
     (Phase.DELETING, Phase.ABSENT, "deleted"),
 )
-"""How a slice moves on its own, for the diagram: its provider and the cloud do this, no step."""
+"""Transitions by the provider and the cloud, not by a step, for the diagram."""
 
 
 def find_row(situation: Situation) -> Row:
@@ -435,7 +434,7 @@ def list_templates() -> Iterable[EventTemplate]:
 
 
 def find_phase(existing: Slice | NameConflict | None) -> Phase:
-    """Where a slice is in its life."""
+    """The phase of a slice."""
     if existing is None:
         return Phase.ABSENT
     if isinstance(existing, NameConflict):
@@ -457,7 +456,7 @@ _PHASES = {
 
 
 def find_deadline(existing: Slice, now: datetime) -> Deadline:
-    """Where a slice's release deadline is from now."""
+    """The state of a slice's release deadline."""
     release_after = existing.release_after
     if release_after is None:
         return Deadline.NONE

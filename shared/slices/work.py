@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shared.ports.gke import GkeClient
 
 FEW_NODES = 8
-"""So many Nodes are asked for their Pods one by one; a call for each of hundreds takes too long."""
+"""Up to so many Nodes, Pods are listed by Node; hundreds of calls would take too long."""
 QUEUED = "Queued"
 """The outcome of a call that is refused because too many slices change at this moment."""
 
@@ -122,7 +122,7 @@ def list_jobs_on(
 
 
 def _list_pods_on(cluster: Cluster, nodes: set[str]) -> Iterator[list[dict[str, Any]]]:
-    """The Pods of Jobs on these Nodes, in as many lists as were asked for."""
+    """The Pods of Jobs on these Nodes, one list for each query."""
     if len(nodes) <= FEW_NODES:
         yield from map(cluster.list_pods_on, sorted(nodes))
     else:

@@ -260,10 +260,10 @@ def _are_all_listed(spec: Object) -> bool:
 def _is_served(
     process: _Process, workload: Workload, workers: Workers, slice_: _SelectedSlice
 ) -> bool:
-    """Whether a container is given what is known, though that may not be its hosts.
+    """Whether to inject worker variables into a container.
 
-    A worker that knows its number and none of the others waits for them for ever. So it is only told
-    where it has a list of its own, or where there may be no others, or others know them.
+    A worker that knows its own number but no other host waits forever. So without hosts nothing is
+    injected, unless the container has its own list, or there may be no other worker.
     """
     if workers.hosts:
         return True
@@ -274,7 +274,7 @@ def _is_served(
 
 
 def _has_list(container: Object) -> bool:
-    """Whether it says by itself who its workers are. ``localhost`` is everybody's default."""
+    """Whether the container sets its list of workers itself; ``localhost`` alone is only a default."""
     entries = [entry for name in LISTS if (entry := find_entry(container, name))]
     given = [str(entry.get("value") or "") for entry in entries if "valueFrom" not in entry]
     return len(given) < len(entries) or any(one and LOCALHOST not in one for one in given)
@@ -489,8 +489,8 @@ def _find_host_problems(
         yield f"{needs}, and {there_are}; set their number to {slice_.hosts}"
     elif not workers.hosts and isinstance(workers.index, int) and not all_served:
         yield (
-            f"{needs}, and this one has number {workers.index} and no TPU_WORKER_HOSTNAMES; make its "
-            "workload anew"
+            f"{needs}, and this one has number {workers.index} and no TPU_WORKER_HOSTNAMES; create its "
+            "workload again"
         )
 
 

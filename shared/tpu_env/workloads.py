@@ -61,10 +61,10 @@ class Workers:
     in a LeaderWorkerSet.
     ``index`` is the place of this Pod in them, ``None`` where only the Pod's own admission can tell.
     ``subdomain`` is the headless Service that gives the names; ``first`` the number in the name of the
-    first, and ``count`` how many there are to be, 0 where a Pod cannot know. What is the user's to
-    change, so that ``hosts`` are not known: ``nameless``, told if the slice has more hosts than one;
-    ``unnamed``, told unless it has ``count``, because then each Pod will know the rest; ``wrong``, told
-    unless it has one, because then each Pod is a slice by itself.
+    first, and ``count`` their number, 0 if a Pod cannot know it. Three errors of the user leave
+    ``hosts`` unknown: ``nameless`` is reported if the slice has more than one host; ``unnamed`` if
+    the slice does not have ``count`` hosts, because otherwise each Pod will know the rest; ``wrong``
+    if it does not have one host, because otherwise each Pod is a slice.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Workload:
-    """What was read: the Pod's spec, where it stands, and its workers.
+    """A workload: the Pod's spec, its path in the object, and its workers.
 
     ``path`` is the JSON pointer of what holds the Pod's metadata and spec: empty for a Pod. Without
     ``workers`` nothing is injected.
@@ -96,7 +96,7 @@ class Workload:
 
 
 def read(document: Object) -> Workload | None:
-    """The workload of an object, or ``None`` for what is none that wants TPUs or concerns us."""
+    """The workload of an object, or ``None`` if it is no workload that requests TPUs."""
     reader = _READERS.get(str(document.get("kind")))
     found = reader(document) if reader is not None else None
     if found is None or not list_tpu_containers(found.spec):

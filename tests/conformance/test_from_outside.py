@@ -73,7 +73,7 @@ def test_a_resource_is_provisioning_until_it_is_there(
 ) -> None:
     name = life.resource_name(told.harness)
     assert list(told.said(kind)) == [
-        ("False", "Provisioning", f"Compute Engine is making the {noun} {name}"),
+        ("False", "Provisioning", f"Compute Engine is creating the {noun} {name}"),
         ("True", "Ready", f"{words} provisioned successfully"),
     ]
 
@@ -81,8 +81,8 @@ def test_a_resource_is_provisioning_until_it_is_there(
 def test_the_managed_instance_group_is_ready_when_its_vms_are_made(told: Told) -> None:
     name = life.resource_name(told.harness)
     assert list(told.said("ManagedInstanceGroupReady")) == [
-        ("False", "Provisioning", f"The managed instance group {name} is to be made"),
-        ("False", "Provisioning", f"Compute Engine is making the managed instance group {name}"),
+        ("False", "Provisioning", f"The managed instance group {name} is not created yet"),
+        ("False", "Provisioning", f"Compute Engine is creating the managed instance group {name}"),
         ("False", "Provisioning", "Waiting for Compute Engine to create 2 VMs"),
         ("True", "Ready", "ManagedInstanceGroup provisioned successfully"),
     ]
@@ -91,7 +91,7 @@ def test_the_managed_instance_group_is_ready_when_its_vms_are_made(told: Told) -
 def test_ready_goes_through_the_reasons_of_every_life_and_no_other(told: Told) -> None:
     reasons = [reason for _, reason, _ in told.said("Ready")]
     assert reasons[0] == "Provisioning"
-    assert set(reasons) <= {"Provisioning", "AwaitingNodeJoin", "NotWired", "Ready"}
+    assert set(reasons) <= {"Provisioning", "AwaitingNodeJoin", "InterconnectNotReady", "Ready"}
     assert list(told.said("Ready"))[-1] == ("True", "Ready", "All nodes are ready")
 
 

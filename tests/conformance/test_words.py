@@ -67,7 +67,8 @@ def test_what_stands_in_the_way_of_a_deletion_is_said() -> None:
     verdict = find_readiness(group(deleting=True), Status(resources={MIG: stuck}))
     assert (verdict.reason, verdict.message) == (
         Reason.IN_USE,
-        "used by b. Something else uses the resource, so that it cannot be deleted. Detach it.",
+        "used by b. Something else uses the resource, so it cannot be deleted. Detach or delete what "
+        "uses it. The deletion continues by itself.",
     )
 
 

@@ -44,7 +44,7 @@ _SUMMARY = (
 def _check_story(demo: Program) -> None:
     story = (
         r"person +applies TPUNodeGroup training",
-        r"relay +tells create_resources",
+        r"relay +publishes to create_resources",
         r"create_resources +training +Inserting: ",
         r"compute engine +made MIG ",
         r"inject_token +training +Injecting: ",
@@ -79,7 +79,7 @@ def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
     story = (
         r"person +applies JobSet multislice",
         r"kubernetes +Pod multislice-slice-\d-0 is unschedulable",
-        r"relay +tells provision_slice",
+        r"relay +publishes to provision_slice",
         r"provision_slice +multislice\S* +Creating: ",
         r"kubernetes +TPUNodeGroup multislice-\w+: Ready=True Ready, Nodes 2/2",
         r"kubernetes +JobSet multislice: Completed",
@@ -113,7 +113,7 @@ def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left
     say(f"make demo-jobset ARGS=--gke, set up: {took}")
     story = (
         r"person +applies JobSet v4-2x2x4",
-        r"relay +tells provision_slice",
+        r"relay +publishes to provision_slice",
         r"Event NodePoolCreationStarted on Pod ",
         r"GKE +made node pool v4-2x2x4-",
         r"kubernetes +JobSet v4-2x2x4: Completed",

@@ -183,8 +183,8 @@ def test_while_it_is_paused_nothing_is_made_and_what_is_over_goes() -> None:
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []
     assert told(harness)[2:] == [
-        'Pod SlicePaused: No slice is made: the ConfigMap tpu-functions/jobsets has paused: "true". It '
-        "goes on when that is taken out"
+        'Pod SlicePaused: No slice is created: the ConfigMap tpu-functions/jobsets has paused: "true". '
+        "Remove that to continue"
     ]
     pause(harness, None)
     until_running(harness)
@@ -225,7 +225,7 @@ def test_a_jobset_that_asks_for_another_slice_gets_it() -> None:
     assert group is not None
     assert group["spec"]["instanceConfig"]["provisioningModel"] == "SPOT"
     assert told(harness)[1].startswith(
-        f"Pod TPUNodeGroupDeletionStarted: Deleting TPUNodeGroup {NAME} to create it anew: the Pod "
+        f"Pod TPUNodeGroupDeletionStarted: Deleting TPUNodeGroup {NAME} to create it again: the Pod "
         "asks for"
     )
 
@@ -296,7 +296,7 @@ def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
     harness.world.admin("POST", PODS, guest)
     before = uid(harness)
     delete(harness)
-    until_told(harness, f"is in use by Job default/{job}: it goes when that has ended")
+    until_told(harness, f"is in use by Job default/{job}: it is deleted when that has ended")
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
     harness.world.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
@@ -319,7 +319,7 @@ def test_what_somebody_made_is_not_touched() -> None:
     theirs = manifest(NAME)
     harness.apply(theirs)
     post(harness)
-    until_told(harness, "that was not made for a JobSet, of that name")
+    until_told(harness, "that was not made for a JobSet, with that name")
     before = uid(harness)
     delete(harness)
     harness.run_for(10 * MINUTE)
@@ -405,13 +405,13 @@ def test_a_slice_that_has_lost_a_host_is_told_of_once() -> None:
     harness = spot_slice()
     before = uid(harness)
     preempt_one(harness)
-    until_told(harness, "does not come back by itself")
+    until_told(harness, "does not recover by itself")
     harness.run_for(HOUR)
     assert uid(harness) == before
     lost = [line for line in told(harness) if "TPUNodeGroupLost" in line]
     assert len(lost) == 1
     assert lost[0].startswith(
-        f"JobSet TPUNodeGroupLost: TPUNodeGroup {NAME} does not come back by itself: Preempted: 1 of 4"
+        f"JobSet TPUNodeGroupLost: TPUNodeGroup {NAME} does not recover by itself: Preempted: 1 of 4"
     )
 
 

@@ -171,7 +171,7 @@ def test_several_single_hosts_are_slices_of_their_own() -> None:
     life.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 3}))
     assert life.of_kind(harness, "resourcePolicies") == []
     assert len(life.nodes(harness)) == 3
-    assert "SliceWired" not in [it["type"] for it in _conditions(harness)]
+    assert "InterconnectReady" not in [it["type"] for it in _conditions(harness)]
     assert "workloadPolicy" not in _status(harness)["resources"]
     life.goes_without_trace(harness)
 
@@ -296,7 +296,7 @@ def test_min_node_count_does_nothing_and_a_warning_says_so() -> None:
         (
             "Warning",
             "MinNodeCountIgnored",
-            "spec.minNodeCount is accepted for compatibility and does nothing",
+            "spec.minNodeCount is accepted for compatibility and has no effect",
         )
     ]
 

@@ -154,8 +154,8 @@ def test_a_group_on_compute_engine_deleted_by_hand_after_completion_is_told_as_l
     life.until_reason(harness, "ResourceLost", timeout=5 * MINUTE)
     text = (
         f"The managed instance group {life.resource_name(harness)} is gone. The slice was complete "
-        "and its managed instance group is gone. It is not created again; delete and apply the "
-        "group to get a new one."
+        "and its managed instance group is gone. It is not created again: delete the group "
+        "and apply it again."
     )
     harness.run_for(2 * HOUR)
     assert life.said(harness) == ("False", "ResourceLost", text)
@@ -221,8 +221,8 @@ def test_a_bulk_slice_that_loses_a_vm_before_completion_says_that_the_others_are
     lost, _ = life.vms(harness)
     harness.world.gce.faults.act_by_hand("DELETE", lost)
     text = (
-        "Before the slice was complete, 1 of its 2 VMs went away. Compute Engine does not recreate VMs "
-        "of a BULK slice. The others wait and are billed: delete the group and apply it again."
+        "Before the slice was complete, 1 of its 2 VMs were deleted. Compute Engine does not recreate "
+        "VMs of a BULK slice. The others wait and are billed: delete the group and apply it again."
     )
     life.until_reason(harness, "NodeLost", timeout=15 * MINUTE)
     harness.run_for(HOUR)
@@ -446,11 +446,14 @@ def test_links_that_do_not_come_up_are_named(outcome: str, word: str) -> None:
     life.until(harness, lambda: bool(life.vms(harness)))
     (path,) = life.of_kind(harness, "instanceGroupManagers")
     harness.world.gce.faults.break_wiring(path, outcome)
-    life.until_reason(harness, "NotWired", timeout=10 * MINUTE)
+    life.until_reason(harness, "InterconnectNotReady", timeout=10 * MINUTE)
     harness.run_for(HOUR)
-    text = f"Compute Engine says that the links are {word}"
-    assert life.said(harness) == ("False", "NotWired", text)
-    assert life.said(harness, "SliceWired") == ("False", "NotActive", text)
+    text = (
+        f"Compute Engine reports the interconnect between the chips as {word}. If it stays so for ten "
+        "minutes, delete the group and apply it again."
+    )
+    assert life.said(harness) == ("False", "InterconnectNotReady", text)
+    assert life.said(harness, "InterconnectReady") == ("False", "NotActive", text)
     assert life.columns(harness)["NODES"] == "2/2"
     life.goes_without_trace(harness)
 

@@ -24,7 +24,7 @@ from tests.stories.jobsets import (
 from tests.stories.life import MINUTE
 from tests.stories.test_node_pool_slices import MAKING, is_gone, post, world
 
-MADE = f"Pod NodePoolCreationSucceeded: node pool {NAME} has been made"
+MADE = f"Pod NodePoolCreationSucceeded: node pool {NAME} has been created"
 DELETED = f"JobSet NodePoolDeletionSucceeded: node pool {NAME} has been deleted"
 
 
@@ -99,7 +99,9 @@ def test_a_pool_that_could_not_be_made_is_told_and_made_anew() -> None:
     post(harness)
     until(harness, lambda: are_running(harness))
     events = told(harness)
-    assert f"Pod NodePoolCreationFailed: node pool {NAME} could not be made: no capacity" in events
+    assert (
+        f"Pod NodePoolCreationFailed: node pool {NAME} could not be created: no capacity" in events
+    )
     assert any(line.startswith("Pod NodePoolDeletionStarted: ") for line in events)
     assert events[-1] == MADE
 
@@ -210,7 +212,7 @@ def test_what_gke_has_no_room_for_is_queued_and_said_to_begin_when_it_does() -> 
     post(harness)
     harness.run_for(30 * SECOND)
     assert told(harness) == [
-        f"Pod NodePoolQueued: node pool {NAME} waits for others that are being made or deleted: "
+        f"Pod NodePoolQueued: node pool {NAME} waits for others that are being created or deleted: "
         f"{NO_ROOM}"
     ]
     until(harness, lambda: are_running(harness))

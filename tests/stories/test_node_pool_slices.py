@@ -72,7 +72,7 @@ def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
     assert harness.leftovers() == []
     assert told(harness) == [
         MAKING,
-        f"Pod NodePoolCreationSucceeded: node pool {NAME} has been made",
+        f"Pod NodePoolCreationSucceeded: node pool {NAME} has been created",
         f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: JobSet train has ended (Completed)",
         f"JobSet NodePoolDeletionSucceeded: node pool {NAME} has been deleted",
     ]
@@ -123,8 +123,8 @@ def test_a_stockout_that_lasts_is_told_once_although_gke_names_another_vm_each_t
     stockout = "Google Compute Engine: Not all instances running in IGM after "
     assert [line.partition(stockout)[0] for line in lines] == [
         MAKING,
-        f"Pod NodePoolCreationFailed: node pool {NAME} could not be made: ",
-        f"Pod NodePoolDeletionStarted: Deleting node pool {NAME} to create it anew: ",
+        f"Pod NodePoolCreationFailed: node pool {NAME} could not be created: ",
+        f"Pod NodePoolDeletionStarted: Deleting node pool {NAME} to create it again: ",
     ]
     assert leader["status"]["phase"] == "Pending"
 
@@ -243,7 +243,7 @@ def test_nodes_of_a_pool_that_was_long_in_coming_get_their_time_too() -> None:
     harness = world()
     harness.gke.faults.slow_operations("nodePools.create", 20 * 60)
     post(harness)
-    until(harness, lambda: any("has been made" in line for line in told(harness)))
+    until(harness, lambda: any("has been created" in line for line in told(harness)))
     assert not life.nodes(harness)
     assert look(harness) == "Ready"
     until(harness, lambda: are_running(harness))

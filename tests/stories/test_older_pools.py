@@ -99,7 +99,7 @@ def test_a_pool_that_could_not_be_made_is_replaced() -> None:
     until(harness, lambda: are_running(harness))
     assert pools(harness) == [NAME]
     assert (
-        f"Pod NodePoolDeletionStarted: Deleting node pool {OLDER} to create it anew: no capacity"
+        f"Pod NodePoolDeletionStarted: Deleting node pool {OLDER} to create it again: no capacity"
         in (told(harness))
     )
     assert created(harness) == 2

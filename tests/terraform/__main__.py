@@ -1,17 +1,26 @@
-"""Get ready what Terraform needs to work on the module without a cloud (``make terraform-validate``)."""
+"""Find the providers that Terraform needs for the module (``make terraform-validate``).
+
+Where the registry cannot be reached, build a stand-in with the providers' schemas, once. This needs no
+cloud.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.terraform import workspace
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code."""
+    argparse.ArgumentParser(prog="python -m tests.terraform", description=__doc__).parse_args(
+        arguments
+    )
     try:
         try:
             providers = _try()

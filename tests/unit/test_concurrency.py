@@ -31,11 +31,11 @@ def slices(*states: SliceState) -> list[Slice]:
     ],
 )
 def test_for_how_many_there_is_room(states: list[SliceState], places: int) -> None:
-    assert concurrency.count_places(5, slices(*states)) == places
+    assert concurrency.count_slots(5, slices(*states)) == places
 
 
-def choose(waiting: list[str], places: int, minute: int = 0) -> list[str]:
-    return concurrency.choose(waiting, places, NOW + minute * MINUTE, str)
+def select(waiting: list[str], places: int, minute: int = 0) -> list[str]:
+    return concurrency.select(waiting, places, NOW + minute * MINUTE, str)
 
 
 WAITING = [f"pod-{number:02}" for number in range(20)]
@@ -43,20 +43,20 @@ WAITING = [f"pod-{number:02}" for number in range(20)]
 
 @pytest.mark.parametrize("places", [1, 2, 3, 5])
 def test_half_of_the_places_are_for_those_who_have_waited_longest(places: int) -> None:
-    chosen = choose(WAITING, places)
+    chosen = select(WAITING, places)
     assert len(set(chosen)) == places
     assert chosen[: (places + 1) // 2] == WAITING[: (places + 1) // 2]
 
 
 def test_nobody_waits_for_more_than_there_are() -> None:
-    assert choose([], 5) == []
-    assert sorted(choose(WAITING[:3], 5)) == WAITING[:3]
+    assert select([], 5) == []
+    assert sorted(select(WAITING[:3], 5)) == WAITING[:3]
 
 
 def test_nobody_waits_for_ever_behind_those_who_are_always_refused() -> None:
     """All but the last are refused at every turn, and have waited longer."""
     turns_until_it = [
-        next(minute for minute in range(1000) if WAITING[-1] in choose(WAITING, 2, minute + start))
+        next(minute for minute in range(1000) if WAITING[-1] in select(WAITING, 2, minute + start))
         for start in range(0, 10_000, 1000)
     ]
     assert max(turns_until_it) < 150
@@ -68,7 +68,7 @@ def looks(lag: float, until: int = 600) -> list[int]:
 
 def test_who_began_to_wait_together_is_looked_at_in_minutes_of_their_own() -> None:
     names = [f"pod-{number}" for number in range(100)]
-    hour = [looks(concurrency.draw(name), 120) for name in names]
+    hour = [looks(concurrency.hash_to_unit(name), 120) for name in names]
     assert all(one[:8] == list(range(1, 9)) for one in hour)
     most = max(sum(minute in one for one in hour) for minute in range(60, 120))
     assert most < 30

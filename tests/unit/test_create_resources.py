@@ -233,8 +233,7 @@ def test_a_complete_slice_whose_mig_is_gone_is_not_bought_again() -> None:
     assert said.reason == Reason.RESOURCE_LOST
     assert said.message == (
         f"The managed instance group {RESOURCE} is gone. The slice was complete and its managed "
-        "instance group is gone. It is not created again; delete and apply the group to get a new "
-        "one."
+        "instance group is gone. It is not created again: delete the group and apply it again."
     )
 
 
@@ -246,7 +245,7 @@ def test_what_bears_our_name_and_not_our_mark_is_not_touched() -> None:
     said = outcome_status(plan).conditions[Type.READY]
     assert inserts(plan) == []
     assert said.reason == Reason.RESOURCE_CONFLICT
-    assert "Delete it, or delete and apply the group." in said.message
+    assert "Delete it, or delete the group and apply it again." in said.message
 
 
 def test_a_failure_is_tried_again_on_a_sync_and_keeps_its_first_time() -> None:
@@ -310,7 +309,7 @@ def test_a_spec_that_cannot_work_is_refused_in_words_that_name_the_field() -> No
     assert (said.reason, said.message) == (
         Reason.INVALID_SPEC,
         "spec.nodeCount: 2x2x2 has 8 chips, which are 2 nodes of tpu7x-standard-4t "
-        "(4 chips each), not 3",
+        "(4 chips each), not 3. Delete the group, correct the spec and apply it again.",
     )
 
 
@@ -318,7 +317,8 @@ def test_a_project_that_is_not_served_is_refused_with_those_that_are() -> None:
     given = seen(group(owned=False, change={"project": "other-project"}))
     said = outcome_status(decide(given, NOW)).conditions[Type.READY]
     assert said.message == (
-        "spec.project: other-project is not served by this installation; it serves my-gcp-project"
+        "spec.project: other-project is not served by this installation; it serves my-gcp-project. "
+        "Delete the group, correct the spec and apply it again."
     )
 
 

@@ -67,7 +67,7 @@ STATES: dict[str, tuple[dict[str, Any], SliceState, str]] = {
     "no status yet": ({}, SliceState.PROVISIONING, ""),
     "being made": (ready("False", Reason.PROVISIONING), SliceState.PROVISIONING, ""),
     "joining": (ready("False", Reason.AWAITING_NODE_JOIN), SliceState.PROVISIONING, ""),
-    "being wired": (ready("False", Reason.NOT_WIRED), SliceState.PROVISIONING, ""),
+    "being wired": (ready("False", Reason.INTERCONNECT_NOT_READY), SliceState.PROVISIONING, ""),
     "half of it joined": (ready("False", Reason.NODE_NOT_READY), SliceState.PROVISIONING, ""),
     "a Node that was Ready is not": (
         ready("False", Reason.NODE_NOT_READY, **COMPLETE),

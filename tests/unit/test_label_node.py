@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from functions.label_node import ObservedNodes, decide, is_told_already
+from functions.label_node import ObservedNodes, decide, is_loss_reported
 from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
@@ -312,10 +312,13 @@ LATE = NOW + timedelta(minutes=20)
 READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
     "one of two": (seen(node()), ("False", "AwaitingNodeJoin")),
     "both, and wired": (seen(node(), node(B), slice=WIRED), ("True", "Ready")),
-    "both, and GCE says nothing yet": (seen(node(), node(B), slice=SILENT), ("False", "NotWired")),
+    "both, and GCE says nothing yet": (
+        seen(node(), node(B), slice=SILENT),
+        ("False", "InterconnectNotReady"),
+    ),
     "both, and the links failed": (
         seen(node(), node(B), slice=instance_group(topologies={"2x2x2": "FAILED"})),
-        ("False", "NotWired"),
+        ("False", "InterconnectNotReady"),
     ),
     "one is not Ready": (seen(node(), node(B, ready=False)), ("False", "NodeNotReady")),
     "one has just joined and is not Ready": (
@@ -445,7 +448,7 @@ TOLD = replace(
 def test_of_hundreds_lost_at_once_one_speaks_for_all(
     occasion: Occasion, known: Status, after_s: int, is_told: bool
 ) -> None:
-    assert is_told_already(occasion, known, NOW + timedelta(seconds=after_s)) is is_told
+    assert is_loss_reported(occasion, known, NOW + timedelta(seconds=after_s)) is is_told
 
 
 def test_the_next_one_lost_is_looked_at_alone_and_counts_nothing() -> None:
@@ -460,15 +463,16 @@ def test_when_compute_engine_says_nothing_of_the_links_nobody_waits_longer_than_
 ):
     given = seen(node(), node(B), slice=SILENT)
     first = result(given)
-    asked = first.conditions[Type.SLICE_WIRED]
+    asked = first.conditions[Type.INTERCONNECT_READY]
     again = replace(given, members=replace(given.members, status=first))
 
     assert (asked.status, asked.reason) == ("False", "Asking")
-    assert reason(again, NOW + timedelta(minutes=4)) == ("False", "NotWired")
+    assert reason(again, NOW + timedelta(minutes=4)) == ("False", "InterconnectNotReady")
     assert reason(again, NOW + timedelta(minutes=5)) == ("True", "Ready")
     assert reason(again, NOW - timedelta(minutes=5)) == ("True", "Ready")
     assert (
-        result(again, NOW + timedelta(minutes=5)).conditions[Type.SLICE_WIRED].status == "Unknown"
+        result(again, NOW + timedelta(minutes=5)).conditions[Type.INTERCONNECT_READY].status
+        == "Unknown"
     )
 
 
@@ -563,9 +567,12 @@ def test_a_stranger_does_not_count_as_a_vm_of_the_slice() -> None:
 
 
 def test_the_links_are_asked_for_again_when_a_node_was_missing() -> None:
-    wired = {**COMPLETE.conditions, Type.SLICE_WIRED: Condition("True", "Active", "", EARLIER, 1)}
+    wired = {
+        **COMPLETE.conditions,
+        Type.INTERCONNECT_READY: Condition("True", "Active", "", EARLIER, 1),
+    }
     after = result(seen(node(), known=replace(COMPLETE, conditions=wired)))
-    said = after.conditions[Type.SLICE_WIRED]
+    said = after.conditions[Type.INTERCONNECT_READY]
     assert (said.status, said.reason, said.since) == ("Unknown", "Incomplete", NOW)
 
 
@@ -644,7 +651,8 @@ RUN_WORDS = (
     "the group and apply it again."
 )
 GONE_WORDS = (
-    "Before the slice was complete, 1 of its 2 VMs went away. Compute Engine does not recreate VMs of a "
+    "Before the slice was complete, 1 of its 2 VMs were deleted. Compute Engine does not recreate VMs "
+    "of a "
     "BULK slice. The others wait and are billed: delete the group and apply it again."
 )
 LONG_UP = NOW - timedelta(hours=2)
@@ -695,7 +703,8 @@ WORDS: dict[str, tuple[ObservedNodes, str, str]] = {
             instances={A: vm(), B: vm(B, started=LONG_UP), "worker-7": None},
         ),
         "NodeNameMismatch",
-        f"Node worker-7 says that it runs on VM {B}. A Node must have its VM's name: start the kubelet "
+        f"Node worker-7 runs on VM {B}, by its providerID. A Node must have its VM's name: start the "
+        "kubelet "
         "with --hostname-override=VM, and delete the Node.",
     ),
     "a VM of a slice that was never complete is gone": (
@@ -788,13 +797,13 @@ def test_times_in_the_future_hold_nothing_up() -> None:
     """They can only have been written by somebody else."""
     asking = {
         **COMPLETE.conditions,
-        Type.SLICE_WIRED: Condition("False", "Asking", "", FUTURE, 1),
+        Type.INTERCONNECT_READY: Condition("False", "Asking", "", FUTURE, 1),
     }
     ahead = (Pending(B, Reason.NODE_NOT_READY, FUTURE),)
     known = replace(COMPLETE, conditions=asking, pending=ahead)
     assert reason(seen(node(), node(B), known=known, slice=SILENT)) == ("True", "Ready")
     told = replace(TOLD, pending=(Pending(A, Reason.PREEMPTED, FUTURE),))
-    assert is_told_already(preempted(B), told, NOW) is False
+    assert is_loss_reported(preempted(B), told, NOW) is False
 
 
 def not_let_in(cause: Cause, *vms: str) -> Occasion:

@@ -298,7 +298,7 @@ STEPS: dict[str, Step] = {
                 Reason.RESOURCE_CONFLICT,
                 "alreadyExists",
                 f"{URI} exists and is not marked as this group's: its description must be "
-                f"'{MARK}'. Delete it, or delete and apply the group.",
+                f"'{MARK}'. Delete it, or delete the group and apply it again.",
                 NOW,
             ),
         ),

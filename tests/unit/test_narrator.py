@@ -17,12 +17,12 @@ from local.happenings import (
 )
 from local.narrator import (
     Narrator,
-    tell_event,
-    tell_group,
-    tell_jobset,
-    tell_node,
-    tell_pod,
-    tell_secret,
+    render_event,
+    render_group,
+    render_jobset,
+    render_node,
+    render_pod,
+    render_secret,
 )
 from local.station import JOBSET_STEPS, STEPS
 from local.timeline import Line
@@ -98,7 +98,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
                 '{"message": "published", "step": "label_node", "group": "default/training",'
                 ' "cause": "NodesChanged", "nodes": 2}',
             ),
-            Line("relay", "tells label_node", "default/training: NodesChanged, 2 Nodes"),
+            Line("relay", "publishes to label_node", "default/training: NodesChanged, 2 Nodes"),
             id="the relay publishes",
         ),
         pytest.param(
@@ -107,7 +107,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
                 '{"message": "published", "step": "provision_slice", "pod": "default/train-0",'
                 ' "cause": "Unschedulable", "nodes": 0}',
             ),
-            Line("relay", "tells provision_slice", "default/train-0: Unschedulable"),
+            Line("relay", "publishes to provision_slice", "default/train-0: Unschedulable"),
             id="the relay publishes about a Pod",
         ),
         pytest.param(
@@ -116,7 +116,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
                 '{"message": "published", "step": "approve_join", "requests": ["csr-1", "csr-2"],'
                 ' "cause": "JoinRequested", "nodes": 0}',
             ),
-            Line("relay", "tells approve_join", "csr-1, csr-2: JoinRequested"),
+            Line("relay", "publishes to approve_join", "csr-1, csr-2: JoinRequested"),
             id="the relay publishes about requests for certificates",
         ),
         pytest.param(
@@ -182,7 +182,9 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="our script",
         ),
         pytest.param(SerialText(VM, "systemd: started\n"), None, id="another's line"),
-        pytest.param(Ticked(), Line("scheduler", "wakes the sweep", "a full minute"), id="a tick"),
+        pytest.param(
+            Ticked(), Line("scheduler", "triggers the sweep", "a full minute"), id="a tick"
+        ),
         pytest.param(
             ChildEnded("relay", "relay was ended by SIGKILL", 0.5),
             Line("supervisor", "relay was ended by SIGKILL", "relay again in 0.5 s", is_bad=True),
@@ -208,13 +210,13 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
 def test_each_happening_is_told_in_a_line_or_not_at_all(
     happening: Happening, line: Line | None
 ) -> None:
-    assert Narrator().tell(happening) == line
+    assert Narrator().render(happening) == line
 
 
 def test_the_calls_of_each_step_are_counted() -> None:
     narrator = Narrator()
     for milliseconds in (34, 20):
-        narrator.tell(ChildLine("tear_down", step_line(milliseconds=milliseconds)))
+        narrator.render(ChildLine("tear_down", step_line(milliseconds=milliseconds)))
     tally = narrator.tallies["tear_down"]
     assert (tally.invocations, tally.gce, tally.kubernetes, tally.slowest_ms) == (2, 4, 18, 34)
 
@@ -254,7 +256,7 @@ def node(ready: str = "False", chips: int = 0) -> dict[str, Any]:
 def test_a_group_is_told_of_when_ready_or_its_count_changes(
     before: dict[str, Any], after: dict[str, Any], what: str | None
 ) -> None:
-    line = tell_group(before, after)
+    line = render_group(before, after)
     assert (line and line.what) == what
 
 
@@ -272,7 +274,7 @@ def test_a_group_is_told_of_when_ready_or_its_count_changes(
 def test_a_node_is_told_of_as_it_comes_and_goes(
     kind: str, before: dict[str, Any], after: dict[str, Any], what: str | None
 ) -> None:
-    line = tell_node(kind, before, after)
+    line = render_node(kind, before, after)
     assert (line and line.what) == what
 
 
@@ -281,9 +283,9 @@ def test_only_tokens_of_ours_are_told_of_and_never_what_they_hold() -> None:
         "metadata": {"labels": {"tpu-functions.dev/vm": VM}},
         "data": {"token-secret": "c2VjcmV0"},
     }
-    line = tell_secret("ADDED", ours)
+    line = render_secret("ADDED", ours)
     assert line == Line("kubernetes", f"the bootstrap token of {VM} is there")
-    assert tell_secret("ADDED", {"metadata": {"name": "another"}}) is None
+    assert render_secret("ADDED", {"metadata": {"name": "another"}}) is None
 
 
 def pod(phase: str = "Pending", node: str = "", reason: str = "") -> dict[str, Any]:
@@ -324,7 +326,7 @@ BOUND = pod(node=VM)
 def test_a_pod_is_told_of_as_it_finds_its_place(
     kind: str, before: dict[str, Any], after: dict[str, Any], line: Line | None
 ) -> None:
-    assert tell_pod(kind, before, after) == line
+    assert render_pod(kind, before, after) == line
 
 
 @pytest.mark.parametrize(
@@ -337,7 +339,7 @@ def test_a_pod_is_told_of_as_it_finds_its_place(
 )
 def test_a_jobset_is_told_of_at_its_end(kind: str, state: str, line: Line | None) -> None:
     jobset = {"metadata": {"name": "train"}, "status": {"terminalState": state}}
-    assert tell_jobset(kind, {}, jobset) == line
+    assert render_jobset(kind, {}, jobset) == line
 
 
 @pytest.mark.parametrize(
@@ -369,13 +371,13 @@ def test_our_events_about_jobsets_and_their_pods_are_told(
         "message": "why",
         "type": type_,
     }
-    assert tell_event("ADDED", {}, event) == line
+    assert render_event("ADDED", {}, event) == line
 
 
 def test_sweeps_are_not_told_where_they_come_all_the_time() -> None:
-    narrator = Narrator(tells_sweeps=False)
-    assert narrator.tell(Ticked()) is None
-    assert narrator.tell(ChildLine("sweep", step_line(decision="Swept"))) is None
+    narrator = Narrator(shows_sweeps=False)
+    assert narrator.render(Ticked()) is None
+    assert narrator.render(ChildLine("sweep", step_line(decision="Swept"))) is None
     assert narrator.tallies["sweep"].invocations == 1
 
 

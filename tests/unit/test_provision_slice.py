@@ -106,8 +106,8 @@ CREATE = Plan(
 )
 PAUSED = Event(
     "SlicePaused",
-    'No slice is made: the ConfigMap tpu-functions/jobsets has paused: "true". It goes on when that is '
-    "taken out",
+    'No slice is created: the ConfigMap tpu-functions/jobsets has paused: "true". Remove that to '
+    "continue",
 )
 PAUSE = Plan("SlicePaused", (Emit(PAUSED, once=True),))
 NAME = "TPUNodeGroup train-bfcf5ebea76efcf5"
@@ -180,8 +180,8 @@ TABLE: dict[str, tuple[World, Plan]] = {
             (
                 told(
                     "CreationFailed",
-                    "The Pod's slice would be called train-bfcf5ebea76efcf5, and there is a "
-                    "TPUNodeGroup that was not made for a JobSet, of that name. It is not touched: "
+                    "The Pod's slice would be named train-bfcf5ebea76efcf5, and there is a "
+                    "TPUNodeGroup that was not made for a JobSet, with that name. It is not touched: "
                     "delete it, or give the JobSet another name",
                 ),
             ),
@@ -242,7 +242,7 @@ TABLE: dict[str, tuple[World, Plan]] = {
                 DeleteSlice(ANOTHER),
                 started(
                     "DeletionStarted",
-                    f"Deleting {NAME} to create it anew: the Pod asks for 4 hosts of "
+                    f"Deleting {NAME} to create it again: the Pod asks for 4 hosts of "
                     "ct6e-standard-4t (4x4) with other properties or Node labels than it has",
                 ),
             ),
@@ -278,7 +278,7 @@ TABLE: dict[str, tuple[World, Plan]] = {
             "Replacing",
             (
                 DeleteSlice(LOST),
-                started("DeletionStarted", f"Deleting {NAME} to create it anew: {LOST.message}"),
+                started("DeletionStarted", f"Deleting {NAME} to create it again: {LOST.message}"),
             ),
         ),
     ),
@@ -306,7 +306,9 @@ def refused(action: AnySliceAction, http: int, message: str = "no") -> SliceActi
 
 
 def queued() -> Emit:
-    message = "node pool train-bfcf5ebea76efcf5 waits for others that are being made or deleted: no"
+    message = (
+        "node pool train-bfcf5ebea76efcf5 waits for others that are being created or deleted: no"
+    )
     return Emit(Event("NodePoolQueued", message), once=True)
 
 

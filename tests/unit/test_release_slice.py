@@ -117,7 +117,7 @@ LOSS = Plan(
         Emit(
             Event(
                 "TPUNodeGroupLost",
-                f"TPUNodeGroup {NAME} does not come back by itself: Preempted: gone",
+                f"TPUNodeGroup {NAME} does not recover by itself: Preempted: gone",
                 is_warning=True,
             ),
             once=True,
@@ -267,8 +267,8 @@ def test_what_is_done(case: Case) -> None:
 def test_what_pods_run_on_stays_until_they_end() -> None:
     in_use = Event(
         "TPUNodeGroupInUse",
-        f"TPUNodeGroup {NAME} is to go, and is in use by Job default/other: it goes when that has "
-        "ended",
+        f"TPUNodeGroup {NAME} is to be deleted and is in use by Job default/other: it is deleted when "
+        "that has ended",
     )
     plan = Plan("InUse", (Emit(in_use, once=True),))
     users = ("default/other",)

@@ -159,5 +159,5 @@ def test_two_events_are_one_if_the_cloud_says_the_same(case: tuple[str, str, boo
     events = [NOT_CREATED.render(GroupSlices, {"name": "n", "failure": it}) for it in (one, other)]
     assert (events[0].key == events[1].key) is are_same
     assert [event.message for event in events] == [
-        f"TPUNodeGroup n could not be made: {it}" for it in (one, other)
+        f"TPUNodeGroup n could not be created: {it}" for it in (one, other)
     ]

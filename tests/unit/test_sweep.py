@@ -16,10 +16,10 @@ from functions.sweep import (
     ObservedGroups,
     decide,
     find_due_steps,
-    inboxes,
     is_due,
     is_settled,
     last_progress,
+    list_steps,
     parse_groups,
 )
 from shared.base import backoff
@@ -279,7 +279,7 @@ def test_a_sync_goes_where_there_is_something_to_find(
     case: tuple[NodeGroup, Status, tuple[str, ...]],
 ) -> None:
     about, status, steps = case
-    assert inboxes(about, status) == steps
+    assert list_steps(about, status) == steps
 
 
 def test_what_was_begun_and_paused_is_not_settled_until_it_is_gone() -> None:
@@ -312,7 +312,7 @@ def test_a_step_that_is_retried_gets_a_sync_of_a_group_that_is_ready() -> None:
         retries=(Retry("create_resources", "503", CREATED),),
     )
     assert not is_settled(group(), ready)
-    assert inboxes(group(), ready) == ("label_node", "create_resources")
+    assert list_steps(group(), ready) == ("label_node", "create_resources")
 
 
 def request(name: str, token: str = "abcdef", age_s: float = 30, **change: Any) -> SigningRequest:

@@ -381,7 +381,7 @@ def test_a_delete_that_has_failed_shows_why() -> None:
     ready = after.conditions[Type.READY]
     assert ready.reason == "Refused"
     assert ready.message.startswith(
-        f"The managed instance group {RESOURCE} cannot be deleted: Internal error. The API refused"
+        f"The managed instance group {RESOURCE} cannot be deleted: Internal error. The API rejected"
     )
 
 

@@ -64,7 +64,7 @@ def list_cloud_grants() -> Iterator[tuple[str, str]]:
             continue
         for scope in SCOPES:
             yield from ((identity, permission) for permission in places.get(scope) or ())
-        yield from ((identity, f"publish {step}") for step in places["inboxes"])
+        yield from ((identity, f"publish {step}") for step in places["topics"])
 
 
 GRANTS = sorted({*list_cluster_grants(), *list_cloud_grants()})

@@ -13,12 +13,11 @@ from functions.report_leaks import LEAKED
 from shared.base.reasons import REASONS, Reason, find_entry
 from shared.frame import step
 from shared.slices.lifecycle import list_templates
+from tests.unit.test_docs import list_anchors
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"
 ENTRY = re.compile(r"^### (Decision |Event |)`(\w+)`\n\n(.*?)(?=^##)", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(([^)\s]*)#([\w-]+)\)")
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("infra/**/*.md")]
 
 
 def entries(kind: str) -> list[str]:
@@ -40,18 +39,6 @@ def answers() -> Iterator[str]:
                     for keyword in node.keywords
                     if keyword.arg == "decision" and isinstance(keyword.value, ast.Constant)
                 )
-
-
-def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them; the same heading twice has ``-1``."""
-    found: dict[str, int] = {}
-    anchors = set()
-    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
-        anchor = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
-        anchors.add(f"{anchor}-{found[anchor]}" if anchor in found else anchor)
-        found[anchor] = found.get(anchor, 0) + 1
-    return anchors
 
 
 def test_each_reason_has_one_entry() -> None:
@@ -79,18 +66,8 @@ def test_an_entry_says_what_it_means_how_to_look_and_what_to_do(
 def test_the_entry_of_a_reason_can_be_linked_to(reason: Reason) -> None:
     page, _, anchor = find_entry(reason).partition("#")
     assert ROOT / page == PAGE
-    assert anchor in anchors(PAGE)
+    assert anchor in list_anchors(PAGE)
 
 
 def test_a_word_that_is_no_reason_has_no_entry() -> None:
     assert (find_entry("Ready"), find_entry("")) == ("", "")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_link_to_a_heading_leads_to_one(page: Path) -> None:
-    dead = [
-        f"{target}#{anchor}"
-        for target, anchor in LINK.findall(page.read_text())
-        if "://" not in target and anchor not in anchors((page.parent / target) if target else page)
-    ]
-    assert dead == []

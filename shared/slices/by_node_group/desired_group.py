@@ -227,8 +227,8 @@ def _metadata(
 
 
 def _make_hash(spec: Mapping[str, Any], asked: Mapping[str, str]) -> str:
-    """What a group must have been made of for a Pod to fit. What only the template says, and labels
-    that are only copied, are not in it: no change to those makes a slice anew."""
+    """The hash of the properties that a Pod needs of its group. Fields that only the template has, and
+    labels that are only copied, are not in it: their change does not replace a slice."""
     config = spec["instanceConfig"]
     content = {
         "config": {

@@ -1,4 +1,4 @@
-"""What a Pod wants of its Nodes, held against what the Nodes of its slice will be like.
+"""Compare what a Pod requires of its Nodes with what the Nodes of its slice will have.
 
 A slice on whose Nodes the Pod does not fit would be paid for while the Pod waits on: it is refused
 before it is made, in words that say what to change.
@@ -52,7 +52,7 @@ _PLATFORM = re.compile(
 
 
 class NodeFit:
-    """What the Pod wants of its Nodes, held against what the slice's Nodes will be like."""
+    """What the Pod requires of its Nodes, and what the slice's Nodes will have."""
 
     def __init__(
         self, leader: Leader, name: str, machine: Machine, spec: Mapping[str, Any]
@@ -153,6 +153,6 @@ class NodeFit:
         return {key: self._name}
 
     def _is_free(self, key: str) -> bool:
-        """Whether a label of this key says nothing that somebody else knows better."""
+        """Whether a label may have this key: no other component sets it."""
         is_known = key in self._set_for_us or key in self._known or key == POOL_LABEL
         return not is_known and not _PLATFORM.fullmatch(key) and is_settable_label(key)

@@ -24,7 +24,7 @@ from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, Sli
 RELEASE_ANNOTATION = "tpu-functions.dev/release-after"
 LOST_AFTER = timedelta(minutes=10)
 """A host that is lost may come back (an automatic restart); Spot VMs that were taken do not."""
-_COMING = frozenset({Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.NOT_WIRED})
+_COMING = frozenset({Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.INTERCONNECT_NOT_READY})
 _LOST = VM_LOSSES | {Reason.NODE_DELETED, Reason.RESOURCE_LOST}
 
 
@@ -122,14 +122,14 @@ def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
 
 
 def is_selected(raw: Mapping[str, Any], desired: DesiredSlice) -> bool:
-    """Whether the Pod selects the Nodes of a group: those that it got from a template which has changed
-    since may lack a label."""
+    """Whether the Pod selects the Nodes of a group: they may lack a label if the template has
+    changed."""
     return desired.selection.matches(raw["spec"].get("nodeLabels") or {})
 
 
 def is_made_otherwise(raw: Mapping[str, Any], desired: DesiredSlice) -> bool:
-    """Whether a group that has come to nothing yet would be made otherwise now: its template was
-    mended since, and it can only wait for what that does not say any more."""
+    """Whether the template of a group that has no VMs yet was changed: the group would only wait for
+    what the old template names."""
     made = (raw["metadata"].get("annotations") or {}).get(TEMPLATE_HASH_ANNOTATION)
     would_be = desired.body["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION]
     is_paused = _ready(raw).get("reason") == Reason.PAUSED
@@ -161,7 +161,7 @@ def _was_complete(raw: Mapping[str, Any]) -> bool:
 
 
 def _is_lost(raw: Mapping[str, Any], since: datetime | None, now: datetime) -> bool:
-    """Whether nobody makes again what has gone: not its managed instance group, nor a step."""
+    """Whether neither the managed instance group nor a step recreates what is lost."""
     reason = _ready(raw).get("reason")
     if reason == Reason.RESOURCE_LOST:
         return True

@@ -68,7 +68,7 @@ _KUBERNETES = ("k8s.io", "kubernetes.io")
 """A kubelet, and so GKE, takes labels with such a prefix for its Node only below `_OF_KUBELETS`."""
 _OF_KUBELETS = ("node.kubernetes.io", "kubelet.kubernetes.io")
 _KNOWN_GOOGLE = frozenset({*_ASKED_FOR, SPOT, RESERVATION})
-"""Labels of Google's that Nodes have only if the pool was asked for them."""
+"""Labels of Google's that Nodes have only if the pool is created with them."""
 
 _MOST_HOSTS = 2**31 - 1
 """What a pool's count can say; GKE has lower limits, and words of its own for them."""
@@ -200,10 +200,10 @@ def make_hash(
     topology: str = "",
     zone: str = "",
 ) -> str:
-    """What a pool must have been made of for a Pod to fit: its hash, by TPU Provisioner's rule.
+    """The hash of the properties that a Pod needs of its pool, by TPU Provisioner's rule.
 
-    ``labels`` and ``zone`` are what the Pod selects by. What comes from settings, and labels that are
-    only copied, are not in it: no change to those makes a slice anew.
+    ``labels`` and ``zone`` are what the Pod selects by. Settings and labels that are only copied are not
+    in the hash: their change does not replace a slice.
     """
     config = {
         "labels": labels,
@@ -221,7 +221,7 @@ def make_hash(
 
 
 def _check_single_host(leader: Leader, count: int) -> None:
-    """Raise `InputError` for a topology that a single host never has: nobody tells GKE of it."""
+    """Raise `InputError` for a topology that a single host never has: GKE is not told the topology."""
     own = get_generation(leader.accelerator).single_host_shapes[leader.chips]
     if count == 1 and leader.topology != own:
         raise InputError(

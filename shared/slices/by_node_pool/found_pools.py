@@ -1,7 +1,7 @@
-"""What a node pool says of itself: whose it is, where it stands, what its trouble is.
+"""Read a node pool: its owner, its state, its error.
 
-A pool is the API's document of it, its enums by name. Pools that TPU Provisioner has made read as those
-of this system do.
+A pool is the API's document, with enums by name. Pools of TPU Provisioner are read like pools of this
+system.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ def read_found(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | NameCo
 
 
 def older_name(owner: Owner) -> str:
-    """What TPU Provisioner calls the pool of a Job: five digits of the Job's key are in it."""
+    """The name of a Job's pool by TPU Provisioner's rule, with five digits of the Job's key."""
     key = job_key(owner.namespace, owner.job)
     return f"{owner.jobset[:34]}-{key[:5]}".replace(".", "-")
 
 
 def read_older(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | None:
-    """The pool that has the name by TPU Provisioner: the Job's slice, or ``None`` if it is another's.
+    """The pool with TPU Provisioner's name: the Job's slice, or ``None`` if it is another Job's.
 
-    Its hash is over other things. Where it has all that the Pod asks for, it says nothing here.
+    Pools of TPU Provisioner use another hash: compare the fields instead.
     """
     if not is_managed(pool):
         return None
@@ -95,8 +95,8 @@ def read_older(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | None:
 
 
 def _with_selection(found: Slice, pool: Mapping[str, Any], desired: DesiredSlice) -> Slice:
-    """With whether the Pod selects its Nodes: a pool may lack a label that was not asked for when it
-    was created."""
+    """The slice, with whether the Pod selects its Nodes: the pool may have been created without a
+    label."""
     labels = {**labels_of(pool), POOL_LABEL: found.name}
     return replace(found, is_selected=desired.selection.matches(labels))
 

@@ -15,7 +15,7 @@ from relay.metrics import DESCRIPTIONS, LABELS, SLICE_SERIES, State
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.unit.infra.terraform_module import ROOT
-from tests.unit.test_troubleshooting import anchors
+from tests.unit.test_docs import list_anchors
 
 DASHBOARD = json.loads((ROOT / "infra" / "monitoring" / "dashboard.json").read_text())
 COMPONENTS = ROOT / "infra" / "kubernetes" / "components"
@@ -145,7 +145,7 @@ def test_the_runbook_of_an_alert_is_there_for_every_reason_that_it_may_have(name
         anchor.replace("{{ $labels.reason | toLower }}", reason.lower()) for reason in reasons
     }
     assert wanted
-    assert wanted - anchors(ROOT / page) == set()
+    assert wanted - list_anchors(ROOT / page) == set()
 
 
 @pytest.mark.parametrize("name", ALERTS)
@@ -165,7 +165,7 @@ def test_the_runbook_of_an_alert_of_terraform_is_there() -> None:
     named += re.findall(r"Runbook: docs/operate.md#([\w-]+)\.", text)
     own = text.count('content   = "') - 1  # but for the one of all those that have an advice
     assert len(named) == text.count("      advice ") + own
-    assert set(named) - anchors(ROOT / "docs" / "operate.md") == set()
+    assert set(named) - list_anchors(ROOT / "docs" / "operate.md") == set()
 
 
 def test_the_log_based_metrics_read_the_line_that_every_invocation_writes() -> None:

@@ -315,15 +315,15 @@ def test_the_archive_holds_what_the_functions_need_and_nothing_else() -> None:
 
 def test_rights_are_of_the_steps_and_of_the_relay() -> None:
     assert PERMISSIONS.keys() == {*STEPS, *JOBSET_STEPS, "relay", "cluster_project"}
-    places = {"project", "named", "vm_service_account", "subnetwork", "stolen", "inboxes"}
+    places = {"project", "named", "vm_service_account", "subnetwork", "stolen", "topics"}
     assert all(PERMISSIONS[step].keys() == places for step in STEPS)
     places |= {"node_service_account"}
     assert all(PERMISSIONS[step].keys() == places for step in JOBSET_STEPS)
 
 
 def test_the_relay_may_publish_to_the_inboxes_that_it_writes_to() -> None:
-    assert PERMISSIONS["relay"].keys() == {"stolen", "inboxes"}
-    assert PERMISSIONS["relay"]["inboxes"].keys() == set(TRIGGERED_STEPS)
+    assert PERMISSIONS["relay"].keys() == {"stolen", "topics"}
+    assert PERMISSIONS["relay"]["topics"].keys() == set(TRIGGERED_STEPS)
 
 
 def test_each_right_says_why() -> None:

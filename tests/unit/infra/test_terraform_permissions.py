@@ -211,10 +211,10 @@ def test_only_inject_token_writes_metadata_and_only_of_vms_with_names_of_ours() 
 def test_a_step_may_publish_to_the_inboxes_that_it_wakes_and_no_others(step: str) -> None:
     # The minute, where somebody asks for it, and once an hour; requests for certificates.
     forwarded = (*JOBSET_STEPS, "report_leaks", "approve_join") if step == "sweep" else ()
-    assert {*inboxes_of(step), *forwarded} == set(PERMISSIONS[step]["inboxes"])
+    assert {*topics_of(step), *forwarded} == set(PERMISSIONS[step]["topics"])
 
 
-def inboxes_of(step: str) -> Iterator[str]:
+def topics_of(step: str) -> Iterator[str]:
     """The steps that a module names as those it wakes."""
     tree = ast.parse((ROOT / "functions" / f"{step}.py").read_text())
     for node in ast.walk(tree):
@@ -266,5 +266,5 @@ def test_a_step_of_jobsets_may_do_what_node_pools_ask_for_and_no_more(step: str)
 
 @pytest.mark.parametrize("step", JOBSET_STEPS)
 def test_a_step_of_jobsets_publishes_to_itself_alone(step: str) -> None:
-    assert set(PERMISSIONS[step]["inboxes"]) == {step}
+    assert set(PERMISSIONS[step]["topics"]) == {step}
     assert "resync(NAME, " in (ROOT / "functions" / f"{step}.py").read_text()

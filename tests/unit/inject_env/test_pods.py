@@ -114,8 +114,8 @@ UNSEEN: list[tuple[str, Manifest, int, str]] = [
         "one too many",
         stateful_set(replicas=8, pod=FOUR_HOSTS),
         6,
-        "topology 4x4 needs 4 Pods, and this one has number 6 and no TPU_WORKER_HOSTNAMES; make its "
-        "workload anew",
+        "topology 4x4 needs 4 Pods, and this one has number 6 and no TPU_WORKER_HOSTNAMES; create its "
+        "workload again",
     ),
     (
         "no topology",

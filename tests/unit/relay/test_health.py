@@ -1,4 +1,4 @@
-"""What the probes are told of a watch that is quiet, cut off, or stuck."""
+"""What the probes are told of a watch that is quiet, disconnected or stuck."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_watch_of_which_nothing_is_heard_is_unready_first_and_stuck_then() -> 
     assert health.list_stuck() == []
     assert health.list_not_ready() == ["Node: no contact with the API server for 300 s"]
     clock.now += 300
-    assert health.list_stuck() == ["Node: stuck: nothing heard for 600 s"]
+    assert health.list_stuck() == ["Node: stuck: nothing received for 600 s"]
 
 
 def test_a_sign_of_life_makes_it_well_again() -> None:

@@ -1,0 +1,56 @@
+"""``--help`` of the programs that make calls: it shows the usage, and the program does nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from local import recording
+from tests import bench, first_slice, on_call, performance
+from local.control_plane import __main__ as control_plane
+from tests.terraform import __main__ as terraform
+
+PROGRAMS: dict[str, Callable[[list[str]], int | str]] = {
+    "make control-plane": control_plane.main,
+    "python -m local.recording": recording.main,
+    "python -m tests.bench": bench.main,
+    "python -m tests.first_slice": first_slice.main,
+    "python -m tests.on_call": on_call.main,
+    "python -m tests.performance": performance.main,
+    "python -m tests.terraform": terraform.main,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_shows_the_usage_and_what_the_program_does(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        PROGRAMS[name](["--help"])
+    assert ended.value.code == 0
+    usage, description, *_ = capsys.readouterr().out.split("\n\n")
+    assert usage.startswith(f"usage: {name}")
+    assert len(description.split()) > 5
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_option_that_does_not_exist_is_refused(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        PROGRAMS[name](["--no-such-option"])
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --no-such-option" in capsys.readouterr().err
+
+
+def test_a_section_that_the_benchmark_lacks_is_refused_before_anything_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["cold-starts"])
+    assert ended.value.code == 2
+    assert (
+        "no section is called cold-starts; there are cold-start, reaction"
+        in capsys.readouterr().err
+    )

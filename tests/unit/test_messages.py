@@ -1,0 +1,201 @@
+"""The message of each reason of ``Ready``: what is wrong, of which object, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from functions import create_resources
+from shared.base.names import PAUSED_ANNOTATION
+from shared.base.reasons import REASONS, VM_LOSSES, Reason
+from shared.node_groups import health, interconnect, join_report, readiness, status
+from shared.node_groups.creation_report import CreationReport
+from shared.node_groups.node_group import AnyGroup
+from shared.node_groups.status import (
+    MIG,
+    NOUN,
+    POLICY,
+    TEMPLATE,
+    Condition,
+    Counts,
+    Pending,
+    Resource,
+    State,
+    Status,
+    Type,
+)
+from shared.node_groups.work import WriteStatus
+from shared.ports.gce.values import Mig
+from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
+from tests.unit.test_label_node import B
+
+WORDS, CODE = "What Compute Engine said", "ITS_CODE"
+INSTRUCTION = re.compile(
+    r"(?:^|[.:;] |, or )(?:Ask|Check|Correct|Create|Delete|delete|Detach|Do not|Enable|Enlarge|Find out|"
+    r"Free|Migrate|Raise|Read|Remove|Resize|Restart|Start|start|To run|To use|Wait|Nothing to do|grant|"
+    r"If it stays so)\b"
+)
+STANDS = Resource(RESOURCE, State.READY, NOW)
+ALL_STAND = {POLICY: STANDS, TEMPLATE: STANDS, MIG: STANDS}
+TRUE = Condition("True", "Ready", "", NOW, 1)
+COMPLETE = Status(
+    conditions={kind: TRUE for kind in Type if kind not in (Type.READY, Type.INTERCONNECT_READY)},
+    resources=ALL_STAND,
+    counts=Counts(desired=2, running=2, joined=2, ready=2),
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    """The message of ``Ready`` in a situation, and the object that it must name, if there is one."""
+
+    message: str
+    names: str = ""
+    is_progress: bool = False
+    """Progress in tpu-operator's words: there is nothing to do."""
+
+
+def _conclude(status: Status, of: AnyGroup | None = None) -> Condition:
+    return readiness.conclude(of or group(), status, NOW).conditions[Type.READY]
+
+
+def _created(reason: Reason) -> Said:
+    """An error of an insert."""
+    failed = STANDS.fail(reason, CODE, WORDS, NOW)
+    known = replace(Status(), resources={**ALL_STAND, TEMPLATE: failed})
+    known = CreationReport({}).describe(group(), known, NOW)
+    message = _conclude(known).message
+    assert f"{NOUN[TEMPLATE]} {RESOURCE}: {WORDS} ({CODE})." in message
+    return Said(message, RESOURCE)
+
+
+def _deleted(*, gone: tuple[str, ...] = (), is_refused: bool = False) -> Said:
+    resources = {kind: STANDS.enter(State.GONE, NOW) for kind in gone}
+    resources = {**ALL_STAND, **resources}
+    if is_refused:
+        deleting = STANDS.enter(State.DELETING, NOW)
+        resources[MIG] = deleting.with_trouble(Reason.IN_USE, CODE, WORDS, NOW)
+    known = replace(COMPLETE, resources=resources)
+    message = _conclude(known, group(deleting=True)).message
+    return Said(message, RESOURCE if is_refused else "", is_progress=not is_refused)
+
+
+def _joins(reason: Reason) -> Said:
+    """A VM whose Node has not joined."""
+    known = replace(
+        COMPLETE,
+        counts=Counts(desired=2, running=2, joined=1, ready=1),
+        pending=(Pending(B, reason, NOW),),
+        completed_at=NOW - timedelta(hours=1) if reason in VM_LOSSES else None,
+    )
+    known = join_report.describe(health.Members(group(), known), known, NOW)
+    message = _conclude(known).message
+    is_progress = reason is Reason.AWAITING_NODE_JOIN
+    return Said(message, "" if is_progress else B, is_progress)
+
+
+def _joined(reason: Reason) -> Said:
+    """A Node that has joined and is not ready."""
+    known = replace(
+        COMPLETE,
+        counts=Counts(desired=2, running=2, joined=2, ready=1),
+        pending=(Pending(B, reason, NOW),),
+    )
+    return Said(_conclude(known).message, B)
+
+
+def _disconnected() -> Said:
+    found = Mig("mig", "", 2, 0, is_bulk_in_progress=False, topologies={"2x2x2": "FAILED"})
+    known = interconnect.describe(found, group(), COMPLETE, NOW)
+    return Said(_conclude(known).message, "FAILED")
+
+
+def _rejected(*, has_foreign_children: bool) -> Said:
+    """A group that create_resources does not serve."""
+    observed = create_resources.ObservedUnreadable(
+        unreadable_group(), Status(), has_foreign_children
+    )
+    (write, *_) = create_resources.decide(observed, NOW).list_actions()
+    assert isinstance(write, WriteStatus)
+    message = write.status.conditions[Type.READY].message
+    return Said(message, "" if has_foreign_children else "spec.nodeLocation")
+
+
+def _described(
+    *, mig: Resource = STANDS, is_paused: bool = False, target_size: int = 2, creating: int = 0
+) -> Said:
+    found = Mig("the/mig", "", target_size, creating, is_bulk_in_progress=False)
+    of = group(annotations={PAUSED_ANNOTATION: "true"} if is_paused else {})
+    known = Status(resources={**ALL_STAND, MIG: mig})
+    known = CreationReport({MIG: found}).describe(of, known, NOW)
+    name = {State.GONE: RESOURCE, State.READY: "the/mig"}.get(mig.state, "")
+    is_progress = bool(creating)
+    return Said(_conclude(known, of).message, "" if is_progress else name, is_progress)
+
+
+CREATION_FAILURES = (
+    *(Reason.INSUFFICIENT_CAPACITY, Reason.QUOTA_EXCEEDED, Reason.RESERVATION_NOT_FOUND),
+    *(Reason.RESERVATION_FULL, Reason.RESERVATION_MISMATCH, Reason.SUBNET_FULL),
+    *(Reason.PERMISSION_DENIED, Reason.API_DISABLED, Reason.POLICY_VIOLATION, Reason.REFUSED),
+    Reason.INVALID_TEMPLATE,
+)
+MISSING = (
+    *(Reason.NODE_JOIN_TIMEOUT, Reason.JOIN_NOT_APPROVED, Reason.JOIN_DENIED, Reason.NODE_DELETED),
+    *(Reason.NODE_NAME_MISMATCH, Reason.AWAITING_NODE_JOIN, *sorted(VM_LOSSES)),
+)
+ALL_SAID: dict[Reason, Callable[[], Said]] = {
+    **{reason: partial(_created, reason) for reason in CREATION_FAILURES},
+    **{reason: partial(_joins, reason) for reason in MISSING},
+    Reason.PROVISIONING: partial(_described, creating=2),
+    Reason.IN_USE: partial(_deleted, is_refused=True),
+    Reason.INVALID_SPEC: partial(_rejected, has_foreign_children=False),
+    Reason.RESOURCE_CONFLICT: partial(_described, target_size=3),
+    Reason.MANAGED_ELSEWHERE: partial(_rejected, has_foreign_children=True),
+    Reason.PAUSED: partial(_described, mig=Resource(RESOURCE), is_paused=True),
+    Reason.DEVICE_PLUGIN_MISSING: partial(_joined, Reason.DEVICE_PLUGIN_MISSING),
+    Reason.NODE_NOT_READY: partial(_joined, Reason.NODE_NOT_READY),
+    Reason.INTERCONNECT_NOT_READY: _disconnected,
+    Reason.RESOURCE_LOST: partial(_described, mig=STANDS.enter(State.GONE, NOW)),
+    Reason.DELETING_MIG: _deleted,
+    Reason.DELETING_TEMPLATE: partial(_deleted, gone=(MIG,)),
+    Reason.DELETING_POLICY: partial(_deleted, gone=(MIG, TEMPLATE)),
+    Reason.DELETING_NODES: partial(_deleted, gone=(MIG, TEMPLATE, POLICY)),
+}
+
+
+def test_each_reason_has_a_situation_here() -> None:
+    assert set(ALL_SAID) == set(Reason)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_the_message_names_the_object_and_says_what_to_do(reason: Reason) -> None:
+    said = ALL_SAID[reason]()
+    assert said.names in said.message
+    if said.is_progress:
+        assert re.fullmatch(
+            r"(Waiting for|Deleting|Compute Engine is creating) [^.]+", said.message
+        )
+    else:
+        assert INSTRUCTION.search(said.message), said.message
+        assert said.message.endswith(".")
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_the_reference_of_a_reason_says_what_it_means_and_what_to_do(reason: Reason) -> None:
+    meaning, _, advice = REASONS[reason].partition(". ")
+    if reason in (Reason.PERMISSION_DENIED, Reason.INVALID_SPEC, Reason.RESOURCE_CONFLICT):
+        advice = f"{meaning}. {advice}"
+    assert meaning
+    assert INSTRUCTION.search(f". {advice}"), REASONS[reason]
+
+
+def test_a_condition_by_its_earlier_name_is_read_as_the_new_one() -> None:
+    raw = {"type": "SliceWired", "status": "True", "reason": "Active", "message": "up"}
+    known = status.parse({"conditions": [raw]})
+    assert known.conditions.keys() == {Type.INTERCONNECT_READY}
+    assert [one["type"] for one in status.render(known)["conditions"]] == ["InterconnectReady"]
