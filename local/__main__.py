@@ -26,7 +26,7 @@ from local import gce
 from local.credentials import Credentials
 from local.happenings import ChildEnded, ChildLine, Happening, Housekeeping
 from local.narrator import Narrator
-from local.parts import FAILURES, add_options, run_clean_up
+from local.parts import FAILURES, add_options, chosen_cluster, run_clean_up
 from local.processes import Interrupted
 from local.station import IDENTITIES, TPU_NODE_GROUP, Ports, Setup, Station, open_station
 from local.timeline import Timeline
@@ -72,11 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.clean:
         return run_clean_up("make local", options, timeline)
     try:
-        with _directory(options.dir) as directory:
+        with (
+            _directory(options.dir) as directory,
+            chosen_cluster(options, timeline) as kubeconfig,
+        ):
             setup = Setup(
                 directory,
                 credentials=_credentials(directory),
-                kubeconfig=options.kubeconfig,
+                kubeconfig=kubeconfig,
                 pubsub=options.pubsub,
                 ports=_ports(options),
                 for_examples=True,
@@ -167,8 +170,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         meaning = f"where {what} listens; 0: any free port (default: {default})"
         parser.add_argument(name, type=int, metavar="N", help=meaning)
     options = parser.parse_args(arguments)
-    if options.kubeconfig and options.port is not None:
-        parser.error("--port is the embedded Kubernetes API's; --kubeconfig names another")
+    if (options.kubeconfig or options.real) and options.port is not None:
+        parser.error("--port is the embedded Kubernetes API's; --kubeconfig and --real are others")
     if options.pubsub and options.pubsub_port is not None:
         parser.error("--pubsub-port is the embedded Pub/Sub's; --pubsub names another")
     return options

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from local.cluster_client import ClusterClient
 from local.happenings import ChildLine, Happening, Housekeeping
 from local.manifests import collection_path, object_path
 from local.narrator import Narrator, tell_group, tell_node, tell_pod, tell_secret
-from local.parts import FAILURES, add_options, run_clean_up
+from local.parts import FAILURES, add_options, chosen_cluster, run_clean_up
 from local.processes import Interrupted
 from local.station import LOG, ROOT, Setup, Station, open_station
 from local.timeline import Line, Timeline
@@ -84,6 +84,7 @@ class Demo:
         self.memory_bytes = 0
         self.last_lines: dict[str, str] = {}
         self.processes: set[psutil.Process] = set()
+        self._others = set[psutil.Process]()
         self._is_over = False
         self.took: list[str] = []
         self._known: frozenset[str] = frozenset()
@@ -101,6 +102,7 @@ class Demo:
     async def run(self, setup: Setup) -> None:
         """Show it all. Raises `DemoFailed`, and what `open_station` raises."""
         self.timeline.head("Setting up")
+        self._others.update(psutil.Process().children(recursive=True))
         async with open_station(setup, self.observe) as station:
             async with station.client() as client:
                 if station.runs_workloads:
@@ -281,7 +283,7 @@ class Demo:
 
     def measure(self, station: Station) -> None:
         self.memory_bytes = max(self.memory_bytes, station.memory_bytes())
-        self.processes.update(psutil.Process().children(recursive=True))
+        self.processes.update({*psutil.Process().children(recursive=True)} - self._others)
 
     def _check_processes(self) -> None:
         _, alive = psutil.wait_procs(list(self.processes), timeout=_ENDED_WITHIN_S)
@@ -393,9 +395,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.clean:
         return run_clean_up("make demo", options, Timeline())
-    return run_demo(
-        Demo, options, kubeconfig=options.kubeconfig, pubsub=options.pubsub, workloads=True
-    )
+    return run_demo(Demo, options, pubsub=options.pubsub, workloads=True)
 
 
 def run_demo(make: Callable[[Timeline], Demo], options: argparse.Namespace, **setup: Any) -> int:
@@ -403,7 +403,7 @@ def run_demo(make: Callable[[Timeline], Demo], options: argparse.Namespace, **se
     timeline = Timeline()
     directory = Path(tempfile.mkdtemp(prefix="tpu-functions-demo-"))
     demo = make(timeline)
-    code = _run(demo, Setup(directory, **setup))
+    code = _run(demo, options, Setup(directory, **setup))
     if options.keep_logs or (code == 1 and demo.last_lines):
         timeline.say(f"All that the processes wrote is in {directory / LOG}.")
     else:
@@ -411,11 +411,12 @@ def run_demo(make: Callable[[Timeline], Demo], options: argparse.Namespace, **se
     return code
 
 
-def _run(demo: Demo, setup: Setup) -> int:
+def _run(demo: Demo, options: argparse.Namespace, setup: Setup) -> int:
     timeline = demo.timeline
     began = time.monotonic()
     try:
-        asyncio.run(demo.run(setup))
+        with chosen_cluster(options, timeline) as kubeconfig:
+            asyncio.run(demo.run(replace(setup, kubeconfig=kubeconfig)))
     except Interrupted as interrupted:
         timeline.say(f"{interrupted}; nothing runs any more")
         return interrupted.exit_code

@@ -164,14 +164,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_options(parser)
     options = parser.parse_args(arguments)
-    if options.gke and options.kubeconfig:
-        parser.error("--gke is a simulated cluster; --kubeconfig names another")
+    if options.gke and (options.kubeconfig or options.real):
+        parser.error("--gke is a simulated cluster; --kubeconfig and --real are others")
     if options.clean:
         return run_clean_up("make demo-jobset", options, Timeline())
     return run_demo(
         JobSetDemo,
         options,
-        kubeconfig=options.kubeconfig,
         pubsub=options.pubsub,
         slices=GKE if options.gke else TPU_NODE_GROUP,
         sweep_every_s=SWEEP_EVERY_S,

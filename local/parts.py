@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from local.cluster import ClusterUnusable
+from local.control_plane import binaries, plane
 from local.inboxes import Inboxes, PubSubUnusable
 from local.named_cluster import clean
 from local.ports import PortTaken
@@ -16,13 +19,27 @@ from local.processes import ProcessError
 from local.station import JOBSET_STEPS, STEPS
 from local.timeline import Timeline
 
-FAILURES = (ClusterUnusable, PubSubUnusable, PortTaken, ProcessError)
+FAILURES = (
+    ClusterUnusable,
+    PubSubUnusable,
+    PortTaken,
+    ProcessError,
+    binaries.Unavailable,
+    plane.ControlPlaneError,
+)
 """What may be wrong with the parts of a station; each message says what to do."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """``--kubeconfig``, ``--pubsub`` and ``--clean``."""
-    parser.add_argument(
+    """``--kubeconfig`` or ``--real``, ``--pubsub`` and ``--clean``."""
+    cluster = parser.add_mutually_exclusive_group()
+    cluster.add_argument(
+        "--real",
+        action="store_true",
+        help="a real control plane on this machine instead of the embedded API: of KUBEBUILDER_ASSETS, "
+        "of PATH, or as `make control-plane` has built it",
+    )
+    cluster.add_argument(
         "--kubeconfig",
         type=_existing,
         metavar="PATH",
@@ -40,6 +57,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only remove what a killed run has left in that cluster and that Pub/Sub",
     )
+
+
+@contextmanager
+def chosen_cluster(options: argparse.Namespace, timeline: Timeline) -> Iterator[Path | None]:
+    """The kubeconfig of the cluster that the options ask for; ``None`` for the embedded API.
+
+    A control plane of ``--real`` ends with the block. Raises `binaries.Unavailable` and
+    `plane.ControlPlaneError`.
+    """
+    if not options.real:
+        yield options.kubeconfig
+        return
+    found = binaries.obtain(os.environ, timeline.say)
+    with plane.start(found) as started:
+        yield started.kubeconfig
 
 
 def run_clean_up(program: str, options: argparse.Namespace, timeline: Timeline) -> int:

@@ -202,8 +202,9 @@ def _headlines(explanation: Explanation) -> Iterator[str]:
     else:
         age = render_age(explanation.now - ready.since)
         cause, _, rest = explanation.meaning.partition(". ")
-        yield f"{group.key} has not been Ready for {age} ({ready.reason}): {cause.rstrip('.')}."
-        yield ready.message
+        cause = f"{cause.rstrip('.')}."
+        yield f"{group.key} has not been Ready for {age} ({ready.reason}): {cause}"
+        yield ready.message.replace(f"{cause} ", "", 1)
         if explanation.meaning not in ready.message:
             yield rest
         if entry := find_entry(ready.reason):
@@ -214,16 +215,17 @@ def _headlines(explanation: Explanation) -> Iterator[str]:
 
 
 def _print_conditions(explanation: Explanation) -> None:
-    """A row for each condition; under one that is not True its message, but for Ready's."""
+    """A row for each condition; under one that is not True its message, unless that is Ready's."""
     conditions = explanation.known.conditions
+    said = explanation.ready.message if explanation.ready is not None else ""
     if not conditions:
         return
     rows = [_condition_row(kind, one, explanation.now) for kind, one in conditions.items()]
     head, *lines = render_rows(("CONDITION", "STATUS", "REASON", "FOR"), rows)
     print(f"\n{head}")
-    for line, (kind, condition) in zip(lines, conditions.items(), strict=True):
+    for line, condition in zip(lines, conditions.values(), strict=True):
         print(line)
-        if not condition.is_true and condition.message and kind is not Type.READY:
+        if not condition.is_true and condition.message not in ("", said):
             print_paragraph(condition.message, _INDENT)
 
 

@@ -20,9 +20,9 @@ pytest.register_assert_rewrite(
     *(f"tests.{module.name}" for module in pkgutil.iter_modules(tests.__path__))
 )
 
+from local.control_plane import jobset_crd, plane  # noqa: E402
+from local.control_plane.binaries import Binaries, Unavailable, find  # noqa: E402
 from tests import pubsub_emulator as emulator  # noqa: E402
-from tests.control_plane import jobset_crd, plane  # noqa: E402
-from tests.control_plane.binaries import Unavailable, find  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.real.bridge.installation import Installation
@@ -48,6 +48,14 @@ def miss(what: str) -> NoReturn:
     pytest.skip(what)
 
 
+def get_control_plane_binaries() -> Binaries:
+    """The programs of a control plane; without them, the test is skipped or fails."""
+    binaries = find(os.environ)
+    if binaries is None:
+        miss("there is no real control plane here; `make control-plane` makes one")
+    return binaries
+
+
 def get_jobset_crd() -> Path:
     """The file of JobSet's own CustomResourceDefinition."""
     try:
@@ -64,10 +72,7 @@ def open_control_plane() -> Iterator[plane.ControlPlane]:
         with plane.named(path) as cluster:
             yield cluster
         return
-    binaries = find(os.environ)
-    if binaries is None:
-        miss("there is no real control plane here; `make control-plane` makes one")
-    with plane.start(binaries) as own:
+    with plane.start(get_control_plane_binaries()) as own:
         yield own
 
 
@@ -83,10 +88,7 @@ def open_own_control_plane(
     api_server_flags: Sequence[str] = (), controller_flags: Sequence[str] = ()
 ) -> Iterator[plane.OwnControlPlane]:
     """A fresh control plane, whose parts may be stopped. Never somebody's cluster."""
-    binaries = find(os.environ)
-    if binaries is None:
-        miss("there is no real control plane here; `make control-plane` makes one")
-    with plane.start(binaries, api_server_flags, controller_flags) as own:
+    with plane.start(get_control_plane_binaries(), api_server_flags, controller_flags) as own:
         yield own
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from local.__main__ import DEFAULT_PORTS
-from tests.control_plane import plane
-from tests.control_plane.binaries import find
+from local.control_plane import plane
+from local.control_plane.binaries import find
 from tests.harness import ROOT
 from tests.processes.program import Local, running
 

@@ -19,7 +19,7 @@ locals {
       reducer  = null
       group_by = null
       runbook  = "dead-letters"
-      advice   = "A message was refused ten times: nobody could read it. Look at it with `gcloud pubsub subscriptions pull ${google_pubsub_subscription.dead_letters.name} --project=${var.project_id}`; the attribute `CloudPubSubDeadLetterSourceSubscription` names the step, whose log says why."
+      advice   = "A message was refused ten times: nobody could read it. `PUBSUB_PROJECT=${var.project_id} TOPIC_PREFIX=${local.topic_prefix} kubectl tng dead-letters list` names its step and says why."
     }
 
     # A sink drops what it cannot publish. Of the sinks of other projects Monitoring knows where they are in

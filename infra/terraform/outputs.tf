@@ -130,6 +130,6 @@ output "functions" {
 }
 
 output "dead_letters_command" {
-  description = "Shows what nobody could read."
-  value       = "gcloud pubsub subscriptions pull ${google_pubsub_subscription.dead_letters.name} --project=${var.project_id} --limit=10"
+  description = "Lists the messages that no step has taken."
+  value       = "PUBSUB_PROJECT=${var.project_id} TOPIC_PREFIX=${local.topic_prefix} kubectl tng dead-letters list"
 }

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tests.control_plane.plane import ControlPlane
+from local.control_plane.plane import ControlPlane
 
 _SERVED_WITHIN_S = 10.0
 

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from google.auth.compute_engine import _metadata
 
+from local.control_plane.plane import OwnControlPlane
 from local.kube import CertificateAuthority
 from local.ports import LOOPBACK
 from shared.base.errors import CallError
@@ -27,7 +28,6 @@ from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubecon
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from tests.conftest import open_own_control_plane
-from tests.control_plane.plane import OwnControlPlane
 from tests.loopback import Google, Issuer, MetadataServer, kubeconfig, open_loopback
 from tests.real.relay.patience import until
 

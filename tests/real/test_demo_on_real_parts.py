@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, nullcontext
 from pathlib import Path
 
@@ -21,14 +21,19 @@ import pytest
 from local import named_cluster
 from local.access import Access, read_kubeconfig
 from local.cluster_client import ClusterClient
+from local.control_plane import binaries, jobset_crd, plane
+from local.control_plane.plane import ControlPlane, OwnControlPlane
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Part
 from local.named_cluster import NamedCluster
 from local.station import TPU_NODE_GROUP
 from local.traces import GROUPS
 from local.world import PROJECT
-from tests.conftest import get_jobset_crd, miss, open_own_control_plane
-from tests.control_plane import binaries, jobset_crd, plane
-from tests.control_plane.plane import ControlPlane, OwnControlPlane
+from tests.conftest import (
+    get_control_plane_binaries,
+    get_jobset_crd,
+    miss,
+    open_own_control_plane,
+)
 from tests.harness import MANIFESTS, ROOT
 from tests.processes.program import Local, Program, running
 from tests.real.inventory import list_everything
@@ -284,6 +289,52 @@ def test_ctrl_c_takes_along_the_groups_that_are_left(
     assert "Traceback" not in program.output
     assert program.children() == []
     assert topics(pubsub_emulator) == []
+
+
+def test_with_one_option_make_local_has_a_real_control_plane_that_ends_with_it(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, "local", "--real", *ANY_PORTS, "--pubsub-port", "0") as program:
+        local = Local(program, get_control_plane_binaries().path("kubectl"))
+        assert "etcd ok" in local.kubectl("get", "--raw", "/readyz?verbose")
+        local.kubectl("apply", "-f", "examples/v6e-single-host.yaml")
+        local.kubectl("wait", "--for=condition=Ready", "tng", "--all", "--timeout=100s")
+        assert program.stop(signal.SIGINT, CLEAN_WITHIN_S) == 0, program.output
+    assert "deletes the TPUNodeGroups that are left: " in program.output
+    assert "Traceback" not in program.output
+    assert program.children() == []
+    assert program.files() == []
+
+
+@pytest.mark.parametrize(
+    "module, arguments, message",
+    [
+        pytest.param(
+            "local.demo",
+            ("--real", "--kubeconfig", __file__),
+            "argument --kubeconfig: not allowed with argument --real",
+            id="and a cluster",
+        ),
+        pytest.param(
+            "local",
+            ("--real", "--port", "1"),
+            "--port is the embedded Kubernetes API's; --kubeconfig and --real are others",
+            id="and the embedded API's port",
+        ),
+        pytest.param(
+            "local.jobset_demo",
+            ("--real", "--gke"),
+            "--gke is a simulated cluster; --kubeconfig and --real are others",
+            id="and GKE",
+        ),
+    ],
+)
+def test_a_real_control_plane_is_refused_with_what_is_of_another(
+    tmp_path: Path, module: str, arguments: Sequence[str], message: str
+) -> None:
+    with running(tmp_path, module, *arguments) as program:
+        assert program.process.wait(timeout=60) == 2
+    assert message in program.output
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from local.control_plane.binaries import find
+from local.control_plane.plane import OwnControlPlane
 from tests.conftest import miss
-from tests.control_plane.binaries import find
-from tests.control_plane.plane import OwnControlPlane
 from tests.first_slice import PAGE, Step, mask, open_terminal, parse_page, play, render_page
 from tests.real.inventory import list_everything
 

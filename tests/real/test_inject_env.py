@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.control_plane.plane import ControlPlane
+from local.control_plane.plane import ControlPlane
 from tests.real.relay.patience import until
 from tests.real.webhooks import serving
 from tests.unit.inject_env.lws import mutate

@@ -30,11 +30,11 @@ import pytest
 import yaml
 
 import main
+from local.control_plane.plane import OwnControlPlane
 from local.kube import CertificateAuthority
 from local.ports import LOOPBACK, find_free_ports
 from tests.bundle.dockerfile import read_steps
 from tests.conftest import open_own_control_plane
-from tests.control_plane.plane import OwnControlPlane
 from tests.overlays import define_anything, write_overlay
 from tests.real.relay.patience import until
 from webhook.settings import read_settings

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
+from local.control_plane.plane import ControlPlane, OwnControlPlane
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, STEPS
 from tests.conftest import open_own_control_plane
-from tests.control_plane.plane import ControlPlane, OwnControlPlane
 from tests.guardrails import CASES, Case
 from tests.manifests import manifest
 from tests.overlays import EXAMPLE, NAMES, define_anything, write_overlay

@@ -17,10 +17,10 @@ import yaml
 from functions.admit_job import Admission, admit
 from local.access import read_kubeconfig
 from local.cluster_client import ClusterClient
+from local.control_plane import jobset_crd
+from local.control_plane.plane import OwnControlPlane
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Habits, LiveStandIn, Part
 from tests.conftest import get_jobset_crd, open_own_control_plane
-from tests.control_plane import jobset_crd
-from tests.control_plane.plane import OwnControlPlane
 from tests.real.relay.patience import until
 from tests.real.webhooks import Served, serving
 from tests.unit.jobsets.cluster import SLICE, TPU, Manifest, jobset

@@ -17,8 +17,8 @@ import pytest
 import yaml
 from aiohttp import web
 
+from local.control_plane.plane import ControlPlane
 from shared.tpu_env.admission import Mutation
-from tests.control_plane.plane import ControlPlane
 from tests.real.relay.patience import until
 from tests.real.test_inject_env import COMPONENT, OURS, apply, complete, marked
 from tests.real.webhooks import serving

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from local.control_plane.plane import OwnControlPlane
 from tests.conftest import open_own_control_plane
-from tests.control_plane.plane import OwnControlPlane
 from tests.harness import ROOT
 from tests.processes.program import Local, running
 from tests.real.relay.patience import until

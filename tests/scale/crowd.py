@@ -12,8 +12,8 @@ from typing import Any
 
 import aiohttp
 
+from local.control_plane.plane import ControlPlane
 from shared.base.names import JOB_KEY
-from tests.control_plane.plane import ControlPlane
 from tests.unit.relay.objects import foreign_node
 
 AT_ONCE = 32

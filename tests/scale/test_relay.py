@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from local.control_plane.plane import OwnControlPlane
 from relay.kinds import KINDS
 from tests.conftest import get_jobset_crd
-from tests.control_plane.plane import OwnControlPlane
 from tests.real.relay.conftest import (
     GROUPS,
     INSTALLATION,

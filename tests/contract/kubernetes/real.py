@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import urllib3
 
+from local.control_plane.plane import ControlPlane, OwnControlPlane
 from tests.contract.kubernetes.definitions import ALL
 from tests.contract.kubernetes.dialogue import AGENT, JSON, USERS, Answer, fill, variables
-from tests.control_plane.plane import ControlPlane, OwnControlPlane
 
 _PATIENCE_S = 60.0
 _POLL_S = 0.05

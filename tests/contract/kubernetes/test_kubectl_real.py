@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from local.control_plane.plane import ControlPlane
 from tests.contract.kubernetes.kubectl import RUNS, Run, Terminal
 from tests.contract.kubernetes.kubectl.differences import check, compare
 from tests.contract.kubernetes.kubectl.embedded import Embedded, open_embedded
 from tests.contract.kubernetes.real import Real
-from tests.control_plane.plane import ControlPlane
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kubernetes contract")]
 

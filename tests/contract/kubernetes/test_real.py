@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from local.control_plane.plane import ControlPlane
 from tests.contract.kubernetes.cases import CASES
 from tests.contract.kubernetes.dialogue import Case, run
 from tests.contract.kubernetes.differences import check, compare
 from tests.contract.kubernetes.embedded import Embedded
 from tests.contract.kubernetes.real import Real
-from tests.control_plane.plane import ControlPlane
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kubernetes contract")]
 

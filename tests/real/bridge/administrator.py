@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from local.control_plane.plane import ControlPlane
 from local.http import Request, Response
 from local.manifests import collection_path
-from tests.control_plane.plane import ControlPlane
 from tests.real.bridge.connections import Caller, Connections
 
 Document = dict[str, Any]

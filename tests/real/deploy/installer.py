@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.control_plane.plane import ControlPlane
+from local.control_plane.plane import ControlPlane
 from tests.real.deploy.outputs import KUBECONFIGS, PROJECT, Outputs
 
 ROOT = Path(__file__).parents[3]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from local.control_plane.plane import OwnControlPlane
 from tests.conftest import get_jobset_crd, open_own_control_plane
-from tests.control_plane.plane import OwnControlPlane
 from tests.manifests import manifest
 from tests.real.deploy.installer import DIGEST, Installer, Settings, installer, playing_kubelet
 from tests.real.deploy.outputs import (

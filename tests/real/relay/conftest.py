@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from local.control_plane.plane import OwnControlPlane
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
 from tests.conftest import open_own_control_plane
-from tests.control_plane.plane import OwnControlPlane
 from tests.manifests import manifest
 from tests.real.relay.mailbox import Mailbox, open_mailbox
 from tests.real.relay.patience import until

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from local.control_plane.plane import OwnControlPlane
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER
 from tests.conftest import open_own_control_plane
-from tests.control_plane.plane import OwnControlPlane
 from tests.harness import manifests
 from tests.manifests import manifest
 from tests.real.relay.patience import until

@@ -17,12 +17,12 @@ import yaml
 from google.auth import identity_pool
 
 from local.clock import VirtualClock
+from local.control_plane.binaries import find
 from local.kube import KubeApi
 from relay.settings import read_settings
 from replay import VERSION
 from shared.base.names import JOBSET_STEPS, STEPS
 from tests.admission import evaluate, refusal
-from tests.control_plane.binaries import find
 from tests.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay
 from tests.unit.test_manifests import DOCUMENTS, LABELS, Right, merged
 from tests.unit.test_manifests import expand as rights_in

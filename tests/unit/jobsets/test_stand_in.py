@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from local.control_plane import jobset_crd
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Habits, Part
 from tests.conftest import get_jobset_crd
-from tests.control_plane import jobset_crd
 from tests.unit.jobsets.cluster import CRD, Cluster, jobset
 
 FIRST, SECOND = "train-slice-0", "train-slice-1"

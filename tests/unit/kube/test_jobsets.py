@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from local.control_plane import jobset_crd
 from tests.conftest import get_jobset_crd
 from tests.contract.kubernetes.embedded import Embedded
-from tests.control_plane import jobset_crd
 
 pytestmark = pytest.mark.real
 

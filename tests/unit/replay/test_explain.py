@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -217,7 +218,9 @@ def test_a_group_that_is_not_ready_gets_its_reason_and_what_to_do_once(
         rf"default/training has not been Ready for \d+[smh] \({reason}\): {cause.rstrip('.')}\.",
         first,
     )
-    assert message == desk.json("explain", "default/training")["ready"]["message"]
+    said = desk.json("explain", "default/training")["ready"]["message"]
+    assert message == said.replace(f"{cause}. ", "")
+    assert text.count(message) == 1, "no condition repeats it"
     assert not what_to_do or headlines.count(what_to_do) == 1
     assert f"docs/troubleshooting.md#{reason.lower()}\n" in headlines
     assert desk.json("explain", "default/training")["ready"]["meaning"] == REASONS[reason]
@@ -274,15 +277,19 @@ def test_in_80_columns_no_line_is_longer_and_no_word_is_lost(
     assert "".join(wrapped.split()) == "".join(unwrapped.split())
 
 
-def test_under_a_condition_that_is_not_true_stands_its_message(busy_desk: Desk) -> None:
+def test_under_a_condition_that_is_not_true_stands_what_the_headline_has_not_said(
+    busy_desk: Desk,
+) -> None:
     _under_way(busy_desk)
-    known = {
-        one["type"]: one for one in busy_desk.json("explain", "default/training")["conditions"]
-    }
+    told = busy_desk.json("explain", "default/training")
+    known = {one["type"]: one for one in told["conditions"] if one["status"] != "True"}
     lines = busy_desk.run("explain", "default/training").stdout.splitlines()
-    row = next(index for index, line in enumerate(lines) if line.startswith("WorkloadPolicyReady"))
-    assert known["WorkloadPolicyReady"]["status"] == "False"
-    assert lines[row + 1] == f"    {known['WorkloadPolicyReady']['message']}"
+    below = {line.split(" ")[0]: after for line, after in pairwise(lines)}
+    assert known["WorkloadPolicyReady"]["message"] == told["ready"]["message"]
+    assert below["WorkloadPolicyReady"] == ""
+    other = known["ManagedInstanceGroupReady"]["message"]
+    assert other != told["ready"]["message"]
+    assert below["ManagedInstanceGroupReady"] == f"    {other}"
 
 
 def test_under_a_step_stand_its_actions_and_its_note(desk: Desk) -> None:

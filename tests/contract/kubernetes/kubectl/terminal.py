@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
+from local.control_plane import binaries
 from tests.contract.kubernetes.dialogue import fill
 from tests.contract.kubernetes.masks import mask
-from tests.control_plane import binaries
 
 JOE = {"as": "joe", "as-groups": ["devs"]}
 """Somebody who may nothing, spoken for by the administrator."""

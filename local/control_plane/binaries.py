@@ -112,8 +112,8 @@ def _is_whole(directory: Path) -> bool:
 def _build(environment: Mapping[str, str], say: Say) -> Binaries:
     if not can_build():
         raise Unavailable(
-            "there is no real control plane here: set TEST_KUBECONFIG to the kubeconfig of a cluster "
-            f"for tests, or KUBEBUILDER_ASSETS to a folder with {', '.join(NAMES)}, or install Go"
+            "there is no real control plane here: set KUBEBUILDER_ASSETS to a folder with "
+            f"{', '.join(NAMES)}, or install Go; for tests, TEST_KUBECONFIG may name a cluster"
         )
     target = cache(environment)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +162,7 @@ def _go_build(
         )
     if done.returncode:
         last = "\n".join(done.stderr.splitlines()[-20:])
-        raise Unavailable(f"go could not build {names} in tests/control_plane/{module}:\n{last}")
+        raise Unavailable(f"go could not build {names} in local/control_plane/{module}:\n{last}")
 
 
 @contextmanager

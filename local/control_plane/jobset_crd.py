@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from tests.control_plane.binaries import (
+from local.control_plane.binaries import (
     GO_SETTINGS,
     HERE,
     Unavailable,

@@ -12,8 +12,8 @@ import signal
 import subprocess
 import sys
 
-from tests.control_plane import jobset_crd, plane
-from tests.control_plane.binaries import NAMES, Binaries, Unavailable, can_build, obtain
+from local.control_plane import jobset_crd, plane
+from local.control_plane.binaries import NAMES, Binaries, Unavailable, can_build, obtain
 
 
 def main() -> int:

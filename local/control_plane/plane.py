@@ -34,10 +34,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from local import guard
+from local.control_plane.binaries import Binaries, Unavailable
 from local.kube import CertificateAuthority, User
 from local.kube.bootstrap import initial_objects
 from local.ports import LOOPBACK, find_free_ports
-from tests.control_plane.binaries import Binaries, Unavailable
 
 READY_WITHIN_S = 120.0
 _STOP_WITHIN_S = 5.0
