@@ -53,7 +53,7 @@ test-real: $(STAMP) $(READERS) ## Run the tests on real parts: a control plane, 
 test-all: $(STAMP) ## Run all tests, the long ones too, on random examples
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=random
 
-control-plane: $(STAMP) ## Get a real control plane and JobSet's definition for the tests; ARGS=--run runs it until Ctrl-C
+control-plane: $(LOCAL) ## Get a real control plane and JobSet's definition for the tests; ARGS=--run runs it until Ctrl-C
 	@$(BIN)/python -m local.control_plane $(ARGS)
 
 terraform-validate: $(STAMP) ## Let Terraform validate the module, with its providers or a stand-in

@@ -134,6 +134,7 @@ def test_the_small_set_has_no_package_of_tests_checks_and_builds() -> None:
         ("demo-jobset", "LOCAL"),
         ("recording", "LOCAL"),
         ("local", "LOCAL"),
+        ("control-plane", "LOCAL"),
         ("setup", "STAMP"),
         ("test", "STAMP"),
         ("check", "STAMP"),

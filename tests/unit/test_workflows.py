@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from infra.release.__main__ import IMAGES
-from local.control_plane.binaries import GO_SETTINGS
+from local.control_plane import binaries
 from tests.conftest import miss
 from tests.harness import ROOT
 
@@ -51,7 +51,11 @@ def test_actionlint_finds_nothing() -> None:
     done = subprocess.run(
         ["go", "tool", "actionlint", *map(str, WORKFLOWS)],
         cwd=ROOT / "tests" / "workflows",
-        env={**os.environ, **GO_SETTINGS, "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"},
+        env={
+            **os.environ,
+            **binaries.GO_SETTINGS,
+            "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}",
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -95,6 +99,13 @@ def test_only_the_jobs_that_publish_may_write() -> None:
         "images": {"packages", "id-token", "attestations"},
         "publish": {"contents", "id-token", "attestations"},
     }
+
+
+def test_ci_takes_the_go_that_builds_the_control_plane() -> None:
+    (settings,) = [s["with"] for s in list_steps(CI) if "setup-go@" in s.get("uses", "")]
+    path = ROOT / settings["go-version-file"]
+    assert path == binaries.HERE / "kubernetes" / "go.mod"
+    assert path.exists()
 
 
 def test_ci_runs_what_a_checkout_runs_on_every_change() -> None:
