@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from local import recording
-from tests import bench, first_slice, on_call, performance
 from local.control_plane import __main__ as control_plane
+from tests import bench, first_slice, on_call, performance
 from tests.terraform import __main__ as terraform
 
 PROGRAMS: dict[str, Callable[[list[str]], int | str]] = {
