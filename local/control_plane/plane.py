@@ -44,6 +44,8 @@ _STOP_WITHIN_S = 5.0
 """An API server with watchers at it takes a minute to end by itself."""
 _POLL_S = 0.1
 _ADMIN = User("admin", ("system:masters",))
+_NAMESPACES = {"default", "kube-node-lease", "kube-public", "kube-system"}
+"""Those that each cluster has."""
 _CONTROLLERS = "*,bootstrapsigner,tokencleaner"
 
 
@@ -273,8 +275,16 @@ class OwnControlPlane(ControlPlane):
             "--secure-port=0",
             "--leader-elect=false",
         )
-        account = "/api/v1/namespaces/default/serviceaccounts/default"
-        self._until(lambda: self.request("GET", account)[0] == 200, "kube-controller-manager")
+        self._until(self._has_published, "kube-controller-manager")
+
+    def _has_published(self) -> bool:
+        """Whether the controllers have made what they make in each namespace when they start."""
+        for made in ("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default"):
+            path = "/api/v1/{}?fieldSelector=metadata.name={}".format(*made)
+            items = self.request("GET", path)[1]["items"]
+            if not {item["metadata"]["namespace"] for item in items} >= _NAMESPACES:
+                return False
+        return True
 
     def _seed(self) -> None:
         """What kubeadm init leaves for those who join."""

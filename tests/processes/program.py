@@ -112,7 +112,7 @@ class Local:
             input=standard_input,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=360,
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr

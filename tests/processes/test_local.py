@@ -210,6 +210,7 @@ def test_the_operators_tool_works_after_the_line_that_is_printed(
 
 @needs_kubectl
 @pytest.mark.real
+@pytest.mark.timeout(900)
 def test_every_example_can_be_applied_and_the_workloads_run(tmp_path: Path) -> None:
     """One that is alone: the JobSet's Jobs are fast only while nobody else needs the machine."""
     with running(tmp_path, "local", *ANY_PORTS) as program:
@@ -220,7 +221,7 @@ def test_every_example_can_be_applied_and_the_workloads_run(tmp_path: Path) -> N
         rest = [path for path in sorted(EXAMPLES.rglob("*.yaml")) if path not in paths]
         for path in paths:
             local.kubectl("apply", "-f", f"{folder}/{path.relative_to(EXAMPLES)}")
-        within = "--timeout=100s"
+        within = "--timeout=300s"
         local.kubectl("wait", "--for=condition=complete", "job/training", "job/hello", within)
         log = local.kubectl("logs", "job/hello")
         assert "\nTPU_WORKER_ID=" in log
