@@ -14,15 +14,16 @@ import string
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from replay import output
 from replay.cloud_logging import CloudLogging, Logs
-from replay.output import print_paragraph, say
+from replay.output import print_paragraph
 from shared.base.errors import CallError as LogError
 from tests.cloud.answers import Answer, Report, print_answers, print_questions
 from tests.cloud.project import CallError, Project, Time, Unanswered, find_runs
@@ -55,7 +56,8 @@ class Signals:
     @contextmanager
     def handled(self) -> Iterator[None]:
         """Handle signals; gives back the handlers that were there."""
-        before = {number: signal.signal(number, self._receive) for number in _SIGNALS}
+        heeded = [one for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._receive) for number in heeded}
         try:
             yield
         finally:
@@ -76,6 +78,12 @@ class Signals:
             self._is_armed = False
             raise Interrupted(number)
         say(f"Deleting what was made; kill -9 ends this, and --clean {self._run} then deletes it.")
+
+
+def say(text: str) -> None:
+    """A message on stderr; a terminal that has been closed does not stop the cleanup."""
+    with suppress(OSError):
+        output.say(text)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from replay.cloud_logging import Logs, read_pages
@@ -23,6 +23,7 @@ _UNKNOWN_S = 30.0
 """How long after a call without an answer its resource may still appear. A guess."""
 _VISIBLE_S = 60.0
 """How long an insert may be refused because of what has just been made. A guess."""
+_CLOCKS_DIFFER_BY = timedelta(hours=1)
 _REMOVE_S = 1200.0
 _QUIET_S = 5.0
 """Two lists without a resource, so far apart, mean that nothing is left: lists lag by seconds."""
@@ -293,7 +294,7 @@ class Project:
 
     def __post_init__(self) -> None:
         """Entries of the log are read from here on."""
-        self._began = self.time.now().replace(minute=0, second=0, microsecond=0)
+        self._began = self.time.now() - _CLOCKS_DIFFER_BY
 
     # removal
 
@@ -315,15 +316,13 @@ class Project:
 
     def remove_listed(self, run: str, say: Callable[[str], None]) -> list[Resource]:
         """Delete what lists show of a run (or of any), until they show nothing; what is left."""
-        quiet = 0
+        quiet, began = 0, self.time.monotonic()
         while quiet < 2:
             found = self.list_marked(run)
-            if not found:
-                quiet += 1
-            elif left := self.remove(found, say):
-                return left
-            else:
-                quiet = 0
+            quiet = 0 if found else quiet + 1
+            left = self.remove(found, say)
+            if left or (found and self.time.monotonic() - began > _REMOVE_S):
+                return left or found
             self.time.sleep(_QUIET_S)
         return []
 

@@ -10,9 +10,11 @@ import re
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
+from shared.base.timestamps import parse_time
 from tests.cloud.project import (
     LABEL,
     MIG,
@@ -35,6 +37,7 @@ CHEAP_USD = 0.01
 """An e2-micro VM with a disk of 10 GB for half an hour, at list price in the US: less than this."""
 TPU_USD = 3.0
 """A ct6e-standard-4t VM (4 chips at 2.70 USD an hour, list price in the US) for 15 minutes."""
+_MACHINE_TYPES = (TPU, "tpu7x-standard-1t", "tpu7x-standard-4t")
 _IMAGE = "projects/debian-cloud/global/images/family/debian-12"
 _LAG_S = 30.0
 """What steps bear by trying again before anybody notices."""
@@ -152,6 +155,16 @@ def _ask_description_filter(project: Project) -> Facts:
         project.evidence.append(error.document)
         return {"a filter by description": f"refused at once: 400 {error.reason}"}
     return {"a filter by description": "finds it" if resource in found else "does not find it"}
+
+
+def _ask_machine_types(project: Project) -> Facts:
+    answer = {}
+    for name in _MACHINE_TYPES:
+        pager = project.call("machine_types", "aggregated_list", filter=f'name eq "{name}"')
+        zones = sorted(scope for scope, listed in pager if listed.machine_types)
+        project.evidence.append({"machineType": name, "zones": zones})
+        answer[name] = "listed" if zones else "listed in no zone"
+    return answer
 
 
 # What groups take, and what is in use
@@ -296,6 +309,7 @@ def _ask_repair(project: Project) -> Facts:
 
     project.wait(find_repaired, _REPAIR_S)
     after = find_repaired() or _fail("the repaired VM is lost again")
+    project.evidence += [{"vm": _describe_vm(vm)} for vm in (before, after)]
     keys = {item.key for item in after.metadata.items}
     return {
         "name": "the same" if after.name == before.name else "another",
@@ -359,7 +373,7 @@ def _ask_vm_log(project: Project) -> Facts:
     if not inserts:
         return {"entries of the VM's insert": "none"}
     last = [entry["protoPayload"] for entry in inserts if _is(entry, "last")]
-    is_last = bool(vm_ends) and max(map(_moment, ends)) >= max(map(_moment, vm_ends))
+    is_last = bool(ends and vm_ends) and max(map(_read_time, ends)) >= max(map(_read_time, vm_ends))
     return {
         "entries of the VM's insert": _describe_positions(inserts),
         "resource.type": ", ".join(sorted({entry["resource"]["type"] for entry in inserts})),
@@ -412,8 +426,14 @@ def _is(entry: Document, position: str) -> bool:
     return bool(entry.get("operation", {}).get(position))
 
 
-def _moment(entry: Document) -> str:
-    return str(entry.get("timestamp", ""))
+def _read_time(entry: Document) -> datetime:
+    return parse_time(entry["timestamp"])
+
+
+def _describe_vm(vm: Any) -> Document:
+    """What tells one life of a VM from the next."""
+    names = ("id", "name", "creationTimestamp", "lastStartTimestamp")
+    return {name: value for name, value in to_document(vm).items() if name in names}
 
 
 # Bodies, and what is read of a group
@@ -506,6 +526,15 @@ _STALE = "refused at once: 412 conditionNotMet"
 _GROUP = "1 instance template, 1 MIG"
 
 QUESTIONS = (
+    Question(
+        "machine-types",
+        "Which machine types for TPUs have zones?",
+        "nothing",
+        dict.fromkeys(_MACHINE_TYPES, "listed"),
+        "shared/base/accelerators.py",
+        _NAMED,
+        _ask_machine_types,
+    ),
     Question(
         "repeated-insert",
         "How is an insert refused whose name is taken, also by an insert that still runs?",

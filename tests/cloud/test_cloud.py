@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import re
@@ -17,7 +19,7 @@ import pytest
 
 from local.clock import VirtualClock
 from local.cloud_logging import CloudLogging, serve
-from local.gce import Dials, Principal, Simulator
+from local.gce import Dials, Inventory, Principal, Simulator
 from local.http import Request, Response
 from replay import cloud_logging
 from tests.cloud import reference
@@ -34,10 +36,22 @@ PERSON = "user@example.com"
 ROOT = Path(__file__).parents[2]
 ALL = ("--with-tpu", "--foreign-account", f"another@{PROJECT}.iam.gserviceaccount.com")
 SOME_POLICY = {"workload_policy": {"type": "HIGH_THROUGHPUT"}}
+IMAGE = "projects/debian-cloud/global/images/family/debian-12"
+INVENTORY = Inventory(
+    {
+        "us-east5-b": ["e2-micro", "ct6e-standard-4t"],
+        "us-central1-c": ["tpu7x-standard-1t", "tpu7x-standard-4t"],
+    },
+    {
+        "images": [IMAGE],
+        "networks": [f"projects/{PROJECT}/global/networks/default"],
+        "diskTypes": ["pd-standard", "hyperdisk-balanced"],
+    },
+)
 SMALL_TEMPLATE = {
     "properties": {
         "machine_type": "e2-micro",
-        "disks": [{"boot": True, "initialize_params": {"source_image": "global/images/some"}}],
+        "disks": [{"boot": True, "initialize_params": {"source_image": IMAGE}}],
         "network_interfaces": [{"network": "global/networks/default"}],
     }
 }
@@ -67,6 +81,7 @@ class Cloud:
             dials=dials,
             principals={"token": Principal(PERSON, read_permissions())},
         )
+        self.simulator.restrict(INVENTORY)
         self.faults = self.simulator.faults
         self.faults.set_capacity("us-east5-b", "ct6e", 0)
         self.requests: list[Request] = []
@@ -160,7 +175,7 @@ def test_a_run_asks_all_that_makes_no_tpu_vm_and_leaves_nothing(
     assert list(cloud.read_answers()) == [one.id for one in QUESTIONS if not one.needs]
     assert cloud.simulator.leftovers() == []
     out, err = capsys.readouterr()
-    assert "14 of 14 questions answered; 0 differ from what is assumed." in " ".join(out.split())
+    assert "15 of 15 questions answered; 0 differ from what is assumed." in " ".join(out.split())
     assert re.search(r"Nothing of run \w{6} is left in some-project\.", err)
     assert max(map(len, out.splitlines())) <= 80
     assert cloud.find_parts_with_vms() == {"metadata", "early", "repair", "vmlog"}
@@ -253,6 +268,26 @@ def test_a_signal_at_any_call_leaves_nothing(
     assert re.search(r"Nothing of run \w{6} is left in some-project\.", err)
 
 
+class _ClosedTerminal(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_terminal_that_is_closed_does_not_stop_the_cleanup(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud = start()
+
+    def close(request: Request) -> None:
+        if request.method == "POST" and request.path.endswith("/instances"):
+            monkeypatch.setattr("sys.stderr", _ClosedTerminal())
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    cloud.on_request = close
+    assert cloud.ask("--only", "metadata-fingerprint") == 128 + signal.SIGHUP
+    assert cloud.simulator.leftovers() == []
+
+
 def test_a_second_signal_does_not_stop_the_cleanup(
     start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -317,7 +352,7 @@ def test_a_dry_run_says_what_it_costs_and_makes_no_call(
     for question in QUESTIONS:
         assert question.id in out
     assert max(map(len, out.splitlines())) <= 80
-    assert "16 questions, at most about 3.05 USD together" in " ".join(out.split())
+    assert "17 questions, at most about 3.05 USD together" in " ".join(out.split())
 
 
 def test_a_caller_without_rights_makes_nothing(
@@ -333,7 +368,7 @@ def test_a_caller_without_rights_makes_nothing(
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--only", "odd"], "no question is named odd; there are repeated-insert, "),
+        (["--only", "odd"], "no question is named odd; there are machine-types, "),
         (["--only", "act-as"], "act-as needs --foreign-account"),
         (["--only", "bulk-wait"], "bulk-wait needs --with-tpu"),
         (["--zone", "A B"], "'A B' is no name"),
@@ -350,6 +385,17 @@ def test_wrong_options_are_refused(
 
 
 # The answers file
+
+
+def test_a_machine_type_that_no_zone_has_is_told(start: Start) -> None:
+    cloud = start()
+    cloud.simulator.restrict(Inventory({"us-east5-b": ["ct6e-standard-4t"]}))
+    assert cloud.ask("--only", "machine-types") == 0
+    assert cloud.read_answers()["machine-types"]["answer"] == {
+        "ct6e-standard-4t": "listed",
+        "tpu7x-standard-1t": "listed in no zone",
+        "tpu7x-standard-4t": "listed in no zone",
+    }
 
 
 def test_the_answers_name_neither_project_nor_people(start: Start) -> None:
