@@ -85,6 +85,7 @@ class Cloud:
         self.faults = self.simulator.faults
         self.faults.set_capacity("us-east5-b", "ct6e", 0)
         self.requests: list[Request] = []
+        self.before_request: Callable[[Request], None] = lambda _: None
         self.on_request: Callable[[Request], None] = lambda _: None
         self.answers_path = answers
         self._url = f"http://127.0.0.1:{loopback.serve(self)}"
@@ -92,6 +93,7 @@ class Cloud:
     def handle(self, request: Request) -> Response:
         """Answer a request."""
         self.requests.append(request)
+        self.before_request(request)
         headers = {**request.headers, "authorization": "Bearer token"}
         response = self.simulator.handle(replace(request, headers=headers))
         self.on_request(request)
@@ -111,6 +113,10 @@ class Cloud:
     @property
     def _time(self) -> Time:
         return Time(self._clock.now, self._seconds, self._sleep)
+
+    def count_minutes(self) -> float:
+        """How long ago the clock began."""
+        return (self._clock.now() - VirtualClock().now()).total_seconds() / 60
 
     def find_parts_with_vms(self) -> set[str]:
         """The words in the names of all VMs that anybody began to make."""
@@ -268,6 +274,55 @@ def test_a_signal_at_any_call_leaves_nothing(
     assert re.search(r"Nothing of run \w{6} is left in some-project\.", err)
 
 
+@pytest.mark.parametrize("nth", range(1, 4))
+def test_a_signal_while_an_operation_runs_leaves_nothing(start: Start, nth: int) -> None:
+    cloud = start(list_lag_s=(60.0, 60.0))
+    reads = iter(range(1, 1000))
+
+    def interrupt(request: Request) -> None:
+        if "/operations/" in request.path and next(reads) == nth:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    cloud.on_request = interrupt
+    assert cloud.ask("--only", "delete-early") == 130
+    assert cloud.simulator.leftovers() == []
+
+
+def test_an_insert_whose_answer_was_lost_leaves_nothing(start: Start) -> None:
+    cloud = start(list_lag_s=(60.0, 60.0))
+    cloud.faults.fail_next("resourcePolicies.insert", 1, http=503, carried_out=True)
+    assert cloud.ask("--only", "list-lag") == 1
+    assert "503 backendError" in cloud.read_answers()["list-lag"]["error"]
+    assert cloud.simulator.leftovers() == []
+
+
+def test_what_has_a_name_of_the_run_and_not_its_mark_is_not_deleted(start: Start) -> None:
+    cloud = start()
+
+    def insert_first(request: Request) -> None:
+        if request.method == "POST" and cloud.simulator.leftovers() == []:
+            name = json.loads(request.body)["name"]
+            foreign = {"name": name, "workloadPolicy": {"type": "HIGH_THROUGHPUT"}}
+            path = f"projects/{PROJECT}/regions/us-east5/resourcePolicies"
+            cloud.faults.act_by_hand("POST", path, foreign)
+
+    cloud.before_request = insert_first
+    assert cloud.ask("--only", "list-lag") == 1
+    assert len(cloud.simulator.leftovers()) == 1
+    error = cloud.read_answers()["list-lag"]["error"]
+    assert re.search(
+        r"tngtest-\w{6}-listed in us-east5 was refused at once: 409 alreadyExists", error
+    )
+
+
+def test_templates_are_deleted_after_the_groups_that_use_them(start: Start) -> None:
+    cloud = start(in_use_lag_s=(0.0, 0.0))
+    assert cloud.ask("--only", "delete-early", "--only", "bulk-config") == 0
+    deletes = [one for one in cloud.simulator.calls.records if one.verb.endswith(".delete")]
+    assert len(deletes) == 5
+    assert {one.status for one in deletes} == {200}
+
+
 class _ClosedTerminal(io.StringIO):
     def write(self, _text: str) -> int:
         raise OSError(errno.EIO, "Input/output error")
@@ -326,11 +381,19 @@ def test_clean_deletes_what_a_killed_run_has_left_and_nothing_else(
     assert cloud.simulator.leftovers() == [f"{named}/tngtest-dead01-foreign"]
 
 
+def test_clean_finds_what_lists_do_not_show_yet(start: Start) -> None:
+    cloud = start(list_lag_s=(6.0, 6.0), operation_s={"resourcePolicies.insert": (2.0, 2.0)})
+    cloud.open_project("dead01").make(POLICY, "left", SOME_POLICY)
+    assert cloud.ask("--clean", "dead01") == 0
+    assert cloud.simulator.leftovers() == []
+
+
 def test_what_cannot_be_deleted_is_named(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     cloud = start()
     cloud.faults.remove_permission(PERSON, "compute.instanceTemplates.delete")
     assert cloud.ask("--only", "list-lag", "--only", "delete-early") == 3
     (left,) = cloud.simulator.leftovers()
+    assert cloud.count_minutes() < 5
     err = capsys.readouterr().err
     name = left.rpartition("/")[2]
     assert f"Left in some-project: instance template {name}. Delete it with --clean" in err
