@@ -187,12 +187,10 @@ def open_clients(endpoint: str) -> Callable[[str], Any]:
 
 def _run(project: Project, questions: Sequence[Question], options: argparse.Namespace) -> int:
     """Ask, delete, report. Raises `CallError` before anything is made."""
-    others = project.list_marked()
-    if any(run == project.run for run in find_runs(others)):
-        say(
-            f"Error: there are resources of a run {project.run}. Start again: it gets another name."
-        )
+    if project.list_names():
+        say(f"Error: {project.id} has names of a run {project.run}. Start again: it gets another.")
         return UNANSWERED
+    others = project.list_marked()
     if others:
         names = ", ".join(find_runs(others))
         say(f"Other runs are going on or have left something: {names}. See --clean.")

@@ -298,6 +298,11 @@ class Project:
 
     # removal
 
+    def list_names(self) -> list[Resource]:
+        """What has a name of this run, whoever has made it. Raises `CallError`."""
+        expression = f'name eq "{PREFIX}-{self.run}-.*"'
+        return [resource for kind in _LISTED for resource in self.list_named(kind, expression)]
+
     def list_marked(self, run: str = "") -> list[Resource]:
         """What has the name and the mark of a run, or of any. Raises `CallError`."""
         expression = f'name eq "{PREFIX}-{run or "[a-z0-9]+"}-.*"'

@@ -25,14 +25,14 @@ from replay import cloud_logging
 from tests.cloud import reference
 from tests.cloud.__main__ import Ways, main, open_clients
 from tests.cloud.answers import redact
-from tests.cloud.project import MIG, POLICY, TEMPLATE, Project, Time
+from tests.cloud.project import MIG, POLICY, TEMPLATE, CallError, Project, Time
 from tests.cloud.questions import QUESTIONS, Question
 from tests.loopback import Loopback, open_loopback
 from tests.unit.gce.small_cloud import RecordingGuest
 
 PROJECT, NUMBER = "some-project", "123456789012"
-ZONE = f"projects/{PROJECT}/zones/us-east5-b"
 PERSON = "user@example.com"
+POLICIES = f"projects/{PROJECT}/regions/us-east5/resourcePolicies"
 ROOT = Path(__file__).parents[2]
 ALL = ("--with-tpu", "--foreign-account", f"another@{PROJECT}.iam.gserviceaccount.com")
 SOME_POLICY = {"workload_policy": {"type": "HIGH_THROUGHPUT"}}
@@ -104,6 +104,13 @@ class Cloud:
         arguments = ["--project", PROJECT, "--endpoint", self._url]
         arguments += ["--answers", str(self.answers_path)]
         return main([*arguments, *options], Ways(self._time))
+
+    def make_foreign(self, name: str) -> str:
+        """A policy that somebody else has made; its path."""
+        body = {"name": name, "workloadPolicy": {"type": "HIGH_THROUGHPUT"}}
+        self._loopback.call(lambda: self.faults.act_by_hand("POST", POLICIES, body))
+        self._sleep(60)
+        return f"{POLICIES}/{name}"
 
     def open_project(self, run: str) -> Project:
         """The project as a run of that name has it."""
@@ -298,21 +305,60 @@ def test_an_insert_whose_answer_was_lost_leaves_nothing(start: Start) -> None:
 
 def test_what_has_a_name_of_the_run_and_not_its_mark_is_not_deleted(start: Start) -> None:
     cloud = start()
+    foreign = cloud.make_foreign("tngtest-dead01-foreign")
+    project = cloud.open_project("dead01")
+    with pytest.raises(CallError, match="409 alreadyExists"):
+        project.insert(POLICY, "foreign", SOME_POLICY)
+    assert project.remove_made(print) == []
+    assert cloud.simulator.leftovers() == [foreign]
 
-    def insert_first(request: Request) -> None:
-        if request.method == "POST" and cloud.simulator.leftovers() == []:
-            name = json.loads(request.body)["name"]
-            foreign = {"name": name, "workloadPolicy": {"type": "HIGH_THROUGHPUT"}}
-            path = f"projects/{PROJECT}/regions/us-east5/resourcePolicies"
-            cloud.faults.act_by_hand("POST", path, foreign)
 
-    cloud.before_request = insert_first
-    assert cloud.ask("--only", "list-lag") == 1
-    assert len(cloud.simulator.leftovers()) == 1
-    error = cloud.read_answers()["list-lag"]["error"]
-    assert re.search(
-        r"tngtest-\w{6}-listed in us-east5 was refused at once: 409 alreadyExists", error
+def test_a_run_whose_names_are_taken_makes_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "random.choices", lambda _letters, k: ["dead01"[place] for place in range(k)]
     )
+    cloud = start()
+    cloud.make_foreign("tngtest-dead01-foreign")
+    assert cloud.ask() == 1
+    assert _writes(cloud) == 0
+    assert "Error: some-project has names of a run dead01" in capsys.readouterr().err
+
+
+def test_resources_of_other_runs_are_named_and_left(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud = start(list_lag_s=(0.0, 0.0))
+    cloud.open_project("alive1").make(POLICY, "left", SOME_POLICY)
+    assert cloud.ask("--only", "list-lag") == 0
+    assert "Other runs are going on or have left something: alive1." in capsys.readouterr().err
+    assert [path.rsplit("/", 1)[1] for path in cloud.simulator.leftovers()] == [
+        "tngtest-alive1-left"
+    ]
+
+
+def test_what_a_question_has_made_is_deleted_before_the_next(start: Start) -> None:
+    cloud = start()
+    found = []
+
+    def look(request: Request) -> None:
+        if request.method == "POST" and b"-requested" in request.body:
+            found.append(cloud.simulator.leftovers())
+
+    cloud.before_request = look
+    assert cloud.ask("--only", "repeated-insert", "--only", "request-id") == 0
+    assert found[0] == []
+
+
+def test_a_signal_that_was_ignored_stays_ignored(start: Start) -> None:
+    cloud = start()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    cloud.on_request = lambda _: os.kill(os.getpid(), signal.SIGHUP)
+    try:
+        assert cloud.ask("--only", "repeated-insert") == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_templates_are_deleted_after_the_groups_that_use_them(start: Start) -> None:
@@ -366,19 +412,15 @@ def test_clean_deletes_what_a_killed_run_has_left_and_nothing_else(
     template = project.make(TEMPLATE, "left", SMALL_TEMPLATE)
     project.make(MIG, "left", {"instance_template": template, "target_size": 0})
     cloud.open_project("alive1").make(POLICY, "left", SOME_POLICY)
-    named = f"projects/{PROJECT}/regions/us-east5/resourcePolicies"
-    foreign = {"name": "tngtest-dead01-foreign", "workloadPolicy": {"type": "HIGH_THROUGHPUT"}}
-    cloud.faults.act_by_hand("POST", named, foreign)
+    foreign = cloud.make_foreign("tngtest-dead01-foreign")
     assert cloud.ask("--clean", "dead01") == 0
-    assert cloud.simulator.leftovers() == [
-        f"{named}/tngtest-alive1-left",
-        f"{named}/tngtest-dead01-foreign",
-    ]
+    others = f"{POLICIES}/tngtest-alive1-left"
+    assert cloud.simulator.leftovers() == [others, foreign]
     err = capsys.readouterr().err
     assert "instance group manager tngtest-dead01-left in us-east5-b" in err
     assert "instance template tngtest-dead01-left" in err
     assert cloud.ask("--clean") == 0
-    assert cloud.simulator.leftovers() == [f"{named}/tngtest-dead01-foreign"]
+    assert cloud.simulator.leftovers() == [foreign]
 
 
 def test_clean_finds_what_lists_do_not_show_yet(start: Start) -> None:
