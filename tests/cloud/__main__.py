@@ -137,12 +137,10 @@ def main(arguments: Sequence[str] | None = None, ways: Ways | None = None) -> in
 
 
 def _make_parser() -> argparse.ArgumentParser:
-    summary, _, rest = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
         prog="python -m tests.cloud",
-        description=f"{summary}\n\n{rest}",
+        description=(__doc__ or "").replace("``", ""),
         epilog=_EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--project", required=True, type=_name, help="the project's id")

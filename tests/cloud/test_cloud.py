@@ -194,6 +194,21 @@ def test_a_run_asks_all_that_makes_no_tpu_vm_and_leaves_nothing(
     assert cloud.find_parts_with_vms() == {"metadata", "early", "repair", "vmlog"}
 
 
+def test_every_vm_has_the_label_of_the_run(start: Start) -> None:
+    cloud = start()
+    labels: set[bool] = set()
+
+    def look(request: Request) -> None:
+        if request.method == "DELETE":
+            vms = [path for path in cloud.simulator.leftovers() if "/instances/" in path]
+            found = [cloud.faults.act_by_hand("GET", vm) for vm in vms]
+            labels.update(vm["name"].split("-")[1] == vm["labels"]["tngtest"] for vm in found)
+
+    cloud.before_request = look
+    assert cloud.ask("--only", "delete-early", "--only", "metadata-fingerprint") == 0
+    assert labels == {True}
+
+
 def test_an_answer_that_differs_is_said_and_is_no_failure(
     start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
