@@ -155,6 +155,11 @@ class Project:
             name = f"{service}.{method.removesuffix('_unary')}"
             raise CallError(name, int(error.code or 0), _body(error)) from error
 
+    def keep(self, document: Document) -> None:
+        """Add a document to the evidence, once."""
+        if document not in self.evidence:
+            self.evidence.append(document)
+
     def insert(self, kind: Kind, part: str, body: Mapping[str, Any], request_id: str = "") -> Any:
         """Begin to make a resource; its operation. Raises `CallError`."""
         resource = self.resource(kind, part)
@@ -225,7 +230,7 @@ class Project:
         document = to_document(operation)
         error: Document = document.get("error") or {}
         if error:
-            self.evidence.append({"operation": document})
+            self.keep({"operation": document})
         return error
 
     def attempt(self, begin: Callable[[], Any], keeps: Collection[int] = ()) -> str:
@@ -239,7 +244,7 @@ class Project:
         except CallError as error:
             if error.http not in keeps and (error.http in (401, 403, 429) or error.http >= 500):
                 raise
-            self.evidence.append(error.document)
+            self.keep(error.document)
             return f"refused at once: {error.http} {error.reason}".rstrip()
         failure = self.finish(operation)
         if not failure:

@@ -113,7 +113,7 @@ def _ask_request_id(project: Project) -> Facts:
                 "the first operation" if insert("2x4").name == first.name else "another operation"
             )
         except CallError as error:
-            project.evidence.append(error.document)
+            project.keep(error.document)
             return f"refused at once: {error.http} {error.reason}"
 
     first = insert("2x4")
@@ -152,7 +152,7 @@ def _ask_description_filter(project: Project) -> Facts:
     except CallError as error:
         if error.http != 400:
             raise
-        project.evidence.append(error.document)
+        project.keep(error.document)
         return {"a filter by description": f"refused at once: 400 {error.reason}"}
     return {"a filter by description": "finds it" if resource in found else "does not find it"}
 
@@ -162,7 +162,7 @@ def _ask_machine_types(project: Project) -> Facts:
     for name in _MACHINE_TYPES:
         pager = project.call("machine_types", "aggregated_list", filter=f'name eq "{name}"')
         zones = sorted(scope for scope, listed in pager if listed.machine_types)
-        project.evidence.append({"machineType": name, "zones": zones})
+        project.keep({"machineType": name, "zones": zones})
         answer[name] = "listed" if zones else "listed in no zone"
     return answer
 
@@ -173,12 +173,9 @@ def _ask_machine_types(project: Project) -> Facts:
 def _ask_in_use(project: Project) -> Facts:
     policy = project.make(POLICY, "used", _policy())
     template = project.make(TEMPLATE, "used", _template(project, TPU))
-
-    def insert() -> Any:
-        return project.insert(MIG, "used", _bulk(template, policy))
-
+    group = _bulk(template, policy)
     made = _measure(
-        project, "a group may use a new template", lambda: project.attempt(insert) == "accepted"
+        project, "a group may use a new template", lambda: project.make(MIG, "used", group)
     )
     answer = {
         "a group may use a new template": made,
@@ -327,7 +324,7 @@ def _ask_bulk_wait(project: Project) -> Facts:
         bulk = project.get(MIG, "wait").status.bulk_instance_operation
         errors = bulk.last_progress_check.error.errors
         if errors:
-            project.evidence.append({"lastProgressCheck": to_document(bulk)})
+            project.keep({"lastProgressCheck": to_document(bulk)})
             return ", ".join(sorted({error.code for error in errors}))
         return "none: its VM runs" if _running(project, "wait") else ""
 
@@ -506,7 +503,7 @@ def _running(project: Project, part: str) -> Any:
 
 def _measure(project: Project, what: str, condition: Callable[[], Any]) -> str:
     seconds = project.measure(condition, _LAG_AT_MOST_S)
-    project.evidence.append({"measured": what, "seconds": seconds})
+    project.keep({"measured": what, "seconds": seconds})
     if seconds is None:
         return f"not within {_LAG_AT_MOST_S:.0f} s"
     return f"within {_LAG_S:.0f} s" if seconds <= _LAG_S else f"within {_LAG_AT_MOST_S:.0f} s"

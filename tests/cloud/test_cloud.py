@@ -177,6 +177,7 @@ def test_the_simulation_answers_what_is_assumed(start: Start, question: Any) -> 
     answer = cloud.read_answers()[question.id]
     assert answer["answer"] == question.assumed
     assert answer["verdict"] == "as assumed"
+    assert all(answer["evidence"].count(one) == 1 for one in answer["evidence"])
     assert cloud.simulator.leftovers() == []
 
 
