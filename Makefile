@@ -11,8 +11,13 @@ ifeq ($(origin KUBECONFIG),command line)
 CLUSTER := --kubeconfig "$(KUBECONFIG)"
 endif
 
+# Only from the command line, too: what is made in this project costs somebody money.
+ifeq ($(origin PROJECT),command line)
+CLOUD := --project "$(PROJECT)" $(if $(ZONE),--zone "$(ZONE)")
+endif
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-jobset recording local test test-real test-all control-plane terraform-validate check format bench performance scale kubectl-tng release lock
+.PHONY: help setup demo demo-jobset recording local test test-real test-all test-cloud named-project control-plane terraform-validate check format bench performance scale kubectl-tng release lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -52,6 +57,12 @@ test-real: $(STAMP) $(READERS) ## Run the tests on real parts: a control plane, 
 
 test-all: $(STAMP) ## Run all tests, the long ones too, on random examples
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=random
+
+test-cloud: named-project $(STAMP) ## Ask a real project what is not known of Compute Engine: PROJECT=ID; ARGS=--dry-run says the cost
+	@$(BIN)/python -m tests.cloud $(CLOUD) $(ARGS)
+
+named-project:
+	$(if $(CLOUD),,$(error say which project: make test-cloud PROJECT=ID [ZONE=ZONE] [ARGS=--dry-run]; see docs/test-cloud.md))
 
 control-plane: $(LOCAL) ## Get a real control plane and JobSet's definition for the tests; ARGS=--run runs it until Ctrl-C
 	@$(BIN)/python -m local.control_plane $(ARGS)

@@ -6,6 +6,7 @@ from typing import Any
 
 from local.gce.groups import Groups
 from local.gce.instances import Instances
+from local.gce.machine_types import MachineTypes
 from local.gce.policies import Policies
 from local.gce.shelf import Shelf
 from local.gce.templates import Templates
@@ -16,6 +17,7 @@ class Resources:
     """The resources of each kind."""
 
     def __init__(self, world: World) -> None:
+        self.machine_types = MachineTypes(world)
         self.policies = Policies(world, self._find_user)
         self.templates = Templates(world, self._find_user)
         self.instances = Instances(world, self.policies, self.templates)

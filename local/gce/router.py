@@ -49,7 +49,7 @@ class Router:
         self._calls = calls
         nouns = (
             resources.policies, resources.templates, resources.groups, resources.instances,
-            world.operations,
+            resources.machine_types, world.operations,
         )  # fmt: skip
         self._routes = {route.pattern: route for noun in nouns for route in noun.routes()}
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from local.gce import Dials
+from local.gce import Dials, Inventory
 from tests.unit.gce.small_cloud import GROUP, PROJECT, REGION, ZONE, ZONE_PATH, Cloud
 
 LISTED = f"{ZONE_PATH}/instances"
@@ -159,3 +159,20 @@ def test_list_errors_comes_latest_first(slice_cloud: Cloud) -> None:
     times = [item["timestamp"] for item in items]
     assert len(times) > 2
     assert times == sorted(times, reverse=True)
+
+
+def test_machine_types_are_those_of_the_table_in_each_zone() -> None:
+    cloud = Cloud()
+    listed = cloud.client("MachineTypesClient")
+
+    def zones(name: str) -> list[str]:
+        request = {"project": PROJECT, "filter": f'name eq "{name}"'}
+        return sorted(s for s, found in listed.aggregated_list(request) if found.machine_types)
+
+    assert zones(".*") == []
+    cloud.simulator.restrict(
+        Inventory({"us-east5-a": ["ct6e-standard-4t", "n2-*"], "us-east5-b": ["ct6e-standard-4t"]})
+    )
+    assert zones("ct6e-standard-4t") == ["zones/us-east5-a", "zones/us-east5-b"]
+    assert zones("tpu7x-standard-1t") == []
+    assert zones("n2-.*") == []

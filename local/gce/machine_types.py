@@ -1,0 +1,44 @@
+"""Machine types as the API lists them: those that the inventory's table names, in each of its zones."""
+
+from __future__ import annotations
+
+from local.gce import links
+from local.gce.calls import Call, Route
+from local.gce.listing import answer_aggregated
+from local.gce.schema import Document
+from local.gce.world import World
+
+_KIND = "compute#machineType"
+
+
+class MachineTypes:
+    """All machine types. Without a table everything exists and nothing is listed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def routes(self) -> tuple[Route, ...]:
+        """The methods about machine types."""
+        list_all = Route(
+            "GET aggregated machineTypes", "machineTypes.aggregatedList", self.list_all
+        )
+        return (list_all,)
+
+    def list_all(self, call: Call) -> Document:
+        """Answer the aggregated list."""
+        documents = [
+            _render(call.project, zone, name)
+            for zone, names in self._world.inventory.machine_types.items()
+            for name in names
+            if not name.endswith("*")
+        ]
+        return answer_aggregated(call, f"{_KIND}AggregatedList", documents)
+
+
+def _render(project: str, zone: str, name: str) -> Document:
+    return {
+        "kind": _KIND,
+        "name": name,
+        "zone": zone,
+        "selfLink": links.url(f"projects/{project}/zones/{zone}/machineTypes/{name}"),
+    }

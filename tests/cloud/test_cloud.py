@@ -1,0 +1,589 @@
+"""The suite for a real project, on the simulated Compute Engine: over HTTP, with the real clients."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from local.clock import VirtualClock
+from local.cloud_logging import CloudLogging, serve
+from local.gce import Dials, Inventory, Principal, Simulator
+from local.http import Request, Response
+from replay import cloud_logging
+from tests.cloud import reference
+from tests.cloud.__main__ import Ways, main, open_clients
+from tests.cloud.answers import redact
+from tests.cloud.project import MIG, POLICY, TEMPLATE, CallError, Project, Time
+from tests.cloud.questions import QUESTIONS, Question
+from tests.loopback import Loopback, open_loopback
+from tests.unit.gce.small_cloud import RecordingGuest
+
+PROJECT, NUMBER = "some-project", "123456789012"
+PERSON = "user@example.com"
+POLICIES = f"projects/{PROJECT}/regions/us-east5/resourcePolicies"
+ROOT = Path(__file__).parents[2]
+ALL = ("--with-tpu", "--foreign-account", f"another@{PROJECT}.iam.gserviceaccount.com")
+SOME_POLICY = {"workload_policy": {"type": "HIGH_THROUGHPUT"}}
+IMAGE = "projects/debian-cloud/global/images/family/debian-12"
+INVENTORY = Inventory(
+    {
+        "us-east5-b": ["e2-micro", "ct6e-standard-4t"],
+        "us-central1-c": ["tpu7x-standard-1t", "tpu7x-standard-4t"],
+    },
+    {
+        "images": [IMAGE],
+        "networks": [f"projects/{PROJECT}/global/networks/default"],
+        "diskTypes": ["pd-standard", "hyperdisk-balanced"],
+    },
+)
+SMALL_TEMPLATE = {
+    "properties": {
+        "machine_type": "e2-micro",
+        "disks": [{"boot": True, "initialize_params": {"source_image": IMAGE}}],
+        "network_interfaces": [{"network": "global/networks/default"}],
+    }
+}
+
+
+def read_permissions() -> frozenset[str]:
+    """What the page tells people to grant."""
+    found = re.search(r"--permissions=(\S+)", (ROOT / "docs" / "test-cloud.md").read_text())
+    assert found is not None
+    return frozenset(found[1].split(","))
+
+
+class Cloud:
+    """A simulated Compute Engine at a port, on a virtual clock that moves while the suite sleeps."""
+
+    def __init__(self, loopback: Loopback, answers: Path, dials: Dials) -> None:
+        self._loopback = loopback
+        self._clock = VirtualClock()
+        self.logging = CloudLogging(self._clock, PROJECT)
+        self.log: list[dict[str, Any]] = []
+        self.simulator = Simulator(
+            self._clock,
+            projects={PROJECT: NUMBER},
+            random=Random(3),
+            guests=RecordingGuest,
+            on_log_entry=self._write_log,
+            dials=dials,
+            principals={"token": Principal(PERSON, read_permissions())},
+        )
+        self.simulator.restrict(INVENTORY)
+        self.faults = self.simulator.faults
+        self.faults.set_capacity("us-east5-b", "ct6e", 0)
+        self.requests: list[Request] = []
+        self.before_request: Callable[[Request], None] = lambda _: None
+        self.on_request: Callable[[Request], None] = lambda _: None
+        self.answers_path = answers
+        self._url = f"http://127.0.0.1:{loopback.serve(self)}"
+
+    def handle(self, request: Request) -> Response:
+        """Answer a request."""
+        self.requests.append(request)
+        self.before_request(request)
+        headers = {**request.headers, "authorization": "Bearer token"}
+        response = self.simulator.handle(replace(request, headers=headers))
+        self.on_request(request)
+        return response
+
+    def ask(self, *options: str) -> int:
+        """Run the suite; its exit code."""
+        arguments = ["--project", PROJECT, "--endpoint", self._url]
+        arguments += ["--answers", str(self.answers_path)]
+        return main([*arguments, *options], Ways(self._time))
+
+    def make_foreign(self, name: str) -> str:
+        """A policy that somebody else has made; its path."""
+        body = {"name": name, "workloadPolicy": {"type": "HIGH_THROUGHPUT"}}
+        self._loopback.call(lambda: self.faults.act_by_hand("POST", POLICIES, body))
+        self._sleep(60)
+        return f"{POLICIES}/{name}"
+
+    def open_project(self, run: str) -> Project:
+        """The project as a run of that name has it."""
+        logs = cloud_logging.CloudLogging()
+        return Project(PROJECT, "us-east5-b", run, open_clients(self._url), logs, self._time)
+
+    @property
+    def _time(self) -> Time:
+        return Time(self._clock.now, self._seconds, self._sleep)
+
+    def count_minutes(self) -> float:
+        """How long ago the clock began."""
+        return (self._clock.now() - VirtualClock().now()).total_seconds() / 60
+
+    def find_parts_with_vms(self) -> set[str]:
+        """The words in the names of all VMs that anybody began to make."""
+        begun = [entry["protoPayload"] for entry in self.log if "operation" in entry]
+        names = [payload["resourceName"] for payload in begun]
+        return {name.rsplit("/", 1)[1].split("-")[2] for name in names if "/instances/" in name}
+
+    def read_answers(self) -> dict[str, Any]:
+        """The answers by question."""
+        document = json.loads(self.answers_path.read_text())
+        return {answer["id"]: answer for answer in document["answers"]}
+
+    def _write_log(self, entry: dict[str, Any]) -> None:
+        self.log.append(entry)
+        self.logging.write(entry)
+
+    def _seconds(self) -> float:
+        return self._clock.now().timestamp()
+
+    def _sleep(self, seconds: float) -> None:
+        self._loopback.call(lambda: self._clock.run_for(seconds))
+
+
+_WITH_PROJECT = {**os.environ, "PROJECT": "exported-for-another-tool"}
+Start = Callable[..., Cloud]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts a Compute Engine and a Cloud Logging with the given dials."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with open_loopback() as loopback:
+        servers = []
+
+        def start_cloud(**dials: Any) -> Cloud:
+            cloud = Cloud(loopback, tmp_path / "answers.json", Dials(**dials))
+            server, address = loopback.run(serve(cloud.logging, "127.0.0.1"))
+            servers.append(server)
+            monkeypatch.setenv("LOGGING_EMULATOR_HOST", address)
+            return cloud
+
+        yield start_cloud
+        for server in servers:
+            loopback.run(server.stop(None))
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=[one.id for one in QUESTIONS])
+def test_the_simulation_answers_what_is_assumed(start: Start, question: Any) -> None:
+    cloud = start()
+    assert cloud.ask(*ALL, "--only", question.id) == 0
+    answer = cloud.read_answers()[question.id]
+    assert answer["answer"] == question.assumed
+    assert answer["verdict"] == "as assumed"
+    assert all(answer["evidence"].count(one) == 1 for one in answer["evidence"])
+    assert cloud.simulator.leftovers() == []
+
+
+def test_a_run_asks_all_that_makes_no_tpu_vm_and_leaves_nothing(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud = start()
+    assert cloud.ask() == 0
+    assert list(cloud.read_answers()) == [one.id for one in QUESTIONS if not one.needs]
+    assert cloud.simulator.leftovers() == []
+    out, err = capsys.readouterr()
+    assert "15 of 15 questions answered; 0 differ from what is assumed." in " ".join(out.split())
+    assert re.search(r"Nothing of run \w{6} is left in some-project\.", err)
+    assert max(map(len, out.splitlines())) <= 80
+    assert cloud.find_parts_with_vms() == {"metadata", "early", "repair", "vmlog"}
+
+
+def test_every_vm_has_the_label_of_the_run(start: Start) -> None:
+    cloud = start()
+    labels: set[bool] = set()
+
+    def look(request: Request) -> None:
+        if request.method == "DELETE":
+            vms = [path for path in cloud.simulator.leftovers() if "/instances/" in path]
+            found = [cloud.faults.act_by_hand("GET", vm) for vm in vms]
+            labels.update(vm["name"].split("-")[1] == vm["labels"]["tngtest"] for vm in found)
+
+    cloud.before_request = look
+    assert cloud.ask("--only", "delete-early", "--only", "metadata-fingerprint") == 0
+    assert labels == {True}
+
+
+def test_an_answer_that_differs_is_said_and_is_no_failure(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud = start(bulk_takes_all_instances_config=False, repair_keeps_id=True)
+    assert cloud.ask("--only", "bulk-config", "--only", "repair") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "2 of 2 questions answered; 2 differ from what is assumed." in out
+    assert (
+        "- bulk-config: a BULK group with allInstancesConfig: refused at once: 400 invalid; assumed is:"
+        " accepted (shared/node_groups/own_template.py)."
+    ) in out
+    assert "- repair: numeric id: the same; assumed is: another" in out
+
+
+def test_a_refusal_in_the_operation_is_told_from_one_at_once(start: Start) -> None:
+    cloud = start(in_use_refused_by="operation")
+    assert cloud.ask("--only", "in-use") == 0
+    answer = cloud.read_answers()["in-use"]["answer"]
+    refused = "refused in its operation: RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
+    assert answer["delete of a used template"] == refused
+    assert answer["delete of a used policy"] == refused
+    assert cloud.simulator.leftovers() == []
+
+
+def test_a_question_that_fails_does_not_stop_the_others(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud = start()
+    cloud.faults.remove_permission(PERSON, "compute.instanceTemplates.create")
+    assert cloud.ask("--only", "name-again", "--only", "metadata-fingerprint") == 1
+    answers = cloud.read_answers()
+    assert answers["name-again"]["verdict"] == "no answer"
+    assert "Required 'compute.instanceTemplates.create'" in answers["name-again"]["error"]
+    assert answers["metadata-fingerprint"]["verdict"] == "as assumed"
+    out = " ".join(capsys.readouterr().out.split())
+    assert "1 of 2 questions answered; 0 differ from what is assumed." in out
+    assert "- name-again has no answer: instance_templates.insert: 403 forbidden" in out
+
+
+def test_an_error_that_nobody_has_foreseen_stops_no_other_question(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(project: Project) -> dict[str, str]:
+        project.make(POLICY, "odd", {"workload_policy": {"type": "HIGH_THROUGHPUT"}})
+        raise ZeroDivisionError("odd")
+
+    first, second = QUESTIONS[:2]
+    odd = replace(first, ask=fail)
+    monkeypatch.setattr("tests.cloud.questions.QUESTIONS", (odd, second))
+    cloud = start()
+    assert cloud.ask() == 1
+    answers = cloud.read_answers()
+    assert answers[first.id]["error"] == "ZeroDivisionError: odd"
+    assert answers[second.id]["verdict"] == "as assumed"
+    assert cloud.simulator.leftovers() == []
+
+
+# Signals
+
+
+_WORTH_STOPPING = "vm-log"
+
+
+def _writes(cloud: Cloud) -> int:
+    return sum(request.method != "GET" for request in cloud.requests)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("nth", range(1, 5))
+def test_a_signal_at_any_call_leaves_nothing(
+    start: Start, capsys: pytest.CaptureFixture[str], number: signal.Signals, nth: int
+) -> None:
+    cloud = start(list_lag_s=(20.0, 20.0))
+    inserts = iter(range(1, 100))
+
+    def interrupt(request: Request) -> None:
+        if request.method == "POST" and next(inserts) == nth:
+            os.kill(os.getpid(), number)
+
+    cloud.on_request = interrupt
+    assert cloud.ask("--only", _WORTH_STOPPING) == 128 + number
+    assert cloud.simulator.leftovers() == []
+    out, err = capsys.readouterr()
+    assert "0 of 1 questions answered" in " ".join(out.split())
+    assert re.search(r"Nothing of run \w{6} is left in some-project\.", err)
+
+
+@pytest.mark.parametrize("nth", range(1, 4))
+def test_a_signal_while_an_operation_runs_leaves_nothing(start: Start, nth: int) -> None:
+    cloud = start(list_lag_s=(60.0, 60.0))
+    reads = iter(range(1, 1000))
+
+    def interrupt(request: Request) -> None:
+        if "/operations/" in request.path and next(reads) == nth:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    cloud.on_request = interrupt
+    assert cloud.ask("--only", "delete-early") == 130
+    assert cloud.simulator.leftovers() == []
+
+
+def test_an_insert_whose_answer_was_lost_leaves_nothing(start: Start) -> None:
+    cloud = start(list_lag_s=(60.0, 60.0))
+    cloud.faults.fail_next("resourcePolicies.insert", 1, http=503, carried_out=True)
+    assert cloud.ask("--only", "list-lag") == 1
+    assert "503 backendError" in cloud.read_answers()["list-lag"]["error"]
+    assert cloud.simulator.leftovers() == []
+
+
+def test_what_has_a_name_of_the_run_and_not_its_mark_is_not_deleted(start: Start) -> None:
+    cloud = start()
+    foreign = cloud.make_foreign("tngtest-dead01-foreign")
+    project = cloud.open_project("dead01")
+    with pytest.raises(CallError, match="409 alreadyExists"):
+        project.insert(POLICY, "foreign", SOME_POLICY)
+    assert project.remove_made(print) == []
+    assert cloud.simulator.leftovers() == [foreign]
+
+
+def test_a_run_whose_names_are_taken_makes_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "random.choices", lambda _letters, k: ["dead01"[place] for place in range(k)]
+    )
+    cloud = start()
+    cloud.make_foreign("tngtest-dead01-foreign")
+    assert cloud.ask() == 1
+    assert _writes(cloud) == 0
+    assert "Error: some-project has names of a run dead01" in capsys.readouterr().err
+
+
+def test_resources_of_other_runs_are_named_and_left(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud = start(list_lag_s=(0.0, 0.0))
+    cloud.open_project("alive1").make(POLICY, "left", SOME_POLICY)
+    assert cloud.ask("--only", "list-lag") == 0
+    assert "Other runs are going on or have left something: alive1." in capsys.readouterr().err
+    assert [path.rsplit("/", 1)[1] for path in cloud.simulator.leftovers()] == [
+        "tngtest-alive1-left"
+    ]
+
+
+def test_what_a_question_has_made_is_deleted_before_the_next(start: Start) -> None:
+    cloud = start()
+    found = []
+
+    def look(request: Request) -> None:
+        if request.method == "POST" and b"-requested" in request.body:
+            found.append(cloud.simulator.leftovers())
+
+    cloud.before_request = look
+    assert cloud.ask("--only", "repeated-insert", "--only", "request-id") == 0
+    assert found[0] == []
+
+
+def test_a_signal_that_was_ignored_stays_ignored(start: Start) -> None:
+    cloud = start()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    cloud.on_request = lambda _: os.kill(os.getpid(), signal.SIGHUP)
+    try:
+        assert cloud.ask("--only", "repeated-insert") == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_templates_are_deleted_after_the_groups_that_use_them(start: Start) -> None:
+    cloud = start(in_use_lag_s=(0.0, 0.0))
+    assert cloud.ask("--only", "delete-early", "--only", "bulk-config") == 0
+    deletes = [one for one in cloud.simulator.calls.records if one.verb.endswith(".delete")]
+    assert len(deletes) == 5
+    assert {one.status for one in deletes} == {200}
+
+
+class _ClosedTerminal(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_terminal_that_is_closed_does_not_stop_the_cleanup(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud = start()
+
+    def close(request: Request) -> None:
+        if request.method == "POST" and request.path.endswith("/instances"):
+            monkeypatch.setattr("sys.stderr", _ClosedTerminal())
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    cloud.on_request = close
+    assert cloud.ask("--only", "metadata-fingerprint") == 128 + signal.SIGHUP
+    assert cloud.simulator.leftovers() == []
+
+
+def test_a_second_signal_does_not_stop_the_cleanup(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud = start()
+
+    def interrupt(request: Request) -> None:
+        if "instanceGroupManagers" in request.path and request.method in ("POST", "DELETE"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    cloud.on_request = interrupt
+    assert cloud.ask("--only", "delete-early") == 130
+    assert cloud.simulator.leftovers() == []
+    assert re.search(r"Deleting what was made; .* --clean \w{6} then", capsys.readouterr().err)
+
+
+def test_clean_deletes_what_a_killed_run_has_left_and_nothing_else(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud = start()
+    project = cloud.open_project("dead01")
+    template = project.make(TEMPLATE, "left", SMALL_TEMPLATE)
+    project.make(MIG, "left", {"instance_template": template, "target_size": 0})
+    cloud.open_project("alive1").make(POLICY, "left", SOME_POLICY)
+    foreign = cloud.make_foreign("tngtest-dead01-foreign")
+    assert cloud.ask("--clean", "dead01") == 0
+    others = f"{POLICIES}/tngtest-alive1-left"
+    assert cloud.simulator.leftovers() == [others, foreign]
+    err = capsys.readouterr().err
+    assert "instance group manager tngtest-dead01-left in us-east5-b" in err
+    assert "instance template tngtest-dead01-left" in err
+    assert cloud.ask("--clean") == 0
+    assert cloud.simulator.leftovers() == [foreign]
+
+
+def test_clean_finds_what_lists_do_not_show_yet(start: Start) -> None:
+    cloud = start(list_lag_s=(6.0, 6.0), operation_s={"resourcePolicies.insert": (2.0, 2.0)})
+    cloud.open_project("dead01").make(POLICY, "left", SOME_POLICY)
+    assert cloud.ask("--clean", "dead01") == 0
+    assert cloud.simulator.leftovers() == []
+
+
+def test_what_cannot_be_deleted_is_named(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    cloud = start()
+    cloud.faults.remove_permission(PERSON, "compute.instanceTemplates.delete")
+    assert cloud.ask("--only", "list-lag", "--only", "delete-early") == 3
+    (left,) = cloud.simulator.leftovers()
+    assert cloud.count_minutes() < 5
+    err = capsys.readouterr().err
+    name = left.rpartition("/")[2]
+    assert f"Left in some-project: instance template {name}. Delete it with --clean" in err
+    assert "Required 'compute.instanceTemplates.delete' permission" in err
+    assert json.loads(cloud.answers_path.read_text())["left"] == [f"instance template {name}"]
+
+
+# Before anything is made
+
+
+def test_a_dry_run_says_what_it_costs_and_makes_no_call(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud = start()
+    assert cloud.ask("--dry-run", *ALL) == 0
+    out = capsys.readouterr().out
+    assert cloud.requests == []
+    assert not cloud.answers_path.exists()
+    for question in QUESTIONS:
+        assert question.id in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "17 questions, at most about 3.05 USD together" in " ".join(out.split())
+
+
+def test_a_caller_without_rights_makes_nothing(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud = start()
+    cloud.faults.remove_permission(PERSON, "compute.instanceGroupManagers.list")
+    assert cloud.ask() == 1
+    assert _writes(cloud) == 0
+    assert "Error: instance_group_managers.aggregated_list: 403" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--only", "odd"], "no question is named odd; there are machine-types, "),
+        (["--only", "act-as"], "act-as needs --foreign-account"),
+        (["--only", "bulk-wait"], "bulk-wait needs --with-tpu"),
+        (["--zone", "A B"], "'A B' is no name"),
+    ],
+)
+def test_wrong_options_are_refused(
+    start: Start, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    cloud = start()
+    with pytest.raises(SystemExit, match="2"):
+        cloud.ask(*options)
+    assert words in capsys.readouterr().err
+    assert cloud.requests == []
+
+
+# The answers file
+
+
+def test_a_machine_type_that_no_zone_has_is_told(start: Start) -> None:
+    cloud = start()
+    cloud.simulator.restrict(Inventory({"us-east5-b": ["ct6e-standard-4t"]}))
+    assert cloud.ask("--only", "machine-types") == 0
+    assert cloud.read_answers()["machine-types"]["answer"] == {
+        "ct6e-standard-4t": "listed",
+        "tpu7x-standard-1t": "listed in no zone",
+        "tpu7x-standard-4t": "listed in no zone",
+    }
+
+
+def test_the_answers_name_neither_project_nor_people(start: Start) -> None:
+    cloud = start()
+    assert cloud.ask(*ALL, "--only", "vm-log", "--only", "act-as") == 0
+    text = cloud.answers_path.read_text()
+    for secret in (PROJECT, NUMBER, PERSON):
+        assert secret not in text
+    assert "projects/PROJECT/zones/us-east5-b/instances/tngtest-" in text
+    assert "NUMBER@cloudservices.gserviceaccount.com" in text
+
+
+def test_names_are_kept_on_request_but_people_are_not(start: Start) -> None:
+    cloud = start()
+    assert cloud.ask("--only", "vm-log", "--keep-names") == 0
+    text = cloud.answers_path.read_text()
+    assert f"projects/{PROJECT}/zones" in text
+    assert f"{NUMBER}@cloudservices" in text
+    assert PERSON not in text
+
+
+@pytest.mark.parametrize(
+    "text, redacted",
+    [
+        ("project_number:123456789012", "project_number:NUMBER"),
+        ("projects/my-proj/zones/us-east5-b", "projects/PROJECT/zones/us-east5-b"),
+        ("my-proj-2 and my-proj.", "my-proj-2 and PROJECT."),
+        ("projects/host-one/regions/r/subnetworks/a", "projects/PROJECT/regions/r/subnetworks/NETWORK"),
+        ("global/networks/default", "global/networks/default"),
+        ("projects/debian-cloud/global/images", "projects/debian-cloud/global/images"),
+        ("user:ann.lee+x@corp.example asked", "user:EMAIL asked"),
+        ("app@my-proj.iam.gserviceaccount.com", "EMAIL"),
+        ("service-123456789012@compute-system.iam.gserviceaccount.com",
+         "service-NUMBER@compute-system.iam.gserviceaccount.com"),
+        ("from 10.1.2.3", "from ADDRESS"),
+        ("google-cloud-compute 1.56.0", "google-cloud-compute 1.56.0"),
+    ],
+)  # fmt: skip
+def test_what_is_redacted(text: str, redacted: str) -> None:
+    shown = {"seen": "projects/123456789012/zones/z", "callerIp": "2001:db8::1", "text": [text]}
+    assert redact(shown, "my-proj") == {"seen": "projects/NUMBER/zones/z", "text": [redacted]}
+
+
+# The table of questions
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=[one.id for one in QUESTIONS])
+def test_each_question_names_places_that_are_there(question: Question) -> None:
+    assert (ROOT / question.place).is_file()
+    page, _, anchor = question.cites.partition("#")
+    headings = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
+    if question.cites.endswith("#not-known-for-sure"):
+        assert f"`{question.id}`" in (ROOT / page).read_text().partition("## Not known for sure")[2]
+    assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}
+
+
+def test_the_page_has_the_questions_of_the_table() -> None:
+    page = reference.PAGE.read_text()
+    assert page == reference.refresh(page), "run python -m tests.cloud.reference"
+
+
+def test_make_asks_for_the_project() -> None:
+    command = ["make", "-n", "test-cloud"]
+    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=_WITH_PROJECT)
+    assert refused.returncode == 2
+    assert "say which project: make test-cloud PROJECT=ID" in refused.stderr
+    options = ["PROJECT=some-project", "ZONE=us-east1-d", "ARGS=--dry-run"]
+    run = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True)
+    wanted = '-m tests.cloud --project "some-project" --zone "us-east1-d" --dry-run'
+    assert wanted in run.stdout
