@@ -32,6 +32,7 @@ from shared.node_groups.membership import (
     proof_patch,
 )
 from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import MIG, State, Status, Type
 from shared.node_groups.work import (
     GroupWork,
@@ -140,7 +141,9 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
-STEP = Step("label_node", open_group, observe, decide, recover, give_up=report_retry)
+STEP = Step(
+    "label_node", open_group, observe, decide, recover, give_up=report_retry, snapshot=RULES
+)
 run = STEP.run
 
 
