@@ -20,6 +20,7 @@ from shared.base.reasons import REASONS, VM_LOSSES, Reason
 from shared.frame.decode import Occasion
 from shared.frame.message import BATCH, Cause
 from shared.frame.plan import Action, Batch, Emit, ForOne, NamedAction, Plan, Resume, Send
+from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
 from shared.node_groups import health, interconnect, join_report, readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
@@ -141,8 +142,9 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
+SNAPSHOT: Rules = {**RULES, (Members, "instances"): whole}
 STEP = Step(
-    "label_node", open_group, observe, decide, recover, give_up=report_retry, snapshot=RULES
+    "label_node", open_group, observe, decide, recover, give_up=report_retry, snapshot=SNAPSHOT
 )
 run = STEP.run
 

@@ -12,6 +12,7 @@ from functions.create_resources import ObservedResources, ObservedUnreadable
 from functions.inject_token import NoTokensNeeded, ObservedVms
 from functions.label_node import NothingToCount, ObservedNodes
 from functions.tear_down import ObservedBeginning, ObservedRemains, UnreadableRemains
+from shared.base.names import TOKEN_KEY
 from shared.base.timestamps import render_time
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.resources import Found
@@ -53,10 +54,9 @@ def _(observed: ObservedNodes) -> Iterator[str]:
     members = observed.members
     wanted = members.group.spec.node_count
     yield from _describe_group(members.group)
-    yield (
-        f"{len(members.nodes)} Nodes read: of {wanted} wanted, {len(members.proved)} are the group's "
-        f"and {len(members.ready)} ready"
-    )
+    own, ready = len(members.proved), len(members.ready)
+    read = _count(members.nodes, "Node")
+    yield f"{read} read: of {wanted} wanted, {own} are the group's and {ready} ready"
     yield _describe_vms(members.instances, is_complete=members.is_complete)
     if members.unread_nodes:
         yield f"no time to read {_count(members.unread_nodes, 'Node')}"
@@ -68,8 +68,6 @@ def _(observed: ObservedNodes) -> Iterator[str]:
 @list_facts.register
 def _(observed: NothingToCount) -> Iterator[str]:
     yield from _describe_group(observed.group)
-    if not observed.group.is_owned:
-        yield "the group is not owned yet"
 
 
 @list_facts.register
@@ -133,17 +131,31 @@ def _(observed: ObservedRequests) -> Iterator[str]:
 
 
 def _describe_candidate(one: Candidate) -> str:
-    request, node = one.request, one.subject.node or "no Node"
+    request, subject = one.request, one.subject
     if request.is_decided:
-        return f"{request.name}: decided"
-    vm = f"its VM is {one.instance.status}" if one.instance is not None else "its VM was not found"
-    return f"{request.name} for {node}: {one.error or one.subject.fault or vm}"
+        return f"{request.name}: decided already"
+    found = subject.fault or one.error or _describe_requester(one)
+    made = f"made with the token {request.token_id}, {render_time(request.created)}"
+    return f"{request.name} for {subject.node or 'no Node'}, {made}: {found}"
+
+
+def _describe_requester(one: Candidate) -> str:
+    """The VM that should have made a request."""
+    if one.group is None:
+        return "there is no such group"
+    if one.instance is None:
+        return f"group {one.group.key}, and no VM was read"
+    token = one.instance.metadata.get(TOKEN_KEY)
+    holds = "no token" if not token else f"the token {token.partition('.')[0]}"
+    return f"group {one.group.key}, and its VM is {one.instance.status} and holds {holds}"
 
 
 def _describe_group(group: AnyGroup) -> Iterator[str]:
     """What is not as in most groups."""
     if group.deleting is not None:
         yield f"the group is being deleted since {render_time(group.deleting)}"
+    if not group.is_owned:
+        yield "the group has not our finalizer and label"
     if group.is_paused:
         yield "the group is paused"
     if group.carries_foreign_finalizer:

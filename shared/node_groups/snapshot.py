@@ -12,7 +12,6 @@ from typing import Any
 
 from shared.base.documents import read_mapping
 from shared.base.names import (
-    KUBE_LABELS_KEY,
     PAUSED_ANNOTATION,
     RESOURCE_NAME_LABEL,
     TOKEN_EXPIRY_KEY,
@@ -20,7 +19,6 @@ from shared.base.names import (
 )
 from shared.frame.snapshot import Rule, Rules, whole
 from shared.node_groups.bootstrap import Token, parse_token
-from shared.node_groups.health import Members
 from shared.node_groups.node_group import GroupObject, InstanceConfig, Spec
 from shared.node_groups.status import Status
 from shared.ports.gce.values import Instance, Mig, Template
@@ -72,10 +70,9 @@ RULES: Rules = {
     (InstanceConfig, "metadata"): leave_out_all,
     (Status, "conditions"): whole,
     (Status, "resources"): whole,
-    (Members, "instances"): whole,
     (Instance, "metadata"): _hide_token,
     (Instance, "fingerprint"): leave_out,
-    (Template, "metadata"): _pick(KUBE_LABELS_KEY),
+    (Template, "metadata"): leave_out_all,
     (Mig, "topologies"): whole,
     (Node, "labels"): whole,
     (Node, "taints"): whole,

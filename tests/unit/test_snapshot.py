@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from functions import approve_join, create_resources, inject_token, label_node, tear_down
 from shared.base.errors import CallError, OutOfTimeError
-from shared.base.names import TOKEN_EXPIRY_KEY, TOKEN_KEY, VM_ID_LABEL
+from shared.base.names import PAUSED_ANNOTATION, TOKEN_EXPIRY_KEY, TOKEN_KEY, VM_ID_LABEL
+from shared.base.reasons import Reason
 from shared.frame.plan import NothingToDo, ObserveAgain, Plan
 from shared.frame.snapshot import (
     FIELD,
@@ -35,10 +36,14 @@ from shared.frame.snapshot import (
 )
 from shared.frame.step import Invocation, Step, handle, open_work
 from shared.node_groups.node_group import InstanceConfig
+from shared.node_groups.status import Pending, Status
+from shared.node_groups.work import WriteStatus
 from tests.unit import large_slices, test_step
+from tests.unit import test_approve_join as joins
+from tests.unit import test_create_resources as creation
 from tests.unit import test_inject_token as injection
 from tests.unit import test_label_node as labels
-from tests.unit.builders import NOW, RESOURCE, group
+from tests.unit.builders import NOW, RESOURCE, flat, group, unreadable_group
 
 STEPS: dict[str, Step[Any, Any]] = {
     module.STEP.name: module.STEP
@@ -155,16 +160,75 @@ def test_an_error_says_what_could_not_be_written() -> None:
     )
 
 
-@pytest.mark.parametrize("case", large_slices.CASES)
-def test_the_same_is_decided_again_from_what_the_log_has(case: str) -> None:
-    step = STEPS[case.partition(":")[0]]
-    observed = large_slices.CASES[case](32).args[0]  # type: ignore[attr-defined]
+RECREATED = replace(
+    labels.COMPLETE,
+    pending=(Pending(labels.A, str(Reason.NODE_NOT_READY), NOW - timedelta(seconds=5)),),
+)
+CASES: dict[str, tuple[str, Any]] = {
+    **{
+        name: (name.partition(":")[0], make(32).args[0])  # type: ignore[attr-defined]
+        for name, make in large_slices.CASES.items()
+    },
+    **{
+        f"approve_join: {name}": ("approve_join", approve_join.ObservedRequests((case[0],)))
+        for name, case in joins.CASES.items()
+    },
+    "a group that is paused": (
+        "create_resources",
+        creation.seen(group(annotations={PAUSED_ANNOTATION: "true"})),
+    ),
+    "a group that is not owned": ("create_resources", creation.seen(group(owned=False))),
+    "a group that cannot be read": (
+        "create_resources",
+        create_resources.ObservedUnreadable(unreadable_group(), Status()),
+    ),
+    "a Node that was ready a moment ago": (
+        "label_node",
+        labels.on_sync(labels.node(created=labels.EARLIER - timedelta(days=1)), known=RECREATED),
+    ),
+    "the Node of a recreated VM": (
+        "label_node",
+        labels.on_sync(labels.node(created=NOW), known=RECREATED),
+    ),
+    "a VM that was preempted": (
+        "label_node",
+        labels.seen(occasion=labels.preempted(labels.A), instances={labels.A: None}),
+    ),
+    "the taints of a Node": (
+        "label_node",
+        labels.seen(
+            labels.node(proved=False),
+            instances={labels.A: labels.vm()},
+            about=group(change={"nodeTaints": [{"key": "a", "effect": "NoSchedule"}]}),
+        ),
+    ),
+    "a VM that could not be read": (
+        "inject_token",
+        replace(
+            injection.seen(), errors=(CallError("get", 403, "forbidden", "no"),), unread=("x",)
+        ),
+    ),
+    "an unreadable group that goes": (
+        "tear_down",
+        tear_down.UnreadableRemains(unreadable_group(deleting=True), Status()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name, observed", CASES.values(), ids=CASES)
+def test_the_same_is_decided_again_from_what_the_log_has(name: str, observed: Any) -> None:
+    step = STEPS[name]
     plan, line = step.decide(observed, NOW), snapshot_of(step, observed)
     found = read(step, line)
     again = step.decide(found.observed, found.now)
     assert (found.outcome, found.actions) == (plan.outcome, describe(plan))
     assert (again.outcome, again.note, describe(again)) == (plan.outcome, plan.note, found.actions)
+    assert statuses(again) == statuses(plan)
     assert text_of(snapshot_of(step, found.observed)) == text_of(line)
+
+
+def statuses(plan: Plan) -> list[Status]:
+    return [action.status for action in flat(plan) if isinstance(action, WriteStatus)]
 
 
 def test_each_mapping_that_a_decision_rests_on_has_a_rule() -> None:

@@ -17,13 +17,15 @@ import pytest
 from functions import label_node
 from local.http import Response
 from replay.decisions import Decided, Decision, decide_again, render, to_document
+from replay.observed_text import list_facts
+from shared.frame.plan import Emit
 from shared.frame.snapshot import FIELD, encode
 from tests.harness import Harness
 from tests.stories import life
 from tests.unit import test_label_node as labels
 from tests.unit.builders import NOW
 from tests.unit.replay.desk import Desk, training
-from tests.unit.test_snapshot import rules_of
+from tests.unit.test_snapshot import CASES, rules_of
 
 ARGUMENTS = ("timeline", "default/training")
 MINUTES = timedelta(minutes=1)
@@ -169,6 +171,101 @@ def line(**change: Any) -> dict[str, Any]:
         FIELD: found,
         **change,
     }
+
+
+STANDS = "status: workload policy Ready, instance template Ready, managed instance group Ready"
+DELETING = "the group is being deleted since 2026-11-20T09:59:00Z"
+MADE = "csr-x for tng-my-slice-06caaff9-ab12, made with the token abcdef, 2026-11-20T09:58:01Z"
+FACTS: dict[str, list[str]] = {
+    "create_resources: no VM could be made": [
+        STANDS,
+        "Compute Engine has the managed instance group: 32 VMs wanted, 32 being created",
+        "32 VMs of the MIG listed, errors: ZONE_RESOURCE_POOL_EXHAUSTED",
+    ],
+    "a group that is paused": ["the group is paused", "status: no resources"],
+    "a group that is not owned": [
+        "the group has not our finalizer and label",
+        "status: no resources",
+    ],
+    "a group that cannot be read": ["spec: spec.nodeLocation: is required"],
+    "a VM that was preempted": [
+        "0 Nodes read: of 2 wanted, 0 are the group's and 0 ready",
+        "1 VM read: 1 gone",
+        "status: managed instance group Ready",
+    ],
+    "a Node that was ready a moment ago": [
+        "1 Node read: of 2 wanted, 1 are the group's and 1 ready",
+        "all VMs listed",
+        "status: managed instance group Ready",
+        "VMs that hold it up: tng-my-slice-06caaff9-aaaa NodeNotReady",
+    ],
+    "inject_token: no VM has a token": [
+        "32 VMs read: 32 RUNNING",
+        "0 have joined, 0 have the Node of a predecessor",
+        "0 have a token",
+        "status: no resources",
+    ],
+    "a VM that could not be read": [
+        "0 VMs read",
+        "no time to read 1 VM",
+        "get: 403 forbidden: no",
+        "status: no resources",
+    ],
+    "tear_down: it begins": [DELETING, STANDS, "32 Nodes read, 0 ready, 0 cordoned"],
+    "tear_down: no Node is labelled": [
+        DELETING,
+        STANDS,
+        "Compute Engine has the managed instance group: 2 VMs wanted",
+        "32 Nodes read, 0 ready, 0 cordoned",
+        "all VMs listed: 32 RUNNING",
+    ],
+    "an unreadable group that goes": [
+        DELETING,
+        "spec: spec.nodeLocation: is required",
+        "status: no resources",
+    ],
+    "approve_join: the VM holds another token by now": [
+        "1 signing request read",
+        f"{MADE}: group default/my-slice, and its VM is RUNNING and holds the token newnew",
+    ],
+    "approve_join: the VM holds no token": [
+        "1 signing request read",
+        f"{MADE}: group default/my-slice, and its VM is RUNNING and holds no token",
+    ],
+    "approve_join: the VM is gone": [
+        "1 signing request read",
+        f"{MADE}: group default/my-slice, and no VM was read",
+    ],
+    "approve_join: Compute Engine does not answer": [
+        "1 signing request read",
+        f"{MADE}: instances.get: 503 backendError: away",
+    ],
+    "approve_join: an alternative name": [
+        "1 signing request read",
+        f"{MADE}: it asks for alternative names",
+    ],
+    "approve_join: approved by us": ["1 signing request read", "csr-x: decided already"],
+}
+
+
+@pytest.mark.parametrize("case", FACTS)
+def test_what_was_observed_is_told_in_words(case: str) -> None:
+    _, observed = CASES[case]
+    assert list(list_facts(observed)) == FACTS[case]
+
+
+def test_what_is_published_after_a_status_does_not_hide_the_reason_of_ready() -> None:
+    given = labels.on_sync(
+        labels.node(labels.A, proved=False, place=""), instances={labels.A: labels.vm()}
+    )
+    plan = label_node.decide(given, NOW)
+    assert isinstance(plan.actions[-1], Emit)
+    found = encode(given, NOW, plan, rules_of(label_node.STEP))
+    written = {"reason": "NodeLost"}
+    again = decide_again(line(decision=plan.outcome, ready=written) | {FIELD: found})
+    assert again.is_same
+    assert again.today is not None
+    assert again.today.ready == "NodeLost"
 
 
 WRITE = "write the status, if it has changed"
