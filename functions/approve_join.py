@@ -17,7 +17,7 @@ No status is written: a start makes as many requests as it has VMs. label_node i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -27,12 +27,14 @@ from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_nam
 from shared.base.signing_requests import WAITED_FOR, SigningRequest, find_signing_request
 from shared.frame.message import Cause, message_about_requests
 from shared.frame.plan import Action, Emit, Fail, ForOne, Plan, Send, Work, join_outcomes
+from shared.frame.snapshot import Rules
 from shared.frame.step import Invocation, Step, work_fields
 from shared.node_groups import node_group
 from shared.node_groups.actions import DeleteSecret
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.certificate_subject import Subject, read_subject
 from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.snapshot import RULES, leave_out_all
 from shared.node_groups.work import message_about
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.events import Event
@@ -171,7 +173,8 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     outcome = join_outcomes(one.outcome for one in judged) or "NothingToDo"
     note = "; ".join(f"{one.name}: {one.why}" for one in judged if one.why)
     needs_attention = any(one.outcome in _CAUSES or one.is_reported for one in judged)
-    return Plan(outcome, tuple(actions), note=note, needs_attention=needs_attention)
+    facts = _name_group(observed.candidates)
+    return Plan(outcome, tuple(actions), note, facts, needs_attention=needs_attention)
 
 
 def recover(_work: JoinWork, _error: CallError) -> Plan | None:
@@ -179,12 +182,22 @@ def recover(_work: JoinWork, _error: CallError) -> Plan | None:
     return None
 
 
-STEP = Step("approve_join", open_work, observe, decide, recover)
+SNAPSHOT: Rules = {**RULES, (Candidate, "raw"): leave_out_all}
+STEP = Step("approve_join", open_work, observe, decide, recover, snapshot=SNAPSHOT)
 run = STEP.run
 
 
 def _is_lasting(error: CallError | OutOfTimeError) -> bool:
     return isinstance(error, CallError) and 400 <= error.http < 500
+
+
+def _name_group(candidates: Iterable[Candidate]) -> dict[str, str]:
+    """The group for the log line, if the requests are of one: its timeline shows the line then."""
+    groups = {one.group.uid: one.group for one in candidates if one.group is not None}
+    if len(groups) != 1:
+        return {}
+    (group,) = groups.values()
+    return {"group": group.key, "uid": group.uid}
 
 
 class _Found:

@@ -18,7 +18,7 @@ from shared.base.reasons import REASONS, Reason
 from shared.frame.decode import Occasion
 from shared.frame.message import Cause
 from shared.frame.plan import Action, Plan, Send
-from shared.frame.settings import Settings
+from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
 from shared.node_groups import readiness
 from shared.node_groups.actions import Insert, TakeOwnership
@@ -39,6 +39,7 @@ from shared.node_groups.node_group import (
 )
 from shared.node_groups.own_template import find_template_problem
 from shared.node_groups.resources import KINDS, Found, mig_body, policy_body, template_body
+from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import (
     CONDITION_OF,
     MIG,
@@ -67,7 +68,8 @@ class ObservedResources:
     group: NodeGroup
     status: Status
     occasion: Occasion
-    settings: Settings
+    projects: frozenset[str]
+    """Those in which groups of this installation may ask for TPUs."""
     has_foreign_children: bool = False
     found: Mapping[str, Found | None] = field(default_factory=dict)
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
@@ -100,11 +102,11 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
         group,
         known,
         work.occasion,
-        work.settings,
+        work.settings.projects,
         is_foreign,
         is_redelivered=work.occasion.is_redelivered and work.is_first_look,
     )
-    if _is_over(group) or is_foreign or _violations(group, work.settings):
+    if _is_over(group) or is_foreign or _violations(group, work.settings.projects):
         return observed
     found = {
         kind: KINDS[kind].find(work.gce, group.spec, group.resource_name)
@@ -127,7 +129,7 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
         return Plan("ManagedElsewhere", (_managed_elsewhere(group, observed.status, now),))
     if isinstance(observed, ObservedUnreadable):
         return _refuse(group, observed.status, [*map(str, group.problems)], {}, now)
-    violations = _violations(observed.group, observed.settings)
+    violations = _violations(observed.group, observed.projects)
     if violations:
         return _refuse(group, observed.status, violations, _entries(observed, now), now)
     return _provision(observed, now)
@@ -148,7 +150,20 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
-STEP = Step("create_resources", open_group, observe, decide, recover, give_up=report_retry)
+SNAPSHOT: Rules = {
+    **RULES,
+    (ObservedResources, "found"): whole,
+    (ObservedResources, "operations"): whole,
+}
+STEP = Step(
+    "create_resources",
+    open_group,
+    observe,
+    decide,
+    recover,
+    give_up=report_retry,
+    snapshot=SNAPSHOT,
+)
 run = STEP.run
 
 
@@ -237,12 +252,12 @@ def _hand_over(group: AnyGroup, now: datetime) -> Plan:
     return Plan("Deleting", (Send("tear_down", (message,)),))
 
 
-def _violations(group: NodeGroup, settings: Settings) -> list[str]:
+def _violations(group: NodeGroup, projects: frozenset[str]) -> list[str]:
     """The violations of the spec, each with its field."""
     violations = [str(problem) for problem in group.problems]
     project = group.spec.project
-    if not settings.serves(project):
-        served = ", ".join(sorted(settings.projects))
+    if project not in projects:
+        served = ", ".join(sorted(projects))
         violations.append(
             f"spec.project: {project} is not served by this installation; it serves {served}"
         )

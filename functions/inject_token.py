@@ -23,6 +23,7 @@ from shared.base.reasons import REASONS, Reason
 from shared.frame.decode import Occasion
 from shared.frame.message import BATCH, Cause
 from shared.frame.plan import Action, Fail, ForOne, Plan, Send
+from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
 from shared.node_groups import readiness
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
@@ -36,6 +37,7 @@ from shared.node_groups.bootstrap import (
 )
 from shared.node_groups.membership import is_of_predecessor
 from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
+from shared.node_groups.snapshot import RULES, leave_out
 from shared.node_groups.status import Condition, Status, Type
 from shared.node_groups.work import (
     GroupWork,
@@ -163,7 +165,10 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
-STEP = Step("inject_token", open_group, observe, decide, recover, give_up=report_retry)
+SNAPSHOT: Rules = {**RULES, (ObservedVms, "fresh"): whole, (ObservedVms, "ca_hash"): leave_out}
+STEP = Step(
+    "inject_token", open_group, observe, decide, recover, give_up=report_retry, snapshot=SNAPSHOT
+)
 run = STEP.run
 
 

@@ -20,6 +20,7 @@ from shared.base.reasons import REASONS, VM_LOSSES, Reason
 from shared.frame.decode import Occasion
 from shared.frame.message import BATCH, Cause
 from shared.frame.plan import Action, Batch, Emit, ForOne, NamedAction, Plan, Resume, Send
+from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
 from shared.node_groups import health, interconnect, join_report, readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
@@ -32,6 +33,7 @@ from shared.node_groups.membership import (
     proof_patch,
 )
 from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import MIG, State, Status, Type
 from shared.node_groups.work import (
     GroupWork,
@@ -142,7 +144,10 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
-STEP = Step("label_node", open_group, observe, decide, recover, give_up=report_retry)
+SNAPSHOT: Rules = {**RULES, (Members, "instances"): whole}
+STEP = Step(
+    "label_node", open_group, observe, decide, recover, give_up=report_retry, snapshot=SNAPSHOT
+)
 run = STEP.run
 
 

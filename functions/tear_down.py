@@ -24,6 +24,7 @@ from shared.base.errors import CallError, OutOfTimeError
 from shared.base.reasons import REASONS, Reason
 from shared.frame.message import Cause
 from shared.frame.plan import Action, Attempt, Batch, NamedAction, ObserveAgain, Plan, Resume, Send
+from shared.frame.snapshot import Rules, whole
 from shared.frame.step import SECONDS_AFTER_BATCHES, Step
 from shared.node_groups import readiness
 from shared.node_groups.actions import (
@@ -46,6 +47,7 @@ from shared.node_groups.lifecycle import (
 from shared.node_groups.membership import bears_name_of, proof_patch
 from shared.node_groups.node_group import AnyGroup, NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found
+from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import (
     MIG,
     TEMPLATE,
@@ -214,7 +216,14 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_refusal(work, error, describe)
 
 
-STEP = Step("tear_down", open_group, observe, decide, recover, give_up=report_retry)
+SNAPSHOT: Rules = {
+    **RULES,
+    (ObservedRemains, "found"): whole,
+    (ObservedRemains, "operations"): whole,
+}
+STEP = Step(
+    "tear_down", open_group, observe, decide, recover, give_up=report_retry, snapshot=SNAPSHOT
+)
 run = STEP.run
 
 

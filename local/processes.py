@@ -35,7 +35,8 @@ from local import guard
 
 GRACE_S = 5.0
 TAIL_LINES = 20
-MAX_LINE_BYTES = 64 * 1024
+MAX_LINE_BYTES = 256 * 1024
+"""What Cloud Logging takes in one entry."""
 PREFIX_WIDTH = 18
 _POLL_S = 0.05
 _DRAIN_S = 1.0

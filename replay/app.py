@@ -347,6 +347,10 @@ def show_timeline(
         int,
         typer.Option("--chips-per-vm", min=0, help="If the group does not say; 0: as it says."),
     ] = 0,
+    why: Annotated[
+        bool,
+        typer.Option("--why", help="What each decision rested on, and today's beside it."),
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Tell a slice's life from Cloud Logging and the group's Events: why was it not Ready, and for how
@@ -354,16 +358,20 @@ def show_timeline(
 
     --html writes the same as one page that needs nothing else, with a chart.
 
+    --why shows what the decision of each invocation rested on, by the snapshot in its log line, and what
+    the code of this tool decides from the same. Nothing is read again, nothing is executed.
+
     \b
     Examples:
       kubectl tng timeline default/my-slice
       kubectl tng timeline default/my-slice --since 7d --html my-slice.html
       kubectl tng timeline default/my-slice --output json | jq .notReady
+      kubectl tng timeline default/my-slice --since 1h --why
     """
     names, ways = parse_target(target), get_ways(ctx)
     now = ways.now()
     began = now - parse_duration(since) if since else None
-    asked = Asked(*names, since=began, until=now, chips_per_vm=chips)
+    asked = Asked(*names, since=began, until=now, chips_per_vm=chips, with_decisions=why)
     projects = find_projects(ways.settings) | {ways.settings.pubsub_project}
 
     def read(query: str, began: datetime) -> list[dict[str, Any]]:

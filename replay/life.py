@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from replay.audit_log import about_slice
+from replay.decisions import decide_again
 from replay.errors import ReplayError
 from replay.timeline import Timeline, read_timeline
 from replay.ways import Ways
@@ -40,6 +41,8 @@ class Asked:
     until: datetime
     chips_per_vm: int = 0
     """0: as the group says."""
+    with_decisions: bool = False
+    """Whether the decision of each invocation is made again."""
 
     @property
     def key(self) -> str:
@@ -76,7 +79,8 @@ def make_timeline(
     chips = asked.chips_per_vm or _find_chips(group, own)
     if not chips:
         say("The group says no machine type: --chips-per-vm gives the chips of a VM.")
-    return read_timeline(asked.key, name, chips, own, events, asked.until, _ready(group))
+    again = decide_again if asked.with_decisions else None
+    return read_timeline(asked.key, name, chips, own, events, asked.until, _ready(group), again)
 
 
 def _find_created(group: AnyGroup | None) -> datetime | None:

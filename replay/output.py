@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from replay import explain_jobset
+from replay.decisions import render as render_decision
 from replay.explain import Answer, Explanation, to_document
 from replay.explain_jobset import JobSetExplanation
 from replay.publications import Sent
@@ -80,6 +81,8 @@ def print_timeline(timeline: Timeline, price: float | None, form: Format) -> Non
         first = f"{moment.at:%H:%M:%S}  {moment.who:<{width}}  "
         why = f"  [{moment.why}]" if moment.why else ""
         print_paragraph(f"{moment.what}{why}", " " * len(first), first)
+        for paragraph in render_decision(moment.decision) if moment.decision else ():
+            print_paragraph(paragraph, " " * (len(first) + 2))
 
 
 def print_paragraph(text: str, indent: str = "", first: str | None = None) -> None:

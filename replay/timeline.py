@@ -8,11 +8,13 @@ last entry of the audit log; a span of readiness lasts from one line with a ``re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from replay import decisions
+from replay.decisions import Decision
 from shared.base.timestamps import guess_time, render_time
 
 READY, COMPUTE, VM, STEP = "Ready", "Compute Engine", "VM", "step"
@@ -38,6 +40,9 @@ _ENDS = (
 )
 _NO_TIME = timedelta(0)
 
+DecideAgain = Callable[[Mapping[str, Any]], Decision]
+"""The decision of an invocation, by its line."""
+
 
 @dataclass(frozen=True)
 class Span:
@@ -57,13 +62,15 @@ class Span:
 
 @dataclass(frozen=True)
 class Moment:
-    """A line of the story: when, who, what and why."""
+    """A line of the story: when, who, what and why. ``decision`` is an invocation's, if it was asked
+    for."""
 
     at: datetime
     who: str
     what: str
     why: str = ""
     is_bad: bool = False
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +152,7 @@ class _Reader:
     """Collects spans and moments, entry by entry, the oldest first."""
 
     resource_name: str
+    decide_again: DecideAgain | None = None
     spans: list[Span] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     begun: dict[str, Span] = field(default_factory=dict)
@@ -165,7 +173,8 @@ class _Reader:
         said = "; ".join(part for part in (why, counts, f"{took.total_seconds():.1f} s") if part)
         is_bad = bool(line.get("left_undone")) or decision in ("Crashed", "Poison", "TryAgain")
         self.spans.append(Span(STEP, step, decision, at - took, at, said, is_bad))
-        self.moments.append(Moment(at, step, decision, said, is_bad))
+        again = self.decide_again(line) if self.decide_again is not None else None
+        self.moments.append(Moment(at, step, decision, said, is_bad, again))
         ready = line.get("ready")
         if isinstance(ready, Mapping):
             self.read_ready(at, str(ready.get("reason", "")), str(ready.get("message", "")))
@@ -248,12 +257,14 @@ def read_timeline(
     events: Iterable[Mapping[str, Any]],
     until: datetime,
     ready: Mapping[str, str] | None = None,
+    decide_again: DecideAgain | None = None,
 ) -> Timeline:
     """A timeline of entries, the oldest first, and of a group's Events.
 
     ``ready`` is what the group's status says now; a life whose lines do not say it ends with that.
+    ``decide_again`` makes the decision of each invocation again from its line.
     """
-    reader = _Reader(resource_name)
+    reader = _Reader(resource_name, decide_again)
     for entry in entries:
         at = guess_time(entry.get("timestamp"))
         if at is None or at > until:
@@ -369,6 +380,7 @@ def to_document(timeline: Timeline, price: float | None) -> dict[str, Any]:
                 "what": moment.what,
                 "why": moment.why,
                 "isBad": moment.is_bad,
+                **({"decision": decisions.to_document(moment.decision)} if moment.decision else {}),
             }
             for moment in timeline.moments
         ],

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from html import escape
 
+from replay.decisions import render as render_decision
 from replay.output import printable
-from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Span, Timeline
+from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Moment, Span, Timeline
 from replay.timeline_text import join_moments, render_summary
 
 MAX_VMS = 48
@@ -176,8 +177,15 @@ def _story(timeline: Timeline) -> str:
     rows = (
         f"<tr{' class=loss' if moment.is_bad else ''}><td>{moment.at:%H:%M:%S}</td>"
         f"<td>{_text(moment.who)}</td><td>{_text(moment.what)}"
-        f"{f'<br><span class=soft>{_text(moment.why)}</span>' if moment.why else ''}</td></tr>"
+        f"{_explain(moment)}</td></tr>"
         for moment in join_moments(timeline.moments)
     )
     head = "<thead><tr><th>UTC</th><th>who</th><th>what, and why</th></tr></thead>"
     return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"
+
+
+def _explain(moment: Moment) -> str:
+    """Why it was so, a line each."""
+    why = [moment.why] if moment.why else []
+    why += render_decision(moment.decision) if moment.decision else ()
+    return "".join(f"<br><span class=soft>{_text(words)}</span>" for words in why)

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError
+from shared.frame import snapshot
 from shared.frame.decode import Delivery, Occasion, decode
 from shared.frame.message import PoisonError
 from shared.frame.plan import (
@@ -139,6 +140,7 @@ class Step(Generic[WorkT, ObservedT]):
     ``recoveries`` is how often that is asked, one refusal after the other: of the plan's call, and of
     the calls of what is done about it.
     ``give_up`` says what to write about a transient error that is left to the sweep.
+    ``snapshot`` says what of the observed values stands in the log line; ``None``: no snapshot does.
     """
 
     name: str
@@ -148,6 +150,7 @@ class Step(Generic[WorkT, ObservedT]):
     recover: Callable[[WorkT, CallError], Plan | None]
     recoveries: int = 1
     give_up: Callable[[WorkT, Exception], Plan] | None = None
+    snapshot: snapshot.Rules | None = None
 
     def run(self, invocation: Invocation) -> Answer:
         """Observe, decide, execute; three times at most, while the observation is stale."""
@@ -180,6 +183,7 @@ class Step(Generic[WorkT, ObservedT]):
         raise CallError(self.name, 409, "conditionNotMet", f"the world keeps moving: {note}")
 
     def _once(self, invocation: Invocation, *, is_first_look: bool) -> Answer:
+        invocation.facts.pop(snapshot.FIELD, None)
         try:
             work = self.open(invocation, is_first_look)
         except NothingToDo as nothing:
@@ -189,12 +193,23 @@ class Step(Generic[WorkT, ObservedT]):
         except CallError as error:
             answer = self._recover(work, error, self.recoveries)
         else:
-            plan = self.decide(work.observed, work.now)
+            plan = self._decide(work)
             answer = self._execute(plan, work, self.recoveries)
         if answer.outcome != PARTLY:
             for action in work.list_closing_actions():
                 _try(action, work)
         return answer
+
+    def _decide(self, work: WorkT) -> Plan:
+        """Decide, and keep for the log line what that rested on, above all if it crashes."""
+        plan = None
+        try:
+            plan = self.decide(work.observed, work.now)
+        finally:
+            if self.snapshot is not None:
+                found = snapshot.encode(work.observed, work.now, plan, self.snapshot)
+                work.facts[snapshot.FIELD] = found
+        return plan
 
     def _execute(self, plan: Plan, work: WorkT, recoveries: int) -> Answer:
         try:

@@ -159,7 +159,7 @@ def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
     nothing: dict[str, Found | None] = {}
     for found in (nothing, absent, there):
         for occasion in (ADDED, SYNC):
-            observed = ObservedResources(group, known, occasion, SETTINGS, found=found)
+            observed = ObservedResources(group, known, occasion, SETTINGS.projects, found=found)
             yield create_resources.decide(observed, NOW)
         yield tear_down.decide(ObservedRemains(group, known, found=found), NOW)
     assert group.spec.bootstrap is not None

@@ -16,9 +16,10 @@ from shared.frame.plan import Emit, Fail, Plan, Send
 from shared.node_groups.actions import DeleteSecret
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.certificate_subject import Subject
+from shared.node_groups.node_group import NodeGroup
 from shared.ports.gce.values import Instance
 from tests.signing_requests import kubelets, pem, raw_request
-from tests.unit.builders import NOW, RESOURCE, flat, group, unreadable_group
+from tests.unit.builders import NOW, RESOURCE, UID, flat, group, unreadable_group
 from tests.unit.test_inject_token import instance
 
 VM = f"{RESOURCE}-ab12"
@@ -260,3 +261,19 @@ def test_an_error_that_passes_is_raised_before_one_that_does_not() -> None:
     refused = CallError("GET certificatesigningrequests", 400, "BadRequest", "no")
     plan = decide(ObservedRequests(errors=(refused, UNAVAILABLE)), NOW)
     assert in_words(plan) == [f"fail {UNAVAILABLE}", f"fail {refused}"]
+
+
+OTHER = group(uid="another")
+NAMED = {"group": "default/my-slice", "uid": UID}
+
+
+@pytest.mark.parametrize(
+    "groups, named",
+    [((), {}), ((None,), {}), ((group(), None, group()), NAMED), ((group(), OTHER), {})],
+    ids=["no request", "no group", "one group", "two groups"],
+)
+def test_the_line_names_the_group_if_all_its_requests_are_of_one(
+    groups: tuple[NodeGroup | None, ...], named: dict[str, str]
+) -> None:
+    candidates = tuple(candidate(group=one) for one in groups)
+    assert decide(ObservedRequests(candidates), NOW).facts == named

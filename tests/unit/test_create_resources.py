@@ -96,7 +96,9 @@ def seen(
     occasion: Occasion = ADDED,
     **rest: Any,
 ) -> ObservedResources:
-    return ObservedResources(about or group(), known or Status(), occasion, SETTINGS, **rest)
+    return ObservedResources(
+        about or group(), known or Status(), occasion, SETTINGS.projects, **rest
+    )
 
 
 def inserts(plan: Plan) -> list[str]:

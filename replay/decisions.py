@@ -1,0 +1,168 @@
+"""What a decision rested on, by the snapshot in an invocation's log line, and that decision made again.
+
+Pure: the code of this tool decides from the values that were observed then. Nothing is read or executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from functions import approve_join, create_resources, inject_token, label_node, tear_down
+from replay.observed_text import list_facts
+from shared.frame.plan import Emit, Plan, Send
+from shared.frame.snapshot import FIELD, Snapshot, SnapshotError, decode, describe, find_classes
+from shared.frame.step import CRASHED, Step
+from shared.node_groups.status import Status, Type
+from shared.node_groups.work import WriteStatus
+
+MAX_ACTIONS = 4
+"""Actions that a line of text names; of more it gives the number."""
+_STEPS: Mapping[str, Step[Any, Any]] = {
+    step.name: step
+    for step in (
+        create_resources.STEP,
+        inject_token.STEP,
+        approve_join.STEP,
+        label_node.STEP,
+        tear_down.STEP,
+    )
+}
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A plan in words: its outcome, its actions, and the reason of Ready that it writes, if that is
+    known."""
+
+    outcome: str
+    actions: tuple[str, ...] = ()
+    ready: str = ""
+
+    def __str__(self) -> str:
+        actions = list(dict.fromkeys(self.actions))
+        named = "; ".join(actions[:MAX_ACTIONS])
+        left = len(actions) - MAX_ACTIONS
+        more = f" and {left} more" if left > 0 else ""
+        ready = f" (Ready: {self.ready})" if self.ready else ""
+        return f"{self.outcome}{ready}{': ' if named else ''}{named}{more}"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision of the past. ``problem`` says why it cannot be made again; then all else is empty."""
+
+    rested_on: tuple[str, ...] = ()
+    then: Decided | None = None
+    today: Decided | None = None
+    problem: str = ""
+
+    @property
+    def is_same(self) -> bool:
+        return self.then is not None and self.then == self.today
+
+
+def decide_again(line: Mapping[str, Any]) -> Decision:
+    """The decision of an invocation, by its log line. Never raises, whatever the line holds."""
+    step = _STEPS.get(str(line.get("step", "")))
+    if step is None:
+        return Decision(problem=f"{line.get('step')} writes no snapshot of what it observes")
+    if FIELD not in line:
+        return Decision(
+            problem="the log line has no snapshot: nothing was decided, or an older version wrote it"
+        )
+    try:
+        snapshot = decode(line[FIELD], _get_classes(step.name))
+    except SnapshotError as error:
+        return Decision(problem=f"the snapshot cannot be read: {error}")
+    try:
+        facts = tuple(list_facts(snapshot.observed))
+    except Exception as error:  # noqa: BLE001 - the log may hold any value of a known class
+        return Decision(problem=f"the snapshot cannot be read: {type(error).__name__}: {error}")
+    today = _decide_today(step, snapshot)
+    then = _read_then(line, snapshot, knows_ready=bool(today.ready))
+    if not then.ready:
+        today = Decided(today.outcome, today.actions)
+    return Decision(facts, then, today)
+
+
+def render(decision: Decision) -> Iterator[str]:
+    """A decision as text has it, a paragraph at a time."""
+    if decision.problem:
+        yield f"rested on: unknown; {decision.problem}"
+        return
+    yield f"rested on: {'; '.join(decision.rested_on)}"
+    if decision.is_same:
+        yield f"decided, and so does today's code: {decision.then}"
+    else:
+        yield f"decided: {decision.then}"
+        yield f"today's code would decide: {decision.today}"
+
+
+def to_document(decision: Decision) -> dict[str, Any]:
+    """A decision as JSON has it."""
+    return {
+        "restedOn": list(decision.rested_on),
+        "then": _to_document(decision.then),
+        "today": _to_document(decision.today),
+        "isSame": decision.is_same,
+        "problem": decision.problem,
+    }
+
+
+def _to_document(decided: Decided | None) -> dict[str, Any] | None:
+    if decided is None:
+        return None
+    return {
+        "outcome": decided.outcome,
+        "actions": list(decided.actions),
+        "ready": decided.ready or None,
+    }
+
+
+@cache
+def _get_classes(step: str) -> Mapping[str, type]:
+    return find_classes(_STEPS[step].decide)
+
+
+def _decide_today(step: Step[Any, Any], snapshot: Snapshot) -> Decided:
+    try:
+        plan = step.decide(snapshot.observed, snapshot.now)
+        return Decided(plan.outcome, describe(plan), _find_ready(plan))
+    except Exception as error:  # noqa: BLE001 - that it crashes is what today's code makes of the values
+        return Decided(CRASHED, (f"{type(error).__name__}: {error}",))
+
+
+def _find_ready(plan: Plan) -> str:
+    """The reason of Ready that a plan writes, if no action after that can change it."""
+    last = [one for one in plan.actions if not isinstance(one, Send | Emit)][-1:]
+    return _reason(last[0].status) if last and isinstance(last[0], WriteStatus) else ""
+
+
+def _read_then(line: Mapping[str, Any], snapshot: Snapshot, *, knows_ready: bool) -> Decided:
+    """What was decided. Its reason of Ready is known if the plan was executed to its end: then the line
+    has it, or it was not changed."""
+    if snapshot.outcome is None:
+        crash = str(line.get("note", ""))
+        return Decided(CRASHED, (crash,) if crash else ())
+    is_executed = line.get("decision") == snapshot.outcome
+    if not (knows_ready and is_executed):
+        return Decided(snapshot.outcome, snapshot.actions)
+    written = line.get("ready")
+    before = _find_status(snapshot.observed)
+    reason = _reason(before) if before is not None else ""
+    if isinstance(written, Mapping):
+        reason = str(written.get("reason", ""))
+    return Decided(snapshot.outcome, snapshot.actions, reason)
+
+
+def _find_status(observed: Any) -> Status | None:
+    found = getattr(observed, "status", None)
+    return found if isinstance(found, Status) else None
+
+
+def _reason(known: Status) -> str:
+    ready = known.conditions.get(Type.READY)
+    return str(ready.reason) if ready is not None else ""

@@ -1,0 +1,234 @@
+"""What a step observed, in a few words for each kind of fact."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import singledispatch
+from typing import Any
+
+from functions.approve_join import Candidate, ObservedRequests
+from functions.create_resources import ObservedResources, ObservedUnreadable
+from functions.inject_token import NoTokensNeeded, ObservedVms
+from functions.label_node import NothingToCount, ObservedNodes
+from functions.tear_down import ObservedBeginning, ObservedRemains, UnreadableRemains
+from shared.base.names import TOKEN_KEY
+from shared.base.timestamps import render_time
+from shared.node_groups.node_group import AnyGroup
+from shared.node_groups.resources import Found
+from shared.node_groups.status import NOUN, Status, Type
+from shared.ports.gce.values import Fault, Instance, Mig, Operation
+from shared.ports.kubernetes.nodes import Node
+
+MAX_NAMES = 3
+"""Names that a fact lists; of more it gives the number."""
+
+
+@singledispatch
+def list_facts(observed: Any) -> Iterator[str]:
+    """The facts that a decision rested on, the most important first."""
+    yield type(observed).__name__
+
+
+@list_facts.register
+def _(observed: ObservedResources) -> Iterator[str]:
+    yield from _describe_group(observed.group)
+    if observed.has_foreign_children:
+        yield "tpu-operator's children of the group exist"
+    yield from _describe_status(observed.status)
+    yield from _describe_found(observed.found, observed.operations)
+    faults = [fault for member in observed.members for fault in member.faults]
+    if observed.members:
+        yield f"{len(observed.members)} VMs of the MIG listed{_describe_faults(faults)}"
+    if observed.is_redelivered:
+        yield "an earlier delivery of the message ended halfway"
+
+
+@list_facts.register
+def _(observed: ObservedUnreadable) -> Iterator[str]:
+    yield from _describe_group(observed.group)
+
+
+@list_facts.register
+def _(observed: ObservedNodes) -> Iterator[str]:
+    members = observed.members
+    wanted = members.group.spec.node_count
+    yield from _describe_group(members.group)
+    own, ready = len(members.proved), len(members.ready)
+    read = _count(members.nodes, "Node")
+    yield f"{read} read: of {wanted} wanted, {own} are the group's and {ready} ready"
+    yield _describe_vms(members.instances, is_complete=members.is_complete)
+    if members.unread_nodes:
+        yield f"no time to read {_count(members.unread_nodes, 'Node')}"
+    if observed.slice is not None:
+        yield f"MIG: {_describe_mig(observed.slice)}"
+    yield from _describe_status(observed.status)
+
+
+@list_facts.register
+def _(observed: NothingToCount) -> Iterator[str]:
+    yield from _describe_group(observed.group)
+
+
+@list_facts.register
+def _(observed: ObservedVms) -> Iterator[str]:
+    yield from _describe_group(observed.group)
+    states = Counter(vm.instance.status for vm in observed.vms)
+    yield f"{_count(observed.vms, 'VM')} read{_describe_counts(states)}"
+    if observed.vms:
+        joined = sum(vm.has_joined for vm in observed.vms)
+        stale = sum(vm.node_is_stale for vm in observed.vms)
+        tokens = [vm.token.expires for vm in observed.vms if vm.token is not None]
+        until = f", the first until {render_time(min(tokens))}" if tokens else ""
+        yield f"{joined} have joined, {stale} have the Node of a predecessor"
+        yield f"{len(tokens)} have a token{until}"
+    if observed.unread:
+        yield f"no time to read {_count(observed.unread, 'VM')}"
+    yield from (str(error) for error in observed.errors)
+    yield from _describe_status(observed.status)
+
+
+@list_facts.register
+def _(observed: NoTokensNeeded) -> Iterator[str]:
+    yield from _describe_group(observed.group)
+    if not observed.is_served:
+        yield "the group's spec or project is not served"
+
+
+@list_facts.register
+def _(observed: ObservedRemains) -> Iterator[str]:
+    yield from _describe_group(observed.group)
+    yield from _describe_status(observed.status)
+    yield from _describe_found(observed.found, observed.operations)
+    yield _describe_nodes(observed.nodes)
+    if observed.instances:
+        yield _describe_vms({vm.name: vm for vm in observed.instances}, is_complete=True)
+    yield from observed.notes
+
+
+@list_facts.register
+def _(observed: ObservedBeginning) -> Iterator[str]:
+    yield from _describe_group(observed.group)
+    yield from _describe_status(observed.status)
+    yield _describe_nodes(observed.nodes)
+    if observed.note:
+        yield observed.note
+
+
+@list_facts.register
+def _(observed: UnreadableRemains) -> Iterator[str]:
+    yield from _describe_group(observed.group)
+    yield from _describe_status(observed.status)
+
+
+@list_facts.register
+def _(observed: ObservedRequests) -> Iterator[str]:
+    yield f"{_count(observed.candidates, 'signing request')} read"
+    yield from map(_describe_candidate, observed.candidates[:MAX_NAMES])
+    if observed.unread:
+        yield f"no time to read {_count(observed.unread, 'signing request')}"
+    yield from (str(error) for error in observed.errors)
+
+
+def _describe_candidate(one: Candidate) -> str:
+    request, subject = one.request, one.subject
+    if request.is_decided:
+        return f"{request.name}: decided already"
+    found = subject.fault or one.error or _describe_requester(one)
+    made = f"made with the token {request.token_id}, {render_time(request.created)}"
+    return f"{request.name} for {subject.node or 'no Node'}, {made}: {found}"
+
+
+def _describe_requester(one: Candidate) -> str:
+    """The VM that should have made a request."""
+    if one.group is None:
+        return "there is no such group"
+    if one.instance is None:
+        return f"group {one.group.key}, and no VM was read"
+    token = one.instance.metadata.get(TOKEN_KEY)
+    holds = "no token" if not token else f"the token {token.partition('.')[0]}"
+    return f"group {one.group.key}, and its VM is {one.instance.status} and holds {holds}"
+
+
+def _describe_group(group: AnyGroup) -> Iterator[str]:
+    """What is not as in most groups."""
+    if group.deleting is not None:
+        yield f"the group is being deleted since {render_time(group.deleting)}"
+    if not group.is_owned:
+        yield "the group has not our finalizer and label"
+    if group.is_paused:
+        yield "the group is paused"
+    if group.carries_foreign_finalizer:
+        yield "the group has tpu-operator's finalizer"
+    yield from (f"spec: {problem}" for problem in group.problems[:MAX_NAMES])
+
+
+def _describe_status(known: Status) -> Iterator[str]:
+    if known.resources:
+        states = (f"{NOUN.get(kind, kind)} {one.state}" for kind, one in known.resources.items())
+        yield f"status: {', '.join(states)}"
+    else:
+        yield "status: no resources"
+    ready = known.conditions.get(Type.READY)
+    if ready is not None:
+        yield f"Ready was {ready.status} ({ready.reason})"
+    if known.pending:
+        names = [f"{entry.name} {entry.why}" for entry in known.pending]
+        yield f"VMs that hold it up: {_list_names(names)}"
+
+
+def _describe_found(
+    found: Mapping[str, Found | None], operations: Mapping[str, Operation | None]
+) -> Iterator[str]:
+    for kind, one in found.items():
+        noun = NOUN.get(kind, kind)
+        if isinstance(one, Mig):
+            yield f"Compute Engine has the {noun}: {_describe_mig(one)}"
+        else:
+            yield f"Compute Engine has {'no' if one is None else 'the'} {noun}"
+    for kind, operation in operations.items():
+        state = "unknown" if operation is None else "done" if operation.is_done else "running"
+        fault = operation.fault if operation is not None else None
+        yield f"operation of the {NOUN.get(kind, kind)}: {f'failed, {fault.code}' if fault else state}"
+
+
+def _describe_mig(mig: Mig) -> str:
+    parts = [f"{mig.target_size} VMs wanted"]
+    parts += [f"{mig.creating} being created"] if mig.creating else []
+    parts += [f"{mig.recreating} being repaired"] if mig.recreating else []
+    parts += ["bulk operation in progress"] if mig.is_bulk_in_progress else []
+    parts += [f"topology {name} {state}" for name, state in mig.topologies.items()]
+    return f"{', '.join(parts)}{_describe_faults(mig.faults)}"
+
+
+def _describe_faults(faults: Iterable[Fault]) -> str:
+    codes = Counter(fault.code for fault in faults)
+    return f", errors: {', '.join(codes)}" if codes else ""
+
+
+def _describe_vms(instances: Mapping[str, Instance | None], *, is_complete: bool) -> str:
+    states = Counter("gone" if vm is None else vm.status for vm in instances.values())
+    read = "all VMs listed" if is_complete else f"{_count(instances, 'VM')} read"
+    return f"{read}{_describe_counts(states)}"
+
+
+def _describe_nodes(nodes: tuple[Node, ...]) -> str:
+    ready = sum(node.is_ready for node in nodes)
+    cordoned = sum(node.is_unschedulable for node in nodes)
+    return (
+        f"{_count(nodes, 'Node')} read, {ready} ready, {cordoned} cordoned" if nodes else "no Nodes"
+    )
+
+
+def _describe_counts(counts: Counter[str]) -> str:
+    return f": {', '.join(f'{number} {word}' for word, number in counts.items())}" if counts else ""
+
+
+def _count(things: Any, noun: str) -> str:
+    number = len(things)
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _list_names(names: list[str]) -> str:
+    left = len(names) - MAX_NAMES
+    return f"{', '.join(names[:MAX_NAMES])}{f' and {left} more' if left > 0 else ''}"

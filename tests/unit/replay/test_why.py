@@ -1,0 +1,375 @@
+"""``kubectl tng timeline --why``: what decisions rested on, by the log, and today's beside them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from functions import label_node
+from local.http import Response
+from replay.decisions import Decided, Decision, decide_again, render, to_document
+from replay.observed_text import list_facts
+from shared.frame.plan import Emit
+from shared.frame.snapshot import FIELD, encode
+from tests.harness import Harness
+from tests.stories import life
+from tests.unit import test_label_node as labels
+from tests.unit.builders import NOW
+from tests.unit.replay.desk import Desk, training
+from tests.unit.test_snapshot import CASES, rules_of
+
+ARGUMENTS = ("timeline", "default/training")
+MINUTES = timedelta(minutes=1)
+HIDDEN = "0123456789-a-secret-of-the-user"
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
+STOCKOUT = ("us-central1-c", "tpu7x")
+
+
+def _live() -> tuple[Desk, set[str]]:
+    """A life with a stockout, refused permissions, a loss and a deletion, and all tokens of it."""
+    desk = Desk(Harness())
+    harness = desk.harness
+    tokens: set[str] = set()
+
+    def note_tokens(step: str, call: str) -> None:
+        if step == "inject_token" and call == f"POST {SECRETS}":
+            for secret in harness.world.admin("GET", SECRETS)["items"]:
+                parts = (secret["data"][key] for key in ("token-id", "token-secret"))
+                tokens.add(".".join(base64.b64decode(part).decode() for part in parts))
+
+    left = ["PATCH", "PATCH", "GET"]
+
+    def refuse(step: str, call: str) -> Response | None:
+        if step != "label_node" or not left or not call.startswith(f"{left[0]} /api/v1/nodes"):
+            return None
+        left.pop(0)
+        return Response.of_json({"message": "forbidden", "reason": "Forbidden"}, 403)
+
+    harness.hooks.after = note_tokens
+    harness.world.gce.faults.set_capacity(*STOCKOUT, 0)
+    slice_ = training()
+    slice_["spec"]["instanceConfig"]["metadata"] = {"user-data": HIDDEN}
+    harness.apply(slice_)
+    life.until_reason(harness, "InsufficientCapacity", "training")
+    harness.run_for(4 * MINUTES)
+    harness.hooks.instead = refuse
+    harness.world.gce.faults.set_capacity(*STOCKOUT)
+    life.until_ready(harness, "training")
+    harness.world.gce.faults.host_error(life.vms(harness)[0])
+    life.until(harness, lambda: not harness.is_ready("training"))
+    life.until_ready(harness, "training")
+    harness.run_for(timedelta(hours=2))
+    harness.delete("training")
+    life.until_gone(harness, "training")
+    return desk, tokens
+
+
+@cache
+def _lived() -> tuple[Desk, set[str]]:
+    return _live()
+
+
+def _invocations() -> Iterator[tuple[str, dict[str, Any]]]:
+    for moment in _lived()[0].json(*ARGUMENTS, "--why")["moments"]:
+        if "decision" in moment:
+            yield f"{moment['who']} {moment['what']}", moment["decision"]
+
+
+def _shown(line: Mapping[str, Any]) -> str:
+    """All that stands in a log line when nothing hides it."""
+    data = line.get(FIELD, {}).get("data", "")
+    hidden = zlib.decompress(base64.b64decode(data)).decode() if data else ""
+    return json.dumps(line, default=str) + hidden
+
+
+def test_each_decision_of_a_life_is_made_again_from_its_line_and_is_the_same() -> None:
+    found = list(_invocations())
+    undecided = [(what, one["problem"]) for what, one in found if not one["then"]]
+    assert undecided == [
+        (
+            "label_node PermissionDenied",
+            "the log line has no snapshot: nothing was decided, or an older version wrote it",
+        )
+    ]
+    different = [(what, one) for what, one in found if one["then"] and not one["isSame"]]
+    assert different == []
+    steps = {what.partition(" ")[0] for what, one in found if one["then"]}
+    assert steps == {"create_resources", "inject_token", "approve_join", "label_node", "tear_down"}
+    refused = [
+        one["then"]["outcome"] for what, one in found if what.endswith("Denied") and one["then"]
+    ]
+    assert refused == ["Counting", "AllJoined"]
+    assert all(decision["restedOn"] for _, decision in found if decision["then"])
+
+
+def test_what_was_lost_and_refused_is_among_what_decisions_rested_on() -> None:
+    facts = [fact for _, decision in _invocations() for fact in decision["restedOn"]]
+    told = "\n".join(facts)
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in told
+    assert re.search("^Ready was False \\(Preempted\\)$", told, re.MULTILINE)
+    assert re.search("^VMs that hold it up: tng-training-\\w+-\\w+ Preempted$", told, re.MULTILINE)
+    assert "2 Nodes read: of 2 wanted, 2 are the group's and 2 ready" in facts
+    assert "MIG: 2 VMs wanted, topology 2x2x2 ACTIVE" in facts
+
+
+def test_no_secret_stands_in_any_line_of_a_life() -> None:
+    desk, tokens = _lived()
+    assert len(tokens) >= 2
+    shown = "\n".join(map(_shown, desk.harness.log.lines))
+    assert [token for token in tokens if token in shown] == []
+    assert [token for token in tokens if token.partition(".")[2] in shown] == []
+    assert HIDDEN not in shown
+    assert "sha256:" not in shown
+    assert "BEGIN CERTIFICATE" not in shown
+
+
+def test_each_decision_is_shown_in_words_below_its_invocation() -> None:
+    text = _lived()[0].run(*ARGUMENTS, "--why").stdout
+    assert re.search(
+        r"\d  label_node +AllReady  \[.*\]\n"
+        r" +rested on: 2 Nodes read: of 2 wanted, 2 are the group's and 2 ready; .*\n"
+        r" +decided, and so does today's code: AllReady \(Ready: Ready\): .*write the status",
+        text,
+    )
+    assert "would decide" not in text
+
+
+def test_without_why_a_timeline_has_no_decisions() -> None:
+    desk, _ = _lived()
+    assert "rested on" not in desk.run(*ARGUMENTS).stdout
+    assert not [one for one in desk.json(*ARGUMENTS)["moments"] if "decision" in one]
+
+
+def test_a_page_shows_decisions_too(tmp_path: Path) -> None:
+    page = tmp_path / "training.html"
+    _lived()[0].run(*ARGUMENTS, "--why", "--html", str(page))
+    assert "<span class=soft>rested on: " in page.read_text()
+
+
+def line(**change: Any) -> dict[str, Any]:
+    """A line of label_node about two Nodes of which one is ready, and its snapshot."""
+    nodes = (labels.node(labels.A), labels.node(labels.B, ready=False))
+    given = labels.on_sync(
+        *nodes, instances={name: labels.vm(name) for name in (labels.A, labels.B)}
+    )
+    plan = label_node.decide(given, NOW)
+    found = encode(given, NOW, plan, rules_of(label_node.STEP))
+    written = {"reason": "NodeNotReady", "message": "m"}
+    return {
+        "step": "label_node",
+        "decision": plan.outcome,
+        "ready": written,
+        FIELD: found,
+        **change,
+    }
+
+
+STANDS = "status: workload policy Ready, instance template Ready, managed instance group Ready"
+DELETING = "the group is being deleted since 2026-11-20T09:59:00Z"
+MADE = "csr-x for tng-my-slice-06caaff9-ab12, made with the token abcdef, 2026-11-20T09:58:01Z"
+FACTS: dict[str, list[str]] = {
+    "create_resources: no VM could be made": [
+        STANDS,
+        "Compute Engine has the managed instance group: 32 VMs wanted, 32 being created",
+        "32 VMs of the MIG listed, errors: ZONE_RESOURCE_POOL_EXHAUSTED",
+    ],
+    "a group that is paused": ["the group is paused", "status: no resources"],
+    "a group that is not owned": [
+        "the group has not our finalizer and label",
+        "status: no resources",
+    ],
+    "a group that cannot be read": ["spec: spec.nodeLocation: is required"],
+    "a VM that was preempted": [
+        "0 Nodes read: of 2 wanted, 0 are the group's and 0 ready",
+        "1 VM read: 1 gone",
+        "status: managed instance group Ready",
+    ],
+    "a Node that was ready a moment ago": [
+        "1 Node read: of 2 wanted, 1 are the group's and 1 ready",
+        "all VMs listed",
+        "status: managed instance group Ready",
+        "VMs that hold it up: tng-my-slice-06caaff9-aaaa NodeNotReady",
+    ],
+    "inject_token: no VM has a token": [
+        "32 VMs read: 32 RUNNING",
+        "0 have joined, 0 have the Node of a predecessor",
+        "0 have a token",
+        "status: no resources",
+    ],
+    "a VM that could not be read": [
+        "0 VMs read",
+        "no time to read 1 VM",
+        "get: 403 forbidden: no",
+        "status: no resources",
+    ],
+    "tear_down: it begins": [DELETING, STANDS, "32 Nodes read, 0 ready, 0 cordoned"],
+    "tear_down: no Node is labelled": [
+        DELETING,
+        STANDS,
+        "Compute Engine has the managed instance group: 2 VMs wanted",
+        "32 Nodes read, 0 ready, 0 cordoned",
+        "all VMs listed: 32 RUNNING",
+    ],
+    "an unreadable group that goes": [
+        DELETING,
+        "spec: spec.nodeLocation: is required",
+        "status: no resources",
+    ],
+    "approve_join: the VM holds another token by now": [
+        "1 signing request read",
+        f"{MADE}: group default/my-slice, and its VM is RUNNING and holds the token newnew",
+    ],
+    "approve_join: the VM holds no token": [
+        "1 signing request read",
+        f"{MADE}: group default/my-slice, and its VM is RUNNING and holds no token",
+    ],
+    "approve_join: the VM is gone": [
+        "1 signing request read",
+        f"{MADE}: group default/my-slice, and no VM was read",
+    ],
+    "approve_join: Compute Engine does not answer": [
+        "1 signing request read",
+        f"{MADE}: instances.get: 503 backendError: away",
+    ],
+    "approve_join: an alternative name": [
+        "1 signing request read",
+        f"{MADE}: it asks for alternative names",
+    ],
+    "approve_join: approved by us": ["1 signing request read", "csr-x: decided already"],
+}
+
+
+@pytest.mark.parametrize("case", FACTS)
+def test_what_was_observed_is_told_in_words(case: str) -> None:
+    _, observed = CASES[case]
+    assert list(list_facts(observed)) == FACTS[case]
+
+
+def test_what_is_published_after_a_status_does_not_hide_the_reason_of_ready() -> None:
+    given = labels.on_sync(
+        labels.node(labels.A, proved=False, place=""), instances={labels.A: labels.vm()}
+    )
+    plan = label_node.decide(given, NOW)
+    assert isinstance(plan.actions[-1], Emit)
+    found = encode(given, NOW, plan, rules_of(label_node.STEP))
+    written = {"reason": "NodeLost"}
+    again = decide_again(line(decision=plan.outcome, ready=written) | {FIELD: found})
+    assert again.is_same
+    assert again.today is not None
+    assert again.today.ready == "NodeLost"
+
+
+WRITE = "write the status, if it has changed"
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    """A snapshot in which something else stands."""
+    document = json.loads(zlib.decompress(base64.b64decode(line()[FIELD]["data"])))
+    data = base64.b64encode(zlib.compress(json.dumps(document | fields).encode())).decode()
+    return {"version": 1, "bytes": len(data), "data": data}
+
+
+def test_the_same_decision_is_called_so() -> None:
+    found = decide_again(line())
+    assert found.then == found.today == Decided("AllJoined", (WRITE,), "NodeNotReady")
+    assert found.is_same
+    assert list(render(found)) == [
+        "rested on: 2 Nodes read: of 2 wanted, 2 are the group's and 1 ready; "
+        "all VMs listed: 2 RUNNING; status: managed instance group Ready",
+        f"decided, and so does today's code: AllJoined (Ready: NodeNotReady): {WRITE}",
+    ]
+
+
+DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
+    "another outcome": (
+        {FIELD: changed(outcome="AllReady")},
+        f"decided: AllReady: {WRITE}",
+    ),
+    "another reason of Ready": (
+        {"ready": {"reason": "Preempted"}},
+        f"decided: AllJoined (Ready: Preempted): {WRITE}",
+    ),
+    "other actions": (
+        {FIELD: changed(actions=["a", "b", "a", "c", "d", "e", "f"])},
+        "decided: AllJoined (Ready: NodeNotReady): a; b; c; d and 2 more",
+    ),
+    "a crash": (
+        {FIELD: changed(outcome=None, actions=[]), "note": "KeyError: 'x'", "decision": "Crashed"},
+        "decided: Crashed: KeyError: 'x'",
+    ),
+}
+
+
+@pytest.mark.parametrize("change, then", DIFFERENT.values(), ids=DIFFERENT)
+def test_a_decision_that_is_not_todays_is_shown_beside_it(
+    change: dict[str, Any], then: str
+) -> None:
+    found = decide_again(line(**change))
+    assert not found.is_same
+    _, *lines = render(found)
+    assert lines[0] == then
+    assert lines[1].startswith("today's code would decide: AllJoined")
+
+
+def test_what_was_not_executed_to_its_end_has_no_reason_of_ready() -> None:
+    found = decide_again(line(decision="Partly", ready={"reason": "Preempted"}))
+    assert found.then == found.today == Decided("AllJoined", (WRITE,))
+
+
+def test_that_todays_code_crashes_is_shown() -> None:
+    document = json.loads(zlib.decompress(base64.b64decode(line()[FIELD]["data"])))
+    number = [name for name, _ in document["classes"]].index("ObservedNodes")
+    assert document["observed"][0] == number
+    document["observed"][2] = "no occasion"
+    found = decide_again(line(**{FIELD: changed(observed=document["observed"])}))
+    assert found.today is not None
+    assert found.today.outcome == "Crashed"
+    assert found.today.actions[0].startswith("AttributeError: ")
+
+
+UNKNOWN: dict[str, tuple[dict[str, Any], str]] = {
+    "a step that writes none": (
+        {"step": "provision_slice"},
+        "provision_slice writes no snapshot of what it observes",
+    ),
+    "an older version": (
+        {"step": "label_node"},
+        "the log line has no snapshot: nothing was decided, or an older version wrote it",
+    ),
+    "a later version": (
+        {"step": "label_node", FIELD: {"version": 2}},
+        "the snapshot cannot be read: version 2 is not known; this tool reads 1",
+    ),
+    "too large": (
+        {"step": "label_node", FIELD: {"version": 1, "bytes": 335248}},
+        "the snapshot cannot be read: the function left it out: it had 335248 bytes, and the log "
+        "takes 98304",
+    ),
+    "values of another kind": (
+        line(**{FIELD: changed(observed=[0, 1, 2, 3, 4, 5])}),
+        "the snapshot cannot be read: AttributeError: 'int' object has no attribute 'group'",
+    ),
+}
+
+
+@pytest.mark.parametrize("given, problem", UNKNOWN.values(), ids=UNKNOWN)
+def test_what_cannot_be_decided_again_says_why(given: dict[str, Any], problem: str) -> None:
+    found = decide_again(given)
+    assert found == Decision(problem=problem)
+    assert list(render(found)) == [f"rested on: unknown; {problem}"]
+    assert to_document(found) == {
+        "restedOn": [],
+        "then": None,
+        "today": None,
+        "isSame": False,
+        "problem": problem,
+    }
