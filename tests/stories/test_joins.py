@@ -13,7 +13,8 @@ from cryptography.x509.oid import NameOID
 
 from local import guests
 from local.http import Request, Response
-from local.world import LAZY_LEASE_S, Dials
+from local.world import LAZY_LEASE_S, PROJECT, Dials
+from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.settings import JoinApproval
 from tests.harness import Harness
 from tests.manifests import manifest
@@ -22,6 +23,7 @@ from tests.signing_requests import manifest as request_manifest
 from tests.stories import life
 from tests.stories.life import MINUTE, NAME, STANDARD
 
+NODES = "/api/v1/nodes"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 NOBODY_JOINS = guests.Dials(lease_s=LAZY_LEASE_S, joins=False)
 EVENTS_ALONE = Dials(sweeps=False, guests=NOBODY_JOINS)
@@ -219,6 +221,34 @@ def test_a_vm_that_is_gone_is_never_approved_and_the_attempt_is_reported() -> No
     place.harness.run_for(20 * MINUTE)
     assert place.decisions() == []
     assert set(place.lines()) == {f"JoinNotApproved: Compute Engine has no VM {gone}"}
+
+
+def test_a_node_made_by_hand_before_approval_is_not_counted_and_revokes_nothing() -> None:
+    place = Place()
+    labels = {RESOURCE_NAME_LABEL: life.resource_name(place.harness)}
+    made = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": place.a, "labels": labels},
+        "spec": {"providerID": f"gce://{PROJECT}/us-central1-c/{place.a}"},
+    }
+    answer = place.harness.world.admin("POST", NODES, made)
+    assert answer["message"] == (
+        f'nodes "{place.a}" is forbidden: ValidatingAdmissionPolicy '
+        "'tpu-functions-node-registrations' with binding 'tpu-functions-node-registrations' denied "
+        "request: a Node whose name begins with tng- is registered by the kubelet of that VM alone, as "
+        "system:node and its name"
+    )
+    place.harness.run_for(5 * MINUTE)
+    assert life.summary(place.harness)["joined"] == 0
+    assert f"bootstrap-token-{place.token[:6]}" in life.secrets(place.harness)
+    place.ask(pem(kubelets(place.a)))
+    place.harness.run_for(MINUTE)
+    assert place.decisions() == ["Approved", "Issued"]
+    kubelet = {"Impersonate-User": f"system:node:{place.a}", "Impersonate-Group": "system:nodes"}
+    assert place.harness.world.admin("POST", NODES, made, **kubelet)["kind"] == "Node"
+    life.until(place.harness, lambda: life.summary(place.harness)["joined"] == 1, 2 * MINUTE)
+    assert f"bootstrap-token-{place.token[:6]}" not in life.secrets(place.harness)
 
 
 def test_a_vm_whose_token_was_renewed_in_between_asks_again_and_joins() -> None:
