@@ -172,10 +172,39 @@ def test_what_no_vm_of_ours_asks_for_is_denied_and_the_token_revoked(
     assert event["reason"] == "JoinDenied"
     assert event["type"] == "Warning"
     assert event["message"] == (
-        f"Signing request csr-1 by the token {place.token[:6]}: Denied, and the token "
-        f"{place.token[:6]} revoked: {why}."
+        f"Signing request csr-1 by token {place.token[:6]} is denied: {why}."
     )
     assert place.token[7:] not in json.dumps([place.harness.log.lines, events])
+
+
+def test_a_request_by_a_token_that_is_not_ours_to_revoke_is_denied_and_the_token_reported() -> None:
+    place = Place()
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": "bootstrap-token-foreig", "namespace": "kube-system"},
+        "stringData": {
+            "token-id": "foreig",
+            "token-secret": "0123456789abcdef",
+            "usage-bootstrap-authentication": "true",
+            "usage-bootstrap-signing": "true",
+            "auth-extra-groups": "system:bootstrappers:tpu-functions",
+        },
+    }
+    place.harness.world.admin("POST", "/api/v1/namespaces/kube-system/secrets", foreign)
+    place.harness.run_for(timedelta(seconds=10))
+    place.ask(pem(kubelets("control-plane-1")), token="foreig.0123456789abcdef")
+    place.harness.run_for(2 * MINUTE)
+    assert place.decisions() == ["Denied"]
+    assert "bootstrap-token-foreig" in life.secrets(place.harness)
+    refusal, denial = place.lines()
+    assert denial == "JoinDenied: control-plane-1 is no name of a TPUNodeGroup's VM"
+    assert refusal.startswith("JoinDenied: its token foreig could not be revoked: ")
+    assert "tpu-functions may only create and delete bootstrap tokens of its own" in refusal
+    assert refusal.endswith(
+        ". Delete the Secret bootstrap-token-foreig in kube-system: until then its holder asks again"
+    )
 
 
 def test_a_denial_shows_at_the_vm_with_what_to_do() -> None:
