@@ -21,7 +21,7 @@ from tests.manifests import manifest
 from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem
 from tests.signing_requests import manifest as request_manifest
 from tests.stories import life
-from tests.stories.life import MINUTE, NAME, STANDARD
+from tests.stories.life import MINUTE, NAME, STANDARD, Say
 
 NODES = "/api/v1/nodes"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -54,12 +54,7 @@ class Place:
         self, text: bytes, *, token: str = "", name: str = "csr-1", usages: Sequence[str] = USAGES
     ) -> Response:
         """Ask for a certificate with the token of VM A, or another one."""
-        body = json.dumps(request_manifest(text, name=name, usages=usages)).encode()
-        headers = {
-            "Authorization": f"Bearer {token or self.token}",
-            "Content-Type": "application/json",
-        }
-        return self.harness.world.kube.handle(Request.of("POST", CSRS, headers=headers, body=body))
+        return _ask(self.harness, text, token=token or self.token, name=name, usages=usages)
 
     def decisions(self, name: str = "csr-1") -> list[str]:
         """What was decided of a request, and whether it is signed."""
@@ -75,6 +70,14 @@ class Place:
             for line in log
             if line["step"] == "approve_join" and line["decision"].startswith("Join")
         ]
+
+
+def _ask(
+    harness: Harness, text: bytes, *, token: str, name: str, usages: Sequence[str] = USAGES
+) -> Response:
+    body = json.dumps(request_manifest(text, name=name, usages=usages)).encode()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    return harness.world.kube.handle(Request.of("POST", CSRS, headers=headers, body=body))
 
 
 by_either = pytest.mark.parametrize(
@@ -129,6 +132,49 @@ def test_a_flood_by_one_token_keeps_no_other_vm_waiting_for_the_relay(dials: Dia
     assert place.decisions("csr-1") == ["Approved", "Issued"]
     asked = [line for line in place.harness.log.lines if line["step"] == "approve_join"]
     assert sum(line["calls"]["gce"] for line in asked if "calls" in line) <= 10
+
+
+BURSTS: dict[str, dict[str, Any]] = {
+    "64 hosts": {"nodeCount": 64, "topology": "4x8x8"},
+    "512 hosts": {"nodeCount": 512, "topology": "8x16x16"},
+}
+
+
+@by_either
+@pytest.mark.parametrize(
+    "size",
+    ["64 hosts", pytest.param("512 hosts", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
+)
+def test_a_burst_of_requests_is_approved_before_any_kubelet_gives_up(
+    size: str, dials: Dials, say: Say
+) -> None:
+    """kubeadm waits five minutes. An approval is two calls and one read, and no status is written."""
+    harness, change = Harness(dials), BURSTS[size]
+    harness.apply(manifest(**change, instanceConfig=STANDARD))
+    count = change["nodeCount"]
+    life.until(harness, lambda: len(life.secrets(harness)) == count)
+    harness.run_for(2 * MINUTE)
+    for path in life.vms(harness):
+        token = life.metadata_of(life.get(harness, path))["kubeadm-join-token"]
+        vm = life.vm_name(path)
+        _ask(harness, pem(kubelets(vm)), token=token, name=f"csr-{vm}")
+    harness.log.lines.clear()
+    begun = harness.clock.now()
+    life.until(harness, lambda: _count_issued(harness) == count, 2 * MINUTE)
+    took = harness.clock.now() - begun
+    work = [line for line in harness.log.lines if line["step"] == "approve_join"]
+    reads = sum(line["calls"]["gce"] for line in work)
+    calls = sum(line["calls"]["kubernetes"] for line in work)
+    say(f"a burst of {size}: {len(work)} invocations, {reads} reads, {calls} calls, {took}")
+    assert reads == count
+    assert calls <= 2 * count + 2 * len(work)
+    assert len(work) <= count / 20 + 10
+    assert {line["decision"] for line in work} == {"Approved"}
+
+
+def _count_issued(harness: Harness) -> int:
+    found = harness.world.admin("GET", CSRS)["items"]
+    return sum("certificate" in request.get("status", {}) for request in found)
 
 
 DENIED = {
