@@ -30,9 +30,11 @@ EMBEDDED_ALONE = frozenset(
         "tests.stories.test_node_pool_slices",
         "tests.stories.test_older_pools",
         "tests.stories.test_suspended_jobsets",
+        "tests.stories.test_upgrades",
     }
 )
-"""Stories in which Pods run (a real control plane alone has no kubelets), or clocks are wrong."""
+"""Stories in which Pods run (a real control plane alone has no kubelets), clocks are wrong, or manifests
+change (there they are applied once for all)."""
 REAL = pytest.param("real", marks=pytest.mark.real)
 LONG_S = 1800
 """How long one of those may take there."""
