@@ -320,8 +320,8 @@ def test_a_node_made_by_hand_before_approval_is_not_counted_and_revokes_nothing(
     place.ask(pem(kubelets(place.a)))
     place.harness.run_for(MINUTE)
     assert place.decisions() == ["Approved", "Issued"]
-    kubelet = {"Impersonate-User": f"system:node:{place.a}", "Impersonate-Group": "system:nodes"}
-    assert place.harness.world.admin("POST", NODES, made, **kubelet)["kind"] == "Node"
+    registered = place.harness.world.admin("POST", NODES, made, **life.as_kubelet(place.a))
+    assert registered["kind"] == "Node"
     life.until(place.harness, lambda: life.summary(place.harness)["joined"] == 1, 2 * MINUTE)
     assert f"bootstrap-token-{place.token[:6]}" not in life.secrets(place.harness)
 
@@ -424,6 +424,14 @@ def test_a_renewal_by_a_joined_kubelet_is_the_clusters_to_approve() -> None:
     life.ready_slice(harness, manifest())
     asked = [line for line in harness.log.lines if line["step"] == "approve_join"]
     assert {line["decision"] for line in asked} == {"Approved"}
+    vm = sorted(life.nodes(harness))[0]
+    renewal = request_manifest(pem(kubelets(vm)), name="csr-renewal")
+    harness.world.admin("POST", CSRS, renewal, **life.as_kubelet(vm))
+    life.until(
+        harness,
+        lambda: "certificate" in harness.world.admin("GET", f"{CSRS}/csr-renewal")["status"],
+        MINUTE,
+    )
     harness.run_for(10 * MINUTE)
     again = [line for line in harness.log.lines if line["step"] == "approve_join"]
     assert again == asked
