@@ -30,7 +30,6 @@ from shared.frame.plan import Action, Emit, Fail, ForOne, Plan, Send, Work, join
 from shared.frame.snapshot import Rules
 from shared.frame.step import Invocation, Step, work_fields
 from shared.node_groups import node_group
-from shared.node_groups.actions import DeleteSecret
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.certificate_subject import Subject, read_subject
 from shared.node_groups.node_group import AnyGroup, NodeGroup
@@ -120,6 +119,30 @@ class Report:
 
     def describe(self) -> str:
         return f"report the signing request {self.request}: {self.outcome}"
+
+
+@dataclass(frozen=True)
+class Revoke:
+    """Revoke the token by which a request was made. A Secret that we may not delete, because it is not
+    ours, is reported: the request is denied all the same."""
+
+    token_id: str
+    request: str
+
+    def apply(self, work: JoinWork) -> None:
+        try:
+            work.cluster.delete_token_secret(self.token_id)
+        except CallError as error:
+            if error.http != 403:
+                raise
+            note = (
+                f"its token {self.token_id} could not be revoked: {error}. Delete the Secret "
+                f"bootstrap-token-{self.token_id} in kube-system: until then its holder asks again"
+            )
+            Report(DENIED, note, self.request).apply(work)
+
+    def describe(self) -> str:
+        return f"revoke the token {self.token_id}"
 
 
 def open_work(invocation: Invocation, is_first_look: bool) -> JoinWork:
@@ -275,13 +298,14 @@ class _Judged:
             yield ForOne((self._decide("Approved", APPROVED_BY_US, message),))
         if self.outcome == DENIED:
             # The token first: after a crash in between the request is still pending, and denied then.
-            message = f"Denied, and the token {request.token_id} revoked: {self.why}."
-            revoke = DeleteSecret(request.token_id, f"the sender of {request.name}")
-            yield ForOne((revoke, self._decide("Denied", "DeniedByTpuFunctions", message)))
+            denial = self._decide("Denied", "DeniedByTpuFunctions", f"Denied: {self.why}.")
+            yield ForOne((Revoke(request.token_id, request.name), denial))
             about = self.candidate.raw
             if self.candidate.group is not None:
                 about = self.candidate.group.raw
-            text = f"Signing request {request.name} by the token {request.token_id}: {message}"
+            text = (
+                f"Signing request {request.name} by token {request.token_id} is denied: {self.why}."
+            )
             yield Emit(Event("JoinDenied", text, is_warning=True), about, once=True)
         if self.is_reported:
             group = self.candidate.group

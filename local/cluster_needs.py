@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import ssl
 import string
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,6 @@ from local.node_certificates import NotSigned, request_certificate
 from local.traces import TOKENS
 
 OLDEST_MINOR = 30
-TOKEN_GROUP = "system:bootstrappers:kubeadm:default-node-token"
 TRIAL_NODE = "tng-trial"
 _TRIAL_S = 15.0
 _POLL_S = 0.2
@@ -46,48 +45,6 @@ class Lack:
     right: str
 
 
-@dataclass(frozen=True)
-class _May:
-    """A right that those who join must have."""
-
-    what: str
-    attributes: Mapping[str, str]
-    user: str
-    groups: tuple[str, ...]
-    right: str
-
-
-def _token_may(verb: str, group: str, resource: str, **more: str) -> _May:
-    subresource = f"/{more['subresource']}" if "subresource" in more else ""
-    name = f" {more['name']}" if "name" in more else ""
-    return _May(
-        f"bootstrap tokens may not {verb} {resource}{subresource}{name}",
-        {"verb": verb, "group": group, "resource": resource, **more},
-        "system:bootstrap:trial0",
-        ("system:bootstrappers", TOKEN_GROUP, "system:authenticated"),
-        _UPLOAD_CONFIG if resource == "configmaps" else _BOOTSTRAP_TOKEN,
-    )
-
-
-_CERTIFICATES = "certificates.k8s.io"
-_RIGHTS = (
-    _token_may("create", _CERTIFICATES, "certificatesigningrequests"),
-    _token_may("create", _CERTIFICATES, "certificatesigningrequests", subresource="nodeclient"),
-    _token_may("get", "", "nodes"),
-    *(
-        _token_may("get", "", "configmaps", namespace="kube-system", name=name)
-        for name in ("kubeadm-config", "kubelet-config")
-    ),
-    _May(
-        "kubelets may not register their Nodes",
-        {"verb": "create", "group": "", "resource": "nodes"},
-        f"system:node:{TRIAL_NODE}",
-        ("system:nodes", "system:authenticated"),
-        "kube-apiserver --authorization-mode=Node,RBAC",
-    ),
-)
-
-
 async def find_lacks_of_user(client: ClusterClient) -> Sequence[Lack]:
     """What must be right before anything else can be asked. Raises as `find_lacks` does."""
     return [*await _check_version(client), *await _check_administrator(client)]
@@ -95,8 +52,9 @@ async def find_lacks_of_user(client: ClusterClient) -> Sequence[Lack]:
 
 async def find_lacks(client: ClusterClient, access: Access) -> Sequence[Lack]:
     """All that is missing. Raises `aiohttp.ClientError` or `TimeoutError` when nobody answers."""
-    checks = (_check_cluster_info(client, access), _check_configmaps(client), _check_rights(client))
-    looks = await asyncio.gather(*checks)
+    looks = await asyncio.gather(
+        _check_cluster_info(client, access), _check_configmaps(client), _check_kubelets(client)
+    )
     async with _trial_token(client) as token:
         trials = await asyncio.gather(
             _check_token(access, token), _check_signer(client, token), _check_signing(client)
@@ -172,23 +130,18 @@ async def _check_configmaps(client: ClusterClient) -> Sequence[Lack]:
     return lacks
 
 
-async def _check_rights(client: ClusterClient) -> Sequence[Lack]:
-    may = await asyncio.gather(*(_is_allowed(client, right) for right in _RIGHTS))
-    return [
-        Lack(right.what, right.right)
-        for right, allowed in zip(_RIGHTS, may, strict=True)
-        if not allowed
-    ]
-
-
-async def _is_allowed(client: ClusterClient, right: _May) -> bool:
+async def _check_kubelets(client: ClusterClient) -> Sequence[Lack]:
+    """What holders of join tokens may do, the installation brings; what kubelets may do, the cluster."""
     spec = {
-        "user": right.user,
-        "groups": list(right.groups),
-        "resourceAttributes": dict(right.attributes),
+        "user": f"system:node:{TRIAL_NODE}",
+        "groups": ["system:nodes", "system:authenticated"],
+        "resourceAttributes": {"verb": "create", "group": "", "resource": "nodes"},
     }
     answer = await client.create(f"{_REVIEWS}/subjectaccessreviews", {"spec": spec})
-    return bool(answer["status"]["allowed"])
+    if answer["status"]["allowed"]:
+        return []
+    right = "kube-apiserver --authorization-mode=Node,RBAC"
+    return [Lack("kubelets may not register their Nodes", right)]
 
 
 # --- the trial ---
@@ -222,7 +175,6 @@ def _token_manifest(token_id: str, secret: str) -> Document:
             "expiration": expires.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "usage-bootstrap-authentication": "true",
             "usage-bootstrap-signing": "true",
-            "auth-extra-groups": TOKEN_GROUP,
         },
     }
 

@@ -45,9 +45,21 @@ class Anonymous:
 
 @dataclass(frozen=True)
 class Bearer:
-    """A token in the Authorization header."""
+    """A token in the Authorization header. Its holder may impersonate the kubelet of a Node."""
 
     token: str = field(repr=False)
+    node: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What it is shown by."""
+        shown = {"Authorization": f"Bearer {self.token}"}
+        if self.node:
+            shown |= {
+                "Impersonate-User": f"system:node:{self.node}",
+                "Impersonate-Group": "system:nodes",
+            }
+        return shown
 
 
 @dataclass(frozen=True)
@@ -265,7 +277,7 @@ class _Api:
         if body is not None:
             headers["Content-Type"] = content_type
         if isinstance(self._credential, Bearer):
-            headers["Authorization"] = f"Bearer {self._credential.token}"
+            headers |= self._credential.headers
         raw = None if body is None else json.dumps(body)
         request = Request.of(method, path, headers=headers, body=raw)
         reply = yield Send(self._server, request, self._credential, self._ca_pem)

@@ -1,6 +1,6 @@
-"""ValidatingAdmissionPolicies asked in process, with the C++ implementation of CEL.
+"""ValidatingAdmissionPolicies asked without an API server.
 
-It is less strict than an API server, which checks types when a policy is written; tests/real asks one.
+It is less strict than one, which checks types when a policy is written; tests/real asks one.
 """
 
 from __future__ import annotations
@@ -8,24 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cel_expr_python import cel
-from cel_expr_python.ext import ext_optional, ext_strings
+from local.kube.policies import Expressions
+from local.kube.policies import evaluate as evaluate
 
 Document = dict[str, Any]
-
-_CEL = cel.NewEnv(
-    variables=dict.fromkeys(
-        ("object", "oldObject", "request", "params", "namespaceObject", "variables"), cel.Type.DYN
-    ),
-    extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
-)
-
-
-def evaluate(expression: str, data: Mapping[str, Any]) -> Any:
-    """The plain value of an expression. An error of CEL's is a failed assertion."""
-    value = _CEL.compile(expression).eval(data=data)
-    assert value.type() != cel.Type.ERROR, f"{expression}: {value.value()}"
-    return value.plain_value()
 
 
 def refusal(
@@ -42,7 +28,6 @@ def refusal(
 
     ``old`` is what ``item`` was before, itself if left out.
     """
-    spec = policy["spec"]
     data: Document = {
         "object": None if operation == "DELETE" else item,
         "oldObject": None if operation == "CREATE" else old or item,
@@ -53,19 +38,6 @@ def refusal(
         },
         "params": params,
         "namespaceObject": namespace,
-        "variables": {},
     }
-    if not all(evaluate(entry["expression"], data) for entry in spec["matchConditions"]):
-        return ""
-    for entry in spec.get("variables", ()):
-        data["variables"][entry["name"]] = evaluate(entry["expression"], data)
-    for entry in spec["validations"]:
-        if not evaluate(entry["expression"], data):
-            return _message(entry, data)
-    return ""
-
-
-def _message(validation: Mapping[str, str], data: Document) -> str:
-    if "messageExpression" in validation:
-        return str(evaluate(validation["messageExpression"], data))
-    return validation["message"]
+    found = Expressions(policy["spec"]).find_violation(data)
+    return "" if found is None else found[0]

@@ -18,10 +18,11 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -97,19 +98,30 @@ class ControlPlane:
         return {"Authorization": f"Bearer {token}"} if token else {}
 
     def request(
-        self, method: str, path: str, body: Any = None, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[int, Any]:
         """Ask as the administrator: the status and the document, whatever they are."""
         raw = json.dumps(body).encode() if body is not None else None
-        headers = {"Accept": "application/json", **self.headers()}
+        sent = {"Accept": "application/json", **self.headers(), **headers}
         if raw is not None:
-            headers["Content-Type"] = content_type
-        asked = urllib.request.Request(self.server + path, raw, headers, method=method)
+            sent["Content-Type"] = content_type
+        asked = urllib.request.Request(self.server + path, raw, sent, method=method)
         try:
             with urllib.request.urlopen(asked, context=self.administrator(), timeout=30) as answer:
                 return answer.status, _decode(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, _decode(error.read())
+
+    def register_node(self, node: Mapping[str, Any]) -> tuple[int, Any]:
+        """Make a Node as its own kubelet, which alone may (policy tpu-functions-node-registrations)."""
+        name = node["metadata"]["name"]
+        kubelet = {"Impersonate-User": f"system:node:{name}", "Impersonate-Group": "system:masters"}
+        return self.request("POST", "/api/v1/nodes", node, headers=kubelet)
 
     def run_kubectl(
         self, *arguments: str, stdin: str | None = None

@@ -230,7 +230,7 @@ class Resources:
         restore_system_fields(document["metadata"], record.metadata, applied=applied)
         if not applied:
             self._record_managers(write, document, old)
-        self._admit(Attributes(write.user, write.kind, document, old, "UPDATE"))
+        self._admit(Attributes(write.user, write.kind, document, old, "UPDATE", write.subresource))
         strategy.prepare_update(document, old, write.user, write.subresource)
         if strategy.stamp is not None:
             strategy.stamp(document, render_time(self._clock.now()))

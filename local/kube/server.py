@@ -30,6 +30,7 @@ from local.kube.handlers import Handlers
 from local.kube.kinds import Document, builtin_kinds
 from local.kube.kubeconfig import kubeconfig
 from local.kube.node_rights import restrict_nodes
+from local.kube.policies import Policies
 from local.kube.requests import RequestInfo, parse_request
 from local.kube.resources import Resources
 from local.kube.reviews import Reviews
@@ -87,6 +88,7 @@ class KubeApi:
             restrict_nodes,
             taint_new_nodes,
             approve_for_signers(self._authorizer),
+            Policies(self._store),
         ]
         self._hub = WatchHub()
         self._handlers = Handlers(

@@ -83,6 +83,7 @@ class Attributes:
     document: Document
     old: Document | None
     operation: str
+    subresource: str = ""
 
 
 class Admission(Protocol):

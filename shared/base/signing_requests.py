@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.documents import Document, read_list, read_mapping, read_mappings, read_text
-from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, KUBELET_SIGNER
+from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, KUBELET_SIGNER, is_path_segment
 from shared.base.timestamps import LONG_AGO, guess_time
 
 WAITED_FOR = timedelta(minutes=20)
@@ -41,17 +41,20 @@ class SigningRequest:
 
 
 def find_signing_request(raw: Mapping[str, Any]) -> SigningRequest | None:
-    """The request, or ``None`` for one to another signer or by anybody else."""
+    """The request, or ``None`` for one to another signer, by anybody else, or without identity."""
     metadata, spec = read_mapping(raw, "metadata"), read_mapping(raw, "spec")
     requester = _REQUESTER.fullmatch(read_text(spec, "username"))
     is_ours = requester is not None and BOOTSTRAP_GROUP in read_list(spec, "groups")
     if requester is None or not is_ours or read_text(spec, "signerName") != KUBELET_SIGNER:
         return None
+    name, uid = read_text(metadata, "name"), read_text(metadata, "uid")
+    if not is_path_segment(name) or not uid:
+        return None
     status = read_mapping(raw, "status")
     decisions = _read_decisions(status)
     return SigningRequest(
-        name=read_text(metadata, "name"),
-        uid=read_text(metadata, "uid"),
+        name=name,
+        uid=uid,
         token_id=requester[1],
         created=guess_time(metadata.get("creationTimestamp")) or LONG_AGO,
         is_decided=bool(decisions) or bool(status.get("certificate")),

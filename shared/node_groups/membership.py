@@ -19,7 +19,8 @@ def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
     """Whether this Node runs on this VM, and the VM is the group's.
 
     A VM without our token key has not been able to join yet: a Node that was not proved before is then
-    somebody else's, whatever it says of itself.
+    somebody else's, whatever it says of itself. That nobody but the VM's kubelet has made the Node, the
+    API server sees to (policy tpu-functions-node-registrations).
     """
     spec = group.spec
     is_proved = node.proved_vm_id == instance.id

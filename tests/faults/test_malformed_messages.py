@@ -108,7 +108,7 @@ class Mutator:
         return raw[:at] + self._random.choice(ends)
 
     def _mutate(self, document: Document) -> None:
-        places = list(_places(document))
+        places = list(list_places(document))
         if not places:
             return
         holder, key = self._random.choice(places)
@@ -122,13 +122,13 @@ class Mutator:
             holder[key] = copy.deepcopy(self._random.choice(JUNK))
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+def list_places(value: Any) -> Iterator[tuple[Any, Any]]:
     """The fields and items of a document, each as its holder and its key."""
     if not isinstance(value, dict | list):
         return
     for key, part in value.items() if isinstance(value, dict) else enumerate(value):
         yield value, key
-        yield from _places(part)
+        yield from list_places(part)
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ class EntryPoints:
         with redirect_stdout(self.written):
             runtime.log = make_logger()
         runtime.now = lambda: self._harness.clock.now() + later
-        runtime.monotonic = _slow() if is_slow else lambda: 0.0
+        runtime.monotonic = slow() if is_slow else lambda: 0.0
         self._patch.setattr(main, "get_runtime", lambda: runtime)
         with self._app.test_request_context(method="POST", data=body):
             answer = self._app.make_response(getattr(main, step)(flask.request))
@@ -217,7 +217,7 @@ class EntryPoints:
         return text
 
 
-def _slow() -> Callable[[], float]:
+def slow() -> Callable[[], float]:
     """A clock by which a call takes longer than an invocation may."""
     ticks = iter(range(0, 10**9, 40))
     return lambda: float(next(ticks))

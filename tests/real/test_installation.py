@@ -177,7 +177,7 @@ def add_node(
 ) -> None:
     """A Node of which no kubelet knows, ready for as long as it is kept so."""
     body = {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}
-    assert plane.request("POST", "/api/v1/nodes", body)[0] == 201
+    assert plane.register_node(body)[0] == 201
     keep_ready(plane, name)
 
 

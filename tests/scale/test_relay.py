@@ -17,7 +17,6 @@ from tests.conftest import get_jobset_crd
 from tests.real.relay.conftest import (
     GROUPS,
     INSTALLATION,
-    NODES,
     group_of_ours,
     resource_name,
 )
@@ -127,7 +126,7 @@ def _time_reaction(plane: OwnControlPlane, relay: RelayProcess, mailbox: Mailbox
     until(lambda: relay.metric("groups") == 1, "the relay knows the group")
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": OUR_NODE}}
     began = time.monotonic()
-    assert plane.request("POST", NODES, node)[0] == 201
+    assert plane.register_node(node)[0] == 201
     mailbox.wait_for_news("label_node", GROUP, "NodesChanged")
     return time.monotonic() - began
 

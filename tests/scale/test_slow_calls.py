@@ -104,7 +104,7 @@ def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> N
     name = sorted(map(life.vm_name, life.vms(harness)))[-1]
     place = {"providerID": f"gce://{PROJECT}/us-central1-c/{name}"}
     late = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": place}
-    harness.world.admin("POST", "/api/v1/nodes", late)
+    harness.world.admin("POST", "/api/v1/nodes", late, **life.as_kubelet(name))
     life.until(harness, lambda: life.summary(harness).get("joined") == 1, timeout=2 * HOUR)
 
 

@@ -10,7 +10,9 @@ from tests.real.bridge.ground import standing_on_real
 
 SLOW_ON_REAL = frozenset(
     {
+        "test_budget.py::test_a_whole_life_keeps_to_its_budget[real-16 hosts]",
         "test_budget.py::test_a_whole_life_keeps_to_its_budget[real-64 hosts]",
+        "test_joins.py::test_a_burst_of_requests_is_approved_before_any_kubelet_gives_up",
         "test_budget.py::test_two_hosts_keep_to_their_budget_however_their_changes_fall",
         "test_budget.py::test_a_settled_fleet_costs_two_lists_a_minute_and_a_look_per_group_and_hour",
         "test_losses.py::test_64_vms_preempted_at_once_are_few_writes_and_one_reason",
@@ -28,9 +30,11 @@ EMBEDDED_ALONE = frozenset(
         "tests.stories.test_node_pool_slices",
         "tests.stories.test_older_pools",
         "tests.stories.test_suspended_jobsets",
+        "tests.stories.test_upgrades",
     }
 )
-"""Stories in which Pods run (a real control plane alone has no kubelets), or clocks are wrong."""
+"""Stories in which Pods run (a real control plane alone has no kubelets), clocks are wrong, or manifests
+change (there they are applied once for all)."""
 REAL = pytest.param("real", marks=pytest.mark.real)
 LONG_S = 1800
 """How long one of those may take there."""

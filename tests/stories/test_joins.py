@@ -13,15 +13,17 @@ from cryptography.x509.oid import NameOID
 
 from local import guests
 from local.http import Request, Response
-from local.world import LAZY_LEASE_S, Dials
+from local.world import LAZY_LEASE_S, PROJECT, Dials
+from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.settings import JoinApproval
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem
 from tests.signing_requests import manifest as request_manifest
 from tests.stories import life
-from tests.stories.life import MINUTE, NAME, STANDARD
+from tests.stories.life import MINUTE, NAME, STANDARD, Say
 
+NODES = "/api/v1/nodes"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 NOBODY_JOINS = guests.Dials(lease_s=LAZY_LEASE_S, joins=False)
 EVENTS_ALONE = Dials(sweeps=False, guests=NOBODY_JOINS)
@@ -52,12 +54,7 @@ class Place:
         self, text: bytes, *, token: str = "", name: str = "csr-1", usages: Sequence[str] = USAGES
     ) -> Response:
         """Ask for a certificate with the token of VM A, or another one."""
-        body = json.dumps(request_manifest(text, name=name, usages=usages)).encode()
-        headers = {
-            "Authorization": f"Bearer {token or self.token}",
-            "Content-Type": "application/json",
-        }
-        return self.harness.world.kube.handle(Request.of("POST", CSRS, headers=headers, body=body))
+        return _ask(self.harness, text, token=token or self.token, name=name, usages=usages)
 
     def decisions(self, name: str = "csr-1") -> list[str]:
         """What was decided of a request, and whether it is signed."""
@@ -73,6 +70,14 @@ class Place:
             for line in log
             if line["step"] == "approve_join" and line["decision"].startswith("Join")
         ]
+
+
+def _ask(
+    harness: Harness, text: bytes, *, token: str, name: str, usages: Sequence[str] = USAGES
+) -> Response:
+    body = json.dumps(request_manifest(text, name=name, usages=usages)).encode()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    return harness.world.kube.handle(Request.of("POST", CSRS, headers=headers, body=body))
 
 
 by_either = pytest.mark.parametrize(
@@ -129,6 +134,49 @@ def test_a_flood_by_one_token_keeps_no_other_vm_waiting_for_the_relay(dials: Dia
     assert sum(line["calls"]["gce"] for line in asked if "calls" in line) <= 10
 
 
+BURSTS: dict[str, dict[str, Any]] = {
+    "64 hosts": {"nodeCount": 64, "topology": "4x8x8"},
+    "512 hosts": {"nodeCount": 512, "topology": "8x16x16"},
+}
+
+
+@by_either
+@pytest.mark.parametrize(
+    "size",
+    ["64 hosts", pytest.param("512 hosts", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
+)
+def test_a_burst_of_requests_is_approved_before_any_kubelet_gives_up(
+    size: str, dials: Dials, say: Say
+) -> None:
+    """kubeadm waits five minutes. An approval is two calls and one read, and no status is written."""
+    harness, change = Harness(dials), BURSTS[size]
+    harness.apply(manifest(**change, instanceConfig=STANDARD))
+    count = change["nodeCount"]
+    life.until(harness, lambda: len(life.secrets(harness)) == count)
+    harness.run_for(2 * MINUTE)
+    for path in life.vms(harness):
+        token = life.metadata_of(life.get(harness, path))["kubeadm-join-token"]
+        vm = life.vm_name(path)
+        _ask(harness, pem(kubelets(vm)), token=token, name=f"csr-{vm}")
+    harness.log.lines.clear()
+    begun = harness.clock.now()
+    life.until(harness, lambda: _count_issued(harness) == count, 2 * MINUTE)
+    took = harness.clock.now() - begun
+    work = [line for line in harness.log.lines if line["step"] == "approve_join"]
+    reads = sum(line["calls"]["gce"] for line in work)
+    calls = sum(line["calls"]["kubernetes"] for line in work)
+    say(f"a burst of {size}: {len(work)} invocations, {reads} reads, {calls} calls, {took}")
+    assert reads == count
+    assert calls <= 2 * count + 2 * len(work)
+    assert len(work) <= count / 20 + 10
+    assert {line["decision"] for line in work} == {"Approved"}
+
+
+def _count_issued(harness: Harness) -> int:
+    found = harness.world.admin("GET", CSRS)["items"]
+    return sum("certificate" in request.get("status", {}) for request in found)
+
+
 DENIED = {
     "a control plane": (
         lambda _: {"text": pem(kubelets("control-plane-1"))},
@@ -170,10 +218,39 @@ def test_what_no_vm_of_ours_asks_for_is_denied_and_the_token_revoked(
     assert event["reason"] == "JoinDenied"
     assert event["type"] == "Warning"
     assert event["message"] == (
-        f"Signing request csr-1 by the token {place.token[:6]}: Denied, and the token "
-        f"{place.token[:6]} revoked: {why}."
+        f"Signing request csr-1 by token {place.token[:6]} is denied: {why}."
     )
     assert place.token[7:] not in json.dumps([place.harness.log.lines, events])
+
+
+def test_a_request_by_a_token_that_is_not_ours_to_revoke_is_denied_and_the_token_reported() -> None:
+    place = Place()
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": "bootstrap-token-foreig", "namespace": "kube-system"},
+        "stringData": {
+            "token-id": "foreig",
+            "token-secret": "0123456789abcdef",
+            "usage-bootstrap-authentication": "true",
+            "usage-bootstrap-signing": "true",
+            "auth-extra-groups": "system:bootstrappers:tpu-functions",
+        },
+    }
+    place.harness.world.admin("POST", "/api/v1/namespaces/kube-system/secrets", foreign)
+    place.harness.run_for(timedelta(seconds=10))
+    place.ask(pem(kubelets("control-plane-1")), token="foreig.0123456789abcdef")
+    place.harness.run_for(2 * MINUTE)
+    assert place.decisions() == ["Denied"]
+    assert "bootstrap-token-foreig" in life.secrets(place.harness)
+    refusal, denial = place.lines()
+    assert denial == "JoinDenied: control-plane-1 is no name of a TPUNodeGroup's VM"
+    assert refusal.startswith("JoinDenied: its token foreig could not be revoked: ")
+    assert "tpu-functions may only create and delete bootstrap tokens of its own" in refusal
+    assert refusal.endswith(
+        ". Delete the Secret bootstrap-token-foreig in kube-system: until then its holder asks again"
+    )
 
 
 def test_a_denial_shows_at_the_vm_with_what_to_do() -> None:
@@ -219,6 +296,34 @@ def test_a_vm_that_is_gone_is_never_approved_and_the_attempt_is_reported() -> No
     place.harness.run_for(20 * MINUTE)
     assert place.decisions() == []
     assert set(place.lines()) == {f"JoinNotApproved: Compute Engine has no VM {gone}"}
+
+
+def test_a_node_made_by_hand_before_approval_is_not_counted_and_revokes_nothing() -> None:
+    place = Place()
+    labels = {RESOURCE_NAME_LABEL: life.resource_name(place.harness)}
+    made = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": place.a, "labels": labels},
+        "spec": {"providerID": f"gce://{PROJECT}/us-central1-c/{place.a}"},
+    }
+    answer = place.harness.world.admin("POST", NODES, made)
+    assert answer["message"] == (
+        f'nodes "{place.a}" is forbidden: ValidatingAdmissionPolicy '
+        "'tpu-functions-node-registrations' with binding 'tpu-functions-node-registrations' denied "
+        "request: a Node whose name begins with tng- is registered by the kubelet of that VM alone, as "
+        "system:node and its name"
+    )
+    place.harness.run_for(5 * MINUTE)
+    assert life.summary(place.harness)["joined"] == 0
+    assert f"bootstrap-token-{place.token[:6]}" in life.secrets(place.harness)
+    place.ask(pem(kubelets(place.a)))
+    place.harness.run_for(MINUTE)
+    assert place.decisions() == ["Approved", "Issued"]
+    registered = place.harness.world.admin("POST", NODES, made, **life.as_kubelet(place.a))
+    assert registered["kind"] == "Node"
+    life.until(place.harness, lambda: life.summary(place.harness)["joined"] == 1, 2 * MINUTE)
+    assert f"bootstrap-token-{place.token[:6]}" not in life.secrets(place.harness)
 
 
 def test_a_vm_whose_token_was_renewed_in_between_asks_again_and_joins() -> None:
@@ -319,6 +424,14 @@ def test_a_renewal_by_a_joined_kubelet_is_the_clusters_to_approve() -> None:
     life.ready_slice(harness, manifest())
     asked = [line for line in harness.log.lines if line["step"] == "approve_join"]
     assert {line["decision"] for line in asked} == {"Approved"}
+    vm = sorted(life.nodes(harness))[0]
+    renewal = request_manifest(pem(kubelets(vm)), name="csr-renewal")
+    harness.world.admin("POST", CSRS, renewal, **life.as_kubelet(vm))
+    life.until(
+        harness,
+        lambda: "certificate" in harness.world.admin("GET", f"{CSRS}/csr-renewal")["status"],
+        MINUTE,
+    )
     harness.run_for(10 * MINUTE)
     again = [line for line in harness.log.lines if line["step"] == "approve_join"]
     assert again == asked

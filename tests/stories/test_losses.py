@@ -395,7 +395,7 @@ def test_a_node_that_joins_without_a_providerid_is_told_of_and_counts_as_none() 
     name = life.vm_name(life.vms(harness)[0])
     labels = {RESOURCE_NAME_LABEL: life.resource_name(harness)}
     nameless = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
-    harness.world.admin("POST", "/api/v1/nodes", nameless)
+    harness.world.admin("POST", "/api/v1/nodes", nameless, **life.as_kubelet(name))
     harness.run_for(5 * MINUTE)
     assert life.said(harness)[1:] == (
         "AwaitingNodeJoin",

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from functions.approve_join import Candidate, Decide, ObservedRequests, Report, decide
+from functions.approve_join import Candidate, Decide, ObservedRequests, Report, Revoke, decide
 from shared.base.errors import CallError
 from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.frame.message import Cause
 from shared.frame.plan import Emit, Fail, Plan, Send
-from shared.node_groups.actions import DeleteSecret
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.certificate_subject import Subject
 from shared.node_groups.node_group import NodeGroup
@@ -53,7 +52,7 @@ def _word(action: Any) -> str:
     match action:
         case Decide():
             return f"{action.condition['type']} {action.name}"
-        case DeleteSecret():
+        case Revoke():
             return f"revoke {action.token_id}"
         case Emit():
             return f"event {action.event.reason}"
@@ -203,19 +202,20 @@ def test_what_becomes_of_a_request(case: tuple[Candidate, str, list[str], str]) 
     assert plan.needs_attention == (outcome in ("Denied", "NotApproved", "ApprovedElsewhere"))
 
 
-def test_a_denial_says_what_is_wrong_and_that_the_token_is_revoked() -> None:
+def test_a_denial_says_what_is_wrong() -> None:
     wrong = candidate(subject=Subject(VM, "it asks for alternative names"))
     actions = flat(decide(ObservedRequests((wrong,)), NOW))
     (denial,) = [action for action in actions if isinstance(action, Decide)]
-    message = "Denied, and the token abcdef revoked: it asks for alternative names."
     assert denial.condition == {
         "type": "Denied",
         "status": "True",
         "reason": "DeniedByTpuFunctions",
-        "message": message,
+        "message": "Denied: it asks for alternative names.",
     }
     (event,) = [action for action in actions if isinstance(action, Emit)]
-    assert event.event.message == f"Signing request csr-x by the token abcdef: {message}"
+    assert event.event.message == (
+        "Signing request csr-x by token abcdef is denied: it asks for alternative names."
+    )
     assert event.event.is_warning
     assert event.about == group().raw
 

@@ -352,8 +352,54 @@ def test_nor_make_or_delete_its_own(operation: str) -> None:
     assert refused("tpu-device-plugin-own-node", operation, PROVED, PLUGIN) == ONLY_ITS_NODE
 
 
+ONLY_KUBELETS = (
+    "a Node whose name begins with tng- is registered by the kubelet of that VM alone, as system:node "
+    "and its name"
+)
+OUR_NODE, FOREIGN_NODE = "tng-training-1a2b3c4d-x1y2", "tng-training-1a2b3c4d-z3w4"
+
+
+@pytest.mark.parametrize(
+    "user, name, message",
+    [
+        pytest.param(f"system:node:{OUR_NODE}", OUR_NODE, "", id="by-its-kubelet"),
+        pytest.param(
+            f"system:node:{OUR_NODE}.example.internal",
+            f"{OUR_NODE}.example.internal",
+            "",
+            id="with-a-domain-by-its-kubelet",
+        ),
+        pytest.param(f"system:node:{FOREIGN_NODE}", OUR_NODE, ONLY_KUBELETS, id="by-another-VM"),
+        pytest.param("kubernetes-admin", OUR_NODE, ONLY_KUBELETS, id="by-an-administrator"),
+        pytest.param(OUR_NODE, OUR_NODE, ONLY_KUBELETS, id="by-a-user-of-that-name"),
+        pytest.param("kubernetes-admin", "worker-1", "", id="of-another-machine"),
+    ],
+)
+def test_a_node_of_a_vm_is_registered_by_its_kubelet_alone(
+    user: str, name: str, message: str
+) -> None:
+    asked = {"username": user, "groups": ["system:masters"]}
+    made = {"metadata": {"name": name}}
+    assert refused("tpu-functions-node-registrations", "CREATE", made, asked) == message
+
+
 @pytest.mark.parametrize("policy", of_kind("ValidatingAdmissionPolicy"), ids=identify)
-def test_policies_bind_us_and_nobody_else(policy: Manifest) -> None:
+def test_policies_are_bound_to_deny(policy: Manifest) -> None:
+    name = policy["metadata"]["name"]
+    binding = named("ValidatingAdmissionPolicyBinding", name)["spec"]
+    assert binding == {"policyName": name, "validationActions": ["Deny"]}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        policy
+        for policy in of_kind("ValidatingAdmissionPolicy")
+        if policy["metadata"]["name"] != "tpu-functions-node-registrations"
+    ],
+    ids=identify,
+)
+def test_policies_but_that_of_registrations_bind_us_and_nobody_else(policy: Manifest) -> None:
     name = policy["metadata"]["name"]
     bound = {**PLUGIN, "extra": {}} if name.startswith("tpu-device-plugin") else US
     wrong = merged(SECRET, {"metadata": {"name": "admin", "namespace": "kube-system"}})
@@ -365,8 +411,6 @@ def test_policies_bind_us_and_nobody_else(policy: Manifest) -> None:
         wrong = merged(REQUEST, {"spec": {"signerName": "kubernetes.io/kube-apiserver-client"}})
     assert refused(name, operation, wrong, OTHERS) == ""
     assert refused(name, operation, wrong, bound) != ""
-    binding = named("ValidatingAdmissionPolicyBinding", name)["spec"]
-    assert binding == {"policyName": name, "validationActions": ["Deny"]}
 
 
 # Workloads

@@ -16,7 +16,7 @@ from local.kubeadm import Certificate
 
 _TIMEOUT_S = 60.0
 
-_SENT_ON = ("accept", "content-type", "user-agent")
+_SENT_ON = ("accept", "content-type", "user-agent", "impersonate-user", "impersonate-group")
 
 
 @dataclass(frozen=True, eq=False)

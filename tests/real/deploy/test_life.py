@@ -228,7 +228,11 @@ def policies_are_in_force(installed: Installation, harness: Harness) -> None:
     """Each that deploy.sh has installed refuses a step what its Role allows."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     found = installed.admin.items(f"{path}?labelSelector=app.kubernetes.io/part-of=tpu-functions")
-    of_others = {"tpu-device-plugin-own-node", "tpu-functions-join-requests"}
+    of_others = {
+        "tpu-device-plugin-own-node",
+        "tpu-functions-join-requests",
+        "tpu-functions-node-registrations",
+    }
     of_steps = {policy["metadata"]["name"] for policy in found} - of_others
     assert of_steps == set(WRONG)
     harness.world.admin("POST", "/api/v1/nodes", {"metadata": {"name": "worker-1"}})

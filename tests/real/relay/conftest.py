@@ -63,7 +63,9 @@ class Scene:
     def add_node(self, group: str, end: str) -> str:
         """A VM's kubelet registers; the Node's name."""
         name = f"{resource_name(group)}-{end}"
-        self.ask("POST", NODES, {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}})
+        node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}}
+        code, answer = self.plane.register_node(node)
+        assert code == 201, answer
         return name
 
     def patch_node_status(self, name: str, status: dict[str, Any]) -> None:

@@ -82,6 +82,7 @@ def test_policies_pass_the_type_check_of_the_cluster(installed: Installed) -> No
         "tpu-functions-bootstrap-tokens": {},
         "tpu-functions-join-approvals": {},
         "tpu-functions-join-requests": {},
+        "tpu-functions-node-registrations": {},
         "tpu-functions-nodes": {},
     }
 

@@ -1,0 +1,182 @@
+"""ValidatingAdmissionPolicies: what their expressions say of a write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_optional, ext_strings
+
+from local.kube import errors
+from local.kube.errors import ApiError
+from local.kube.kinds import Document
+from local.kube.store import Store
+from local.kube.users import User
+from local.kube.writing import Attributes
+
+_POLICIES = "validatingadmissionpolicies.admissionregistration.k8s.io"
+_BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
+_UNSUPPORTED = ("namespaceSelector", "objectSelector", "excludeResourceRules")
+_CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
+
+_CEL = cel.NewEnv(
+    variables=dict.fromkeys(
+        ("object", "oldObject", "request", "params", "namespaceObject", "variables"), cel.Type.DYN
+    ),
+    extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
+)
+
+
+class PolicyError(ValueError):
+    """An expression that this implementation does not compile, or that has failed."""
+
+
+class Expressions:
+    """The expressions of one policy, compiled. Raises `PolicyError` if one does not compile."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self._conditions = [_compile(one["expression"]) for one in spec.get("matchConditions", ())]
+        self._variables = [
+            (one["name"], _compile(one["expression"])) for one in spec.get("variables", ())
+        ]
+        self._validations = [
+            (one, _compile(one["expression"]), _compile(one.get("messageExpression", "''")))
+            for one in spec.get("validations", ())
+        ]
+
+    def find_violation(self, data: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Message and reason of the first validation that does not hold; ``None`` if all hold, or
+        the policy is about other writes. Raises `PolicyError` if an expression fails."""
+        if not all(_evaluate(condition, data) for condition in self._conditions):
+            return None
+        known = {**data, "variables": {}}
+        for name, expression in self._variables:
+            known["variables"][name] = _evaluate(expression, known)
+        for validation, expression, message in self._validations:
+            if _evaluate(expression, known) is not True:
+                text = _evaluate(message, known) or validation.get("message")
+                failed = f"failed expression: {validation['expression']}"
+                return str(text or failed), validation.get("reason", "Invalid")
+        return None
+
+
+class Policies:
+    """Admission by the policies that are bound to deny.
+
+    Left out, and so without effect: policies with parameters or selectors, or whose expressions need
+    the authorizer or a library that is not here.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._compiled: dict[str, tuple[str, Expressions | None]] = {}
+
+    def __call__(self, attributes: Attributes) -> None:
+        """Raises what the first policy that denies answers."""
+        for binding, policy, expressions in self._list_bound(attributes):
+            try:
+                found = expressions.find_violation(self._data(attributes))
+            except PolicyError as error:
+                if policy["spec"].get("failurePolicy", "Fail") == "Ignore":
+                    continue
+                found = (f"expression resulted in error: {error}", "Invalid")
+            if found is not None:
+                raise _denial(attributes, policy["metadata"]["name"], binding, *found)
+
+    def _list_bound(self, attributes: Attributes) -> Iterator[tuple[str, Document, Expressions]]:
+        for record in self._store.records(_BINDINGS):
+            spec = record.document["spec"]
+            policy = self._store.find(_POLICIES, ("", spec["policyName"]))
+            if policy is None or "Deny" not in spec.get("validationActions", ()):
+                continue
+            if spec.get("matchResources") or spec.get("paramRef"):
+                continue
+            if _is_about(policy.document["spec"], attributes):
+                expressions = self._compile(policy.document)
+                if expressions is not None:
+                    yield record.key[1], policy.document, expressions
+
+    def _compile(self, policy: Document) -> Expressions | None:
+        """The expressions of a policy, compiled once for each of its versions."""
+        name, version = policy["metadata"]["name"], policy["metadata"]["resourceVersion"]
+        if name not in self._compiled or self._compiled[name][0] != version:
+            try:
+                self._compiled[name] = (version, Expressions(policy["spec"]))
+            except PolicyError:
+                self._compiled[name] = (version, None)
+        return self._compiled[name][1]
+
+    def _data(self, attributes: Attributes) -> dict[str, Any]:
+        namespace = attributes.document["metadata"].get("namespace", "")
+        found = self._store.find("namespaces", ("", namespace))
+        return {
+            "object": None if attributes.operation == "DELETE" else attributes.document,
+            "oldObject": attributes.old,
+            "request": {
+                "operation": attributes.operation,
+                "userInfo": _describe(attributes.user),
+                "name": attributes.document["metadata"].get("name", ""),
+                "namespace": namespace,
+                "subResource": attributes.subresource,
+            },
+            "params": None,
+            "namespaceObject": None if found is None else found.document,
+        }
+
+
+def _is_about(spec: Document, attributes: Attributes) -> bool:
+    constraints = spec.get("matchConstraints") or {}
+    if spec.get("paramKind") or any(constraints.get(name) for name in _UNSUPPORTED):
+        return False
+    return any(_is_in(rule, attributes) for rule in constraints.get("resourceRules") or ())
+
+
+def _is_in(rule: Document, attributes: Attributes) -> bool:
+    kind, path = attributes.kind, attributes.kind.plural
+    wanted = rule.get("resources") or ()
+    if attributes.subresource:
+        path = f"{path}/{attributes.subresource}"
+    names = rule.get("resourceNames") or ()
+    scope = rule.get("scope") or "*"
+    return (
+        bool({kind.group, "*"} & set(rule.get("apiGroups") or ()))
+        and bool({path, "*/*"} & set(wanted) or ("*" in wanted and not attributes.subresource))
+        and bool({attributes.operation, "*"} & set(rule.get("operations") or ()))
+        and (not names or attributes.document["metadata"].get("name") in names)
+        and scope in ("*", "Namespaced" if kind.namespaced else "Cluster")
+    )
+
+
+def _describe(user: User) -> dict[str, Any]:
+    return {"username": user.name, "groups": list(user.groups), "uid": user.uid, "extra": {}}
+
+
+def _denial(
+    attributes: Attributes, policy: str, binding: str, message: str, reason: str
+) -> ApiError:
+    why = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: {message}"
+    name = attributes.document["metadata"].get("name", "")
+    refused = errors.forbidden(attributes.kind.resource, name, why)
+    refused.code, refused.reason = _CODES[reason], reason
+    refused.details = {**(refused.details or {}), "causes": [{"message": why}]}
+    return refused
+
+
+def _compile(expression: str) -> Any:
+    try:
+        return _CEL.compile(expression)
+    except RuntimeError as error:
+        raise PolicyError(str(error)) from error
+
+
+def _evaluate(expression: Any, data: Mapping[str, Any]) -> Any:
+    value = expression.eval(data=dict(data))
+    if value.type() == cel.Type.ERROR:
+        raise PolicyError(str(value.value()))
+    return value.plain_value()
+
+
+def evaluate(expression: str, data: Mapping[str, Any]) -> Any:
+    """The plain value of an expression. Raises `PolicyError`."""
+    return _evaluate(_compile(expression), data)

@@ -1,0 +1,153 @@
+"""Mutated CertificateSigningRequests: the step has an answer for each, and approves only a VM's own."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from functions import approve_join
+from local import guests
+from local.http import Response
+from local.world import LAZY_LEASE_S, Dials
+from shared.base.timestamps import render_time
+from shared.frame.message import Cause, message_about_requests
+from shared.frame.step import CRASHED, handle
+from tests.bench import push
+from tests.faults.test_malformed_messages import (
+    ANSWERS,
+    JUNK,
+    list_places,
+    redelivered,
+    slow,
+)
+from tests.harness import Harness
+from tests.manifests import manifest
+from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem, raw_request
+from tests.stories import life
+from tests.stories.life import ONE_HOST
+
+CSR = "/apis/certificates.k8s.io/v1/certificatesigningrequests/csr-x"
+NOBODY_JOINS = Dials(guests=guests.Dials(lease_s=LAZY_LEASE_S, joins=False))
+VALUES = [value for value in JUNK if "\\ud" not in json.dumps(value)]
+"""API servers write valid Unicode alone."""
+Document = dict[str, Any]
+
+
+class Requests:
+    """Mutated requests by the holder of a VM's token, from a seed."""
+
+    def __init__(self, vm: str, token_id: str, now: str, seed: int) -> None:
+        self._random = Random(seed)
+        texts = (
+            *[pem(kubelets(vm))] * 4,
+            pem(kubelets(f"{vm[:-4]}zzzz")),
+            pem(kubelets("control-plane-1")),
+            pem(kubelets(vm), names=["kubernetes.default"]),
+            pem(kubelets(vm), names_der=STRANGE_NAMES),
+        )
+        self._genuine = [raw_request(text, token_id=token_id, created=now) for text in texts]
+
+    def draw(self) -> Document:
+        """A request as an API server would never show it, or nearly so."""
+        document = copy.deepcopy(self._random.choice(self._genuine))
+        if self._random.random() < 0.5:
+            spoiled = self._spoil(base64.b64decode(document["spec"]["request"]))
+            document["spec"]["request"] = base64.b64encode(spoiled).decode()
+        for _ in range(self._random.choice((0, 0, 1, 2))):
+            holder, key = self._random.choice(list(list_places(document)))
+            holder[key] = copy.deepcopy(self._random.choice(VALUES))
+        return document
+
+    def _spoil(self, text: bytes) -> bytes:
+        """Change bytes of the DER in the block, or of the text around it."""
+        head, body, tail = text.partition(b"-----\n")[0], text.splitlines()[1:-1], b"-----END"
+        der = bytearray(base64.b64decode(b"".join(body)))
+        for _ in range(self._random.choice((0, 1, 3))):
+            der[self._random.randrange(len(der))] = self._random.randrange(256)
+        encoded = base64.encodebytes(bytes(der))
+        parts = [head, b"-----\n", encoded, tail, b" CERTIFICATE REQUEST-----\n"]
+        if self._random.random() < 0.3:
+            parts.insert(self._random.randrange(6), self._random.choice((b"\xff", b"x\n", text)))
+        return b"".join(parts)
+
+
+def is_own(document: Document, vm: str, token_id: str) -> bool:
+    """Whether a request may be approved, as another reading of it finds: the last of all blocks, and the
+    names from their text."""
+    spec = document["spec"]
+    text = base64.b64decode(spec["request"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        request = x509.load_pem_x509_csr(text[text.rindex(b"-----BEGIN") :])
+        subject = {attribute.oid: attribute.value for attribute in request.subject}
+        extensions = list(request.extensions)
+    return (
+        subject
+        == {
+            NameOID.ORGANIZATION_NAME: "system:nodes",
+            NameOID.COMMON_NAME: f"system:node:{vm}",
+        }
+        and text.count(b"-----BEGIN") == 1
+        and not extensions
+        and set(spec["usages"]) == set(USAGES)
+        and spec["username"] == f"system:bootstrap:{token_id}"
+    )
+
+
+@pytest.mark.parametrize(
+    "count, seed",
+    [
+        pytest.param(1_000, 1, id="daily"),
+        pytest.param(20_000, 2, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ],
+)
+def test_every_mutated_request_for_a_certificate_is_answered_and_only_a_vms_own_is_approved(
+    say: Callable[[str], None], count: int, seed: int
+) -> None:
+    harness = Harness(NOBODY_JOINS)
+    harness.apply(manifest(**ONE_HOST))
+    life.until(harness, lambda: len(life.secrets(harness)) == 1)
+    harness.run_for(life.MINUTE)
+    vm = life.vm_name(life.vms(harness)[0])
+    token = life.metadata_of(life.get(harness, life.vms(harness)[0]))["kubeadm-join-token"]
+    shown: Document = {}
+
+    def answer(_step: str, call: str) -> Response | None:
+        """The API server shows the mutated request, and takes what is done about it."""
+        if call == f"GET {CSR}":
+            return Response.of_json(shown)
+        is_write = call.startswith(f"PUT {CSR}") or "/secrets/" in call or "/events" in call
+        return Response.of_json({}) if is_write else None
+
+    harness.hooks.instead = answer
+    now = harness.clock.now()
+    requests = Requests(vm, token[:6], render_time(now), seed)
+    body = push(json.loads(message_about_requests(Cause.JOIN_REQUESTED, now, ["csr-x"]).encode()))
+    runtime, log = harness.runtime("approve_join"), harness.log.lines
+    outcomes: Counter[str] = Counter()
+    for number in range(count):
+        shown = requests.draw()
+        log.clear()
+        runtime.monotonic = slow() if number % 16 == 0 else lambda: 0.0
+        reply = handle("approve_join", approve_join.run, body, runtime)
+        outcomes[reply.outcome] += 1
+        assert reply.http in ANSWERS
+        if reply.http == 503:
+            reply = handle("approve_join", approve_join.run, redelivered(body), runtime)
+            assert reply.http == 204, shown
+        assert CRASHED not in {line["decision"] for line in log}, (shown, log)
+        assert token[7:] not in json.dumps(log)
+        if reply.outcome == "Approved":
+            assert is_own(shown, vm, token[:6]), shown
+    say(f"{count} mutated requests for certificates: {dict(outcomes)}")
+    assert {"Approved", "Denied", "NothingToDo", "TryAgain"} <= set(outcomes)

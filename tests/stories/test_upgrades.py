@@ -1,0 +1,169 @@
+"""From a version whose tokens are in kubeadm's group to this one and back, while VMs join.
+
+The older version: no approve_join, no rights for the new group, and a policy that refuses it. Its
+functions are this version's with ``JOIN_APPROVAL=external``, whose tokens are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from local import guests
+from local.world import LAZY_LEASE_S, Dials
+from shared.base.names import BOOTSTRAP_GROUP
+from shared.frame.settings import JoinApproval
+from shared.node_groups.bootstrap import KUBEADM_GROUP
+from tests.harness import Harness, manifests
+from tests.manifests import manifest
+from tests.stories import life
+from tests.stories.life import HOUR, MINUTE, STANDARD
+
+SLOW_TO_JOIN = Dials(guests=guests.Dials(lease_s=LAZY_LEASE_S, prepare_s=(240.0, 300.0)))
+NEW_GROUP_IN_POLICY = "'c3lzdGVtOmJvb3RzdHJhcHBlcnM6dHB1LWZ1bmN0aW9ucw==', "
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+POLICIES = "/apis/admissionregistration.k8s.io/v1"
+NEW_POLICIES = ("join-approvals", "join-requests", "node-registrations")
+NEW = [
+    f"{RBAC}/clusterroles/tpu-functions-approve-join",
+    f"{RBAC}/clusterroles/tpu-functions-joining-vm",
+    f"{RBAC}/namespaces/kube-system/roles/tpu-functions-approve-join",
+    f"{RBAC}/namespaces/kube-system/roles/tpu-functions-joining-vm",
+    *(f"{POLICIES}/validatingadmissionpolicies/tpu-functions-{one}" for one in NEW_POLICIES),
+]
+"""What the older version's manifests have not. Bindings of a Role that is gone give nothing."""
+
+
+class Upgrade:
+    """A cluster with the older version, and one slice of it that is Ready."""
+
+    def __init__(self) -> None:
+        self.harness = Harness(SLOW_TO_JOIN)
+        self.bring_older_manifests()
+        self.deploy("sweep", JoinApproval.EXTERNAL)
+        self.deploy("inject_token", JoinApproval.EXTERNAL)
+        self.harness.run_for(timedelta(seconds=10))
+        life.ready_slice(self.harness, manifest("old", instanceConfig=STANDARD))
+        self._joined = {name: self._describe(name) for name in life.nodes(self.harness)}
+
+    def deploy(self, step: str, approval: JoinApproval) -> None:
+        """Deploy one function alone."""
+        kept = dict(self.harness.settings)
+        self.harness.configure(join_approval=approval)
+        self.harness.settings |= {name: kept[name] for name in kept if name != step}
+
+    def bring_manifests(self) -> None:
+        """Bindings, policies, the rights of approve_join and of the relay."""
+        self.harness.world.kube.apply_manifests(manifests())
+
+    def bring_older_manifests(self) -> None:
+        self.harness.world.kube.apply_manifests(_list_older_manifests())
+        for path in NEW:
+            self.harness.world.admin("DELETE", path)
+
+    def begin(self, name: str) -> None:
+        """Apply a slice, and wait until its VMs have tokens; none has joined yet."""
+        self.harness.apply(manifest(name, instanceConfig=STANDARD))
+        before = set(life.secrets(self.harness))
+        life.until(self.harness, lambda: len({*life.secrets(self.harness)} - before) == 2)
+        assert life.summary(self.harness, name)["joined"] == 0
+
+    def groups_of_tokens(self) -> set[str]:
+        """The groups in which the tokens are that are valid now."""
+        found = self.harness.world.admin("GET", "/api/v1/namespaces/kube-system/secrets")["items"]
+        return {b64decode(secret["data"]["auth-extra-groups"]).decode() for secret in found}
+
+    def until_ready(self, name: str, timeout: timedelta = 10 * MINUTE) -> None:
+        life.until_ready(self.harness, name, timeout)
+
+    def list_touched(self) -> Iterator[str]:
+        """Nodes that had joined before, and are gone, others now, or were not Ready for a while."""
+        now = life.nodes(self.harness)
+        for name, before in self._joined.items():
+            if name not in now or self._describe(name) != before:
+                yield name
+
+    def _describe(self, name: str) -> tuple[Any, ...]:
+        node = life.nodes(self.harness)[name]
+        (ready,) = (one for one in node["status"]["conditions"] if one["type"] == "Ready")
+        kept = (node["metadata"]["labels"], node["spec"])
+        return (node["metadata"]["uid"], ready["status"], ready["lastTransitionTime"], kept)
+
+
+def _list_older_manifests() -> Iterator[dict[str, Any]]:
+    for document in manifests():
+        text = json.dumps(document).replace(NEW_GROUP_IN_POLICY, "")
+        older: dict[str, Any] = json.loads(text)
+        if older["kind"] == "ClusterRole" and older["metadata"]["name"] == "tpu-functions-relay":
+            older["rules"] = [
+                rule
+                for rule in older["rules"]
+                if rule["resources"] != ["certificatesigningrequests"]
+            ]
+        yield older
+
+
+def test_up_and_back_in_two_runs_each_no_vm_waits_and_no_node_is_touched() -> None:
+    """As docs/decisions/one-token-one-vm.md has it: with external approval first, and last."""
+    upgrade = Upgrade()
+    upgrade.begin("early")
+    assert upgrade.groups_of_tokens() == {KUBEADM_GROUP}
+    upgrade.bring_manifests()
+    upgrade.until_ready("early")
+    upgrade.begin("between")
+    upgrade.deploy("sweep", JoinApproval.APPROVE_JOIN)
+    upgrade.deploy("inject_token", JoinApproval.APPROVE_JOIN)
+    upgrade.begin("late")
+    assert upgrade.groups_of_tokens() == {KUBEADM_GROUP, BOOTSTRAP_GROUP}
+    upgrade.until_ready("between")
+    upgrade.until_ready("late")
+
+    upgrade.begin("last")
+    upgrade.deploy("inject_token", JoinApproval.EXTERNAL)
+    upgrade.deploy("sweep", JoinApproval.EXTERNAL)
+    upgrade.until_ready("last")
+    upgrade.bring_older_manifests()
+    upgrade.begin("older")
+    assert upgrade.groups_of_tokens() == {KUBEADM_GROUP}
+    upgrade.until_ready("older")
+    assert list(upgrade.list_touched()) == []
+    assert upgrade.harness.node_deletes() == 0
+
+
+def test_functions_that_come_before_the_manifests_say_what_is_refused_and_go_on_by_themselves() -> (
+    None
+):
+    upgrade = Upgrade()
+    upgrade.begin("early")
+    upgrade.deploy("sweep", JoinApproval.APPROVE_JOIN)
+    upgrade.deploy("inject_token", JoinApproval.APPROVE_JOIN)
+    upgrade.harness.apply(manifest("late", instanceConfig=STANDARD))
+    upgrade.until_ready("early")
+    status, reason, message = life.said(upgrade.harness, "TokensInjected", "late")
+    assert (status, reason) == ("False", "PermissionDenied")
+    assert (
+        "'tpu-functions-bootstrap-tokens' denied request: bootstrap tokens of tpu-functions"
+        in message
+    )
+    upgrade.bring_manifests()
+    upgrade.until_ready("late")
+    assert list(upgrade.list_touched()) == []
+
+
+def test_a_step_back_in_one_run_a_vm_with_a_newer_token_waits_for_the_next() -> None:
+    upgrade = Upgrade()
+    upgrade.bring_manifests()
+    upgrade.deploy("sweep", JoinApproval.APPROVE_JOIN)
+    upgrade.deploy("inject_token", JoinApproval.APPROVE_JOIN)
+    upgrade.begin("late")
+    upgrade.deploy("sweep", JoinApproval.EXTERNAL)
+    upgrade.deploy("inject_token", JoinApproval.EXTERNAL)
+    upgrade.bring_older_manifests()
+    upgrade.harness.run_for(20 * MINUTE)
+    assert life.summary(upgrade.harness, "late")["joined"] == 0
+    upgrade.until_ready("late", HOUR)
+    assert list(upgrade.list_touched()) == []
+    assert upgrade.harness.node_deletes() == 0
