@@ -3,6 +3,26 @@
 locals {
   alerts = length(var.notification_channels) > 0
 
+  # Counts of log lines, by a field of theirs; alert_policies has a condition on each.
+  alert_metrics = {
+    leaked_slices = {
+      name        = "${var.name_prefix}-leaked-slices"
+      description = "Slices on Compute Engine whose TPUNodeGroup is gone, as report_leaks finds them once an hour"
+      step        = "report_leaks"
+      decisions   = "\"LeakedSlice\""
+      label       = "slice"
+      meaning     = "The name of its resources"
+    }
+    refused_joins = {
+      name        = "${var.name_prefix}-refused-joins"
+      description = "Requests for the certificates of Nodes that approve_join has denied, has left pending for two minutes, or that another approver has approved"
+      step        = "approve_join"
+      decisions   = "(\"JoinDenied\" OR \"JoinNotApproved\" OR \"JoinApprovedElsewhere\")"
+      label       = "decision"
+      meaning     = "What became of the request"
+    }
+  }
+
   alert_policies = {
     dead_letters = {
       title     = "dead letters"
@@ -79,7 +99,73 @@ locals {
       runbook  = "a-step-fails"
       advice   = "The service has the function's name. `decision` and `note` in its log say what does not answer or what is refused: `gcloud logging read 'severity>=WARNING AND resource.type=\"cloud_run_revision\"' --project=${var.project_id} --limit=20`. Slices are neither made nor deleted by that step meanwhile."
     }
+
+    # A leaked slice costs money until it is deleted. It is reported after two runs, an hour apart: report_leaks
+    # remembers nothing, and a person may be deleting it just now.
+    leaked_slices = {
+      title     = "a slice is leaked"
+      condition = "A slice without a TPUNodeGroup was found in two runs"
+      filter = [
+        "resource.type = \"cloud_run_revision\"",
+        "metric.type = \"logging.googleapis.com/user/${local.alert_metrics.leaked_slices.name}\"",
+      ]
+      above    = 1
+      duration = "0s"
+      period   = "7500s"
+      aligner  = "ALIGN_SUM"
+      reducer  = "REDUCE_SUM"
+      group_by = ["metric.labels.slice"]
+      runbook  = "leaked-slices"
+      advice   = "Its TPUNodeGroup is gone, and its VMs are billed. The log line names all that is left and the commands that delete it: `gcloud logging read 'jsonPayload.decision=\"LeakedSlice\"' --project=${var.project_id} --freshness=3h --format='value(jsonPayload.note)'`."
+    }
+
+    # Normally a request is approved within seconds. What is counted here is a token in the wrong hands, or a cluster in
+    # which somebody else approves, too.
+    refused_joins = {
+      title     = "a join was not approved"
+      condition = "A request for a Node's certificate was not approved by approve_join"
+      filter = [
+        "resource.type = \"cloud_run_revision\"",
+        "metric.type = \"logging.googleapis.com/user/${local.alert_metrics.refused_joins.name}\"",
+      ]
+      above    = 0
+      duration = "0s"
+      period   = "300s"
+      aligner  = "ALIGN_SUM"
+      reducer  = "REDUCE_SUM"
+      group_by = ["metric.labels.decision"]
+      runbook  = "a-join-was-not-approved"
+      advice   = "JoinDenied: the holder of a bootstrap token asked for what no kubelet asks for; the token is revoked. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves tokens of our group, so that each fits every Node. The lines name the request and what is wrong: `gcloud logging read 'jsonPayload.decision:\"Join\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
+    }
   }
+}
+
+resource "google_logging_metric" "alerts" {
+  for_each = { for name, metric in local.alert_metrics : name => metric if local.alerts }
+
+  project     = var.project_id
+  name        = each.value.name
+  description = each.value.description
+  filter = join(" AND ", [
+    "resource.type=\"cloud_run_revision\"",
+    "resource.labels.service_name=\"${google_cloudfunctions2_function.step[each.value.step].name}\"",
+    "jsonPayload.decision=${each.value.decisions}",
+  ])
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+
+    labels {
+      key         = each.value.label
+      value_type  = "STRING"
+      description = each.value.meaning
+    }
+  }
+
+  label_extractors = { (each.value.label) = "EXTRACT(jsonPayload.${each.value.label})" }
+
+  depends_on = [google_project_service.this]
 }
 
 resource "google_monitoring_alert_policy" "this" {
@@ -113,7 +199,8 @@ resource "google_monitoring_alert_policy" "this" {
     content   = "${each.value.advice} Runbook: docs/operate.md#${each.value.runbook}."
   }
 
-  depends_on = [time_sleep.apis]
+  # Monitoring refuses a condition on a metric that does not exist.
+  depends_on = [time_sleep.apis, google_logging_metric.alerts]
 }
 
 # The sweep runs once a minute. Without it nothing continues what no event announces.
@@ -185,138 +272,4 @@ resource "google_monitoring_alert_policy" "relay_down" {
   }
 
   depends_on = [time_sleep.apis]
-}
-
-# A leaked slice costs money until it is deleted. It is reported after two runs, an hour apart: report_leaks
-# remembers nothing, and a person may be deleting it just now.
-resource "google_logging_metric" "leaked_slices" {
-  count = local.alerts ? 1 : 0
-
-  project     = var.project_id
-  name        = "${var.name_prefix}-leaked-slices"
-  description = "Slices on Compute Engine whose TPUNodeGroup is gone, as report_leaks finds them once an hour"
-  filter = join(" AND ", [
-    "resource.type=\"cloud_run_revision\"",
-    "resource.labels.service_name=\"${google_cloudfunctions2_function.step["report_leaks"].name}\"",
-    "jsonPayload.decision=\"LeakedSlice\"",
-  ])
-
-  metric_descriptor {
-    metric_kind = "DELTA"
-    value_type  = "INT64"
-
-    labels {
-      key         = "slice"
-      value_type  = "STRING"
-      description = "The name of its resources"
-    }
-  }
-
-  label_extractors = {
-    slice = "EXTRACT(jsonPayload.slice)"
-  }
-
-  depends_on = [google_project_service.this]
-}
-
-resource "google_monitoring_alert_policy" "leaked_slices" {
-  count = local.alerts ? 1 : 0
-
-  project               = var.project_id
-  display_name          = "${var.name_prefix}: a slice is leaked"
-  combiner              = "OR"
-  notification_channels = var.notification_channels
-
-  conditions {
-    display_name = "A slice without a TPUNodeGroup was found in two looks"
-
-    condition_threshold {
-      filter = join(" AND ", [
-        "resource.type = \"cloud_run_revision\"",
-        "metric.type = \"logging.googleapis.com/user/${google_logging_metric.leaked_slices[0].name}\"",
-      ])
-      comparison      = "COMPARISON_GT"
-      threshold_value = 1
-      duration        = "0s"
-
-      aggregations {
-        alignment_period     = "7500s"
-        per_series_aligner   = "ALIGN_SUM"
-        cross_series_reducer = "REDUCE_SUM"
-        group_by_fields      = ["metric.labels.slice"]
-      }
-    }
-  }
-
-  documentation {
-    mime_type = "text/markdown"
-    content   = "Its TPUNodeGroup is gone, and its VMs are billed. The log line names all that is left and the commands that delete it: `gcloud logging read 'jsonPayload.decision=\"LeakedSlice\"' --project=${var.project_id} --freshness=3h --format='value(jsonPayload.note)'`. Runbook: docs/operate.md#leaked-slices."
-  }
-}
-
-# Normally a request is approved within seconds. What is counted here is a token in the wrong hands, or a cluster in
-# which somebody else approves, too.
-resource "google_logging_metric" "refused_joins" {
-  count = local.alerts ? 1 : 0
-
-  project     = var.project_id
-  name        = "${var.name_prefix}-refused-joins"
-  description = "Requests for the certificates of Nodes that approve_join has denied, has left pending for two minutes, or that another approver has approved"
-  filter = join(" AND ", [
-    "resource.type=\"cloud_run_revision\"",
-    "resource.labels.service_name=\"${google_cloudfunctions2_function.step["approve_join"].name}\"",
-    "jsonPayload.decision=(\"JoinDenied\" OR \"JoinNotApproved\" OR \"JoinApprovedElsewhere\")",
-  ])
-
-  metric_descriptor {
-    metric_kind = "DELTA"
-    value_type  = "INT64"
-
-    labels {
-      key         = "decision"
-      value_type  = "STRING"
-      description = "What became of the request"
-    }
-  }
-
-  label_extractors = {
-    decision = "EXTRACT(jsonPayload.decision)"
-  }
-
-  depends_on = [google_project_service.this]
-}
-
-resource "google_monitoring_alert_policy" "refused_joins" {
-  count = local.alerts ? 1 : 0
-
-  project               = var.project_id
-  display_name          = "${var.name_prefix}: a join was not approved"
-  combiner              = "OR"
-  notification_channels = var.notification_channels
-
-  conditions {
-    display_name = "A request for a Node's certificate was not approved by approve_join"
-
-    condition_threshold {
-      filter = join(" AND ", [
-        "resource.type = \"cloud_run_revision\"",
-        "metric.type = \"logging.googleapis.com/user/${google_logging_metric.refused_joins[0].name}\"",
-      ])
-      comparison      = "COMPARISON_GT"
-      threshold_value = 0
-      duration        = "0s"
-
-      aggregations {
-        alignment_period     = "300s"
-        per_series_aligner   = "ALIGN_SUM"
-        cross_series_reducer = "REDUCE_SUM"
-        group_by_fields      = ["metric.labels.decision"]
-      }
-    }
-  }
-
-  documentation {
-    mime_type = "text/markdown"
-    content   = "JoinDenied: the holder of a bootstrap token asked for what no kubelet asks for; the token is revoked. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves tokens of our group, so that each fits every Node. The lines name the request and what is wrong: `gcloud logging read 'jsonPayload.decision:\"Join\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`. Runbook: docs/operate.md#a-join-was-not-approved."
-  }
 }
