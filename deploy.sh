@@ -110,7 +110,7 @@ install() {
   kubectl apply --kustomize "$overlay"
   check_rollouts
   check_policy
-  say "What Terraform says" && tf output
+  say "Terraform's outputs" && tf output
   check_path
   say "Installed, and at work"
 }
@@ -136,7 +136,7 @@ build_images() {
   done
 }
 
-# The overlay is the user's; the component in it is written anew each time, of Terraform's outputs.
+# The overlay is the user's; the component in it is written from Terraform's outputs each time.
 write_overlay() { # FOLDER
   local name to=$1/deployed && mkdir -p "$to"
   tf output -raw component >"$temporary/component"

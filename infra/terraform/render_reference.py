@@ -136,7 +136,7 @@ def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
             ("`pubsub.topics.publish`", f"topic of `{step}`", reason)
             for step, reason in (permissions[part].get("topics") or {}).items()
         ]
-        stolen = f"A thief of this identity: {permissions[part]['stolen'].strip()}\n"
+        stolen = f"An attacker with this identity: {permissions[part]['stolen'].strip()}\n"
         yield f"### {part}\n\n{_table(('Permission', 'On', 'Why'), rows)}\n{stolen}"
     rows = [
         (f"`{permission}`", "the cluster's project", reason)

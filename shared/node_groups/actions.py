@@ -22,14 +22,14 @@ from shared.ports.gce.values import Instance
 
 IN_USE, NOT_READY = "resourceInUseByAnotherResource", "resourceNotReady"
 SEEN_EVERYWHERE_AFTER = timedelta(minutes=1)
-"""What was made longer ago than this is known to all of Compute Engine's services."""
+"""A resource that was created longer ago is visible to all of Compute Engine's services."""
 IN_USE_FOR_LONG = timedelta(minutes=5)
-"""After this, "in use" is no after-effect of the MIG's delete but somebody's doing."""
+"""After this, "in use" is no after-effect of the MIG's delete: something else uses the resource."""
 
 
 @dataclass(frozen=True)
 class WriteResults:
-    """Write what the actions before this one have made of the status, and ``Ready`` with it."""
+    """Write the status that the actions before this one have changed, with ``Ready``."""
 
     def apply(self, work: GroupWork) -> None:
         work.conclude()
@@ -40,7 +40,7 @@ class WriteResults:
 
 @dataclass(frozen=True)
 class TakeOwnership:
-    """Put our finalizer and the resource-name label on the group."""
+    """Add this system's finalizer and the resource-name label to the group."""
 
     def apply(self, work: GroupWork) -> None:
         group = work.group
@@ -54,7 +54,7 @@ class TakeOwnership:
 
 @dataclass(frozen=True)
 class RemoveFinalizer:
-    """Let the group go."""
+    """Remove the finalizer."""
 
     def apply(self, work: GroupWork) -> None:
         rest = [name for name in work.group.finalizers if name != FINALIZER]
@@ -66,7 +66,7 @@ class RemoveFinalizer:
 
 @dataclass(frozen=True)
 class Insert:
-    """Make one of the three resources; its intent (``Creating``, since) stands written already."""
+    """Insert one of the three resources; its intent (``Creating``, since) is already written."""
 
     kind: str
     spec: Spec = field(repr=False)
@@ -84,9 +84,9 @@ class Insert:
         work.status = work.status.with_resource(self.kind, resource)
 
     def _refused(self, work: GroupWork, resource: Resource, error: CallError) -> Resource:
-        """The world's refusals are written down. What is ours to retry ends the plan; where the
-        answer says that nothing was begun, the intent is taken back first, so that the next try
-        need not think it under way.
+        """Record an environment error. A transient error ends the plan; if the answer shows that
+        nothing was begun, the intent is withdrawn before, so that the next attempt does not treat the
+        insert as in progress.
         """
         if error.http == 404:
             return self._lacks_something(work, resource, error)
@@ -98,7 +98,7 @@ class Insert:
         raise error
 
     def _lacks_something(self, work: GroupWork, resource: Resource, error: CallError) -> Resource:
-        """What it refers to is not known there: seen wrongly, not seen yet, or really not there."""
+        """A referenced resource was not found: a stale observation, not visible yet, or absent."""
         is_fresh = any(
             entry.since is not None and work.now - entry.since < SEEN_EVERYWHERE_AFTER
             for kind, entry in work.status.resources.items()
@@ -122,7 +122,7 @@ class Insert:
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete one of the three; its intent (``Deleting``, since) stands written already."""
+    """Delete one of the three resources; its intent (``Deleting``, since) is already written."""
 
     kind: str
     spec: Spec = field(repr=False)
@@ -141,7 +141,8 @@ class Delete:
         work.status = work.status.with_resource(self.kind, resource)
 
     def _refused(self, resource: Resource, error: CallError, now: datetime) -> Resource:
-        """Not ready: it is being made or deleted, whose end wakes us. In use: by what is going."""
+        """Not ready: a create or delete is in progress, whose end triggers the step. In use: by a
+        resource that is being deleted."""
         if error.reason == NOT_READY:
             return resource
         if error.reason == IN_USE:
@@ -157,7 +158,7 @@ class Delete:
 
 
 def _refusal_of_the_world(error: CallError) -> str:
-    """The reason to be written down; what is ours to retry is raised again and ends the plan."""
+    """The reason to record; a transient error is raised again and ends the plan."""
     verdict = verdict_of(error)
     if error.http in STALE_ANSWERS or verdict.reason is None:
         raise error
@@ -166,7 +167,7 @@ def _refusal_of_the_world(error: CallError) -> str:
 
 @dataclass(frozen=True)
 class SetMetadata:
-    """Write a VM's metadata, which must still be as it was read."""
+    """Write a VM's metadata, if it is still as it was read."""
 
     spec: Spec = field(repr=False)
     instance: Instance = field(repr=False)
@@ -184,14 +185,14 @@ class SetMetadata:
 
 
 def _without_secret(error: CallError, secret: str) -> CallError:
-    """An API may quote what it refuses."""
+    """The error without the token: an API may quote what it rejects."""
     message = error.message.replace(secret, "[token]") if secret else error.message
     return CallError(error.call, error.http, error.reason, message)
 
 
 @dataclass(frozen=True)
 class CreateSecret:
-    """Make a token valid: its Secret, from what the VM's metadata says."""
+    """Make a token valid: create its Secret from the VM's metadata."""
 
     token: Token
     vm: str
@@ -226,7 +227,7 @@ class DeleteSecret:
 
 @dataclass(frozen=True)
 class RevokeTokens:
-    """Revoke all tokens of the group: also those that no VM's metadata shows.
+    """Revoke all tokens of the group, also those that no VM's metadata has.
 
     The write of the metadata may have failed after it was accepted, or not have shown yet when the
     tokens of VMs were revoked one by one.
@@ -241,7 +242,7 @@ class RevokeTokens:
 
 @dataclass(frozen=True)
 class PatchNode:
-    """Change this Node (labels, taints, cordon), and no other that may have its name by now."""
+    """Change this Node (labels, taints, cordon), but no later one with its name."""
 
     name: str
     uid: str
@@ -257,7 +258,7 @@ class PatchNode:
 
 @dataclass(frozen=True)
 class DeleteNode:
-    """Remove one Node object, and no other that may have its name by now."""
+    """Delete this Node object, but no later one with its name."""
 
     name: str
     uid: str

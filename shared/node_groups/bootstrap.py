@@ -33,8 +33,8 @@ VM_LABEL = "tpu-functions.dev/vm"
 TOKEN_LIFE = timedelta(hours=1)
 _CLOCKS_APART = timedelta(minutes=5)
 KUBEADM_GROUP = "system:bootstrappers:kubeadm:default-node-token"
-"""The group that kubeadm's own role bindings name, `kubeadm init` makes them: the cluster approves
-whatever Node a token of this group asks for."""
+"""The group in kubeadm's own role bindings, which `kubeadm init` creates: the cluster approves requests
+of its tokens for any Node."""
 
 CA_CONFIG_MAP = "kube-system/kube-root-ca.crt"
 CA_KEY = "ca.crt"
@@ -63,17 +63,17 @@ class Token:
 
     @property
     def text(self) -> str:
-        """The token as kubeadm wants it, ``<id>.<secret>``."""
+        """The token in kubeadm's form, ``<id>.<secret>``."""
         return f"{self.id}.{self.secret}"
 
     @property
     def expiry_text(self) -> str:
-        """When the token ends, in RFC 3339."""
+        """The token's expiry, in RFC 3339."""
         return self.expires.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     @property
     def secret_name(self) -> str:
-        """The name that Kubernetes demands of the token's Secret in kube-system."""
+        """The name that Kubernetes requires for the token's Secret in kube-system."""
         return f"bootstrap-token-{self.id}"
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ def token_secret(
 
 
 def join_metadata(token: Token, *, endpoint: str, ca_hash: str) -> dict[str, str]:
-    """What a VM needs in its metadata to join; ``endpoint`` goes there as the user gave it."""
+    """The metadata that a VM needs to join; ``endpoint`` is written as the user gave it."""
     return {
         TOKEN_KEY: token.text,
         TOKEN_EXPIRY_KEY: token.expiry_text,

@@ -1,4 +1,4 @@
-"""The health of a slice: which Nodes are its own, which are ready, and what holds the others up."""
+"""The health of a slice: which Nodes are its own, which are ready, and what blocks the others."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ LOSSES: Mapping[str, Reason] = {
     "compute.instances.stop": Reason.NODE_LOST,
     "compute.instances.delete": Reason.NODE_LOST,
 }
-"""What becomes of a VM, by the entry that tells of it: known from no other place."""
+"""The reason of a lost VM by the method of its audit log entry, the only source for it."""
 STARTS_FOR = timedelta(minutes=5)
-"""So long after it has registered, a Node may start its network and its device plugin (a guess). Until
-then a slice that was never complete waits; a Node that stays not Ready is reported after that."""
+"""How long a Node may take after its registration to start its network and its device plugin (a guess).
+Until then a slice that was never complete waits; after it a Node that is not Ready is reported."""
 UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
 HOLD_BACK = timedelta(minutes=1)
 """A Node of a complete slice that was not Ready counts as ready again at the earliest after this: one
@@ -41,21 +41,21 @@ JOINS_FOR = timedelta(minutes=15)
 """A Node that is not older than this may have been not Ready because it was joining. Its age is by the
 API server's clock: where that is minutes off, a Node is damped too early or too late."""
 CLOCKS_DIFFER_BY = timedelta(minutes=5)
-"""At most so far apart are the clocks of Compute Engine and of this process."""
+"""The largest difference between the clocks of Compute Engine and of this process."""
 JOINS_WITHIN = timedelta(minutes=10)
 """A VM of a complete slice was started at most this long before the slice was complete (a guess, for
 VMs that cannot be asked any more)."""
 _JOIN_REASONS = (Reason.JOIN_DENIED, Reason.JOIN_NOT_APPROVED)
 """Causes of messages by ``approve_join``, and reasons of the VMs that they name."""
 WAITS = "PENDING"
-"""A VM of flex start waits for capacity, for days if need be."""
+"""The status of a flex start VM that waits for capacity, which may take days."""
 
 
 @dataclass(frozen=True)
 class Members:
     """The Nodes and VMs of a group, as far as they were read.
 
-    ``instances`` maps the names of VMs that were asked for to what was found (``None``: gone);
+    ``instances`` maps the names of VMs that were read to what was found (``None``: gone);
     ``is_complete`` says that these are all VMs of the group. ``unread_nodes`` are names for which there
     was no time: whether there are such Nodes is not known.
     """
@@ -69,7 +69,7 @@ class Members:
 
     @cached_property
     def chips(self) -> int:
-        """Chips of each VM; 0 while that is not known."""
+        """The chips of each VM; 0 if not known yet."""
         machine = machine_of(self.group, self.status.machine_type)
         return machine.chips if machine else 0
 
@@ -89,8 +89,7 @@ class Members:
 
     @cached_property
     def vms(self) -> Mapping[str, Instance]:
-        """The group's own VMs, of those that were asked for. Anybody can label a Node with the name of
-        another VM."""
+        """The group's own VMs, of those that were read. A Node's label may name another group's VM."""
         zone, name = self.group.spec.zone, self.group.resource_name
         return {
             vm: instance
@@ -100,7 +99,7 @@ class Members:
 
     @cached_property
     def misnamed(self) -> Mapping[str, Node]:
-        """Nodes that say that they run on a VM of the group and have another name, by VM."""
+        """Nodes whose providerID is of a VM of the group and whose name is not the VM's, by VM."""
         spec = self.group.spec
         place = f"gce://{spec.project}/{spec.zone}/"
         found = ((node.provider_id.removeprefix(place), node) for node in self.nodes)
@@ -116,14 +115,14 @@ class Members:
         return reported_lost(self.status)
 
     def is_down(self, node: Node) -> bool:
-        """Whether its VM is stopping, or was reported lost: the Node stays Ready for a while yet."""
+        """Whether its VM is stopping or is reported lost, although the Node is still Ready."""
         if node.vm not in self.instances:
             return node.vm in self.reported_lost
         instance = self.instances[node.vm]
         return instance is not None and instance.status not in UP
 
     def without_provider_id(self) -> Iterator[Node]:
-        """Nodes that joined without saying on which VM."""
+        """Nodes that joined without a providerID."""
         return (
             node
             for node in self.nodes
@@ -158,7 +157,7 @@ def reported_lost(known: Status) -> frozenset[str]:
 def count(
     seen: Members, occasion: Occasion, join_timeout: timedelta, known: Status, now: datetime
 ) -> Status:
-    """``known`` with the counts and the VMs that hold the slice up."""
+    """``known`` with the counts and the VMs that block readiness."""
     return _Count(seen, occasion, join_timeout, known, now).take()
 
 
@@ -173,7 +172,7 @@ class _Count:
     now: datetime
 
     def take(self) -> Status:
-        """The status of before with this count."""
+        """The earlier status with this count."""
         seen, known = self.seen, self.known
         desired, joined, ready = seen.group.spec.node_count, len(seen.proved), len(self.ready)
         pending = () if ready >= desired else tuple(self._pending())
@@ -207,7 +206,7 @@ class _Count:
 
     @cached_property
     def before(self) -> Mapping[str, Pending]:
-        """The VMs that have held the slice up so far."""
+        """The VMs that blocked readiness before."""
         return {entry.name: entry for entry in self.known.pending if entry.why in _GRAVITY}
 
     def _pending(self) -> Iterator[Pending]:
@@ -217,7 +216,7 @@ class _Count:
             yield entry if entry is not None and entry.why == why else Pending(name, why, self.now)
 
     def _reasons(self) -> dict[str, str]:
-        """Each VM's reason: what befell it, else what its Node lacks, else why it has not joined."""
+        """Each VM's reason: its loss, else what its Node lacks, else why it has not joined."""
         seen, ready = self.seen, self.ready
         reasons = {
             name: entry.why for name, entry in self.before.items() if not self._is_outdated(entry)
@@ -267,7 +266,7 @@ class _Count:
                 yield vm
 
     def _why_lost(self, name: str, why: str | None = None) -> str:
-        """How a VM ends at its maxRunDuration is logged like any other end: its age tells."""
+        """The end at maxRunDuration is logged like any other end: the VM's age shows it."""
         if why == Reason.PREEMPTED:
             return why
         source = self.seen.group.spec.source
@@ -293,7 +292,7 @@ class _Count:
         return Reason.AWAITING_NODE_JOIN if self._is_starting(node) else Reason.NODE_NOT_READY
 
     def _is_starting(self, node: Node) -> bool:
-        """Whether it is normal that the Node is not ready: it is new, of a slice never complete."""
+        """Whether the Node is new and its slice was never complete: not being ready is normal then."""
         created = guess_time(node.raw["metadata"].get("creationTimestamp"))
         is_new = created is not None and abs(self.now - created) < STARTS_FOR
         return is_new and self.known.completed_at is None
@@ -318,7 +317,8 @@ class _Count:
         return Reason.NODE_JOIN_TIMEOUT if is_late else Reason.AWAITING_NODE_JOIN
 
     def _why_not_let_in(self, vm: str) -> Reason | None:
-        """What ``approve_join`` has said of a VM's request. It stands until the VM has joined."""
+        """The reason that ``approve_join`` reported for a VM's request; it is kept until the VM has
+        joined."""
         if vm in self.occasion.vms and self.occasion.cause in _JOIN_REASONS:
             return Reason(self.occasion.cause)
         entry = self.before.get(vm)

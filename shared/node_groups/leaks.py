@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from shared.ports.gce.values import ListedResource
 
 PREFIX = "tng-"
-"""The names of all resources of groups begin so."""
+"""The prefix of the names of all resources of groups."""
 SERVICES = (MIGS, TEMPLATES, POLICIES) = (
     "instance_group_managers",
     "instance_templates",
     "resource_policies",
 )
-"""What a group is made of, by the client library's names, in the order in which it is deleted."""
+"""The resources of a group, by the client library's names, in the order of their deletion."""
 MIN_AGE = timedelta(hours=1)
 MAX_NAMED_VMS = 16
 
@@ -36,7 +36,7 @@ _MARK = re.compile(
 
 @dataclass(frozen=True)
 class Leak:
-    """What is left of a group: its resources, in the order in which they are to be deleted."""
+    """The remaining resources of a group, in the order of their deletion."""
 
     project: str
     group: str

@@ -1,4 +1,4 @@
-"""A TPUNodeGroup as a typed value: what it asks for, what is wrong with it, what it is called."""
+"""A TPUNodeGroup as a typed value: its spec, its problems, its names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from shared.ports.gce.values import TemplateRef
 
 MAX_LABEL = 63
 DEFAULT_VERSION = "1.31"
-"""Kubernetes' minor version where the spec names none, as tpu-operator has it."""
+"""The default minor version of Kubernetes, as in tpu-operator."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class InstanceConfig:
 
 @dataclass(frozen=True)
 class Taint:
-    """A taint that every Node of the slice registers with."""
+    """A taint with which every Node of the slice registers."""
 
     key: str
     value: str
@@ -72,7 +72,7 @@ class Taint:
 
 @dataclass(frozen=True)
 class Spec:
-    """What is asked for."""
+    """The spec of a group."""
 
     project: str
     zone: str
@@ -96,7 +96,7 @@ class Spec:
 
     @property
     def own_template(self) -> TemplateRef | None:
-        """The user's own instance template, if the group brings one."""
+        """The user's own instance template, if the group has one."""
         return self.source if isinstance(self.source, TemplateRef) else None
 
     @property
@@ -141,7 +141,7 @@ class GroupObject:
 
     @property
     def is_owned(self) -> bool:
-        """Ours, and findable: finalizer and label are in place."""
+        """Whether this system's finalizer and the resource-name label are on the group."""
         return self.has_finalizer and self.labels.get(RESOURCE_NAME_LABEL) == self.resource_name
 
     @property
@@ -154,12 +154,12 @@ class GroupObject:
 
     @property
     def mark(self) -> str:
-        """What stands in the ``description`` of every GCE resource of this group."""
+        """The ownership mark: the ``description`` of every GCE resource of this group."""
         return f"tpu-functions cluster={self.cluster} group={self.key} uid={self.uid}"  # read by `leaks`
 
     @property
     def foreign_child_names(self) -> dict[str, str]:
-        """tpu-operator's children of this group, had it made any: plural to name."""
+        """The children that tpu-operator would create for this group: plural to name."""
         suffix = hashlib.sha256(self.uid.encode()).hexdigest()[:8]
         kinds = {
             "workloadpolicies": "policy",
@@ -171,7 +171,7 @@ class GroupObject:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroup(GroupObject):
-    """A group whose spec says where and how many VMs it wants: enough to create and to delete by.
+    """A group whose spec has a zone and a number of VMs, which creation and deletion need.
 
     Its ``problems`` may be there nevertheless: then nothing new is created.
     """
@@ -179,7 +179,7 @@ class NodeGroup(GroupObject):
     spec: Spec
 
     def node_labels(self, machine: Machine | None) -> dict[str, str]:
-        """The labels that every Node of this group bears, the user's own included."""
+        """The labels of every Node of this group, the user's own included."""
         labels = dict(self.spec.node_labels)
         labels |= {
             RESOURCE_NAME_LABEL: self.resource_name,
@@ -196,7 +196,7 @@ class NodeGroup(GroupObject):
         return labels
 
     def vm_labels(self) -> dict[str, str]:
-        """Labels of the VMs: for the bill, and to find them by."""
+        """Labels of the VMs, for billing and for queries."""
         return {
             "tpu-functions-cluster": self.cluster[:MAX_LABEL],
             "tpu-functions-resource-name": self.resource_name,
@@ -207,7 +207,7 @@ class NodeGroup(GroupObject):
 
 @dataclass(frozen=True, kw_only=True)
 class UnreadableGroup(GroupObject):
-    """A group whose spec names no place or no count: nothing can have been created from it."""
+    """A group whose spec has no zone or no count: nothing can have been created from it."""
 
 
 AnyGroup = NodeGroup | UnreadableGroup
@@ -252,7 +252,7 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
 
 
 def parse_template_uri(uri: str) -> TemplateRef | None:
-    """A template's URI in any form that Compute Engine gives out; ``None`` if it is none."""
+    """Parse a template's URI in any of Compute Engine's forms; ``None`` if it is none."""
     found = TEMPLATE.fullmatch(uri)
     if found is None:
         return None
@@ -260,7 +260,7 @@ def parse_template_uri(uri: str) -> TemplateRef | None:
 
 
 def _spec(given: Given) -> Spec | None:
-    """The spec, if what says where and how many is well-formed: enough to delete by."""
+    """The spec, if zone and count are well-formed, which a deletion needs; else ``None``."""
     project, zone = given.get("project"), given.get("nodeLocation")
     count, mode, shape = (
         given.get(path) for path in ("nodeCount", "targetSizePolicyMode", "topology")
@@ -311,7 +311,7 @@ def _instance(given: Given) -> InstanceConfig | None:
 
 
 def _free_model(reservation: str) -> str:
-    """How VMs are bought when the spec does not say."""
+    """The provisioning model of a spec that names none."""
     return "RESERVATION_BOUND" if reservation else "STANDARD"
 
 

@@ -1,4 +1,4 @@
-"""The three GCE resources of a group: what each is made of, and how it is found, made and deleted.
+"""The three GCE resources of a group: their bodies, and how each is read, inserted and deleted.
 
 Bodies are as the Compute client takes them (field names in snake_case). All are pure; the calls are
 one table, `KINDS`.
@@ -39,13 +39,13 @@ def request_id(group: AnyGroup, kind: str, since: datetime, body: Mapping[str, A
 
 
 def machine_of(group: NodeGroup, learned: str) -> Machine | None:
-    """The machine of the group's VMs; ``learned`` is what its own template was found to say."""
+    """The machine of the group's VMs; ``learned`` is the machine type of its own template."""
     source = group.spec.source
     return find_machine(source.machine_type if isinstance(source, InstanceConfig) else learned)
 
 
 def policy_body(group: NodeGroup) -> dict[str, Any]:
-    """A workload policy that wires the VMs of one group to a slice."""
+    """A workload policy that connects the VMs of one group to a slice."""
     spec = group.spec
     return {
         "name": group.resource_name,
@@ -89,7 +89,7 @@ def template_body(group: NodeGroup, config: InstanceConfig) -> dict[str, Any]:
 
 
 def mig_body(group: NodeGroup, template: Template | None) -> dict[str, Any]:
-    """A managed instance group; ``template`` is the group's own one, where it brings one."""
+    """A managed instance group; ``template`` is the user's own one, if the group has one."""
     spec = group.spec
     name = group.resource_name
     body: dict[str, Any] = {
@@ -141,7 +141,7 @@ def merge_kube_labels(existing: str, labels: Mapping[str, str]) -> str:
 
 
 def _on_failure(spec: Spec, template: Template | None) -> str:
-    """BULK slices are repaired as a whole or not at all; flex start demands the same of any."""
+    """BULK slices are never repaired VM by VM; flex start requires the same of all groups."""
     source: Template | InstanceConfig | TemplateRef = template or spec.source
     model = "" if isinstance(source, TemplateRef) else source.provisioning_model
     return "DO_NOTHING" if spec.is_bulk or model == "FLEX_START" else "REPAIR"

@@ -22,8 +22,8 @@ from shared.ports.classify import verdict_of
 
 @dataclass(kw_only=True)
 class GroupWork(Work):
-    """Work on one group. ``group`` follows every write to the object; ``status`` is the status as it
-    shall be: actions change it in memory until it is written."""
+    """Work on one group. ``group`` follows every write to the object; ``status`` is the desired
+    status: actions change it in memory until it is written."""
 
     group: AnyGroup
     status: Status
@@ -50,7 +50,7 @@ class GroupWork(Work):
             yield WriteStatus(readiness.conclude(self.group, known, self.now))
 
     def took(self, raw: Mapping[str, Any]) -> None:
-        """The object has been written: what came back is how it is."""
+        """Use the object that a write has returned."""
         self.group = node_group.parse(raw, self.group.cluster)
 
     def write(self, wanted: Status) -> None:
@@ -64,7 +64,7 @@ class GroupWork(Work):
                 self.facts["ready"] = {"reason": ready.reason, "message": ready.message}
 
     def conclude(self) -> None:
-        """Write the status as actions have changed it, with ``Ready`` as it follows from that."""
+        """Write the status that actions have changed, with ``Ready`` computed from it."""
         self.write(readiness.conclude(self.group, self.status, self.now))
 
 
@@ -113,7 +113,7 @@ def find_group(invocation: Invocation) -> AnyGroup:
 
 
 def _is_meant(group: AnyGroup, event: LogEvent) -> bool:
-    """Users can write labels: only the name computed from the uid proves whose a resource is."""
+    """Users can write labels: only the name that is computed from the uid proves ownership."""
     if not isinstance(group, NodeGroup) or group.resource_name != event.resource_name:
         return False
     places = ("", group.spec.zone, group.spec.region)
@@ -144,6 +144,6 @@ def report_refusal(
 
 
 def report_retry(work: GroupWork, error: Exception) -> Plan:
-    """The plan for a transient error that is left to the sweep: note it, and since when it lasts."""
+    """The plan for a transient error that is left to the sweep: record it with its time."""
     known = work.status.with_retry(work.step, str(error), work.now)
     return Plan("GivenUp", (WriteStatus(readiness.conclude(work.group, known, work.now)),))
