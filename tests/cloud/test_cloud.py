@@ -151,6 +151,18 @@ _WITH_PROJECT = {**os.environ, "PROJECT": "exported-for-another-tool"}
 Start = Callable[..., Cloud]
 
 
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """As in a terminal: nohup, and a shell's background jobs, start pytest with signals ignored."""
+    before = {
+        number: signal.signal(number, signal.SIG_DFL)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts a Compute Engine and a Cloud Logging with the given dials."""
