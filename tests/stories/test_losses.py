@@ -379,8 +379,8 @@ def test_a_vm_that_never_joins_is_told_after_fifteen_minutes() -> None:
     assert life.said(harness) == (
         "False",
         "NodeJoinTimeout",
-        f"Waiting for 2 of 2 nodes to join the cluster; {names}. A VM has not joined in time. Its "
-        "serial port says why: gcloud compute instances get-serial-port-output.",
+        f"Waiting for 2 of 2 nodes to join the cluster; {names}. A VM has not joined in time. Read the "
+        "cause in its serial port output: gcloud compute instances get-serial-port-output.",
     )
     assert life.summary(harness)["failed"] == 2
     assert set(life.pending(harness).values()) == {"NodeJoinTimeout"}

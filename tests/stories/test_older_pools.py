@@ -208,7 +208,7 @@ def test_a_pool_of_ours_is_kept_or_replaced_by_what_its_pods_select(
 # docs/migrate-from-tpu-provisioner.md
 
 GUIDE = Path(__file__).parents[2] / "docs" / "migrate-from-tpu-provisioner.md"
-STEPS = re.split(r"^[0-9]\. ", GUIDE.read_text().partition("## The way")[2], flags=re.MULTILINE)[1:]
+STEPS = re.split(r"^[0-9]\. ", GUIDE.read_text().partition("## Steps")[2], flags=re.MULTILINE)[1:]
 THEIRS = {
     "mutatingwebhookconfiguration": [
         "tpu-provisioner-admission-controller",

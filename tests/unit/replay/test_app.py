@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -57,10 +56,8 @@ def test_without_a_command_there_is_help() -> None:
     assert "Commands:" in run().output
 
 
-def test_the_version_is_the_projects() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == VERSION
-    assert run("--version").stdout == f"tpu-functions replay {project['version']}\n"
+def test_the_version_is_said() -> None:
+    assert run("--version").stdout == f"tpu-functions replay {VERSION}\n"
 
 
 def test_every_step_that_looks_at_groups_is_explained() -> None:
