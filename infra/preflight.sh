@@ -24,7 +24,8 @@ check_tools() {
   done
   [ "$builder" != docker ] || docker info >/dev/null 2>&1 || miss "docker does not answer" "start it, or leave --docker out"
   [ -f "infra/terraform/$cluster.tfvars" ] ||
-    miss "there is no infra/terraform/$cluster.tfvars" "begin with one of infra/terraform/examples"
+    miss "there is no infra/terraform/$cluster.tfvars" \
+      "copy an example, and fill it in: cp infra/terraform/examples/self-managed-id-token/cluster.tfvars infra/terraform/$cluster.tfvars"
   if [ -f "infra/terraform/$cluster.tfvars" ] && has terraform && has kubectl; then has_settings=true; fi
   context=none
   if has kubectl; then context=$(kubectl config current-context 2>/dev/null) || context=none; fi
