@@ -54,6 +54,10 @@ EXPECTED = (
     ),
     Expected("kubectl tng timeline default/experiments --output json", r"^VM \w+: preempted$"),
     Expected("kubectl tng timeline default/experiments --price", r"At 2 a chip-hour: \d"),
+    Expected(
+        "kubectl tng timeline default/experiments --why",
+        r"rested on: 4 Nodes read: .* decided, and so does today's code: \w+ \(Ready: Preempted\)",
+    ),
     Expected("kubectl wait", r"condition met"),
     Expected(
         "kubectl tng timeline default/training --output json", r"^insert begins\ninsert ended$"
