@@ -123,23 +123,25 @@ class Report:
 
 @dataclass(frozen=True)
 class Revoke:
-    """Revoke the token by which a request was made. A Secret that we may not delete, because it is not
-    ours, is reported: the request is denied all the same."""
+    """Revoke the token by which a request was made. A Secret that we may not delete, mostly because it
+    is not ours, is reported: the request is denied all the same."""
 
     token_id: str
     request: str
+    node: str = ""
+    group: str = ""
 
     def apply(self, work: JoinWork) -> None:
         try:
             work.cluster.delete_token_secret(self.token_id)
         except CallError as error:
-            if error.http != 403:
+            if error.http not in _DENIALS:
                 raise
             note = (
                 f"its token {self.token_id} could not be revoked: {error}. Delete the Secret "
                 f"bootstrap-token-{self.token_id} in kube-system: until then its holder asks again"
             )
-            Report(DENIED, note, self.request).apply(work)
+            Report(DENIED, note, self.request, self.node, self.group).apply(work)
 
     def describe(self) -> str:
         return f"revoke the token {self.token_id}"
@@ -299,14 +301,16 @@ class _Judged:
         if self.outcome == DENIED:
             # The token first: after a crash in between the request is still pending, and denied then.
             denial = self._decide("Denied", "DeniedByTpuFunctions", f"Denied: {self.why}.")
-            yield ForOne((Revoke(request.token_id, request.name), denial))
-            about = self.candidate.raw
+            about, key = self.candidate.raw, ""
             if self.candidate.group is not None:
-                about = self.candidate.group.raw
+                about, key = self.candidate.group.raw, self.candidate.group.key
+            yield ForOne((Revoke(request.token_id, request.name, subject.node, key), denial))
             text = (
                 f"Signing request {request.name} by token {request.token_id} is denied: {self.why}."
             )
-            yield Emit(Event("JoinDenied", text, is_warning=True), about, once=True)
+            # One Event for all requests of a token: its holder may ask every half minute.
+            said = f"{request.token_id}: {self.why}"
+            yield Emit(Event("JoinDenied", text, is_warning=True, key=said), about, once=True)
         if self.is_reported:
             group = self.candidate.group
             key = group.key if group is not None else ""
@@ -396,6 +400,8 @@ def _holds_other_token(candidate: Candidate, now: datetime) -> bool:
     return token is not None and token.id != candidate.request.token_id
 
 
+_DENIALS = (400, 403, 422)
+"""How API servers and their admission webhooks deny a write for good."""
 _CAUSES = {DENIED: Cause.JOIN_DENIED, NOT_APPROVED: Cause.JOIN_NOT_APPROVED}
 
 

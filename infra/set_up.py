@@ -61,7 +61,14 @@ def main(folder: str, requirements: str) -> int:
     print(f"Setting up {folder}: packages to install: {total}, in a minute or two ...", flush=True)
     # pip comes last: without it, an earlier run was interrupted.
     if not Path(folder, "bin", "pip").exists():
-        venv.create(folder, with_pip=True)
+        try:
+            venv.create(folder, with_pip=True)
+        except subprocess.CalledProcessError:
+            print(
+                f"Setting up {folder} failed: this Python has no ensurepip. On Debian and Ubuntu "
+                "install python3-venv, then run make again."
+            )
+            return 1
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch, "pip.log")
         command = [str(Path(folder, "bin", "python")), "-m", "pip", "install"]

@@ -78,7 +78,7 @@ def decide_again(line: Mapping[str, Any]) -> Decision:
     except SnapshotError as error:
         return Decision(problem=f"the snapshot cannot be read: {error}")
     try:
-        facts = tuple(list_facts(snapshot.observed))
+        facts = tuple(map(str, list_facts(snapshot.observed)))
     except Exception as error:  # noqa: BLE001 - the log may hold any value of a known class
         return Decision(problem=f"the snapshot cannot be read: {type(error).__name__}: {error}")
     today = _decide_today(step, snapshot)

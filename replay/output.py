@@ -114,7 +114,8 @@ def say(text: str) -> None:
 
 def print_json(document: Any) -> None:
     """A JSON document, indented."""
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    print(text.encode("utf-8", "replace").decode())  # a log may hold half a surrogate pair
 
 
 def print_lines(lines: Iterable[str]) -> None:

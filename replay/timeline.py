@@ -303,9 +303,13 @@ def _state(reason: str) -> str:
     return "Ready" if reason == READY else f"not Ready: {reason}"
 
 
+_MOST = 86_400_000.0
+"""A day in milliseconds: no invocation takes as long, or makes as many calls."""
+
+
 def _number(value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number else 0.0
+    return float(value) if is_number and 0 <= value <= _MOST else 0.0
 
 
 Interval = tuple[datetime, datetime]

@@ -135,7 +135,7 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = ["metric.labels.decision"]
       runbook  = "a-join-was-not-approved"
-      advice   = "JoinDenied: the holder of a bootstrap token asked for what no kubelet asks for; the token is revoked. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves tokens of our group, so that each fits every Node. The lines name the request and what is wrong: `gcloud logging read 'jsonPayload.decision:\"Join\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
+      advice   = "JoinDenied: the holder of a bootstrap token asked for what no kubelet asks for; the token is revoked, if it is ours, else the line names the Secret to delete. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves tokens of our group, so that each fits every Node. The lines name the request and what is wrong: `gcloud logging read 'jsonPayload.decision:\"Join\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
     }
   }
 }

@@ -26,7 +26,7 @@ VERSION = 1
 """Of the encoding. The fields of the classes are part of each snapshot."""
 MAX_BYTES = 96 * 1024
 """Of the encoded data: a slice of some 600 hosts. An entry of Cloud Logging has at most 256 KB."""
-_MAX_DOCUMENT = 64 * 1024 * 1024
+_MAX_DOCUMENT = 4 * 1024 * 1024
 """Of the data when it is not compressed: what a reader accepts."""
 
 Rule = Callable[[Any], Any]
@@ -82,10 +82,13 @@ def encode(observed: Any, now: datetime, plan: Plan | None, rules: Rules) -> dic
             "observed": writer.write(observed),
             "classes": writer.list_classes(),
         }
+        text = json.dumps(document, separators=(",", ":"))
+        data = base64.b64encode(zlib.compress(text.encode())).decode()
     except SnapshotError as error:
         return {"version": VERSION, "error": str(error)}
-    text = json.dumps(document, separators=(",", ":"))
-    data = base64.b64encode(zlib.compress(text.encode())).decode()
+    except Exception as error:  # noqa: BLE001 - what is for the log never stops the step
+        # The type alone: the text might quote a value.
+        return {"version": VERSION, "error": type(error).__name__}
     field = {"version": VERSION, "bytes": len(data)}
     return field if len(data) > MAX_BYTES else {**field, "data": data}
 

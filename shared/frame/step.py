@@ -56,6 +56,9 @@ MAX_AGE = timedelta(minutes=10)
 """How long an occasion is tried where Pub/Sub does not count the attempts."""
 MAX_SYNC_AGE = timedelta(minutes=2)
 
+_MAX_UNDONE = 20
+"""Errors of best-effort actions in one log line, which may have 256 KB."""
+
 ACKNOWLEDGED, POISON, TRY_AGAIN = 204, 400, 503
 
 CRASHED, REFUSED, PARTLY = "Crashed", "Refused", "Partly"
@@ -351,7 +354,9 @@ def _try(action: Action, work: Work) -> None:
     try:
         action.apply(work)
     except (CallError, OutOfTimeError) as error:
-        work.facts.setdefault("left_undone", []).append(str(error))
+        undone = work.facts.setdefault("left_undone", [])
+        if len(undone) < _MAX_UNDONE:
+            undone.append(str(error))
 
 
 def handle(step: str, run: Callable[[Invocation], Answer], body: bytes, runtime: Runtime) -> Answer:

@@ -17,12 +17,19 @@ from tests.cloud.project import Document
 from tests.cloud.questions import Facts, Question
 
 FORMAT = 1
-_NUMBER = re.compile(r"projects/(\d{6,})\b|\b(\d{6,})(?:-compute)?@[\w.-]*gserviceaccount\.com")
+_NUMBER = re.compile(
+    r"(?:projects?|organizations|folders)[ /=:]+(\d{6,})\b"
+    r"|\b(\d{6,})(?:-compute)?@[\w.-]*gserviceaccount\.com"
+)
 _AGENT = re.compile(r"(?:service-)?(?:\d+|NUMBER)(?:-compute)?@[\w.-]*gserviceaccount\.com")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])")
+_ADDRESS = re.compile(
+    r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])"
+    r"|(?<![\w:])(?:[\da-fA-F]{1,4}:){7}[\da-fA-F]{1,4}(?![\w:])"
+    r"|(?<![\w:])(?:[\da-fA-F]{1,4}:)+(?::[\da-fA-F]{1,4})+(?![\w:])"
+)
 _PROJECT = re.compile(r"(?<=projects/)(?!debian-cloud/)[a-z][a-z0-9.:-]{4,}(?=/|\b)")
-_NETWORK = re.compile(r"(?<=networks/)(?!default\b)[a-z][a-z0-9-]*")
+_NETWORK = re.compile(r"(?<=networks/)(?!default(?![\w-]))[a-z][a-z0-9-]*")
 _OF_CALLERS = frozenset({"callerIp", "principalSubject"})
 
 

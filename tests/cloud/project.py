@@ -176,6 +176,9 @@ class Project:
         except CallError as error:
             made.is_answered = error.http < 500
             raise
+        finally:
+            # An insert that was not answered may still be executed from here on.
+            made.at = self.time.monotonic()
         made.is_answered = True
         return made.operation
 

@@ -331,6 +331,36 @@ def test_an_insert_whose_answer_was_lost_leaves_nothing(start: Start) -> None:
     assert cloud.simulator.leftovers() == []
 
 
+def test_an_insert_that_is_executed_after_its_call_has_timed_out_leaves_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud = start()
+    project = cloud.open_project("dead01")
+    call, late = project.call, []
+
+    def time_out(service: str, method: str, **request: Any) -> Any:
+        if method != "insert_unary":
+            return call(service, method, **request)
+        late.append((project.time.monotonic() + 75, service, request))
+        project.time.sleep(60)
+        raise CallError(f"{service}.insert", 504, {})
+
+    def execute_late(seconds: float) -> None:
+        sleep(seconds)
+        if late and project.time.monotonic() >= late[0][0]:
+            _, service, request = late.pop()
+            call(service, "insert_unary", **request)
+
+    sleep = project.time.sleep
+    monkeypatch.setattr(project, "call", time_out)
+    with pytest.raises(CallError, match="504"):
+        project.insert(POLICY, "late", SOME_POLICY)
+    project.time = replace(project.time, sleep=execute_late)
+    assert project.remove_made(print) == []
+    assert late == []
+    assert cloud.simulator.leftovers() == []
+
+
 def test_what_has_a_name_of_the_run_and_not_its_mark_is_not_deleted(start: Start) -> None:
     cloud = start()
     foreign = cloud.make_foreign("tngtest-dead01-foreign")
@@ -564,6 +594,10 @@ def test_names_are_kept_on_request_but_people_are_not(start: Start) -> None:
         ("service-123456789012@compute-system.iam.gserviceaccount.com",
          "service-NUMBER@compute-system.iam.gserviceaccount.com"),
         ("from 10.1.2.3", "from ADDRESS"),
+        ("from 2001:db8::1, at 01:08:52", "from ADDRESS, at 01:08:52"),
+        ("not used in project 123456789012 before", "not used in project NUMBER before"),
+        ("organizations/987654321012 denies", "organizations/NUMBER denies"),
+        ("global/networks/default-acme", "global/networks/NETWORK"),
         ("google-cloud-compute 1.56.0", "google-cloud-compute 1.56.0"),
     ],
 )  # fmt: skip

@@ -147,7 +147,7 @@ def _is_there(cluster: Installation, bearer: Token) -> bool:
 
 KIND = "tpu-functions may only create and delete bootstrap tokens in kube-system"
 LABEL = (
-    "tpu-functions may only create and delete bootstrap tokens of its own, which bear the label "
+    "tpu-functions may only create and delete bootstrap tokens of its own, which have the label "
     "tpu-functions.dev/resource-name"
 )
 LIFE = (

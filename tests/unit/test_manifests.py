@@ -133,7 +133,7 @@ SECRET = token_secret(
 )
 ONLY_TOKENS = "tpu-functions may only create and delete bootstrap tokens in kube-system"
 ONLY_OURS = (
-    "tpu-functions may only create and delete bootstrap tokens of its own, which bear the label "
+    "tpu-functions may only create and delete bootstrap tokens of its own, which have the label "
     f"{RESOURCE_NAME_LABEL}"
 )
 ONLY_JOINING = (

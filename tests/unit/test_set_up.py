@@ -57,6 +57,19 @@ def test_what_the_index_answered_is_found_in_pips_log(line: str, cause: str | No
     assert find_causes(f"{line}\n{line}\n") == ([cause] if cause else [])
 
 
+def test_a_python_without_ensurepip_is_named_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(folder: str, *, with_pip: bool) -> None:
+        raise subprocess.CalledProcessError(1, [folder, "-m", "ensurepip", str(with_pip)])
+
+    monkeypatch.setattr(venv, "create", fail)
+    assert set_up.main(str(tmp_path / "venv"), str(ROOT / "requirements-local.txt")) == 1
+    assert (
+        "On Debian and Ubuntu install python3-venv, then run make again." in capsys.readouterr().out
+    )
+
+
 def test_an_index_that_cannot_be_reached_is_said_to_be_so(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("no-such-package==1.0\n")
     found = subprocess.run(

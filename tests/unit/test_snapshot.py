@@ -326,6 +326,11 @@ def test_a_snapshot_that_is_too_large_is_left_out_with_its_size() -> None:
     )
 
 
+def test_what_cannot_be_encoded_is_left_out_and_stops_nobody() -> None:
+    rules = {**RULES, (Whole, "document"): lambda document: document["no such secret"]}
+    assert encode(WHOLE, NOW, None, rules) == {"version": VERSION, "error": "KeyError"}
+
+
 def packed(document: Any) -> dict[str, Any]:
     data = base64.b64encode(zlib.compress(json.dumps(document).encode())).decode()
     return {"version": VERSION, "bytes": len(data), "data": data}

@@ -141,7 +141,7 @@ def test_nothing_is_published_before_the_tests_have_passed() -> None:
         return direct.union(*map(before, direct))
 
     assert jobs["test"]["uses"] == "./.github/workflows/ci.yaml"
-    assert before("images") == {"check", "test"}
+    assert before("images") == {"check", "test", "tool"}
     assert before("publish") == {"check", "test", "images", "tool"}
     (first,) = [step["run"] for step in jobs["check"]["steps"] if "run" in step]
     assert first == 'make release ARGS="--check --tag $GITHUB_REF_NAME"'

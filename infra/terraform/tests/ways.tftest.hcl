@@ -106,7 +106,7 @@ run "id_token" {
   }
 
   assert {
-    condition     = length(google_project_service.this) == 10 && length(google_monitoring_alert_policy.this) == 0 && length(google_monitoring_alert_policy.sweep_absent) == 0 && length(google_monitoring_alert_policy.relay_down) == 0
+    condition     = length(google_project_service.this) == 10 && length(google_monitoring_alert_policy.this) == 0 && length(google_logging_metric.alerts) == 0 && length(google_monitoring_alert_policy.sweep_absent) == 0 && length(google_monitoring_alert_policy.relay_down) == 0
     error_message = "Only what this way needs is enabled."
   }
 
@@ -209,7 +209,7 @@ run "kubeconfig_and_federation" {
   }
 
   assert {
-    condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "inbox", "sinks"] && length(google_monitoring_alert_policy.sweep_absent) == 1
+    condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "inbox", "leaked_slices", "refused_joins", "sinks"] && keys(google_logging_metric.alerts) == ["leaked_slices", "refused_joins"] && length(google_monitoring_alert_policy.sweep_absent) == 1
     error_message = "Somebody is to be told."
   }
 

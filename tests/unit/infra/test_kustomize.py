@@ -381,7 +381,7 @@ SLICE: Manifest = {
     "spec": {"nodeCount": 2},
 }
 NOT_MADE_FOR_ONE = (
-    "the steps of JobSets may only touch TPUNodeGroups made for JobSets, which bear the label "
+    "the steps of JobSets may only touch TPUNodeGroups made for JobSets, which have the label "
     "tpu-functions.dev/jobset-name"
 )
 ONLY_ANNOTATIONS = (

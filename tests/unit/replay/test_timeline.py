@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -185,9 +186,11 @@ def test_entries_that_cannot_be_read_stop_nothing() -> None:
         {"timestamp": at(1).isoformat(), "textPayload": "hello"},
         {"timestamp": at(1).isoformat(), "protoPayload": {"methodName": "storage.get"}},
         line(2, milliseconds="long", calls=7, ready="no"),
+        *(line(2, milliseconds=took) for took in (1e300, math.nan, 1e14, -5)),
+        line(2, calls={"gce": 10**400}),
     ]
     timeline = read_timeline("a/b", NAME, 4, odd, [{"reason": "Odd"}], at(9))
-    assert [moment.who for moment in timeline.moments] == ["label_node"]
+    assert [moment.who for moment in timeline.moments] == ["label_node"] * 6
 
 
 def test_what_happens_to_many_vms_at_once_is_one_line() -> None:
