@@ -237,7 +237,7 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
         "name": name,
         "uid": uid,
         "cluster": cluster,
-        "generation": read_number(metadata, "generation") or 1,
+        "generation": max(read_number(metadata, "generation") or 1, 1),
         "created": guess_time(metadata.get("creationTimestamp")) or LONG_AGO,
         "deleting": guess_time(deleting) or LONG_AGO if deleting else None,
         "labels": read_texts(metadata, "labels"),

@@ -162,8 +162,10 @@ def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
             observed = ObservedResources(group, known, occasion, SETTINGS.projects, found=found)
             yield create_resources.decide(observed, NOW)
         yield tear_down.decide(ObservedRemains(group, known, found=found), NOW)
-    assert group.spec.bootstrap is not None
-    yield inject_token.decide(ObservedVms(group, group.spec.bootstrap, known, SYNC), NOW)
+    if group.spec.bootstrap is None:
+        yield inject_token.decide(NoTokensNeeded(group, known, is_served=True), NOW)
+    else:
+        yield inject_token.decide(ObservedVms(group, group.spec.bootstrap, known, SYNC), NOW)
     for nodes, instances in (((), {}), ((node(), node(B)), {A: vm(), B: None})):
         yield label_node.decide(on_sync(*nodes, known=known, about=group, instances=instances), NOW)
 
