@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,12 @@ settings.load_profile("repeatable")  # what failed fails again; `make test-all` 
 
 REAL_PARTS = "REAL_PARTS"
 """With this variable set to ``required``, a test that needs a real part fails where there is none."""
+
+
+def pytest_configure() -> None:
+    """Heed Ctrl-C, as programs that tests start then do: background jobs of a shell ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
