@@ -166,6 +166,7 @@ def test_the_page_names_the_files_that_a_release_has() -> None:
         f"functions-source-{VERSION}.zip",
         f"kubectl-tng-{VERSION}-...",
         "*.cdx.json",
+        release.NOTES,
         release.CHECKSUMS,
     }
     table = PAGE[PAGE.index("| file |") : PAGE.index("The images are `ghcr.io")]
