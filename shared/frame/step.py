@@ -143,7 +143,7 @@ class Step(Generic[WorkT, ObservedT]):
     ``recoveries`` is how often that is asked, one refusal after the other: of the plan's call, and of
     the calls of what is done about it.
     ``give_up`` says what to write about a transient error that is left to the sweep.
-    ``snapshot`` says what of the observed values stands in the log line; ``None``: no snapshot does.
+    ``snapshot``: the rules by which observed values are written to the log; ``None``: they are not.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What of a TPUNodeGroup, its VMs and its Nodes stands in the snapshots of log lines.
+"""Which fields of TPUNodeGroups, VMs and Nodes are written to the snapshots in log lines.
 
 Left out are secrets (tokens, metadata of VMs and templates, the CA), what others have written into
 documents, and ids that no decision compares.

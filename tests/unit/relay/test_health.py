@@ -1,4 +1,4 @@
-"""What the probes are told of a watch that is quiet, disconnected or stuck."""
+"""What the probes answer while a watch is quiet, disconnected or stuck."""
 
 from __future__ import annotations
 
