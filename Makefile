@@ -38,13 +38,13 @@ $(READERS): tests/readers/requirements.txt $(STAMP)
 	@touch $@
 
 demo: $(LOCAL) ## Show a slice's whole life, from apply to gone; KUBECONFIG=PATH: on that cluster
-	@$(BIN)/python -m local.demo $(CLUSTER) $(ARGS)
+	@$(BIN)/python -m local.show.demo $(CLUSTER) $(ARGS)
 
 demo-jobset: $(LOCAL) ## Show a JobSet's whole life, a slice for each Job; KUBECONFIG=PATH: on that cluster
-	@$(BIN)/python -m local.jobset_demo $(CLUSTER) $(ARGS)
+	@$(BIN)/python -m local.show.jobset_demo $(CLUSTER) $(ARGS)
 
 recording: $(LOCAL) ## Record the demo as docs/demo.svg
-	@$(BIN)/python -m local.recording
+	@$(BIN)/python -m local.show.recording
 
 local: $(LOCAL) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR" keeps its state
 	@$(BIN)/python -m local $(CLUSTER) $(ARGS)

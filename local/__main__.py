@@ -23,14 +23,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from local import gce
-from local.credentials import Credentials
-from local.happenings import ChildEnded, ChildLine, Happening, Housekeeping
-from local.narrator import Narrator
-from local.parts import FAILURES, add_options, chosen_cluster, run_clean_up
-from local.processes import Interrupted
-from local.station import IDENTITIES, TPU_NODE_GROUP, Ports, Setup, Station, open_station
-from local.timeline import Timeline
-from local.world import PROJECT
+from local.base.events import ChildEnded, ChildLine, Happening, Housekeeping
+from local.cloud.simulation import PROJECT
+from local.cluster.credentials import Credentials
+from local.run.processes import Interrupted
+from local.run.station import IDENTITIES, TPU_NODE_GROUP, Ports, Setup, Station, open_station
+from local.show.narrator import Narrator
+from local.show.options import FAILURES, add_options, chosen_cluster, run_clean_up
+from local.show.timeline import Timeline
 
 DEFAULT_PORTS = Ports(kubernetes=16443, compute=18080, pubsub=18085)
 CREDENTIALS = "credentials.json"

@@ -45,13 +45,13 @@ import aiohttp
 import psutil
 
 from local import gce, kube
-from local.clock import LoopClock
-from local.http import Request
+from local.base.clock import LoopClock
+from local.base.http import Request
+from local.base.ports import find_free_ports
+from local.base.web import serve
+from local.cloud.simulation import PROJECT, identity, topic
 from local.kube import CertificateAuthority
-from local.ports import find_free_ports
 from local.pubsub.server import serve as serve_pubsub
-from local.web import serve
-from local.world import PROJECT, identity, topic
 from shared.base.names import BOOTSTRAP_GROUP, CLUSTER_STEPS, FINALIZER, RESOURCE_NAME_LABEL, STEPS
 from shared.frame.message import Cause, message_about_requests
 from shared.node_groups.node_group import resource_name

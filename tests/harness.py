@@ -23,13 +23,13 @@ from typing import Any, Protocol
 import yaml
 
 from local import gce, gke, jobsets
-from local.clock import OffsetClock, VirtualClock
+from local.base.clock import OffsetClock, VirtualClock
+from local.base.http import Application, Request, Response
+from local.cloud.simulation import PROJECT, PROJECT_NUMBER, Cluster, Dials, World
 from local.gce.inprocess import mount
-from local.guests import Network
-from local.http import Application, Request, Response
-from local.kubeadm import Bearer, Habits, Identity
-from local.transport import InProcess
-from local.world import PROJECT, PROJECT_NUMBER, Cluster, Dials, World
+from local.vm.guests import Network
+from local.vm.kubeadm import Bearer, Habits, Identity
+from local.vm.transport import InProcess
 from relay.changes.outbox import Outbox
 from shared.base.errors import CallError
 from shared.base.names import JOBSET_STEPS, STEPS

@@ -8,8 +8,8 @@ from typing import Any
 
 from google.auth.credentials import Credentials
 
-from local.clock import VirtualClock
-from local.http import Application, Request, Response
+from local.base.clock import VirtualClock
+from local.base.http import Application, Request, Response
 from shared.base.errors import OutOfTimeError
 
 TIME_FOR_CALLS_S = 30.0

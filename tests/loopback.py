@@ -18,10 +18,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth import crypt, jwt
 
-from local.http import Application, Request, Response
+from local.base.http import Application, Request, Response
+from local.base.web import serve
 from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
-from local.web import serve
 
 Result = TypeVar("Result")
 

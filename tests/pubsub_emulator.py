@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from local import guard
-from local.ports import LOOPBACK, find_free_ports
+from local.base import parent_watch as guard
+from local.base.ports import LOOPBACK, find_free_ports
 
 READY_WITHIN_S = 120.0
 _STOP_WITHIN_S = 10.0

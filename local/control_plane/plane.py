@@ -34,11 +34,11 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from local import guard
+from local.base import parent_watch as guard
+from local.base.ports import LOOPBACK, find_free_ports
 from local.control_plane.binaries import Binaries, Unavailable
 from local.kube import CertificateAuthority, User
 from local.kube.bootstrap import initial_objects
-from local.ports import LOOPBACK, find_free_ports
 
 READY_WITHIN_S = 120.0
 _STOP_WITHIN_S = 5.0

@@ -3,7 +3,7 @@
 See docs/reference/simulated-compute-engine.md.
 """
 
-from local.controls import UnknownFault
+from local.base.controls import UnknownFault
 from local.gce.callers import ConditionalRole, Principal
 from local.gce.calls import CallLog, CallRecord
 from local.gce.dials import Dials

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from local.base.http import Request
 from local.gce.callers import Caller
 from local.gce.operation import Operation
 from local.gce.refusals import BAD_VALUE
 from local.gce.schema import Document
-from local.http import Request
 
 
 @dataclass(frozen=True)

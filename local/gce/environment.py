@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 from uuid import UUID
 
-from local.clock import Callback, Clock, Timer
+from local.base.clock import Callback, Clock, Timer
 from local.gce import links
 from local.gce.callers import Caller, Principal
 from local.gce.dials import Dials, Range

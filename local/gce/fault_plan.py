@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from local.clock import Clock
-from local.faults import FaultPlan, switch
+from local.base.clock import Clock
+from local.base.faults import FaultPlan, switch
 from local.gce.calls import Route
 from local.gce.refusals import (
     API_DISABLED,

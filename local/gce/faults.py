@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from local.controls import UnknownFault
-from local.faults import FaultControls, switch
+from local.base.controls import UnknownFault
+from local.base.faults import FaultControls, switch
 from local.gce.callers import Caller, Principal
 from local.gce.fault_plan import ComputeFaultPlan
 from local.gce.instance import Instance

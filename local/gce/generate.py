@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from local.controls import Fault, describe_fault
+from local.base.controls import Fault, describe_fault
 from local.gce.refusals import CATALOGUE, Refusal
 from local.gce.simulator import FAULTS
 

@@ -10,7 +10,7 @@ import requests
 from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
-from local.http import Application, Request
+from local.base.http import Application, Request
 
 
 class InProcessAdapter(BaseAdapter):

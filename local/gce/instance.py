@@ -12,7 +12,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Protocol
 
-from local.clock import Callback, Timer
+from local.base.clock import Callback, Timer
+from local.base.machine import Guest
 from local.gce import links
 from local.gce.callers import Caller, Principal
 from local.gce.dials import Range
@@ -24,7 +25,6 @@ from local.gce.shelf import Shelf
 from local.gce.supply import Order
 from local.gce.templates import metadata_document
 from local.gce.world import World
-from local.machine import Guest
 
 SYSTEM = Caller(Principal("system@google.com"))
 
@@ -60,7 +60,7 @@ class Ownership:
 
 
 class Instance:
-    """One VM, the `local.machine.Machine` of its guest. ``shelf`` is where it stands while it exists."""
+    """One VM, its guest's `local.base.machine.Machine`. ``shelf`` holds it while it exists."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
-from local.clock import Timer
+from local.base.clock import Timer
 from local.gce import links
 from local.gce.group_settings import GroupSettings
 from local.gce.instance import Instance, Ownership

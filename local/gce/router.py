@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
+from local.base.http import Request, Response
 from local.gce.callers import Caller, Principal
 from local.gce.calls import Call, CallLog, CallRecord
 from local.gce.operation import Operation
@@ -24,7 +25,6 @@ from local.gce.refusals import (
 from local.gce.resources import Resources
 from local.gce.schema import Document, parse_body
 from local.gce.world import World
-from local.http import Request, Response
 
 DEFAULT_PRINCIPAL = Principal("user@example.com")
 """Who calls without an Authorization header; may do everything."""

@@ -7,8 +7,10 @@ from random import Random
 from types import MappingProxyType
 from typing import Any
 
-from local import controls
-from local.clock import Clock
+from local.base import controls
+from local.base.clock import Clock
+from local.base.http import Request, Response
+from local.base.machine import GuestFactory
 from local.gce.callers import Principal
 from local.gce.calls import CallLog
 from local.gce.dials import Dials
@@ -19,8 +21,6 @@ from local.gce.resources import Resources
 from local.gce.router import Router
 from local.gce.schema import Document
 from local.gce.world import World
-from local.http import Request, Response
-from local.machine import GuestFactory
 
 FAULTS = controls.list_faults(Faults)
 """The faults that can be asked for over HTTP, by name."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from local.faults import set_limit
+from local.base.faults import set_limit
 from local.gce import links
 from local.gce.environment import Environment
 from local.gce.refusals import (

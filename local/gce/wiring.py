@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from local.clock import Timer
+from local.base.clock import Timer
 from local.gce import links
 from local.gce.environment import Environment
 from local.gce.schema import Document

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from local.clock import Clock
+from local.base.clock import Clock
+from local.base.machine import GuestFactory
 from local.gce.audit import AuditLog
 from local.gce.dials import Dials
 from local.gce.environment import Environment
 from local.gce.operations import Operations
 from local.gce.supply import Supply
-from local.machine import GuestFactory
 
 
 class World(Environment):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.gce.links import zulu
 from local.gce.refusals import Refused
 from local.gke.dials import Dials

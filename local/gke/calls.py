@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from local.base.http import Request
 from local.gce.callers import Principal
 from local.gce.calls import CallRecord
 from local.gke import wire
 from local.gke.fault_plan import PoolFaultPlan
 from local.gke.refusals import PERMISSION_MISSING, UNAUTHENTICATED, UNKNOWN_PATH
 from local.gke.wire import Document
-from local.http import Request
 
 DEFAULT_PRINCIPAL = Principal("user@example.com")
 """Who calls without an Authorization header; may do everything."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from local.faults import FaultPlan, set_limit, switch
+from local.base.faults import FaultPlan, set_limit, switch
 from local.gce.refusals import Refused
 from local.gke.operations import Failure
 

@@ -7,8 +7,8 @@ Every public method of `Faults` is a fault. The same can be asked for over HTTP 
 
 from __future__ import annotations
 
-from local.controls import UnknownFault
-from local.faults import FaultControls
+from local.base.controls import UnknownFault
+from local.base.faults import FaultControls
 from local.gce.refusals import FAILED_PRECONDITION, LOG_STATUSES, Refused
 from local.gke.fault_plan import PoolFaultPlan
 from local.gke.operations import Failure

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.gke.nodes import PoolNode
-from local.guests import Boot
-from local.kubeadm import (
+from local.vm.guests import Boot
+from local.vm.kubeadm import (
     Habits,
     Identity,
     JoinFailed,
@@ -16,7 +16,7 @@ from local.kubeadm import (
     remove_node,
     run_kubelet,
 )
-from local.transport import Network
+from local.vm.transport import Network
 
 SIMULATED = "local/simulated"
 """On the Nodes of simulated VMs: nobody else's kubelet runs their Pods."""

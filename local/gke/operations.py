@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.gke.dials import Dials
 from local.gke.refusals import OPERATION_ABSENT
 from local.gke.wire import Document

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any
 
-from local.clock import Clock
-from local.controls import UnknownFault
+from local.base.clock import Clock
+from local.base.controls import UnknownFault
 from local.gce.refusals import Refusal, Refused
 from local.gke import machines, pools
 from local.gke.audit import AuditLog

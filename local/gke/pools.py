@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.gce.links import fingerprint
 from local.gke.nodes import PoolNode
 from local.gke.operations import Failure, Operation

@@ -7,8 +7,9 @@ from random import Random
 from types import MappingProxyType
 from typing import Any
 
-from local import controls
-from local.clock import Clock
+from local.base import controls
+from local.base.clock import Clock
+from local.base.http import Request, Response
 from local.gce.callers import Principal
 from local.gce.calls import CallLog
 from local.gce.refusals import Refused
@@ -21,7 +22,6 @@ from local.gke.nodes import Nodes
 from local.gke.pool_api import PoolApi
 from local.gke.pools import Pool
 from local.gke.wire import Document, numbered, wants_numbers
-from local.http import Request, Response
 
 FAULTS = controls.list_faults(Faults)
 """The faults that can be asked for over HTTP, by name."""

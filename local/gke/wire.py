@@ -11,8 +11,8 @@ import re
 from functools import cache
 from typing import Any
 
+from local.base.http import Request
 from local.gke.refusals import UNKNOWN_FIELD, WRONG_VALUE
-from local.http import Request
 
 Document = dict[str, Any]
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-from local.cluster_client import ClusterClient
+from local.base.cluster_client import ClusterClient
 from local.jobsets.objects import JOBS, JOBSETS, PATHS, PODS, Call, Later, Objects
 from local.jobsets.parts import Habits, Part, decide, kinds_of
 

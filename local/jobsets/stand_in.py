@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from local.clock import Clock, Timer
-from local.http import Application, Request, Response
+from local.base.clock import Clock, Timer
+from local.base.http import Application, Request, Response
 from local.jobsets.objects import PATHS, Call, Later, Objects
 from local.jobsets.parts import Habits, Part, decide, kinds_of
 

@@ -4,11 +4,11 @@
 ``docs/reference/embedded-kubernetes.md``.
 """
 
+from local.base.kubeconfig import kubeconfig
 from local.kube.calls import Call, CallLog
 from local.kube.certificates import CertificateAuthority, KeyPair
 from local.kube.dials import Dials
 from local.kube.errors import ApiError
-from local.kube.kubeconfig import kubeconfig
 from local.kube.server import KubeApi
 from local.kube.users import ADMIN, User
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from local.http import Request
+from local.base.http import Request
 from local.kube import errors
 from local.kube.bodies import Body, read_options
 from local.kube.decoding import strict_decoding_error

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from local.clock import Clock
-from local.http import Request
+from local.base.clock import Clock
+from local.base.http import Request
 from local.kube import errors
 from local.kube.certificates import CertificateAuthority
 from local.kube.formats import parse_time

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from local.http import Request
+from local.base.http import Request
 from local.kube import errors, protobuf
 from local.kube.go_words import head_fault, json_fault, summarize, unmarshal_fault
 from local.kube.kinds import Document, Kind

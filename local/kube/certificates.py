@@ -166,7 +166,7 @@ class CertificateAuthority:
         return True
 
     def server_context(self, hosts: Sequence[str], now: datetime) -> ssl.SSLContext:
-        """TLS for `local.web.serve`: a fresh serving certificate, client certificates optional."""
+        """TLS for `local.base.web.serve`: a fresh serving certificate, client certificates optional."""
         pair = self.issue_server(hosts, now)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_OPTIONAL

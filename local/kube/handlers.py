@@ -7,8 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from local.clock import Clock
-from local.http import JSON, Request, Response
+from local.base.clock import Clock
+from local.base.http import JSON, Request, Response
 from local.kube import errors
 from local.kube.arguments import (
     GO_ON,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.kube import errors
 from local.kube.field_sets import (
     Tree,

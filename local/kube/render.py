@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.kube import errors
 from local.kube.cells import CELLS, render_age
 from local.kube.formats import parse_time

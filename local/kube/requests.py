@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from local.http import Request
+from local.base.http import Request
 
 _METHOD_VERBS = {
     "GET": "get",

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.kube import errors
 from local.kube.catalogue import Catalogue
 from local.kube.decoding import check_type, decode, own_metadata

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.kube import errors
 from local.kube.authorization import Authorizer, Rule
 from local.kube.formats import render_time

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from local.clock import Clock
-from local.http import Request, Response
+from local.base.clock import Clock
+from local.base.http import Request, Response
+from local.base.kubeconfig import kubeconfig
 from local.kube import discovery, openapi
 from local.kube.admission import approve_for_signers, taint_new_nodes
 from local.kube.authentication import Authenticator
@@ -28,7 +29,6 @@ from local.kube.dials import Dials
 from local.kube.errors import ApiError, UnknownPath, method_not_allowed
 from local.kube.handlers import Handlers
 from local.kube.kinds import Document, builtin_kinds
-from local.kube.kubeconfig import kubeconfig
 from local.kube.node_rights import restrict_nodes
 from local.kube.policies import Policies
 from local.kube.requests import RequestInfo, parse_request

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from local.clock import Clock, Timer
-from local.http import Subscription
+from local.base.clock import Clock, Timer
+from local.base.http import Subscription
 from local.kube.errors import ApiError
 from local.kube.kinds import Document
 from local.kube.store import Change, Record, Store, encode
@@ -43,7 +43,7 @@ class WatchRequest:
 
 
 class WatchStream:
-    """One watch, not yet begun; see `local.http.Stream`."""
+    """One watch, not yet begun; see `local.base.http.Stream`."""
 
     def __init__(self, store: Store, clock: Clock, request: WatchRequest, hub: WatchHub) -> None:
         self._store = store

@@ -1,6 +1,6 @@
 """The service without a transport: topics, subscriptions, publishing, pulling, pushing.
 
-Single-threaded, on a `local.clock.Clock`, with its chances drawn from a `random.Random`: the same
+Single-threaded, on a `local.base.clock.Clock`, with its chances drawn from a `random.Random`: the same
 seed gives the same run. No push begins inside of `PubSub.publish`; all work is on the clock.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.pubsub.envelope import render_time
 from local.pubsub.errors import InvalidArgument, Unavailable, already_exists, not_found
 from local.pubsub.model import (

@@ -18,7 +18,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1 import types
 from grpc import aio
 
-from local.clock import LoopClock
+from local.base.clock import LoopClock
 from local.pubsub import wire
 from local.pubsub.core import PubSub
 from local.pubsub.errors import PubSubError

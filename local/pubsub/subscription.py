@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
-from local.clock import Clock, Timer
+from local.base.clock import Clock, Timer
 from local.pubsub import filters
 from local.pubsub.envelope import render_envelope
 from local.pubsub.errors import FailedPrecondition

@@ -1,7 +1,7 @@
 """The identity token of a push: a JWT as Google signs it for a push service account.
 
 Signed by a key of this process, so a receiver that verifies (Cloud Run does it before a function is
-called) is given `PushTokens.certificates` in place of Google's. Behind a port (`local.web`) they
+called) is given `PushTokens.certificates` in place of Google's. Behind a port (`local.base.web`) they
 stand there as Google's do at ``https://www.googleapis.com/oauth2/v1/certs``.
 """
 
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 from google.auth import crypt, jwt
 
-from local.http import Request, Response
+from local.base.http import Request, Response
 from local.pubsub.model import PushIdentity
 
 ISSUER = "https://accounts.google.com"

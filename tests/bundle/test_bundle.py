@@ -20,16 +20,16 @@ from typing import Any
 
 import pytest
 
-from local import container_engine
-from local.clock import LoopClock
+from local.base.clock import LoopClock
+from local.base.ports import LOOPBACK, find_free_ports
+from local.base.web import serve
+from local.cloud import container_engine
+from local.cloud.simulation import PROJECT
 from local.kube import CertificateAuthority
-from local.kubeadm import Bearer, Habits, Identity
-from local.ports import LOOPBACK, find_free_ports
 from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
-from local.transport import InProcess
-from local.web import serve
-from local.world import PROJECT
+from local.vm.kubeadm import Bearer, Habits, Identity
+from local.vm.transport import InProcess
 from shared.base.names import JOBSET_STEPS, STEPS
 from tests.bench import Bench, make_group, push
 from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, pip, run

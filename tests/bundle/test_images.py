@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from local.base.ports import LOOPBACK, find_free_ports
+from local.cloud.simulation import PROJECT
 from local.kube import CertificateAuthority
-from local.ports import LOOPBACK, find_free_ports
-from local.world import PROJECT
 from tests.bench import Bench
 from tests.bundle.bundle import ROOT
 from tests.bundle.dockerfile import build

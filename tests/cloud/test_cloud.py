@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from local.clock import VirtualClock
-from local.cloud_logging import CloudLogging, serve
+from local.base.clock import VirtualClock
+from local.base.http import Request, Response
+from local.cloud.logging import CloudLogging, serve
 from local.gce import Dials, Inventory, Principal, Simulator
-from local.http import Request, Response
 from replay import cloud_logging
 from tests.cloud import reference
 from tests.cloud.__main__ import Ways, main, open_clients

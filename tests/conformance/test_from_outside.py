@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.world import PROJECT, Dials, identity
+from local.cloud.simulation import PROJECT, Dials, identity
 from shared.frame.message import Cause, Message
 from tests.harness import Harness
 from tests.manifests import manifest

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from local import gce
-from local.world import Dials
+from local.cloud.simulation import Dials
 from tests.harness import Harness
 from tests.manifests import manifest
 

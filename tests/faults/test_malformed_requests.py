@@ -16,9 +16,9 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from functions import approve_join
-from local import guests
-from local.http import Response
-from local.world import LAZY_LEASE_S, Dials
+from local.base.http import Response
+from local.cloud.simulation import LAZY_LEASE_S, Dials
+from local.vm import guests
 from shared.base.timestamps import render_time
 from shared.frame.message import Cause, message_about_requests
 from shared.frame.step import CRASHED, handle

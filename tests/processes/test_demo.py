@@ -21,7 +21,7 @@ MOST_MEMORY_MIB = 1536
 def test_the_demo_shows_a_life_and_finds_nothing_left(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
-    with running(tmp_path, "local.demo") as demo:
+    with running(tmp_path, "local.show.demo") as demo:
         assert demo.process.wait(timeout=120) == 0, demo.output
     memory_mib = int(re.findall(r"at most (\d+) MiB", demo.output)[0])
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
@@ -71,7 +71,7 @@ def _check_story(demo: Program) -> None:
 def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
-    with running(tmp_path, "local.jobset_demo") as demo:
+    with running(tmp_path, "local.show.jobset_demo") as demo:
         assert demo.process.wait(timeout=240) == 0, demo.output
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     (memory,) = re.findall(r"at most (\d+ MiB)", demo.output)
@@ -107,7 +107,7 @@ INTERRUPTED = (
 def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
-    with running(tmp_path, "local.jobset_demo", "--gke") as demo:
+    with running(tmp_path, "local.show.jobset_demo", "--gke") as demo:
         assert demo.process.wait(timeout=240) == 0, demo.output
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     say(f"make demo-jobset ARGS=--gke, set up: {took}")
@@ -137,7 +137,7 @@ def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left
     ],
 )
 def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, text: str) -> None:
-    with running(tmp_path, "local.demo") as demo:
+    with running(tmp_path, "local.show.demo") as demo:
         demo.until_it_says(text)
         assert demo.stop(signal.SIGINT) == 130, demo.output
     assert demo.output.endswith(INTERRUPTED[: None if text == "Setting up" else 1])
@@ -147,7 +147,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, text: str) -> None
 
 
 def test_sigterm_ends_it_like_ctrl_c(tmp_path: Path) -> None:
-    with running(tmp_path, "local.demo") as demo:
+    with running(tmp_path, "local.show.demo") as demo:
         demo.until_it_says("Pub/Sub at")
         assert demo.stop(signal.SIGTERM) == 143, demo.output
     assert demo.children() == []
@@ -159,7 +159,7 @@ def test_a_function_that_cannot_start_is_named_with_its_last_lines(tmp_path: Pat
     for name in ("local", "infra", "examples", "functions", "relay", "shared", "webhook"):
         shutil.copytree(ROOT / name, copy / name)
     (copy / "main.py").write_text("def create_resources(:\n")
-    with running(tmp_path / "run", "local.demo", root=copy) as demo:
+    with running(tmp_path / "run", "local.show.demo", root=copy) as demo:
         assert demo.process.wait(timeout=60) == 1
     # None of the functions can: the quickest to end is named.
     assert re.search(r"FAILED: before it was ready: \w+ ended with code 1; its last", demo.output)

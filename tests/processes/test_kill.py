@@ -17,11 +17,12 @@ from typing import Any
 import psutil
 import pytest
 
-from local import gce, guests
-from local.cluster_client import ClusterClient
-from local.happenings import AuditEntry, ChildEnded, Happening
-from local.http import Application, Request, Response, Stream, Subscription
-from local.station import Setup, Station, open_station
+from local import gce
+from local.base.cluster_client import ClusterClient
+from local.base.events import AuditEntry, ChildEnded, Happening
+from local.base.http import Application, Request, Response, Stream, Subscription
+from local.run.station import Setup, Station, open_station
+from local.vm import guests
 from tests.manifests import manifest
 
 pytestmark = [pytest.mark.processes, pytest.mark.real]

@@ -17,7 +17,7 @@ import pytest
 import requests
 import yaml
 
-from local.ports import find_free_ports
+from local.base.ports import find_free_ports
 from tests.harness import ROOT
 from tests.processes.program import STARTED, Local, Program, running
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from local.base.ports import LOOPBACK
 from local.kube import CertificateAuthority
-from local.ports import LOOPBACK
 from tests.harness import ROOT
 from tests.processes.program import Program
 from tests.unit.inject_env.workloads import as_review, stateful_set

@@ -19,9 +19,9 @@ import pytest
 import yaml
 from google.auth.compute_engine import _metadata
 
+from local.base.ports import LOOPBACK
 from local.control_plane.plane import OwnControlPlane
 from local.kube import CertificateAuthority
-from local.ports import LOOPBACK
 from shared.base.errors import CallError
 from shared.base.names import RESOURCE_NAME_LABEL, STEPS
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind

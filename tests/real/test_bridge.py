@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from local.clock import VirtualClock
+from local.base.clock import VirtualClock
 from tests.real.bridge import hearts
 from tests.real.bridge.rest import unrest
 from tests.real.bridge.times import Times

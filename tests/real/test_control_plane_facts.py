@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from local.http import Request
-from local.kubeadm import (
+from local.base.http import Request
+from local.vm.kubeadm import (
     Certificate,
     Conversation,
     Identity,
@@ -26,7 +26,7 @@ from local.kubeadm import (
     run_conversation,
     signing_request,
 )
-from local.transport import send_https
+from local.vm.transport import send_https
 from shared.base.names import BOOTSTRAP_GROUP, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from tests.real.bridge.connections import Caller, showing, trusting

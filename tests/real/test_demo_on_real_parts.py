@@ -18,16 +18,16 @@ from pathlib import Path
 
 import pytest
 
-from local import named_cluster
-from local.access import Access, read_kubeconfig
-from local.cluster_client import ClusterClient
+from local.base.access import Access, read_kubeconfig
+from local.base.cluster_client import ClusterClient
+from local.cloud.simulation import PROJECT
+from local.cluster import named as named_cluster
+from local.cluster.leftovers import GROUPS
+from local.cluster.named import NamedCluster
 from local.control_plane import binaries, jobset_crd, plane
 from local.control_plane.plane import ControlPlane, OwnControlPlane
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Part
-from local.named_cluster import NamedCluster
-from local.station import TPU_NODE_GROUP
-from local.traces import GROUPS
-from local.world import PROJECT
+from local.run.station import TPU_NODE_GROUP
 from tests.conftest import (
     get_control_plane_binaries,
     get_jobset_crd,
@@ -72,7 +72,9 @@ def untouched(cluster: OwnControlPlane) -> Iterator[None]:
 
 def run_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Program:
     """A demo on a cluster, run to its end."""
-    with running(folder, "local.demo", "--kubeconfig", str(cluster.kubeconfig), *arguments) as demo:
+    with running(
+        folder, "local.show.demo", "--kubeconfig", str(cluster.kubeconfig), *arguments
+    ) as demo:
         demo.process.wait(timeout=LIFE_WITHIN_S)
     return demo
 
@@ -131,7 +133,7 @@ def own_definition(cluster: OwnControlPlane) -> Iterator[None]:
 def run_jobset_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Program:
     """A demo of a JobSet on a cluster, run to its end."""
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
-    with running(folder, "local.jobset_demo", *kubeconfig, *arguments) as demo:
+    with running(folder, "local.show.jobset_demo", *kubeconfig, *arguments) as demo:
         demo.process.wait(timeout=LIFE_WITHIN_S)
     return demo
 
@@ -167,7 +169,7 @@ def test_ctrl_c_takes_along_the_jobset_of_the_demo(
     with jobset_defined(cluster) if is_defined else nullcontext():
         before = list_everything(cluster)
         kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
-        with running(tmp_path, "local.jobset_demo", *kubeconfig) as demo:
+        with running(tmp_path, "local.show.jobset_demo", *kubeconfig) as demo:
             demo.until_it_says(text, LIFE_WITHIN_S)
             assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
         assert list_everything(cluster) ^ before == set()
@@ -182,7 +184,7 @@ def test_what_a_killed_demo_of_a_jobset_leaves_is_named_and_cleaned(
     tmp_path: Path, cluster: OwnControlPlane
 ) -> None:
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
-    with running(tmp_path / "killed", "local.jobset_demo", *kubeconfig) as demo:
+    with running(tmp_path / "killed", "local.show.jobset_demo", *kubeconfig) as demo:
         demo.until_it_says("Pod multislice-slice-0-0: Running", LIFE_WITHIN_S)
         demo.stop(signal.SIGKILL)
         demo.until_alone()
@@ -265,7 +267,7 @@ def test_the_demo_shows_a_life_on_a_real_cluster_alone(
 
 @pytest.mark.slow
 def test_the_demo_shows_a_life_on_the_emulator_alone(tmp_path: Path, pubsub_emulator: str) -> None:
-    with running(tmp_path, "local.demo", "--pubsub", pubsub_emulator) as demo:
+    with running(tmp_path, "local.show.demo", "--pubsub", pubsub_emulator) as demo:
         assert demo.process.wait(timeout=LIFE_WITHIN_S) == 0, demo.output
     assert topics(pubsub_emulator) == []
 
@@ -307,7 +309,7 @@ def test_with_one_option_make_local_has_a_real_control_plane_that_ends_with_it(
     "module, arguments, message",
     [
         pytest.param(
-            "local.demo",
+            "local.show.demo",
             ("--real", "--kubeconfig", __file__),
             "argument --kubeconfig: not allowed with argument --real",
             id="and a cluster",
@@ -319,7 +321,7 @@ def test_with_one_option_make_local_has_a_real_control_plane_that_ends_with_it(
             id="and the embedded API's port",
         ),
         pytest.param(
-            "local.jobset_demo",
+            "local.show.jobset_demo",
             ("--real", "--gke"),
             "--gke is a simulated cluster; --kubeconfig and --real are others",
             id="and GKE",
@@ -347,7 +349,7 @@ def test_ctrl_c_leaves_nothing_whenever_it_comes(
     tmp_path: Path, cluster: OwnControlPlane, text: str
 ) -> None:
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
-    with running(tmp_path, "local.demo", *kubeconfig) as demo:
+    with running(tmp_path, "local.show.demo", *kubeconfig) as demo:
         demo.until_it_says(text)
         assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
     assert demo.output.endswith("interrupted by SIGINT; nothing runs any more\n")
@@ -396,7 +398,7 @@ def test_what_a_killed_run_leaves_is_named_and_cleaned(
         f"  Remove them: make demo KUBECONFIG={cluster.kubeconfig} ARGS=--clean",
     ):
         assert f"{line}\n" in refused.output
-    with running(tmp_path / "no inboxes", "local.demo", *parts) as other:
+    with running(tmp_path / "no inboxes", "local.show.demo", *parts) as other:
         assert other.process.wait(timeout=60) == 1
     assert f"the Pub/Sub at {pubsub_emulator} has inboxes already" in other.output
     cleaned = run_demo(tmp_path / "cleaned", cluster, *parts, "--clean")
@@ -517,7 +519,7 @@ def test_somebody_without_rights_is_told_so(tmp_path: Path, cluster: OwnControlP
     view["users"][0]["user"] = {"token": token}
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(json.dumps(view))
-    with running(tmp_path / "run", "local.demo", "--kubeconfig", str(kubeconfig)) as demo:
+    with running(tmp_path / "run", "local.show.demo", "--kubeconfig", str(kubeconfig)) as demo:
         assert demo.process.wait(timeout=60) == 1
     assert "the kubeconfig's user is not the cluster's administrator" in demo.output
     assert "right: a user that is bound to cluster-admin" in demo.output
@@ -528,10 +530,10 @@ def test_nobody_who_answers_is_named(tmp_path: Path, cluster: OwnControlPlane) -
     view["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(json.dumps(view))
-    with running(tmp_path / "run", "local.demo", "--kubeconfig", str(kubeconfig)) as demo:
+    with running(tmp_path / "run", "local.show.demo", "--kubeconfig", str(kubeconfig)) as demo:
         assert demo.process.wait(timeout=60) == 1
     assert f"https://127.0.0.1:9, which {kubeconfig} names, cannot be used: " in demo.output
-    with running(tmp_path / "pubsub", "local.demo", "--pubsub", "127.0.0.1:9") as demo:
+    with running(tmp_path / "pubsub", "local.show.demo", "--pubsub", "127.0.0.1:9") as demo:
         assert demo.process.wait(timeout=60) == 1
     assert "FAILED: no Pub/Sub answers at 127.0.0.1:9: " in demo.output
     assert "Traceback" not in demo.output

@@ -30,9 +30,9 @@ import pytest
 import yaml
 
 import main
+from local.base.ports import LOOPBACK, find_free_ports
 from local.control_plane.plane import OwnControlPlane
 from local.kube import CertificateAuthority
-from local.ports import LOOPBACK, find_free_ports
 from tests.bundle.dockerfile import read_steps
 from tests.conftest import open_own_control_plane
 from tests.overlays import define_anything, write_overlay

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from functions.admit_job import Admission, admit
-from local.access import read_kubeconfig
-from local.cluster_client import ClusterClient
+from local.base.access import read_kubeconfig
+from local.base.cluster_client import ClusterClient
 from local.control_plane import jobset_crd
 from local.control_plane.plane import OwnControlPlane
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Habits, LiveStandIn, Part

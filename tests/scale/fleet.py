@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from local.http import Request
-from local.world import identity, topic
+from local.base.http import Request
+from local.cloud.simulation import identity, topic
 from shared.base.names import STEPS
 from tests.harness import Harness
 from tests.manifests import manifest

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from local.http import Request, Response
+from local.base.http import Request, Response
+from local.cloud.simulation import topic
 from local.pubsub.subscription import Subscription
-from local.world import topic
 from shared.base.names import STEPS
 from tests.harness import Harness
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.world import PROJECT
+from local.cloud.simulation import PROJECT
 from shared.frame.step import SECONDS_AFTER_BATCHES, SECONDS_FOR_CALLS
 from tests.harness import Harness
 from tests.manifests import manifest

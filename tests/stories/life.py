@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from local import guests, kube
-from local.kubeadm import Bearer, Identity
-from local.machine import Machine
-from local.world import LAZY_LEASE_S, PROJECT, Dials
+from local import kube
+from local.base.machine import Machine
+from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Dials
+from local.vm import guests
+from local.vm.kubeadm import Bearer, Identity
 from tests.harness import Harness
 
 MINUTE = timedelta(minutes=1)

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from local.http import Request, Response
-from local.world import identity
+from local.base.http import Request, Response
+from local.cloud.simulation import identity
 from shared.base.names import STEPS
 from tests.harness import ROOT, Harness
 from tests.manifests import manifest

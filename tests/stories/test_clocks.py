@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from local import gce, guests, kube
-from local.world import Clocks, Dials
+from local import gce, kube
+from local.cloud.simulation import Clocks, Dials
+from local.vm import guests
 from shared.base.names import VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from local import pubsub
-from local.world import Dials
+from local.cloud.simulation import Dials
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from local.world import Dials
+from local.cloud.simulation import Dials
 from shared.base.names import JOBSET_STEPS
 from shared.frame.message import Cause, Message
 from shared.frame.settings import TPU_NODE_GROUP

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from cryptography.x509.oid import NameOID
 
-from local import guests
-from local.http import Request, Response
-from local.world import LAZY_LEASE_S, PROJECT, Dials
+from local.base.http import Request, Response
+from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Dials
+from local.vm import guests
 from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.settings import JoinApproval
 from tests.harness import Harness

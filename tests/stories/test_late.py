@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local.world import PROJECT
+from local.cloud.simulation import PROJECT
 from shared.ports.google_credentials import GoogleCredentials
 from tests.harness import Harness
 from tests.late import SlowCredentials

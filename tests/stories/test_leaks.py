@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from functions import report_leaks
+from local.cloud.simulation import PROJECT
 from local.gce import Principal
-from local.world import PROJECT
 from shared.ports.gce import calls as gce_calls
 from tests.harness import Harness
 from tests.manifests import manifest

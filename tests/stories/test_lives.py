@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from local.world import PROJECT
+from local.cloud.simulation import PROJECT
 from tests.harness import Harness
 from tests.manifests import V6E_IMAGE, manifest
 from tests.stories import life

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from local.guests import Mishap
-from local.kubeadm import ACCELERATOR_LABEL
-from local.world import PROJECT, identity
+from local.cloud.simulation import PROJECT, identity
+from local.vm.guests import Mishap
+from local.vm.kubeadm import ACCELERATOR_LABEL
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time

@@ -15,9 +15,9 @@ from math import ceil
 import pytest
 
 from local import pubsub
+from local.cloud.simulation import Dials, identity
 from local.gke.dials import OPERATION_S
 from local.jobsets import Habits
-from local.world import Dials, identity
 from shared.base.names import JOBSET_STEPS
 from tests import jobset_objects as objects
 from tests.harness import Harness

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from local.world import Dials
+from local.cloud.simulation import Dials
 from shared.base.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest

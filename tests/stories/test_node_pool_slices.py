@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from functions import provision_slice
-from local.world import Dials
+from local.cloud.simulation import Dials
 from shared.base.errors import CallError
 from shared.frame.message import POD_KIND, Cause, Message
 from shared.frame.settings import GKE

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from local.http import Request
+from local.base.http import Request
 from local.jobsets import Part
 from shared.frame.settings import GKE
 from shared.slices.by_node_pool.desired_pool import HASH_LABEL, build_desired_slice

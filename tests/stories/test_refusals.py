@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from local.cloud.simulation import PROJECT
 from local.gce.faults import Faults
-from local.world import PROJECT
 from shared.base.names import STEPS
 from shared.base.reasons import REASONS, Reason
 from shared.frame.step import handle

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from local import gce
-from local.http import Response
+from local.base.http import Response
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from local import guests
-from local.world import LAZY_LEASE_S, Dials
+from local.cloud.simulation import LAZY_LEASE_S, Dials
+from local.vm import guests
 from shared.base.names import BOOTSTRAP_GROUP
 from shared.frame.settings import JoinApproval
 from shared.node_groups.bootstrap import KUBEADM_GROUP

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from local.http import Request, Response
+from local.base.http import Request, Response
 
 Answer = Callable[[Request, str], Response]
 

@@ -16,10 +16,10 @@ from google.auth.compute_engine import _metadata
 from urllib3.exceptions import NameResolutionError
 
 from local import kube
-from local.clock import LoopClock
-from local.http import Response
+from local.base.clock import LoopClock
+from local.base.http import Response
+from local.base.ports import LOOPBACK, find_free_ports
 from local.kube import CertificateAuthority
-from local.ports import LOOPBACK, find_free_ports
 from shared.base.errors import CallError
 from shared.base.reasons import Reason
 from shared.ports.classify import Kind, Verdict, verdict_of

@@ -16,8 +16,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local.clock import VirtualClock
-from local.http import Request, Response
+from local.base.clock import VirtualClock
+from local.base.http import Request, Response
 from local.kube import ADMIN, KubeApi
 from shared.base.names import STEPS
 from shared.base.reasons import Reason

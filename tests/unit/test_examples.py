@@ -8,15 +8,15 @@ from random import Random
 import pytest
 import yaml
 
-from local.clock import VirtualClock
-from local.kube import ADMIN, KubeApi
-from local.manifests import (
+from local.base.clock import VirtualClock
+from local.cluster.manifests import (
     FOR_PODS,
     read_definitions_for_examples,
     read_manifests,
     read_manifests_for_jobsets,
 )
-from local.station import TPU_NODE_GROUP
+from local.kube import ADMIN, KubeApi
+from local.run.station import TPU_NODE_GROUP
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATHS = sorted(EXAMPLES.rglob("*.yaml"))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from local.clock import VirtualClock
-from local.guests import Dials, InProcess, KubeGuest, Mishap
-from local.http import Response
-from local.kubeadm import Bearer, Identity, chips_of, public_key_pin
+from local.base.clock import VirtualClock
+from local.base.http import Response
+from local.vm.guests import Dials, InProcess, KubeGuest, Mishap
+from local.vm.kubeadm import Bearer, Identity, chips_of, public_key_pin
 from tests.unit.small_cluster import SmallCluster
 
 TOKEN = "abc123.0123456789abcdef"

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from local.clock import VirtualClock
-from local.guests import Dials, InProcess, KubeGuest, Mishap
-from local.http import Request
+from local.base.clock import VirtualClock
+from local.base.http import Request
 from local.kube import ADMIN, KubeApi
+from local.vm.guests import Dials, InProcess, KubeGuest, Mishap
 from shared.node_groups.bootstrap import (
     KUBEADM_GROUP,
     Token,

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from local import recording
 from local.control_plane import __main__ as control_plane
+from local.show import recording
 from tests import bench, first_slice, on_call, performance
 from tests.terraform import __main__ as terraform
 
 PROGRAMS: dict[str, Callable[[list[str]], int | str]] = {
     "make control-plane": control_plane.main,
-    "python -m local.recording": recording.main,
+    "python -m local.show.recording": recording.main,
     "python -m tests.bench": bench.main,
     "python -m tests.first_slice": first_slice.main,
     "python -m tests.on_call": on_call.main,

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from local.http import Response
-from local.kubeadm import (
+from local.base.http import Response
+from local.vm.kubeadm import (
     Certificate,
     ConnectionRefused,
     Conversation,
@@ -23,7 +23,7 @@ from local.kubeadm import (
     public_key_pin,
     run_conversation,
 )
-from local.transport import InProcess
+from local.vm.transport import InProcess
 from tests.unit.small_cluster import SmallCluster, sign_detached
 
 TOKEN = "abc123.0123456789abcdef"

@@ -11,10 +11,10 @@ import pytest
 import urllib3
 from google.auth.exceptions import RefreshError
 
-from local.clock import VirtualClock
+from local.base.clock import VirtualClock
+from local.base.http import Application, Request, Response
 from local.gce import Dials, Principal, listing
 from local.gce.inprocess import mount
-from local.http import Application, Request, Response
 from shared.base.errors import CallError, OutOfTimeError
 from shared.ports.gce import calls as gce_calls
 from shared.ports.gce.calls import Gce

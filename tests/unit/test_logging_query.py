@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from local.logging_query import QueryError, parse
+from local.cloud.logging_query import QueryError, parse
 
 ENTRY: dict[str, Any] = {
     "logName": "projects/p/logs/cloudaudit.googleapis.com%2Factivity",

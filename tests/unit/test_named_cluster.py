@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from local.access import KubeconfigUnusable, read_kubeconfig
+from local.base.access import KubeconfigUnusable, read_kubeconfig
+from local.cluster.leftovers import Run, Traces
+from local.cluster.named import describe_traces
 from local.kube import CertificateAuthority
-from local.named_cluster import describe_traces
-from local.traces import Run, Traces
 from tests.harness import ROOT
 
 KUBECONFIG = Path("/home/me/config")

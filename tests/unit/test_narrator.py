@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local.happenings import (
+from local.base.events import (
     AuditEntry,
     ChildEnded,
     ChildLine,
@@ -15,7 +15,8 @@ from local.happenings import (
     SerialText,
     Ticked,
 )
-from local.narrator import (
+from local.run.station import JOBSET_STEPS, STEPS
+from local.show.narrator import (
     Narrator,
     render_event,
     render_group,
@@ -24,8 +25,7 @@ from local.narrator import (
     render_pod,
     render_secret,
 )
-from local.station import JOBSET_STEPS, STEPS
-from local.timeline import Line
+from local.show.timeline import Line
 from shared.base import names
 
 VM = "tng-training-80f92ae7-jdc7"

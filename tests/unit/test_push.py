@@ -16,8 +16,8 @@ from flask.testing import FlaskClient
 from google.auth import crypt, jwt
 
 import main
-from local.http import Request, Response
-from local.ports import LOOPBACK, find_free_ports
+from local.base.http import Request, Response
+from local.base.ports import LOOPBACK, find_free_ports
 from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
 from shared.frame.push import Gate, Refusal

@@ -6,7 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from local.recording import PICTURE, draw
+from local.show.recording import PICTURE, draw
 
 OUTPUT = "\x1b[32mcreate_resources\x1b[0m inserts <the MIG>\n\nDone in 40 seconds."
 

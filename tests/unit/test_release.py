@@ -21,7 +21,7 @@ from infra.release import __main__ as release
 from infra.release.archives import list_function_files, render_checksums, write_tar, write_zip
 from infra.release.changelog import find_section, point_links_to
 from infra.release.sbom import parse_pins, render_sbom
-from local.clock import VirtualClock
+from local.base.clock import VirtualClock
 from local.kube import KubeApi
 from replay import VERSION, bundle
 from tests.bundle.bundle import list_uploaded

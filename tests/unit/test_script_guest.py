@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from local.clock import LoopClock
-from local.guests import Dials, Https, KubeGuest
-from local.http import Request, Response
-from local.kubeadm import Anonymous, ConnectionRefused, Habits, Reply, Send, public_key_pin
-from local.machine import Guest
-from local.script_guest import ScriptGuest
-from local.transport import send_https
-from local.web import serve
+from local.base.clock import LoopClock
+from local.base.http import Request, Response
+from local.base.machine import Guest
+from local.base.web import serve
+from local.vm.guests import Dials, Https, KubeGuest
+from local.vm.kubeadm import Anonymous, ConnectionRefused, Habits, Reply, Send, public_key_pin
+from local.vm.script_guest import ScriptGuest
+from local.vm.transport import send_https
 from shared.node_groups.bootstrap import join_metadata, new_token, render_startup_script
 from tests.unit.small_cluster import SmallCluster
 from tests.unit.startup.vm import Machine

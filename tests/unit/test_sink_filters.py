@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from local.logging_query import MAX_CHARACTERS, QueryError
-from local.sinks import Sinks
+from local.cloud.logging_query import MAX_CHARACTERS, QueryError
+from local.cloud.sinks import Sinks
 from shared.frame import audit_log
 from shared.frame.decode import decode
 

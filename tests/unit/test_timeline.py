@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from local.timeline import Line, Timeline
+from local.show.timeline import Line, Timeline
 
 LINE = Line(
     "create_resources",

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from local.http import Request, Response
+from local.base.http import Request, Response
+from local.base.web import serve
+from local.cluster.manifests import read_webhook_configuration
+from local.cluster.webhooks import Webhooks
 from local.kube import CertificateAuthority
-from local.manifests import read_webhook_configuration
-from local.web import serve
-from local.webhooks import Webhooks
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 MARK = {"tpu-functions.dev/inject": "enabled"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.kube.authorization import Authorizer
 from local.kube.certificates import CertificateAuthority
 from local.kube.controllers.csr import CsrController

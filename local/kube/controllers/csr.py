@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.kube.authorization import Authorizer
 from local.kube.certificates import CertificateAuthority
 from local.kube.controllers.queue import Cluster, WorkQueue

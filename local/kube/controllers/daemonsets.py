@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.kube.controllers.queue import Cluster, WorkQueue
 from local.kube.kinds import Document
 from local.kube.label_selectors import matches_expressions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.kube.controllers.queue import Cluster, WorkQueue
 from local.kube.crds import CLEANUP_FINALIZER, CRD_RESOURCE, establish, is_established
 from local.kube.formats import render_time

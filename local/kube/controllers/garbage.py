@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.kube.controllers.queue import Cluster, WorkQueue
 from local.kube.kinds import Document
 from local.kube.resources import FOREGROUND, ORPHAN, Resources

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.kube.certificates import CertificateAuthority
 from local.kube.controllers.queue import Cluster, WorkQueue
 from local.kube.kinds import Document

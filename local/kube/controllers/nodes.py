@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from local.clock import Clock, Timer
+from local.base.clock import Clock, Timer
 from local.kube.controllers.queue import Cluster, WorkQueue
 from local.kube.formats import parse_time, render_time
 from local.kube.kinds import Document

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
-from local.clock import Clock
+from local.base.clock import Clock
 from local.kube import errors
 from local.kube.kinds import Document
 from local.kube.resources import Resources

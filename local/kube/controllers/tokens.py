@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 
-from local.clock import Clock, Timer
+from local.base.clock import Clock, Timer
 from local.kube.authentication import BOOTSTRAP_SECRET_TYPE, is_expired, read_token_secret
 from local.kube.controllers.queue import Cluster, WorkQueue
 from local.kube.formats import parse_time

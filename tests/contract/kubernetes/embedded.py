@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from local.clock import VirtualClock
-from local.http import Request, Stream
+from local.base.clock import VirtualClock
+from local.base.http import Request, Stream
 from local.kube import Dials, KubeApi, User
 from tests.contract.kubernetes.definitions import ALL
 from tests.contract.kubernetes.dialogue import AGENT, JSON, USERS, Answer, fill, variables

@@ -1,7 +1,8 @@
 """A real control plane under a story that runs on a virtual clock.
 
-`RealCluster` stands where the embedded Kubernetes API stands in a `local.world.World`: it forwards
-every request to a real kube-apiserver over TLS, with the caller's own credentials (ServiceAccount
+`RealCluster` stands where the embedded Kubernetes API stands in a
+`local.cloud.simulation.World`: it forwards every request to a real kube-apiserver
+over TLS, with the caller's own credentials (ServiceAccount
 tokens of the steps and the relay, bootstrap tokens and client certificates of the VMs), and records
 calls as the embedded one does. RBAC, the CRD with its rules, the admission policies, NodeRestriction,
 and all controllers are the real ones. A story's hours pass in seconds, so a few things are bridged;

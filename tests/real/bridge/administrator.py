@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from local.base.http import Request, Response
+from local.cluster.manifests import collection_path
 from local.control_plane.plane import ControlPlane
-from local.http import Request, Response
-from local.manifests import collection_path
 from tests.real.bridge.connections import Caller, Connections
 
 Document = dict[str, Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from local.http import Request
+from local.base.http import Request
 from tests.real.bridge.administrator import CRDS, MERGE_PATCH, Administrator, Document
 from tests.real.bridge.connections import Caller, Connections
 from tests.real.relay.patience import until

@@ -13,12 +13,12 @@ from typing import Any
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from local.clock import Clock
-from local.http import Request, Response
+from local.base.clock import Clock
+from local.base.http import Request, Response
 from local.kube import Call, CallLog, Dials
 from local.kube.requests import RequestInfo, parse_request
-from local.kubeadm import Bearer, Certificate, Send
-from local.transport import OnReply
+from local.vm.kubeadm import Bearer, Certificate, Send
+from local.vm.transport import OnReply
 from tests.real.bridge.administrator import MERGE_PATCH, Document
 from tests.real.bridge.connections import Caller, showing, trusting, trusting_anybody
 from tests.real.bridge.hearts import Hearts, lease_of
@@ -69,7 +69,7 @@ class RealCluster:
         return self._exchange(self._caller(request), request)
 
     def send(self, step: Send, on_reply: OnReply) -> None:
-        """Carry a VM's request: the cluster is its `local.transport.Network`, too."""
+        """Carry a VM's request: the cluster is its `local.vm.transport.Network`, too."""
         on_reply(self._exchange(self._guest(step), step.request))
 
     # -- callers ----------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
-from local.http import Request, Response
-from local.kubeadm import Certificate
+from local.base.http import Request, Response
+from local.vm.kubeadm import Certificate
 
 _TIMEOUT_S = 60.0
 

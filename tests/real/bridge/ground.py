@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from local.clock import VirtualClock
-from local.world import Dials
+from local.base.clock import VirtualClock
+from local.cloud.simulation import Dials
 from tests.harness import standing_on
 from tests.real.bridge.cluster import RealCluster
 from tests.real.bridge.installation import Installation

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from local.clock import Clock
+from local.base.clock import Clock
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from local.cloud.simulation import SYSTEM_NAMESPACE, identity
 from local.control_plane.plane import ControlPlane
-from local.world import SYSTEM_NAMESPACE, identity
 from tests.real.bridge.administrator import (
     CRDS,
     MERGE_PATCH,

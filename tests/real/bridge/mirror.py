@@ -9,7 +9,7 @@ from typing import Any
 
 import urllib3
 
-from local.http import Request
+from local.base.http import Request
 from tests.real.bridge.connections import Caller, Connections, Lines
 
 Document = dict[str, Any]

@@ -12,7 +12,7 @@ from tests.real.bridge.mirror import Mirror
 
 
 class RealStream:
-    """A `local.http.Stream`, from version ``since`` on; ``mirror`` is the mirror of its kind."""
+    """A `local.base.http.Stream`, from version ``since`` on; ``mirror`` is the mirror of its kind."""
 
     def __init__(self, lines: Lines, mirror: Mirror, since: int, news: threading.Condition) -> None:
         self.mirror = mirror

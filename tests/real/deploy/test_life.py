@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 import yaml
 
-from local.http import Request
+from local.base.http import Request
+from local.base.ports import LOOPBACK
 from local.kube import CertificateAuthority
-from local.ports import LOOPBACK
 from tests import signing_requests
 from tests.conftest import open_own_control_plane
 from tests.harness import Harness

@@ -15,9 +15,9 @@ from google.pubsub_v1 import types
 from google.pubsub_v1.services.subscriber import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
+from local.cloud.simulation import topic
 from local.pubsub.model import SubscriptionConfig
 from local.pubsub.server import Server, serve
-from local.world import topic
 from relay.kinds import TRIGGERED_STEPS
 from tests.real.relay.patience import PATIENCE_S
 from tests.real.relay.wire import Background

@@ -17,9 +17,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from local.base.ports import LOOPBACK
+from local.cloud.simulation import PROJECT
 from local.control_plane.plane import ControlPlane
-from local.ports import LOOPBACK
-from local.world import PROJECT
 from tests.real.relay.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from local.ports import LOOPBACK
+from local.base.ports import LOOPBACK
 
 T = TypeVar("T")
 _CHUNK_BYTES = 65_536

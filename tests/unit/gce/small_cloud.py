@@ -10,11 +10,11 @@ from typing import Any
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import compute_v1
 
-from local.clock import VirtualClock
+from local.base.clock import VirtualClock
+from local.base.http import Request
+from local.base.machine import Machine
 from local.gce import Dials, Principal, Simulator
 from local.gce.inprocess import mount
-from local.http import Request
-from local.machine import Machine
 
 PROJECT, NUMBER = "my-project", "123456789012"
 ZONE, REGION = "us-central1-c", "us-central1"

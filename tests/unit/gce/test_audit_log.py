@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from local.base.http import Request
 from local.gce import Dials, Principal
-from local.http import Request
 from tests.unit.gce.small_cloud import (
     AGENT,
     GROUP,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from local.base.http import Request
 from local.gce import CallRecord, Principal, UnknownFault
 from local.gce.simulator import FAULTS
-from local.http import Request
 from tests.unit.gce.small_cloud import (
     GROUP,
     POLICY,

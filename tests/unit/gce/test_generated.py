@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from local.controls import describe_fault
+from local.base.controls import describe_fault
 from local.gce import generate
 from local.gce.refusals import CATALOGUE
 from local.gce.simulator import FAULTS

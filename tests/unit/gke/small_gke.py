@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from local.clock import VirtualClock
+from local.base.clock import VirtualClock
+from local.base.http import Request
 from local.gce import Principal
 from local.gce.inprocess import mount
 from local.gke import Cluster, Dials, PoolNode, Simulator
-from local.http import Request
 from shared.ports.gke import GkeClient
 from shared.ports.gke_settings import GkeSettings
 from shared.slices.by_node_pool.provider import NodePools

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.sinks import Sinks
+from local.cloud.sinks import Sinks
 from shared.frame.audit_log import LogEvent, find_steps
 from shared.frame.decode import decode
 from tests.harness import filters

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from local.base.http import Request
 from local.gke import Cluster, Kubelets, Simulator
-from local.http import Request
-from local.kubeadm import Bearer, Habits, Identity
-from local.transport import InProcess
+from local.vm.kubeadm import Bearer, Habits, Identity
+from local.vm.transport import InProcess
 from tests.contract.kubernetes.embedded import Embedded
 from tests.unit.gke.small_gke import CLUSTER, LOCATION, NUMBER, POOLS, PROJECT, pool_body
 

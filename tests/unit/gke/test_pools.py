@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from local.base.http import Request
 from local.gke import Dials
-from local.http import Request
 from tests.unit.gke.small_gke import CLUSTER, NAME, POOL, POOLS, ZONE, Document, Gke, pool_body
 
 

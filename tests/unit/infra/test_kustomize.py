@@ -16,7 +16,7 @@ import pytest
 import yaml
 from google.auth import identity_pool
 
-from local.clock import VirtualClock
+from local.base.clock import VirtualClock
 from local.control_plane.binaries import find
 from local.kube import KubeApi
 from relay.settings import read_settings

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from local import world
+from local.cloud import simulation as world
 from local.kube.certificates import CertificateAuthority
 from relay.kinds import TRIGGERED_STEPS
 from relay.metrics import DESCRIPTIONS

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from local import gce, guests
+from local import gce
+from local.cloud.simulation import Dials
 from local.gce import iam
 from local.gce.inprocess import mount
-from local.world import Dials
+from local.vm import guests
 from shared.base.names import JOBSET_STEPS, STEPS
 from shared.node_groups.node_group import resource_name
 from shared.ports.gke import GkeClient

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from local import jobsets, kube
-from local.clock import VirtualClock
-from local.http import Request
+from local.base.clock import VirtualClock
+from local.base.http import Request
 
 Manifest = dict[str, Any]
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from local.access import Access
-from local.cluster_client import ClusterClient
-from local.demo import DemoFailed
+from local.base.access import Access
+from local.base.cluster_client import ClusterClient
 from local.jobsets import LiveStandIn
+from local.show.demo import DemoFailed
 
 
 def test_who_fails_beside_it_is_understood() -> None:

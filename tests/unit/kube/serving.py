@@ -11,9 +11,9 @@ from random import Random
 
 import yaml
 
-from local.clock import LoopClock
+from local.base.clock import LoopClock
+from local.base.web import serve
 from local.kube import ADMIN, CertificateAuthority, KubeApi, kubeconfig
-from local.web import serve
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from local.clock import VirtualClock
-from local.http import Request
+from local.base.clock import VirtualClock
+from local.base.http import Request
 from local.kube import CertificateAuthority, KubeApi, User
 from tests.contract.kubernetes.embedded import Embedded
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from local.http import Request
+from local.base.http import Request
 from tests.contract.kubernetes.embedded import Embedded
 from tests.unit.kube.test_identities import SECRETS, TOKEN, der, token_secret
 

@@ -6,8 +6,8 @@ import copy
 import json
 from random import Random
 
-from local.clock import VirtualClock
-from local.http import Request
+from local.base.clock import VirtualClock
+from local.base.http import Request
 from local.kube import ADMIN, Call, KubeApi
 from tests.contract.kubernetes.cases.objects import widget
 from tests.contract.kubernetes.definitions import ALL, WIDGETS

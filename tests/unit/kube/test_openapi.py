@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from local.clock import VirtualClock
-from local.http import Request
+from local.base.clock import VirtualClock
+from local.base.http import Request
 from local.kube import ADMIN, KubeApi
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import psutil
 
-from local.processes import GRACE_S, Interrupted, Processes
+from local.run.processes import GRACE_S, Interrupted, Processes
 
 ENDLESS_S = 3600.0
 """Longer than any test: stubborn children end because they are killed before."""

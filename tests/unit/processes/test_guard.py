@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from local import guard
+from local.base import parent_watch as guard
 
 pytestmark = pytest.mark.processes
 

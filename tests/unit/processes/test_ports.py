@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from local.ports import PortTaken, check_port, find_free_ports
+from local.base.ports import PortTaken, check_port, find_free_ports
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from local.ports import find_free_ports
-from local.processes import MAX_LINE_BYTES, Process, ProcessError, Processes
+from local.base.ports import find_free_ports
+from local.run.processes import MAX_LINE_BYTES, Process, ProcessError, Processes
 from tests.unit.processes.family import child, is_gone, parse_family, wait_until_gone
 
 pytestmark = pytest.mark.processes

@@ -7,7 +7,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from local.clock import VirtualClock
+from local.base.clock import VirtualClock
 from local.pubsub.core import PubSub
 from local.pubsub.model import (
     DeadLetterPolicy,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from local.http import Request, Response
+from local.base.http import Request, Response
 from shared.base.names import GROUP, PLURAL, VERSION
 from tests.unit.relay.objects import Raw, versioned
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from kubernetes.aio.config import incluster_config
 
-from local.web import serve
+from local.base.web import serve
 from relay.watching.api import CannotConnect, KubernetesApi, Refused
 from tests.unit.relay.scripted_api import NODES, ScriptedApi
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from local.http import Request, Response
-from local.web import serve
+from local.base.http import Request, Response
+from local.base.web import serve
 from relay import daemon, metrics
 from relay.changes.pending import OutgoingMessage
 from relay.daemon import Relay

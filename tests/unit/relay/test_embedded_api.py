@@ -14,12 +14,12 @@ from typing import Any
 import yaml
 from aiohttp import web
 
-from local.clock import LoopClock
-from local.http import Request
+from local.base.clock import LoopClock
+from local.base.http import Request
+from local.base.web import serve
 from local.kube import ADMIN, KubeApi
 from local.kube.dials import Dials
 from local.kube.users import ALL_AUTHENTICATED, User
-from local.web import serve
 from shared.base.names import FINALIZER, GROUP, PLURAL, RESOURCE_NAME_LABEL
 from tests.unit.relay.objects import RESOURCE_NAME, Raw
 from tests.unit.relay.scripted_api import NODES, write_kubeconfig

@@ -18,7 +18,7 @@ import aiohttp
 import psutil
 import pytest
 
-from local.web import serve
+from local.base.web import serve
 from tests.unit.relay.objects import foreign_node, group, node, settled_group
 from tests.unit.relay.scripted_api import (
     CLUSTER_ID,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from local import guests
-from local.world import Dials
+from local.cloud.simulation import Dials
+from local.vm import guests
 from relay.metrics import Phase, State
 from relay.slices import MAX_COUNT, Slice, Slices, read_phases, read_slice
 from relay.watching.projection import parse

@@ -15,9 +15,9 @@ from google.cloud.logging_v2 import types
 from google.protobuf.json_format import MessageToDict
 from typer.testing import CliRunner, Result
 
-from local.cloud_logging import CloudLogging, LoggingError
+from local.cloud.logging import CloudLogging, LoggingError
+from local.cloud.simulation import DEAD_LETTERS, PROJECT, Dials, topic
 from local.pubsub.model import SubscriptionConfig
-from local.world import DEAD_LETTERS, PROJECT, Dials, topic
 from replay.app import app
 from replay.cloud_logging import MAX_PAGE, Page
 from replay.subscriptions import MAX_PULLED, Pulled, Subscriptions

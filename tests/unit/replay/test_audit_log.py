@@ -10,9 +10,9 @@ import pytest
 from google.cloud.logging_v2 import types
 from google.protobuf.any_pb2 import Any as Any_
 
-from local.clock import VirtualClock
-from local.cloud_logging import CALLS_A_MINUTE, CloudLogging, LoggingError
-from local.world import PROJECT, Dials
+from local.base.clock import VirtualClock
+from local.cloud.logging import CALLS_A_MINUTE, CloudLogging, LoggingError
+from local.cloud.simulation import PROJECT, Dials
 from replay.audit_log import TIMESTAMP_ATTRIBUTE, make_publications, read_filters
 from replay.cloud_logging import MAX_EXHAUSTED, SECONDS_A_CALL, Page, read_entry, read_pages
 from shared.base.errors import CallError

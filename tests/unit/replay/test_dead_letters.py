@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.world import topic
+from local.cloud.simulation import topic
 from replay.dead_letters import LEASE_S, MAX_LISTED
 from shared.base.errors import CallError
 from tests.harness import Harness

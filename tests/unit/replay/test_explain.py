@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from google.auth.exceptions import DefaultCredentialsError
 
-from local import guests
-from local.world import Dials
+from local.cloud.simulation import Dials
+from local.vm import guests
 from replay.publications import GROUP_STEPS
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time

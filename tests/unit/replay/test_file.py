@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from local.cloud.simulation import DEAD_LETTERS, PROJECT
 from local.pubsub.model import SubscriptionConfig
-from local.world import DEAD_LETTERS, PROJECT
 from replay.commands import MANY
 from tests.harness import Death, Harness
 from tests.unit.replay.desk import ALONE, Desk, training

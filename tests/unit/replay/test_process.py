@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from local.clock import LoopClock
-from local.cloud_logging import CloudLogging
-from local.cloud_logging import serve as serve_logging
+from local.base.clock import LoopClock
+from local.cloud.logging import CloudLogging
+from local.cloud.logging import serve as serve_logging
 from local.pubsub.model import Received, SubscriptionConfig
 from local.pubsub.server import Server, serve
 from shared.base.timestamps import render_time

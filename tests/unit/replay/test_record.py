@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from local.world import topic
+from local.cloud.simulation import topic
 from shared.base.errors import CallError
 from tests.unit.replay.desk import Desk
 from tests.unit.replay.test_recording import message

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from functions import label_node
-from local.http import Response
+from local.base.http import Response
 from replay.decisions import Decided, Decision, decide_again, render, to_document
 from replay.observed_text import list_facts
 from shared.frame.plan import Emit

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from local.metadata_server import MetadataServer
+from local.vm.metadata_server import MetadataServer
 from shared.node_groups.bootstrap import render_startup_script
 
 T = TypeVar("T")

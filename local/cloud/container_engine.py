@@ -1,0 +1,57 @@
+"""The simulated GKE of a station: the cluster's own node pools, whose VMs are Nodes of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from local import gke
+from local.base.clock import Clock
+from local.cloud.simulation import PROJECT, PROJECT_NUMBER
+from local.vm.kubeadm import Habits, Identity
+from local.vm.transport import Network
+
+CLUSTER, REGION, ZONE = "my-cluster", "us-central2", "us-central2-b"
+LIVELY = gke.Dials(
+    operation_s={
+        "nodePools.create": (4.0, 6.0),
+        "nodePools.update": (0.5, 1.0),
+        "nodePools.delete": (3.0, 5.0),
+    },
+    pending_s=(0.1, 0.3),
+    register_s=(1.0, 3.0),
+    log_delay_s=(0.2, 0.4),
+)
+"""In a hurry: what takes minutes there takes seconds here."""
+
+
+def simulate(
+    clock: Clock,
+    random: Random,
+    network: Network,
+    administrator: Identity,
+    habits: Habits,
+    on_log_entry: Callable[[dict[str, Any]], None],
+) -> gke.Simulator:
+    """A GKE with one cluster. Its kubelets, too, come to the cluster as its administrator."""
+    kubelets = gke.Kubelets(clock, network, lambda _: administrator, administrator, habits=habits)
+    return gke.Simulator(
+        clock,
+        clusters=[gke.Cluster(PROJECT, PROJECT_NUMBER, REGION, CLUSTER)],
+        random=random,
+        nodes=kubelets,
+        on_log_entry=on_log_entry,
+        dials=LIVELY,
+    )
+
+
+def environment(url: str) -> Mapping[str, str]:
+    """By which the functions find it."""
+    return {
+        "CONTAINER_ENDPOINT": url,
+        "GCP_PROJECT_ID": PROJECT,
+        "GCP_CLUSTER_LOCATION": REGION,
+        "GCP_CLUSTER": CLUSTER,
+        "GCP_ZONE": ZONE,
+    }

@@ -1,0 +1,162 @@
+"""The steps' inboxes in a Pub/Sub that is found by its address, whoever's it is.
+
+Settings are those of the deployment: a request may take as long as a step may, what is refused is
+tried again ever more rarely, and after ten attempts it is a dead letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import grpc
+from google.api_core.exceptions import GoogleAPICallError, NotFound, ServiceUnavailable
+from google.pubsub_v1 import types
+from google.pubsub_v1.services.publisher import PublisherAsyncClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
+from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
+
+from local.cloud.simulation import (
+    ACK_DEADLINE_S,
+    DEAD_LETTERS,
+    MAX_BACKOFF_S,
+    MAX_DELIVERY_ATTEMPTS,
+    MIN_BACKOFF_S,
+    PROJECT,
+    TRY_AGAIN_S,
+    topic,
+)
+
+PUSHER = f"pusher@{PROJECT}.iam.gserviceaccount.com"
+"""Whose tokens come with pushes, each for its endpoint; Google's emulator sends none."""
+
+_TIMEOUT_S = 10.0
+_DEAD = f"projects/{PROJECT}/topics/{DEAD_LETTERS}"
+_KEPT = f"projects/{PROJECT}/subscriptions/{DEAD_LETTERS}"
+
+
+class PubSubUnusable(Exception):
+    """A Pub/Sub that somebody named cannot be used; the message says what to do."""
+
+
+class Inboxes:
+    """Makes the inboxes, and publishes as log sinks and the Scheduler do."""
+
+    def __init__(self, address: str, max_backoff_s: float = MAX_BACKOFF_S) -> None:
+        """``address`` is host and port of a Pub/Sub without TLS."""
+        self._address = address
+        self._max_backoff_s = max_backoff_s
+        self._channel = grpc.aio.insecure_channel(address)
+        self._publisher = PublisherAsyncClient(
+            transport=PublisherGrpcAsyncIOTransport(channel=self._channel)
+        )
+        self._subscriber = SubscriberAsyncClient(
+            transport=SubscriberGrpcAsyncIOTransport(channel=self._channel)
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def check(self, steps: Iterable[str]) -> None:
+        """Raise `PubSubUnusable` unless somebody answers, who has no inboxes yet."""
+        found = await self.find(steps)
+        if found:
+            names = ", ".join(name.rpartition("/")[2] for name in found)
+            raise PubSubUnusable(
+                f"the Pub/Sub at {self._address} has inboxes already, of another run that goes on or "
+                f"was killed: {names}\nRemove them: make demo ARGS='--pubsub {self._address} --clean'"
+            )
+
+    async def find(self, steps: Iterable[str]) -> list[str]:
+        """The topics of inboxes that are there. Raises `PubSubUnusable` when nobody answers."""
+        try:
+            listed = await self._publisher.list_topics(
+                project=f"projects/{PROJECT}", timeout=_TIMEOUT_S, retry=None
+            )
+            there = {one.name async for one in listed}
+        except GoogleAPICallError as error:
+            raise PubSubUnusable(f"no Pub/Sub answers at {self._address}: {error}") from error
+        return [name for name in (_DEAD, *map(topic, steps)) if name in there]
+
+    async def remove(self, steps: Iterable[str]) -> None:
+        """Take away what `create` makes; a Pub/Sub that has ended has taken it along."""
+        limits: dict[str, Any] = {"timeout": _TIMEOUT_S, "retry": None}
+        with suppress(ServiceUnavailable):
+            for step in steps:
+                with suppress(NotFound):
+                    name = _subscription(step)
+                    await self._subscriber.delete_subscription(subscription=name, **limits)
+            with suppress(NotFound):
+                await self._subscriber.delete_subscription(subscription=_KEPT, **limits)
+            for name in (*map(topic, steps), _DEAD):
+                with suppress(NotFound):
+                    await self._publisher.delete_topic(topic=name, **limits)
+
+    async def create(self, endpoints: Mapping[str, str]) -> None:
+        """Make each step's topic, and the subscription that pushes to the step's endpoint."""
+        await self._publisher.create_topic(name=_DEAD, timeout=_TIMEOUT_S)
+        kept = types.Subscription(name=_KEPT, topic=_DEAD, ack_deadline_seconds=60)
+        await self._subscriber.create_subscription(kept, timeout=_TIMEOUT_S)
+        for step, endpoint in endpoints.items():
+            await self._publisher.create_topic(name=topic(step), timeout=_TIMEOUT_S)
+            await self._subscriber.create_subscription(
+                types.Subscription(
+                    name=_subscription(step),
+                    topic=topic(step),
+                    push_config=types.PushConfig(
+                        push_endpoint=endpoint,
+                        oidc_token=types.PushConfig.OidcToken(
+                            service_account_email=PUSHER, audience=endpoint
+                        ),
+                    ),
+                    ack_deadline_seconds=ACK_DEADLINE_S,
+                    retry_policy=types.RetryPolicy(
+                        minimum_backoff=timedelta(seconds=MIN_BACKOFF_S),
+                        maximum_backoff=timedelta(seconds=self._max_backoff_s),
+                    ),
+                    dead_letter_policy=types.DeadLetterPolicy(
+                        dead_letter_topic=_DEAD, max_delivery_attempts=MAX_DELIVERY_ATTEMPTS
+                    ),
+                ),
+                timeout=_TIMEOUT_S,
+            )
+
+    def publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
+        """Publish in the background, again and again until Pub/Sub has taken it.
+
+        What comes after `close` is dropped: the simulated cloud may outlive the inboxes a little.
+        """
+        if not self._is_closed:
+            self._in_background(self._publish(step, data, attributes))
+
+    async def close(self) -> None:
+        """Give up what is not published yet."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._channel.close()
+
+    async def _publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
+        message = types.PubsubMessage(data=data, attributes=dict(attributes))
+        while True:
+            try:
+                await self._publisher.publish(
+                    topic=topic(step), messages=[message], timeout=_TIMEOUT_S, retry=None
+                )
+            except GoogleAPICallError:
+                await asyncio.sleep(TRY_AGAIN_S)
+            else:
+                return
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _subscription(step: str) -> str:
+    return topic(step).replace("/topics/", "/subscriptions/")

@@ -1,0 +1,148 @@
+"""The cluster that a station works on: the embedded one, or (`local.cluster.named`) somebody's own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from local import kube
+from local.base.access import Access
+from local.base.clock import Clock
+from local.base.cluster_client import ClusterClient
+from local.base.http import Request, Response
+from local.base.ports import LOOPBACK, check_port
+from local.base.web import serve
+from local.cluster.credentials import ADMIN, Credentials, write_private
+from local.cluster.manifests import FOR_PODS, Manifest, read_manifests
+from local.cluster.webhooks import Webhooks
+from local.jobsets import Part
+from local.vm import guests
+from local.vm.kubeadm import Certificate, Identity
+
+KUBECONFIG = "kubeconfig"
+
+
+class ClusterUnusable(Exception):
+    """A cluster cannot be used, or could not be left as it was; the message says what to do."""
+
+
+class Cluster(Protocol):
+    """What a station asks of its cluster, in this order."""
+
+    network: guests.Network
+    """By which VMs reach it."""
+    parts: frozenset[Part]
+    """What of JobSets and their Pods it does not do by itself; known once it has started."""
+    selector: str
+    """Of which JobSets, Jobs and Pods, by their labels; empty for all."""
+
+    async def check(self) -> None:
+        """Change nothing yet. Raises `ClusterUnusable` with all that is in the way."""
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Have the manifests in it, and identities; ``stack`` leaves it as it was found."""
+
+    async def drain(self) -> None:
+        """Delete the JobSets and groups that are left, as long as there are functions that see to it."""
+
+    async def identify(self, node: str) -> Identity:
+        """How a VM of somebody's own image joins: its owner gave it a kubelet's certificate.
+
+        Raises `local.cluster.node_certificates.NotSigned` when nobody gives it one, which has been told.
+        """
+
+    @property
+    def url(self) -> str:
+        """Where its API listens."""
+
+    def client(self) -> ClusterClient:
+        """The cluster as its administrator sees it; to be entered and left."""
+
+    def kubeconfig_of(self, name: str) -> Path:
+        """The kubeconfig of an identity: the administrator's, a step's (with dashes), the relay's."""
+
+
+class EmbeddedCluster:
+    """The embedded API in this process, behind TLS; nothing of it outlives the process."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        credentials: Credentials,
+        identities: Iterable[str],
+        directory: Path,
+        port: int,
+        manifests: Iterable[Manifest] = (),
+    ) -> None:
+        """``port`` is where it listens; 0 is any free one. ``manifests`` are more than the base's."""
+        self._manifests = tuple(manifests)
+        self._clock = clock
+        self._credentials = credentials
+        self._identities = identities
+        self._directory = directory
+        self._port = port
+        self._url = ""
+        self.parts = frozenset(Part)
+        self.selector = ""
+        self._api = kube.KubeApi(
+            clock,
+            random=Random(secrets.randbits(64)),
+            ca=credentials.ca,
+            tokens=credentials.users(),
+        )
+        self.network: guests.Network = guests.InProcess(self._api)
+        self._webhooks: Webhooks | None = None
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    async def check(self) -> None:
+        if self._port:
+            check_port(self._port, "--port")
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        self._api.apply_manifests([*read_manifests(without=FOR_PODS), *self._manifests])
+        tls = self._credentials.ca.server_context(("localhost", LOOPBACK), self._clock.now())
+        runner, port = await serve(
+            self._api, host=LOOPBACK, port=self._port, tls=tls, admit=self._admit
+        )
+        stack.push_async_callback(runner.cleanup)
+        self._url = f"https://{LOOPBACK}:{port}"
+        self._api.advertise(self._url)
+        for name in (ADMIN, *self._identities):
+            write_private(self.kubeconfig_of(name), self._credentials.kubeconfig(self._url, name))
+
+    def ask_webhooks(self, configuration: Manifest, url: str, trust: str) -> None:
+        """Ask these webhooks, served at ``url`` with a certificate of ``trust``, from now on."""
+        self._webhooks = Webhooks(configuration, url, trust, self._labels_of)
+
+    async def _admit(self, request: Request) -> Request | Response:
+        return request if self._webhooks is None else await self._webhooks.admit(request)
+
+    def _labels_of(self, namespace: str) -> Mapping[str, str]:
+        token = {"Authorization": f"Bearer {self._credentials.tokens[ADMIN]}"}
+        path = f"/api/v1/namespaces/{namespace}"
+        found = self._api.handle(Request.of("GET", path, headers=token)).json()
+        labels: Mapping[str, str] = found.get("metadata", {}).get("labels") or {}
+        return labels
+
+    async def drain(self) -> None:
+        """The cluster ends, and so do its groups."""
+
+    async def identify(self, node: str) -> Identity:
+        user = kube.User(f"system:node:{node}", ("system:nodes",))
+        pair = self._credentials.ca.issue_client(user, self._clock.now())
+        certificate = Certificate(pair.certificate_pem, pair.key_pem)
+        return Identity(self._url, self._credentials.ca.certificate_pem, certificate)
+
+    def client(self) -> ClusterClient:
+        ca, token = self._credentials.ca, self._credentials.tokens[ADMIN]
+        return ClusterClient(Access(self._url, ca.certificate_pem, lambda: f"Bearer {token}"))
+
+    def kubeconfig_of(self, name: str) -> Path:
+        return self._directory / (KUBECONFIG if name == ADMIN else f"{name}.{KUBECONFIG}")

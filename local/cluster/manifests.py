@@ -1,0 +1,91 @@
+"""What an installation puts into a cluster, and where each object is found there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Manifest = dict[str, Any]
+
+LABEL = "app.kubernetes.io/managed-by"
+LABEL_VALUE = "tpu-functions-local"
+"""Of all that a run puts into somebody's cluster: it is found again by it."""
+FOLDER = Path(__file__).resolve().parents[2] / "infra" / "kubernetes" / "base"
+FOR_PODS = frozenset({"device-plugin.yaml", "relay.yaml"})
+"""What only Pods need: on this machine the relay is a process, and VMs bring their chips along."""
+_FOR_JOBSETS = {"gke": ("jobsets",), "tpu-node-group": ("jobsets", "jobsets-node-groups")}
+"""Components, by what JobSets get."""
+_WEBHOOK = FOLDER.parent / "components" / "inject-env" / "webhook.yaml"
+_JOBSET_CRD = Path(__file__).parents[1] / "jobsets" / "crd.yaml"
+_KUEUE_CRDS = Path(__file__).parents[1] / "jobsets" / "kueue.yaml"
+
+
+def read_manifests_for_jobsets(slices: str) -> list[Manifest]:
+    """JobSet's definition, as its stand-in has it, and what the product needs of its own for JobSets
+    that get such slices."""
+    components = [FOLDER.parent / "components" / name for name in _FOR_JOBSETS[slices]]
+    found = [
+        document for component in components for document in _read_folder(component, without=())
+    ]
+    return [yaml.safe_load(_JOBSET_CRD.read_text()), *found]
+
+
+def read_definitions_for_examples() -> list[Manifest]:
+    """Definitions of kinds that ``examples/`` has and that the product does without."""
+    return list(yaml.safe_load_all(_KUEUE_CRDS.read_text()))
+
+
+def read_webhook_configuration() -> Manifest:
+    """Whom an installation has the API server ask when a workload is made."""
+    configuration: Manifest = yaml.safe_load(_WEBHOOK.read_text())
+    return configuration
+
+
+def read_manifests(without: Collection[str] = ()) -> list[Manifest]:
+    """The documents of ``infra/kubernetes/base`` but for some files, in the order of applying."""
+    return _read_folder(FOLDER, without)
+
+
+def _read_folder(folder: Path, without: Collection[str]) -> list[Manifest]:
+    names = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    return [
+        document
+        for name in names
+        if name not in without
+        for document in yaml.safe_load_all((folder / name).read_text())
+        if document
+    ]
+
+
+def collection_path(manifest: Manifest) -> str:
+    """The URL path of all objects of this kind (and namespace)."""
+    version = manifest["apiVersion"]
+    prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    namespace = manifest["metadata"].get("namespace")
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return f"{prefix}{scope}/{_pluralize(manifest['kind'].lower())}"
+
+
+def _pluralize(kind: str) -> str:
+    return f"{kind}es" if kind.endswith("s") else f"{re.sub('y$', 'ie', kind)}s"
+
+
+def object_path(manifest: Manifest) -> str:
+    """The URL path of the object."""
+    return f"{collection_path(manifest)}/{manifest['metadata']['name']}"
+
+
+def describe(manifest: Manifest) -> str:
+    """The object in words: its kind and name."""
+    metadata = manifest["metadata"]
+    namespace = f"{metadata['namespace']}/" if "namespace" in metadata else ""
+    return f"{manifest['kind']} {namespace}{metadata['name']}"
+
+
+def is_local(found: Manifest) -> bool:
+    """Whether an object of a cluster was put there by a run."""
+    return bool(found["metadata"].get("labels", {}).get(LABEL) == LABEL_VALUE)

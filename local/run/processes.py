@@ -1,0 +1,392 @@
+"""Child processes that behave as somebody at a terminal expects, and never outlive their parent.
+
+    async with Processes(on_line=print, log=Path("local.log")) as processes:
+        relay = await processes.start("relay", [sys.executable, "-m", "relay"])
+        await relay.ready("http://127.0.0.1:8080/healthz")
+        await processes.until_one_ends()
+
+However the block is left, its processes end: SIGTERM, and after a grace time SIGKILL for them and
+all that they have started. SIGINT (Ctrl-C), SIGTERM and SIGHUP end the block, which then raises
+`Interrupted`; the same once more kills what is still there at once. Should this very process be
+killed, `local.base.parent_watch` does the rest. Each child leads a session of its own, so that a
+Ctrl-C reaches this process only, which then stops them in good order.
+
+On Linux and macOS, on the main thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import aiohttp
+import psutil
+
+from local.base import parent_watch as guard
+
+GRACE_S = 5.0
+TAIL_LINES = 20
+MAX_LINE_BYTES = 256 * 1024
+"""What Cloud Logging takes in one entry."""
+PREFIX_WIDTH = 18
+_POLL_S = 0.05
+_DRAIN_S = 1.0
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+OnLine = Callable[[str], None]
+
+
+class ProcessError(Exception):
+    """A child did not start, did not become ready, or ended; the message says which and why."""
+
+
+class Interrupted(Exception):
+    """Somebody ended this process by a signal; ``exit_code`` is what a shell expects then."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(number).name}")
+        self.exit_code = 128 + number
+
+
+class Process:
+    """A child that was started; ``tail`` holds the last lines that it wrote."""
+
+    def __init__(
+        self,
+        name: str,
+        child: asyncio.subprocess.Process,
+        output: _Output,
+        on_end: Callable[[int], None],
+    ) -> None:
+        self.name = name
+        self.pid = child.pid
+        self.tail = output.tail
+        self._child = child
+        self._output = output
+        self._ended = asyncio.create_task(self._supervise())
+        self._ended.add_done_callback(lambda _: on_end(self.pid))
+
+    @property
+    def exit_code(self) -> int | None:
+        """`None` while it runs; negative when a signal ended it."""
+        return self._ended.result() if self._ended.done() else None
+
+    async def wait(self) -> int:
+        """Wait for its end, and that of all that it started; returns the exit code."""
+        return await asyncio.shield(self._ended)
+
+    async def ready(self, url: str, *, within_s: float = 30.0) -> None:
+        """Wait until GET ``url`` is answered by a status under 500.
+
+        Raises `ProcessError` when the process ends before, or the time is over.
+        """
+        try:
+            async with asyncio.timeout(within_s), aiohttp.ClientSession() as session:
+                while not await _answers(session, url):
+                    self._check_runs("before it was ready")
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError as error:
+            raise ProcessError(
+                f"{self.name} did not answer GET {url} within {within_s:g} seconds{self._said()}"
+            ) from error
+
+    async def stop(self, grace_s: float = GRACE_S) -> int:
+        """SIGTERM, and SIGKILL after ``grace_s``; returns the exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            self._child.terminate()
+        await asyncio.wait([self._ended], timeout=grace_s)
+        self.kill()
+        return await self.wait()
+
+    def kill(self) -> None:
+        """SIGKILL to it and to all that it started; does nothing when it has ended."""
+        if not self._ended.done():
+            guard.signal_group(self.pid, signal.SIGKILL)
+
+    def memory_bytes(self) -> int:
+        """What it and all that it started hold, shared pages counted in part (PSS).
+
+        Where the system does not know that figure, as on macOS, what is theirs alone (USS).
+        """
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(self.pid)
+            return sum(_memory_bytes(one) for one in (root, *root.children(recursive=True)))
+        return 0
+
+    def describe_exit(self) -> str:
+        """How it ended."""
+        code = self.exit_code
+        assert code is not None
+        how = (
+            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        )
+        return f"{self.name} {how}"
+
+    def describe_end(self) -> str:
+        """How it ended, with its last lines."""
+        return f"{self.describe_exit()}{self._said()}"
+
+    def _check_runs(self, when: str) -> None:
+        if self._ended.done():
+            raise ProcessError(f"{when}: {self.describe_end()}")
+
+    def _said(self) -> str:
+        if not self.tail:
+            return "; it wrote nothing"
+        return "; its last lines:\n" + "\n".join(f"  {line}" for line in self.tail)
+
+    async def _supervise(self) -> int:
+        code = await self._child.wait()
+        guard.signal_group(self.pid, signal.SIGKILL)
+        await self._output.drain()
+        return code
+
+
+class Processes:
+    """The children of this process; an asynchronous context manager that ends them all.
+
+    ``on_line`` is given each line that a child writes, with its name in front; ``log`` is a file
+    that the same lines are added to. A child that ignores SIGTERM is killed after ``grace_s``.
+    """
+
+    def __init__(
+        self, *, on_line: OnLine | None = None, log: Path | None = None, grace_s: float = GRACE_S
+    ) -> None:
+        self._grace_s = grace_s
+        self._on_line = on_line
+        self._log_path = log
+        self._log: IO[str] | None = None
+        self._running: list[Process] = []
+        self.hurry = asyncio.Event()
+        """Set when somebody who has ended this process by a signal does so once more."""
+        self._waiting: set[asyncio.Task[int]] = set()
+        self._signal: int | None = None
+        self._leaving = False
+        self._owner: asyncio.Task[object] | None = None
+        self._guard: asyncio.subprocess.Process | None = None
+        self._guard_pipe = -1
+
+    async def __aenter__(self) -> Processes:
+        self._owner = asyncio.current_task()
+        if self._log_path is not None:
+            self._log = self._log_path.open("a", buffering=1)
+        await self._start_guard()
+        loop = asyncio.get_running_loop()
+        for number in _ENDING_SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._leaving = True
+        try:
+            await asyncio.gather(*(process.stop(self._grace_s) for process in self._running))
+        finally:
+            await self._end_guard()
+            for number in _ENDING_SIGNALS:
+                asyncio.get_running_loop().remove_signal_handler(number)
+            if self._log is not None:
+                self._log.close()
+        if self._signal is not None and (
+            error is None or isinstance(error, asyncio.CancelledError)
+        ):
+            raise Interrupted(self._signal) from None
+
+    async def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> Process:
+        """Start a child in a session of its own, with ``environment`` in place of this process's.
+
+        Raises `ProcessError` when there is no such command.
+        """
+        path = (environment or os.environ).get("PATH")
+        if shutil.which(argv[0], path=path) is None:
+            raise ProcessError(f"{name} cannot be started: there is no command {argv[0]!r}")
+        output, writing = await _connect_output(
+            lambda line: self._write(f"{name:<{PREFIX_WIDTH}} | {line}")
+        )
+        try:
+            child = await self._spawn(*argv, env=environment, cwd=directory, stdout=writing)
+        finally:
+            os.close(writing)
+        process = Process(name, child, output, self._forget)
+        self._running.append(process)
+        return process
+
+    async def spawn(self, *argv: str, **options: Any) -> asyncio.subprocess.Process:
+        """Start a process that its starter ends, and the guard if this process cannot any more.
+
+        ``options`` are those of `asyncio.create_subprocess_exec`. It leads a session of its own.
+        """
+        child = await self._spawn(*argv, **options)
+        waiting = asyncio.create_task(child.wait())
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        waiting.add_done_callback(lambda _: self._forget(child.pid))
+        return child
+
+    async def stop(self, process: Process, grace_s: float = GRACE_S) -> int:
+        """End one child; returns its exit code."""
+        code = await process.stop(grace_s)
+        self._running.remove(process)
+        return code
+
+    async def until_one_ends(self) -> Process:
+        """Wait until one of those that run has ended by itself, and return it."""
+        waiting = {asyncio.ensure_future(process.wait()): process for process in self._running}
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for future in waiting:
+                future.cancel()
+        return waiting[done.pop()]
+
+    def kill(self) -> None:
+        """SIGKILL to all of them, at once."""
+        for process in self._running:
+            process.kill()
+
+    def memory_bytes(self) -> dict[str, int]:
+        """What each child holds, by name: `Process.memory_bytes`."""
+        return {process.name: process.memory_bytes() for process in self._running}
+
+    async def _spawn(self, *argv: str, **options: Any) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *_guard_command("exec", str(self._guard_pipe)),
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=(self._guard_pipe,),
+            **options,
+        )
+
+    def _on_signal(self, number: int) -> None:
+        again = self._leaving or self._signal is not None
+        self._signal = self._signal or number
+        if again:
+            self.hurry.set()
+            self.kill()
+            return
+        self._write(
+            f"{'':<{PREFIX_WIDTH}} | {signal.Signals(number).name}: stopping "
+            f"{len(self._running)} processes (the same again kills them at once)"
+        )
+        assert self._owner is not None
+        self._owner.cancel()
+
+    def _write(self, line: str) -> None:
+        if self._on_line is not None:
+            self._on_line(line)
+        if self._log is not None:
+            self._log.write(line + "\n")
+
+    async def _start_guard(self) -> None:
+        reading, self._guard_pipe = os.pipe()
+        try:
+            self._guard = await asyncio.create_subprocess_exec(
+                *_guard_command("watch"), stdin=reading, start_new_session=True
+            )
+        finally:
+            os.close(reading)
+
+    async def _end_guard(self) -> None:
+        os.close(self._guard_pipe)
+        self._guard_pipe = -1
+        assert self._guard is not None
+        await self._guard.wait()
+
+    def _forget(self, pid: int) -> None:
+        """Its number may soon be somebody else's."""
+        if self._guard_pipe >= 0:
+            os.write(self._guard_pipe, f"-{pid}\n".encode())
+
+
+class _Output(asyncio.Protocol):
+    """What a child writes, cut into lines; one that is too long comes in parts.
+
+    The pipe is our own and not asyncio's: that one makes waiting for a child wait for all who hold
+    its pipe, and a grandchild may hold it for ever.
+    """
+
+    def __init__(self, on_line: OnLine) -> None:
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._on_line = on_line
+        self._begun = b""
+        self._transport: asyncio.BaseTransport | None = None
+        self._closed = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        *whole, self._begun = (self._begun + data).split(b"\n")
+        for line in whole:
+            self._emit(line)
+        if len(self._begun) >= MAX_LINE_BYTES:
+            self._emit(self._begun)
+            self._begun = b""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._begun:
+            self._emit(self._begun)
+        self._closed.set_result(error)
+
+    async def drain(self) -> None:
+        """Take in what is left; whoever has left the session and holds the pipe is not waited for."""
+        assert self._transport is not None
+        await asyncio.wait([self._closed], timeout=_DRAIN_S)
+        self._transport.close()
+        await self._closed
+
+    def _emit(self, raw: bytes) -> None:
+        line = raw.decode(errors="replace").rstrip("\r")
+        self.tail.append(line)
+        self._on_line(line)
+
+
+async def _connect_output(on_line: OnLine) -> tuple[_Output, int]:
+    """A pipe whose lines go to ``on_line``, and its writing end, which the caller closes."""
+    reading, writing = os.pipe()
+    loop = asyncio.get_running_loop()
+    _, output = await loop.connect_read_pipe(lambda: _Output(on_line), os.fdopen(reading, "rb"))
+    return output, writing
+
+
+def _guard_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-I", "-S", guard.__file__, *arguments]
+
+
+async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        # Whether it serves is asked, not who it is: a child of ours, on the loopback interface.
+        async with session.get(url, allow_redirects=False, ssl=False) as answer:
+            return answer.status < 500
+    except aiohttp.ClientError:
+        return False
+
+
+def _memory_bytes(process: psutil.Process) -> int:
+    try:
+        info = process.memory_full_info()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return 0
+    return int(getattr(info, "pss", info.uss))

@@ -1,0 +1,529 @@
+"""Everything on this machine, wired: the product in processes of its own, the cloud in this one.
+
+This process holds the simulated Compute Engine (HTTP), log sinks, Scheduler and VMs, all on one event
+loop; and, unless somebody names another, a cluster (TLS) and a Pub/Sub (gRPC, pushes by HTTP). Its
+children are one functions-framework process a step, started as in the cloud, and the relay. They
+know of this process what they know of a cloud: addresses, a kubeconfig with an identity of their
+own, and topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psutil
+
+from local import gce, gke, jobsets, pubsub
+from local.base.clock import LoopClock
+from local.base.cluster_client import ClusterClient
+from local.base.events import AuditEntry, ChildLine, Observe, Ticked
+from local.base.http import Application
+from local.base.ports import LOOPBACK, check_port, find_free_ports
+from local.base.web import serve
+from local.cloud import container_engine
+from local.cloud.logging import CloudLogging
+from local.cloud.logging import serve as serve_logging
+from local.cloud.simulation import PROJECT, PROJECT_NUMBER, SWEEP_EVERY_S
+from local.cloud.sinks import Sinks
+from local.cloud.topics import PUSHER, Inboxes
+from local.cluster.credentials import ADMIN, Credentials, write_private
+from local.cluster.embedded import Cluster, EmbeddedCluster
+from local.cluster.manifests import (
+    read_definitions_for_examples,
+    read_manifests_for_jobsets,
+    read_webhook_configuration,
+)
+from local.cluster.named import NamedCluster
+from local.gce import Inventory, read_inventory
+from local.jobsets import LiveStandIn
+from local.pubsub.server import serve as serve_pubsub
+from local.run.processes import Processes
+from local.run.subprocesses import Child, Children
+from local.run.vms import Vms
+from local.vm import guests
+from local.vm.kubeadm import Bearer, Habits, Identity
+
+STEPS = (
+    "create_resources",
+    "inject_token",
+    "label_node",
+    "tear_down",
+    "approve_join",
+    "sweep",
+    "report_leaks",
+)
+"""The entry points of ``main.py``."""
+JOBSET_STEPS = ("provision_slice", "release_slice")
+"""Those that give JobSets their slices."""
+SLICES = (TPU_NODE_GROUP, GKE) = ("tpu-node-group", "gke")
+"""What JobSets may get."""
+IDENTITIES = (*(step.replace("_", "-") for step in (*STEPS, *JOBSET_STEPS)), "relay")
+ROOT = Path(__file__).resolve().parents[2]
+LOG = "log"
+"""The file with all that the children have written."""
+
+_FILTERS = ROOT / "infra" / "terraform" / "filters"
+_THREADS = "8"
+_MAX_CALLS_KEPT = 100_000
+_RESERVATION = f"projects/{PROJECT}/zones/us-central1-c/reservations/my-tpu-reservation"
+_TEMPLATES = f"projects/{PROJECT}/regions/us-central1/instanceTemplates"
+_OWN_TEMPLATE = {
+    "name": "my-tpu7x-template",
+    "properties": {
+        "machineType": "tpu7x-standard-4t",
+        "disks": [
+            {
+                "boot": True,
+                "initializeParams": {
+                    "sourceImage": f"projects/{PROJECT}/global/images/my-tpu7x-image",
+                    "diskType": "hyperdisk-balanced",
+                },
+            }
+        ],
+        "networkInterfaces": [{"network": "global/networks/default"}],
+    },
+}
+
+LIVELY_GCE = gce.Dials(
+    operation_s={
+        "resourcePolicies.insert": (0.8, 1.5),
+        "resourcePolicies.delete": (0.5, 1.0),
+        "instanceTemplates.insert": (0.8, 1.5),
+        "instanceTemplates.delete": (0.5, 1.0),
+        "regionInstanceTemplates.insert": (0.8, 1.5),
+        "regionInstanceTemplates.delete": (0.5, 1.0),
+        "instanceGroupManagers.insert": (1.0, 2.0),
+        "instanceGroupManagers.delete": (1.0, 2.0),
+        "instances.insert": (3.0, 5.0),
+        "instances.delete": (3.0, 5.0),
+        "instances.setMetadata": (0.3, 0.8),
+        "instances.start": (2.0, 4.0),
+        "instances.stop": (2.0, 4.0),
+    },
+    list_lag_s=(0.0, 0.5),
+    metadata_propagation_s=(0.2, 0.5),
+    template_visibility_lag_s=(0.0, 0.1),
+    in_use_lag_s=(0.0, 0.1),
+    log_delay_s=(0.2, 0.4),
+    bulk_check_s=(5.0, 10.0),
+    flex_start_grant_s=(5.0, 10.0),
+    ici_activation_s=(1.0, 2.0),
+    create_retry_s=(5.0, 10.0),
+    create_retry_limit_s=60.0,
+    repair_delete_after_s=(2.0, 5.0),
+    preemption_s=(3.0, 5.0),
+    automatic_restart_after_s=(5.0, 10.0),
+)
+"""A Compute Engine in a hurry: what takes minutes there takes seconds here."""
+
+LIVELY_BACKOFF_S = 10
+"""What nobody can read is a dead letter after a minute and a half instead of twenty minutes."""
+LIVELY_GUESTS = guests.Dials(
+    boot_s=(3.0, 5.0),
+    prepare_s=(1.0, 2.0),
+    join_s=(1.0, 2.0),
+    ready_s=(1.0, 2.0),
+    plugin_s=(1.0, 2.0),
+)
+LIVELY_PODS = jobsets.Habits(run_s=5.0)
+LIVELY_HABITS = Habits(ready_s=2.0, plugin_s=1.5, label_poll_s=1.0)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where this process listens on the loopback interface; 0 is any free port."""
+
+    kubernetes: int = 0
+    compute: int = 0
+    pubsub: int = 0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a station is set up.
+
+    ``directory`` is its own, readable by the owner only. ``kubeconfig`` names somebody's cluster,
+    ``pubsub`` (``host:port``) somebody's Pub/Sub emulator: without them both are embedded.
+    ``scripts`` is how many VMs at a time really run their startup script. ``for_examples``: there
+    are the reservation and the template that the manifests in ``examples/`` name. ``in_front``
+    wraps the simulated Compute Engine; ``inventory`` is what exists there. ``workloads``: on the
+    embedded cluster Jobs and StatefulSets run on the slices, and the webhook inject_env is asked about
+    them. ``slices`` are what JobSets get, `TPU_NODE_GROUP` or, of the embedded cluster, `GKE`: then a
+    stand-in for JobSet is at work.
+    """
+
+    directory: Path
+    credentials: Credentials = field(
+        default_factory=lambda: Credentials.create(IDENTITIES, datetime.now(UTC))
+    )
+    kubeconfig: Path | None = None
+    pubsub: str = ""
+    ports: Ports = Ports()
+    gce: gce.Dials = LIVELY_GCE
+    guests: guests.Dials = LIVELY_GUESTS
+    scripts: int = 1
+    for_examples: bool = False
+    in_front: Callable[[Application], Application] = lambda application: application
+    inventory: Inventory = field(default_factory=read_inventory)
+    slices: str = ""
+    workloads: bool = False
+    sweep_every_s: float = SWEEP_EVERY_S
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The functions that there are."""
+        return (*STEPS, *JOBSET_STEPS) if self.slices else STEPS
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """Who asks the cluster for anything."""
+        return (*(step.replace("_", "-") for step in self.steps), "relay")
+
+
+class Station:
+    """All parts of it; made by `open_station`."""
+
+    def __init__(self, setup: Setup, observe: Observe, processes: Processes) -> None:
+        self.setup = setup
+        self.processes = processes
+        self.children = Children(processes, ROOT, observe)
+        self.compute_url = ""
+        self.pubsub_address = setup.pubsub
+        self._push_certificates = ""
+        self._observe = observe
+        self._clock = LoopClock(asyncio.get_running_loop())
+        self.cluster = self._choose_cluster()
+        self._vms = Vms(
+            self._clock,
+            self.cluster.network,
+            dials=setup.guests,
+            habits=LIVELY_HABITS,
+            random=Random(secrets.randbits(64)),
+            scratch=setup.directory / "vms",
+            api_server=lambda: self.cluster.url,
+            identify=self.cluster.identify,
+            has_packages=lambda minor: setup.inventory.has("kubernetesVersions", minor),
+            exists=lambda name: any(path.endswith(f"/{name}") for path in self.gce.leftovers()),
+            observe=observe,
+            scripts=setup.scripts,
+            spawn=processes.spawn,
+        )
+        self.gce = gce.Simulator(
+            self._clock,
+            projects={PROJECT: PROJECT_NUMBER},
+            random=Random(secrets.randbits(64)),
+            guests=self._vms.boot,
+            on_log_entry=self._on_log_entry,
+            dials=setup.gce,
+        )
+        self.gce.restrict(setup.inventory)
+        self.pools: gke.Simulator | None = None
+        """The simulated GKE, where JobSets get node pools."""
+        self._container_environment: Mapping[str, str] = {}
+        self.logging = CloudLogging(self._clock, PROJECT)
+        self.logging_address = ""
+        self._sinks = Sinks(_filters(), self._publish)
+        self._inboxes: Inboxes | None = None
+
+    @property
+    def kubeconfig(self) -> Path:
+        """A kubeconfig of the cluster's administrator."""
+        return self.cluster.kubeconfig_of(ADMIN)
+
+    @property
+    def kubernetes_url(self) -> str:
+        """Where the cluster's API listens."""
+        return self.cluster.url
+
+    @property
+    def tool_environment(self) -> dict[str, str]:
+        """What the operator's tool needs to work on this station."""
+        return {
+            "KUBECONFIG": str(self.kubeconfig),
+            "PUBSUB_PROJECT": PROJECT,
+            "PUBSUB_EMULATOR_HOST": self.pubsub_address,
+            "LOGGING_EMULATOR_HOST": self.logging_address,
+            "COMPUTE_ENDPOINT": self.compute_url,
+        }
+
+    @property
+    def log(self) -> Path:
+        """The file with all that the children have written."""
+        return self.setup.directory / LOG
+
+    def client(self) -> ClusterClient:
+        """The cluster as its administrator sees it; to be entered and left."""
+        return self.cluster.client()
+
+    def memory_bytes(self) -> int:
+        """What this process and all that it started hold (PSS; USS where there is no such figure)."""
+        this = psutil.Process()
+        return sum(_memory_bytes(one) for one in (this, *this.children(recursive=True)))
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Start every part; ``stack`` ends them, the last first."""
+        await self._check(stack)
+        await self.cluster.start(stack)
+        await self._start_cloud_logging(stack)
+        await self._start_compute_engine(stack)
+        if self.setup.slices == GKE:
+            await self._start_container_engine(stack)
+        steps = self.setup.steps
+        endpoints = dict(zip(steps, find_free_ports(len(steps)), strict=True))
+        await self._start_pubsub(stack, endpoints)
+        stack.push_async_callback(self.children.stop)
+        stack.push_async_callback(self._vms.close)
+        (relay_port,) = find_free_ports(1)
+        await self.children.start(
+            [
+                *(self._function(step, port) for step, port in endpoints.items()),
+                self._relay(relay_port),
+                *self._webhook(),
+            ]
+        )
+        scheduler = asyncio.create_task(self._tick())
+        stack.callback(scheduler.cancel)
+        if self.setup.slices or self.runs_workloads:
+            await self._stand_in_for_controllers(stack)
+        stack.push_async_callback(self.cluster.drain)
+
+    async def _check(self, stack: AsyncExitStack) -> None:
+        """All that can be wrong with the parts, before anything is changed."""
+        ports = self.setup.ports
+        if ports.compute:
+            check_port(ports.compute, "--compute-port")
+        if ports.pubsub and not self.setup.pubsub:
+            check_port(ports.pubsub, "--pubsub-port")
+        if self.setup.pubsub:
+            self._inboxes = Inboxes(self.setup.pubsub)
+            stack.push_async_callback(self._inboxes.close)
+            await self._inboxes.check(self.setup.steps)
+        await self.cluster.check()
+
+    @property
+    def runs_workloads(self) -> bool:
+        """Whether Jobs and StatefulSets run on the slices."""
+        return self.setup.workloads and isinstance(self.cluster, EmbeddedCluster)
+
+    async def _stand_in_for_controllers(self, stack: AsyncExitStack) -> None:
+        client = await stack.enter_async_context(self.client())
+        parts = self.cluster.parts if self.setup.slices else self.cluster.parts & jobsets.WORKLOADS
+        live = LiveStandIn(*(client, self.cluster.selector), parts=parts, habits=LIVELY_PODS)
+        await stack.enter_async_context(live.at_work())
+
+    def _choose_cluster(self) -> Cluster:
+        setup = self.setup
+        if setup.kubeconfig is None:
+            return EmbeddedCluster(
+                self._clock,
+                setup.credentials,
+                setup.identities,
+                setup.directory,
+                setup.ports.kubernetes,
+                [
+                    *(read_manifests_for_jobsets(setup.slices) if setup.slices else ()),
+                    *(read_definitions_for_examples() if setup.for_examples else ()),
+                ],
+            )
+        return NamedCluster(
+            setup.kubeconfig,
+            setup.identities,
+            setup.directory,
+            self._observe,
+            self.processes.hurry,
+            setup.slices,
+        )
+
+    async def _start_cloud_logging(self, stack: AsyncExitStack) -> None:
+        server, self.logging_address = await serve_logging(self.logging, LOOPBACK)
+        stack.push_async_callback(server.stop, None)
+
+    def write_line(self, child: str, line: str) -> None:
+        """What a child process has written: Cloud Logging keeps it where it is a JSON object."""
+        if child not in self.setup.steps:
+            return
+        try:
+            document = json.loads(line)
+        except ValueError:
+            return
+        if isinstance(document, dict):
+            self.logging.write_line(child.replace("_", "-"), document)
+
+    async def _start_compute_engine(self, stack: AsyncExitStack) -> None:
+        if self.setup.for_examples:
+            self.gce.faults.set_reservation(_RESERVATION, "tpu7x-standard-4t", 4096)
+            self.gce.faults.act_by_hand("POST", _TEMPLATES, _OWN_TEMPLATE)
+        runner, port = await serve(
+            self.setup.in_front(self.gce), host=LOOPBACK, port=self.setup.ports.compute
+        )
+        stack.push_async_callback(runner.cleanup)
+        self.compute_url = f"http://{LOOPBACK}:{port}"
+
+    async def _start_container_engine(self, stack: AsyncExitStack) -> None:
+        credentials = self.setup.credentials
+        administrator = Identity(
+            self.cluster.url, credentials.ca.certificate_pem, Bearer(credentials.tokens[ADMIN])
+        )
+        self.pools = container_engine.simulate(
+            self._clock,
+            Random(secrets.randbits(64)),
+            self.cluster.network,
+            administrator,
+            LIVELY_HABITS,
+            self._on_log_entry,
+        )
+        runner, port = await serve(self.pools, host=LOOPBACK)
+        stack.push_async_callback(runner.cleanup)
+        self._container_environment = container_engine.environment(f"http://{LOOPBACK}:{port}")
+
+    async def _start_pubsub(self, stack: AsyncExitStack, ports: dict[str, int]) -> None:
+        if not self.setup.pubsub:
+            await self._embed_pubsub(stack)
+        assert self._inboxes is not None
+        stack.push_async_callback(self._inboxes.remove, self.setup.steps)
+        await self._inboxes.create({step: _endpoint(port) for step, port in ports.items()})
+
+    async def _embed_pubsub(self, stack: AsyncExitStack) -> None:
+        port = self.setup.ports.pubsub
+        server = await serve_pubsub(host=LOOPBACK, port=port, dials=pubsub.Dials())
+        stack.push_async_callback(server.stop)
+        self.pubsub_address = server.address
+        self._inboxes = Inboxes(server.address, LIVELY_BACKOFF_S)
+        stack.push_async_callback(self._inboxes.close)
+        runner, port = await serve(server.tokens, host=LOOPBACK)
+        stack.push_async_callback(runner.cleanup)
+        self._push_certificates = f"http://{LOOPBACK}:{port}/certs"
+
+    def _function(self, step: str, port: int) -> Child:
+        command = ["functions-framework", "--target", step, "--source", "main.py"]
+        command += ["--signature-type", "http", "--host", LOOPBACK, "--port", str(port)]
+        environment = self._environment(step.replace("_", "-")) | {
+            "COMPUTE_ENDPOINT": self.compute_url,
+            "PROJECTS": PROJECT,
+            "THREADS": _THREADS,
+            "JOBSET_PROVIDER": self.setup.slices,
+            **self._container_environment,
+        }
+        if self._push_certificates:
+            environment |= {
+                "PUSH_SERVICE_ACCOUNT": PUSHER,
+                "PUSH_AUDIENCE": _endpoint(port),
+                "PUSH_CERTIFICATES_URL": self._push_certificates,
+            }
+        # The framework answers 404 here without waking the function.
+        return Child(step, command, environment, f"{_endpoint(port)}robots.txt")
+
+    def _webhook(self) -> Iterator[Child]:
+        """The webhook inject_env, with a certificate of the cluster's CA, where workloads run."""
+        cluster = self.cluster
+        if not (self.setup.workloads and isinstance(cluster, EmbeddedCluster)):
+            return
+        ca, folder = self.setup.credentials.ca, self.setup.directory
+        pair = ca.issue_server((LOOPBACK,), datetime.now(UTC))
+        certificate, key = folder / "webhook.crt", folder / "webhook.key"
+        write_private(certificate, pair.certificate_pem)
+        write_private(key, pair.key_pem)
+        (port,) = find_free_ports(1)
+        url = f"https://{LOOPBACK}:{port}"
+        cluster.ask_webhooks(read_webhook_configuration(), url, ca.certificate_pem)
+        command = [sys.executable, "-m", "webhook", f"--host={LOOPBACK}", f"--port={port}"]
+        command += [f"--tls-cert-file={certificate}", f"--tls-key-file={key}", "--drain-seconds=0"]
+        environment = {"PATH": os.defpath, "PYTHONUNBUFFERED": "1"}
+        yield Child("inject_env", command, environment, f"{url}/readyz")
+
+    def _relay(self, port: int) -> Child:
+        environment = self._environment("relay") | {
+            "PORT": str(port),
+            "JOBSETS": "true" if self.setup.slices else "false",
+        }
+        command = [sys.executable, "-m", "relay"]
+        return Child("relay", command, environment, f"http://{LOOPBACK}:{port}/readyz")
+
+    def _environment(self, name: str) -> dict[str, str]:
+        """No variable of the person's, so that no proxy and no credentials get in the way."""
+        beside = Path(sys.executable).parent
+        return {
+            "PATH": f"{beside}{os.pathsep}{os.defpath}",
+            "PYTHONUNBUFFERED": "1",
+            "PUBSUB_PROJECT": PROJECT,
+            "PUBSUB_EMULATOR_HOST": self.pubsub_address,
+            "KUBECONFIG": str(self.cluster.kubeconfig_of(name)),
+        }
+
+    def _on_log_entry(self, entry: dict[str, Any]) -> None:
+        self.logging.write(entry)
+        is_lost = self.gce.faults.sinks_are_broken
+        steps = () if is_lost else tuple(self._sinks.find_steps(entry))
+        self._observe(AuditEntry(entry, steps))
+        if not is_lost:
+            self._sinks.on_log_entry(entry)
+
+    def _publish(self, step: str, data: bytes, attributes: Any) -> None:
+        # Entries of what was made before there was an inbox find nobody, as in the cloud.
+        if self._inboxes is not None:
+            self._inboxes.publish(step, data, attributes)
+
+    async def _tick(self) -> None:
+        """As the Scheduler does: at each full minute."""
+        while True:
+            every_s = self.setup.sweep_every_s
+            await asyncio.sleep(every_s - self._clock.now().timestamp() % every_s)
+            self._observe(Ticked())
+            self._publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
+            self._forget()
+
+    def _forget(self) -> None:
+        """What would grow for ever."""
+        if len(self.gce.calls.records) > _MAX_CALLS_KEPT:
+            self.gce.calls.clear()
+        if self._clock.now().minute == 0:
+            self.gce.faults.forget_operations()
+
+
+@asynccontextmanager
+async def open_station(setup: Setup, observe: Observe) -> AsyncIterator[Station]:
+    """A station that works until the block is left.
+
+    Raises `local.base.ports.PortTaken`, `local.cluster.embedded.ClusterUnusable`,
+    `local.cloud.topics.PubSubUnusable`, `local.run.processes.ProcessError` when a child does not
+    start, and `local.run.processes.Interrupted` when a signal ended it.
+    """
+
+    def on_line(text: str) -> None:
+        child, _, line = text.partition(" | ")
+        station.write_line(child.strip(), line)
+        observe(ChildLine(child.strip(), line))
+
+    async with AsyncExitStack() as stack:
+        processes = Processes(on_line=on_line, log=setup.directory / LOG)
+        await stack.enter_async_context(processes)
+        station = Station(setup, observe, processes)
+        await station.start(stack)
+        yield station
+
+
+def _endpoint(port: int) -> str:
+    return f"http://{LOOPBACK}:{port}/"
+
+
+def _memory_bytes(process: psutil.Process) -> int:
+    try:
+        info = process.memory_full_info()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return 0
+    return int(getattr(info, "pss", info.uss))
+
+
+def _filters() -> dict[str, str]:
+    return {path.stem: path.read_text() for path in sorted(_FILTERS.glob("*.txt"))}

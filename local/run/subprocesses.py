@@ -1,0 +1,82 @@
+"""Child processes that are started again when they end, with growing gaps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.base.events import ChildEnded, Observe
+from local.run.processes import Process, Processes
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+SETTLED_S = 60.0
+"""One that has lived so long is started again after the first pause."""
+READY_WITHIN_S = 60.0
+_LINES_SHOWN = 3
+"""Of what a child wrote before it ended; the log file has all."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """A command to keep running; ``probe`` is a URL that answers under 500 once it serves."""
+
+    name: str
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    probe: str
+
+
+class Children:
+    """Keeps children running until `stop`."""
+
+    def __init__(self, processes: Processes, directory: Path, observe: Observe) -> None:
+        """``directory`` is where they run."""
+        self._processes = processes
+        self._directory = directory
+        self._observe = observe
+        self._running: dict[str, Process] = {}
+        self._supervisors: list[asyncio.Task[None]] = []
+
+    async def start(self, children: Sequence[Child]) -> None:
+        """Start all and return when all serve. Raises `ProcessError` when one does not."""
+        for child in children:
+            await self._start(child)
+        await asyncio.gather(
+            *(self[child.name].ready(child.probe, within_s=READY_WITHIN_S) for child in children)
+        )
+        self._supervisors = [asyncio.create_task(self._supervise(child)) for child in children]
+
+    def __getitem__(self, name: str) -> Process:
+        """The process that runs under this name now, or did last."""
+        return self._running[name]
+
+    async def stop(self) -> None:
+        """End all, and start none again."""
+        for supervisor in self._supervisors:
+            supervisor.cancel()
+        await asyncio.gather(*self._supervisors, return_exceptions=True)
+        await asyncio.gather(*(process.stop() for process in self._running.values()))
+
+    async def _start(self, child: Child) -> None:
+        self._running[child.name] = await self._processes.start(
+            child.name, child.argv, environment=child.environment, directory=self._directory
+        )
+
+    async def _supervise(self, child: Child) -> None:
+        clock = asyncio.get_running_loop().time
+        pause_s = FIRST_PAUSE_S
+        while True:
+            began = clock()
+            process = self[child.name]
+            await process.wait()
+            await self._processes.stop(process)
+            if clock() - began > SETTLED_S:
+                pause_s = FIRST_PAUSE_S
+            said = tuple(process.tail)[-_LINES_SHOWN:]
+            self._observe(ChildEnded(child.name, process.describe_exit(), pause_s, said))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            await self._start(child)

@@ -1,0 +1,232 @@
+"""The software in the simulated VMs: guests in Python, and some that really run their script."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from weakref import WeakSet
+
+from local.base.clock import Clock
+from local.base.events import Observe, SerialText
+from local.base.machine import Guest, Machine
+from local.cluster.node_certificates import NotSigned
+from local.vm import guests
+from local.vm.kubeadm import Habits, Identity
+from local.vm.script_guest import ScriptGuest, Spawn
+
+Identify = Callable[[str], Awaitable[Identity]]
+_SCRIPT = "startup-script"
+
+
+class Vms:
+    """Makes the guest of each VM, and overhears its serial port.
+
+    ``api_server`` gives the URL at which VMs that run their script reach the cluster; at most
+    ``scripts`` of them run at a time, with ``habits``, as processes that ``spawn`` starts. A VM
+    without startup script has an image of its owner's, which joins by itself with what
+    ``identify`` gives for its name. ``has_packages`` says whether there are packages of a minor version
+    of Kubernetes: a VM that wants another never joins. ``exists`` says whether there still is a VM of
+    that name.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: guests.Network,
+        *,
+        dials: guests.Dials,
+        habits: Habits,
+        random: Random,
+        scratch: Path,
+        api_server: Callable[[], str],
+        identify: Identify,
+        has_packages: Callable[[str], bool],
+        exists: Callable[[str], bool],
+        observe: Observe,
+        scripts: int,
+        spawn: Spawn,
+    ) -> None:
+        self._clock = clock
+        self._network = network
+        self._dials = dials
+        self._habits = habits
+        self._random = random
+        self._scratch = scratch
+        self._api_server = api_server
+        self._identify = identify
+        self._has_packages = has_packages
+        self._exists = exists
+        self._observe = observe
+        self._spawn = spawn
+        self._room = scripts if shutil.which("bash") else 0
+        self._scripted: set[_Scripted] = set()
+        self._others: WeakSet[Guest] = WeakSet()
+
+    def boot(self, machine: Machine) -> Guest:
+        """The guest of a new VM: a `local.base.machine.GuestFactory`."""
+        overheard = _Overheard(machine, self._observe)
+        if _SCRIPT not in machine.attributes():
+            return self._keep(_OwnImage(overheard, self._identify, self._python_guest, self._dials))
+        minor = guests.read_minor(machine.attributes()[_SCRIPT])
+        if not self._has_packages(minor):
+            return self._keep(_WithoutPackages(overheard, minor))
+        if sum(guest.is_on for guest in self._scripted) < self._room:
+            return self._script_guest(overheard)
+        return self._keep(self._python_guest(overheard, self._dials))
+
+    async def close(self) -> None:
+        """Take the power from all, and wait for the end of those that are processes."""
+        for guest in (*self._scripted, *self._others):
+            guest.power_off()
+        await asyncio.gather(*(guest.closed() for guest in self._scripted))
+
+    def _keep(self, guest: Guest) -> Guest:
+        self._others.add(guest)
+        return guest
+
+    def _python_guest(self, machine: Machine, dials: guests.Dials) -> Guest:
+        seed = self._random.random()
+        return guests.KubeGuest(machine, self._clock, self._network, dials, Random(seed))
+
+    def _script_guest(self, machine: Machine) -> Guest:
+        self._scrap_disks()
+        disk = self._scratch / f"{machine.name}-{machine.id}"
+        guest = ScriptGuest(machine, self._api_server, disk, self._habits, self._spawn)
+        scripted = _Scripted(machine.name, disk, guest)
+        self._scripted.add(scripted)
+        return scripted
+
+    def _scrap_disks(self) -> None:
+        """Those of VMs that are no more; a stopped VM keeps its own."""
+        for guest in [one for one in self._scripted if not one.is_on and not self._exists(one.vm)]:
+            shutil.rmtree(guest.disk, ignore_errors=True)
+            self._scripted.discard(guest)
+
+
+class _Scripted:
+    """A `ScriptGuest` that knows whether it is on."""
+
+    def __init__(self, vm: str, disk: Path, guest: ScriptGuest) -> None:
+        self.vm = vm
+        self.disk = disk
+        self.is_on = False
+        self._guest = guest
+
+    def power_on(self) -> None:
+        self.is_on = True
+        self._guest.power_on()
+
+    def power_off(self) -> None:
+        self.is_on = False
+        self._guest.power_off()
+
+    def metadata_changed(self) -> None:
+        self._guest.metadata_changed()
+
+    async def closed(self) -> None:
+        await self._guest.closed()
+
+
+class _OwnImage:
+    """A guest that has its kubelet's certificate from elsewhere, in time for its first boot."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        identify: Identify,
+        make: Callable[[Machine, guests.Dials], Guest],
+        dials: guests.Dials,
+    ) -> None:
+        self._machine = machine
+        self._identify = identify
+        self._make = make
+        self._dials = dials
+        self._guest: Guest | None = None
+        self._provision: asyncio.Task[None] | None = None
+
+    def power_on(self) -> None:
+        if self._guest is not None:
+            self._guest.power_on()
+        else:
+            self._provision = asyncio.get_running_loop().create_task(self._boot_first())
+
+    def power_off(self) -> None:
+        if self._provision is not None:
+            self._provision.cancel()
+        if self._guest is not None:
+            self._guest.power_off()
+
+    def metadata_changed(self) -> None:
+        if self._guest is not None:
+            self._guest.metadata_changed()
+
+    async def _boot_first(self) -> None:
+        with suppress(NotSigned):  # told by who has been asked; such a VM stays outside
+            identity = await self._identify(self._machine.name)
+            self._guest = self._make(
+                self._machine, replace(self._dials, identity=lambda _: identity)
+            )
+            self._guest.power_on()
+
+
+class _WithoutPackages:
+    """A guest whose startup script asks for packages that nobody has, and asks again for ever."""
+
+    def __init__(self, machine: Machine, minor: str) -> None:
+        self._machine = machine
+        self._minor = minor
+
+    def power_on(self) -> None:
+        wanted = f"kubelet={self._minor}.* kubeadm={self._minor}.*"
+        self._machine.write_serial(f"tpu-functions: installing: {wanted}\n")
+        # What the package repository answers about a version that it lacks is a guess.
+        self._machine.write_serial("curl: (22) The requested URL returned error: 403\n")
+
+    def power_off(self) -> None:
+        """There is nothing to end."""
+
+    def metadata_changed(self) -> None:
+        """It has not come to where it waits for a token."""
+
+
+class _Overheard:
+    """A machine whose serial port somebody listens to."""
+
+    def __init__(self, machine: Machine, observe: Observe) -> None:
+        self._machine = machine
+        self._observe = observe
+
+    @property
+    def project(self) -> str:
+        return self._machine.project
+
+    @property
+    def zone(self) -> str:
+        return self._machine.zone
+
+    @property
+    def name(self) -> str:
+        return self._machine.name
+
+    @property
+    def id(self) -> str:
+        return self._machine.id
+
+    @property
+    def machine_type(self) -> str:
+        return self._machine.machine_type
+
+    def attributes(self) -> Mapping[str, str]:
+        return self._machine.attributes()
+
+    def write_serial(self, text: str) -> None:
+        self._machine.write_serial(text)
+        self._observe(SerialText(self.name, text))
+
+    def set_guest_attribute(self, namespace: str, key: str, value: str) -> None:
+        self._machine.set_guest_attribute(namespace, key, value)

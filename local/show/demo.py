@@ -1,0 +1,440 @@
+"""A slice's whole life on this machine, live: applied, Ready, deleted, gone (``make demo``).
+
+Exits 0 only after a look that finds nothing left: no resource on Compute Engine, no Node, no token,
+no TPUNodeGroup, no process; and nothing of ours in a cluster that has been named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from local.base.cluster_client import ClusterClient
+from local.base.events import ChildLine, Happening, Housekeeping
+from local.cluster.leftovers import GROUPS, NODES, TOKENS, find_traces
+from local.cluster.manifests import collection_path, object_path
+from local.run.processes import Interrupted
+from local.run.station import LOG, ROOT, Setup, Station, open_station
+from local.show.narrator import Narrator, render_group, render_node, render_pod, render_secret
+from local.show.options import FAILURES, add_options, chosen_cluster, run_clean_up
+from local.show.timeline import Line, Timeline
+
+EXAMPLE = ROOT / "examples" / "tpu7x-2x2x2.yaml"
+WORKLOAD = ROOT / "examples" / "workload" / "job.yaml"
+COMPLETE_WITHIN_S = 60.0
+SAY_EVERY_S = 8.0
+READY_WITHIN_S = 120.0
+GONE_WITHIN_S = 90.0
+JOBS = "/apis/batch/v1/jobs"
+PODS = "/api/v1/pods"
+_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+_POD = "/api/v1/namespaces/default/pods/{}"
+_WITH_PODS = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+_APIS = ("gce", "kubernetes")
+_MIB = 1024 * 1024
+_ENDED_WITHIN_S = 5.0
+NUMBERS = {7: "seven", 9: "nine"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A watched path, and what renders a change of it: from the change, the object before and after."""
+
+    path: str
+    render: Callable[[str, dict[str, Any], dict[str, Any]], Line | None]
+
+
+WORKLOAD_KINDS = (Kind(JOBS, lambda *_: None), Kind(PODS, render_pod))
+WORKLOAD_TRACES = {"Jobs": JOBS, "Pods": PODS}
+
+
+class DemoFailed(Exception):
+    """The demo did not come to its end; the message says why."""
+
+
+class Demo:
+    """One run, of a TPUNodeGroup's life; other lives are told by classes of this one."""
+
+    kinds: Sequence[Kind] = (
+        Kind(GROUPS, lambda _, before, found: render_group(before, found)),
+        Kind(NODES, render_node),
+        Kind(TOKENS, lambda kind, _, found: render_secret(kind, found)),
+    )
+    """What is watched, and told of."""
+    traces: Mapping[str, str] = {"Nodes": NODES, "TPUNodeGroups, and so finalizers": GROUPS}
+    """What may be left in the cluster, tokens apart: in words, and the path."""
+    shows_sweeps = True
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.narrator = Narrator(shows_sweeps=self.shows_sweeps)
+        self.memory_bytes = 0
+        self.last_lines: dict[str, str] = {}
+        self.processes: set[psutil.Process] = set()
+        self._others = set[psutil.Process]()
+        self._is_over = False
+        self.took: list[str] = []
+        self._known: frozenset[str] = frozenset()
+
+    def observe(self, happening: Happening) -> None:
+        """Print what happens, as long as the demo goes on."""
+        if self._is_over and not isinstance(happening, Housekeeping):
+            return
+        if isinstance(happening, ChildLine):
+            self.last_lines[happening.child] = happening.line
+        line = self.narrator.render(happening)
+        if line is not None:
+            self.timeline.print(line)
+
+    async def run(self, setup: Setup) -> None:
+        """Show it all. Raises `DemoFailed`, and what `open_station` raises."""
+        self.timeline.head("Setting up")
+        self._others.update(psutil.Process().children(recursive=True))
+        async with open_station(setup, self.observe) as station:
+            async with station.client() as client:
+                if station.runs_workloads:
+                    self.kinds = (*self.kinds, *WORKLOAD_KINDS)
+                    self.traces = {**self.traces, **WORKLOAD_TRACES}
+                self._introduce(station)
+                before = await self._list_all(station, client)
+                self._known = frozenset[str]().union(*before.values())
+                await self.show(station, client)
+                self.measure(station)
+                await self._check(station, client, before)
+                self._summarize(station)
+            self._is_over = True
+            self.timeline.head("Stopping")
+        self._check_processes()
+        if setup.kubeconfig is not None:
+            async with station.client() as client:
+                await self._check_cluster(client)
+
+    async def show(self, station: Station, client: ClusterClient) -> None:
+        """The life. Raises `DemoFailed`."""
+        manifest = yaml.safe_load(EXAMPLE.read_text())
+        name = manifest["metadata"]["name"]
+        async with self.watching(client) as seen:
+            began = time.monotonic()
+            await self._apply(client, manifest)
+            await self.until(
+                lambda: _is_ready(seen.find(GROUPS, name)), READY_WITHIN_S, "the slice is not Ready"
+            )
+            self.took.append(f"Ready after {time.monotonic() - began:.0f} s")
+            self.measure(station)
+            await self.show_tables(client, {"kubectl get tng": GROUPS, "kubectl get nodes": NODES})
+            if station.runs_workloads:
+                await self._run_workload(client, seen)
+            began = time.monotonic()
+            await self._delete(client, manifest)
+            await self.until(
+                lambda: not seen.find(GROUPS, name), GONE_WITHIN_S, "the slice is not gone"
+            )
+            self.took.append(f"gone after {time.monotonic() - began:.0f} s")
+
+    async def _run_workload(self, client: ClusterClient, seen: Seen) -> None:
+        """A Job on the slice, whose Pods get their TPU variables from the webhook inject_env."""
+        manifests = list(yaml.safe_load_all(WORKLOAD.read_text()))
+        job = next(one for one in manifests if one["kind"] == "Job")
+        name, count = job["metadata"]["name"], job["spec"]["completions"]
+        self.timeline.head(f"kubectl apply -f {WORKLOAD.relative_to(ROOT)}")
+        self.timeline.print(Line("person", f"applies Job {name}", f"{count} Pods, a host each"))
+        began = time.monotonic()
+        for manifest in manifests:
+            await self.ask(client, "POST", collection_path(manifest), manifest)
+        await self.until(
+            lambda: _is_complete(seen.find(JOBS, name)), COMPLETE_WITHIN_S, "the Job goes on"
+        )
+        self.took.append(f"its Job complete after {time.monotonic() - began:.0f} s")
+        await self.show_tables(client, {"kubectl get jobs": JOBS})
+        pods = sorted((one["metadata"]["name"] for one in seen.all(PODS)), reverse=True)
+        if not pods:
+            raise DemoFailed("the Pods of the Job are gone")
+        self.timeline.head(f"kubectl logs {pods[0]}")
+        for line in (await client.read_log(_POD.format(pods[0]))).splitlines():
+            self.timeline.say_row(f"  {line}")
+        for manifest in manifests:
+            await self.ask(client, "DELETE", object_path(manifest), _WITH_PODS)
+
+    def _introduce(self, station: Station) -> None:
+        for name, where in (
+            ("Kubernetes API", station.kubernetes_url),
+            ("Compute Engine", station.compute_url),
+            ("Pub/Sub", station.pubsub_address),
+        ):
+            self.timeline.print(Line("setup", f"{name} at {where}"))
+        count = NUMBERS[len(station.setup.steps)]
+        self.timeline.print(
+            Line("setup", f"{count} functions under functions-framework, relay and webhook")
+            if station.runs_workloads
+            else Line("setup", f"{count} functions under functions-framework, and the relay")
+        )
+        self.measure(station)
+
+    async def _apply(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
+        spec = manifest["spec"]
+        self.timeline.head(f"kubectl apply -f {EXAMPLE.relative_to(ROOT)}")
+        what = f"applies TPUNodeGroup {manifest['metadata']['name']}"
+        why = f"{spec['nodeCount']} hosts, topology {spec['topology']}"
+        self.timeline.print(Line("person", what, why))
+        await self.ask(client, "POST", _collection(manifest), manifest)
+
+    async def _delete(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
+        name = manifest["metadata"]["name"]
+        self.timeline.head(f"kubectl delete -f {EXAMPLE.relative_to(ROOT)}")
+        self.timeline.print(Line("person", f"deletes TPUNodeGroup {name}"))
+        await self.ask(client, "DELETE", f"{_collection(manifest)}/{name}")
+
+    async def ask(
+        self, client: ClusterClient, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> None:
+        """Ask for what must be granted. Raises `DemoFailed`."""
+        code, answer = await client.request(method, path, body)
+        if code not in (200, 201):
+            raise DemoFailed(f"the API server answered {code}: {answer.get('message')}")
+
+    async def show_tables(self, client: ClusterClient, paths: Mapping[str, str]) -> None:
+        """What kubectl shows, by its command."""
+        for command, path in paths.items():
+            self.timeline.head(command)
+            _, table = await client.request("GET", path, accept=_TABLE)
+            for row in _render_table(table):
+                self.timeline.say_row(row)
+
+    @asynccontextmanager
+    async def watching(self, client: ClusterClient) -> AsyncIterator[Seen]:
+        """Watch the kinds, and print their changes."""
+        seen = Seen(self.timeline, self._known)
+        tasks = [asyncio.create_task(seen.follow(client, kind)) for kind in self.kinds]
+        try:
+            yield seen
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def until(
+        self,
+        condition: Callable[[], bool],
+        within_s: float,
+        otherwise: str,
+        meanwhile: Callable[[], str] = str,
+    ) -> None:
+        """Wait. Raises `DemoFailed` with what is so ``otherwise``.
+
+        ``meanwhile`` is what to say every few seconds; empty for nothing.
+        """
+        began = said = time.monotonic()
+        try:
+            async with asyncio.timeout(within_s):
+                while not condition():
+                    await asyncio.sleep(0.05)
+                    if time.monotonic() - said >= SAY_EVERY_S and meanwhile():
+                        said = time.monotonic()
+                        waited = f"{said - began:.0f} s so far"
+                        self.timeline.print(Line("demo", meanwhile(), waited))
+        except TimeoutError as error:
+            raise DemoFailed(f"{otherwise} after {within_s:g} seconds") from error
+
+    async def _list_all(self, station: Station, client: ClusterClient) -> dict[str, set[str]]:
+        """All that a life consists of, by name."""
+        tokens = {
+            name for name in await _names(client, TOKENS) if name.startswith("bootstrap-token")
+        }
+        pools = {"node pools": set(station.pools.leftovers())} if station.pools else {}
+        return {
+            "resources on Compute Engine": set(station.gce.leftovers()),
+            **pools,
+            "bootstrap tokens": tokens,
+            **{what: await _names(client, path) for what, path in self.traces.items()},
+        }
+
+    async def _check(
+        self, station: Station, client: ClusterClient, before: dict[str, set[str]]
+    ) -> None:
+        self.timeline.head("What is left")
+        after = await self._list_all(station, client)
+        left = {what: sorted(found - before[what]) for what, found in after.items()}
+        for what, found in left.items():
+            self._say_left(found, what)
+        if any(left.values()):
+            raise DemoFailed("something is left")
+
+    async def _check_cluster(self, client: ClusterClient) -> None:
+        traces = await find_traces(client)
+        self._say_left(traces.earlier_run, "objects that this demo has put into the cluster")
+        if traces.earlier_run:
+            raise DemoFailed("something is left in the cluster")
+
+    def _say_left(self, found: Sequence[str], what: str) -> None:
+        self.timeline.say(f"  {', '.join(found) or 'none':<6}  {what}")
+
+    def measure(self, station: Station) -> None:
+        self.memory_bytes = max(self.memory_bytes, station.memory_bytes())
+        self.processes.update({*psutil.Process().children(recursive=True)} - self._others)
+
+    def _check_processes(self) -> None:
+        _, alive = psutil.wait_procs(list(self.processes), timeout=_ENDED_WITHIN_S)
+        left = [process for process in alive if _is_more_than_a_zombie(process)]
+        self._say_left([str(one.pid) for one in left], f"processes, of {len(self.processes)}")
+        if left:
+            raise DemoFailed("processes are left")
+
+    def _summarize(self, station: Station) -> None:
+        self.timeline.head("Who did how much")
+        for step, tally in self.narrator.tallies.items():
+            self.timeline.say_row(
+                f"  {step:<18}{tally.invocations:3} invocations {tally.gce:4} calls to Compute Engine"
+                f" {tally.kubernetes:4} to Kubernetes, slowest {tally.slowest_ms} ms"
+            )
+        calls = station.gce.calls
+        self.timeline.say(f"  Compute Engine saw {calls.writes()} writes and {calls.reads()} reads")
+        self.timeline.say(f"  at most {self.memory_bytes // _MIB} MiB of memory in all (PSS)")
+        if self.took:
+            tallies = self.narrator.tallies.values()
+            gce, kubernetes = (sum(getattr(one, api) for one in tallies) for api in _APIS)
+            asked = f"{gce} calls to Compute Engine and {kubernetes} to Kubernetes"
+            self.timeline.say(f"\nThe slice: {', '.join(self.took)}; {asked} in all.")
+
+
+class Seen:
+    """What the watches have shown; says what is new, but for things that were ``known`` before."""
+
+    def __init__(self, timeline: Timeline, known: frozenset[str]) -> None:
+        self._timeline = timeline
+        self._known = known
+        self._objects: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def find(self, path: str, name: str) -> dict[str, Any]:
+        """An object of a path, empty while there is none."""
+        return self._objects.get(path, {}).get(name, {})
+
+    def all(self, path: str) -> list[dict[str, Any]]:
+        """The objects of a path."""
+        return list(self._objects.get(path, {}).values())
+
+    async def follow(self, client: ClusterClient, kind: Kind) -> None:
+        """Watch one kind."""
+        async for change, found in client.watch(kind.path):
+            self._print_change(kind, change, found)
+
+    def _print_change(self, kind: Kind, change: str, found: dict[str, Any]) -> None:
+        name = found["metadata"]["name"]
+        if name in self._known:
+            return
+        objects = self._objects.setdefault(kind.path, {})
+        before = objects.pop(name, {})
+        if change != "DELETED":
+            objects[name] = found
+        line = kind.render(change, before, found)
+        if line is not None:
+            self._timeline.print(line)
+
+
+def _is_more_than_a_zombie(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _is_ready(group: dict[str, Any]) -> bool:
+    conditions = group.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _is_complete(job: dict[str, Any]) -> bool:
+    conditions = job.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Complete" and one["status"] == "True" for one in conditions)
+
+
+def _collection(manifest: dict[str, Any]) -> str:
+    namespace = manifest["metadata"].get("namespace", "default")
+    return f"/apis/tpu.google.com/v1alpha1/namespaces/{namespace}/tpunodegroups"
+
+
+async def _names(client: ClusterClient, path: str) -> set[str]:
+    return {item["metadata"]["name"] for item in await client.list(path)}
+
+
+def _render_table(table: dict[str, Any]) -> list[str]:
+    """The columns that kubectl shows without ``-o wide``."""
+    shown = [n for n, one in enumerate(table["columnDefinitions"]) if not one["priority"]]
+    names = [table["columnDefinitions"][n]["name"].upper() for n in shown]
+    rows = [names, *([_cell(row["cells"][n]) for n in shown] for row in table["rows"])]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(shown))]
+    return [
+        "  "
+        + "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _cell(content: Any) -> str:
+    return "" if content is None else str(content)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo; the exit code."""
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument(
+        "--keep-logs", action="store_true", help="leave the logs of all processes, and say where"
+    )
+    add_options(parser)
+    options = parser.parse_args(arguments)
+    if options.clean:
+        return run_clean_up("make demo", options, Timeline())
+    return run_demo(Demo, options, pubsub=options.pubsub, workloads=True)
+
+
+def run_demo(make: Callable[[Timeline], Demo], options: argparse.Namespace, **setup: Any) -> int:
+    """Run a demo at a station of its own; the exit code."""
+    timeline = Timeline()
+    directory = Path(tempfile.mkdtemp(prefix="tpu-functions-demo-"))
+    demo = make(timeline)
+    code = _run(demo, options, Setup(directory, **setup))
+    if options.keep_logs or (code == 1 and demo.last_lines):
+        timeline.say(f"All that the processes wrote is in {directory / LOG}.")
+    else:
+        shutil.rmtree(directory)
+    return code
+
+
+def _run(demo: Demo, options: argparse.Namespace, setup: Setup) -> int:
+    timeline = demo.timeline
+    began = time.monotonic()
+    try:
+        with chosen_cluster(options, timeline) as kubeconfig:
+            asyncio.run(demo.run(replace(setup, kubeconfig=kubeconfig)))
+    except Interrupted as interrupted:
+        timeline.say(f"{interrupted}; nothing runs any more")
+        return interrupted.exit_code
+    except KeyboardInterrupt:  # before `Processes` has taken over what Ctrl-C means
+        timeline.say("interrupted before anything had been started")
+        return 128 + signal.SIGINT
+    except (DemoFailed, *FAILURES) as error:
+        _explain(demo, error)
+        return 1
+    timeline.say(f"Done in {time.monotonic() - began:.0f} seconds.", style="bold green")
+    return 0
+
+
+def _explain(demo: Demo, error: Exception) -> None:
+    demo.timeline.say(f"\nFAILED: {error}", style="bold red")
+    for child, line in demo.last_lines.items():
+        demo.timeline.say(f"  the last line of {child}: {line}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
