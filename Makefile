@@ -17,7 +17,7 @@ CLOUD := --project "$(PROJECT)" $(if $(ZONE),--zone "$(ZONE)")
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-jobset recording local test test-real test-all test-cloud named-project control-plane terraform-validate check format bench performance scale kubectl-tng release lock
+.PHONY: help setup demo demo-jobset recording local test test-local test-real test-all test-cloud named-project control-plane terraform-validate check format bench performance scale kubectl-tng release lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -50,7 +50,10 @@ local: $(LOCAL) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR"
 	@$(BIN)/python -m local $(CLUSTER) $(ARGS)
 
 test: $(STAMP) ## Run the tests (under ten minutes on two cores)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real" tests
+
+test-local: $(STAMP) ## Run the tests of the stand-ins in local/
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real" local/tests
 
 test-real: $(STAMP) $(READERS) ## Run the tests on real parts: a control plane, Pub/Sub, whole lives of processes
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "real and not slow"

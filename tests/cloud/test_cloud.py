@@ -21,6 +21,7 @@ from local.base.clock import VirtualClock
 from local.base.http import Request, Response
 from local.cloud.logging import CloudLogging, serve
 from local.gce import Dials, Inventory, Principal, Simulator
+from local.tests.gce.small_cloud import RecordingGuest
 from replay import cloud_logging
 from tests.cloud import reference
 from tests.cloud.__main__ import Ways, main, open_clients
@@ -28,7 +29,6 @@ from tests.cloud.answers import redact
 from tests.cloud.project import MIG, POLICY, TEMPLATE, CallError, Project, Time
 from tests.cloud.questions import QUESTIONS, Question
 from tests.loopback import Loopback, open_loopback
-from tests.unit.gce.small_cloud import RecordingGuest
 
 PROJECT, NUMBER = "some-project", "123456789012"
 PERSON = "user@example.com"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import miss
 from tests.readers.pods import of_set
+from tests.real_parts import miss
 from tests.unit.inject_env.workloads import (
     Answered,
     container,

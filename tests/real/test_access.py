@@ -27,9 +27,9 @@ from shared.base.names import RESOURCE_NAME_LABEL, STEPS
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
-from tests.conftest import open_own_control_plane
 from tests.loopback import Google, Issuer, MetadataServer, kubeconfig, open_loopback
 from tests.real.relay.patience import until
+from tests.real_parts import open_own_control_plane
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("access")]
 

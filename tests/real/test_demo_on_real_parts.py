@@ -28,17 +28,17 @@ from local.control_plane import binaries, jobset_crd, plane
 from local.control_plane.plane import ControlPlane, OwnControlPlane
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Part
 from local.run.station import TPU_NODE_GROUP
-from tests.conftest import (
+from local.tests.jobsets.cluster import jobset
+from tests.harness import MANIFESTS, ROOT
+from tests.processes.program import Local, Program, running
+from tests.real.inventory import list_everything
+from tests.real.relay.patience import until
+from tests.real_parts import (
     get_control_plane_binaries,
     get_jobset_crd,
     miss,
     open_own_control_plane,
 )
-from tests.harness import MANIFESTS, ROOT
-from tests.processes.program import Local, Program, running
-from tests.real.inventory import list_everything
-from tests.real.relay.patience import until
-from tests.unit.jobsets.cluster import jobset
 
 pytestmark = [
     pytest.mark.real,

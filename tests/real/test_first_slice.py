@@ -13,9 +13,9 @@ import pytest
 
 from local.control_plane.binaries import find
 from local.control_plane.plane import OwnControlPlane
-from tests.conftest import miss
 from tests.first_slice import PAGE, Step, mask, open_terminal, parse_page, play, render_page
 from tests.real.inventory import list_everything
+from tests.real_parts import miss
 
 real = pytest.mark.real
 processes = pytest.mark.processes

@@ -17,11 +17,11 @@ import yaml
 
 from local.control_plane.plane import ControlPlane, OwnControlPlane
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, STEPS
-from tests.conftest import open_own_control_plane
 from tests.guardrails import CASES, Case
 from tests.manifests import manifest
 from tests.overlays import EXAMPLE, NAMES, define_anything, write_overlay
 from tests.real.relay.patience import until
+from tests.real_parts import open_own_control_plane
 from tests.unit.test_manifests import DOCUMENTS
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation")]

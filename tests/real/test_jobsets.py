@@ -20,10 +20,10 @@ from local.base.cluster_client import ClusterClient
 from local.control_plane import jobset_crd
 from local.control_plane.plane import OwnControlPlane
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Habits, LiveStandIn, Part
-from tests.conftest import get_jobset_crd, open_own_control_plane
+from local.tests.jobsets.cluster import SLICE, TPU, Manifest, jobset
 from tests.real.relay.patience import until
 from tests.real.webhooks import Served, serving
-from tests.unit.jobsets.cluster import SLICE, TPU, Manifest, jobset
+from tests.real_parts import get_jobset_crd, open_own_control_plane
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("jobsets")]
 

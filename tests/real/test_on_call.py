@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import miss
 from tests.first_slice import parse_page, render_page
 from tests.on_call import EXPECTED, PAGE, open_desk, play_page
+from tests.real_parts import miss
 
 
 @pytest.mark.real

@@ -13,7 +13,6 @@ import pytest
 
 from local.control_plane.plane import OwnControlPlane
 from relay.kinds import KINDS
-from tests.conftest import get_jobset_crd
 from tests.real.relay.conftest import (
     GROUPS,
     INSTALLATION,
@@ -24,6 +23,7 @@ from tests.real.relay.mailbox import Mailbox, open_mailbox
 from tests.real.relay.patience import until
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
 from tests.real.relay.test_jobsets import JOBSETS, MANIFESTS
+from tests.real_parts import get_jobset_crd
 from tests.scale import figures
 from tests.scale.crowd import STATUS_EVERY_S, open_crowd
 

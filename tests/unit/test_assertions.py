@@ -10,7 +10,7 @@ import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
 
 import tests
-from tests.unit.gce.small_cloud import GROUP, Cloud
+from local.tests.gce.small_cloud import GROUP, Cloud
 
 ROOT = Path(tests.__file__).parents[1]
 

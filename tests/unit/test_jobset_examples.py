@@ -12,6 +12,7 @@ import yaml
 
 from functions.admit_job import Admission, admit
 from local.jobsets import Part
+from local.tests.jobsets.cluster import Cluster
 from shared.base.environment import Variables
 from shared.base.names import POOL_LABEL
 from shared.ports.gke_settings import read_gke_settings
@@ -21,7 +22,6 @@ from shared.slices.jobsets import find_leader
 from shared.slices.provider import DesiredSlice
 from shared.tpu_env.admission import AdmissionRequest
 from tests.jobset_objects import waiting_pod
-from tests.unit.jobsets.cluster import Cluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATHS = sorted(EXAMPLES.glob("jobset-v*.yaml"))

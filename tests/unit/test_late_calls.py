@@ -15,6 +15,7 @@ from local.base.clock import VirtualClock
 from local.base.http import Application, Request, Response
 from local.gce import Dials, Principal, listing
 from local.gce.inprocess import mount
+from local.tests.gce.small_cloud import PROJECT, REGION, ZONE, Cloud
 from shared.base.errors import CallError, OutOfTimeError
 from shared.ports.gce import calls as gce_calls
 from shared.ports.gce.calls import Gce
@@ -26,7 +27,6 @@ from shared.ports.kubernetes.access_settings import GoogleToken, TokenKind
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from tests.late import SlowApplication, SlowCredentials, time_left
-from tests.unit.gce.small_cloud import PROJECT, REGION, ZONE, Cloud
 
 SERVER = GoogleToken("https://10.0.0.2:6443", "", TokenKind.ACCESS, "")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from local.tests.contract.kubernetes.embedded import Embedded
+from local.tests.kube.test_identities import SECRETS, TOKEN
+from local.tests.kube.test_joining import certificate_of, csr, signing_request, submit
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
-from tests.contract.kubernetes.embedded import Embedded
 from tests.unit.infra.terraform_module import read, read_permissions
-from tests.unit.kube.test_identities import SECRETS, TOKEN
-from tests.unit.kube.test_joining import certificate_of, csr, signing_request, submit
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()

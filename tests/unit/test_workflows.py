@@ -16,8 +16,8 @@ import yaml
 
 from infra.release.__main__ import IMAGES
 from local.control_plane import binaries
-from tests.conftest import miss
 from tests.harness import ROOT
+from tests.real_parts import miss
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*"))
 ON = True

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from local.control_plane.plane import OwnControlPlane
-from tests.conftest import get_jobset_crd, open_own_control_plane
 from tests.manifests import manifest
 from tests.real.deploy.installer import DIGEST, Installer, Settings, installer, playing_kubelet
 from tests.real.deploy.outputs import (
@@ -23,6 +22,7 @@ from tests.real.deploy.outputs import (
     REPOSITORY,
     USERS_WITH_JOBSETS,
 )
+from tests.real_parts import get_jobset_crd, open_own_control_plane
 
 STANDS = ("state list", 'data.google_project.this\ngoogle_pubsub_topic.inbox["sweep"]', 0)
 """Terraform has applied something."""

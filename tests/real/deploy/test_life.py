@@ -26,7 +26,6 @@ from local.base.http import Request
 from local.base.ports import LOOPBACK
 from local.kube import CertificateAuthority
 from tests import signing_requests
-from tests.conftest import open_own_control_plane
 from tests.harness import Harness
 from tests.loopback import Google, Issuer, open_loopback
 from tests.manifests import manifest
@@ -46,6 +45,7 @@ from tests.real.deploy.outputs import (
     USERS,
 )
 from tests.real.inventory import list_everything
+from tests.real_parts import open_own_control_plane
 from tests.stories import life
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900), pytest.mark.xdist_group("deploy")]

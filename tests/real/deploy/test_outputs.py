@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import miss
 from tests.real.deploy.outputs import (
     ACCOUNTS,
     ACCOUNTS_WITH_JOBSETS,
@@ -24,6 +23,7 @@ from tests.real.deploy.outputs import (
     UNIQUE_IDS,
     Outputs,
 )
+from tests.real_parts import miss
 from tests.terraform import workspace
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("terraform")]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from local.control_plane.plane import OwnControlPlane
-from tests.conftest import miss, open_own_control_plane
 from tests.real.deploy.installer import ROOT, Installer, installer
+from tests.real_parts import miss, open_own_control_plane
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy")]
 

@@ -12,11 +12,11 @@ import pytest
 from local.control_plane.plane import OwnControlPlane
 from shared.base.names import ACCELERATOR_LABEL, JOB_KEY, JOBSET_NAME, TOPOLOGY_LABEL, TPU_RESOURCE
 from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, OPT_OUT, job_key
-from tests.conftest import get_jobset_crd
 from tests.manifests import manifest
 from tests.real.relay.conftest import INSTALLATION, MERGE_PATCH, Scene
 from tests.real.relay.patience import until
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
+from tests.real_parts import get_jobset_crd
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("relay")]
 

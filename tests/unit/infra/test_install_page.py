@@ -14,8 +14,8 @@ import yaml
 from infra.release import __main__ as release
 from infra.release import archives
 from replay import VERSION
-from tests.conftest import miss
 from tests.harness import ROOT
+from tests.real_parts import miss
 from tests.terraform import workspace
 from tests.unit.infra.test_kustomize import KUBECTL, USERS
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import miss
+from tests.real_parts import miss
 from tests.terraform import workspace
 from tests.terraform.workspace import Workspace
 from tests.unit.infra.terraform_module import MODULE

@@ -19,6 +19,8 @@ from local import gce
 from local.cloud.simulation import Dials
 from local.gce import iam
 from local.gce.inprocess import mount
+from local.tests.gke.small_gke import SETTINGS, Gke
+from local.tests.gke.test_port import LEADER
 from local.vm import guests
 from shared.base.names import JOBSET_STEPS, STEPS
 from shared.node_groups.node_group import resource_name
@@ -29,8 +31,6 @@ from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, NAME
-from tests.unit.gke.small_gke import SETTINGS, Gke
-from tests.unit.gke.test_port import LEADER
 from tests.unit.infra.terraform_module import ROOT, read, read_permissions
 
 pytestmark = pytest.mark.xdist_group("lives with the rights of the table")

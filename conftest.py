@@ -1,0 +1,54 @@
+"""What all tests share: Hypothesis profiles, fixtures of real parts, figures shown after a run."""
+
+from __future__ import annotations
+
+import pkgutil
+import signal
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+
+import tests
+
+# All helpers, so that their failing asserts show values as those of a test do. A module that is
+# imported before this call would be left out.
+pytest.register_assert_rewrite(
+    "local.tests", *(f"tests.{module.name}" for module in pkgutil.iter_modules(tests.__path__))
+)
+
+from tests import real_parts  # noqa: E402
+
+control_plane = real_parts.control_plane
+installation = real_parts.installation
+own_control_plane = real_parts.own_control_plane
+pubsub_emulator = real_parts.pubsub_emulator
+
+settings.register_profile("random", deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")  # what failed fails again; `make test-all` draws at random
+
+
+def pytest_configure() -> None:
+    """Heed Ctrl-C, as programs that tests start then do: background jobs of a shell ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def say(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Show a line after the run, whichever process the test ran in."""
+    return lambda line: record_property("said", line)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many tests were skipped, and what tests have said, sorted."""
+    terminalreporter.write_line(f"skipped: {len(terminalreporter.getreports('skipped'))}")
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    lines = sorted(
+        str(line) for report in reports for name, line in report.user_properties if name == "said"
+    )
+    if lines:
+        terminalreporter.section("figures")
+    for line in lines:
+        terminalreporter.write_line(line)

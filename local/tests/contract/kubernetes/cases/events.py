@@ -1,0 +1,155 @@
+"""Events, as the functions write and kubectl reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from local.tests.contract.kubernetes.cases.objects import EVENTS, MAKE, TABLE
+from local.tests.contract.kubernetes.dialogue import (
+    ABSENT,
+    Step,
+    case,
+    get,
+    patch,
+    post,
+    put,
+)
+
+
+def event(name: str = "e", **more: Any) -> dict[str, Any]:
+    about = {
+        "apiVersion": "cases.example.com/v1",
+        "kind": "Widget",
+        "name": "a",
+        "namespace": "{ns}",
+        "uid": "11111111-2222-3333-4444-555555555555",
+        **more.pop("about", {}),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name},
+        "involvedObject": about,
+        "reason": "Grown",
+        "message": "It has grown.",
+        "type": "Normal",
+        "source": {"component": "gardener"},
+        "reportingComponent": "",
+        "reportingInstance": "",
+        "firstTimestamp": "{hour_ago}",
+        "lastTimestamp": "{hour_ago}",
+        "count": 1,
+        **more,
+    }
+
+
+def about(**terms: str) -> str:
+    selector = ",".join(f"involvedObject.{name}%3D{value}" for name, value in terms.items())
+    return f"{EVENTS}?fieldSelector={selector}&limit=500"
+
+
+EVENTS_TOLD = (
+    case(
+        "an event is made once, and counted up",
+        post(EVENTS, event()).has({"count": 1}),
+        post(EVENTS, event()).gives(
+            409, reason="AlreadyExists", message='events "e" already exists'
+        ),
+        get(f"{EVENTS}/e"),
+        patch(f"{EVENTS}/e", {"count": 2, "lastTimestamp": "{hour_ahead}"}).has({"count": 2}),
+    ),
+    case(
+        "an event is shown with what it is about",
+        post(EVENTS, event()),
+        get(EVENTS, accept=TABLE).has(
+            {
+                "rows.0.cells.1": "Normal",
+                "rows.0.cells.2": "Grown",
+                "rows.0.cells.3": "widget/a",
+                "rows.0.cells.5": "gardener",
+                "rows.0.cells.6": "It has grown.",
+                "rows.0.cells.8": 1,
+                "rows.0.cells.9": "e",
+            }
+        ),
+    ),
+    case(
+        "an object's events are found as describe looks for them",
+        MAKE.keeps(uid="metadata.uid"),
+        post(EVENTS, event(about={"uid": "{uid}"})),
+        post(EVENTS, event("other", about={"name": "b"})),
+        get(about(namespace="{ns}", kind="Widget", uid="{uid}", name="a")).has(
+            {"items.0.metadata.name": "e", "items.1": ABSENT}
+        ),
+        get(about(name="c")).has({"items": []}),
+    ),
+    case(
+        "an event about nothing in a namespace stands in default",
+        post(
+            EVENTS, event(about={"kind": "Node", "name": "n", "apiVersion": "v1", "namespace": ""})
+        ).gives(422, reason="Invalid"),
+        post(
+            "/api/v1/namespaces/default/events",
+            event("{ns}", about={"kind": "Node", "name": "n", "apiVersion": "v1", "namespace": ""}),
+        ),
+    ),
+    case(
+        "an event stands in the namespace of what it is about",
+        post(EVENTS, event(about={"namespace": "elsewhere"})).gives(
+            422,
+            reason="Invalid",
+            message='Event "e" is invalid: involvedObject.namespace: Invalid value: "elsewhere": '
+            "does not match event.namespace",
+        ),
+    ),
+    case(
+        "an event of the new form needs its reporter",
+        post(
+            EVENTS,
+            event(
+                eventTime="2026-01-01T00:00:00.000000Z",
+                firstTimestamp=None,
+                lastTimestamp=None,
+                count=None,
+                source=None,
+            ),
+        ).gives(422, reason="Invalid"),
+        post(
+            EVENTS,
+            event(
+                eventTime="2026-01-01T00:00:00.000000Z",
+                action="Growing",
+                reportingComponent="example.com/gardener",
+                reportingInstance="one",
+                firstTimestamp=None,
+                lastTimestamp=None,
+                count=None,
+                source=None,
+            ),
+        ).has({"eventTime": "2026-01-01T00:00:00.000000Z", "firstTimestamp": None}),
+        get(EVENTS, accept=TABLE).has({"rows.0.cells.5": "example.com/gardener, one"}),
+    ),
+    case(
+        "an event that is not there is made by a PUT",
+        put(f"{EVENTS}/e", event()).gives(201),
+        put(f"{EVENTS}/e", event(count=5)).has({"count": 5}),
+    ),
+    case(
+        "a namespace that goes takes no new event",
+        post("/api/v1/namespaces", {"metadata": {"name": "{ns}-inner"}}),
+        post(
+            "/api/v1/namespaces/{ns}-inner/configmaps",
+            {"metadata": {"name": "a", "finalizers": ["cases.example.com/hold"]}},
+        ),
+        Step("DELETE", "/api/v1/namespaces/{ns}-inner"),
+        post(
+            "/api/v1/namespaces/{ns}-inner/events", event(about={"namespace": "{ns}-inner"})
+        ).gives(
+            403,
+            reason="Forbidden",
+            message='events "e" is forbidden: unable to create new content in namespace {ns}-inner '
+            "because it is being terminated",
+        ),
+        patch("/api/v1/namespaces/{ns}-inner/configmaps/a", {"metadata": {"finalizers": None}}),
+    ),
+)

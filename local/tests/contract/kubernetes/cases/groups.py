@@ -1,0 +1,279 @@
+"""TPUNodeGroups: the product's own definition, and how its functions read and write."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from local.tests.contract.kubernetes.cases.objects import NODES, TABLE
+from local.tests.contract.kubernetes.dialogue import (
+    ABSENT,
+    ANYTHING,
+    Step,
+    case,
+    containing,
+    delete,
+    get,
+    patch,
+    post,
+    put,
+)
+from tests.unit import specs
+from tests.unit.builders import spec
+
+GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/{ns}/tpunodegroups"
+GROUP = f"{GROUPS}/a"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tpunodegroups.tpu.google.com"
+FINALIZER = "tpu-functions.dev/resources"
+LABEL = "tpu-functions.dev/resource-name"
+
+
+def group(name: str = "a", change: Any = None, **more: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "tpu.google.com/v1alpha1",
+        "kind": "TPUNodeGroup",
+        "metadata": {"name": name, **more.pop("metadata", {})},
+        "spec": spec(**(change or {})),
+        **more,
+    }
+
+
+MAKE = post(GROUPS, group())
+
+
+def condition(type_: str, status: str, **more: Any) -> dict[str, Any]:
+    return {
+        "type": type_,
+        "status": status,
+        "reason": "Provisioning",
+        "message": "Somebody is at it.",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        **more,
+    }
+
+
+STATUS = {
+    "observedGeneration": 1,
+    "machineType": "tpu7x-standard-4t",
+    "provisioningModel": "RESERVATION_BOUND",
+    "conditions": [condition("Accepted", "True"), condition("Ready", "False")],
+    "resources": {"managedInstanceGroup": {"name": "tng-a", "state": "Creating"}},
+    "nodeSummary": {"desired": 2, "ready": 0, "text": "0/2"},
+}
+
+GROUP_LIFE = (
+    case(
+        "a group is completed",
+        MAKE.has(
+            {
+                "spec.bootstrapKubernetes.version": "1.31",
+                "spec.repair": "Never",
+                "metadata.generation": 1,
+                "status": ABSENT,
+            }
+        ).warns(""),
+    ),
+    case(
+        "a group's status is replaced if the group is as it was read",
+        MAKE.keeps(rv="metadata.resourceVersion"),
+        put(f"{GROUP}/status", group(metadata={"resourceVersion": "{rv}"}, status=STATUS)).has(
+            {"status.nodeSummary.text": "0/2", "metadata.generation": 1}
+        ),
+        put(f"{GROUP}/status", group(metadata={"resourceVersion": "{rv}"}, status=STATUS)).gives(
+            409,
+            reason="Conflict",
+            message='Operation cannot be fulfilled on tpunodegroups.tpu.google.com "a": the object '
+            "has been modified; please apply your changes to the latest version and try again",
+        ),
+    ),
+    case(
+        "a status that the definition does not know is refused",
+        MAKE,
+        patch(f"{GROUP}/status", {"status": {"conditions": [condition("Ready", "Perhaps")]}}).gives(
+            422, reason="Invalid"
+        ),
+        patch(
+            f"{GROUP}/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        ).gives(422, reason="Invalid"),
+        patch(f"{GROUP}/status", {"status": {"nodeSummary": {"ready": -1}}}).gives(
+            422, reason="Invalid"
+        ),
+        patch(f"{GROUP}/status", {"status": {"resources": {"managedInstanceGroup": "x"}}}).gives(
+            422, reason="Invalid"
+        ),
+        patch(f"{GROUP}/status", {"status": {"surprise": 1}}).warns(
+            'unknown field \\"status.surprise\\"'
+        ),
+    ),
+    case(
+        "a group is marked if it is as it was read",
+        MAKE.keeps(rv="metadata.resourceVersion"),
+        patch(
+            GROUP,
+            {
+                "metadata": {
+                    "resourceVersion": "{rv}",
+                    "finalizers": [FINALIZER],
+                    "labels": {LABEL: "tng-a"},
+                }
+            },
+        ).has({"metadata.generation": 1, "metadata.finalizers": [FINALIZER]}),
+        patch(GROUP, {"metadata": {"resourceVersion": "{rv}", "finalizers": []}}).gives(
+            409, reason="Conflict"
+        ),
+        get(
+            f"/apis/tpu.google.com/v1alpha1/tpunodegroups?limit=500&labelSelector={quote(LABEL)}"
+        ).has({"kind": "TPUNodeGroupList", "items": ANYTHING}),
+        delete(GROUP).has({"metadata.deletionTimestamp": ANYTHING}),
+        patch(f"{GROUP}/status", {"status": STATUS}).has({"status.nodeSummary.desired": 2}),
+        patch(GROUP, {"metadata": {"finalizers": []}}),
+        get(GROUP).gives(
+            404, reason="NotFound", message='tpunodegroups.tpu.google.com "a" not found'
+        ),
+    ),
+    case(
+        "a group is shown with how it stands",
+        MAKE,
+        get(GROUPS, accept=TABLE).has({"rows.0.cells.1": None, "rows.0.cells.4": "2x2x2"}),
+        patch(f"{GROUP}/status", {"status": STATUS}),
+        get(GROUPS, accept=TABLE).has(
+            {
+                "columnDefinitions.1.name": "READY",
+                "columnDefinitions.1.description": "Whether all Nodes of the slice are there and "
+                "usable.",
+                "rows.0.cells.1": "False",
+                "rows.0.cells.2": "Provisioning",
+                "rows.0.cells.3": "0/2",
+                "rows.0.cells.5": "tpu7x-standard-4t",
+                "rows.0.cells.8": "tng-a",
+            }
+        ),
+    ),
+    case(
+        "a child that nobody knows is told in plain text",
+        Step(
+            "GET",
+            "/apis/tpu.google.com/v1alpha1/namespaces/{ns}/workloadpolicies/a",
+            status=404,
+        ),
+    ),
+    case(
+        "the definition is accepted, its rules' costs included",
+        get(DEFINITION).has(
+            {
+                "status.storedVersions": ["v1alpha1"],
+                "status.acceptedNames.shortNames": ["tng"],
+                "spec.conversion": {"strategy": "None"},
+            }
+        ),
+    ),
+    case(
+        "a group is applied, changed where it can be, and not where it cannot",
+        patch(f"{GROUP}?fieldManager=f", group(), "application/apply-patch+yaml").gives(201),
+        patch(
+            f"{GROUP}?fieldManager=f",
+            group(metadata={"annotations": {"tpu-functions.dev/paused": "true"}}),
+            "application/apply-patch+yaml",
+        ).has({"metadata.annotations": ANYTHING, "metadata.generation": 1}),
+        patch(
+            f"{GROUP}?fieldManager=f",
+            group(change={"nodeCount": 4, "topology": "2x2x4"}),
+            "application/apply-patch+yaml",
+        )
+        .gives(422, reason="Invalid")
+        .has(
+            {
+                "message": containing(
+                    "spec.nodeCount: Invalid value: NodeCount is immutable",
+                    "spec.topology: Invalid value: Topology is immutable",
+                )
+            }
+        ),
+        patch(
+            f"{GROUP}?fieldManager=g&force=true",
+            {**group(), "spec": {"nodeTaints": [{"key": "a", "effect": "NoSchedule"}]}},
+            "application/apply-patch+yaml",
+        ).gives(422, reason="Invalid"),
+    ),
+)
+
+
+def _change_of(row: Any) -> dict[str, Any]:
+    """A row of one of the tables of specs, as a JSON merge patch of the example."""
+    first = row.values[0]
+    return first if isinstance(first, dict) else specs.shaped(*row.values[:3])
+
+
+def refused(rows: list[Any]) -> tuple[Step, ...]:
+    """Each is refused at a path that the table says, with a message that holds its words."""
+    return tuple(
+        post(f"{GROUPS}?dryRun=All", group(change=_change_of(row)))
+        .gives(422, reason="Invalid")
+        .has({"message": containing(row.values[-1])})
+        for row in rows
+    )
+
+
+SPECS = (
+    case("a shape that does not fit is refused with what would", *refused(specs.MISFITS)),
+    case("a field refuses what does not work, and says what would", *refused(specs.REFUSED)),
+    case("a field has its bounds", *refused(specs.OUT_OF_BOUNDS)),
+    case(
+        "a field takes what works",
+        *(
+            post(f"{GROUPS}?dryRun=All", group(change=_change_of(row))).warns("")
+            for row in specs.ACCEPTED
+        ),
+    ),
+    case(
+        "a name must be part of names on Compute Engine",
+        *(
+            post(f"{GROUPS}?dryRun=All", group(name)).gives(422, reason="Invalid")
+            for name in specs.WRONG_NAMES
+        ),
+        *(post(f"{GROUPS}?dryRun=All", group(name)) for name in specs.GOOD_NAMES),
+    ),
+)
+
+NODE = f"{NODES}/node-{{ns}}"
+
+SLICE_NODES = (
+    case(
+        "a node is labelled if it is as it was read",
+        post(NODES, {"metadata": {"name": "node-{ns}"}}).keeps(
+            rv="metadata.resourceVersion", uid="metadata.uid"
+        ),
+        patch(NODE, {"metadata": {"labels": {LABEL: "{ns}"}, "resourceVersion": "1"}}).gives(
+            409,
+            reason="Conflict",
+            message='Operation cannot be fulfilled on nodes "node-{ns}": the object has been '
+            "modified; please apply your changes to the latest version and try again",
+        ),
+        patch(NODE, {"metadata": {"labels": {LABEL: "{ns}", "a": None}}}).has(
+            {"metadata.labels": {LABEL: "{ns}"}}
+        ),
+        get(f"{NODES}?limit=500&labelSelector={quote(LABEL)}%3D{{ns}}").has(
+            {"items.0.metadata.name": "node-{ns}", "items.1": ABSENT}
+        ),
+    ),
+    case(
+        "a node is deleted if it is the one that is meant",
+        post(NODES, {"metadata": {"name": "node-{ns}"}}).keeps(uid="metadata.uid"),
+        delete(NODE, {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}).gives(
+            409, reason="Conflict"
+        ),
+        delete(NODE, {"preconditions": {"uid": "{uid}"}}).has({"status": "Success"}),
+        delete(NODE, {"preconditions": {"uid": "{uid}"}}).gives(
+            404, reason="NotFound", message='nodes "node-{ns}" not found'
+        ),
+    ),
+    case(
+        "a node is cordoned",
+        post(NODES, {"metadata": {"name": "node-{ns}"}}),
+        patch(NODE, {"spec": {"unschedulable": True}}).has({"spec.unschedulable": True}),
+        get(f"{NODES}?fieldSelector=spec.unschedulable%3Dtrue&labelSelector=none").has(
+            {"items": []}
+        ),
+        patch(NODE, {"spec": {"unschedulable": False}}).has({"spec.unschedulable": ABSENT}),
+    ),
+)

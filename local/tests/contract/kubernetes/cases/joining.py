@@ -1,0 +1,346 @@
+"""How a kubelet comes in: bootstrap tokens, and certificates that it asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from local.tests.contract.kubernetes.cases.objects import CSRS, TABLE, TOKENS, invalid
+from local.tests.contract.kubernetes.dialogue import (
+    ABSENT,
+    ANYTHING,
+    Step,
+    case,
+    containing,
+    delete,
+    get,
+    patch,
+    post,
+)
+
+REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+SIGNATURE = containing("..")
+SECRET = "0123456789abcdef"
+BEARER = f"token:{{id}}.{SECRET}"
+JOINERS = "system:bootstrappers:kubeadm:default-node-token"
+
+
+def token(**data: Any) -> Step:
+    """Make the case's bootstrap token; `ABSENT` takes a field away."""
+    content = {
+        "token-id": "{id}",
+        "token-secret": SECRET,
+        "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true",
+        "auth-extra-groups": JOINERS,
+        "expiration": "{hour_ahead}",
+        **{name.replace("_", "-"): value for name, value in data.items()},
+    }
+    return post(
+        TOKENS,
+        {
+            "metadata": {"name": "bootstrap-token-{id}"},
+            "type": "bootstrap.kubernetes.io/token",
+            "stringData": {name: value for name, value in content.items() if value is not ABSENT},
+        },
+    )
+
+
+def who(bearer: str = BEARER) -> Step:
+    return post(REVIEW, {}).by(bearer)
+
+
+def unknown(bearer: str = BEARER) -> Step:
+    return who(bearer).gives(401, reason="Unauthorized", message="Unauthorized", details=ABSENT)
+
+
+TOKEN = f"{TOKENS}/bootstrap-token-{{id}}"
+
+BOOTSTRAP_TOKENS = (
+    case(
+        "whoever bears a bootstrap token is of its groups",
+        token(),
+        who()
+        .has(
+            {
+                "status.userInfo": {
+                    "username": "system:bootstrap:{id}",
+                    "groups": ["system:bootstrappers", JOINERS, "system:authenticated"],
+                }
+            }
+        )
+        .after_a_while(),
+        get("/api/v1/nodes")
+        .by(BEARER)
+        .gives(
+            403,
+            message='nodes is forbidden: User "system:bootstrap:{id}" cannot list resource "nodes" '
+            'in API group "" at the cluster scope',
+        ),
+        get("/api/v1/nodes/node-{ns}").by(BEARER).gives(404, reason="NotFound"),
+    ),
+    case(
+        "a bootstrap token needs its secret part",
+        token(),
+        who().after_a_while(),
+        unknown("token:{id}.fedcba9876543210"),
+        unknown("token:{id}"),
+    ),
+    case(
+        "a bootstrap token that has run out is nobody's, and is deleted",
+        token(expiration="{hour_ago}"),
+        get(TOKEN).gives(404).after_a_while(),
+        unknown(),
+    ),
+    case(
+        "a bootstrap token that is not for authentication is nobody's",
+        token(usage_bootstrap_authentication=ABSENT),
+        get(CLUSTER_INFO).has({"data.jws-kubeconfig-{id}": ANYTHING}).after_a_while(),
+        unknown(),
+    ),
+    case(
+        "a bootstrap token that is deleted is nobody's any more",
+        token(),
+        who().after_a_while(),
+        delete(TOKEN),
+        unknown().after_a_while(),
+    ),
+    case(
+        "a bootstrap token signs how to find the cluster, as long as it lives",
+        token(),
+        get(CLUSTER_INFO)
+        .has({"data.jws-kubeconfig-{id}": SIGNATURE})
+        .by("anonymous")
+        .after_a_while(),
+        delete(TOKEN),
+        get(CLUSTER_INFO).has({"data.jws-kubeconfig-{id}": ABSENT}).after_a_while(),
+    ),
+    case(
+        "a bootstrap token can be for signing, or not",
+        token(usage_bootstrap_signing="false"),
+        who().after_a_while(),
+        get(CLUSTER_INFO).has({"data.jws-kubeconfig-{id}": ABSENT}),
+    ),
+)
+
+KUBELET = "kubernetes.io/kube-apiserver-client-kubelet"
+NODE_REQUEST = (
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIeE1JR1lBZ0VBTURZeEZUQVRCZ05WQkFvTURITjVj"
+    "M1JsYlRwdWIyUmxjekVkTUJzR0ExVUVBd3dVYzNsegpkR1Z0T201dlpHVTZZMjl1ZEhKaFkzUXdXVEFUQmdjcWhrak9Q"
+    "UUlCQmdncWhrak9QUU1CQndOQ0FBUURtVVdRCml1QXhGR1BIUHUybDN4V1dKbEJxckxYNi9OQUI3OUt4ZE85WDhOK3BB"
+    "VWJQZnhJeEp0c3cvdjJOSXBnUEdFcm0KWDBxRFN5ZFJPQWhMMk1aTm9BQXdDZ1lJS29aSXpqMEVBd0lEU0FBd1JRSWhB"
+    "TUR1RlJ4a1g1SCtMTU5GRFJkWQpqejBKczcrTi9rWjBvSkZGSGtyWmtPMXFBaUJYREI3RnVWQUxxTWFueENmeFgyT1Fu"
+    "MTZ5SHlHeU5zSVRjNDdmCmorK29yQT09Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo="
+)
+"""A signing request in PEM form of CN=system:node:contract, O=system:nodes; its key is gone."""
+STRANGE_REQUEST = (
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIZU1JR0dBZ0VBTUNReER6QU5CZ05WQkFvTUJuQmxi"
+    "M0JzWlRFUk1BOEdBMVVFQXd3SWMyOXRaV0p2WkhrdwpXVEFUQmdjcWhrak9QUUlCQmdncWhrak9QUU1CQndOQ0FBVHc5"
+    "T3ZUK29GOER0OXozMTFlalFBakhPSllMdkhECkd1QjhNTUFyZk1yR1J5VHJoM0dPSXl3ak95ckFMcDBudm5BRmoxZlEr"
+    "TGlWU044ajdXYUw5akE4b0FBd0NnWUkKS29aSXpqMEVBd0lEUndBd1JBSWdCRnllNGJRbklQN0JSWjN0QXFIVDB6dlZM"
+    "RmFROEg0NG1jdkJ5ZGJVdlg4QwpJQkMrMnhhSGNtWmNTT0JIbGRQVHlIWmc3RnNHMUVKdWE2QmRoL25rcGgwWgotLS0t"
+    "LUVORCBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0K"
+)
+"""The same of CN=somebody, O=people."""
+CSR = f"{CSRS}/{{ns}}"
+APPROVED = {
+    "type": "Approved",
+    "status": "True",
+    "reason": "ByHand",
+    "message": "Somebody has looked at it.",
+}
+
+
+def csr(request: str = NODE_REQUEST, **spec: Any) -> dict[str, Any]:
+    """Without anybody's doing; ``None`` takes a field away."""
+    content = {
+        "request": request,
+        "signerName": KUBELET,
+        "usages": ["digital signature", "client auth"],
+        **spec,
+    }
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": "{ns}"},
+        "spec": {name: value for name, value in content.items() if value is not None},
+    }
+
+
+def may_ask(*more: dict[str, Any]) -> tuple[Step, ...]:
+    """Let the reader ask for certificates; approving them is another right."""
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    rules = [
+        {
+            "verbs": ["create", "get"],
+            "apiGroups": ["certificates.k8s.io"],
+            "resources": ["certificatesigningrequests"],
+        },
+        *more,
+    ]
+    return (
+        post(roles, {"metadata": {"name": "{ns}"}, "rules": rules}),
+        post(
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            {
+                "metadata": {"name": "{ns}"},
+                "roleRef": {"kind": "ClusterRole", "name": "{ns}"},
+                "subjects": [{"kind": "Group", "name": "case-readers"}],
+            },
+        ),
+    )
+
+
+ISSUED = {"status.certificate": ANYTHING}
+MAY_WRITE_APPROVALS = {
+    "verbs": ["patch"],
+    "apiGroups": ["certificates.k8s.io"],
+    "resources": ["certificatesigningrequests/approval"],
+}
+MAY_APPROVE = {
+    "verbs": ["approve"],
+    "apiGroups": ["certificates.k8s.io"],
+    "resources": ["signers"],
+    "resourceNames": [KUBELET],
+}
+NOT_THIS_SIGNER = (
+    'certificatesigningrequests.certificates.k8s.io "{ns}" is forbidden: user not permitted to approve '
+    f'requests with signerName "{KUBELET}"'
+)
+
+SIGNING_REQUESTS = (
+    case(
+        "who joins by a bootstrap token gets a certificate",
+        token(),
+        post(CSRS, csr()).by(BEARER).after_a_while(),
+        get(CSR)
+        .by(BEARER)
+        .has(
+            {
+                **ISSUED,
+                "spec.username": "system:bootstrap:{id}",
+                "spec.groups": ["system:bootstrappers", JOINERS, "system:authenticated"],
+                "status.conditions.0.type": "Approved",
+                "status.conditions.0.reason": "AutoApproved",
+                "status.conditions.0.message": "Auto approving kubelet client certificate after "
+                "SubjectAccessReview.",
+            }
+        )
+        .after_a_while(),
+        get(CSR, accept=TABLE).has(
+            {
+                "rows.0.cells.2": KUBELET,
+                "rows.0.cells.3": "system:bootstrap:{id}",
+                "rows.0.cells.4": "<none>",
+                "rows.0.cells.5": "Approved,Issued",
+            }
+        ),
+        delete(CSR),
+    ),
+    case(
+        "who may not is not approved, but can be by hand",
+        *may_ask(),
+        post(CSRS, csr(expirationSeconds=3600))
+        .by("reader")
+        .has({"spec.username": "reader", "status": {}})
+        .after_a_while(),
+        get(CSR, accept=TABLE).has({"rows.0.cells.4": "60m", "rows.0.cells.5": "Pending"}),
+        patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}).by("reader").gives(403),
+        patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}),
+        get(CSR).has({**ISSUED, "status.conditions.0.reason": "ByHand"}).after_a_while(),
+        delete(CSR),
+    ),
+    case(
+        "who may write approvals needs the signer's, too",
+        *may_ask(MAY_WRITE_APPROVALS),
+        post(CSRS, csr()).by("reader").after_a_while(),
+        patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}})
+        .by("reader")
+        .gives(403, reason="Forbidden", message=NOT_THIS_SIGNER),
+        patch(f"{CSR}/approval", {"status": {"conditions": [{**APPROVED, "type": "Denied"}]}})
+        .by("reader")
+        .gives(403, reason="Forbidden", message=NOT_THIS_SIGNER),
+        delete(CSR),
+    ),
+    case(
+        "who may approve for a signer may",
+        *may_ask(MAY_WRITE_APPROVALS, MAY_APPROVE),
+        post(CSRS, csr()).by("reader").after_a_while(),
+        patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}).by("reader"),
+        get(CSR).has(ISSUED).after_a_while(),
+        delete(CSR),
+    ),
+    case(
+        "what a kubelet does not ask for fails when it is approved",
+        *may_ask(),
+        post(CSRS, csr(STRANGE_REQUEST)).by("reader").after_a_while(),
+        patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}),
+        get(CSR)
+        .has(
+            {
+                "status.conditions.1.type": "Failed",
+                "status.conditions.1.reason": "SignerValidationFailure",
+                "status.conditions.1.message": "subject organization is not system:nodes",
+                "status.certificate": ABSENT,
+            }
+        )
+        .after_a_while(),
+        delete(CSR),
+    ),
+    case(
+        "a request that is denied stays without a certificate",
+        *may_ask(),
+        post(CSRS, csr()).by("reader").after_a_while(),
+        patch(f"{CSR}/approval", {"status": {"conditions": [{**APPROVED, "type": "Denied"}]}}),
+        get(CSR, accept=TABLE).has({"rows.0.cells.5": "Denied"}),
+        patch(
+            f"{CSR}/approval", {"status": {"conditions": [{**APPROVED, "type": "Approved"}]}}
+        ).gives(
+            422,
+            reason="Invalid",
+            message='CertificateSigningRequest.certificates.k8s.io "{ns}" is invalid: '
+            'status.conditions: Forbidden: updates may not remove a condition of type "Denied"',
+        ),
+        delete(CSR),
+    ),
+    case(
+        "a request stays as it was sent",
+        *may_ask(),
+        post(CSRS, csr()).by("reader").after_a_while(),
+        patch(CSR, {"spec": {"username": "somebody else", "usages": ["server auth"]}}).has(
+            {"spec.username": "reader", "spec.usages": ["digital signature", "client auth"]}
+        ),
+        delete(CSR),
+    ),
+    case(
+        "a request for another signer waits for it",
+        *may_ask(),
+        post(CSRS, csr(signerName="example.com/signer"))
+        .by("reader")
+        .has({"status": {}})
+        .after_a_while(),
+        get(f"{CSRS}?fieldSelector=spec.signerName%3Dexample.com/signer").has(
+            {"items.0.metadata.name": "{ns}", "items.1": ABSENT}
+        ),
+        delete(CSR),
+    ),
+    case(
+        "a request is checked",
+        post(CSRS, csr("Z2FyYmFnZQ=="))
+        .gives(422)
+        .has(invalid(("FieldValueInvalid", "spec.request"))),
+        post(CSRS, csr(usages=None)).gives(422).has(invalid(("FieldValueRequired", "spec.usages"))),
+        post(CSRS, csr(signerName=None))
+        .gives(422)
+        .has(invalid(("FieldValueRequired", "spec.signerName"))),
+        post(CSRS, csr(signerName="nonsense"))
+        .gives(422)
+        .has(invalid(("FieldValueInvalid", "spec.signerName"))),
+        post(CSRS, csr(expirationSeconds=1))
+        .gives(422)
+        .has(invalid(("FieldValueInvalid", "spec.expirationSeconds"))),
+        post(CSRS, csr(usages=["flying"]))
+        .gives(422)
+        .has(invalid(("FieldValueNotSupported", "spec.usages[0]"))),
+    ),
+)

@@ -1,0 +1,75 @@
+"""What cases are about: paths, and objects to put there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from local.tests.contract.kubernetes.dialogue import (
+    Step,
+    post,
+)
+
+WIDGETS = "/apis/cases.example.com/v1/namespaces/{ns}/widgets"
+GADGETS = "/apis/cases.example.com/v1/namespaces/{ns}/gadgets"
+MAPS = "/api/v1/namespaces/{ns}/configmaps"
+SECRETS = "/api/v1/namespaces/{ns}/secrets"
+PODS = "/api/v1/namespaces/{ns}/pods"
+EVENTS = "/api/v1/namespaces/{ns}/events"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings"
+NODES = "/api/v1/nodes"
+NODE = f"{NODES}/node-{{ns}}"
+TOKENS = "/api/v1/namespaces/kube-system/secrets"
+CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+PARTIAL_LIST = PARTIAL.replace("Metadata;", "MetadataList;")
+
+
+def widget(name: str = "a", size: int = 3, **more: Any) -> dict[str, Any]:
+    spec = {"size": size, **more.pop("spec", {})}
+    return {
+        "apiVersion": "cases.example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": name, **more.pop("metadata", {})},
+        "spec": spec,
+        **more,
+    }
+
+
+def gadget(**more: Any) -> dict[str, Any]:
+    meta = {"name": "g"}
+    return {"apiVersion": "cases.example.com/v1", "kind": "Gadget", "metadata": meta, **more}
+
+
+def config_map(name: str = "a", **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **metadata}, "data": {"k": "v"}}
+
+
+def invalid(*causes: tuple[str, str]) -> dict[str, Any]:
+    """The causes of a 422: reasons and fields, in any order, and as often as the server likes."""
+
+    def agree(found: Any) -> bool:
+        return {(one["reason"], one["field"]) for one in found} == set(causes)
+
+    return {"reason": "Invalid", "details.causes": agree}
+
+
+MAKE = post(WIDGETS, widget())
+READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+WATCH = f"{WIDGETS}?watch=true&timeoutSeconds=1"
+
+
+def labelled(name: str, **labels: str) -> Step:
+    return post(MAPS, config_map(name, labels={"case": "{ns}", **labels}))
+
+
+THREE = (labelled("a", env="x"), labelled("b", env="y"), labelled("c"))
+
+
+def bad(step: Step, message: str) -> Step:
+    """Refused with 400."""
+    return step.gives(400, reason="BadRequest", message=message)

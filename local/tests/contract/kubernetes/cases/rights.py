@@ -1,0 +1,328 @@
+"""Who may do what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from local.tests.contract.kubernetes.cases.objects import (
+    BINDINGS,
+    MAKE,
+    MAPS,
+    NODE,
+    NODES,
+    READY,
+    REVIEWS,
+    ROLES,
+    SECRETS,
+    WIDGETS,
+    config_map,
+    invalid,
+)
+from local.tests.contract.kubernetes.dialogue import (
+    Step,
+    case,
+    containing,
+    delete,
+    get,
+    patch,
+    post,
+)
+
+
+def rule(verbs: str, resources: str, **more: Any) -> dict[str, Any]:
+    group = more.pop("group", "")
+    return {
+        "verbs": verbs.split(","),
+        "apiGroups": [group],
+        "resources": resources.split(","),
+        **more,
+    }
+
+
+def review(**attributes: str) -> Step:
+    """The reader asks what they may do in the case's namespace."""
+    wanted = {"namespace": "{ns}", **attributes}
+    return post(REVIEWS, {"spec": {"resourceAttributes": wanted}}).by("reader")
+
+
+def allow(*rules: dict[str, Any]) -> tuple[Step, ...]:
+    """Give the reader rights in the case's namespace, and wait until they are in force."""
+    first = rules[0]
+    resource, _, subresource = first["resources"][0].partition("/")
+    attributes = {
+        "verb": first["verbs"][0],
+        "group": first["apiGroups"][0],
+        "resource": resource,
+        "subresource": subresource,
+        "name": first.get("resourceNames", [""])[0],
+    }
+    return (
+        post(ROLES, {"metadata": {"name": "r"}, "rules": list(rules)}),
+        post(
+            BINDINGS,
+            {
+                "metadata": {"name": "r"},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "Role",
+                    "name": "r",
+                },
+                "subjects": [
+                    {
+                        "kind": "Group",
+                        "apiGroup": "rbac.authorization.k8s.io",
+                        "name": "case-readers",
+                    }
+                ],
+            },
+        ),
+        review(**attributes).has({"status.allowed": True}).after_a_while(),
+    )
+
+
+RIGHTS = (
+    case(
+        "who is unknown is refused",
+        get(MAPS).by("token:nonsense").gives(401, reason="Unauthorized", message="Unauthorized"),
+    ),
+    case(
+        "without a rule nothing is allowed",
+        get(f"{WIDGETS}/a")
+        .by("nobody")
+        .gives(
+            403,
+            reason="Forbidden",
+            message='widgets.cases.example.com "a" is forbidden: User "nobody" cannot get resource '
+            '"widgets" in API group "cases.example.com" in the namespace "{ns}"',
+            details={"name": "a", "group": "cases.example.com", "kind": "widgets"},
+        ),
+    ),
+    case(
+        "at the cluster's scope the words differ",
+        get(NODES)
+        .by("nobody")
+        .gives(
+            403,
+            message='nodes is forbidden: User "nobody" cannot list resource "nodes" in API group '
+            '"" at the cluster scope',
+        ),
+    ),
+    case(
+        "nobody in particular is anonymous",
+        get(NODES)
+        .by("anonymous")
+        .gives(
+            403,
+            message='nodes is forbidden: User "system:anonymous" cannot list resource "nodes" in '
+            'API group "" at the cluster scope',
+        ),
+    ),
+    case(
+        "a role gives what it says and no more",
+        *allow(rule("get,list", "configmaps")),
+        post(MAPS, config_map()),
+        get(f"{MAPS}/a").by("reader"),
+        get(f"{MAPS}?watch=true&timeoutSeconds=1").by("reader").gives(403),
+        delete(f"{MAPS}/a").by("reader").gives(403),
+        get("/api/v1/configmaps").by("reader").gives(403),
+    ),
+    case(
+        "a role can be for named objects",
+        *allow(rule("get", "configmaps", resourceNames=["a"])),
+        post(MAPS, config_map()),
+        get(f"{MAPS}/a").by("reader"),
+        get(f"{MAPS}/b").by("reader").gives(403),
+        get(MAPS).by("reader").gives(403),
+    ),
+    case(
+        "a list of one name needs the right to list that name",
+        *allow(rule("list", "configmaps", resourceNames=["a"])),
+        get(f"{MAPS}?fieldSelector=metadata.name%3Da").by("reader"),
+        get(f"{MAPS}?fieldSelector=metadata.name%3Db").by("reader").gives(403),
+    ),
+    case(
+        "a subresource is a right of its own",
+        MAKE,
+        *allow(rule("patch", "widgets/status", group="cases.example.com")),
+        patch(f"{WIDGETS}/a/status", READY).by("reader"),
+        patch(f"{WIDGETS}/a", {"spec": {"size": 4}})
+        .by("reader")
+        .gives(
+            403,
+            message='widgets.cases.example.com "a" is forbidden: User "reader" cannot patch '
+            'resource "widgets" in API group "cases.example.com" in the namespace "{ns}"',
+        ),
+    ),
+    case(
+        "secrets may be created and deleted without being read",
+        *allow(rule("create,delete", "secrets")),
+        post(SECRETS, {"metadata": {"name": "s"}}).by("reader"),
+        get(f"{SECRETS}/s").by("reader").gives(403),
+        get(SECRETS).by("reader").gives(403),
+        delete(f"{SECRETS}/s").by("reader"),
+    ),
+    case(
+        "rights end with their binding",
+        *allow(rule("get", "configmaps")),
+        post(MAPS, config_map()),
+        get(f"{MAPS}/a").by("reader"),
+        delete(f"{BINDINGS}/r"),
+        get(f"{MAPS}/a").by("reader").gives(403).after_a_while(),
+    ),
+    case(
+        "everybody may ask what they may do",
+        *allow(rule("get", "configmaps")),
+        review(verb="get", resource="configmaps").has({"status.allowed": True}),
+        review(verb="delete", resource="configmaps").has({"status.allowed": False}),
+    ),
+    case(
+        "everybody may ask who they are",
+        post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
+        .by("reader")
+        .has(
+            {
+                "status.userInfo.username": "reader",
+                "status.userInfo.groups": ["case-readers", "system:authenticated"],
+            }
+        ),
+    ),
+    case(
+        "a path is no resource",
+        get("/metrics")
+        .by("nobody")
+        .gives(403, message='forbidden: User "nobody" cannot get path "/metrics"'),
+    ),
+    case(
+        "how joining nodes find the cluster is for all to read",
+        get("/api/v1/namespaces/kube-public/configmaps/cluster-info").by("anonymous"),
+    ),
+)
+
+AS_NODE = "system:node:node-{ns}"
+REGISTER = post(NODES, {"metadata": {"name": "node-{ns}"}}).by(AS_NODE)
+NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+NODE_RIGHTS = (
+    case(
+        "a kubelet registers its own node, which takes nothing before it is ready",
+        REGISTER.has(
+            {"spec.taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
+        ),
+        get(NODE).by(AS_NODE),
+    ),
+    case(
+        "a kubelet registers no other node",
+        post(NODES, {"metadata": {"name": "other-{ns}"}})
+        .by(AS_NODE)
+        .gives(
+            403,
+            reason="Forbidden",
+            message='nodes "other-{ns}" is forbidden: node "node-{ns}" is not allowed to modify '
+            'node "other-{ns}"',
+        ),
+    ),
+    case(
+        "a kubelet sets labels that are its own business",
+        post(
+            NODES,
+            {
+                "metadata": {
+                    "name": "node-{ns}",
+                    "labels": {
+                        "cloud.google.com/gke-tpu-topology": "2x2",
+                        "kubernetes.io/hostname": "node-{ns}",
+                        "node.kubernetes.io/anything": "x",
+                    },
+                }
+            },
+        ).by(AS_NODE),
+    ),
+    case(
+        "a kubelet sets no label that others trust",
+        post(
+            NODES,
+            {
+                "metadata": {
+                    "name": "node-{ns}",
+                    "labels": {"node-restriction.kubernetes.io/x": "y"},
+                }
+            },
+        )
+        .by(AS_NODE)
+        .gives(403, message=containing("is not allowed to set the following labels")),
+        REGISTER,
+        patch(NODE, {"metadata": {"labels": {"node-restriction.kubernetes.io/x": "y"}}})
+        .by(AS_NODE)
+        .gives(
+            403,
+            message=containing("is not allowed to modify labels: node-restriction.kubernetes.io/x"),
+        ),
+        patch(NODE, {"metadata": {"labels": {"node-restriction.kubernetes.io/x": "y"}}}),
+    ),
+    case(
+        "a kubelet does not change taints once it is registered",
+        REGISTER,
+        patch(NODE, {"spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}})
+        .by(AS_NODE)
+        .gives(403, message=containing("is not allowed to modify taints")),
+    ),
+    case(
+        "a kubelet does not delete its node",
+        REGISTER,
+        delete(NODE).by(AS_NODE).gives(403, reason="Forbidden"),
+    ),
+    case(
+        "a kubelet keeps its own lease and no other",
+        post(NODE_LEASES, {"metadata": {"name": "node-{ns}"}}).by(AS_NODE),
+        get(f"{NODE_LEASES}/node-{{ns}}").by(AS_NODE),
+        get(f"{NODE_LEASES}/other")
+        .by(AS_NODE)
+        .gives(
+            403,
+            message=containing(
+                "can only access node lease with the same name as the requesting node"
+            ),
+        ),
+    ),
+    case(
+        "a kubelet reads no secret that no pod of its own names",
+        post(SECRETS, {"metadata": {"name": "s"}}),
+        get(f"{SECRETS}/s")
+        .by(AS_NODE)
+        .gives(
+            403,
+            message='secrets "s" is forbidden: User "system:node:node-{ns}" cannot get resource '
+            '"secrets" in API group "" in the namespace "{ns}": no relationship found between node '
+            "'node-{ns}' and this object",
+        ),
+    ),
+    case(
+        "a kubelet reports its status",
+        REGISTER,
+        patch(f"{NODE}/status", {"status": {"capacity": {"google.com/tpu": "4"}}})
+        .by(AS_NODE)
+        .has({"status.capacity.google~com/tpu": "4"}),
+    ),
+    case(
+        "a provider id that is set stays",
+        post(NODES, {"metadata": {"name": "node-{ns}"}, "spec": {"providerID": "gce://p/z/one"}}),
+        patch(NODE, {"spec": {"providerID": "gce://p/z/two"}})
+        .gives(422)
+        .has(
+            {
+                **invalid(("FieldValueForbidden", "spec.providerID")),
+                "message": containing("node updates may not change providerID except from"),
+            }
+        ),
+    ),
+    case(
+        "a new node may report its status at once",
+        post(
+            NODES,
+            {
+                "metadata": {"name": "node-{ns}"},
+                "status": {"capacity": {"google.com/tpu": "4"}},
+            },
+        ).has({"status.capacity.google~com/tpu": "4"}),
+    ),
+)

@@ -1,0 +1,131 @@
+"""The embedded server, in process and on a virtual clock, as the tests here use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from local.base.clock import VirtualClock
+from local.base.http import Request, Stream
+from local.kube import Dials, KubeApi, User
+from local.tests.contract.kubernetes.definitions import ALL
+from local.tests.contract.kubernetes.dialogue import AGENT, JSON, USERS, Answer, fill, variables
+
+
+class Listener:
+    """Somebody who watches."""
+
+    def __init__(self, stream: Stream, on_chunk: Callable[[bytes], None] | None = None) -> None:
+        self.chunks: list[bytes] = []
+        self.ended = False
+        self._subscription = stream.subscribe(on_chunk or self.chunks.append, self._end)
+
+    def _end(self) -> None:
+        self.ended = True
+
+    def hang_up(self) -> None:
+        self._subscription.cancel()
+
+    def events(self) -> list[Any]:
+        """All events so far."""
+        return [json.loads(line) for line in b"".join(self.chunks).splitlines()]
+
+    def seen(self) -> list[tuple[str, str]]:
+        """Types and names of the events so far."""
+        return [
+            (event["type"], event["object"].get("metadata", {}).get("name", ""))
+            for event in self.events()
+        ]
+
+
+class Embedded:
+    """A `Server` for cases, and what single tests need of one besides."""
+
+    def __init__(self, identity: str = "", **dials: Any) -> None:
+        """With an ``identity``, it has all that a case finds; see `variables`."""
+        self.clock = VirtualClock()
+        self.known = variables(identity, self.clock.now())
+        users = {fill(name, self.known): groups for name, groups in USERS.items()}
+        tokens = {name: User(name, groups) for name, groups in users.items()}
+        self.api = KubeApi(self.clock, random=Random(1), tokens=tokens, dials=Dials(**dials))
+        self.settle()
+        if identity:
+            self._make_place()
+
+    def _make_place(self) -> None:
+        crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        for crd in ALL:
+            self.ask("POST", crds, crd)
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": self.known["ns"]}})
+        self.settle()
+        self.forget()
+
+    def settle(self) -> None:
+        """Let its controllers do what they have to do."""
+        self.clock.run_for(1)
+
+    def await_answer(
+        self, ask: Callable[[], Answer], is_expected: Callable[[Answer], bool]
+    ) -> Answer:
+        """See `Server`; controllers need no more than a second of virtual time."""
+        del is_expected
+        self.settle()
+        return ask()
+
+    def forget(self) -> None:
+        """See `Server`."""
+        self.api.compact()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = JSON,
+        user: str = "admin",
+        accept: str = JSON,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        sent = {"content-type": content_type, "accept": accept, "user-agent": AGENT}
+        sent.update(headers or {})
+        if user != "anonymous":
+            sent["authorization"] = f"Bearer {user.removeprefix('token:')}"
+        raw = None if body is None else body if isinstance(body, bytes) else json.dumps(body)
+        if isinstance(raw, str):
+            raw = raw.encode()
+        response = self.api.handle(Request(method, *_split(path), sent, raw or b""))
+        lowered = {name.lower(): value for name, value in response.headers.items()}
+        if response.stream is None:
+            return Answer(response.status, lowered, response.body)
+        listener = Listener(response.stream)
+        self.clock.run_until(lambda: listener.ended, timeout_s=3600)
+        assert listener.ended, "the watch should have ended by itself"
+        return Answer(response.status, lowered, b"".join(listener.chunks))
+
+    def watch(
+        self,
+        path: str,
+        query: str = "",
+        user: str = "admin",
+        accept: str = JSON,
+        on_chunk: Callable[[bytes], None] | None = None,
+    ) -> Listener:
+        """Watch a collection, from now on until it ends."""
+        headers = {"authorization": f"Bearer {user}", "accept": accept}
+        request = Request.of("GET", f"{path}?watch=true&{query}", headers=headers)
+        stream = self.api.handle(request).stream
+        assert stream is not None
+        return Listener(stream, on_chunk)
+
+    def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        """The document that comes back; the request must succeed."""
+        answer = self.send(method, path, body, **more)
+        assert answer.status < 300, answer.body.decode()
+        return answer.document
+
+
+def _split(url: str) -> tuple[str, dict[str, list[str]]]:
+    request = Request.of("GET", url)
+    return request.path, dict(request.query)

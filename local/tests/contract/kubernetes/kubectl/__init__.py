@@ -1,0 +1,5 @@
+"""What a person does with kubectl, and sees: the same on the embedded API and on a real one."""
+
+from local.tests.contract.kubernetes.kubectl.runs import RUNS as RUNS
+from local.tests.contract.kubernetes.kubectl.runs import Run as Run
+from local.tests.contract.kubernetes.kubectl.terminal import Terminal as Terminal

@@ -1,0 +1,72 @@
+"""Where kubectl is known to show something else of a real API, and why.
+
+Each stands in ``docs/reference/embedded-kubernetes.md``, too. One that is not found any more fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from local.tests.contract.kubernetes.kubectl.terminal import Shown
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a command shows may differ. ``always``: it does, and not only when a controller has been
+    quick or slow."""
+
+    command: str
+    always: bool = True
+
+
+KNOWN: Mapping[str, tuple[Difference, ...]] = {
+    "controllers act when they get to it": (
+        Difference("get node node-{id}", always=False),
+        Difference("get node node-{id} -o jsonpath={.spec.taints[*].key}", always=False),
+        Difference("describe node node-{id}", always=False),
+    ),
+    "lists the groups of these kinds": (Difference("api-versions"),),
+    "says nothing of `apiVersion`, `kind` and `metadata`": (Difference("explain wd"),),
+}
+"""By words of the page that tell of them."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A command, and the lines that only one of the two shows."""
+
+    command: str
+    real: Sequence[str]
+    embedded: Sequence[str]
+
+    def __str__(self) -> str:
+        lines = [f"  real      {one}" for one in self.real]
+        lines += [f"  embedded  {one}" for one in self.embedded]
+        return "\n".join([f"kubectl {self.command}", *lines])
+
+
+def compare(real: Iterable[Shown], embedded: Iterable[Shown]) -> Iterator[Finding]:
+    """All commands that do not show the same."""
+    for one, other in zip(real, embedded, strict=True):
+        assert one.command == other.command
+        if one.lines != other.lines:
+            real_lines = [line for line in one.lines if line not in other.lines]
+            embedded_lines = [line for line in other.lines if line not in one.lines]
+            if not real_lines and not embedded_lines:  # in another order
+                real_lines, embedded_lines = list(one.lines), list(other.lines)
+            yield Finding(one.command, real_lines, embedded_lines)
+
+
+def check(taken: Iterable[Shown], found: Sequence[Finding]) -> None:
+    """Raises `AssertionError` for what is not known, and for what is known and not found."""
+    known = {one.command: one for group in KNOWN.values() for one in group}
+    differing = {one.command for one in found}
+    new = [one for one in found if one.command not in known]
+    gone = [
+        one.command
+        for one in taken
+        if one.command in known and known[one.command].always and one.command not in differing
+    ]
+    assert not new, "kubectl shows something else:\n" + "\n".join(map(str, new))
+    assert not gone, f"known differences that are there no more: {gone}"

@@ -1,0 +1,33 @@
+"""The cases, asked of the embedded server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from local.tests.contract.kubernetes import differences
+from local.tests.contract.kubernetes.cases import CASES
+from local.tests.contract.kubernetes.dialogue import Case, run
+from local.tests.contract.kubernetes.embedded import Embedded
+from local.tests.contract.kubernetes.kubectl import differences as of_kubectl
+from tests.harness import ROOT
+
+PAGE = (ROOT / "docs" / "reference" / "embedded-kubernetes.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("asked", CASES, ids=lambda asked: asked.name)
+def test_case(asked: Case) -> None:
+    server = Embedded("abc123")
+    run(asked, server, server.known)
+
+
+def test_case_names_are_unique(say: Callable[[str], None]) -> None:
+    names = [asked.name for asked in CASES]
+    assert len(set(names)) == len(names)
+    say(f"Kubernetes contract: {len(names)} cases for the embedded API")
+
+
+@pytest.mark.parametrize("words", [*differences.KNOWN, *of_kubectl.KNOWN])
+def test_what_differs_stands_in_the_page(words: str) -> None:
+    assert words in " ".join(PAGE.split())

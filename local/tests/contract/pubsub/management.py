@@ -1,0 +1,339 @@
+"""Topics and subscriptions: made, shown, listed, changed, deleted."""
+
+from __future__ import annotations
+
+import http.client
+import urllib.request
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from local.tests.contract.pubsub.bench import WITHIN_S, Bench
+from local.tests.contract.pubsub.case import REFUSES, UNUSED, Differs, case, lacks
+
+WEEK = "604800s"
+_OF_THEIR_OWN = ("name", "topic", "state", "expiration_policy")
+"""Fields that the cases of all the others leave out."""
+
+
+def _show(resource: Any) -> dict[str, Any]:
+    shown = MessageToDict(type(resource).pb(resource), preserving_proto_field_name=True)
+    return {name: value for name, value in shown.items() if name not in _OF_THEIR_OWN}
+
+
+def _ids(names: Iterable[str]) -> list[str]:
+    return [name.rpartition("/")[2] for name in names]
+
+
+# Topics
+
+
+@case({"made": {"labels": {"a": "b"}}, "shown": {"labels": {"a": "b"}}, "listed": ["inbox"]})
+def a_topic_is_shown_as_it_was_made_and_listed(bench: Bench) -> Any:
+    return {
+        "made": _show(bench.topic(labels={"a": "b"})),
+        "shown": _show(bench.publisher.get_topic(topic=bench.topic_name())),
+        "listed": _ids(topic.name for topic in bench.publisher.list_topics(project=bench.project)),
+    }
+
+
+@case([["one", "three"], ["two"]])
+def topics_are_listed_in_pages(bench: Bench) -> Any:
+    for topic_id in ("one", "two", "three"):
+        bench.topic(topic_id)
+    pages = bench.publisher.list_topics(request={"project": bench.project, "page_size": 2}).pages
+    return [_ids(topic.name for topic in page.topics) for page in pages]
+
+
+@case([])
+def a_project_without_topics_has_an_empty_list(bench: Bench) -> Any:
+    return [topic.name for topic in bench.publisher.list_topics(project=bench.project)]
+
+
+@case(
+    {"labels": {"c": "d"}},
+    embedded=Differs("UNIMPLEMENTED Method not found!", REFUSES, UNUSED),
+    emulator=Differs(
+        "INVALID_ARGUMENT Invalid update_mask provided in the UpdateTopicRequest: labels is not a "
+        "known Topic field. Note that field paths must be of the form 'schema_settings' rather than "
+        "'schemaSetings'.",
+        "cannot change labels",
+    ),
+)
+def the_labels_of_a_topic_can_be_changed(bench: Bench) -> Any:
+    bench.topic(labels={"a": "b"})
+    changed = {"name": bench.topic_name(), "labels": {"c": "d"}}
+    return _show(
+        bench.publisher.update_topic(
+            request={"topic": changed, "update_mask": {"paths": ["labels"]}}
+        )
+    )
+
+
+@case({"message_retention_duration": "86400s"}, embedded=lacks("message_retention_duration"))
+def a_topic_can_retain_what_was_published(bench: Bench) -> Any:
+    return _show(bench.topic(message_retention_duration=timedelta(days=1)))
+
+
+@case({"shown": "_deleted-topic_", "held": b"before", "then": []})
+def a_subscription_outlives_its_topic_with_what_it_holds(bench: Bench) -> Any:
+    bench.topic()
+    bench.subscribe()
+    bench.publish(b"before")
+    bench.publisher.delete_topic(topic=bench.topic_name())
+    bench.topic()
+    bench.publish(b"after")
+    held = bench.pull()
+    bench.acknowledge(held)
+    shown = bench.subscriber.get_subscription(subscription=bench.subscription_name())
+    return {"shown": shown.topic, "held": held.message.data, "then": bench.pull_now()}
+
+
+# Subscriptions
+
+
+@case(
+    {"push_config": {}, "ack_deadline_seconds": 10, "message_retention_duration": WEEK},
+)
+def a_subscription_is_shown_with_the_defaults_filled_in(bench: Bench) -> Any:
+    bench.topic()
+    bench.subscribe()
+    return _show(bench.subscriber.get_subscription(subscription=bench.subscription_name()))
+
+
+@case(
+    {
+        "push_config": {
+            "push_endpoint": "https://example.com/push?from=pubsub",
+            "oidc_token": {"service_account_email": "a@example.com", "audience": "me"},
+        },
+        "ack_deadline_seconds": 600,
+        "message_retention_duration": "600s",
+        "retry_policy": {"minimum_backoff": "5s", "maximum_backoff": "600s"},
+        "dead_letter_policy": {"dead_letter_topic": "inbox", "max_delivery_attempts": 5},
+        "filter": 'attributes.cause = "Added"',
+        "labels": {"a": "b"},
+    }
+)
+def a_subscription_is_shown_as_it_was_asked_for(bench: Bench) -> Any:
+    bench.topic()
+    made = bench.subscribe(
+        push_config={
+            "push_endpoint": "https://example.com/push?from=pubsub",
+            "oidc_token": {"service_account_email": "a@example.com", "audience": "me"},
+        },
+        ack_deadline_seconds=600,
+        message_retention_duration=timedelta(minutes=10),
+        retry_policy={"minimum_backoff": timedelta(seconds=5)},
+        dead_letter_policy={"dead_letter_topic": bench.topic_name()},
+        filter='attributes.cause = "Added"',
+        labels={"a": "b"},
+    )
+    shown = _show(made)
+    shown["dead_letter_policy"]["dead_letter_topic"] = "inbox"
+    return shown
+
+
+@case("ACTIVE", emulator=Differs("STATE_UNSPECIFIED", "shows no state"))
+def a_subscription_is_shown_to_be_active(bench: Bench) -> Any:
+    bench.topic()
+    return bench.subscribe().state.name
+
+
+@case(
+    "2678400s",
+    embedded=Differs(None, "lets nothing expire, and keeps no policy", "no run lasts a month"),
+    emulator=Differs(None, "lets nothing expire unless asked to"),
+)
+def a_subscription_that_nobody_uses_expires_after_31_days(bench: Bench) -> Any:
+    bench.topic()
+    made = bench.subscribe()
+    policy = MessageToDict(type(made).pb(made)).get("expirationPolicy")
+    return policy and policy["ttl"]
+
+
+@case(
+    31,
+    emulator=Differs(
+        "INVALID_ARGUMENT message_retention_duration out of bounds", "takes seven days at most"
+    ),
+)
+def a_subscription_can_retain_messages_for_31_days(bench: Bench) -> Any:
+    bench.topic()
+    made = bench.subscribe(message_retention_duration=timedelta(days=31))
+    return made.message_retention_duration.days
+
+
+@case(
+    {"x-goog-version": "v1"},
+    embedded=Differs(
+        {}, "keeps no attributes of a push config", "there is one version of the envelope"
+    ),
+)
+def a_push_config_has_attributes(bench: Bench) -> Any:
+    bench.topic()
+    push_config = {
+        "push_endpoint": "https://example.com/",
+        "attributes": {"x-goog-version": "v1"},
+    }
+    return dict(bench.subscribe(push_config=push_config).push_config.attributes)
+
+
+@case({"project": [["one", "three"], ["two"]], "topic": [["one", "three"], ["two"]]})
+def subscriptions_are_listed_in_pages(bench: Bench) -> Any:
+    bench.topic()
+    for subscription_id in ("one", "two", "three"):
+        bench.subscribe(subscription_id)
+    of_project = bench.subscriber.list_subscriptions(
+        request={"project": bench.project, "page_size": 2}
+    )
+    of_topic = bench.publisher.list_topic_subscriptions(
+        request={"topic": bench.topic_name(), "page_size": 2}
+    )
+    return {
+        "project": [_ids(one.name for one in page.subscriptions) for page in of_project.pages],
+        "topic": [_ids(page.subscriptions) for page in of_topic.pages],
+    }
+
+
+@case(
+    {
+        "push_config": {"push_endpoint": "https://example.com/"},
+        "ack_deadline_seconds": 60,
+        "message_retention_duration": "600s",
+        "retry_policy": {"minimum_backoff": "5s", "maximum_backoff": "50s"},
+    }
+)
+def an_update_changes_the_fields_that_it_names_and_no_others(bench: Bench) -> Any:
+    bench.topic()
+    bench.subscribe(ack_deadline_seconds=20)
+    paths = ("push_config", "message_retention_duration", "retry_policy", "ack_deadline_seconds")
+    bench.update(
+        *paths,
+        push_config={"push_endpoint": "https://example.com/"},
+        ack_deadline_seconds=60,
+        message_retention_duration=timedelta(minutes=10),
+        retry_policy={
+            "minimum_backoff": timedelta(seconds=5),
+            "maximum_backoff": timedelta(seconds=50),
+        },
+        dead_letter_policy={"dead_letter_topic": bench.topic_name()},
+    )
+    return _show(bench.subscriber.get_subscription(subscription=bench.subscription_name()))
+
+
+@case({"push_config": {}, "ack_deadline_seconds": 10, "message_retention_duration": WEEK})
+def an_update_to_nothing_takes_a_policy_away(bench: Bench) -> Any:
+    bench.topic()
+    bench.subscribe(retry_policy={}, dead_letter_policy={"dead_letter_topic": bench.topic_name()})
+    return _show(bench.update("retry_policy", "dead_letter_policy"))
+
+
+@case(
+    {"c": "d"},
+    emulator=Differs(
+        "INVALID_ARGUMENT Invalid update_mask provided in the UpdateSubscriptionRequest: labels is "
+        "not a known Subscription field. Note that field paths must be of the form 'push_config' "
+        "rather than 'pushConfig'.",
+        "cannot change labels",
+    ),
+)
+def the_labels_of_a_subscription_can_be_changed(bench: Bench) -> Any:
+    bench.topic()
+    bench.subscribe(labels={"a": "b"})
+    return dict(bench.update("labels", labels={"c": "d"}).labels)
+
+
+@case({"first": b"before", "then": []})
+def a_subscription_that_is_deleted_and_made_again_holds_nothing(bench: Bench) -> Any:
+    bench.topic()
+    bench.subscribe()
+    bench.publish(b"before")
+    first = bench.pull()
+    bench.subscriber.delete_subscription(subscription=bench.subscription_name())
+    bench.subscribe()
+    return {"first": first.message.data, "then": bench.pull_now()}
+
+
+@case(
+    True,
+    embedded=Differs("UNIMPLEMENTED Method not found!", REFUSES, UNUSED),
+    emulator=Differs(
+        "UNIMPLEMENTED Method google.pubsub.v1.Publisher/DetachSubscription is unimplemented",
+        REFUSES,
+    ),
+)
+def a_subscription_can_be_detached(bench: Bench) -> Any:
+    bench.topic()
+    bench.subscribe()
+    bench.publisher.detach_subscription(request={"subscription": bench.subscription_name()})
+    return bench.subscriber.get_subscription(subscription=bench.subscription_name()).detached
+
+
+# What the embedded one has not
+
+
+@case(
+    200,
+    embedded=Differs("no answer", "speaks gRPC only", "the client libraries speak gRPC"),
+)
+def all_can_be_asked_in_REST_too(bench: Bench) -> Any:
+    bench.topic()
+    url = f"http://{bench.address}/v1/{bench.topic_name()}"
+    try:
+        with urllib.request.urlopen(url, timeout=WITHIN_S) as answer:
+            return answer.status
+    except (OSError, http.client.HTTPException):
+        return "no answer"
+
+
+@case(True, embedded=lacks("enable_exactly_once_delivery"))
+def a_subscription_can_deliver_exactly_once(bench: Bench) -> Any:
+    bench.topic()
+    return bench.subscribe(enable_exactly_once_delivery=True).enable_exactly_once_delivery
+
+
+@case(b"x", embedded=lacks("retain_acked_messages"))
+def a_subscription_that_retains_can_be_set_back_to_a_time(bench: Bench) -> Any:
+    bench.topic()
+    bench.subscribe(retain_acked_messages=True)
+    before = datetime.now(UTC) - timedelta(minutes=1)
+    bench.publish()
+    bench.acknowledge(bench.pull())
+    bench.subscriber.seek(request={"subscription": bench.subscription_name(), "time": before})
+    return bench.pull().message.data
+
+
+@case(
+    b"x",
+    embedded=Differs("UNIMPLEMENTED Method not found!", REFUSES, UNUSED),
+)
+def a_subscription_can_be_set_back_to_a_snapshot(bench: Bench) -> Any:
+    bench.topic()
+    bench.subscribe()
+    name = f"{bench.project}/snapshots/before"
+    bench.subscriber.create_snapshot(name=name, subscription=bench.subscription_name())
+    bench.publish()
+    bench.acknowledge(bench.pull())
+    bench.subscriber.seek(request={"subscription": bench.subscription_name(), "snapshot": name})
+    again = bench.pull().message.data
+    bench.subscriber.delete_snapshot(snapshot=name)
+    return again
+
+
+@case(
+    [b"1", b"2", b"3"],
+    embedded=lacks("enable_message_ordering", "steps read the truth, so no order matters to them"),
+)
+def messages_of_one_ordering_key_come_in_their_order(bench: Bench) -> Any:
+    bench.topic()
+    bench.subscribe(enable_message_ordering=True)
+    bench.publish_all([{"data": data, "ordering_key": "k"} for data in (b"1", b"2", b"3")])
+    came = []
+    for _ in range(3):
+        received = bench.pull()
+        came.append(received.message.data)
+        bench.acknowledge(received)
+    return came

@@ -1,0 +1,282 @@
+"""Messages: published, pulled, acknowledged, refused."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from local.tests.contract.pubsub.bench import WITHIN_S, Bench
+from local.tests.contract.pubsub.case import CASES, TAKEN, Case, Differs, case
+
+_LEASE_S = 2
+"""Far more than a call or two take."""
+
+
+def _open(bench: Bench, **fields: Any) -> None:
+    bench.topic()
+    bench.subscribe(**fields)
+
+
+# Publishing
+
+
+@case({"ids": 1_000, "different": 1_000, "data of the last": b"999"})
+def a_thousand_messages_are_published_in_one_call_with_ids_in_their_order(bench: Bench) -> Any:
+    _open(bench)
+    ids = bench.publish_all([{"data": str(number).encode()} for number in range(1_000)])
+    found: dict[str, bytes] = {}
+    while len(found) < 1_000:
+        for received in bench.pull_many():
+            found[received.message.message_id] = received.message.data
+    return {"ids": len(ids), "different": len(set(ids)), "data of the last": found[ids[-1]]}
+
+
+@case(300)
+def the_batching_publisher_gets_an_id_for_each_message(bench: Bench) -> Any:
+    bench.topic()
+    sent = [bench.batching.publish(bench.topic_name(), b"x", k="v") for _ in range(300)]
+    return len({future.result(timeout=WITHIN_S) for future in sent})
+
+
+@case(9_900_000)
+def a_message_of_nearly_ten_million_bytes_passes(bench: Bench) -> Any:
+    _open(bench)
+    bench.publish(b"x" * 9_900_000)
+    return len(bench.pull().message.data)
+
+
+@case({"data": b"", "attributes": {"k": "v", "logging.googleapis.com/timestamp": "t"}})
+def a_message_may_be_of_attributes_only(bench: Bench) -> Any:
+    _open(bench)
+    bench.publish(b"", attributes={"k": "v", "logging.googleapis.com/timestamp": "t"})
+    message = bench.pull().message
+    return {"data": message.data, "attributes": dict(message.attributes)}
+
+
+@case(True)
+def a_message_may_have_100_attributes_with_the_longest_keys_and_values(bench: Bench) -> Any:
+    _open(bench)
+    attributes = {f"{number:0256}": "x" * 1_024 for number in range(100)}
+    bench.publish(b"", attributes=attributes)
+    return dict(bench.pull().message.attributes) == attributes
+
+
+@case({"id": "the service's", "key": "k", "published": "just now"})
+def the_service_gives_id_and_time_and_keeps_the_ordering_key(bench: Bench) -> Any:
+    _open(bench)
+    began = datetime.now(UTC)
+    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
+    message_id = bench.publish(ordering_key="k", message_id="mine", publish_time=long_ago)
+    message = bench.pull().message
+    about_now = timedelta(seconds=-1) < message.publish_time - began < timedelta(minutes=1)
+    return {
+        "id": "the service's" if message.message_id == message_id != "mine" else "ours",
+        "key": message.ordering_key,
+        "published": "just now" if about_now else "then",
+    }
+
+
+@case({"first": "INVALID_ARGUMENT", "came": b"good"})
+def a_bad_message_keeps_out_the_whole_request(bench: Bench) -> Any:
+    _open(bench)
+    refused = bench.status_of(lambda: bench.publish_all([{"data": b"with a bad one"}, {}]))
+    bench.publish(b"good")
+    return {"first": refused, "came": bench.pull().message.data}
+
+
+# Who gets what
+
+
+@case({"one": b"x", "other": b"x", "same": True})
+def each_subscription_gets_the_message(bench: Bench) -> Any:
+    _open(bench)
+    bench.subscribe("other")
+    bench.publish()
+    one, other = bench.pull().message, bench.pull("other").message
+    same = one.message_id == other.message_id
+    return {"one": one.data, "other": other.data, "same": same}
+
+
+@case([b"after"])
+def a_subscription_gets_what_is_published_after_it_was_made(bench: Bench) -> Any:
+    bench.topic()
+    bench.publish(b"before")
+    bench.subscribe()
+    bench.publish(b"after")
+    return [bench.pull().message.data, *(one.message.data for one in bench.pull_now())]
+
+
+def _leaves_out(text: str, passing: dict[str, str], others: dict[str, str]) -> None:
+    def act(bench: Bench) -> Any:
+        _open(bench, filter=text)
+        bench.publish(b"left out", attributes=others)
+        bench.publish(b"passes", attributes=passing)
+        return bench.pull().message.data
+
+    ignored = Differs(b"left out", "never applies a filter")
+    CASES.append(Case(f"messages are left out by {text}", act, b"passes", emulator=ignored))
+
+
+_leaves_out('attributes.cause = "Added"', {"cause": "Added"}, {"cause": "Sync"})
+_leaves_out('attributes.cause != "Sync"', {"cause": "Added"}, {"cause": "Sync"})
+_leaves_out("attributes:cause", {"cause": ""}, {"reason": "Added"})
+_leaves_out('hasPrefix(attributes.cause, "Add")', {"cause": "Added"}, {"cause": "Readded"})
+_leaves_out('NOT attributes.cause = "Sync"', {"cause": "Added"}, {"cause": "Sync"})
+_leaves_out('attributes.a = "1" AND attributes.b = "2"', {"a": "1", "b": "2"}, {"a": "1"})
+
+
+# Pulling
+
+
+@case({"empty": [], "came": b"x"})
+def a_pull_waits_for_a_message(bench: Bench) -> Any:
+    _open(bench)
+    empty = bench.pull_now()
+    pulled: queue.Queue[Any] = queue.Queue()
+    puller = threading.Thread(target=lambda: pulled.put(bench.pull()))
+    puller.start()
+    bench.publish()
+    came = pulled.get(timeout=WITHIN_S)
+    puller.join()
+    return {"empty": empty, "came": came.message.data}
+
+
+@case([])
+def what_is_acknowledged_does_not_come_again(bench: Bench) -> Any:
+    _open(bench)
+    bench.publish()
+    received = bench.pull()
+    bench.lease(received, _LEASE_S)
+    bench.acknowledge(received)
+    _outwait_a_lease(bench)
+    return bench.pull_now()
+
+
+@case(True)
+def what_is_refused_comes_again_under_another_ack_id(bench: Bench) -> Any:
+    _open(bench)
+    bench.publish()
+    first = bench.pull()
+    bench.lease(first, 0)
+    again = bench.pull()
+    return first.message.message_id == again.message.message_id and first.ack_id != again.ack_id
+
+
+@case({"meanwhile": [], "then": True})
+def what_is_leased_comes_again_when_the_lease_ends(bench: Bench) -> Any:
+    _open(bench)
+    bench.publish()
+    first = bench.pull()
+    bench.lease(first, _LEASE_S)
+    meanwhile = bench.pull_now()
+    again = bench.pull()
+    return {"meanwhile": meanwhile, "then": first.message.message_id == again.message.message_id}
+
+
+@case([])
+def a_longer_lease_keeps_a_message_away_from_others(bench: Bench) -> Any:
+    _open(bench)
+    bench.publish()
+    received = bench.pull()
+    bench.lease(received, _LEASE_S)
+    bench.lease(received, 600)
+    _outwait_a_lease(bench)
+    return bench.pull_now()
+
+
+@case(TAKEN)
+def an_acknowledgement_may_come_twice(bench: Bench) -> Any:
+    _open(bench)
+    bench.publish()
+    received = bench.pull()
+    bench.acknowledge(received)
+    bench.acknowledge(received)
+    return TAKEN
+
+
+@case([0, 0])
+def attempts_are_not_counted_without_a_dead_letter_policy(bench: Bench) -> Any:
+    _open(bench)
+    bench.publish()
+    first = bench.pull()
+    bench.lease(first, 0)
+    return [first.delivery_attempt, bench.pull().delivery_attempt]
+
+
+@case(
+    {
+        "attempts": [1, 2, 3, 4, 5],
+        "letter": b"x",
+        "left": [],
+        "attributes": {
+            "k": "v",
+            "CloudPubSubDeadLetterSourceDeliveryCount": "5",
+            "CloudPubSubDeadLetterSourceSubscription": "inbox",
+            "CloudPubSubDeadLetterSourceSubscriptionProject": "P",
+        },
+        "published": "when the message was",
+        "id": "another",
+    }
+)
+def what_is_refused_five_times_becomes_a_dead_letter(bench: Bench) -> Any:
+    bench.topic("dead")
+    bench.subscribe("dead", topic="dead")
+    _open(bench, dead_letter_policy={"dead_letter_topic": bench.topic_name("dead")})
+    bench.publish(attributes={"k": "v"})
+    attempts = []
+    for _ in range(5):
+        received = bench.pull()
+        attempts.append(received.delivery_attempt)
+        bench.lease(received, 0)
+    # Somebody must ask once more: the emulator gives a message up when it is pulled a sixth time.
+    left = bench.pull_now()
+    letter = bench.pull("dead").message
+    message = received.message
+    published = message.publish_time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {
+        "attempts": attempts,
+        "left": left,
+        **bench.describe_letter(letter, message.message_id, published),
+    }
+
+
+@case([b"before", b"after"])
+def a_stream_gets_what_is_there_and_what_comes(bench: Bench) -> Any:
+    _open(bench)
+    bench.publish(b"before")
+    came: queue.Queue[Any] = queue.Queue()
+    streaming = bench.subscriber.subscribe(bench.subscription_name(), callback=came.put)
+    messages = [came.get(timeout=WITHIN_S)]
+    bench.publish(b"after")
+    messages.append(came.get(timeout=WITHIN_S))
+    for message in messages:
+        message.ack_with_response().result(timeout=WITHIN_S)
+    streaming.cancel()
+    streaming.result(timeout=WITHIN_S)
+    return [message.data for message in messages]
+
+
+@case(True)
+def what_a_stream_refuses_comes_again(bench: Bench) -> Any:
+    _open(bench)
+    bench.publish()
+    came: queue.Queue[Any] = queue.Queue()
+    streaming = bench.subscriber.subscribe(bench.subscription_name(), callback=came.put)
+    first = came.get(timeout=WITHIN_S)
+    first.nack()
+    again = came.get(timeout=WITHIN_S)
+    again.ack_with_response().result(timeout=WITHIN_S)
+    streaming.cancel()
+    streaming.result(timeout=WITHIN_S)
+    return bool(first.message_id == again.message_id)
+
+
+def _outwait_a_lease(bench: Bench) -> None:
+    """Return when one of `_LEASE_S` that was taken before has run out, by another that is longer."""
+    bench.topic("clock")
+    bench.subscribe("clock", topic="clock")
+    bench.publish(topic="clock")
+    bench.lease(bench.pull("clock"), _LEASE_S + 1, "clock")
+    bench.pull("clock")

@@ -1,0 +1,35 @@
+"""The known differences, as the tables of docs/reference/embedded-pubsub.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from local.tests.contract.pubsub.case import WORDS, Case
+
+
+def render_embedded(cases: Iterable[Case]) -> str:
+    """What the embedded one does otherwise than the service, and why that stays so."""
+    found = ((case.embedded, case.name) for case in cases if case.embedded)
+    return _render(
+        ("here", "on the service", "why it stays so"),
+        [(differs.how, name, differs.why) for differs, name in found],
+    )
+
+
+def render_emulator(cases: Iterable[Case]) -> str:
+    """What the emulator does otherwise than the service, but for the words of refusals."""
+    found = ((case.emulator, case.name) for case in cases if case.emulator)
+    return _render(
+        ("the emulator", "the service"),
+        [(differs.how, name) for differs, name in found if differs.how != WORDS],
+    )
+
+
+def _render(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; rows that differ in the second cell only become one."""
+    folded: dict[tuple[str, ...], list[str]] = {}
+    for first, name, *rest in rows:
+        folded.setdefault((first, *rest), []).append(name)
+    body = [(first, "; ".join(names), *rest) for (first, *rest), names in folded.items()]
+    lines = [head, ["---"] * len(head), *body]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)

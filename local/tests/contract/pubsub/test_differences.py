@@ -1,0 +1,30 @@
+"""What is known to differ is told, has a reason, and is a difference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from local.tests.contract.pubsub.cases import CASES, Case
+from local.tests.contract.pubsub.table import render_embedded, render_emulator
+
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "embedded-pubsub.md"
+
+
+@pytest.mark.parametrize("render", [render_embedded, render_emulator])
+def test_the_reference_has_the_differences_as_the_cases_have_them(render: object) -> None:
+    assert callable(render)
+    table = render(CASES)
+    assert table in PAGE.read_text(), f"{PAGE.name} must have this table:\n\n{table}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_difference_differs_and_one_of_ours_has_a_reason(case: Case) -> None:
+    for differs in filter(None, (case.embedded, case.emulator)):
+        assert differs.outcome != case.outcome
+    assert case.embedded is None or case.embedded.why
+
+
+def test_each_case_has_a_name_of_its_own() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)

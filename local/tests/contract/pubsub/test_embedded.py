@@ -1,0 +1,16 @@
+"""Each case on the embedded Pub/Sub."""
+
+from __future__ import annotations
+
+import pytest
+
+from local.tests.contract.pubsub.bench import Bench
+from local.tests.contract.pubsub.cases import CASES, Case
+
+pytestmark = pytest.mark.filterwarnings("ignore:The return_immediately flag is deprecated")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_embedded_one_does_as_the_service(case: Case, embedded: Bench) -> None:
+    expected = case.embedded.outcome if case.embedded else case.outcome
+    assert case.run(embedded) == expected

@@ -1,0 +1,20 @@
+"""Each case on Google's emulator."""
+
+from __future__ import annotations
+
+import pytest
+
+from local.tests.contract.pubsub.bench import Bench
+from local.tests.contract.pubsub.cases import CASES, Case
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.xdist_group("pubsub_emulator"),
+    pytest.mark.filterwarnings("ignore:The return_immediately flag is deprecated"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_emulator_does_as_is_known_of_it(case: Case, emulator: Bench) -> None:
+    expected = case.emulator.outcome if case.emulator else case.outcome
+    assert case.run(emulator) == expected

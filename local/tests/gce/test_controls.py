@@ -1,0 +1,201 @@
+"""Faults and state over HTTP, and the log of calls."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from local.base.http import Request
+from local.gce import CallRecord, Principal, UnknownFault
+from local.gce.simulator import FAULTS
+from local.tests.gce.small_cloud import (
+    GROUP,
+    POLICY,
+    SPOT,
+    TEMPLATE,
+    ZONE,
+    ZONE_PATH,
+    Cloud,
+    policy_body,
+)
+
+
+def control(cloud: Cloud, method: str, name: str, body: Any = None) -> tuple[int, Any]:
+    raw = json.dumps(body) if body is not None else ""
+    response = cloud.simulator.handle(Request.of(method, f"/_simulator/{name}", body=raw))
+    return response.status, response.json()
+
+
+def test_a_fault_is_brought_about_over_http(slice_cloud: Cloud) -> None:
+    assert (
+        control(slice_cloud, "POST", "set_capacity", {"zone": ZONE, "family": "ct6e", "vms": 0})[0]
+        == 200
+    )
+    slice_cloud.make_group()
+    slice_cloud.clock.run_for(600)
+    assert slice_cloud.vms("RUNNING") == []
+    control(slice_cloud, "POST", "set_capacity", {"zone": ZONE, "family": "ct6e"})
+    slice_cloud.run_until_running(2)
+
+
+def test_a_person_acts_over_http(slice_cloud: Cloud) -> None:
+    status, operation = control(
+        slice_cloud, "POST", "act_by_hand", {"method": "DELETE", "path": POLICY}
+    )
+    assert (status, operation["user"]) == (200, "alice@example.com")
+    status, refusal = control(
+        slice_cloud, "POST", "act_by_hand", {"method": "DELETE", "path": POLICY}
+    )
+    assert (status, refusal["error"]["errors"][0]["reason"]) == (400, "resourceNotReady")
+
+
+@pytest.mark.parametrize(
+    "method, name, body, status, error",
+    [
+        ("POST", "explode", {}, 404, "no such fault: explode"),
+        ("POST", "_find", {"path": "x"}, 404, "no such fault: _find"),
+        ("POST", "take_refusal", {}, 404, "no such fault: take_refusal"),
+        ("GET", "preempt", None, 404, "no such fault: preempt"),
+        ("POST", "preempt", {}, 400, "preempt: missing a required argument: 'instance'"),
+        ("POST", "preempt", {"instance": "x"}, 409, "there is no x"),
+        ("POST", "use_group", {"group": "x"}, 409, "there is no x"),
+    ],
+)
+def test_an_impossible_fault_is_refused(
+    cloud: Cloud, method: str, name: str, body: Any, status: int, error: str
+) -> None:
+    assert control(cloud, method, name, body) == (status, {"error": error})
+
+
+def test_the_faults_list_themselves(cloud: Cloud) -> None:
+    status, faults = control(cloud, "GET", "faults")
+    assert status == 200
+    assert set(faults) == set(FAULTS)
+    assert faults["use_group"].startswith("(group, backend_service=''): A backend service uses")
+
+
+def test_the_state_is_told_to_people(slice_cloud: Cloud) -> None:
+    slice_cloud.faults.set_capacity(ZONE, "ct6e", 0)
+    slice_cloud.make_group()
+    _, state = control(slice_cloud, "GET", "state")
+    assert state["policies"] == [POLICY]
+    assert state["templates"] == [TEMPLATE]
+    assert state["groups"][0]["path"] == GROUP
+    assert state["groups"][0]["waitsFor"].startswith("Waiting for resources.")
+    assert state["instances"] == {}
+
+
+def test_only_spot_vms_are_preempted(slice_cloud: Cloud) -> None:
+    slice_cloud.make_group()
+    path = f"{ZONE_PATH}/instances/{slice_cloud.run_until_running(2)[0]['name']}"
+    with pytest.raises(UnknownFault, match="is STANDARD, only SPOT VMs are preempted"):
+        slice_cloud.faults.preempt(path)
+
+
+def test_a_vm_is_preempted_once(cloud: Cloud) -> None:
+    cloud.make_parts(scheduling=SPOT)
+    cloud.make_group()
+    path = f"{ZONE_PATH}/instances/{cloud.run_until_running(2)[0]['name']}"
+    cloud.faults.preempt(path)
+    with pytest.raises(UnknownFault, match="is STOPPING"):
+        cloud.faults.preempt(path)
+
+
+def test_planned_refusals_count_down_and_match_by_pattern(cloud: Cloud) -> None:
+    cloud.faults.fail_next("resourcePolicies.*", 2, http=500, reason="internalError", message="no")
+    statuses = [cloud.send("GET", path)[0] for path in (POLICY, TEMPLATE, POLICY, POLICY)]
+    assert statuses == [500, 404, 500, 404]
+
+
+def test_a_lost_answer_leaves_the_deed_done(cloud: Cloud) -> None:
+    cloud.faults.fail_next("resourcePolicies.insert", carried_out=True)
+    assert cloud.send("POST", POLICY.rpartition("/")[0], policy_body())[0] == 503
+    assert cloud.simulator.leftovers() == [POLICY]
+
+
+def test_operations_can_be_slow(cloud: Cloud) -> None:
+    cloud.faults.slow_operations("resourcePolicies.*", 600)
+    operation = cloud.change("POST", POLICY.rpartition("/")[0], policy_body())
+    cloud.clock.run_for(590)
+    assert cloud.operation(operation)["status"] == "RUNNING"
+    cloud.clock.run_for(20)
+    assert cloud.operation(operation)["status"] == "DONE"
+
+
+def test_a_rate_limit_ends(cloud: Cloud) -> None:
+    cloud.faults.rate_limit(seconds=60)
+    assert cloud.send("GET", POLICY)[0] == 403
+    cloud.clock.run_for(60)
+    assert cloud.send("GET", POLICY)[0] == 404
+    cloud.faults.rate_limit(calls=1)
+    assert [cloud.send("GET", POLICY)[0] for _ in range(2)] == [403, 404]
+
+
+def test_a_rate_quota_is_of_each_group_and_filled_up_at_the_full_minute(cloud: Cloud) -> None:
+    cloud.clock.run_for(30)
+    cloud.faults.set_rate_quota(2)
+    reads = [cloud.send("GET", POLICY)[0] for _ in range(3)]
+    assert reads == [404, 404, 403]
+    assert cloud.send("GET", TEMPLATE)[0] == 404, "global calls are another group"
+    asked = [cloud.send("POST", f"{GROUP}/listManagedInstances")[0] for _ in range(3)]
+    assert asked == [404, 404, 403], "so are queries"
+    cloud.clock.run_for(29)
+    assert cloud.send("GET", POLICY)[0] == 403
+    cloud.clock.run_for(1)
+    assert cloud.send("GET", POLICY)[0] == 404
+
+
+@pytest.mark.parametrize("outcome, state", [("NEVER", "ACTIVATING"), ("FAILED", "FAILED")])
+def test_wiring_can_fail_or_never_end(slice_cloud: Cloud, outcome: str, state: str) -> None:
+    slice_cloud.faults.break_wiring(GROUP, outcome)
+    slice_cloud.make_group()
+    slice_cloud.run_until_running(2)
+    slice_cloud.clock.run_for(3600)
+    applied = slice_cloud.group_status()["appliedAcceleratorTopologies"][0]
+    assert applied["state"] == state
+    assert ("error" in applied["stateDetails"]) is (state == "FAILED")
+
+
+def test_a_reservation_has_room_for_so_many(cloud: Cloud) -> None:
+    reservation = f"{ZONE_PATH}/reservations/tpus"
+    affinity = {"consumeReservationType": "SPECIFIC_RESERVATION", "values": ["tpus"]}
+    cloud.faults.set_reservation(reservation, "ct6e-standard-4t", 2)
+    cloud.faults.set_capacity(ZONE, "ct6e", 0)
+    cloud.make_parts(reservationAffinity=affinity)
+    cloud.make_group()
+    cloud.run_until_running(2)
+    cloud.settle("POST", GROUP.rpartition("/")[0], _named(cloud, "second"))
+    waiting = cloud.get(GROUP.replace("slice", "second"))["status"]["bulkInstanceOperation"]
+    assert "does not have available resources" in str(waiting["lastProgressCheck"])
+
+
+def _named(cloud: Cloud, name: str) -> dict[str, Any]:
+    group = cloud.get(GROUP)
+    kept = ("instanceTemplate", "resourcePolicies", "targetSizePolicy", "targetSize")
+    lifecycle = {"defaultActionOnFailure": "DO_NOTHING"}
+    return {"name": name, "instanceLifecyclePolicy": lifecycle} | {key: group[key] for key in kept}
+
+
+def test_every_call_is_written_down_refused_ones_too() -> None:
+    cloud = Cloud(principals={"token": Principal("functions@example.com")})
+    cloud.send("GET", POLICY, token="token")
+    cloud.send("POST", POLICY.rpartition("/")[0], policy_body(), token="token")
+    cloud.send("GET", "projects")
+    cloud.send("GET", POLICY, token="other")
+    assert cloud.simulator.calls.records == [
+        CallRecord("functions@example.com", "resourcePolicies.get", False, 404),
+        CallRecord("functions@example.com", "resourcePolicies.insert", True, 200),
+        CallRecord("user@example.com", "unknown", False, 404),
+        CallRecord("", "resourcePolicies.get", False, 401),
+    ]
+    assert (cloud.simulator.calls.writes(), cloud.simulator.calls.reads()) == (1, 3)
+
+
+def test_list_managed_instances_counts_as_a_read(slice_cloud: Cloud) -> None:
+    slice_cloud.make_group()
+    slice_cloud.simulator.calls.clear()
+    slice_cloud.managed()
+    assert slice_cloud.simulator.calls.reads() == 1
+    assert slice_cloud.simulator.calls.writes() == 0

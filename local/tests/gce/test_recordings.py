@@ -1,0 +1,223 @@
+"""Recorded conversations with the real Compute Engine, held again with the simulated one.
+
+The recordings are not part of this repository; they are read from ../shared/conformance/recordings,
+and without that folder these tests are skipped. What they taught stands on its own in
+test_answers.py. Compared are keys and types, and values wherever the recording has not masked them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.gce import Dials
+from local.tests.gce.small_cloud import (
+    NUMBER,
+    PROJECT,
+    TEMPLATE,
+    Cloud,
+    Document,
+    group_body,
+    template_body,
+)
+
+FOLDER = Path(__file__).parents[4] / "shared" / "conformance" / "recordings"
+FILES = ("instance_templates", "instances", "instance_group_managers", "operations", "errors")
+COMPUTE = "https://compute.googleapis.com/compute/v1/"
+
+pytestmark = pytest.mark.skipif(
+    not FOLDER.is_dir(), reason="there are no recordings in ../shared/conformance/recordings"
+)
+
+NAMES = {
+    "${projectId}": PROJECT,
+    "${projectNumber}": NUMBER,
+    "${instanceID}": "instance-1",
+    "${instanceTemplateID}": "template-1",
+    "${networkID}": "default",
+    "${resourcePolicyID}": "policy-1",
+}
+MASKS = re.compile(
+    r"0{21}|2024-04-01T12:34:56\.123456Z|abcdef0123A=|user@example\.com|\$\{\w+\}|"
+    r"\d{4}-\d\d-\d\dT[\d:.]+-0[78]:00|[\w-]{11}=|10\.128\.\d+\.\d+"
+)
+"""Values that say nothing but their type: masked ones, times, fingerprints, addresses."""
+
+DIFFERENCES: Mapping[tuple[str, str], str] = {
+    ("inst-real-0*", "cpuPlatform"): "which CPU a zone gives is not simulated",
+    ("inst-real-0*", "disks.0.licenses*"): "images have no licences here",
+    ("inst-real-0*", "disks.0.guestOsFeatures.*"): "images have no features of their own here",
+    ("inst-real-0*", "shieldedVm*"): "twins of shieldedInstance*, in beta answers only",
+    ("mig-gke-swap-*", "satisfiesPzi"): "an answer of the service before it had the field",
+    ("mig-gke-swap-*", "serviceAccount"): "GKE had its own service agent for these",
+}
+"""Where the simulated answer is known to differ: entry, key, reason."""
+
+NOT_HELD_AGAIN = {
+    "inst-real-016": "zones are no resources here",
+    "inst-real-021": "disks are no resources here",
+    "inst-real-030": "disks are no resources here",
+    "err-404-image": "images are no resources here",
+    "err-404-reservation": "reservations are made known by a fault, not by the API",
+    "err-404-futureReservation": "future reservations are not simulated",
+    "err-400-operation-in-use": "of a network; held again with a template below",
+}
+NOT_HELD_AGAIN |= {
+    f"op-{kind}-net-{number}": "networks are no resources here"
+    for kind, numbers in {
+        "global": ("001", "002", "004", "005", "007", "008"),
+        "error": ("058", "059", "085", "093"),
+    }.items()
+    for number in numbers
+}
+
+
+def recorded(name: str) -> list[Document]:
+    """The conversations of a file with the real Compute Engine."""
+    if not FOLDER.is_dir():
+        return []
+    entries = json.loads((FOLDER / f"{name}.json").read_text())
+    return [
+        entry
+        for entry in entries
+        if entry["recorded_against"] == "real" and entry["request"]["path"].startswith(COMPUTE)
+    ]
+
+
+def named(text: str, operation: str) -> str:
+    for placeholder, name in {**NAMES, "${operationID}": operation}.items():
+        text = text.replace(placeholder, name)
+    return text.replace("/compute/beta/", "/compute/v1/")
+
+
+def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """All leaves of a document, empty objects and lists included."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from flatten(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and value:
+        for index, inner in enumerate(value):
+            yield from flatten(inner, f"{path}.{index}")
+    else:
+        yield path, value
+
+
+def known(entry: str, key: str) -> bool:
+    return any(
+        fnmatchcase(entry, pattern) and fnmatchcase(key, keys) for pattern, keys in DIFFERENCES
+    )
+
+
+def find_differences(entry: str, theirs: Document, ours: Document, operation: str) -> list[str]:
+    """What is different and not known to be: in keys, types, values."""
+    wanted, found = dict(flatten(theirs)), dict(flatten(ours))
+    differences = [
+        f"{key}: {'missing' if key in wanted else 'invented'}"
+        for key in wanted.keys() ^ found.keys()
+        if not known(entry, key)
+    ]
+    for key in wanted.keys() & found.keys():
+        if not known(entry, key) and not same(key, wanted[key], found[key], operation):
+            differences.append(f"{key}: {wanted[key]!r} there, {found[key]!r} here")
+    return differences
+
+
+def same(key: str, theirs: Any, ours: Any, operation: str) -> bool:
+    if isinstance(theirs, str) and (key == "targetId" or MASKS.fullmatch(theirs)):
+        return isinstance(ours, str)
+    if isinstance(theirs, str):
+        theirs = named(theirs, operation)
+    return type(theirs) is type(ours) and bool(theirs == ours)
+
+
+def hold_again(cloud: Cloud, entry: Document, operation: str) -> tuple[int, Document]:
+    request = entry["request"]
+    path = named(request["path"], operation).removeprefix(COMPUTE)
+    query = named((request.get("query") or "").replace("%2F", "/"), operation)
+    text = json.dumps(request["body"]) if request.get("body") is not None else ""
+    return cloud.send(request["method"], f"{path}?{query}", named(text, operation).encode())
+
+
+def make_template(cloud: Cloud) -> None:
+    """The template from which the recorded VMs were made."""
+    insert = next(entry for entry in recorded("instance_templates") if "-010" in entry["id"])
+    hold_again(cloud, insert, "")
+    cloud.clock.run_for(10)
+
+
+@pytest.mark.parametrize(
+    "file, entries, from_template",
+    [
+        ("instance_templates", "*", False),
+        ("instances", "*", True),
+        ("operations", "op-zone-*", True),
+        ("operations", "op-global-*", False),
+        ("errors", "*", False),
+    ],
+)
+def test_conversations_go_as_they_went(file: str, entries: str, from_template: bool) -> None:
+    cloud = Cloud(Dials(running_after_insert_s=(0, 0)))
+    operation = ""
+    if from_template:
+        make_template(cloud)
+    held = [entry for entry in recorded(file) if fnmatchcase(entry["id"], entries)]
+    for entry in held:
+        if entry["id"] in NOT_HELD_AGAIN:
+            continue
+        status, answer = hold_again(cloud, entry, operation)
+        operation = answer["name"] if answer.get("kind") == "compute#operation" else operation
+        assert status == entry["response"]["status"]
+        assert find_differences(entry["id"], entry["response"]["body"], answer, operation) == []
+        cloud.clock.run_for(200)
+    assert held
+
+
+def test_groups_look_as_they_looked() -> None:
+    for entry in recorded("instance_group_managers"):
+        theirs = entry["response"]["body"]
+        cloud = Cloud()
+        _make_group_as_gke_does(cloud, theirs["targetSize"])
+        ours = cloud.get(GKE_GROUP)
+        text = json.dumps(theirs).replace(theirs["name"], "slice")
+        text = text.replace(theirs["baseInstanceName"], "slice")
+        text = re.sub(r"instanceTemplates/[\w-]+", "instanceTemplates/slice", text)
+        assert find_differences(entry["id"], json.loads(text), ours, "") == []
+
+
+GKE_GROUP = f"projects/{PROJECT}/zones/us-central1-a/instanceGroupManagers/slice"
+
+
+def _make_group_as_gke_does(cloud: Cloud, size: int) -> None:
+    """A group of VMs without TPU, from a regional template."""
+    template = TEMPLATE.replace("global", "regions/us-central1")
+    cloud.settle("POST", template.rpartition("/")[0], template_body("n1-standard-1"))
+    cloud.clock.run_for(5)
+    body = group_body(size, bulk=False, repair=True, instanceTemplate=template)
+    body["instanceLifecyclePolicy"]["forceUpdateOnRepair"] = "YES"
+    body["listManagedInstancesResults"] = "PAGINATED"
+    cloud.settle("POST", GKE_GROUP.rpartition("/")[0], body)
+    cloud.clock.run_for(120)
+
+
+def test_a_template_in_use_fails_as_a_network_in_use_failed() -> None:
+    cloud = Cloud(Dials(in_use_refused_by="operation"))
+    cloud.make_parts()
+    cloud.make_group(size=0)
+    ours = dict(flatten(cloud.settle("DELETE", TEMPLATE)))
+    entry = next(one for one in recorded("errors") if one["id"] == "err-400-operation-in-use")
+    theirs = dict(flatten(entry["response"]["body"]))
+    assert set(theirs) == set(ours)
+    for key in ("status", "httpErrorStatusCode", "httpErrorMessage", "error.errors.0.code"):
+        assert theirs[key] == ours[key]
+
+
+def test_every_difference_is_still_one() -> None:
+    ids = {entry["id"] for name in FILES for entry in recorded(name)}
+    assert set(NOT_HELD_AGAIN) <= ids
+    assert all(any(fnmatchcase(one, pattern) for one in ids) for pattern, _ in DIFFERENCES)

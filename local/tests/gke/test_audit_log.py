@@ -1,0 +1,103 @@
+"""The audit log of the simulated GKE, and what the steps of JobSets make of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from local.cloud.sinks import Sinks
+from local.tests.gke.small_gke import CLUSTER, NAME, POOL, POOLS, PROJECT, ZONE, Gke, pool_body
+from shared.frame.audit_log import LogEvent, find_steps
+from shared.frame.decode import decode
+from tests.harness import filters
+
+
+@pytest.fixture
+def gke() -> Gke:
+    return Gke()
+
+
+def test_an_operation_has_two_entries(gke: Gke) -> None:
+    gke.settle(gke.create())
+    gke.settle(gke.change("PUT", POOL, {"labels": {"labels": {"a": "b"}}}))
+    gke.settle(gke.change("DELETE"))
+    gke.clock.run_for(10)
+    methods = ("CreateNodePool", "UpdateNodePool", "DeleteNodePool")
+    assert gke.entries() == [f"{name} {end}" for name in methods for end in ("first", "last")]
+
+
+def test_an_operation_that_fails_says_why_at_its_end(gke: Gke) -> None:
+    gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
+    gke.settle(gke.create())
+    gke.clock.run_for(10)
+    assert gke.entries() == ["CreateNodePool first", "CreateNodePool last (8)"]
+    assert [entry["severity"] for entry in gke.log] == ["NOTICE", "ERROR"]
+
+
+def test_what_is_refused_at_once_has_one_entry(gke: Gke) -> None:
+    gke.send("POST", POOLS, {"nodePool": pool_body(name="A")})
+    gke.clock.run_for(10)
+    gke.send("DELETE", POOL)
+    gke.send("GET", POOL)
+    gke.clock.run_for(10)
+    assert gke.entries() == ["CreateNodePool (3)", "DeleteNodePool (5)"]
+    names = [entry["resource"]["labels"]["nodepool_name"] for entry in gke.log]
+    assert names == ["A", NAME]
+
+
+def test_an_entry_names_the_pool_the_caller_and_the_request(gke: Gke) -> None:
+    gke.create()
+    gke.clock.run_for(10)
+    (entry,) = gke.log
+    assert entry["resource"] == {
+        "type": "gke_nodepool",
+        "labels": {
+            "project_id": PROJECT,
+            "location": "us-east5",
+            "cluster_name": CLUSTER,
+            "nodepool_name": NAME,
+        },
+    }
+    payload = entry["protoPayload"]
+    assert payload["serviceName"] == "container.googleapis.com"
+    assert payload["methodName"] == "google.container.v1.ClusterManager.CreateNodePool"
+    assert payload["authenticationInfo"] == {"principalEmail": "user@example.com"}
+    assert payload["request"]["nodePool"]["name"] == NAME
+    assert payload["response"]["status"] == "PENDING"
+    assert entry["operation"]["producer"] == "container.googleapis.com"
+
+
+def decoded(entry: dict[str, Any]) -> LogEvent | None:
+    data = base64.b64encode(json.dumps(entry).encode()).decode()
+    occasion = decode(json.dumps({"message": {"data": data}}).encode()).occasion
+    return occasion.event if occasion else None
+
+
+def test_the_steps_of_jobsets_are_woken_by_the_ends(gke: Gke) -> None:
+    gke.settle(gke.create())
+    gke.settle(gke.change("DELETE"))
+    gke.clock.run_for(10)
+    sinks = Sinks(filters(), lambda *_: None)
+    both = ["provision_slice", "release_slice"]
+    assert [sinks.find_steps(entry) for entry in gke.log] == [[], both, [], both]
+    for entry in gke.log:
+        event = decoded(entry)
+        assert sinks.find_steps(entry) == ([*find_steps(event)] if event else [])
+
+
+def test_the_end_of_a_creation_is_read_with_gkes_words(gke: Gke) -> None:
+    gke.faults.fail_operations("nodePools.create", message="Out of luck.")
+    gke.settle(gke.create())
+    gke.clock.run_for(10)
+    assert decoded(gke.log[-1]) == LogEvent(
+        "container.nodePools.create",
+        PROJECT,
+        "us-east5",
+        NAME,
+        has_failed=True,
+        words="Out of luck.",
+        cluster=CLUSTER,
+    )

@@ -1,0 +1,332 @@
+"""The product's port to GKE, against the simulated one: what it asks, what it makes of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from local.gce import Principal
+from local.gke import Dials
+from local.tests.gke.small_gke import CLUSTER, SETTINGS, ZONE, Gke
+from shared.base.errors import CallError, OutOfTimeError
+from shared.ports.classify import verdict_of
+from shared.ports.gke import GkeClient
+from shared.slices.by_node_pool.provider import NodePools
+from shared.slices.lifecycle import Phase, find_phase
+from shared.slices.provider import NameConflict, Slice, SliceState
+from shared.slices.selectors import SPOT
+from tests.loopback import open_loopback
+from tests.unit.test_desired_pool import TOLERATION, leader
+
+V6E = {
+    "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+    "cloud.google.com/gke-tpu-topology": "2x4",
+}
+LEADER = leader(node_selector=V6E)
+NAME = "jobset-test-random-key"
+
+
+@pytest.fixture
+def gke() -> Gke:
+    return Gke()
+
+
+@pytest.fixture
+def pools(gke: Gke) -> NodePools:
+    return gke.provider()
+
+
+def found(pools: NodePools) -> Slice:
+    it = pools.find(pools.build_desired(LEADER))
+    assert isinstance(it, Slice)
+    return it
+
+
+def test_a_life(gke: Gke, pools: NodePools) -> None:
+    wanted = pools.build_desired(LEADER)
+    assert pools.find(wanted) is None
+    pools.create(wanted)
+    assert found(pools).state is SliceState.PROVISIONING
+    gke.clock.run_for(600)
+    assert found(pools) == Slice(NAME, wanted.owner, wanted.hash, SliceState.READY)
+    assert len(gke.nodes.there) == 2
+    assert pools.delete(found(pools)) is True
+    assert found(pools).state is SliceState.DELETING
+    gke.clock.run_for(600)
+    assert pools.find(wanted) is None
+    assert gke.nodes.there == {}
+    assert gke.simulator.calls.counts() == {
+        "nodePools.get": 1,
+        "nodePools.list": 6,
+        "nodePools.create": 1,
+        "nodePools.delete": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "accelerator, topology, chips",
+    [
+        ("tpu-v4-podslice", "2x2x4", 4),
+        ("tpu-v4-podslice", "2x2x1", 4),
+        ("tpu-v5-lite-podslice", "4x8", 4),
+        ("tpu-v5-lite-podslice", "2x4", 8),
+        ("tpu-v5-lite-podslice", "1x1", 1),
+        ("tpu-v5p-slice", "8x16x16", 4),
+        ("tpu-v5p-slice", "2x2x1", 4),
+        ("tpu-v6e-slice", "2x2", 4),
+        ("tpu-v6e-slice", "2x4", 8),
+        ("tpu7x", "2x2x2", 4),
+        ("tpu7x", "2x2x1", 4),
+        ("tpu7x", "1x1x1", 1),
+    ],
+)
+def test_what_the_product_wants_is_made_and_its_pod_fits(
+    gke: Gke, pools: NodePools, accelerator: str, topology: str, chips: int
+) -> None:
+    selector = {
+        "cloud.google.com/gke-tpu-accelerator": accelerator,
+        "cloud.google.com/gke-tpu-topology": topology,
+        "cloud.google.com/gke-tpu-ici-resiliency": "true",
+        "topology.kubernetes.io/zone": ZONE,
+        "job-key": "abc",
+        SPOT: "true",
+    }
+    asking = leader(node_selector=selector, tpu=chips, tolerations=[TOLERATION])
+    wanted = pools.build_desired(asking)
+    pools.create(wanted)
+    gke.clock.run_for(1200)
+    nodes = list(gke.nodes.there.values())
+    assert len(nodes) == wanted.body["initialNodeCount"]
+    assert all(asking.selector.items() <= node.labels.items() for node in nodes)
+
+
+def test_a_reservation_is_a_label_of_the_nodes(gke: Gke, pools: NodePools) -> None:
+    selector = {
+        **V6E,
+        "cloud.google.com/reservation-name": "mine",
+        "cloud.google.com/reservation-project": "theirs",
+    }
+    pools.create(pools.build_desired(leader(node_selector=selector)))
+    gke.clock.run_for(600)
+    assert all(selector.items() <= node.labels.items() for node in gke.nodes.there.values())
+
+
+def test_a_pool_that_is_there_is_a_conflict(pools: NodePools) -> None:
+    pools.create(pools.build_desired(LEADER))
+    with pytest.raises(CallError) as refused:
+        pools.create(pools.build_desired(LEADER))
+    error = refused.value
+    assert (error.call, error.http, error.reason) == ("nodePools.create", 409, "alreadyExists")
+    assert error.message.startswith("Already exists: projects/my-project/")
+
+
+def test_deleting_what_is_gone_is_no_error(gke: Gke, pools: NodePools) -> None:
+    pools.create(pools.build_desired(LEADER))
+    gke.clock.run_for(600)
+    there = found(pools)
+    assert pools.delete(there) is True
+    gke.clock.run_for(600)
+    assert pools.delete(there) is False
+
+
+CHANGES: dict[str, Callable[[Gke, NodePools, Slice], None]] = {
+    "its release deadline": lambda _, pools, there: pools.set_release_deadline(
+        there, datetime(2026, 1, 1, tzinfo=UTC)
+    ),
+    "its nodes": lambda gke, _, there: gke.faults.lose_nodes(there.name),
+}
+
+
+@pytest.mark.parametrize("etag", ["known", "unknown"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_pool_that_has_changed_since_it_was_read_is_not_deleted(
+    gke: Gke, pools: NodePools, change: str, etag: str
+) -> None:
+    pools.create(pools.build_desired(LEADER))
+    gke.clock.run_for(600)
+    there = found(pools)
+    CHANGES[change](gke, pools, there)
+    gke.clock.run_for(60)
+    if etag == "unknown":
+        there = replace(there, raw={**there.raw, "etag": ""})
+    with pytest.raises(CallError) as refused:
+        pools.delete(there)
+    assert str(refused.value) == (
+        f"nodePools.delete: 409 aborted: node pool {NAME} has changed since it was read"
+    )
+    assert gke.simulator.calls.counts()["nodePools.delete"] == 0
+    assert pools.delete(found(pools)) is True
+
+
+def test_a_pool_that_a_list_has_shown_is_deleted(gke: Gke, pools: NodePools) -> None:
+    pools.create(pools.build_desired(LEADER))
+    gke.clock.run_for(600)
+    (there,) = pools.list_all()
+    assert pools.delete(there) is True
+
+
+def test_a_pool_that_is_being_made_cannot_be_deleted_yet(pools: NodePools) -> None:
+    pools.create(pools.build_desired(LEADER))
+    with pytest.raises(CallError, match="400 failedPrecondition: Cluster is running") as refused:
+        pools.delete(found(pools))
+    assert verdict_of(refused.value).reason is None
+
+
+def test_a_stockout_is_told_in_gkes_words(gke: Gke) -> None:
+    gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
+    asked: list[str] = []
+
+    def list_readiness(name: str) -> list[bool]:
+        asked.append(name)
+        return []
+
+    pools = gke.provider(list_readiness=list_readiness)
+    pools.create(pools.build_desired(LEADER))
+    assert found(pools).state is SliceState.PROVISIONING
+    assert asked == []
+    gke.clock.run_for(600)
+    there = found(pools)
+    assert there.state is SliceState.FAILED
+    assert there.message.startswith("Google Compute Engine: Not all instances running in IGM")
+    assert (there.has_ready_nodes, there.is_self_healing, asked) == (False, False, [NAME])
+    assert find_phase(there) is Phase.UNCREATED
+
+
+@pytest.mark.parametrize(
+    "nodes, phase",
+    [([], Phase.UNCREATED), ([False], Phase.LOST), ([False, True], Phase.DEGRADED)],
+)
+def test_a_failed_pool_that_has_nodes_was_created(
+    gke: Gke, nodes: list[bool], phase: Phase
+) -> None:
+    gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
+    pools = gke.provider(list_readiness=lambda _: nodes)
+    pools.create(pools.build_desired(LEADER))
+    gke.clock.run_for(600)
+    assert find_phase(found(pools)) is phase
+
+
+def test_a_pool_that_lost_a_node_says_whether_others_are_ready(gke: Gke) -> None:
+    pools = gke.provider(list_readiness=lambda _: [False, True])
+    pools.create(pools.build_desired(LEADER))
+    gke.clock.run_for(600)
+    gke.faults.lose_nodes(NAME)
+    there = found(pools)
+    assert (there.state, there.has_ready_nodes) == (SliceState.FAILED, True)
+    assert there.is_self_healing
+    assert there.message == "1 of 2 instances are not running."
+
+
+def test_a_stamp_is_kept_by_the_pool_and_moves_no_node(gke: Gke, pools: NodePools) -> None:
+    moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    pools.create(pools.build_desired(LEADER))
+    gke.clock.run_for(600)
+    nodes = dict(gke.nodes.there)
+    pools.set_release_deadline(found(pools), moment)
+    gke.clock.run_for(60)
+    stamped = found(pools)
+    assert (stamped.release_after, stamped.state) == (moment, SliceState.READY)
+    assert stamped.hash == pools.build_desired(LEADER).hash
+    pools.set_release_deadline(stamped, None)
+    gke.clock.run_for(60)
+    assert found(pools).release_after is None
+    assert gke.nodes.there == nodes
+
+
+def test_a_stamp_is_not_written_over_what_another_has_written(gke: Gke, pools: NodePools) -> None:
+    pools.create(pools.build_desired(LEADER))
+    gke.clock.run_for(600)
+    before = found(pools)
+    pools.set_release_deadline(before, datetime(2026, 1, 1, tzinfo=UTC))
+    gke.clock.run_for(60)
+    with pytest.raises(CallError, match=r"nodePools\.update: 409 aborted"):
+        pools.set_release_deadline(before, None)
+
+
+def test_a_persons_pool_of_that_name_is_a_clash_and_no_slice(gke: Gke, pools: NodePools) -> None:
+    gke.faults.make_pool(CLUSTER, NAME, {"team": "a"})
+    assert pools.find(pools.build_desired(LEADER)) == NameConflict(
+        NAME, "a node pool that was not made for a JobSet"
+    )
+    assert pools.get("default", NAME) is None
+    assert list(pools.list_all()) == []
+
+
+def test_slices_are_found_by_name_by_jobset_and_all_of_them(gke: Gke, pools: NodePools) -> None:
+    manager = {"google.com/nodepool-manager": "tpu-provisioner"}
+    gke.faults.make_pool(CLUSTER, "default-pool")
+    gke.faults.make_pool(CLUSTER, "old-75973", {**manager, "provisioner-nodepool-id": "old"})
+    pools.create(pools.build_desired(LEADER))
+    there = found(pools)
+    assert pools.get("default", NAME) == there
+    assert pools.get("other", NAME) is None
+    assert pools.get("default", "nothing") is None
+    assert pools.list_by_jobset("default", "jobset-test") == [there]
+    assert pools.list_by_jobset("other", "jobset-test") == []
+    assert [one.name for one in pools.list_all()] == [NAME, "old-75973"]
+    assert [one.name for one in pools.list_by_jobset("default", "old")] == ["old-75973"]
+
+
+def test_a_cluster_without_pools_has_no_slices(pools: NodePools) -> None:
+    assert list(pools.list_all()) == []
+
+
+def test_a_missing_cluster_is_no_missing_pool(gke: Gke) -> None:
+    pools = gke.provider(replace(SETTINGS, cluster="other"))
+    with pytest.raises(CallError, match=r"nodePools\.create: 404 notFound: Not found: projects/"):
+        pools.create(pools.build_desired(LEADER))
+
+
+def test_calls_have_the_time_that_is_left_and_end_with_it(gke: Gke) -> None:
+    def over() -> float:
+        raise OutOfTimeError
+
+    pools = gke.provider(remaining_s=over)
+    with pytest.raises(OutOfTimeError):
+        pools.get("default", NAME)
+    assert gke.simulator.calls.records == []
+
+
+@pytest.mark.parametrize("http", [429, 500, 503])
+def test_a_call_that_fails_is_made_once(gke: Gke, pools: NodePools, http: int) -> None:
+    gke.faults.fail_next("nodePools.*", calls=1, http=http, reason="backendError")
+    with pytest.raises(CallError) as failed:
+        pools.get("default", NAME)
+    assert verdict_of(failed.value).reason is None
+    assert len(gke.simulator.calls.records) == 1
+
+
+def test_no_operation_is_ever_asked_about(gke: Gke, pools: NodePools) -> None:
+    pools.create(pools.build_desired(LEADER))
+    gke.clock.run_for(600)
+    pools.delete(found(pools))
+    assert not any(verb.startswith("operations.") for verb in gke.simulator.calls.counts())
+
+
+def test_it_is_reached_over_a_socket_as_well(gke: Gke) -> None:
+    with open_loopback() as loopback:
+        port = loopback.serve(gke.simulator)
+        client = GkeClient(f"http://127.0.0.1:{port}")
+        pools = NodePools(SETTINGS, client, lambda: 30.0, lambda _: ())
+        pools.create(pools.build_desired(LEADER))
+        assert found(pools).state is SliceState.PROVISIONING
+
+
+def test_nobody_there_is_ours_to_try_again() -> None:
+    pools = NodePools(SETTINGS, GkeClient("http://127.0.0.1:9"), lambda: 1.0, lambda _: ())
+    with pytest.raises(
+        CallError, match=r"nodePools\.get: 0 unreachable: ConnectionError"
+    ) as failed:
+        pools.get("default", NAME)
+    assert verdict_of(failed.value).reason is None
+
+
+def test_a_right_that_is_missing_is_named(gke: Gke) -> None:
+    gke = Gke(Dials(), principals={"x": Principal("x@y")})
+    gke.faults.remove_permission("user@example.com", "container.clusters.update")
+    pools = gke.provider()
+    with pytest.raises(CallError, match=r'403 forbidden: Required "container\.clusters\.update"'):
+        pools.create(pools.build_desired(LEADER))

@@ -1,0 +1,227 @@
+"""The stand-in for JobSet: what a JobSet becomes on a cluster that has nothing but Nodes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from local.control_plane import jobset_crd
+from local.jobsets import BESIDE_A_CONTROL_PLANE, Habits, Part
+from local.tests.jobsets.cluster import CRD, Cluster, jobset
+from tests.real_parts import get_jobset_crd
+
+FIRST, SECOND = "train-slice-0", "train-slice-1"
+UNBOUND = {f"{FIRST}-0": "", f"{SECOND}-0": ""}
+
+
+def condition(item: Any, kind: str) -> Any:
+    conditions = item.get("status", {}).get("conditions", [])
+    return next((one for one in conditions if one["type"] == kind), {})
+
+
+def applied(*, habits: Habits | None = None, **wishes: Any) -> Cluster:
+    cluster = Cluster(habits)
+    cluster.apply(jobset(**wishes))
+    cluster.run_for(5)
+    return cluster
+
+
+def test_a_jobset_becomes_jobs_that_bear_its_marks() -> None:
+    cluster = applied()
+    jobs = cluster.jobs()
+    assert list(jobs) == [FIRST, SECOND]
+    marks = {
+        "jobset.sigs.k8s.io/jobset-name": "train",
+        "jobset.sigs.k8s.io/replicatedjob-name": "slice",
+        "jobset.sigs.k8s.io/replicatedjob-replicas": "2",
+        "jobset.sigs.k8s.io/job-index": "1",
+        "jobset.sigs.k8s.io/restart-attempt": "0",
+        "jobset.sigs.k8s.io/job-key": hashlib.sha1(b"default/train-slice-1").hexdigest(),
+    }
+    template = jobs[SECOND]["spec"]["template"]["metadata"]
+    for metadata in (jobs[SECOND]["metadata"], template):
+        for kind in ("labels", "annotations"):
+            assert marks.items() <= metadata[kind].items()
+
+
+def test_the_first_pod_waits_for_a_node_and_the_others_wait_for_it() -> None:
+    cluster = applied()
+    assert cluster.places() == UNBOUND
+    pod = cluster.pods()[f"{FIRST}-0"]
+    assert pod["status"]["phase"] == "Pending"
+    assert condition(pod, "PodScheduled")["reason"] == "Unschedulable"
+    for kind in ("labels", "annotations"):
+        assert pod["metadata"][kind]["batch.kubernetes.io/job-completion-index"] == "0"
+    assert pod["spec"]["containers"][0]["resources"]["requests"] == {"google.com/tpu": "4"}
+
+
+def test_each_job_gets_its_slice_runs_and_ends_and_nothing_is_left_of_it() -> None:
+    cluster = applied()
+    cluster.add_slice("b", SECOND)
+    cluster.add_slice("a", FIRST)
+    cluster.run_for(5)
+    assert cluster.places() == {
+        **{f"{FIRST}-{index}": f"a-{index}" for index in range(2)},
+        **{f"{SECOND}-{index}": f"b-{index}" for index in range(2)},
+    }
+    assert {pod["status"]["phase"] for pod in cluster.pods().values()} == {"Running"}
+    cluster.run_for(90)
+    assert cluster.jobset()["status"]["terminalState"] == "Completed"
+    assert condition(cluster.jobset(), "Completed")["status"] == "True"
+    cluster.delete_jobset()
+    cluster.run_for(5)
+    assert (cluster.jobs(), cluster.pods()) == ({}, {})
+
+
+REFUSALS: list[tuple[str, dict[str, Any], str]] = [
+    ("no Node", {}, "no nodes available to schedule pods"),
+    (
+        "another's",
+        {"job": SECOND},
+        "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.",
+    ),
+    (
+        "tainted",
+        {"job": FIRST, "taint": "team"},
+        "0/2 nodes are available: 2 node(s) had untolerated taint(s).",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "slice_, message", [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS]
+)
+def test_why_a_pod_has_no_place(slice_: dict[str, Any], message: str) -> None:
+    cluster = applied(replicas=1)
+    if slice_:
+        cluster.add_slice("a", **slice_)
+    cluster.run_for(5)
+    pod = cluster.pods()[f"{FIRST}-0"]
+    assert condition(pod, "PodScheduled")["message"] == message
+
+
+def test_a_node_has_only_so_many_chips() -> None:
+    cluster = applied(replicas=1, hosts=3)
+    cluster.add_slice("a", FIRST)
+    cluster.run_for(5)
+    (left,) = [pod for pod in cluster.pods().values() if "nodeName" not in pod["spec"]]
+    words = "0/2 nodes are available: 2 Insufficient google.com/tpu."
+    assert condition(left, "PodScheduled")["message"] == words
+
+
+def test_exclusive_jobs_do_not_share_a_slice_even_without_keys() -> None:
+    cluster = Cluster(parts=frozenset(Part) - {Part.JOB_SELECTOR})
+    cluster.apply(jobset())
+    cluster.add_slice("a", hosts=4)
+    cluster.run_for(5)
+    assert list(cluster.places().values()) == ["a-0", "a-1", ""]
+    cluster.add_slice("b", hosts=4)
+    cluster.run_for(5)
+    assert list(cluster.places().values()) == ["a-0", "a-1", "b-0", "b-1"]
+
+
+def test_jobs_that_are_not_exclusive_share() -> None:
+    cluster = Cluster(parts=frozenset(Part) - {Part.JOB_SELECTOR})
+    cluster.apply(jobset(exclusive=False))
+    cluster.add_slice("a", hosts=4)
+    cluster.run_for(5)
+    assert sorted(cluster.places().values()) == ["a-0", "a-1", "a-2", "a-3"]
+
+
+def fail_at_first(pod: Any) -> str:
+    attempt = pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"]
+    return "Failed" if attempt == "0" else "Succeeded"
+
+
+def test_a_jobset_that_may_restart_begins_anew_with_the_same_keys() -> None:
+    cluster = applied(replicas=1, max_restarts=1, habits=Habits(ends=fail_at_first))
+    before = cluster.jobs()[FIRST]
+    cluster.add_slice("a", FIRST)
+    cluster.run_for(90)
+    after = cluster.jobs()[FIRST]
+    assert cluster.jobset()["status"]["restarts"] == 1
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    key = "jobset.sigs.k8s.io/job-key"
+    assert after["metadata"]["labels"][key] == before["metadata"]["labels"][key]
+    assert list(cluster.places().values()) == ["a-0", "a-1"]
+    cluster.run_for(90)
+    assert cluster.jobset()["status"]["terminalState"] == "Completed"
+
+
+def test_a_jobset_that_may_not_restart_fails_and_stops_the_other_jobs() -> None:
+    def end(pod: Any) -> str:
+        return "Failed" if pod["spec"]["hostname"].startswith(FIRST) else ""
+
+    cluster = applied(habits=Habits(ends=end))
+    cluster.add_slice("a", FIRST)
+    cluster.add_slice("b", SECOND)
+    cluster.run_for(90)
+    assert cluster.jobset()["status"]["terminalState"] == "Failed"
+    assert condition(cluster.jobset(), "Failed")["message"] == (
+        "jobset failed: job train-slice-0 has failed"
+    )
+    assert list(cluster.jobs()) == [FIRST]
+
+
+def test_a_suspended_jobset_has_jobs_without_pods_until_it_is_resumed() -> None:
+    cluster = applied(suspend=True)
+    assert list(cluster.jobs()) == [FIRST, SECOND]
+    assert cluster.pods() == {}
+    assert condition(cluster.jobset(), "Suspended")["status"] == "True"
+    cluster.suspend_jobset(False)
+    cluster.run_for(5)
+    assert cluster.places() == UNBOUND
+    assert condition(cluster.jobset(), "Suspended")["status"] == "False"
+    cluster.suspend_jobset(True)
+    cluster.run_for(5)
+    assert cluster.pods() == {}
+
+
+def test_pods_of_a_node_that_is_gone_are_made_anew() -> None:
+    cluster = applied(replicas=1, hosts=1)
+    cluster.add_slice("a", FIRST, hosts=1)
+    cluster.run_for(5)
+    cluster.ask("DELETE", "/api/v1/nodes/a-0")
+    cluster.run_for(5)
+    assert cluster.places() == {f"{FIRST}-0": ""}
+
+
+def test_beside_a_control_plane_it_makes_no_pods_and_binds_none() -> None:
+    cluster = Cluster(parts=BESIDE_A_CONTROL_PLANE)
+    cluster.apply(jobset())
+    cluster.run_for(5)
+    assert list(cluster.jobs()) == [FIRST, SECOND]
+    assert cluster.pods() == {}
+
+
+def test_where_the_webhook_is_it_writes_no_selector() -> None:
+    cluster = Cluster(parts=frozenset(Part) - {Part.JOB_SELECTOR})
+    cluster.apply(jobset())
+    cluster.run_for(5)
+    assert "job-key" not in cluster.jobs()[FIRST]["spec"]["template"]["spec"]["nodeSelector"]
+
+
+def test_what_kubectl_shows_of_a_job() -> None:
+    cluster = applied(replicas=1)
+    cluster.add_slice("a", FIRST)
+    cluster.run_for(90)
+    table = cluster.ask(
+        "GET", "/apis/batch/v1/jobs", accept="application/json;as=Table;v=v1;g=meta.k8s.io"
+    )
+    (row,) = table["rows"]
+    assert row["cells"][:4] == [FIRST, "Complete", "2/2", "66s"]
+
+
+@pytest.mark.real
+def test_its_definition_is_jobsets_own_in_names_and_columns() -> None:
+    original = jobset_crd.read(get_jobset_crd())
+    for part in ("group", "scope", "names"):
+        assert CRD["spec"][part] == original["spec"][part]
+    (ours,), (theirs,) = CRD["spec"]["versions"], original["spec"]["versions"]
+    for part in ("name", "subresources"):
+        assert ours[part] == theirs[part]
+    described = [column.items() for column in theirs["additionalPrinterColumns"]]
+    for column, original_column in zip(ours["additionalPrinterColumns"], described, strict=True):
+        assert column.items() <= original_column

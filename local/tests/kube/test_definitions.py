@@ -1,0 +1,417 @@
+"""CustomResourceDefinitions: which are refused, and what those that are not make of objects."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from local.kube import ApiError
+from local.tests.contract.kubernetes.definitions import WIDGETS, crd
+from local.tests.contract.kubernetes.embedded import Embedded
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+THINGS = "/apis/cases.example.com/v1/namespaces/default/things"
+SCHEMA = "spec.validation.openAPIV3Schema"
+
+
+def thing_crd(spec: dict[str, Any], **version: Any) -> dict[str, Any]:
+    """A CRD whose objects have this schema as ``spec``."""
+    schema = {"type": "object", "properties": {"spec": spec}}
+    return crd("things", "Thing", {"schema": {"openAPIV3Schema": schema}, **version})
+
+
+def serve(spec: dict[str, Any], **version: Any) -> Embedded:
+    server = Embedded()
+    server.api.apply_manifests([thing_crd(spec, **version)])
+    return server
+
+
+def thing(spec: Any, name: str = "t", version: str = "v1") -> dict[str, Any]:
+    """An object of that CRD."""
+    return {
+        "apiVersion": f"cases.example.com/{version}",
+        "kind": "Thing",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def make(server: Embedded, spec: Any, name: str = "t") -> Any:
+    return server.ask("POST", THINGS, thing(spec, name))
+
+
+def refusal(server: Embedded, method: str, path: str, body: Any, **more: Any) -> str:
+    answer = server.send(method, path, body, **more)
+    assert answer.status == 422, answer.body.decode()
+    return str(answer.document["message"])
+
+
+def change(server: Embedded, spec: Any) -> Any:
+    return server.ask(
+        "PATCH", f"{THINGS}/t", {"spec": spec}, content_type="application/merge-patch+json"
+    )
+
+
+def failure(server: Embedded, spec: Any) -> str:
+    return refusal(
+        server,
+        "PATCH",
+        f"{THINGS}/t",
+        {"spec": spec},
+        content_type="application/merge-patch+json",
+    )
+
+
+PROPERTIES = f"{SCHEMA}.properties[spec]"
+NOT_STRUCTURAL: dict[str, tuple[dict[str, Any], str]] = {
+    "a field without a type": (
+        {"type": "object", "properties": {"a": {}}},
+        f"{PROPERTIES}.properties[a].type: Required value: must not be empty for specified object "
+        "fields",
+    ),
+    "items without a type": (
+        {"type": "array", "items": {}},
+        f"{PROPERTIES}.items.type: Required value: must not be empty for specified array items",
+    ),
+    "a list without items": (
+        {"type": "array"},
+        f"{PROPERTIES}.items: Required value: must be specified",
+    ),
+    "a type that there is not": (
+        {"type": "date"},
+        f'{PROPERTIES}.type: Unsupported value: "date": supported values:',
+    ),
+    "a reference": (
+        {"type": "object", "$ref": "#/x"},
+        f"{PROPERTIES}.$ref: Forbidden: must not be set",
+    ),
+    "unique items": (
+        {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        f"{PROPERTIES}.uniqueItems: Forbidden: uniqueItems cannot be set to true",
+    ),
+    "a type within oneOf": (
+        {"type": "object", "oneOf": [{"type": "object"}]},
+        f"{PROPERTIES}.oneOf[0].type: Forbidden: must be empty to be structural",
+    ),
+    "additional properties beside properties": (
+        {
+            "type": "object",
+            "properties": {"a": {"type": "string"}},
+            "additionalProperties": {"type": "string"},
+        },
+        f"{PROPERTIES}.additionalProperties: Forbidden: must not be used together with properties",
+    ),
+    "a keyed list without keys": (
+        {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"},
+        f"{PROPERTIES}.x-kubernetes-list-map-keys: Required value: must not be empty if "
+        "x-kubernetes-list-type is map",
+    ),
+    "a list key that may be missing": (
+        {
+            "type": "array",
+            "items": {"type": "object", "properties": {"k": {"type": "string"}}},
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["k"],
+        },
+        f"{PROPERTIES}.items.properties[k].default: Required value: this property is in "
+        "x-kubernetes-list-map-keys",
+    ),
+    "a pattern that is none": (
+        {"type": "string", "pattern": "a("},
+        f'{PROPERTIES}.pattern: Invalid value: "a(": must be a valid regular expression',
+    ),
+    "a default that is not valid": (
+        {"type": "string", "enum": ["a"], "default": "b"},
+        f'{PROPERTIES}.default: Unsupported value: "b": supported values: "a"',
+    ),
+    "a rule that does not compile": (
+        {"type": "object", "x-kubernetes-validations": [{"rule": "self.a =="}]},
+        f"{PROPERTIES}.x-kubernetes-validations[0].rule: Invalid value: ",
+    ),
+    "a rule that uses what is not there": (
+        {"type": "object", "x-kubernetes-validations": [{"rule": "other.a == 1"}]},
+        "undeclared reference to 'other.a'",
+    ),
+    "oldSelf where old and new cannot be told together": (
+        {
+            "type": "array",
+            "items": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]},
+        },
+        "oldSelf cannot be used on the uncorrelatable portion of the schema",
+    ),
+    "a keyword of the wrong type": (
+        {"type": "object", "properties": []},
+        f'{PROPERTIES}.properties: Invalid value: "array"',
+    ),
+}
+
+
+@pytest.mark.parametrize("spec, message", NOT_STRUCTURAL.values(), ids=NOT_STRUCTURAL.keys())
+def test_a_schema_that_is_not_structural_is_refused(spec: dict[str, Any], message: str) -> None:
+    assert message in refusal(Embedded(), "POST", CRDS, thing_crd(spec))
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a name that is not plural and group": (
+        {"metadata": {"name": "other.example.com"}},
+        'metadata.name: Invalid value: "other.example.com": must be spec.names.plural+"."+spec.group',
+    ),
+    "no storage version": (
+        {"spec": {"versions": [{**WIDGETS["spec"]["versions"][0], "storage": False}]}},
+        "must have exactly one version marked as storage version",
+    ),
+    "a scope that there is not": (
+        {"spec": {"scope": "Global"}},
+        'spec.scope: Unsupported value: "Global": supported values: "Cluster", "Namespaced"',
+    ),
+    "a version without a schema": (
+        {"spec": {"versions": [{"name": "v1", "served": True, "storage": True}]}},
+        "spec.validation.openAPIV3Schema: Required value: schemas are required",
+    ),
+    "unknown fields kept": (
+        {"spec": {"preserveUnknownFields": True}},
+        "spec.preserveUnknownFields: Invalid value: true: cannot set to true",
+    ),
+}
+
+
+@pytest.mark.parametrize("change, message", WRONG.values(), ids=WRONG.keys())
+def test_a_definition_that_is_not_in_order_is_refused(change: dict[str, Any], message: str) -> None:
+    document = copy.deepcopy(WIDGETS)
+    for part, fields in change.items():
+        document[part].update(fields)
+    assert message in refusal(Embedded(), "POST", CRDS, document)
+
+
+def test_a_definition_keeps_its_scope_and_kind() -> None:
+    server = serve({"type": "object"})
+    message = refusal(
+        server,
+        "PATCH",
+        f"{CRDS}/things.cases.example.com",
+        {"spec": {"scope": "Cluster"}},
+        content_type="application/merge-patch+json",
+    )
+    assert 'spec.scope: Invalid value: "Cluster": field is immutable' in message
+
+
+def test_a_definition_is_served_from_the_moment_it_is_there() -> None:
+    server = Embedded()
+    assert server.send("GET", THINGS).status == 404
+    server.ask("POST", CRDS, thing_crd({"type": "object"}))
+    assert server.ask("GET", THINGS)["kind"] == "ThingList"
+
+
+def test_the_objects_of_a_deleted_definition_go_first_and_are_seen_to_go() -> None:
+    server = serve({"type": "object"})
+    make(server, {})
+    watch = server.watch(THINGS)
+    server.ask("DELETE", f"{CRDS}/things.cases.example.com")
+    server.settle()
+    assert watch.seen() == [("ADDED", "t"), ("DELETED", "t")]
+    assert watch.ended
+    assert server.send("GET", THINGS).status == 404
+
+
+def test_one_object_is_seen_in_each_version_that_is_served() -> None:
+    document = thing_crd({"type": "object", "properties": {"a": {"type": "integer"}}})
+    first = document["spec"]["versions"][0]
+    document["spec"]["versions"] = [
+        {**first, "name": "v1beta1", "storage": False},
+        {**first, "name": "v1", "storage": True},
+    ]
+    server = Embedded()
+    server.api.apply_manifests([document])
+    old = THINGS.replace("/v1/", "/v1beta1/")
+    made = server.ask("POST", old, thing({"a": 1}, version="v1beta1"))
+    assert made["apiVersion"] == "cases.example.com/v1beta1"
+    assert server.ask("GET", f"{THINGS}/t")["apiVersion"] == "cases.example.com/v1"
+    assert server.ask("GET", old)["items"][0]["apiVersion"] == "cases.example.com/v1beta1"
+
+
+def test_a_change_of_the_definition_counts_for_the_next_write() -> None:
+    server = serve({"type": "object", "properties": {"a": {"type": "integer"}}})
+    make(server, {"a": 1})
+    wider = thing_crd(
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+    )
+    server.api.apply_manifests([wider])
+    assert change(server, {"b": 2})["spec"] == {"a": 1, "b": 2}
+
+
+def test_what_was_valid_before_the_definition_got_stricter_may_stay() -> None:
+    server = serve(
+        {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
+    )
+    make(server, {"a": "long", "b": "x"})
+    stricter = {"type": "string", "maxLength": 2}
+    server.api.apply_manifests(
+        [thing_crd({"type": "object", "properties": {"a": stricter, "b": stricter}})]
+    )
+    assert change(server, {"b": "y"})["spec"] == {"a": "long", "b": "y"}
+    assert "spec.a: Too long" in failure(server, {"a": "longer"})
+
+
+def ruled(*rules: dict[str, Any], **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "x-kubernetes-validations": list(rules)}
+
+
+INTEGER = {"type": "integer"}
+STRING = {"type": "string"}
+
+
+def test_a_rule_without_a_message_shows_itself() -> None:
+    server = serve(ruled({"rule": "self.a < 3"}, a=INTEGER))
+    assert "spec: Invalid value: failed rule: self.a < 3" in refusal(
+        server, "POST", THINGS, thing({"a": 3})
+    )
+
+
+def test_a_rule_that_fails_to_run_is_broken() -> None:
+    server = serve(ruled({"rule": "self.a < 3"}, a=INTEGER))
+    message = refusal(server, "POST", THINGS, thing({}))
+    assert "no such key: a" in message
+    assert "evaluating rule: failed rule: self.a < 3" in message
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["self.b", "'two\\nlines'", "''", "'x'.format([])  + self.missing"],
+    ids=["no text", "two lines", "empty", "fails"],
+)
+def test_a_message_expression_that_gives_no_message_gives_way(expression: str) -> None:
+    rule = {"rule": "self.a < 3", "message": "too big", "messageExpression": expression}
+    server = serve(ruled(rule, a=INTEGER, b=INTEGER))
+    assert "spec: Invalid value: too big" in refusal(
+        server, "POST", THINGS, thing({"a": 3, "b": 1})
+    )
+
+
+@pytest.mark.parametrize(
+    "reason, words",
+    [
+        ("FieldValueInvalid", "spec.a: Invalid value: 3: no"),
+        ("FieldValueForbidden", "spec.a: Forbidden: no"),
+        ("FieldValueRequired", "spec.a: Required value: no"),
+        ("FieldValueDuplicate", "spec.a: Duplicate value: 3"),
+    ],
+)
+def test_a_rule_names_its_reason(reason: str, words: str) -> None:
+    rule = {"rule": "self < 3", "message": "no", "reason": reason}
+    server = serve(
+        {"type": "object", "properties": {"a": {**INTEGER, "x-kubernetes-validations": [rule]}}}
+    )
+    assert words in refusal(server, "POST", THINGS, thing({"a": 3}))
+
+
+def test_a_rule_with_an_optional_oldSelf_runs_on_a_create_too() -> None:
+    rule = {
+        "rule": "oldSelf.hasValue() ? self.a >= oldSelf.value().a : self.a == 1",
+        "optionalOldSelf": True,
+        "message": "begins at 1 and grows",
+    }
+    server = serve(ruled(rule, a=INTEGER))
+    assert "begins at 1 and grows" in refusal(server, "POST", THINGS, thing({"a": 2}))
+    make(server, {"a": 1})
+    change(server, {"a": 5})
+    assert "begins at 1 and grows" in failure(server, {"a": 4})
+
+
+def test_items_of_a_keyed_list_are_told_together_by_their_key() -> None:
+    item = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": STRING, "size": INTEGER},
+        "x-kubernetes-validations": [{"rule": "self.size >= oldSelf.size", "message": "shrinks"}],
+    }
+    parts = {
+        "type": "array",
+        "items": item,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    }
+    server = serve({"type": "object", "properties": {"parts": parts}})
+    make(server, {"parts": [{"name": "a", "size": 5}, {"name": "b", "size": 1}]})
+    change(server, {"parts": [{"name": "b", "size": 2}, {"name": "a", "size": 5}]})
+    message = failure(server, {"parts": [{"name": "new", "size": 0}, {"name": "a", "size": 4}]})
+    assert "spec.parts[1]: Invalid value: shrinks" in message
+
+
+ESCAPED = {
+    "a dash": ("a-b", "self.a__dash__b"),
+    "a dot": ("a.b", "self.a__dot__b"),
+    "a slash": ("a/b", "self.a__slash__b"),
+    "two underscores": ("a__b", "self.a__underscores__b"),
+    "a word of the language": ("namespace", "self.__namespace__"),
+}
+
+
+@pytest.mark.parametrize("name, written", ESCAPED.values(), ids=ESCAPED.keys())
+def test_a_name_that_a_rule_cannot_hold_is_escaped(name: str, written: str) -> None:
+    server = serve(ruled({"rule": f"{written} == 1"}, **{name: INTEGER}))
+    make(server, {name: 1})
+    assert "failed rule" in failure(server, {name: 2})
+
+
+TYPED = {
+    "a whole number in a number field is a double": ({"type": "number"}, "self.a / 2.0 == 1.5", 3),
+    "a duration": ({"type": "string", "format": "duration"}, "self.a < duration('2h')", "1h30m"),
+    "a date": (
+        {"type": "string", "format": "date"},
+        "self.a < timestamp('2026-02-01T00:00:00Z')",
+        "2026-01-31",
+    ),
+    "bytes": ({"type": "string", "format": "byte"}, "self.a == b'hush'", "aHVzaA=="),
+    "int-or-string": ({"x-kubernetes-int-or-string": True}, "type(self.a) == string", "50%"),
+    "a map": (
+        {"type": "object", "additionalProperties": {"type": "integer"}},
+        "self.a.all(k, self.a[k] > 0)",
+        {"x-y": 1},
+    ),
+    "a text's parts": ({"type": "string"}, "self.a.split('x').map(p, int(p)).all(n, n > 0)", "2x2"),
+}
+
+
+@pytest.mark.parametrize("schema, rule, value", TYPED.values(), ids=TYPED.keys())
+def test_a_rule_sees_values_in_their_types(schema: dict[str, Any], rule: str, value: Any) -> None:
+    make(serve(ruled({"rule": rule}, a=schema)), {"a": value})
+
+
+def test_a_rule_at_the_root_sees_the_name() -> None:
+    document = thing_crd({"type": "object"})
+    schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["x-kubernetes-validations"] = [
+        {"rule": "self.metadata.name.startsWith('t')", "message": "must begin with t"}
+    ]
+    server = Embedded()
+    server.api.apply_manifests([document])
+    make(server, {})
+    assert 'Thing.cases.example.com "x" is invalid: <nil>: Invalid value: must begin with t' in (
+        refusal(server, "POST", THINGS, thing({}, "x"))
+    )
+
+
+def test_an_embedded_object_keeps_what_objects_have() -> None:
+    embedded = {
+        "type": "object",
+        "x-kubernetes-embedded-resource": True,
+        "properties": {"spec": {"type": "object"}},
+    }
+    server = serve({"type": "object", "properties": {"template": embedded}})
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"x": 1}, "y": 2}
+    made = make(server, {"template": body})
+    assert made["spec"]["template"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {},
+    }
+
+
+def test_manifests_that_cannot_be_stored_are_refused_in_process_too() -> None:
+    with pytest.raises(ApiError, match='strict decoding error: unknown field "nope"'):
+        Embedded().api.apply_manifests([{**WIDGETS, "nope": 1}])
+    with pytest.raises(ApiError, match='no matches for kind "Nope" in version "v1"'):
+        Embedded().api.apply_manifests([{"apiVersion": "v1", "kind": "Nope"}])

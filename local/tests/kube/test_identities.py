@@ -1,0 +1,184 @@
+"""Who may speak: certificates, tokens, nobody, and somebody in another's name."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from local.base.clock import VirtualClock
+from local.base.http import Request
+from local.kube import CertificateAuthority, KubeApi, User
+from local.tests.contract.kubernetes.embedded import Embedded
+
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
+TOKEN = "abcdef.0123456789abcdef"
+JOINERS = "system:bootstrappers:kubeadm:default-node-token"
+
+
+def token_secret(**changes: str | None) -> dict[str, Any]:
+    data: dict[str, str | None] = {
+        "token-id": "abcdef",
+        "token-secret": "0123456789abcdef",
+        "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true",
+        "expiration": "2026-01-01T01:00:00Z",
+        "auth-extra-groups": JOINERS,
+    }
+    data |= {name.replace("_", "-"): value for name, value in changes.items()}
+    return {
+        "metadata": {"name": "bootstrap-token-abcdef"},
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": {name: value for name, value in data.items() if value is not None},
+    }
+
+
+def who(server: Embedded, user: str) -> Any:
+    answer = server.send("POST", WHO, {}, user=user)
+    return answer.document["status"]["userInfo"] if answer.status == 201 else answer.status
+
+
+def test_a_bootstrap_token_speaks_for_its_groups() -> None:
+    server = Embedded()
+    server.ask("POST", SECRETS, token_secret())
+    assert who(server, f"token:{TOKEN}") == {
+        "username": "system:bootstrap:abcdef",
+        "groups": ["system:bootstrappers", JOINERS, "system:authenticated"],
+    }
+
+
+REFUSED: dict[str, dict[str, str | None]] = {
+    "expired": {"expiration": "2025-12-31T23:59:59Z"},
+    "an expiration that cannot be read": {"expiration": "soon"},
+    "not for authentication": {"usage_bootstrap_authentication": None},
+    "another secret": {"token_secret": "fedcba9876543210"},
+    "another id": {"token_id": "fedcba"},
+    "a group outside its namespace": {"auth_extra_groups": "system:masters"},
+}
+
+
+@pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED.keys())
+def test_a_bootstrap_token_that_is_not_in_order_is_refused(changes: dict[str, str | None]) -> None:
+    server = Embedded()
+    server.ask("POST", SECRETS, token_secret(**changes))
+    assert who(server, f"token:{TOKEN}") == 401
+
+
+def test_a_secret_of_another_type_is_no_token() -> None:
+    server = Embedded()
+    server.ask("POST", SECRETS, {**token_secret(), "type": "Opaque"})
+    assert who(server, f"token:{TOKEN}") == 401
+
+
+def test_a_bootstrap_token_ends_with_its_secret() -> None:
+    server = Embedded()
+    server.ask("POST", SECRETS, token_secret())
+    server.ask("DELETE", f"{SECRETS}/bootstrap-token-abcdef")
+    assert who(server, f"token:{TOKEN}") == 401
+
+
+def test_a_bootstrap_token_ends_with_its_hour_and_its_secret_goes() -> None:
+    server = Embedded()
+    server.ask("POST", SECRETS, token_secret())
+    server.clock.run_for(3590)
+    assert who(server, f"token:{TOKEN}") != 401
+    server.clock.run_for(10)
+    assert who(server, f"token:{TOKEN}") == 401
+    assert server.send("GET", f"{SECRETS}/bootstrap-token-abcdef").status == 404
+
+
+def der(pem: str) -> bytes:
+    return base64.b64decode("".join(pem.splitlines()[1:-1]))
+
+
+def with_certificate(server: Embedded, certificate: bytes, token: str = "") -> Any:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    request = Request.of("POST", WHO, headers=headers, body="{}", peer_certificate=certificate)
+    response = server.api.handle(request)
+    return response.json()["status"]["userInfo"] if response.status == 201 else response.status
+
+
+def test_a_client_certificate_speaks_for_its_subject() -> None:
+    server = Embedded()
+    pair = server.api.ca.issue_client(User("jane", ("devs", "ops")), server.clock.now())
+    assert with_certificate(server, der(pair.certificate_pem)) == {
+        "username": "jane",
+        "groups": ["devs", "ops", "system:authenticated"],
+    }
+
+
+def test_a_certificate_of_another_authority_is_refused() -> None:
+    server = Embedded()
+    other = CertificateAuthority.create(server.clock.now())
+    pair = other.issue_client(User("jane", ("system:masters",)), server.clock.now())
+    assert with_certificate(server, der(pair.certificate_pem)) == 401
+    assert with_certificate(server, der(pair.certificate_pem), "reader") == {
+        "username": "reader",
+        "groups": ["case-readers", "system:authenticated"],
+    }
+
+
+def test_a_certificate_ends_with_its_year() -> None:
+    server = Embedded()
+    pair = server.api.ca.issue_client(User("jane", ()), server.clock.now())
+    server.clock.run_for(timedelta(days=366).total_seconds())
+    assert with_certificate(server, der(pair.certificate_pem)) == 401
+
+
+def test_a_serving_certificate_is_no_client_certificate() -> None:
+    server = Embedded()
+    pair = server.api.ca.issue_server(["localhost"], server.clock.now())
+    assert with_certificate(server, der(pair.certificate_pem)) == 401
+
+
+def test_an_authority_is_the_same_after_it_was_kept() -> None:
+    now = VirtualClock().now()
+    first = CertificateAuthority.create(now)
+    again = CertificateAuthority.load(first.keep())
+    assert again.certificate_pem == first.certificate_pem
+    assert again.public_key_hash == first.public_key_hash
+    pair = first.issue_client(User("jane", ()), now)
+    assert again.find_user(der(pair.certificate_pem), now) == User("jane", ())
+
+
+def test_a_serving_certificate_is_for_its_hosts() -> None:
+    now = VirtualClock().now()
+    authority = CertificateAuthority.create(now)
+    pair = authority.issue_server(["127.0.0.1", "localhost"], now)
+    certificate = x509.load_pem_x509_certificate(pair.certificate_pem.encode())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost"]
+    assert [str(one) for one in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+    assert authority.server_context(["localhost"], now).verify_mode is ssl.CERT_OPTIONAL
+
+
+def test_an_admin_may_speak_in_anothers_name_and_others_may_not() -> None:
+    server = Embedded()
+    headers = {"impersonate-user": "jane", "impersonate-group": "devs"}
+    answer = server.send("POST", WHO, {}, headers=headers)
+    assert answer.document["status"]["userInfo"] == {
+        "username": "jane",
+        "groups": ["devs", "system:authenticated"],
+    }
+    refused = server.send("POST", WHO, {}, user="reader", headers=headers)
+    assert refused.status == 403
+    assert refused.document["message"] == (
+        'users "jane" is forbidden: User "reader" cannot impersonate resource "users" in API '
+        'group "" at the cluster scope'
+    )
+
+
+def test_a_static_token_needs_no_group_to_be_authenticated() -> None:
+    api = KubeApi(VirtualClock(), random=Random(0), tokens={"t": User("bare", (), "42")})
+    request = Request.of("POST", WHO, headers={"authorization": "Bearer t"}, body="{}")
+    assert api.handle(request).json()["status"]["userInfo"] == {
+        "username": "bare",
+        "groups": ["system:authenticated"],
+        "uid": "42",
+    }

@@ -1,0 +1,257 @@
+"""What a node meets on its way in: cluster-info, the kubelet's certificate, its own rights."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from local.base.http import Request
+from local.tests.contract.kubernetes.embedded import Embedded
+from local.tests.kube.test_identities import SECRETS, TOKEN, der, token_secret
+
+CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+KUBELET_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
+CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+@pytest.fixture
+def server() -> Embedded:
+    server = Embedded()
+    server.ask("POST", SECRETS, token_secret())
+    server.settle()
+    return server
+
+
+def signing_request(
+    organization: str = "system:nodes",
+    name: str = "system:node:n1",
+    host: str = "",
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey = KEY,
+) -> str:
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+        ]
+    )
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    if host:
+        names = x509.SubjectAlternativeName([x509.DNSName(host)])
+        builder = builder.add_extension(names, critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+
+
+def csr(pem: str | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "csr"},
+        "spec": {
+            "request": base64.b64encode((pem or signing_request()).encode()).decode(),
+            "signerName": KUBELET_SIGNER,
+            "usages": ["digital signature", "client auth"],
+            **spec,
+        },
+    }
+
+
+def submit(server: Embedded, body: dict[str, Any], user: str = f"token:{TOKEN}") -> Any:
+    """Post a request and return its status some time later."""
+    server.ask("POST", CSRS, body, user=user)
+    server.settle()
+    return server.ask("GET", f"{CSRS}/csr")["status"]
+
+
+def certificate_of(status: Any) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(base64.b64decode(status["certificate"]))
+
+
+def test_cluster_info_is_signed_for_each_token(server: Embedded) -> None:
+    data = server.ask("GET", CLUSTER_INFO, user="anonymous")["data"]
+    header, nothing, signature = data["jws-kubeconfig-abcdef"].split(".")
+    assert base64.urlsafe_b64decode(header + "==") == b'{"alg":"HS256","kid":"abcdef"}'
+    assert nothing == ""
+    content = base64.urlsafe_b64encode(data["kubeconfig"].encode()).decode().rstrip("=")
+    secret = TOKEN.partition(".")[2]
+    expected = hmac.new(secret.encode(), f"{header}.{content}".encode(), hashlib.sha256).digest()
+    assert base64.urlsafe_b64decode(signature + "=") == expected
+
+
+def test_cluster_info_is_signed_anew_when_the_server_moves(server: Embedded) -> None:
+    before = server.ask("GET", CLUSTER_INFO)["data"]["jws-kubeconfig-abcdef"]
+    server.api.advertise("https://10.0.0.1:443")
+    server.settle()
+    data = server.ask("GET", CLUSTER_INFO)["data"]
+    config = yaml.safe_load(data["kubeconfig"])
+    assert config["clusters"][0]["cluster"]["server"] == "https://10.0.0.1:443"
+    authority = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
+    assert authority.decode() == server.api.ca.certificate_pem
+    assert data["jws-kubeconfig-abcdef"] != before
+
+
+def test_cluster_info_loses_the_signature_with_the_token(server: Embedded) -> None:
+    server.ask("DELETE", f"{SECRETS}/bootstrap-token-abcdef")
+    server.settle()
+    assert list(server.ask("GET", CLUSTER_INFO)["data"]) == ["kubeconfig"]
+
+
+def test_a_token_that_is_not_for_signing_signs_nothing() -> None:
+    server = Embedded()
+    server.ask("POST", SECRETS, token_secret(usage_bootstrap_signing=None))
+    server.settle()
+    assert list(server.ask("GET", CLUSTER_INFO)["data"]) == ["kubeconfig"]
+
+
+@pytest.mark.parametrize("name", ["kubeadm-config", "kubelet-config"])
+def test_a_joining_node_reads_the_clusters_configuration(server: Embedded, name: str) -> None:
+    path = f"/api/v1/namespaces/kube-system/configmaps/{name}"
+    assert server.ask("GET", path, user=f"token:{TOKEN}")["data"]
+    assert server.send("GET", path, user="anonymous").status == 403
+
+
+def test_a_joining_node_looks_for_a_node_of_its_name(server: Embedded) -> None:
+    assert server.send("GET", "/api/v1/nodes/n1", user=f"token:{TOKEN}").status == 404
+
+
+def test_a_joining_node_gets_its_certificate(server: Embedded) -> None:
+    status = submit(server, csr())
+    assert [(one["type"], one["reason"]) for one in status["conditions"]] == [
+        ("Approved", "AutoApproved")
+    ]
+    certificate = certificate_of(status)
+    assert certificate.subject.rfc4514_string() == "CN=system:node:n1,O=system:nodes"
+    assert certificate.public_key() == KEY.public_key()
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    pem = base64.b64decode(status["certificate"]).decode()
+    request = Request.of("GET", "/api/v1/nodes/n1", peer_certificate=der(pem))
+    assert server.api.handle(request).json()["message"] == 'nodes "n1" not found'
+
+
+def test_a_request_bears_the_name_of_who_has_sent_it(server: Embedded) -> None:
+    submit(server, csr(username="somebody", groups=["system:masters"]))
+    spec = server.ask("GET", f"{CSRS}/csr")["spec"]
+    assert spec["username"] == "system:bootstrap:abcdef"
+    assert "system:masters" not in spec["groups"]
+
+
+def test_a_certificate_lasts_as_long_as_asked_and_a_year_at_most(server: Embedded) -> None:
+    certificate = certificate_of(submit(server, csr(expirationSeconds=3600)))
+    left = certificate.not_valid_after_utc - server.clock.now()
+    assert timedelta(minutes=59) < left <= timedelta(hours=1)
+
+
+def test_an_rsa_key_may_be_for_enciphering_too(server: Embedded) -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    usages = ["key encipherment", "digital signature", "client auth"]
+    assert "certificate" in submit(server, csr(signing_request(key=key), usages=usages))
+
+
+LEFT: dict[str, dict[str, Any]] = {
+    "another organization": csr(signing_request(organization="system:masters")),
+    "no node's name": csr(signing_request(name="n1")),
+    "names of hosts": csr(signing_request(host="n1.example.com")),
+    "too many usages": csr(usages=["digital signature", "client auth", "server auth"]),
+    "too few usages": csr(usages=["client auth"]),
+    "a serving certificate": csr(
+        signerName="kubernetes.io/kubelet-serving",
+        usages=["digital signature", "server auth"],
+    ),
+}
+
+
+@pytest.mark.parametrize("body", LEFT.values(), ids=LEFT.keys())
+def test_what_is_no_kubelets_request_waits_for_a_person(
+    server: Embedded, body: dict[str, Any]
+) -> None:
+    assert "conditions" not in submit(server, body)
+
+
+def test_a_request_of_somebody_without_the_right_waits_for_a_person(server: Embedded) -> None:
+    rbac = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"name": "readers"},
+        "roleRef": {"kind": "ClusterRole", "name": "system:node-bootstrapper"},
+        "subjects": [{"kind": "User", "name": "reader"}],
+    }
+    server.ask("POST", f"/apis/{rbac}/v1/clusterrolebindings", binding)
+    assert "conditions" not in submit(server, csr(), user="reader")
+
+
+def test_a_token_of_another_group_may_not_even_ask() -> None:
+    server = Embedded()
+    server.ask("POST", SECRETS, token_secret(auth_extra_groups="system:bootstrappers:others"))
+    answer = server.send("POST", CSRS, csr(), user=f"token:{TOKEN}")
+    assert answer.status == 403
+    assert answer.document["message"].startswith(
+        "certificatesigningrequests.certificates.k8s.io is forbidden: User "
+        '"system:bootstrap:abcdef" cannot create resource "certificatesigningrequests"'
+    )
+
+
+def test_what_a_person_approves_wrongly_is_not_signed(server: Embedded) -> None:
+    submit(server, csr(signing_request(organization="system:masters")))
+    body = server.ask("GET", f"{CSRS}/csr")
+    body["status"] = {
+        "conditions": [{"type": "Approved", "status": "True", "reason": "ByHand", "message": ""}]
+    }
+    server.ask("PUT", f"{CSRS}/csr/approval", body)
+    server.settle()
+    status = server.ask("GET", f"{CSRS}/csr")["status"]
+    assert "certificate" not in status
+    failed = status["conditions"][-1]
+    assert (failed["type"], failed["reason"]) == ("Failed", "SignerValidationFailure")
+    assert failed["message"] == "subject organization is not system:nodes"
+
+
+INVALID: dict[str, tuple[dict[str, Any], str]] = {
+    "no usages": (csr(usages=[]), "spec.usages: Required value"),
+    "no request": (
+        {**csr(), "spec": {**csr()["spec"], "request": "aGVsbG8="}},
+        "PEM block type must be CERTIFICATE REQUEST",
+    ),
+    "too short a life": (
+        csr(expirationSeconds=60),
+        "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 600 "
+        "seconds (10 minutes)",
+    ),
+}
+
+
+@pytest.mark.parametrize("body, message", INVALID.values(), ids=INVALID.keys())
+def test_a_request_that_is_not_in_order_is_refused(
+    server: Embedded, body: dict[str, Any], message: str
+) -> None:
+    answer = server.send("POST", CSRS, body)
+    assert answer.status == 422
+    assert message in answer.document["message"]
+
+
+def test_a_request_stays_as_it_was_sent(server: Embedded) -> None:
+    submit(server, csr(usages=["client auth"]))
+    changed = server.ask(
+        "PATCH",
+        f"{CSRS}/csr",
+        {"metadata": {"labels": {"a": "b"}}, "spec": {"usages": ["digital signature"]}},
+        content_type="application/merge-patch+json",
+    )
+    assert changed["spec"]["usages"] == ["client auth"]
+    assert changed["metadata"]["labels"] == {"a": "b"}
+
+
+def test_a_node_renews_its_own_certificate(server: Embedded) -> None:
+    status = submit(server, csr(), user="system:node:node-default")
+    assert "conditions" not in status, "n1 is not node-default"
+    server.ask("DELETE", f"{CSRS}/csr")
+    own = signing_request(name="system:node:node-default")
+    assert "certificate" in submit(server, csr(own), user="system:node:node-default")

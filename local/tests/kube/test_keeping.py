@@ -1,0 +1,137 @@
+"""What is kept, what is shared with nobody, and what can be told of who has called."""
+
+from __future__ import annotations
+
+import copy
+import json
+from random import Random
+
+from local.base.clock import VirtualClock
+from local.base.http import Request
+from local.kube import ADMIN, Call, KubeApi
+from local.tests.contract.kubernetes.cases.objects import widget
+from local.tests.contract.kubernetes.definitions import ALL, WIDGETS
+from local.tests.contract.kubernetes.embedded import Embedded
+from local.tests.kube.test_identities import SECRETS, TOKEN, token_secret, who
+
+PATH = "/apis/cases.example.com/v1/namespaces/default/widgets"
+CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+
+
+def test_a_dump_holds_everything_and_can_be_written_as_json() -> None:
+    first = Embedded()
+    first.api.apply_manifests(ALL)
+    made = first.ask("POST", PATH, widget())
+    kept = json.loads(json.dumps(first.api.dump()))
+    second = Embedded()
+    second.api.load(kept)
+    assert second.ask("GET", f"{PATH}/a") == made
+    assert second.api.dump() == first.api.dump()
+
+
+def test_a_loaded_server_goes_on_where_the_other_stopped() -> None:
+    first = Embedded()
+    first.api.apply_manifests(ALL)
+    first.ask("POST", SECRETS, token_secret())
+    made = first.ask("POST", PATH, widget())
+    second = Embedded()
+    second.api.load(first.api.dump())
+    second.settle()
+    later = second.ask("POST", PATH, widget("b"))
+    assert int(later["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"])
+    assert who(second, f"token:{TOKEN}") != 401
+    assert "jws-kubeconfig-abcdef" in second.ask("GET", CLUSTER_INFO)["data"]
+    second.clock.run_for(3600)
+    assert second.send("GET", f"{SECRETS}/bootstrap-token-abcdef").status == 404
+
+
+def test_loading_takes_away_what_was_served_before() -> None:
+    empty = Embedded().api.dump()
+    server = Embedded()
+    server.api.apply_manifests(ALL)
+    watch = server.watch(PATH)
+    server.api.load(empty)
+    assert watch.ended
+    assert server.send("GET", PATH).status == 404
+
+
+def test_manifests_are_shared_with_nobody() -> None:
+    manifest = copy.deepcopy(WIDGETS)
+    server = Embedded()
+    server.api.apply_manifests([manifest])
+    assert manifest == WIDGETS
+    manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"].clear()
+    assert server.send("POST", PATH, widget(size=0)).status == 422
+
+
+def test_a_dump_is_shared_with_nobody() -> None:
+    server = Embedded()
+    server.api.apply_manifests(ALL)
+    server.ask("POST", PATH, widget())
+    dumped = server.api.dump()
+    dumped["objects"]["widgets.cases.example.com"][0]["spec"]["size"] = 99
+    assert server.ask("GET", f"{PATH}/a")["spec"]["size"] == 3
+    dumped = server.api.dump()
+    server.api.load(dumped)
+    dumped["objects"]["widgets.cases.example.com"][0]["spec"]["size"] = 99
+    assert server.ask("GET", f"{PATH}/a")["spec"]["size"] == 3
+
+
+def life(seed: int) -> list[str]:
+    """The names and uids of a short life."""
+    clock = VirtualClock()
+    api = KubeApi(clock, random=Random(seed), tokens={"t": ADMIN})
+    clock.run_for(1)
+    headers = {"authorization": "Bearer t"}
+    body = json.dumps({"metadata": {"generateName": "x-"}})
+    path = "/api/v1/namespaces/default/configmaps"
+    made = [
+        api.handle(Request.of("POST", path, headers=headers, body=body)).json()["metadata"]
+        for _ in range(3)
+    ]
+    return [text for meta in made for text in (meta["name"], meta["uid"], meta["resourceVersion"])]
+
+
+def test_one_seed_is_one_life() -> None:
+    assert life(7) == life(7)
+    assert life(7) != life(8)
+
+
+def test_every_call_is_noted_with_its_code() -> None:
+    server = Embedded()
+    server.api.apply_manifests(ALL)
+    server.api.calls.clear()
+    server.ask("POST", PATH, widget(), user="admin")
+    server.send("PATCH", f"{PATH}/a/status", {}, "application/merge-patch+json", user="nobody")
+    server.send("GET", PATH, user="token:nonsense")
+    server.send("GET", f"{PATH}?watch=true&timeoutSeconds=1")
+    assert list(server.api.calls) == [
+        Call("admin", "create", "widgets", "", "default", "", 201),
+        Call("nobody", "patch", "widgets", "status", "default", "a", 403),
+        Call("system:anonymous", "list", "widgets", "", "default", "", 401),
+        Call("admin", "watch", "widgets", "", "default", "", 200),
+    ]
+
+
+def test_calls_are_counted_by_what_one_asks_for() -> None:
+    server = Embedded()
+    server.api.calls.clear()
+    for _ in range(3):
+        server.ask("GET", "/api/v1/nodes")
+    server.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
+    server.send("GET", "/api/v1/nodes", user="nobody")
+    calls = server.api.calls
+    assert (len(calls), calls.by_user["admin"], calls.by_verb["list"]) == (5, 4, 4)
+    assert calls.count(user="admin", resource="nodes", verb="list", code=200) == 3
+    assert (calls.reads("admin"), calls.writes("admin")) == (3, 1)
+
+
+def test_what_happens_within_is_no_call() -> None:
+    server = Embedded()
+    server.api.calls.clear()
+    server.api.apply_manifests(
+        [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}]
+    )
+    server.settle()
+    assert len(server.api.calls) == 0
+    assert server.ask("GET", "/api/v1/namespaces/x/configmaps/kube-root-ca.crt")["data"]

@@ -1,0 +1,153 @@
+"""Whatever a client sends is answered; nothing it sends makes the server raise."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from local.tests.contract.kubernetes.cases.objects import widget
+from local.tests.contract.kubernetes.definitions import ALL, WIDGETS
+from local.tests.contract.kubernetes.dialogue import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC
+from local.tests.contract.kubernetes.embedded import Embedded
+
+BODIES: dict[str, Any] = {
+    "/api/v1/nodes": {
+        "metadata": {"name": "n", "labels": {"a": "b"}, "ownerReferences": []},
+        "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "unschedulable": True},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    },
+    "/api/v1/namespaces/default/secrets": {
+        "metadata": {"name": "s", "finalizers": ["a/b"], "generateName": "x-"},
+        "stringData": {"a": "b"},
+        "data": {"c": "ZA=="},
+        "type": "x/y",
+    },
+    "/api/v1/namespaces/default/pods": {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "ports": [{"containerPort": 1}]}]},
+    },
+    "/apis/apps/v1/namespaces/default/daemonsets": {
+        "metadata": {"name": "d"},
+        "spec": {"selector": {}, "template": {"spec": {"containers": [], "nodeSelector": {}}}},
+    },
+    "/apis/certificates.k8s.io/v1/certificatesigningrequests": {
+        "metadata": {"name": "c"},
+        "spec": {"request": "ZA==", "signerName": "a/b", "usages": ["client auth"]},
+    },
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings": {
+        "metadata": {"name": "b"},
+        "roleRef": {"kind": "Role", "name": "r"},
+        "subjects": [{"kind": "User", "name": "u"}],
+    },
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": {
+        "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}
+    },
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions": WIDGETS,
+    "/apis/cases.example.com/v1/namespaces/default/widgets": widget(
+        spec={"parts": [{"name": "p"}], "tags": ["t"], "since": "2026-01-01T00:00:00Z"}
+    ),
+}
+JUNK: list[Any] = [
+    {"$patch": "delete"},
+    {"$patch": "replace", "x": 1},
+    {"$setElementOrder/conditions": 1, "$retainKeys": 1},
+    [{"$patch": "replace"}, 1],
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    "",
+    "x",
+    "\u00e9",
+    [],
+    [1],
+    ["x"],
+    [None],
+    {},
+    {"x": 1},
+]
+AS_KUBERNETES = ("resourceVersion should not be set", "failed to create typed patch object")
+"""What kube-apiserver itself answers with a 500, without a reason."""
+QUERIES = ("", "limit=x", "fieldSelector=%3D", "labelSelector=((", "continue=%20", "dryRun=All")
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a document."""
+    yield at
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from places(item, (*at, name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from places(item, (*at, index))
+
+
+def with_junk(document: Any, place: tuple[Any, ...], junk: Any) -> Any:
+    """The document with junk at one place."""
+    if not place:
+        return junk
+    changed = copy.deepcopy(document)
+    parent = changed
+    for step in place[:-1]:
+        parent = parent[step]
+    parent[place[-1]] = junk
+    return changed
+
+
+@st.composite
+def spoilt(draw: st.DrawFn) -> tuple[str, Any]:
+    path = draw(st.sampled_from(sorted(BODIES)))
+    body = BODIES[path]
+    for _ in range(draw(st.integers(1, 2))):
+        body = with_junk(
+            body, draw(st.sampled_from(list(places(body)))), draw(st.sampled_from(JUNK))
+        )
+    return path, body
+
+
+SERVER = Embedded()
+SERVER.api.apply_manifests(ALL)
+SERVER.settle()
+
+
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    spoilt(),
+    st.sampled_from(["POST", "PUT", "PATCH", "DELETE", "GET"]),
+    st.sampled_from([JSON, MERGE, STRATEGIC, JSON_PATCH, APPLY]),
+    st.sampled_from(QUERIES),
+    st.sampled_from(["", "/status", "/nope"]),
+)
+def test_no_request_makes_the_server_raise(
+    sent: tuple[str, Any], method: str, content_type: str, query: str, subresource: str
+) -> None:
+    path, body = sent
+    meta = BODIES[path].get("metadata", {"name": "x"})
+    target = path if method == "POST" else f"{path}/{meta['name']}{subresource}"
+    if method != "POST":
+        SERVER.send("POST", path, BODIES[path])
+    media_type = content_type if method == "PATCH" else JSON
+    answer = SERVER.send(
+        method, f"{target}?fieldManager=f&{query}", json.dumps(body).encode(), media_type
+    )
+    SERVER.settle()
+    assert 200 <= answer.status < 500 or answer.document["message"].startswith(AS_KUBERNETES)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.binary(max_size=60),
+    st.sampled_from([JSON, "application/yaml", "application/vnd.kubernetes.protobuf"]),
+)
+def test_no_body_makes_the_server_raise(body: bytes, content_type: str) -> None:
+    prefix = b"k8s\x00" if content_type.endswith("protobuf") else b""
+    answer = SERVER.send(
+        "POST", "/api/v1/namespaces/default/configmaps", prefix + body, content_type
+    )
+    assert answer.status in (400, 415, 422)

@@ -1,0 +1,181 @@
+"""Watches that go on: what comes when, and how they end."""
+
+from __future__ import annotations
+
+import pytest
+
+from local.tests.contract.kubernetes.cases.objects import TABLE, config_map, widget
+from local.tests.contract.kubernetes.definitions import ALL
+from local.tests.contract.kubernetes.embedded import Embedded
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+WIDGETS = "/apis/cases.example.com/v1/namespaces/default/widgets"
+
+
+@pytest.fixture
+def server() -> Embedded:
+    server = Embedded(history=20)
+    server.api.apply_manifests(ALL)
+    server.settle()
+    return server
+
+
+def test_a_change_is_shown_within_the_call_that_makes_it(server: Embedded) -> None:
+    watch = server.watch(WIDGETS)
+    server.ask("POST", WIDGETS, widget())
+    assert watch.seen() == [("ADDED", "a")]
+
+
+def test_a_watch_of_one_namespace_shows_no_other(server: Embedded) -> None:
+    watch = server.watch(WIDGETS)
+    everywhere = server.watch("/apis/cases.example.com/v1/widgets")
+    server.ask("POST", WIDGETS.replace("default", "kube-public"), widget())
+    assert watch.seen() == []
+    assert everywhere.seen() == [("ADDED", "a")]
+
+
+def test_who_hangs_up_is_shown_nothing_more(server: Embedded) -> None:
+    watch = server.watch(WIDGETS)
+    assert server.api.watches == 1
+    watch.hang_up()
+    server.ask("POST", WIDGETS, widget())
+    assert (watch.seen(), server.api.watches) == ([], 0)
+
+
+def test_what_a_watcher_does_in_answer_is_shown_to_all_in_order(server: Embedded) -> None:
+    def answer(_: bytes) -> None:
+        if server.send("GET", f"{WIDGETS}/b").status == 404:
+            server.ask("POST", WIDGETS, widget("b"))
+
+    server.watch(WIDGETS, on_chunk=answer)
+    second = server.watch(WIDGETS)
+    server.ask("POST", WIDGETS, widget("a"))
+    assert second.seen() == [("ADDED", "a"), ("ADDED", "b")]
+
+
+def test_bookmarks_come_every_minute_and_before_the_end(server: Embedded) -> None:
+    watch = server.watch(WIDGETS, "allowWatchBookmarks=true&timeoutSeconds=150&resourceVersion=1")
+    server.ask("POST", MAPS, config_map())
+    server.clock.run_for(147)
+    assert watch.seen() == [("BOOKMARK", ""), ("BOOKMARK", "")]
+    server.clock.run_for(2)
+    assert (len(watch.seen()), watch.ended) == (3, False)
+    last = watch.events()[-1]["object"]
+    assert last == {
+        "kind": "Widget",
+        "apiVersion": "cases.example.com/v1",
+        "metadata": {"resourceVersion": server.ask("GET", MAPS)["metadata"]["resourceVersion"]},
+    }
+    server.clock.run_for(2)
+    assert (len(watch.seen()), watch.ended) == (3, True)
+
+
+def test_a_bookmark_that_would_say_nothing_new_is_not_sent(server: Embedded) -> None:
+    watch = server.watch(WIDGETS, "allowWatchBookmarks=true&timeoutSeconds=150")
+    server.clock.run_for(149)
+    assert watch.seen() == [("BOOKMARK", "")]
+    assert "k8s.io/initial-events-end" in watch.events()[0]["object"]["metadata"]["annotations"]
+
+
+def test_a_watch_without_a_timeout_ends_within_the_hour(server: Embedded) -> None:
+    watch = server.watch(WIDGETS)
+    server.clock.run_for(1799)
+    assert not watch.ended
+    server.clock.run_for(1801)
+    assert watch.ended
+
+
+def test_a_streaming_list_marks_its_end(server: Embedded) -> None:
+    server.ask("POST", WIDGETS, widget())
+    query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    watch = server.watch(WIDGETS, query)
+    mark = watch.events()[1]
+    assert mark["type"] == "BOOKMARK"
+    assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    server.ask("DELETE", f"{WIDGETS}/a")
+    assert watch.seen()[-1] == ("DELETED", "a")
+
+
+def test_of_tables_only_the_first_names_the_columns(server: Embedded) -> None:
+    watch = server.watch(WIDGETS, accept=TABLE)
+    server.ask("POST", WIDGETS, widget("a"))
+    server.ask("POST", WIDGETS, widget("b"))
+    first, second = (event["object"] for event in watch.events())
+    assert [column["name"] for column in first["columnDefinitions"]][:2] == ["Name", "Size"]
+    assert second["columnDefinitions"] is None
+    assert [row["cells"][0] for row in second["rows"]] == ["b"]
+
+
+def test_an_object_that_ceases_to_match_is_shown_as_it_was_at_the_version_of_the_change(
+    server: Embedded,
+) -> None:
+    server.ask("POST", WIDGETS, widget(metadata={"labels": {"x": "y"}}))
+    watch = server.watch(WIDGETS, "labelSelector=x%3Dy")
+    patched = server.ask(
+        "PATCH",
+        f"{WIDGETS}/a",
+        {"metadata": {"labels": {"x": "z"}}},
+        content_type="application/merge-patch+json",
+    )
+    gone = watch.events()[-1]
+    assert gone["type"] == "DELETED"
+    assert gone["object"]["metadata"]["labels"] == {"x": "y"}
+    assert gone["object"]["metadata"]["resourceVersion"] == patched["metadata"]["resourceVersion"]
+
+
+def test_a_watch_from_what_is_forgotten_gets_one_error(server: Embedded) -> None:
+    made = server.ask("POST", WIDGETS, widget())
+    version = made["metadata"]["resourceVersion"]
+    server.ask("DELETE", f"{WIDGETS}/a")
+    server.api.compact()
+    watch = server.watch(WIDGETS, f"resourceVersion={version}")
+    assert watch.ended
+    (event,) = watch.events()
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+    assert event["object"]["message"].startswith(f"too old resource version: {version} (")
+
+
+def test_history_is_bounded(server: Embedded) -> None:
+    first = server.ask("POST", WIDGETS, widget())["metadata"]["resourceVersion"]
+    for size in range(4, 40):
+        server.ask(
+            "PATCH",
+            f"{WIDGETS}/a",
+            {"spec": {"size": size}},
+            content_type="application/merge-patch+json",
+        )
+    (event,) = server.watch(WIDGETS, f"resourceVersion={first}").events()
+    assert event["object"]["code"] == 410
+
+
+def test_a_page_of_what_is_forgotten_is_gone(server: Embedded) -> None:
+    for name in ("a", "b"):
+        server.ask("POST", WIDGETS, widget(name))
+    token = server.ask("GET", f"{WIDGETS}?limit=1")["metadata"]["continue"]
+    server.ask("DELETE", f"{WIDGETS}/a")
+    server.api.compact()
+    answer = server.send("GET", f"{WIDGETS}?limit=1&continue={token}")
+    assert (answer.status, answer.document["reason"]) == (410, "Expired")
+
+
+def test_a_restart_cuts_watches_forgets_history_and_keeps_data(server: Embedded) -> None:
+    made = server.ask("POST", WIDGETS, widget())
+    watch = server.watch(WIDGETS)
+    server.ask("POST", WIDGETS, widget("b"))
+    server.api.restart()
+    assert watch.ended
+    assert server.ask("GET", f"{WIDGETS}/a") == made
+    (event,) = server.watch(
+        WIDGETS, f"resourceVersion={made['metadata']['resourceVersion']}"
+    ).events()
+    assert event["object"]["code"] == 410
+
+
+def test_a_watch_from_the_present_goes_on_after_a_restart(server: Embedded) -> None:
+    server.ask("POST", WIDGETS, widget())
+    server.api.restart()
+    version = server.ask("GET", WIDGETS)["metadata"]["resourceVersion"]
+    watch = server.watch(WIDGETS, f"resourceVersion={version}")
+    server.ask("DELETE", f"{WIDGETS}/a")
+    assert watch.seen() == [("DELETED", "a")]

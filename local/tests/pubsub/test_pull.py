@@ -1,0 +1,169 @@
+"""Pulling: leases, deadlines, refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from local.pubsub.errors import FailedPrecondition, InvalidArgument, Unavailable
+from local.pubsub.model import RetryPolicy
+from local.tests.pubsub.service import MORGUE, SUBSCRIPTION, TOPIC, Service
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+def test_a_pulled_message_is_nobody_elses_until_the_ack_deadline(service: Service) -> None:
+    service.subscribe(push=False, ack_deadline_s=10)
+    service.publish(b"x")
+    assert len(service.pull()) == 1
+    service.clock.run_for(9.9)
+    assert service.pull() == []
+    service.clock.run_for(0.1)
+    assert [received.message.data for received in service.pull()] == [b"x"]
+
+
+def test_an_acknowledged_message_never_comes_again(service: Service) -> None:
+    subscription = service.subscribe(push=False)
+    service.publish(b"x")
+    service.acknowledge(service.pull())
+    service.clock.run_for(3600)
+    assert (service.pull(), subscription.backlog) == ([], 0)
+
+
+def test_an_ack_id_whose_lease_has_run_out_is_ignored(service: Service) -> None:
+    subscription = service.subscribe(push=False)
+    service.publish(b"x")
+    late = service.pull()
+    service.clock.run_for(10)
+    service.acknowledge(late)
+    assert (subscription.backlog, subscription.counts.acknowledged) == (1, 0)
+
+
+def test_a_longer_deadline_keeps_a_message_leased(service: Service) -> None:
+    service.subscribe(push=False)
+    service.publish(b"x")
+    (received,) = service.pull()
+    service.pubsub.modify_ack_deadline(SUBSCRIPTION, [received.ack_id], 60)
+    service.clock.run_for(59)
+    assert service.pull() == []
+    service.clock.run_for(1)
+    assert len(service.pull()) == 1
+
+
+def test_a_refused_message_rests_as_the_retry_policy_says(service: Service) -> None:
+    service.subscribe(push=False, retry=RetryPolicy(10, 600))
+    service.publish(b"x")
+    (received,) = service.pull()
+    service.pubsub.modify_ack_deadline(SUBSCRIPTION, [received.ack_id], 0)
+    service.clock.run_for(9.9)
+    assert service.pull() == []
+    service.clock.run_for(0.1)
+    assert len(service.pull()) == 1
+
+
+def test_a_message_pulled_too_often_goes_to_the_dead_letter_topic(service: Service) -> None:
+    service.subscribe(push=False, max_attempts=5)
+    service.publish(b"x")
+    attempts = []
+    while received := service.pull():
+        attempts.append(received[0].delivery_attempt)
+        service.clock.run_for(10)
+    assert attempts == [1, 2, 3, 4, 5]
+    assert [letter.message.data for letter in service.pubsub.pull(MORGUE, 10)] == [b"x"]
+
+
+def test_no_more_is_pulled_than_was_asked_for(service: Service) -> None:
+    service.subscribe(push=False)
+    service.publish(b"a", b"b", b"c")
+    assert [received.message.data for received in service.pull(2)] == [b"a", b"b"]
+
+
+def test_each_subscription_gets_a_message_of_its_own(service: Service) -> None:
+    service.subscribe(push=False)
+    service.pubsub.delete_subscription(SUBSCRIPTION)
+    service.subscribe(push=False)
+    service.publish(b"x")
+    assert (service.pubsub.backlog(SUBSCRIPTION), service.pubsub.backlog(MORGUE)) == (1, 0)
+
+
+def test_a_subscription_gets_only_what_is_published_after_it_was_made(service: Service) -> None:
+    service.publish(b"before")
+    service.subscribe(push=False)
+    service.publish(b"after")
+    assert [received.message.data for received in service.pull()] == [b"after"]
+
+
+def test_a_filter_leaves_messages_out_for_good(service: Service) -> None:
+    subscription = service.subscribe(push=False, filter_text='attributes.cause = "Added"')
+    service.pubsub.publish(TOPIC, b"x", {"cause": "Added"})
+    service.pubsub.publish(TOPIC, b"y", {"cause": "Sync"})
+    assert [received.message.data for received in service.pull()] == [b"x"]
+    assert (subscription.counts.received, subscription.counts.filtered) == (1, 1)
+
+
+def test_a_message_that_outlives_the_retention_is_dropped(service: Service) -> None:
+    subscription = service.subscribe(push=False, retention_s=600)
+    service.publish(b"old")
+    service.clock.run_for(601)
+    service.publish(b"new")
+    assert [received.message.data for received in service.pull()] == [b"new"]
+    assert subscription.counts.dropped == 1
+
+
+def test_the_oldest_is_dropped_when_the_memory_is_full(service: Service) -> None:
+    subscription = service.subscribe(push=False)
+    service.publish(*[b"x" * 9_000_000] * 20)
+    assert (subscription.backlog, subscription.counts.dropped) == (14, 6)
+
+
+def test_a_dropped_message_that_was_leased_can_be_acknowledged(service: Service) -> None:
+    subscription = service.subscribe(push=False, ack_deadline_s=600, retention_s=600)
+    service.publish(b"old")
+    received = service.pull()
+    service.pubsub.modify_ack_deadline(SUBSCRIPTION, [received[0].ack_id], 600)
+    service.clock.run_for(599)
+    service.pubsub.modify_ack_deadline(SUBSCRIPTION, [received[0].ack_id], 600)
+    service.clock.run_for(2)
+    service.publish(b"new")
+    service.acknowledge(received)
+    assert (subscription.backlog, subscription.outstanding) == (1, 0)
+
+
+def test_pulling_from_a_subscription_that_pushes_is_refused(service: Service) -> None:
+    service.subscribe()
+    with pytest.raises(
+        FailedPrecondition, match="This method is not supported for this subscription type"
+    ):
+        service.pull()
+
+
+def test_pulling_nothing_is_refused(service: Service) -> None:
+    service.subscribe(push=False)
+    with pytest.raises(InvalidArgument, match=r"argument=max_messages"):
+        service.pull(0)
+
+
+def test_nothing_can_be_published_or_pulled_while_the_service_is_away(service: Service) -> None:
+    service.subscribe(push=False)
+    service.pubsub.go_away()
+    with pytest.raises(Unavailable):
+        service.publish(b"x")
+    with pytest.raises(Unavailable):
+        service.pull()
+    service.pubsub.come_back()
+    service.publish(b"y")
+    assert [received.message.data for received in service.pull()] == [b"y"]
+
+
+def test_listeners_hear_of_what_can_be_pulled_until_they_stop(service: Service) -> None:
+    subscription = service.subscribe(push=False)
+    heard: list[int] = []
+    stop = subscription.listen(lambda: heard.append(subscription.backlog))
+    service.publish(b"x")
+    service.clock.run_for(0)
+    stop()
+    service.publish(b"y")
+    service.clock.run_for(0)
+    assert heard == [1]

@@ -1,0 +1,323 @@
+"""Pushing: the envelope, what acknowledges, when it is tried again, where it ends."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from local.pubsub.model import DeadLetter, PushConfig, RetryPolicy
+from local.pubsub.subscription import Dials
+from local.tests.pubsub.service import (
+    DEAD,
+    ENDPOINT,
+    MORGUE,
+    SUBSCRIPTION,
+    TOPIC,
+    Service,
+)
+
+ACKNOWLEDGING = (102, 200, 201, 202, 204)
+REFUSING = (100, 203, 205, 206, 301, 302, 400, 404, 408, 409, 429, 500, 503, None)
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+def test_the_envelope_has_ids_and_times_in_both_spellings(service: Service) -> None:
+    service.subscribe()
+    message_id = service.pubsub.publish(TOPIC, b"hello", {"cause": "Added"})
+    service.clock.run_for(1)
+    assert service.endpoint.pushes == [
+        (
+            0.0,
+            {
+                "message": {
+                    "data": "aGVsbG8=",
+                    "attributes": {"cause": "Added"},
+                    "messageId": message_id,
+                    "message_id": message_id,
+                    "publishTime": "2026-01-01T00:00:00.000Z",
+                    "publish_time": "2026-01-01T00:00:00.000Z",
+                },
+                "subscription": SUBSCRIPTION,
+            },
+        )
+    ]
+
+
+ENVELOPES: list[Any] = [
+    pytest.param(b"", {"k": "v"}, "", {"attributes": {"k": "v"}}, id="attributes alone"),
+    pytest.param(b"x", {}, "", {"data": "eA=="}, id="data alone"),
+    pytest.param(b"x", {}, "o1", {"data": "eA==", "orderingKey": "o1"}, id="an ordering key"),
+]
+
+
+@pytest.mark.parametrize("data,attributes,key,expected", ENVELOPES)
+def test_what_is_empty_leaves_no_trace_in_the_envelope(
+    service: Service, data: bytes, attributes: dict[str, str], key: str, expected: dict[str, Any]
+) -> None:
+    service.subscribe()
+    service.pubsub.publish(TOPIC, data, attributes, ordering_key=key)
+    service.clock.run_for(1)
+    (_, envelope) = service.endpoint.pushes[0]
+    stamps = {"messageId", "message_id", "publishTime", "publish_time"}
+    assert {k: v for k, v in envelope["message"].items() if k not in stamps} == expected
+
+
+def test_nothing_is_pushed_inside_of_publish(service: Service) -> None:
+    service.subscribe()
+    service.publish(b"x")
+    assert service.endpoint.pushes == []
+
+
+@pytest.mark.parametrize("status", ACKNOWLEDGING)
+def test_a_status_that_acknowledges_ends_the_message(service: Service, status: int) -> None:
+    subscription = service.subscribe()
+    service.endpoint.statuses = [status]
+    service.publish(b"x")
+    service.clock.run_for(3600)
+    assert (subscription.backlog, subscription.counts.delivered) == (0, 1)
+    assert service.pubsub.idle()
+
+
+@pytest.mark.parametrize("status", REFUSING)
+def test_every_other_status_is_a_refusal(service: Service, status: int | None) -> None:
+    subscription = service.subscribe(retry=RetryPolicy(10, 600))
+    service.endpoint.statuses = [status, 200]
+    service.publish(b"x")
+    service.clock.run_for(60)
+    assert (subscription.backlog, subscription.counts.delivered) == (0, 2)
+    assert service.endpoint.times == [0.0, 10.0]
+
+
+def test_no_answer_within_the_ack_deadline_is_a_refusal(service: Service) -> None:
+    service.subscribe(ack_deadline_s=60, retry=RetryPolicy(10, 600))
+    service.endpoint.hangs = True
+    service.publish(b"x")
+    service.clock.run_for(100)
+    assert service.endpoint.times == [0.0, 70.0]
+
+
+def test_an_answer_after_the_deadline_changes_nothing(service: Service) -> None:
+    subscription = service.subscribe(ack_deadline_s=10, retry=RetryPolicy(10, 600))
+    service.endpoint.takes_s = 15
+    service.publish(b"x")
+    service.clock.run_for(16)
+    assert (subscription.backlog, subscription.counts.acknowledged) == (1, 0)
+
+
+def test_a_message_rests_longer_after_each_refusal_up_to_the_maximum(service: Service) -> None:
+    service.subscribe(retry=RetryPolicy(10, 60))
+    service.endpoint.statuses = [500]
+    service.publish(b"x")
+    service.clock.run_for(200)
+    gaps = [b - a for a, b in zip(service.endpoint.times, service.endpoint.times[1:], strict=False)]
+    assert gaps == [10.0, 20.0, 40.0, 60.0, 60.0]
+
+
+def test_without_a_retry_policy_only_the_pause_of_the_subscription_slows(service: Service) -> None:
+    service.subscribe()
+    service.endpoint.statuses = [500]
+    service.publish(b"x")
+    service.clock.run_for(300)
+    gaps = [
+        round(b - a, 1)
+        for a, b in zip(service.endpoint.times, service.endpoint.times[1:], strict=False)
+    ]
+    assert gaps == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 60.0, 60.0, 60.0]
+
+
+def test_a_refusal_of_one_message_holds_up_all_of_the_subscription(service: Service) -> None:
+    service.subscribe(retry=RetryPolicy(10, 600))
+    service.endpoint.statuses = [500, 500, 200]
+    service.publish(b"x", b"y")
+    service.clock.run_for(5)
+    service.publish(b"z")
+    service.clock.run_for(5)
+    assert service.endpoint.times == [0.0, 0.1, 5.0, 10.0]
+
+
+def test_pushes_that_fail_together_count_as_one_failure(service: Service) -> None:
+    subscription = service.subscribe(retry=RetryPolicy(10, 600))
+    subscription.flow.window = 16
+    service.endpoint.takes_s = 1
+    service.endpoint.statuses = [500]
+    service.publish(*[b"x"] * 16)
+    service.clock.run_for(2)
+    assert subscription.counts.refused == 16
+    assert (subscription.flow.window, subscription.flow.pause_left_s(service.clock.now())) == (8, 0)
+
+
+def test_a_success_shortens_the_pause_that_the_next_refusal_brings(service: Service) -> None:
+    subscription = service.subscribe()
+    service.endpoint.statuses = [500, 500, 500, 200, 500, 200]
+    service.publish(b"x", b"y")
+    service.clock.run_for(60)
+    # 0.1, 0.2 and 0.4 seconds; then 0.4 again in place of 0.8.
+    assert service.endpoint.times == [0.0, 0.1, 0.3, 0.7, 0.7, 1.1]
+    assert subscription.backlog == 0
+
+
+def test_the_window_doubles_with_each_round_of_successes(service: Service) -> None:
+    service.subscribe()
+    service.endpoint.takes_s = 1
+    service.publish(*[b"x"] * 15)
+    service.clock.run_for(10)
+    starts = service.endpoint.times
+    assert [starts.count(float(second)) for second in range(4)] == [1, 2, 4, 8]
+    assert service.endpoint.most_in_flight == 8
+
+
+def test_a_subscription_with_a_dead_letter_policy_says_which_attempt_it_is(
+    service: Service,
+) -> None:
+    service.subscribe(retry=RetryPolicy(1, 1), max_attempts=5)
+    service.endpoint.statuses = [500, None, 200]
+    service.publish(b"x")
+    service.clock.run_for(60)
+    assert [envelope["deliveryAttempt"] for _, envelope in service.endpoint.pushes] == [1, 2, 3]
+
+
+def test_a_message_that_failed_too_often_goes_to_the_dead_letter_topic(service: Service) -> None:
+    subscription = service.subscribe(retry=RetryPolicy(10, 600), max_attempts=5)
+    service.endpoint.statuses = [500]
+    message_id = service.pubsub.publish(TOPIC, b"x", {"cause": "Added"})
+    service.clock.run_for(3600)
+    (letter,) = service.pubsub.pull(MORGUE, 10)
+    assert len(service.endpoint.pushes) == 5
+    assert letter.message.data == b"x"
+    assert letter.message.id != message_id
+    assert letter.message.attributes == {
+        "cause": "Added",
+        "CloudPubSubDeadLetterSourceDeliveryCount": "5",
+        "CloudPubSubDeadLetterSourceSubscription": "inbox",
+        "CloudPubSubDeadLetterSourceSubscriptionProject": "p",
+        "CloudPubSubDeadLetterSourceTopicPublishTime": "2026-01-01T00:00:00.000Z",
+    }
+    assert (subscription.backlog, subscription.counts.dead_lettered) == (0, 1)
+
+
+def test_dead_letters_can_be_read_by_who_runs_the_service(service: Service) -> None:
+    service.subscribe(max_attempts=5)
+    service.endpoint.statuses = [400]
+    service.publish(b"x")
+    service.clock.run_for(60)
+    (letter,) = service.pubsub.dead_letters
+    assert isinstance(letter, DeadLetter)
+    assert (letter.subscription, letter.message.data, letter.attempts) == (SUBSCRIPTION, b"x", 5)
+
+
+def test_a_message_with_nowhere_to_be_buried_is_tried_for_ever(service: Service) -> None:
+    subscription = service.subscribe(retry=RetryPolicy(10, 10), max_attempts=5)
+    service.pubsub.delete_topic(DEAD)
+    service.endpoint.statuses = [500]
+    service.publish(b"x")
+    service.clock.run_for(100)
+    assert subscription.backlog == 1
+    assert len(service.endpoint.pushes) > 5
+
+
+def test_an_outage_stops_pushes_and_loses_nothing(service: Service) -> None:
+    subscription = service.subscribe()
+    service.publish(b"x")
+    service.pubsub.go_away()
+    service.clock.run_for(600)
+    assert (service.endpoint.pushes, subscription.backlog) == ([], 1)
+    service.pubsub.come_back()
+    service.clock.run_for(1)
+    assert (service.endpoint.times, subscription.backlog) == ([600.0], 0)
+
+
+def test_nothing_becomes_a_dead_letter_while_the_service_is_away(service: Service) -> None:
+    subscription = service.subscribe(retry=RetryPolicy(0, 0), max_attempts=5)
+    service.endpoint.statuses = [500]
+    service.endpoint.takes_s = 1
+    service.publish(b"x")
+    service.clock.run_until(lambda: len(service.endpoint.pushes) == 5, timeout_s=60)
+    service.pubsub.go_away()
+    service.clock.run_for(60)
+    assert (subscription.backlog, service.pubsub.backlog(MORGUE)) == (1, 0)
+    service.pubsub.come_back()
+    service.clock.run_for(60)
+    assert (subscription.backlog, service.pubsub.backlog(MORGUE)) == (0, 1)
+
+
+def test_a_duplicate_is_the_same_message_again_though_nothing_failed() -> None:
+    service = Service(Dials(duplicates=1.0))
+    subscription = service.subscribe()
+    message_id = service.publish(b"x")[0]
+    service.clock.run_for(60)
+    ids = [envelope["message"]["messageId"] for _, envelope in service.endpoint.pushes]
+    assert ids == [message_id, message_id]
+    assert (subscription.backlog, subscription.counts.refused) == (0, 0)
+
+
+def test_messages_that_are_delayed_overtake_each_other() -> None:
+    service = Service(Dials(delay_s=5.0))
+    service.subscribe()
+    service.publish(*[bytes([n]) for n in range(1, 21)])
+    service.clock.run_for(6)
+    assert len(service.endpoint.datas) == 20
+    assert service.endpoint.datas != sorted(service.endpoint.datas)
+
+
+def test_without_unkindness_messages_come_once_and_in_order(service: Service) -> None:
+    service.subscribe()
+    datas = [bytes([n]) for n in range(1, 21)]
+    service.publish(*datas)
+    service.clock.run_for(1)
+    assert service.endpoint.datas == sorted(service.endpoint.datas)
+    assert len(set(service.endpoint.datas)) == 20
+
+
+def test_a_subscription_told_not_to_push_can_be_pulled_from(service: Service) -> None:
+    service.subscribe()
+    service.endpoint.statuses = [500]
+    service.publish(b"x")
+    service.clock.run_for(0.05)
+    service.pubsub.modify_push_config(SUBSCRIPTION, None)
+    assert [received.message.data for received in service.pull()] == [b"x"]
+
+
+def test_a_subscription_told_to_push_pushes_what_it_holds(service: Service) -> None:
+    service.subscribe(push=False)
+    service.publish(b"x")
+    service.clock.run_for(60)
+    service.pubsub.modify_push_config(SUBSCRIPTION, PushConfig(ENDPOINT))
+    service.clock.run_for(1)
+    assert service.endpoint.times == [60.0]
+
+
+def test_a_deleted_subscription_pushes_no_more(service: Service) -> None:
+    service.subscribe(retry=RetryPolicy(10, 10))
+    service.endpoint.statuses = [500]
+    service.publish(b"x")
+    service.clock.run_for(1)
+    service.pubsub.delete_subscription(SUBSCRIPTION)
+    service.clock.run_for(3600)
+    assert len(service.endpoint.pushes) == 1
+
+
+def test_what_a_subscription_held_when_its_topic_was_deleted_is_still_delivered(
+    service: Service,
+) -> None:
+    service.subscribe()
+    service.publish(b"x")
+    service.pubsub.delete_topic(TOPIC)
+    service.pubsub.create_topic(TOPIC)
+    service.publish(b"y")
+    service.clock.run_for(1)
+    assert service.endpoint.datas == ["eA=="]
+
+
+def test_the_oldest_message_of_the_backlog_is_known(service: Service) -> None:
+    subscription = service.subscribe(retry=RetryPolicy(600, 600))
+    service.endpoint.statuses = [500]
+    service.publish(b"x")
+    service.clock.run_for(60)
+    service.publish(b"y")
+    assert subscription.oldest_publish_time == datetime(2026, 1, 1, tzinfo=UTC)

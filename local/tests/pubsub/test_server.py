@@ -1,0 +1,114 @@
+"""What only the embedded server has: keys to verify its tokens, outages, a port.
+
+All else that clients see of it is in `local.tests.contract.pubsub`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import closing
+from typing import Any, TypeVar
+
+import pytest
+from google.api_core import exceptions
+from google.auth import jwt
+
+from local.pubsub import server
+from local.tests.contract.pubsub.bench import Bench, Endpoint, connect
+
+EMAIL = "pusher@p.iam.gserviceaccount.com"
+
+T = TypeVar("T")
+
+
+class Loop:
+    """An asyncio loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout=30)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=10)
+        self.loop.close()
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[Loop]:
+    with closing(Loop()) as loop:
+        yield loop
+
+
+@pytest.fixture
+def service(loop: Loop) -> Iterator[server.Server]:
+    service = loop.run(server.serve())
+    yield service
+    loop.run(service.stop())
+
+
+@pytest.fixture
+def bench(service: server.Server) -> Iterator[Bench]:
+    with closing(Endpoint()) as endpoint, connect(service.address) as clients:
+        yield Bench(clients, endpoint)
+
+
+AUDIENCES: list[Any] = [
+    pytest.param("https://step.example.com", "https://step.example.com", id="named"),
+    pytest.param("", None, id="the endpoint when none is named"),
+]
+
+
+@pytest.mark.parametrize("audience,expected", AUDIENCES)
+def test_a_push_with_an_identity_bears_a_token_that_can_be_verified(
+    bench: Bench, service: server.Server, audience: str, expected: str | None
+) -> None:
+    bench.topic()
+    inbox = bench.inbox()
+    identity = {"service_account_email": EMAIL, "audience": audience}
+    bench.push(inbox, push_config={"oidc_token": identity})
+    bench.publish()
+    bearer = inbox.wait(1)[0].headers["authorization"].removeprefix("Bearer ")
+    claims = jwt.decode(bearer, certs=service.tokens.certificates(), audience=expected or inbox.url)
+    assert claims["iss"] == "https://accounts.google.com"
+    assert (claims["email"], claims["email_verified"]) == (EMAIL, True)
+    assert claims["exp"] - claims["iat"] == 3600
+    assert jwt.decode_header(bearer)["alg"] == "RS256"
+
+
+def test_a_service_that_is_away_is_unavailable(bench: Bench, service: server.Server) -> None:
+    bench.topic()
+    bench.subscribe()
+    service.pubsub.go_away()
+    with pytest.raises(exceptions.ServiceUnavailable):
+        bench.publish()
+    with pytest.raises(exceptions.ServiceUnavailable):
+        bench.subscriber.pull(subscription=bench.subscription_name(), max_messages=1, retry=None)
+
+
+def test_a_port_that_is_taken_is_an_error(service: server.Server, loop: Loop) -> None:
+    port = int(service.address.rpartition(":")[2])
+    with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
+        loop.run(server.serve(port=port))
+
+
+WITHOUT: list[Any] = [
+    pytest.param({"enable_message_ordering": True}, id="ordering"),
+    pytest.param({"bigquery_config": {"table": "p.d.t"}}, id="deliveries to BigQuery"),
+    pytest.param({"tags": {"1": "2"}}, id="tags"),
+]
+
+
+@pytest.mark.parametrize("fields", WITHOUT)
+def test_what_is_not_here_is_refused_by_name(bench: Bench, fields: dict[str, Any]) -> None:
+    bench.topic()
+    (name,) = fields
+    with pytest.raises(exceptions.MethodNotImplemented) as refusal:
+        bench.subscribe(**fields)
+    assert refusal.value.message == f"The embedded Pub/Sub has no {name}."

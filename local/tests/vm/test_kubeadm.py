@@ -1,0 +1,330 @@
+"""What ``kubeadm join`` refuses, in its words; how its configuration file is read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+
+from local.base.http import Response
+from local.tests.vm.small_cluster import SmallCluster, sign_detached
+from local.vm.kubeadm import (
+    Certificate,
+    ConnectionRefused,
+    Conversation,
+    Identity,
+    JoinConfiguration,
+    JoinFailed,
+    Node,
+    Reply,
+    Send,
+    join,
+    parse_join_configuration,
+    public_key_pin,
+    run_conversation,
+)
+from local.vm.transport import InProcess
+
+TOKEN = "abc123.0123456789abcdef"
+INFO = "GET /api/v1/namespaces/kube-public/configmaps/cluster-info"
+CONFIG = "GET /api/v1/namespaces/kube-system/configmaps"
+CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+DISCOVERY = "error execution phase preflight: couldn't validate the identity of the API Server: "
+FETCH = "error execution phase preflight: unable to fetch the kubeadm-config ConfigMap: "
+KUBELET = "error execution phase kubelet-start: timed out waiting for the condition: kubelet: "
+
+
+class Attempt:
+    """An attempt of one node to join a small cluster; time passes when it waits."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.cluster = SmallCluster(lambda: self.now)
+        self.cluster.tokens[TOKEN] = self.now + timedelta(hours=1)
+        self.is_cut_off = False
+        self.pins: tuple[str, ...] = (public_key_pin(self.cluster.ca_pem),)
+        self.node = Node("node-1", "gce://p/z/node-1")
+        self.sent: list[Send] = []
+
+    def run(self) -> Identity:
+        configuration = JoinConfiguration("10.128.0.2:6443", TOKEN, self.pins, self.node)
+        return run_conversation(join(configuration, lambda: self.now), self._take, self._wait)
+
+    def _wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def _take(self, step: Send) -> Reply:
+        self.sent.append(step)
+        if self.is_cut_off:
+            return ConnectionRefused("connection refused")
+        replies: list[Reply] = []
+        InProcess(self.cluster).send(step, replies.append)
+        return replies[0]
+
+
+@pytest.fixture
+def attempt() -> Attempt:
+    return Attempt()
+
+
+def fails(attempt: Attempt) -> str:
+    with pytest.raises(JoinFailed) as failure:
+        attempt.run()
+    return str(failure.value)
+
+
+def info_of(attempt: Attempt, **changes: str) -> Response:
+    kubeconfig = changes.pop("kubeconfig", attempt.cluster.kubeconfig)
+    jws = sign_detached(kubeconfig, TOKEN)
+    data = {"kubeconfig": kubeconfig, "jws-kubeconfig-abc123": jws, **changes}
+    return Response.of_json({"data": data})
+
+
+def refused(status: int, message: str) -> Response:
+    return Response.of_json({"kind": "Status", "message": message}, status)
+
+
+# --- it joins ---
+
+
+def test_a_join_ends_with_the_certificate_of_the_node(attempt: Attempt) -> None:
+    identity = attempt.run()
+    assert identity.server == "https://10.128.0.2:6443"
+    assert identity.ca_pem == attempt.cluster.ca_pem
+    assert isinstance(identity.credential, Certificate)
+
+
+def test_a_node_with_the_longest_name_of_a_vm_gets_its_certificate(attempt: Attempt) -> None:
+    attempt.node = Node(f"tng-{'a' * 45}-0123abcd-ab12", "gce://p/z/long")
+    credential = attempt.run().credential
+    assert isinstance(credential, Certificate)
+    with pytest.warns(UserWarning, match="64"):
+        subject = x509.load_pem_x509_certificate(credential.cert_pem.encode()).subject
+    assert subject.rfc4514_string() == f"CN=system:node:{attempt.node.name},O=system:nodes"
+
+
+def test_only_the_first_look_at_the_cluster_trusts_whom_it_meets(attempt: Attempt) -> None:
+    attempt.run()
+    first, *others = [step.verify_ca for step in attempt.sent]
+    assert first is None
+    assert set(others) == {attempt.cluster.ca_pem}
+
+
+def test_without_a_pin_the_signature_of_the_token_is_enough(attempt: Attempt) -> None:
+    attempt.pins = ()
+    attempt.run()
+
+
+def test_discovery_waits_for_the_signature_of_its_token(attempt: Attempt) -> None:
+    expires = attempt.cluster.tokens.pop(TOKEN)
+    conversation = join(
+        JoinConfiguration("10.128.0.2:6443", TOKEN, attempt.pins, attempt.node), lambda: attempt.now
+    )
+    reply = attempt._take(next_send(conversation, None))
+    assert not isinstance(conversation.send(reply), Send)
+    attempt.cluster.tokens[TOKEN] = expires
+    reply = attempt._take(next_send(conversation, None))
+    assert next_send(conversation, reply).verify_ca == attempt.cluster.ca_pem
+
+
+def next_send(conversation: Conversation[Identity], reply: Reply | None) -> Send:
+    step = conversation.send(reply)
+    assert isinstance(step, Send)
+    return step
+
+
+def test_a_node_that_is_there_but_not_ready_is_no_obstacle(attempt: Attempt) -> None:
+    conditions = [{"type": "Ready", "status": "Unknown"}]
+    attempt.cluster.nodes["node-1"] = {"metadata": {}, "status": {"conditions": conditions}}
+    attempt.run()
+
+
+# --- it does not ---
+
+
+def test_a_token_that_nothing_is_signed_with_is_unknown_after_five_minutes(
+    attempt: Attempt,
+) -> None:
+    attempt.cluster.tokens.clear()
+    assert fails(attempt) == DISCOVERY + (
+        'could not find a JWS signature in the cluster-info ConfigMap for token ID "abc123"'
+    )
+    assert attempt.now >= datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
+
+
+def test_an_api_server_that_nobody_reaches_is_given_up_after_five_minutes(
+    attempt: Attempt,
+) -> None:
+    attempt.is_cut_off = True
+    assert fails(attempt) == DISCOVERY + (
+        "failed to request the cluster-info ConfigMap: connection refused"
+    )
+    assert attempt.now >= datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
+
+
+def test_a_signature_by_another_token_is_refused(attempt: Attempt) -> None:
+    forged = sign_detached(attempt.cluster.kubeconfig, "abc123.ffffffffffffffff")
+    attempt.cluster.answers[INFO] = info_of(attempt, **{"jws-kubeconfig-abc123": forged})
+    assert fails(attempt) == DISCOVERY + (
+        "failed to verify JWS signature of received cluster info object,"
+        " can't trust this API Server"
+    )
+
+
+def test_a_ca_that_is_not_pinned_is_refused(attempt: Attempt) -> None:
+    pin = attempt.pins[0]
+    attempt.pins = ("sha256:" + "0" * 64,)
+    assert fails(attempt) == DISCOVERY + (
+        f'cluster CA found in cluster-info ConfigMap is invalid: none of the public keys "{pin}"'
+        " are pinned"
+    )
+
+
+def test_cluster_information_that_changes_between_the_looks_is_refused(attempt: Attempt) -> None:
+    conversation = join(
+        JoinConfiguration("10.128.0.2:6443", TOKEN, attempt.pins, attempt.node), lambda: attempt.now
+    )
+    next_send(conversation, None)
+    next_send(conversation, info_of(attempt))
+    other = attempt.cluster.kubeconfig.replace("10.128.0.2", "10.128.0.3")
+    with pytest.raises(JoinFailed, match="was different from the first"):
+        conversation.send(info_of(attempt, kubeconfig=other))
+
+
+REFUSALS = [
+    (f"{CONFIG}/kubeadm-config", 401, "Unauthorized", FETCH + "failed to get config map: {}"),
+    (f"{CONFIG}/kubeadm-config", 403, "is forbidden", FETCH + "failed to get config map: {}"),
+    (
+        f"{CONFIG}/kubelet-config",
+        404,
+        'configmaps "kubelet-config" not found',
+        FETCH + "failed to get component configs: could not download the kubelet configuration"
+        ' from ConfigMap "kubelet-config": {}',
+    ),
+    (
+        "GET /api/v1/nodes/node-1",
+        403,
+        "is forbidden",
+        'error execution phase kubelet-start: cannot get Node "node-1": {}',
+    ),
+    (
+        f"POST {CSRS}",
+        401,
+        "Unauthorized",
+        KUBELET + "cannot create certificate signing request: {}",
+    ),
+]
+
+
+@pytest.mark.parametrize("place, status, message, error", REFUSALS)
+def test_what_the_api_server_refuses_ends_the_attempt(
+    attempt: Attempt, place: str, status: int, message: str, error: str
+) -> None:
+    attempt.cluster.answers[place] = refused(status, message)
+    assert fails(attempt) == error.format(message)
+
+
+def test_an_answer_that_is_no_status_is_named_by_its_number(attempt: Attempt) -> None:
+    attempt.cluster.answers[f"{CONFIG}/kubeadm-config"] = Response(502, body=b"<html>")
+    assert fails(attempt) == FETCH + "failed to get config map: the server answered 502"
+
+
+def test_a_ready_node_of_the_same_name_is_in_the_way(attempt: Attempt) -> None:
+    conditions = [{"type": "Ready", "status": "True"}]
+    attempt.cluster.nodes["node-1"] = {"metadata": {}, "status": {"conditions": conditions}}
+    assert fails(attempt) == (
+        'error execution phase kubelet-start: a Node with name "node-1" and status "Ready" already'
+        " exists in the cluster. You must delete the existing Node or change the name of this new"
+        " joining Node"
+    )
+
+
+def test_a_certificate_that_nobody_signs_is_given_up(attempt: Attempt) -> None:
+    attempt.cluster.approves = False
+    assert fails(attempt) == KUBELET + ("certificate signing request is not approved or not signed")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "node-restriction.kubernetes.io/x",
+        "kubernetes.io/role",
+        "x.k8s.io/y",
+        "node-role.kubernetes.io/tpu",
+    ],
+)
+def test_a_label_that_a_kubelet_must_not_set_keeps_it_from_starting(
+    attempt: Attempt, key: str
+) -> None:
+    attempt.node = Node("node-1", labels={key: "x", "cloud.google.com/gke-tpu-topology": "2x2x1"})
+    assert fails(attempt).endswith(
+        f"unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [{key}]"
+    )
+
+
+@pytest.mark.parametrize(
+    "key", ["kubernetes.io/os", "node.kubernetes.io/x", "a.kubelet.kubernetes.io/y", "a/b", "c"]
+)
+def test_other_labels_are_the_kubelets_to_set(attempt: Attempt, key: str) -> None:
+    attempt.node = Node("node-1", labels={key: "x"})
+    attempt.run()
+
+
+# --- its file ---
+
+V1BETA3 = f"""
+apiVersion: kubeadm.k8s.io/v1beta3
+kind: JoinConfiguration
+discovery:
+  bootstrapToken: {{apiServerEndpoint: '10.0.0.2:6443', token: '{TOKEN}', caCertHashes: ['sha256:0']}}
+nodeRegistration:
+  name: node-1
+  kubeletExtraArgs:
+    provider-id: gce://p/z/node-1
+    node-labels: a=b,c=
+    register-with-taints: k=v:NoSchedule,x:NoExecute
+"""
+V1BETA4 = f"""
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: JoinConfiguration
+discovery:
+  bootstrapToken: {{apiServerEndpoint: '10.0.0.2:6443', token: '{TOKEN}', caCertHashes: ['sha256:0']}}
+nodeRegistration:
+  name: node-1
+  kubeletExtraArgs:
+  - {{name: provider-id, value: gce://p/z/node-1}}
+  - {{name: node-labels, value: 'a=b,c='}}
+  - {{name: register-with-taints, value: 'k=v:NoSchedule,x:NoExecute'}}
+"""
+
+
+@pytest.mark.parametrize("text", [V1BETA3, V1BETA4], ids=["v1beta3", "v1beta4"])
+def test_a_configuration_is_read(text: str) -> None:
+    node = Node(
+        "node-1",
+        "gce://p/z/node-1",
+        {"a": "b", "c": ""},
+        ("k=v:NoSchedule", "x:NoExecute"),
+        chips=4,
+    )
+    assert parse_join_configuration(text, chips=4) == JoinConfiguration(
+        "10.0.0.2:6443", TOKEN, ("sha256:0",), node
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [("v1beta3", "v1beta2"), ("JoinConfiguration", "InitConfiguration")]
+)
+def test_another_kind_of_file_is_refused(change: tuple[str, str]) -> None:
+    with pytest.raises(JoinFailed, match="no kind JoinConfiguration is registered for version"):
+        parse_join_configuration(V1BETA3.replace(*change))
+
+
+def test_no_part_of_a_conversation_shows_a_secret(attempt: Attempt) -> None:
+    identity = attempt.run()
+    assert isinstance(identity.credential, Certificate)
+    key = identity.credential.key_pem.splitlines()[1]
+    shown = repr((identity, JoinConfiguration("h:1", TOKEN, (), attempt.node)))
+    assert key not in shown
+    assert TOKEN not in shown

@@ -1,5 +1,0 @@
-"""What a person does with kubectl, and sees: the same on the embedded API and on a real one."""
-
-from tests.contract.kubernetes.kubectl.runs import RUNS as RUNS
-from tests.contract.kubernetes.kubectl.runs import Run as Run
-from tests.contract.kubernetes.kubectl.terminal import Terminal as Terminal

@@ -1,6 +1,0 @@
-"""All cases. Importing a module of cases adds them."""
-
-from tests.contract.pubsub import management, messages, product, pushes, refusals
-from tests.contract.pubsub.case import CASES, Case
-
-__all__ = ["CASES", "Case", "management", "messages", "product", "pushes", "refusals"]

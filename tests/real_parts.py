@@ -1,0 +1,117 @@
+"""Real parts for tests: a control plane, JobSet's definition, Google's Pub/Sub emulator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from local.control_plane import jobset_crd, plane
+from local.control_plane.binaries import Binaries, Unavailable, find
+from tests import pubsub_emulator as emulator
+
+if TYPE_CHECKING:
+    from tests.real.bridge.installation import Installation
+
+REAL_PARTS = "REAL_PARTS"
+"""With this variable set to ``required``, a test that needs a real part fails where there is none."""
+
+
+def miss(what: str) -> NoReturn:
+    """Skip, or fail where real parts are required, because ``what`` is not here."""
+    if os.environ.get(REAL_PARTS) == "required":
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+def get_control_plane_binaries() -> Binaries:
+    """The programs of a control plane; without them, the test is skipped or fails."""
+    binaries = find(os.environ)
+    if binaries is None:
+        miss("there is no real control plane here; `make control-plane` makes one")
+    return binaries
+
+
+def get_jobset_crd() -> Path:
+    """The file of JobSet's own CustomResourceDefinition."""
+    try:
+        return jobset_crd.obtain(os.environ)
+    except Unavailable as error:
+        miss(str(error))
+
+
+@contextmanager
+def open_control_plane() -> Iterator[plane.ControlPlane]:
+    """The cluster that TEST_KUBECONFIG names, or a control plane of one's own."""
+    path = os.environ.get("TEST_KUBECONFIG")
+    if path:
+        with plane.named(path) as cluster:
+            yield cluster
+        return
+    with plane.start(get_control_plane_binaries()) as own:
+        yield own
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[plane.ControlPlane]:
+    """A real control plane, shared by all tests of this process: each keeps to a namespace."""
+    with open_control_plane() as cluster:
+        yield cluster
+
+
+@contextmanager
+def open_own_control_plane(
+    api_server_flags: Sequence[str] = (), controller_flags: Sequence[str] = ()
+) -> Iterator[plane.OwnControlPlane]:
+    """A fresh control plane, whose parts may be stopped. Never somebody's cluster."""
+    with plane.start(get_control_plane_binaries(), api_server_flags, controller_flags) as own:
+        yield own
+
+
+@pytest.fixture(scope="session")
+def installation() -> Iterator[Installation]:
+    """The product's manifests on a control plane of their own, for tests that need a whole cluster.
+
+    Each test finds nothing of another's in it and begins with `Installation.clean`.
+    """
+    from shared.base.names import STEPS
+    from tests.harness import manifests
+    from tests.real.bridge.hearts import CONTROLLER_FLAGS
+    from tests.real.bridge.installation import install
+
+    accounts = [*(step.replace("_", "-") for step in STEPS), "relay"]
+    with open_own_control_plane(controller_flags=CONTROLLER_FLAGS) as own:
+        installed = install(own, manifests(), accounts)
+        yield installed
+        installed.close()
+
+
+@pytest.fixture
+def own_control_plane() -> Iterator[plane.OwnControlPlane]:
+    """A fresh one for this test alone, which may stop its parts. Never somebody's cluster."""
+    with open_own_control_plane() as own:
+        yield own
+
+
+@pytest.fixture(scope="session")
+def pubsub_emulator() -> Iterator[str]:
+    """Where Google's Pub/Sub emulator listens, shared by all tests of this process.
+
+    It is somebody's, by PUBSUB_EMULATOR_HOST, or the Cloud SDK's; each test keeps to a project.
+    """
+    address = os.environ.get("PUBSUB_EMULATOR_HOST")
+    if address:
+        yield address
+        return
+    program = emulator.find(os.environ)
+    if program is None:
+        miss(
+            "there is no Pub/Sub emulator here: set PUBSUB_EMULATOR_HOST, or install Java and the "
+            "Cloud SDK's pubsub-emulator"
+        )
+    with emulator.start(program) as own:
+        yield own
