@@ -1,4 +1,4 @@
-"""A whole world in one process: cluster, Compute Engine, Pub/Sub, log sinks and Scheduler.
+"""The whole simulation in one process: cluster, Compute Engine, Pub/Sub, log sinks and Scheduler.
 
 What is to be tried in it comes as arguments: the steps as functions from a push request's body to
 an HTTP status, the relay as its outbox. On a `VirtualClock` a slice's life takes a second; nothing
@@ -72,7 +72,7 @@ class Outbox(Protocol):
 
 
 class Cluster(Application, Protocol):
-    """A Kubernetes API, the embedded one or another, as a world needs it.
+    """A Kubernetes API, the embedded one or another, as a simulation needs it.
 
     It takes the bearer tokens ``admin``, ``relay`` and the steps' names, with dashes.
     """
@@ -100,7 +100,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Dials:
-    """How the parts of the world behave."""
+    """How the parts of the simulation behave."""
 
     gce: gce.Dials = field(default_factory=gce.Dials)
     guests: guests.Dials = field(default_factory=lambda: guests.Dials(lease_s=LAZY_LEASE_S))
@@ -127,7 +127,7 @@ def topic(step: str) -> str:
     return f"projects/{PROJECT}/topics/tpu-functions-{step.replace('_', '-')}"
 
 
-class World:
+class Simulation:
     """Everything but the product, wired; `start` sets it going.
 
     ``cluster`` is another cluster than the embedded one, and the VMs' way to it.

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from local.base.controls import UnknownFault
 from local.base.faults import FaultControls, switch
 from local.gce.callers import Caller, Principal
+from local.gce.context import Context
 from local.gce.fault_plan import ComputeFaultPlan
 from local.gce.instance import Instance
 from local.gce.refusals import (
@@ -27,7 +28,6 @@ from local.gce.refusals import (
 from local.gce.resources import Resources
 from local.gce.schema import Document
 from local.gce.supply import Reservation
-from local.gce.world import World
 
 Act = Callable[[Caller, str, str, Document | None], Document]
 """Makes a call as somebody: caller, HTTP method, path, body."""
@@ -41,9 +41,9 @@ class Faults(FaultControls[Refused, OperationError]):
 
     plan: ComputeFaultPlan
 
-    def __init__(self, world: World, resources: Resources, act: Act) -> None:
-        super().__init__(world.fault_plan, world.operations.forget)
-        self._supply = world.supply
+    def __init__(self, context: Context, resources: Resources, act: Act) -> None:
+        super().__init__(context.fault_plan, context.operations.forget)
+        self._supply = context.supply
         self._resources = resources
         self._act = act
         self._sinks_are_broken = False

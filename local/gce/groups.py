@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from local.gce import links
 from local.gce.calls import Call, Route
+from local.gce.context import Context
 from local.gce.group import Group
 from local.gce.group_checks import (
     check_fields,
@@ -35,7 +36,6 @@ from local.gce.refusals import (
 from local.gce.schema import Document, merge_patch
 from local.gce.shelf import Shelf
 from local.gce.templates import Templates, check_region_of_template
-from local.gce.world import World
 
 _KIND = "compute#instanceGroupManager"
 _DELETE = "InstanceGroupManagersDeleteInstancesRequest"
@@ -51,13 +51,13 @@ class Groups:
     """All managed instance groups."""
 
     def __init__(
-        self, world: World, policies: Policies, templates: Templates, instances: Instances
+        self, context: Context, policies: Policies, templates: Templates, instances: Instances
     ) -> None:
-        self._world = world
+        self._context = context
         self._policies = policies
         self._templates = templates
         self._instances = instances
-        self.shelf: Shelf[Group] = Shelf(world)
+        self.shelf: Shelf[Group] = Shelf(context)
         self._lately_used: dict[str, tuple[datetime, str]] = {}
 
     def routes(self) -> tuple[Route, ...]:
@@ -142,7 +142,7 @@ class Groups:
             if group.uses(path):
                 return group.path
         until, user = self._lately_used.get(path, (datetime.min, ""))
-        return user if user and self._world.clock.now() < until else ""
+        return user if user and self._context.clock.now() < until else ""
 
     def look_again(self) -> None:
         """The supply has changed: let the groups that wait look at once."""
@@ -157,10 +157,10 @@ class Groups:
         settings, topology = self._checked(call, call.body)
         call.caller.demand("compute.instances.create", f"projects/{call.project}")
         check_free(self.shelf, call)
-        self._world.supply.check_count("instanceGroupManagers", call.project, len(self.shelf))
-        group_id = links.numeric_id(self._world.random)
+        self._context.supply.check_count("instanceGroupManagers", call.project, len(self.shelf))
+        group_id = links.numeric_id(self._context.random)
         group = Group(
-            self._world,
+            self._context,
             self._templates,
             self._instances,
             call.path,
@@ -168,7 +168,7 @@ class Groups:
             settings,
             topology,
         )
-        group.busy = self._world.operations.begin_for(call, group.id)
+        group.busy = self._context.operations.begin_for(call, group.id)
         self.shelf.put(group)
 
         def settle(error: OperationError | None) -> None:
@@ -179,7 +179,7 @@ class Groups:
             else:
                 self.shelf.drop(group)
 
-        self._world.operations.settle_later(group.busy, settle)
+        self._context.operations.settle_later(group.busy, settle)
         return group.busy
 
     def _checked(self, call: Call, body: Document) -> tuple[Document, str]:
@@ -191,7 +191,7 @@ class Groups:
         if policy:
             settings["resourcePolicies"] = {"workloadPolicy": links.url(policy)}
         check_mode(
-            settings, topology, takes_config=self._world.dials.bulk_takes_all_instances_config
+            settings, topology, takes_config=self._context.dials.bulk_takes_all_instances_config
         )
         check_template(settings, topology, properties)
         return settings, topology
@@ -201,7 +201,7 @@ class Groups:
         reference = body.get("instanceTemplate") or versions[0].get("instanceTemplate")
         if not reference:
             raise REQUIRED.refused(field="resource.instanceTemplate")
-        path = self._world.path_of(reference, call.project, "resource.instanceTemplate")
+        path = self._context.path_of(reference, call.project, "resource.instanceTemplate")
         check_region_of_template(path, links.region_of(call.place))
         call.caller.demand("compute.instanceTemplates.useReadOnly", path)
         record = self._templates.find_for_group(path)
@@ -217,7 +217,7 @@ class Groups:
         reference = (body.get("resourcePolicies") or {}).get("workloadPolicy")
         if not reference:
             return "", ""
-        path = self._world.path_of(reference, call.project, field)
+        path = self._context.path_of(reference, call.project, field)
         region = path.split("/")[3]
         if region != links.region_of(call.place):
             why = "The resource policy must be in the region of the group."
@@ -237,8 +237,8 @@ class Groups:
         group = self.shelf.get_idle(call.path)
         if group.backend_service:
             raise GROUP_IN_USE.refused(resource=group.path, user=group.backend_service)
-        operation = group.busy = self._world.operations.begin_for(call, group.id)
-        error = self._world.fault_plan.take_failure(call.route.verb)
+        operation = group.busy = self._context.operations.begin_for(call, group.id)
+        error = self._context.fault_plan.take_failure(call.route.verb)
         if error is not None:
             self._fail_delete(group, operation, error)
         else:
@@ -249,15 +249,15 @@ class Groups:
         def settle(_: OperationError | None) -> None:
             group.busy = None
 
-        self._world.operations.settle_later(operation, settle, error)
+        self._context.operations.settle_later(operation, settle, error)
 
     def _end_delete(self, group: Group, operation: Operation) -> None:
         """The last VM of a group that is being deleted has gone."""
-        self._world.operations.settle_later(operation, lambda _: self._remove(group))
+        self._context.operations.settle_later(operation, lambda _: self._remove(group))
 
     def _remove(self, group: Group) -> None:
-        lag = self._world.draw(self._world.dials.in_use_lag_s)
-        until = self._world.clock.now() + timedelta(seconds=lag)
+        lag = self._context.draw(self._context.dials.in_use_lag_s)
+        until = self._context.clock.now() + timedelta(seconds=lag)
         for path in filter(None, (group.template, group.policy)):
             self._lately_used[path] = (until, group.path)
         self.shelf.drop(group)
@@ -304,12 +304,12 @@ class Groups:
         return self._change(call, group, lambda: group.members.recreate(names))
 
     def _change(self, call: Call, group: Group, apply: Callable[[], None]) -> Operation:
-        operation = group.busy = self._world.operations.begin_for(call, group.id)
+        operation = group.busy = self._context.operations.begin_for(call, group.id)
 
         def settle(error: OperationError | None) -> None:
             group.busy = None
             if error is None:
                 apply()
 
-        self._world.operations.settle_later(operation, settle)
+        self._context.operations.settle_later(operation, settle)
         return operation

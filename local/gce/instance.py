@@ -16,6 +16,7 @@ from local.base.clock import Callback, Timer
 from local.base.machine import Guest
 from local.gce import links
 from local.gce.callers import Caller, Principal
+from local.gce.context import Context
 from local.gce.dials import Range
 from local.gce.instance_document import read_items, render_fixed
 from local.gce.operation import Operation
@@ -24,7 +25,6 @@ from local.gce.schema import Document
 from local.gce.shelf import Shelf
 from local.gce.supply import Order
 from local.gce.templates import metadata_document
-from local.gce.world import World
 
 SYSTEM = Caller(Principal("system@google.com"))
 
@@ -64,7 +64,7 @@ class Instance:
 
     def __init__(
         self,
-        world: World,
+        context: Context,
         shelf: Shelf[Instance],
         path: str,
         properties: Document,
@@ -74,11 +74,11 @@ class Instance:
         address: str,
         instance_id: str = "",
     ) -> None:
-        self._world = world
+        self._context = context
         self._shelf = shelf
         self._ownership = ownership
         self.path = path
-        self.id = instance_id or links.numeric_id(world.random)
+        self.id = instance_id or links.numeric_id(context.random)
         self.order = order
         self.properties = properties
         self.status = "PROVISIONING"
@@ -97,7 +97,7 @@ class Instance:
         self._run_limit: Timer | None = None
         self._started: datetime | None = None
         self._stopped: datetime | None = None
-        self._fixed = render_fixed(path, self.id, world.clock.now(), properties, order, address)
+        self._fixed = render_fixed(path, self.id, context.clock.now(), properties, order, address)
 
     # what a guest sees
 
@@ -160,30 +160,30 @@ class Instance:
             return
         self.status = "PENDING"
         if not self._ownership.grants:
-            self._after(self._world.dials.flex_start_grant_s, self._ask_for_grant)
+            self._after(self._context.dials.flex_start_grant_s, self._ask_for_grant)
 
     def _ask_for_grant(self) -> None:
-        if self._world.supply.find_obstacle(self.order) is None:
+        if self._context.supply.find_obstacle(self.order) is None:
             self.provision()
         else:
-            self._after(self._world.dials.bulk_check_s, self._ask_for_grant)
+            self._after(self._context.dials.bulk_check_s, self._ask_for_grant)
 
     def provision(self) -> None:
         """Get a host and start, or fail."""
         self.status = "PROVISIONING"
-        obstacle = self._world.supply.find_obstacle(self.order)
+        obstacle = self._context.supply.find_obstacle(self.order)
         if obstacle is not None:
-            self._after(self._world.dials.failed_insert_s, lambda: self.fail(obstacle))
+            self._after(self._context.dials.failed_insert_s, lambda: self.fail(obstacle))
             return
         self._take_host()
         self._after(self._operation_time("instances.insert"), self._created)
 
     def _created(self) -> None:
-        error = self._world.fault_plan.take_failure("instances.insert")
+        error = self._context.fault_plan.take_failure("instances.insert")
         if error is not None:
             self.fail(error)
             return
-        self._world.audit.write_location(self.path, self.id)
+        self._context.audit.write_location(self.path, self.id)
         self._come_up()
 
     def fail(self, error: OperationError) -> None:
@@ -198,15 +198,15 @@ class Instance:
         self.status = "STAGING"
         self.busy = None
         self._finish_transition()
-        self._after(self._world.dials.running_after_insert_s, self._running)
+        self._after(self._context.dials.running_after_insert_s, self._running)
 
     def _running(self) -> None:
         self.status = "RUNNING"
-        self._started = self._world.clock.now()
+        self._started = self._context.clock.now()
         limit = self.properties["scheduling"].get("maxRunDuration")
         if limit:
             seconds = float(limit.get("seconds", 0))
-            self._run_limit = self._world.clock.call_later(seconds, self._run_is_over)
+            self._run_limit = self._context.clock.call_later(seconds, self._run_is_over)
         self.power_on()
         if self._ownership.owner is not None:
             self._ownership.owner.vm_running(self)
@@ -214,7 +214,7 @@ class Instance:
     def _run_is_over(self) -> None:
         """The time of ``maxRunDuration`` has passed. How it is logged is assumed."""
         verb = "instances.delete" if self._ends_by_delete() else "instances.stop"
-        operation = self._world.operations.begin(SYSTEM, verb, self.path, self.id)
+        operation = self._context.operations.begin(SYSTEM, verb, self.path, self.id)
         if self._ends_by_delete():
             self.delete(operation)
         else:
@@ -242,12 +242,12 @@ class Instance:
     def start(self, operation: Operation) -> None:
         """Begin to start a VM that is TERMINATED; another is left as it is."""
         if self.status != "TERMINATED":
-            self._world.operations.finish(operation)
+            self._context.operations.finish(operation)
             return
         self.busy = self._transition = operation
-        obstacle = self._world.supply.find_obstacle(self.order)
+        obstacle = self._context.supply.find_obstacle(self.order)
         if obstacle is not None:
-            self._after(self._world.dials.failed_insert_s, lambda: self._fail_to_start(obstacle))
+            self._after(self._context.dials.failed_insert_s, lambda: self._fail_to_start(obstacle))
             return
         self._take_host()
         self.status = "STAGING"
@@ -259,13 +259,13 @@ class Instance:
 
     def preempt(self) -> None:
         """Be taken back: a system event, then TERMINATED or deleted."""
-        self._world.audit.write_system_event("compute.instances.preempted", self.path, self.id)
+        self._context.audit.write_system_event("compute.instances.preempted", self.path, self.id)
         self._go_down()
         if self._ends_by_delete():
             self.leaving = True
-            self._after(self._world.dials.preemption_s, self._end)
+            self._after(self._context.dials.preemption_s, self._end)
         else:
-            self._after(self._world.dials.preemption_s, self._stand_still)
+            self._after(self._context.dials.preemption_s, self._stand_still)
         if self._ownership.owner is not None:
             self._ownership.owner.vm_down(self)
 
@@ -277,7 +277,7 @@ class Instance:
 
     def lose_host(self, method: str, principal: str = SYSTEM.email) -> None:
         """The host fails or is maintained; a VM with ``automaticRestart`` starts again."""
-        self._world.audit.write_system_event(method, self.path, self.id, principal=principal)
+        self._context.audit.write_system_event(method, self.path, self.id, principal=principal)
         self._go_down()
         owner = self._ownership.owner
         if not self.properties["scheduling"]["automaticRestart"]:
@@ -286,19 +286,19 @@ class Instance:
                 owner.vm_down(self)
             return
         self.status = "REPAIRING"
-        self._after(self._world.dials.automatic_restart_after_s, self._restart)
+        self._after(self._context.dials.automatic_restart_after_s, self._restart)
         if owner is not None:
             owner.vm_paused(self)
 
     def _restart(self) -> None:
-        self._world.audit.write_system_event(
+        self._context.audit.write_system_event(
             "compute.instances.automaticRestart", self.path, self.id, principal=""
         )
         self._come_up()
 
     def shut_down_by_guest(self) -> None:
         """The guest halts the machine."""
-        self._world.audit.write_system_event(
+        self._context.audit.write_system_event(
             "compute.instances.guestTerminate", self.path, self.id, principal=""
         )
         self._go_down()
@@ -318,7 +318,7 @@ class Instance:
     def set_metadata(self, items: dict[str, str]) -> None:
         """Replace the metadata; the guest sees it a little later."""
         self.metadata = items
-        self._world.later(self._world.dials.metadata_propagation_s, lambda: self._show(items))
+        self._context.later(self._context.dials.metadata_propagation_s, lambda: self._show(items))
 
     def _show(self, items: dict[str, str]) -> None:
         if items is not self.metadata or items is self._shown:
@@ -332,7 +332,7 @@ class Instance:
         self._shown = self.metadata
         self._powered = True
         if self._guest is None:
-            self._guest = self._world.guests(self)
+            self._guest = self._context.guests(self)
         self._guest.power_on()
 
     def power_off(self) -> None:
@@ -350,7 +350,7 @@ class Instance:
     def _stand_still(self) -> None:
         self.busy = None
         self.status = "TERMINATED"
-        self._stopped = self._world.clock.now()
+        self._stopped = self._context.clock.now()
         self._leave_host()
         self._finish_transition()
 
@@ -365,26 +365,26 @@ class Instance:
         """End the operation that the present transition belongs to, if it belongs to one."""
         operation, self._transition = self._transition, None
         if operation is not None:
-            self._world.operations.finish(operation, error)
+            self._context.operations.finish(operation, error)
 
     def _take_host(self) -> None:
         self._on_host = True
-        self._world.supply.take(self.order)
+        self._context.supply.take(self.order)
 
     def _leave_host(self) -> None:
         if self._on_host:
             self._on_host = False
-            self._world.supply.give_back(self.order)
+            self._context.supply.give_back(self.order)
 
     def _operation_time(self, verb: str) -> Range:
-        low, high = self._world.dials.operation(verb)
-        slower = self._world.fault_plan.slowness(verb)
+        low, high = self._context.dials.operation(verb)
+        slower = self._context.fault_plan.slowness(verb)
         return low + slower, high + slower
 
     def _after(self, delay_s: Range, callback: Callback) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._world.later(delay_s, callback)
+        self._timer = self._context.later(delay_s, callback)
 
     def _cancel_timers(self) -> None:
         for timer in (self._timer, self._run_limit):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from local.gce import links
 from local.gce.calls import Call, Route
+from local.gce.context import Context
 from local.gce.instance import Instance, Ownership
 from local.gce.listing import answer_aggregated, answer_list
 from local.gce.operation import Operation
@@ -22,7 +23,6 @@ from local.gce.schema import Document
 from local.gce.shelf import Shelf
 from local.gce.supply import Order, read_order
 from local.gce.templates import Templates, complete_properties, read_metadata
-from local.gce.world import World
 
 _KIND = "compute#instance"
 
@@ -30,11 +30,11 @@ _KIND = "compute#instance"
 class Instances:
     """All VMs."""
 
-    def __init__(self, world: World, policies: Policies, templates: Templates) -> None:
-        self._world = world
+    def __init__(self, context: Context, policies: Policies, templates: Templates) -> None:
+        self._context = context
         self._policies = policies
         self._templates = templates
-        self.shelf: Shelf[Instance] = Shelf(world)
+        self.shelf: Shelf[Instance] = Shelf(context)
         self._addresses = 1
 
     def routes(self) -> tuple[Route, ...]:
@@ -112,12 +112,12 @@ class Instances:
         self._check_policies(call)
         order = read_order(call.project, call.place, properties)
         check_free(self.shelf, call)
-        self._world.supply.check_count("instances", call.project, len(self.shelf))
-        missing = self._world.supply.find_missing(order)
+        self._context.supply.check_count("instances", call.project, len(self.shelf))
+        missing = self._context.supply.find_missing(order)
         if missing is not None:
             raise Refused(missing.http, "invalid", missing.message, log=missing.log)
         instance = self.make(call.path, properties, order, Ownership())
-        operation = self._world.operations.begin_for(call, instance.id)
+        operation = self._context.operations.begin_for(call, instance.id)
         instance.create(operation)
         return operation
 
@@ -132,7 +132,7 @@ class Instances:
     ) -> Instance:
         """A VM that does not exist yet; an empty ``instance_id`` lets it have a new one."""
         return Instance(
-            self._world,
+            self._context,
             self.shelf,
             path,
             properties,
@@ -165,7 +165,7 @@ class Instances:
         instance = self.shelf.get(call.path)
         if instance.leaving:
             raise NOT_READY.refused(resource=call.path)
-        operation = self._world.operations.begin_for(call, instance.id)
+        operation = self._context.operations.begin_for(call, instance.id)
         instance.delete(operation)
         return operation
 
@@ -177,7 +177,7 @@ class Instances:
         current = links.metadata_fingerprint(instance.metadata)
         if call.body.get("fingerprint") != current:
             raise METADATA_FINGERPRINT.refused()
-        operation = self._world.operations.begin_for(
+        operation = self._context.operations.begin_for(
             call, instance.id, changed_keys=_changed_keys(instance.metadata, items)
         )
         instance.busy = operation
@@ -187,33 +187,33 @@ class Instances:
             if error is None:
                 instance.set_metadata(items)
 
-        self._world.operations.settle_later(operation, settle)
+        self._context.operations.settle_later(operation, settle)
         return operation
 
     def reset(self, call: Call) -> Operation:
         """Begin a hard reset: the guest boots again."""
         instance = self._running(call)
-        operation = instance.busy = self._world.operations.begin_for(call, instance.id)
+        operation = instance.busy = self._context.operations.begin_for(call, instance.id)
         instance.power_off()
 
         def settle(error: OperationError | None) -> None:  # noqa: ARG001 - it boots either way
             if instance.release(operation) and instance.status == "RUNNING":
                 instance.power_on()
 
-        self._world.operations.settle_later(operation, settle)
+        self._context.operations.settle_later(operation, settle)
         return operation
 
     def stop(self, call: Call) -> Operation:
         """Begin a stop."""
         instance = self._running(call)
-        operation = self._world.operations.begin_for(call, instance.id)
+        operation = self._context.operations.begin_for(call, instance.id)
         instance.stop(operation)
         return operation
 
     def start(self, call: Call) -> Operation:
         """Begin a start; a VM that runs is left as it is."""
         instance = self.shelf.get_idle(call.path)
-        operation = self._world.operations.begin_for(call, instance.id)
+        operation = self._context.operations.begin_for(call, instance.id)
         instance.start(operation)
         return operation
 

@@ -13,6 +13,7 @@ from local.base.http import Request, Response
 from local.base.machine import GuestFactory
 from local.gce.callers import Principal
 from local.gce.calls import CallLog
+from local.gce.context import Context
 from local.gce.dials import Dials
 from local.gce.faults import Faults
 from local.gce.inventory import Inventory
@@ -20,7 +21,6 @@ from local.gce.refusals import Refused
 from local.gce.resources import Resources
 from local.gce.router import Router
 from local.gce.schema import Document
-from local.gce.world import World
 
 FAULTS = controls.list_faults(Faults)
 """The faults that can be asked for over HTTP, by name."""
@@ -46,7 +46,7 @@ class Simulator:
         principals: Mapping[str, Principal] = MappingProxyType({}),
     ) -> None:
         self.calls = CallLog()
-        self._world = World(
+        self._context = Context(
             clock,
             projects=projects,
             random=random,
@@ -54,13 +54,13 @@ class Simulator:
             on_log_entry=on_log_entry,
             dials=dials,
         )
-        self._resources = Resources(self._world)
-        self._router = Router(self._world, self._resources, principals, self.calls)
-        self.faults = Faults(self._world, self._resources, self._router.act)
+        self._resources = Resources(self._context)
+        self._router = Router(self._context, self._resources, principals, self.calls)
+        self.faults = Faults(self._context, self._resources, self._router.act)
 
     def restrict(self, inventory: Inventory) -> None:
         """From now on only this exists: zones, machine types, images, networks, disk types."""
-        self._world.inventory = inventory
+        self._context.inventory = inventory
 
     def handle(self, request: Request) -> Response:
         """Answer one request to the API or to the controls."""
@@ -79,7 +79,7 @@ class Simulator:
         """What there is, for people."""
         resources = self._resources
         return {
-            "time": self._world.clock.now().isoformat(),
+            "time": self._context.clock.now().isoformat(),
             "policies": [policy.path for policy in resources.policies.shelf],
             "templates": [template.path for template in resources.templates.shelf],
             "groups": [group.summary() for group in resources.groups.shelf],

@@ -14,7 +14,7 @@ from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, NAME, SPOT
-from tests.stories.test_jobset_slices import post, selecting, until_running, world
+from tests.stories.test_jobset_slices import new_harness, post, selecting, until_running
 from tests.stories.test_refusals import dead_letters
 
 
@@ -104,7 +104,7 @@ def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> N
     name = sorted(map(life.vm_name, life.vms(harness)))[-1]
     place = {"providerID": f"gce://{PROJECT}/us-central1-c/{name}"}
     late = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": place}
-    harness.world.admin("POST", "/api/v1/nodes", late, **life.as_kubelet(name))
+    harness.simulation.admin("POST", "/api/v1/nodes", late, **life.as_kubelet(name))
     life.until(harness, lambda: life.summary(harness).get("joined") == 1, timeout=2 * HOUR)
 
 
@@ -123,7 +123,7 @@ def test_vms_that_never_join_are_told_and_deleted_all_the_same() -> None:
 
 def test_a_large_slice_of_a_jobset_is_released() -> None:
     """Whether Pods are on it is asked of all of its Nodes: a call each would be more than the time."""
-    harness = world()
+    harness = new_harness()
     post(harness, **selecting(**{"cloud.google.com/gke-tpu-topology": "8x16"}))
     until_running(harness)
     assert len(life.vms(harness)) == 32

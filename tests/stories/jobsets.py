@@ -35,23 +35,23 @@ FAILS_ONCE = Habits(ends=lambda pod: "Failed" if is_first_attempt(pod) else "")
 
 def apply_options(harness: Harness) -> None:
     """Create the ConfigMap that says what slices are made of."""
-    harness.world.admin("POST", OPTIONS, objects.config_map())
+    harness.simulation.admin("POST", OPTIONS, objects.config_map())
 
 
 def apply(harness: Harness, jobset: dict[str, Any]) -> None:
     """Create a JobSet, which must be accepted."""
-    answer = harness.world.admin("POST", JOBSETS, jobset)
+    answer = harness.simulation.admin("POST", JOBSETS, jobset)
     assert answer["kind"] == "JobSet", answer
 
 
 def delete(harness: Harness) -> None:
     """Delete the JobSet."""
-    harness.world.admin("DELETE", f"{JOBSETS}/{JOBSET}")
+    harness.simulation.admin("DELETE", f"{JOBSETS}/{JOBSET}")
 
 
 def pods(harness: Harness) -> list[dict[str, Any]]:
     """List the Pods."""
-    found: list[dict[str, Any]] = harness.world.admin("GET", PODS)["items"]
+    found: list[dict[str, Any]] = harness.simulation.admin("GET", PODS)["items"]
     return found
 
 
@@ -75,7 +75,7 @@ def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR
 
 def told(harness: Harness) -> list[str]:
     """List the Events about Pods and JobSets, by the time of their first occurrence."""
-    events = harness.world.admin("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+    events = harness.simulation.admin("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
     mine = [one for one in events if one["involvedObject"]["kind"] in ("Pod", "JobSet")]
     mine.sort(key=lambda one: (one["firstTimestamp"], int(one["metadata"]["resourceVersion"])))
     return [f"{one['involvedObject']['kind']} {one['reason']}: {one['message']}" for one in mine]

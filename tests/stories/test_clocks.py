@@ -40,7 +40,7 @@ TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
 READY = ("True", "Ready", "All nodes are ready")
 
 
-def world(offsets: tuple[int, int, int], **change: Any) -> Dials:
+def simulation_for(offsets: tuple[int, int, int], **change: Any) -> Dials:
     """VMs from an image that boots and joins in seconds; kubelets that renew their Leases."""
     quick = {"boot_s": (3.0, 5.0), "prepare_s": (1.0, 2.0), "join_s": (1.0, 3.0), "lease_s": 10.0}
     dials = Dials(guests=guests.Dials(**{**quick, **change}), kube=kube.Dials())
@@ -81,7 +81,7 @@ def lives(dials: Dials, **change: Any) -> None:
     joined = uids(harness)
     one, other = life.vms(harness)
     stays_ready(harness, joined)
-    faults = harness.world.gce.faults
+    faults = harness.simulation.gce.faults
     comes_back(harness, lambda: faults.act_by_hand("POST", f"{one}/reset"))
     assert uids(harness) == joined
     comes_back(harness, lambda: faults.act_by_hand("DELETE", one))
@@ -99,31 +99,31 @@ def lives(dials: Dials, **change: Any) -> None:
     ids=str,
 )
 def test_a_slice_lives_whatever_the_clocks_of(offsets: tuple[int, int, int]) -> None:
-    lives(world(offsets))
+    lives(simulation_for(offsets))
 
 
 @pytest.mark.parametrize("offsets", TOGETHER, ids=str)
 def test_a_slice_lives_on_vms_that_keep_their_ids_whatever_the_clocks_of(
     offsets: tuple[int, int, int],
 ) -> None:
-    lives(replace(world(offsets), gce=gce.Dials(repair_keeps_id=True)))
+    lives(replace(simulation_for(offsets), gce=gce.Dials(repair_keeps_id=True)))
 
 
 @pytest.mark.parametrize("offsets", TOGETHER, ids=str)
 def test_a_slice_lives_on_vms_that_join_by_other_means_whatever_the_clocks_of(
     offsets: tuple[int, int, int],
 ) -> None:
-    lives(world(offsets, identity=life.by_other_means), bootstrapKubernetes=None)
+    lives(simulation_for(offsets, identity=life.by_other_means), bootstrapKubernetes=None)
 
 
 @pytest.mark.parametrize("offsets", TOGETHER, ids=str)
 def test_a_reboot_by_compute_engine_keeps_nodes_whatever_the_clocks_of(
     offsets: tuple[int, int, int],
 ) -> None:
-    harness = Harness(world(offsets))
+    harness = Harness(simulation_for(offsets))
     life.ready_slice(harness, manifest())
     before = uids(harness)
-    comes_back(harness, lambda: harness.world.gce.faults.host_error(life.vms(harness)[0]))
+    comes_back(harness, lambda: harness.simulation.gce.faults.host_error(life.vms(harness)[0]))
     stays_ready(harness, before)
     harness.delete(NAME)
     life.until_gone(harness, timeout=timedelta(minutes=10))

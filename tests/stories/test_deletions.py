@@ -157,7 +157,7 @@ def test_a_forged_message_keeps_no_token_valid_and_no_node_schedulable(
     now = harness.clock.now()
     harness.delete(NAME)
     message = Message("default", NAME, uid, Cause.CONTINUED, now, **names)
-    harness.world.publish("tear_down", message.encode(), {})
+    harness.simulation.publish("tear_down", message.encode(), {})
     life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
     assert life.secrets(harness) == []
 

@@ -58,7 +58,7 @@ class Place:
 
     def decisions(self, name: str = "csr-1") -> list[str]:
         """What was decided of a request, and whether it is signed."""
-        status = self.harness.world.admin("GET", f"{CSRS}/{name}")["status"]
+        status = self.harness.simulation.admin("GET", f"{CSRS}/{name}")["status"]
         types = [one["type"] for one in status.get("conditions", [])]
         return [*types, *(["Issued"] if status.get("certificate") else [])]
 
@@ -77,7 +77,7 @@ def _ask(
 ) -> Response:
     body = json.dumps(request_manifest(text, name=name, usages=usages)).encode()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    return harness.world.kube.handle(Request.of("POST", CSRS, headers=headers, body=body))
+    return harness.simulation.kube.handle(Request.of("POST", CSRS, headers=headers, body=body))
 
 
 by_either = pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_burst_of_requests_is_approved_before_any_kubelet_gives_up(
 
 
 def _count_issued(harness: Harness) -> int:
-    found = harness.world.admin("GET", CSRS)["items"]
+    found = harness.simulation.admin("GET", CSRS)["items"]
     return sum("certificate" in request.get("status", {}) for request in found)
 
 
@@ -213,7 +213,7 @@ def test_what_no_vm_of_ours_asks_for_is_denied_and_the_token_revoked(
     assert place.lines() == [f"JoinDenied: {why}"]
     assert f"bootstrap-token-{place.token[:6]}" not in life.secrets(place.harness)
     assert len(life.secrets(place.harness)) == 3
-    events = place.harness.world.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    events = place.harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
     (event,) = (one for one in events if one["message"].startswith("Signing request"))
     assert event["reason"] == "JoinDenied"
     assert event["type"] == "Warning"
@@ -238,7 +238,7 @@ def test_a_request_by_a_token_that_is_not_ours_to_revoke_is_denied_and_the_token
             "auth-extra-groups": "system:bootstrappers:tpu-functions",
         },
     }
-    place.harness.world.admin("POST", "/api/v1/namespaces/kube-system/secrets", foreign)
+    place.harness.simulation.admin("POST", "/api/v1/namespaces/kube-system/secrets", foreign)
     place.harness.run_for(timedelta(seconds=10))
     place.ask(pem(kubelets("control-plane-1")), token="foreig.0123456789abcdef")
     place.harness.run_for(2 * MINUTE)
@@ -307,7 +307,7 @@ def test_a_node_made_by_hand_before_approval_is_not_counted_and_revokes_nothing(
         "metadata": {"name": place.a, "labels": labels},
         "spec": {"providerID": f"gce://{PROJECT}/us-central1-c/{place.a}"},
     }
-    answer = place.harness.world.admin("POST", NODES, made)
+    answer = place.harness.simulation.admin("POST", NODES, made)
     assert answer["message"] == (
         f'nodes "{place.a}" is forbidden: ValidatingAdmissionPolicy '
         "'tpu-functions-node-registrations' with binding 'tpu-functions-node-registrations' denied "
@@ -320,7 +320,7 @@ def test_a_node_made_by_hand_before_approval_is_not_counted_and_revokes_nothing(
     place.ask(pem(kubelets(place.a)))
     place.harness.run_for(MINUTE)
     assert place.decisions() == ["Approved", "Issued"]
-    registered = place.harness.world.admin("POST", NODES, made, **life.as_kubelet(place.a))
+    registered = place.harness.simulation.admin("POST", NODES, made, **life.as_kubelet(place.a))
     assert registered["kind"] == "Node"
     life.until(place.harness, lambda: life.summary(place.harness)["joined"] == 1, 2 * MINUTE)
     assert f"bootstrap-token-{place.token[:6]}" not in life.secrets(place.harness)
@@ -342,7 +342,7 @@ def test_a_vm_whose_token_was_renewed_in_between_asks_again_and_joins() -> None:
 
 def _renew(place: Place, token: str) -> None:
     """The VM holds another token, which is valid, as after a renewal."""
-    faults, path = place.harness.world.gce.faults, place.paths[0]
+    faults, path = place.harness.simulation.gce.faults, place.paths[0]
     found = life.get(place.harness, path)
     items = [
         {**item, "value": token} if item["key"] == "kubeadm-join-token" else item
@@ -352,7 +352,7 @@ def _renew(place: Place, token: str) -> None:
     faults.act_by_hand("POST", f"{path}/setMetadata", body)
     secrets = "/api/v1/namespaces/kube-system/secrets"
     old = f"{secrets}/bootstrap-token-{place.token[:6]}"
-    secret = place.harness.world.admin("GET", old)
+    secret = place.harness.simulation.admin("GET", old)
     token_id, _, rest = token.partition(".")
     secret["metadata"] = {
         "name": f"bootstrap-token-{token_id}",
@@ -361,7 +361,7 @@ def _renew(place: Place, token: str) -> None:
     }
     del secret["data"]["token-id"], secret["data"]["token-secret"]
     secret["stringData"] = {"token-id": token_id, "token-secret": rest}
-    place.harness.world.admin("POST", secrets, secret)
+    place.harness.simulation.admin("POST", secrets, secret)
     place.harness.run_for(timedelta(seconds=10))
 
 
@@ -401,7 +401,7 @@ def test_a_request_that_somebody_else_approves_is_reported(dials: Dials) -> None
     place = Place(dials)
     place.ask(pem(kubelets(place.b)))
     place.harness.run_for(MINUTE)
-    request = place.harness.world.admin("GET", f"{CSRS}/csr-1")
+    request = place.harness.simulation.admin("GET", f"{CSRS}/csr-1")
     approved = {
         "type": "Approved",
         "status": "True",
@@ -409,7 +409,7 @@ def test_a_request_that_somebody_else_approves_is_reported(dials: Dials) -> None
         "message": "It looked well.",
     }
     request["status"] = {"conditions": [approved]}
-    place.harness.world.admin("PUT", f"{CSRS}/csr-1/approval", request)
+    place.harness.simulation.admin("PUT", f"{CSRS}/csr-1/approval", request)
     place.harness.run_for(90 * timedelta(seconds=1))
     assert (
         "JoinApprovedElsewhere: it was approved by somebody else (ByHand): with a token of the group "
@@ -426,10 +426,10 @@ def test_a_renewal_by_a_joined_kubelet_is_the_clusters_to_approve() -> None:
     assert {line["decision"] for line in asked} == {"Approved"}
     vm = sorted(life.nodes(harness))[0]
     renewal = request_manifest(pem(kubelets(vm)), name="csr-renewal")
-    harness.world.admin("POST", CSRS, renewal, **life.as_kubelet(vm))
+    harness.simulation.admin("POST", CSRS, renewal, **life.as_kubelet(vm))
     life.until(
         harness,
-        lambda: "certificate" in harness.world.admin("GET", f"{CSRS}/csr-renewal")["status"],
+        lambda: "certificate" in harness.simulation.admin("GET", f"{CSRS}/csr-renewal")["status"],
         MINUTE,
     )
     harness.run_for(10 * MINUTE)
@@ -446,7 +446,7 @@ def test_where_the_cluster_approves_tokens_are_kubeadms_and_nobody_asks_us() -> 
         runtime.settings = harness.settings[step]
     life.ready_slice(harness, manifest())
     assert [answer for step, answer in harness.answers if step == "approve_join"] == []
-    assert not harness.world.kube.calls.count(
+    assert not harness.simulation.kube.calls.count(
         verb="list", resource="certificatesigningrequests", user="sweep"
     )
     life.goes_without_trace(harness)

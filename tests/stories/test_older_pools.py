@@ -30,7 +30,7 @@ from tests.stories.jobsets import (
     until,
 )
 from tests.stories.life import HOUR, MINUTE
-from tests.stories.test_node_pool_slices import SETTINGS, is_gone, post, world
+from tests.stories.test_node_pool_slices import SETTINGS, is_gone, new_harness, post
 
 OLDER = "train-bfcf5"
 POOLS = f"/v1/{SETTINGS.cluster_path}/nodePools"
@@ -42,7 +42,7 @@ KEY = {JOB_KEY_SELECTOR: job_key(objects.NAMESPACE, objects.JOB)}
 
 def older_world(**change: Any) -> Harness:
     """TPU Provisioner has just asked for a pool, and has been stopped."""
-    harness = world()
+    harness = new_harness()
     harness.jobsets.habits = RUNS_ON
     make(harness, **change)
     return harness
@@ -90,7 +90,7 @@ def test_a_pool_that_is_still_being_made_is_waited_for_and_goes_with_its_jobset(
 
 
 def test_a_pool_that_could_not_be_made_is_replaced() -> None:
-    harness = world()
+    harness = new_harness()
     harness.jobsets.habits = RUNS_ON
     harness.gke.faults.fail_operations("nodePools.create", code=8, message="no capacity")
     make(harness)
@@ -135,7 +135,7 @@ def test_a_pool_that_is_not_what_the_pod_asks_for_is_replaced(change: dict[str, 
 
 
 def test_a_pool_of_another_job_whose_key_begins_the_same_is_left_alone() -> None:
-    harness = world()
+    harness = new_harness()
     harness.jobsets.habits = RUNS_ON
     theirs = {"google.com/nodepool-manager": "tpu-provisioner"}
     theirs |= {"google.com/tpu-provisioner-jobset-name": "other"}
@@ -170,7 +170,7 @@ def test_a_job_that_is_made_again_runs_whatever_it_selects_by_now(
     case: tuple[dict[str, str], dict[str, str], bool],
 ) -> None:
     before, after, is_kept = case
-    harness = world()
+    harness = new_harness()
     harness.jobsets.habits = RUNS_ON
     make(harness, {**KEY, **before})
     apply(harness, selecting(**before))
@@ -191,7 +191,7 @@ def test_a_job_that_is_made_again_runs_whatever_it_selects_by_now(
 def test_a_pool_of_ours_is_kept_or_replaced_by_what_its_pods_select(
     labels: dict[str, str], is_kept: bool
 ) -> None:
-    harness = world()
+    harness = new_harness()
     harness.jobsets.habits = RUNS_ON
     apply(harness, selecting(team="a"))
     until(harness, lambda: are_running(harness))

@@ -42,13 +42,13 @@ def default_minutes() -> int:
     return int(found[1])
 
 
-def world_of_groups() -> Harness:
-    return test_jobset_slices.world()
+def harness_of_groups() -> Harness:
+    return test_jobset_slices.new_harness()
 
 
 WORLDS: dict[str, Callable[[], Harness]] = {
-    "node pools": test_node_pool_slices.world,
-    "TPUNodeGroups": world_of_groups,
+    "node pools": test_node_pool_slices.new_harness,
+    "TPUNodeGroups": harness_of_groups,
 }
 
 
@@ -60,13 +60,13 @@ def scarce(kind: str) -> Harness:
     if kind == "node pools":
         harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 1)
     else:
-        harness.world.gce.faults.set_capacity(ZONE, "ct6e", 1)
+        harness.simulation.gce.faults.set_capacity(ZONE, "ct6e", 1)
     return harness
 
 
 def suspend(harness: Harness, name: str, *, is_suspended: bool) -> None:
     change = {"spec": {"suspend": is_suspended}}
-    answer = harness.world.admin("PATCH", f"{JOBSETS}/{name}", change, **MERGE)
+    answer = harness.simulation.admin("PATCH", f"{JOBSETS}/{name}", change, **MERGE)
     assert answer["kind"] == "JobSet", answer
 
 
@@ -101,10 +101,10 @@ def test_a_jobset_that_a_queue_prefers_runs_on_the_only_chips_and_the_other_afte
     (why,) = [line for line in told(harness) if re.match("JobSet [A-Za-z]+DeletionStarted", line)]
     assert re.search(r": JobSet low has been suspended for [0-9]+ minutes$", why)
 
-    harness.world.admin("DELETE", f"{JOBSETS}/high")
+    harness.simulation.admin("DELETE", f"{JOBSETS}/high")
     suspend(harness, "low", is_suspended=False)
     until(harness, lambda: running(harness) == {"low"}, 30 * MINUTE)
-    harness.world.admin("DELETE", f"{JOBSETS}/low")
+    harness.simulation.admin("DELETE", f"{JOBSETS}/low")
     until(harness, lambda: harness.leftovers() == [])
 
 
@@ -144,5 +144,5 @@ def test_a_jobset_that_is_suspended_while_its_pod_still_waits_gets_no_slice(kind
 
 
 def pause(harness: Harness, value: str | None) -> None:
-    harness.world.admin("PATCH", f"{OPTIONS}/jobsets", {"data": {"paused": value}}, **MERGE)
+    harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": {"paused": value}}, **MERGE)
     harness.run_for(SECOND)

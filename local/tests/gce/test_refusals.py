@@ -173,7 +173,7 @@ def with_shape(topology: str, machine_type: str) -> Ask:
 
 @dataclass(frozen=True)
 class Case:
-    """A call that must be refused: in what world, which call, with what words."""
+    """A call that must be refused: in what state, which call, with what message."""
 
     id: str
     refusal: str

@@ -31,7 +31,7 @@ NOW = (0.0, 0.0)
 AT_ONCE = Dials(boot_s=NOW, prepare_s=NOW, join_s=NOW, ready_s=NOW, plugin_s=NOW, lease_s=0.1)
 
 
-class World:
+class Bench:
     """One VM and one cluster behind real TLS."""
 
     def __init__(self, cluster: SmallCluster, url: str) -> None:
@@ -63,54 +63,54 @@ class World:
 
 
 @asynccontextmanager
-async def world_in(folder: Path) -> AsyncIterator[World]:
+async def bench_in(folder: Path) -> AsyncIterator[Bench]:
     cluster = SmallCluster(lambda: datetime.now(UTC))
     runner, port = await serve(cluster, tls=cluster.tls(folder))
     try:
-        yield World(cluster, f"https://127.0.0.1:{port}")
+        yield Bench(cluster, f"https://127.0.0.1:{port}")
     finally:
         await runner.cleanup()
 
 
-def in_world(folder: Path, story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def on_bench(folder: Path, story: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        async with world_in(folder) as world:
-            await story(world)
+        async with bench_in(folder) as bench:
+            await story(bench)
 
     asyncio.run(run())
 
 
 def test_a_vm_joins_over_tls_by_running_its_script(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        guest = ScriptGuest(world.vm, lambda: world.url, tmp_path / "disk", QUICK)
+    async def story(bench: Bench) -> None:
+        guest = ScriptGuest(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
         guest.power_on()
-        await world.until(lambda: "waiting: for a bootstrap token" in world.vm.serial)
-        world.inject(guest)
-        await world.until(world.has_chips)
-        await world.until(lambda: "startup-script exit status 0" in world.vm.serial)
+        await bench.until(lambda: "waiting: for a bootstrap token" in bench.vm.serial)
+        bench.inject(guest)
+        await bench.until(bench.has_chips)
+        await bench.until(lambda: "startup-script exit status 0" in bench.vm.serial)
 
         guest.power_off()
         await guest.closed()
-        world.cluster.tokens.clear()
-        calls = len(world.cluster.calls)
+        bench.cluster.tokens.clear()
+        calls = len(bench.cluster.calls)
         guest.power_on()
-        await world.until(lambda: "joined: before this boot" in world.vm.serial)
-        await world.until(lambda: len(world.cluster.calls) > calls)
-        assert {call.split()[0] for call in world.cluster.calls[calls:]} == {
-            f"system:node:{world.vm.name}"
+        await bench.until(lambda: "joined: before this boot" in bench.vm.serial)
+        await bench.until(lambda: len(bench.cluster.calls) > calls)
+        assert {call.split()[0] for call in bench.cluster.calls[calls:]} == {
+            f"system:node:{bench.vm.name}"
         }
         guest.power_off()
         await guest.closed()
 
-    in_world(tmp_path, story)
+    on_bench(tmp_path, story)
 
 
 def test_what_the_script_did_to_the_machine_is_written_down_only(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        guest = ScriptGuest(world.vm, lambda: world.url, tmp_path / "disk", QUICK)
-        world.inject(guest)
+    async def story(bench: Bench) -> None:
+        guest = ScriptGuest(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
+        bench.inject(guest)
         guest.power_on()
-        await world.until(lambda: "joined: " in world.vm.serial)
+        await bench.until(lambda: "joined: " in bench.vm.serial)
         guest.power_off()
         await guest.closed()
         calls = (tmp_path / "disk/calls").read_text().splitlines()
@@ -118,36 +118,36 @@ def test_what_the_script_did_to_the_machine_is_written_down_only(tmp_path: Path)
         assert "systemctl enable kubelet" in calls
         assert [call for call in calls if call.startswith("apt-get")] == []
 
-    in_world(tmp_path, story)
+    on_bench(tmp_path, story)
 
 
 def test_a_join_that_the_cluster_refuses_is_said_on_the_serial_port(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        guest = ScriptGuest(world.vm, lambda: world.url, tmp_path / "disk", QUICK)
-        world.inject(guest)
-        world.vm.metadata["kubeadm-ca-hash"] = "sha256:" + "0" * 64
+    async def story(bench: Bench) -> None:
+        guest = ScriptGuest(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
+        bench.inject(guest)
+        bench.vm.metadata["kubeadm-ca-hash"] = "sha256:" + "0" * 64
         guest.power_on()
-        await world.until(lambda: "failed: kubeadm join: " in world.vm.serial)
+        await bench.until(lambda: "failed: kubeadm join: " in bench.vm.serial)
         guest.power_off()
         await guest.closed()
-        assert "none of the public keys" in world.vm.serial
+        assert "none of the public keys" in bench.vm.serial
 
-    in_world(tmp_path, story)
+    on_bench(tmp_path, story)
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")  # the first look at cluster-info
 def test_a_guest_on_the_event_loop_joins_over_tls(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        network = Https(lambda _: world.url)
+    async def story(bench: Bench) -> None:
+        network = Https(lambda _: bench.url)
         clock = LoopClock(asyncio.get_running_loop())
-        guest = KubeGuest(world.vm, clock, network, AT_ONCE)
+        guest = KubeGuest(bench.vm, clock, network, AT_ONCE)
         guest.power_on()
-        world.inject(guest)
-        await world.until(world.has_chips)
+        bench.inject(guest)
+        await bench.until(bench.has_chips)
         guest.power_off()
         network.close()
 
-    in_world(tmp_path, story)
+    on_bench(tmp_path, story)
 
 
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
@@ -168,9 +168,9 @@ def test_where_nobody_listens_the_connection_is_refused() -> None:
 def test_a_server_is_believed_when_its_ca_is_the_one(tmp_path: Path, *, trusted: bool) -> None:
     other = SmallCluster(lambda: datetime.now(UTC))
 
-    async def story(world: World) -> None:
-        ca_pem = (world.cluster if trusted else other).ca_pem
-        reply = await asyncio.to_thread(ask, world.url, verify_ca=ca_pem)
+    async def story(bench: Bench) -> None:
+        ca_pem = (bench.cluster if trusted else other).ca_pem
+        reply = await asyncio.to_thread(ask, bench.url, verify_ca=ca_pem)
         assert isinstance(reply, Response if trusted else ConnectionRefused)
 
-    in_world(tmp_path, story)
+    on_bench(tmp_path, story)

@@ -81,7 +81,7 @@ def lose_a_vm_unheard() -> None:
     """A VM is made again, and nobody has reported that it was gone: its Node stands in the way."""
     harness = Harness(replace(life.watchful(), sinks=False))
     life.ready_slice(harness, manifest(**test_losses.TWO_SINGLE))
-    harness.world.gce.faults.act_by_hand("DELETE", life.vms(harness)[0])
+    harness.simulation.gce.faults.act_by_hand("DELETE", life.vms(harness)[0])
     harness.run_for(30 * MINUTE)
     life.until_ready(harness)
 
@@ -112,7 +112,7 @@ def live_beside_tpu_operator() -> None:
 
 def want_a_slice_again() -> None:
     """A JobSet is made again while its slice, which may go by now, is still being made."""
-    harness = test_jobset_slices.world()
+    harness = test_jobset_slices.new_harness()
     test_jobset_slices.post(harness)
     life.until(harness, lambda: harness.group(jobsets.NAME) is not None)
     jobsets.delete(harness)

@@ -102,8 +102,8 @@ def live_by_events(rights: dict[str, Rights]) -> None:
 def live_by_the_sweep(rights: dict[str, Rights]) -> None:
     """Nobody tells anything, and operations are still under way at each look."""
     harness = harness_with(Dials(relays=False, sinks=False), rights)
-    harness.world.gce.faults.slow_operations("*.insert", 100)
-    harness.world.gce.faults.slow_operations("*.delete", 100)
+    harness.simulation.gce.faults.slow_operations("*.insert", 100)
+    harness.simulation.gce.faults.slow_operations("*.delete", 100)
     harness.apply(manifest(**AS_A_SERVICE_ACCOUNT))
     life.until_ready(harness, timeout=3 * HOUR)
     harness.delete(NAME)

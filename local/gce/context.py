@@ -15,7 +15,7 @@ from local.gce.operations import Operations
 from local.gce.supply import Supply
 
 
-class World(Environment):
+class Context(Environment):
     """The environment with the audit log, the operations, the supply and the guests."""
 
     def __init__(
