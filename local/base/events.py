@@ -1,4 +1,4 @@
-"""What can be seen of a station at work: the raw material of the demo's timeline and of the log."""
+"""What can be seen of a supervisor at work: the raw material of the demo's timeline and of the log."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Ticked:
 
 @dataclass(frozen=True)
 class Housekeeping:
-    """The station does something to a cluster that is not its own."""
+    """The supervisor does something to a cluster that is not its own."""
 
     what: str
     why: str = ""

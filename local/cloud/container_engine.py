@@ -1,4 +1,4 @@
-"""The simulated GKE of a station: the cluster's own node pools, whose VMs are Nodes of the cluster."""
+"""The simulated GKE of a run: the cluster's own node pools, whose VMs are Nodes of the cluster."""
 
 from __future__ import annotations
 

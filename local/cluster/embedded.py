@@ -1,4 +1,4 @@
-"""The cluster that a station works on: the embedded one, or (`local.cluster.named`) somebody's own."""
+"""The cluster of a supervisor: the embedded one, or one that the user names (`local.cluster.named`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ClusterUnusable(Exception):
 
 
 class Cluster(Protocol):
-    """What a station asks of its cluster, in this order."""
+    """What a supervisor asks of its cluster, in this order."""
 
     network: guests.Network
     """By which VMs reach it."""

@@ -38,7 +38,7 @@ class Children:
         self._directory = directory
         self._observe = observe
         self._running: dict[str, Process] = {}
-        self._supervisors: list[asyncio.Task[None]] = []
+        self._restarts: list[asyncio.Task[None]] = []
 
     async def start(self, children: Sequence[Child]) -> None:
         """Start all and return when all serve. Raises `ProcessError` when one does not."""
@@ -47,7 +47,7 @@ class Children:
         await asyncio.gather(
             *(self[child.name].ready(child.probe, within_s=READY_WITHIN_S) for child in children)
         )
-        self._supervisors = [asyncio.create_task(self._supervise(child)) for child in children]
+        self._restarts = [asyncio.create_task(self._keep_running(child)) for child in children]
 
     def __getitem__(self, name: str) -> Process:
         """The process that runs under this name now, or did last."""
@@ -55,9 +55,9 @@ class Children:
 
     async def stop(self) -> None:
         """End all, and start none again."""
-        for supervisor in self._supervisors:
-            supervisor.cancel()
-        await asyncio.gather(*self._supervisors, return_exceptions=True)
+        for restart in self._restarts:
+            restart.cancel()
+        await asyncio.gather(*self._restarts, return_exceptions=True)
         await asyncio.gather(*(process.stop() for process in self._running.values()))
 
     async def _start(self, child: Child) -> None:
@@ -65,7 +65,7 @@ class Children:
             child.name, child.argv, environment=child.environment, directory=self._directory
         )
 
-    async def _supervise(self, child: Child) -> None:
+    async def _keep_running(self, child: Child) -> None:
         clock = asyncio.get_running_loop().time
         pause_s = FIRST_PAUSE_S
         while True:

@@ -16,7 +16,7 @@ from local.cluster.embedded import ClusterUnusable
 from local.cluster.named import clean
 from local.control_plane import binaries, plane
 from local.run.processes import ProcessError
-from local.run.station import JOBSET_STEPS, STEPS
+from local.run.supervisor import JOBSET_STEPS, STEPS
 from local.show.timeline import Timeline
 
 FAILURES = (
@@ -27,7 +27,7 @@ FAILURES = (
     binaries.Unavailable,
     plane.ControlPlaneError,
 )
-"""What may be wrong with the parts of a station; each message says what to do."""
+"""What may be wrong with the parts of a supervisor; each message says what to do."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

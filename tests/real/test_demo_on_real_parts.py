@@ -27,7 +27,7 @@ from local.cluster.named import NamedCluster
 from local.control_plane import binaries, jobset_crd, plane
 from local.control_plane.plane import ControlPlane, OwnControlPlane
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Part
-from local.run.station import TPU_NODE_GROUP
+from local.run.supervisor import TPU_NODE_GROUP
 from local.tests.jobsets.cluster import jobset
 from tests.harness import MANIFESTS, ROOT
 from tests.processes.program import Local, Program, running

@@ -1,4 +1,4 @@
-"""What happens at a station, as the demo and `make local` tell it."""
+"""What happens under a supervisor, as the demo and `make local` tell it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local.base.events import (
     SerialText,
     Ticked,
 )
-from local.run.station import JOBSET_STEPS, STEPS
+from local.run.supervisor import JOBSET_STEPS, STEPS
 from local.show.narrator import (
     Narrator,
     render_event,

@@ -151,7 +151,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Setup:
-    """How a station is set up.
+    """How a supervisor is set up.
 
     ``directory`` is its own, readable by the owner only. ``kubeconfig`` names somebody's cluster,
     ``pubsub`` (``host:port``) somebody's Pub/Sub emulator: without them both are embedded.
@@ -191,8 +191,8 @@ class Setup:
         return (*(step.replace("_", "-") for step in self.steps), "relay")
 
 
-class Station:
-    """All parts of it; made by `open_station`."""
+class Supervisor:
+    """All parts of it; made by `open_supervisor`."""
 
     def __init__(self, setup: Setup, observe: Observe, processes: Processes) -> None:
         self.setup = setup
@@ -248,7 +248,7 @@ class Station:
 
     @property
     def tool_environment(self) -> dict[str, str]:
-        """What the operator's tool needs to work on this station."""
+        """What the operator's tool needs to work on this supervisor."""
         return {
             "KUBECONFIG": str(self.kubeconfig),
             "PUBSUB_PROJECT": PROJECT,
@@ -492,8 +492,8 @@ class Station:
 
 
 @asynccontextmanager
-async def open_station(setup: Setup, observe: Observe) -> AsyncIterator[Station]:
-    """A station that works until the block is left.
+async def open_supervisor(setup: Setup, observe: Observe) -> AsyncIterator[Supervisor]:
+    """A supervisor that works until the block is left.
 
     Raises `local.base.ports.PortTaken`, `local.cluster.embedded.ClusterUnusable`,
     `local.cloud.topics.PubSubUnusable`, `local.run.processes.ProcessError` when a child does not
@@ -502,15 +502,15 @@ async def open_station(setup: Setup, observe: Observe) -> AsyncIterator[Station]
 
     def on_line(text: str) -> None:
         child, _, line = text.partition(" | ")
-        station.write_line(child.strip(), line)
+        supervisor.write_line(child.strip(), line)
         observe(ChildLine(child.strip(), line))
 
     async with AsyncExitStack() as stack:
         processes = Processes(on_line=on_line, log=setup.directory / LOG)
         await stack.enter_async_context(processes)
-        station = Station(setup, observe, processes)
-        await station.start(stack)
-        yield station
+        supervisor = Supervisor(setup, observe, processes)
+        await supervisor.start(stack)
+        yield supervisor
 
 
 def _endpoint(port: int) -> str:
