@@ -73,7 +73,7 @@ PYTHON = Path(sys.executable)
 
 
 class _Nobody:
-    """A guest that does nothing."""
+    """A VM agent that does nothing."""
 
     def power_on(self) -> None:
         """Nothing."""
@@ -94,7 +94,7 @@ class Bench:
             clock,
             projects={PROJECT: "123456789012"},
             random=Random(0),
-            guests=lambda _: _Nobody(),
+            agents=lambda _: _Nobody(),
             on_log_entry=lambda _: None,
         )
         self.ports: dict[str, int] = {}

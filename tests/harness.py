@@ -27,7 +27,7 @@ from local.base.clock import OffsetClock, VirtualClock
 from local.base.http import Application, Request, Response
 from local.cloud.simulation import PROJECT, PROJECT_NUMBER, Cluster, Dials, Simulation
 from local.gce.inprocess import mount
-from local.vm.guests import Network
+from local.vm.agents import Network
 from local.vm.kubeadm import Bearer, Habits, Identity
 from local.vm.transport import InProcess
 from relay.changes.outbox import Outbox
@@ -263,7 +263,7 @@ class Harness:
     def _simulate_gke(self, seed: int) -> gke.Simulator:
         """Node pools whose VMs join the cluster; asked by nobody unless JobSets get node pools."""
         admin = Identity("https://10.128.0.2:6443", "", Bearer("admin"))
-        habits = Habits(ready_s=5.0, plugin_s=10.0, lease_s=self.simulation.dials.guests.lease_s)
+        habits = Habits(ready_s=5.0, plugin_s=10.0, lease_s=self.simulation.dials.agents.lease_s)
         network = InProcess(self.simulation.kube)
         kubelets = gke.Kubelets(self.clock, network, lambda _: admin, admin, habits=habits)
         return gke.Simulator(

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 from local import gce, kube, pubsub
 from local.base.clock import Clock, OffsetClock, Timer
 from local.base.http import Application, Request
-from local.base.machine import Guest, Machine
+from local.base.machine import Machine, VmAgent
 from local.cloud.sinks import Sinks
 from local.pubsub.model import DeadLetterPolicy, PushConfig, RetryPolicy, SubscriptionConfig
-from local.vm import guests
+from local.vm import agents
 
 PROJECT = "my-gcp-project"
 PROJECT_NUMBER = "123456789012"
@@ -103,7 +103,7 @@ class Dials:
     """How the parts of the simulation behave."""
 
     gce: gce.Dials = field(default_factory=gce.Dials)
-    guests: guests.Dials = field(default_factory=lambda: guests.Dials(lease_s=LAZY_LEASE_S))
+    agents: agents.Dials = field(default_factory=lambda: agents.Dials(lease_s=LAZY_LEASE_S))
     kube: kube.Dials = field(default_factory=lambda: kube.Dials(node_grace_s=4 * LAZY_LEASE_S))
     pubsub: pubsub.Dials = field(default_factory=pubsub.Dials)
     clocks: Clocks = field(default_factory=Clocks)
@@ -141,7 +141,7 @@ class Simulation:
         outbox: Outbox,
         manifests: Iterable[Mapping[str, Any]],
         filters: Mapping[str, str],
-        cluster: tuple[Cluster, guests.Network] | None = None,
+        cluster: tuple[Cluster, agents.Network] | None = None,
         dials: Dials | None = None,
         seed: int = 0,
         observe: Callable[[dict[str, Any]], None] = lambda _: None,
@@ -175,21 +175,21 @@ class Simulation:
             self._gce_clock,
             projects={PROJECT: PROJECT_NUMBER},
             random=Random(seed + 2),
-            guests=self._guest,
+            agents=self._agent,
             on_log_entry=on_log_entry,
             dials=self.dials.gce,
             principals=callers,
         )
-        self._guests_random = Random(seed + 3)
+        self._agents_random = Random(seed + 3)
 
-    def _embedded_cluster(self, seed: int) -> tuple[Cluster, guests.Network]:
+    def _embedded_cluster(self, seed: int) -> tuple[Cluster, agents.Network]:
         names = [step.replace("_", "-") for step in self._steps]
         tokens = {name: identity(name) for name in (*names, "relay")}
         tokens["admin"] = kube.User("admin", ("system:masters", "system:authenticated"))
         random = Random(seed)
         clock = OffsetClock(self.clock, self.dials.clocks.api_server_s)
         api = kube.KubeApi(clock, random=random, tokens=tokens, dials=self.dials.kube)
-        return api, guests.InProcess(api)
+        return api, agents.InProcess(api)
 
     def start(self) -> None:
         """Make the topics and subscriptions, connect the relay, let the Scheduler tick."""
@@ -250,10 +250,10 @@ class Simulation:
             self.publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
         self.clock.call_later(SWEEP_EVERY_S, self._tick)
 
-    def _guest(self, machine: Machine) -> Guest:
-        seed = self._guests_random.random()
-        return guests.KubeGuest(
-            machine, self._gce_clock, self._network, self.dials.guests, Random(seed)
+    def _agent(self, machine: Machine) -> VmAgent:
+        seed = self._agents_random.random()
+        return agents.KubeAgent(
+            machine, self._gce_clock, self._network, self.dials.agents, Random(seed)
         )
 
     def _watch(self, kind: str, path: str, failures: int = 0) -> None:

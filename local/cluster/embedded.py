@@ -20,7 +20,7 @@ from local.cluster.credentials import ADMIN, Credentials, write_private
 from local.cluster.manifests import FOR_PODS, Manifest, read_manifests
 from local.cluster.webhooks import Webhooks
 from local.jobsets import Part
-from local.vm import guests
+from local.vm import agents
 from local.vm.kubeadm import Certificate, Identity
 
 KUBECONFIG = "kubeconfig"
@@ -33,7 +33,7 @@ class ClusterUnusable(Exception):
 class Cluster(Protocol):
     """What a supervisor asks of its cluster, in this order."""
 
-    network: guests.Network
+    network: agents.Network
     """By which VMs reach it."""
     parts: frozenset[Part]
     """What of JobSets and their Pods it does not do by itself; known once it has started."""
@@ -94,7 +94,7 @@ class EmbeddedCluster:
             ca=credentials.ca,
             tokens=credentials.users(),
         )
-        self.network: guests.Network = guests.InProcess(self._api)
+        self.network: agents.Network = agents.InProcess(self._api)
         self._webhooks: Webhooks | None = None
 
     @property

@@ -179,7 +179,7 @@ class Faults(FaultControls[Refused, OperationError]):
 
     def guest_shutdown(self, instance: str) -> None:
         """Somebody shuts a VM down from within."""
-        self._find_running(instance).shut_down_by_guest()
+        self._find_running(instance).shut_down_by_vm()
 
     def act_by_hand(self, method: str, path: str, body: Document | None = None) -> Document:
         """A person with all permissions makes a call: ``act_by_hand("DELETE", vm)``.

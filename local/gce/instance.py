@@ -1,6 +1,6 @@
-"""One VM: its status from PROVISIONING to its end, its metadata, its guest.
+"""One VM: its status from PROVISIONING to its end, its metadata, its agent.
 
-The guest is made when the VM runs for the first time and stays until the VM is deleted: it stands
+The VM agent is made when the VM runs for the first time and stays until the VM is deleted: it stands
 for the boot disk too.
 """
 
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from local.base.clock import Callback, Timer
-from local.base.machine import Guest
+from local.base.machine import VmAgent
 from local.gce import links
 from local.gce.callers import Caller, Principal
 from local.gce.context import Context
@@ -60,7 +60,7 @@ class Ownership:
 
 
 class Instance:
-    """One VM, its guest's `local.base.machine.Machine`. ``shelf`` holds it while it exists."""
+    """One VM, its agent's `local.base.machine.Machine`. ``shelf`` holds it while it exists."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Instance:
         self.serial_output = ""
         self.guest_attributes: dict[tuple[str, str], str] = {}
         self._shown = self.metadata
-        self._guest: Guest | None = None
+        self._agent: VmAgent | None = None
         self._powered = False
         self._on_host = False
         self._timer: Timer | None = None
@@ -99,7 +99,7 @@ class Instance:
         self._stopped: datetime | None = None
         self._fixed = render_fixed(path, self.id, context.clock.now(), properties, order, address)
 
-    # what a guest sees
+    # what a VM agent sees
 
     @property
     def project(self) -> str:
@@ -194,7 +194,7 @@ class Instance:
             self._ownership.owner.vm_failed(self, error)
 
     def _come_up(self) -> None:
-        """Start the guest: STAGING, the operation's end, RUNNING."""
+        """Start the VM agent: STAGING, the operation's end, RUNNING."""
         self.status = "STAGING"
         self.busy = None
         self._finish_transition()
@@ -296,8 +296,8 @@ class Instance:
         )
         self._come_up()
 
-    def shut_down_by_guest(self) -> None:
-        """The guest halts the machine."""
+    def shut_down_by_vm(self) -> None:
+        """The VM agent halts the machine."""
         self._context.audit.write_system_event(
             "compute.instances.guestTerminate", self.path, self.id, principal=""
         )
@@ -316,7 +316,7 @@ class Instance:
     # metadata and power
 
     def set_metadata(self, items: dict[str, str]) -> None:
-        """Replace the metadata; the guest sees it a little later."""
+        """Replace the metadata; the VM agent sees it a little later."""
         self.metadata = items
         self._context.later(self._context.dials.metadata_propagation_s, lambda: self._show(items))
 
@@ -324,22 +324,22 @@ class Instance:
         if items is not self.metadata or items is self._shown:
             return
         self._shown = items
-        if self._powered and self._guest is not None:
-            self._guest.metadata_changed()
+        if self._powered and self._agent is not None:
+            self._agent.metadata_changed()
 
     def power_on(self) -> None:
-        """Let the guest run; it sees the metadata of this moment."""
+        """Let the VM agent run; it sees the metadata of this moment."""
         self._shown = self.metadata
         self._powered = True
-        if self._guest is None:
-            self._guest = self._context.guests(self)
-        self._guest.power_on()
+        if self._agent is None:
+            self._agent = self._context.agents(self)
+        self._agent.power_on()
 
     def power_off(self) -> None:
-        """Take the power from the guest, if it runs."""
-        if self._powered and self._guest is not None:
+        """Take the power from the VM agent, if it runs."""
+        if self._powered and self._agent is not None:
             self._powered = False
-            self._guest.power_off()
+            self._agent.power_off()
 
     def _go_down(self) -> None:
         self._cancel_timers()

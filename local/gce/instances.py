@@ -191,7 +191,7 @@ class Instances:
         return operation
 
     def reset(self, call: Call) -> Operation:
-        """Begin a hard reset: the guest boots again."""
+        """Begin a hard reset: the VM agent boots again."""
         instance = self._running(call)
         operation = instance.busy = self._context.operations.begin_for(call, instance.id)
         instance.power_off()

@@ -10,7 +10,7 @@ from typing import Any
 from local.base import controls
 from local.base.clock import Clock
 from local.base.http import Request, Response
-from local.base.machine import GuestFactory
+from local.base.machine import VmAgentFactory
 from local.gce.callers import Principal
 from local.gce.calls import CallLog
 from local.gce.context import Context
@@ -29,7 +29,7 @@ FAULTS = controls.list_faults(Faults)
 class Simulator:
     """A Compute Engine that refuses what the real one refuses, in memory and on a given clock.
 
-    ``projects`` are ids and numbers. ``guests`` makes the software in each VM. ``on_log_entry``
+    ``projects`` are ids and numbers. ``agents`` makes the software in each VM. ``on_log_entry``
     gets each audit log entry, as a ``LogEntry`` in JSON form, when it would reach a sink.
     ``principals`` are callers by bearer token; who comes without a token may do everything.
     """
@@ -40,7 +40,7 @@ class Simulator:
         *,
         projects: Mapping[str, str],
         random: Random,
-        guests: GuestFactory,
+        agents: VmAgentFactory,
         on_log_entry: Callable[[dict[str, Any]], None],
         dials: Dials = Dials(),  # noqa: B008 - it is frozen
         principals: Mapping[str, Principal] = MappingProxyType({}),
@@ -50,7 +50,7 @@ class Simulator:
             clock,
             projects=projects,
             random=random,
-            guests=guests,
+            agents=agents,
             on_log_entry=on_log_entry,
             dials=dials,
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from local.base.clock import Clock
 from local.gke.nodes import PoolNode
-from local.vm.guests import Boot
+from local.vm.agents import Boot
 from local.vm.kubeadm import (
     Habits,
     Identity,

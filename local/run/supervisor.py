@@ -51,7 +51,7 @@ from local.pubsub.server import serve as serve_pubsub
 from local.run.processes import Processes
 from local.run.subprocesses import Child, Children
 from local.run.vms import Vms
-from local.vm import guests
+from local.vm import agents
 from local.vm.kubeadm import Bearer, Habits, Identity
 
 STEPS = (
@@ -129,7 +129,7 @@ LIVELY_GCE = gce.Dials(
 
 LIVELY_BACKOFF_S = 10
 """What nobody can read is a dead letter after a minute and a half instead of twenty minutes."""
-LIVELY_GUESTS = guests.Dials(
+LIVELY_AGENTS = agents.Dials(
     boot_s=(3.0, 5.0),
     prepare_s=(1.0, 2.0),
     join_s=(1.0, 2.0),
@@ -171,7 +171,7 @@ class Setup:
     pubsub: str = ""
     ports: Ports = Ports()
     gce: gce.Dials = LIVELY_GCE
-    guests: guests.Dials = LIVELY_GUESTS
+    agents: agents.Dials = LIVELY_AGENTS
     scripts: int = 1
     for_examples: bool = False
     in_front: Callable[[Application], Application] = lambda application: application
@@ -207,7 +207,7 @@ class Supervisor:
         self._vms = Vms(
             self._clock,
             self.cluster.network,
-            dials=setup.guests,
+            dials=setup.agents,
             habits=LIVELY_HABITS,
             random=Random(secrets.randbits(64)),
             scratch=setup.directory / "vms",
@@ -223,7 +223,7 @@ class Supervisor:
             self._clock,
             projects={PROJECT: PROJECT_NUMBER},
             random=Random(secrets.randbits(64)),
-            guests=self._vms.boot,
+            agents=self._vms.boot,
             on_log_entry=self._on_log_entry,
             dials=setup.gce,
         )

@@ -1,4 +1,4 @@
-"""Stand-ins for the binaries ``kubeadm`` and ``kubelet``, for a guest that runs the real script.
+"""Stand-ins for the binaries ``kubeadm`` and ``kubelet``, for a VM agent that runs the real script.
 
 ``join --config FILE`` joins over TLS and leaves a kubelet.conf; ``kubelet`` goes on from it until
 it is killed. Files are where the real ones have them, under ``--root``.

@@ -21,7 +21,7 @@ from local.base.clock import VirtualClock
 from local.base.http import Request, Response
 from local.cloud.logging import CloudLogging, serve
 from local.gce import Dials, Inventory, Principal, Simulator
-from local.tests.gce.small_cloud import RecordingGuest
+from local.tests.gce.small_cloud import RecordingAgent
 from replay import cloud_logging
 from tests.cloud import reference
 from tests.cloud.__main__ import Ways, main, open_clients
@@ -76,7 +76,7 @@ class Cloud:
             self._clock,
             projects={PROJECT: NUMBER},
             random=Random(3),
-            guests=RecordingGuest,
+            agents=RecordingAgent,
             on_log_entry=self._write_log,
             dials=dials,
             principals={"token": Principal(PERSON, read_permissions())},

@@ -22,7 +22,7 @@ from local.base.cluster_client import ClusterClient
 from local.base.events import AuditEntry, ChildEnded, Happening
 from local.base.http import Application, Request, Response, Stream, Subscription
 from local.run.supervisor import Setup, Supervisor, open_supervisor
-from local.vm import guests
+from local.vm import agents
 from tests.manifests import manifest
 
 pytestmark = [pytest.mark.processes, pytest.mark.real]
@@ -45,7 +45,7 @@ QUICK_GCE = gce.Dials(
     bulk_check_s=SHORT,
     ici_activation_s=SHORT,
 )
-QUICK_GUESTS = guests.Dials(
+QUICK_GUESTS = agents.Dials(
     boot_s=SHORT, prepare_s=SHORT, join_s=SHORT, ready_s=SHORT, plugin_s=SHORT
 )
 
@@ -127,7 +127,7 @@ def _is_ready(groups: list[dict[str, Any]]) -> bool:
 
 
 def _setup(folder: Path, in_front: Callable[[Application], Application] = lambda it: it) -> Setup:
-    return Setup(folder, gce=QUICK_GCE, guests=QUICK_GUESTS, scripts=0, in_front=in_front)
+    return Setup(folder, gce=QUICK_GCE, agents=QUICK_GUESTS, scripts=0, in_front=in_front)
 
 
 def test_a_relay_that_is_killed_is_started_again_and_misses_nothing(tmp_path: Path) -> None:

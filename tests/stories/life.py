@@ -12,7 +12,7 @@ from typing import Any
 from local import kube
 from local.base.machine import Machine
 from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Dials
-from local.vm import guests
+from local.vm import agents
 from local.vm.kubeadm import Bearer, Identity
 from tests.harness import Harness
 
@@ -38,12 +38,12 @@ Say = Callable[[str], None]
 
 def guest_dials(**change: Any) -> Dials:
     """A simulation whose VMs behave otherwise; kubelets renew their Leases seldom unless it is said."""
-    return Dials(guests=guests.Dials(**{"lease_s": LAZY_LEASE_S, **change}))
+    return Dials(agents=agents.Dials(**{"lease_s": LAZY_LEASE_S, **change}))
 
 
 def watchful(**change: Any) -> Dials:
     """A simulation in which kubelets renew their Leases as real ones do: silence shows in a minute."""
-    return Dials(guests=guests.Dials(**{"lease_s": 10.0, **change}), kube=kube.Dials())
+    return Dials(agents=agents.Dials(**{"lease_s": 10.0, **change}), kube=kube.Dials())
 
 
 def by_other_means(machine: Machine) -> Identity:

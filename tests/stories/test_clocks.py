@@ -15,7 +15,7 @@ import pytest
 
 from local import gce, kube
 from local.cloud.simulation import Clocks, Dials
-from local.vm import guests
+from local.vm import agents
 from shared.base.names import VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
@@ -43,7 +43,7 @@ READY = ("True", "Ready", "All nodes are ready")
 def simulation_for(offsets: tuple[int, int, int], **change: Any) -> Dials:
     """VMs from an image that boots and joins in seconds; kubelets that renew their Leases."""
     quick = {"boot_s": (3.0, 5.0), "prepare_s": (1.0, 2.0), "join_s": (1.0, 3.0), "lease_s": 10.0}
-    dials = Dials(guests=guests.Dials(**{**quick, **change}), kube=kube.Dials())
+    dials = Dials(agents=agents.Dials(**{**quick, **change}), kube=kube.Dials())
     return replace(dials, clocks=Clocks(*offsets))
 
 

@@ -42,7 +42,7 @@ def test_a_whole_life(dials: Dials, change: dict[str, Any]) -> None:
 @either
 def test_vms_that_join_by_other_means(dials: Dials) -> None:
     joined = life.JOINED_OTHERWISE
-    harness = Harness(replace(dials, guests=joined.guests))
+    harness = Harness(replace(dials, agents=joined.agents))
     harness.apply(manifest(bootstrapKubernetes=None))
     life.until_ready(harness)
     life.goes_without_trace(harness)

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 from local.base.http import Request, Response
 from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Dials
-from local.vm import guests
+from local.vm import agents
 from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.settings import JoinApproval
 from tests.harness import Harness
@@ -25,10 +25,10 @@ from tests.stories.life import MINUTE, NAME, STANDARD, Say
 
 NODES = "/api/v1/nodes"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-NOBODY_JOINS = guests.Dials(lease_s=LAZY_LEASE_S, joins=False)
-EVENTS_ALONE = Dials(sweeps=False, guests=NOBODY_JOINS)
-SWEEP_ALONE = Dials(relays=False, sinks=False, guests=NOBODY_JOINS)
-BOTH = Dials(guests=NOBODY_JOINS)
+NOBODY_JOINS = agents.Dials(lease_s=LAZY_LEASE_S, joins=False)
+EVENTS_ALONE = Dials(sweeps=False, agents=NOBODY_JOINS)
+SWEEP_ALONE = Dials(relays=False, sinks=False, agents=NOBODY_JOINS)
+BOTH = Dials(agents=NOBODY_JOINS)
 OTHER: dict[str, Any] = {"instanceConfig": STANDARD}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import PROJECT, identity
-from local.vm.guests import Mishap
+from local.vm.agents import Mishap
 from local.vm.kubeadm import ACCELERATOR_LABEL
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason

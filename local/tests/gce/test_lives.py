@@ -291,7 +291,7 @@ def test_a_repaired_vm_may_keep_its_id() -> None:
     assert vm["id"] in {one["id"] for one in cloud.run_until_running(2)}
 
 
-def test_recreated_vms_lose_metadata_and_guest(slice_cloud: Cloud) -> None:
+def test_recreated_vms_lose_metadata_and_vm_agent(slice_cloud: Cloud) -> None:
     slice_cloud.make_group(bulk=False)
     vm = slice_cloud.run_until_running(2)[0]
     path = f"{ZONE_PATH}/instances/{vm['name']}"
@@ -302,9 +302,9 @@ def test_recreated_vms_lose_metadata_and_guest(slice_cloud: Cloud) -> None:
     slice_cloud.clock.run_for(300)
     keys = [item["key"] for item in slice_cloud.get(path)["metadata"]["items"]]
     assert "token" not in keys
-    guests = [guest for guest in slice_cloud.guests if guest.machine.name == vm["name"]]
-    assert [guest.events[0] for guest in guests] == ["on", "on"]
-    assert guests[0].events[-1] == "off"
+    agents = [agent for agent in slice_cloud.agents if agent.machine.name == vm["name"]]
+    assert [agent.events[0] for agent in agents] == ["on", "on"]
+    assert agents[0].events[-1] == "off"
 
 
 def test_delete_instances_lowers_the_target_size(slice_cloud: Cloud) -> None:
@@ -411,8 +411,8 @@ def test_a_vm_restarts_by_itself_after_a_host_error(slice_cloud: Cloud) -> None:
     assert topology_state(slice_cloud) == "REACTIVATING"
     slice_cloud.clock.run_for(60)
     assert topology_state(slice_cloud) == "ACTIVE"
-    guest = next(guest for guest in slice_cloud.guests if guest.machine.name == vm["name"])
-    assert guest.events == ["on", "off", "on"]
+    agent = next(agent for agent in slice_cloud.agents if agent.machine.name == vm["name"])
+    assert agent.events == ["on", "off", "on"]
     events = [name for name in slice_cloud.methods() if name.startswith("compute.")]
     assert events == [
         "compute.instances.hostError first last",

@@ -21,7 +21,7 @@ from local.gce import iam
 from local.gce.inprocess import mount
 from local.tests.gke.small_gke import SETTINGS, Gke
 from local.tests.gke.test_port import LEADER
-from local.vm import guests
+from local.vm import agents
 from shared.base.names import JOBSET_STEPS, STEPS
 from shared.node_groups.node_group import resource_name
 from shared.ports.gke import GkeClient
@@ -112,7 +112,7 @@ def live_by_the_sweep(rights: dict[str, Rights]) -> None:
 
 def give_up_early(rights: dict[str, Rights]) -> None:
     """Deleted when its VMs are there and none has joined."""
-    harness = harness_with(Dials(guests=guests.Dials(joins=False)), rights)
+    harness = harness_with(Dials(agents=agents.Dials(joins=False)), rights)
     harness.apply(manifest(**AS_A_SERVICE_ACCOUNT))
     life.until(harness, lambda: len(life.vms(harness)) == 2)
     harness.run_for(5 * MINUTE)

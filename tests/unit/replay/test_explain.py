@@ -14,7 +14,7 @@ import pytest
 from google.auth.exceptions import DefaultCredentialsError
 
 from local.cloud.simulation import Dials
-from local.vm import guests
+from local.vm import agents
 from replay.publications import GROUP_STEPS
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
@@ -240,7 +240,7 @@ def test_a_group_that_nobody_has_looked_at_says_so(desk: Desk) -> None:
 
 
 def test_the_next_look_is_when_the_sweep_really_comes() -> None:
-    desk = Desk(Harness(Dials(guests=guests.Dials())))
+    desk = Desk(Harness(Dials(agents=agents.Dials())))
     _ready(desk)
     told = desk.json("explain", "default/training")["sweep"]
     assert told["settled"] is True

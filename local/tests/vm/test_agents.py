@@ -1,4 +1,4 @@
-"""A simulated VM's guest: it boots, waits for its token, joins, and keeps its Node."""
+"""A simulated VM's agent: it boots, waits for its token, joins, and keeps its Node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from local.base.clock import VirtualClock
 from local.base.http import Response
 from local.tests.vm.small_cluster import SmallCluster
-from local.vm.guests import Dials, InProcess, KubeGuest, Mishap
+from local.vm.agents import Dials, InProcess, KubeAgent, Mishap
 from local.vm.kubeadm import Bearer, Identity, chips_of, public_key_pin
 
 TOKEN = "abc123.0123456789abcdef"
@@ -27,7 +27,7 @@ readonly NODE_TAINTS=google.com/tpu=present:NoSchedule
 
 @dataclass
 class Vm:
-    """A `Machine` that keeps what its guest writes."""
+    """A `Machine` that keeps what its agent writes."""
 
     project: str = "my-project"
     zone: str = "us-central1-c"
@@ -55,8 +55,8 @@ class Bench:
         self.clock = VirtualClock()
         self.cluster = SmallCluster(self.clock.now)
         self.vm = Vm(**vm)
-        self.guest = KubeGuest(self.vm, self.clock, InProcess(self.cluster), dials)
-        self.guest.power_on()
+        self.agent = KubeAgent(self.vm, self.clock, InProcess(self.cluster), dials)
+        self.agent.power_on()
 
     def inject(self, token: str = TOKEN, **changes: str) -> None:
         """Do what the functions do: token into the metadata, Secret into the cluster."""
@@ -69,7 +69,7 @@ class Bench:
             "kubeadm-ca-hash": public_key_pin(self.cluster.ca_pem),
             **changes,
         }
-        self.guest.metadata_changed()
+        self.agent.metadata_changed()
 
     @property
     def node(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def test_metadata_that_changes_twice_makes_one_attempt() -> None:
     bench = Bench()
     bench.clock.run_for(60)
     bench.inject()
-    bench.guest.metadata_changed()
+    bench.agent.metadata_changed()
     bench.run_until(bench.is_ready)
     assert bench.vm.serial.count("joining") == 1
 
@@ -211,7 +211,7 @@ def test_the_machine_type_says_how_many_chips_a_vm_has(machine_type: str, chips:
         ("[fd00::2]:443", "[fd00::2]:443"),
     ],
 )
-def test_a_guest_reads_an_endpoint_as_the_script_does(endpoint: str, server: str) -> None:
+def test_a_vm_agent_reads_an_endpoint_as_the_script_does(endpoint: str, server: str) -> None:
     bench = Bench()
     bench.inject(**{"kubeadm-control-plane-ip": endpoint})
     bench.run_until(lambda: "joining" in bench.state)
@@ -266,13 +266,13 @@ def test_by_chance_all_attempts_can_fail() -> None:
 
 def test_a_vm_that_was_made_anew_waits_for_its_stale_node_to_go() -> None:
     bench = joined()
-    again = KubeGuest(bench.vm, bench.clock, InProcess(bench.cluster))
-    bench.guest.power_off()
+    again = KubeAgent(bench.vm, bench.clock, InProcess(bench.cluster))
+    bench.agent.power_off()
     again.power_on()
     bench.run_until(lambda: "try 2 with this token" in bench.vm.serial and "failed" in bench.state)
     assert f'a Node with name "{NODE}" and status "Ready" already exists' in bench.vm.serial
     del bench.cluster.nodes[NODE]
-    bench.guest = again
+    bench.agent = again
     bench.inject(OTHER_TOKEN)
     bench.run_until(bench.is_ready)
 
@@ -282,7 +282,7 @@ def test_a_vm_that_was_made_anew_waits_for_its_stale_node_to_go() -> None:
 
 def test_power_off_silences_the_node() -> None:
     bench = joined()
-    bench.guest.power_off()
+    bench.agent.power_off()
     before = len(bench.cluster.calls)
     bench.clock.run_for(3600)
     assert len(bench.cluster.calls) == before
@@ -293,20 +293,20 @@ def test_power_off_at_any_time_ends_what_was_under_way(seconds: int) -> None:
     bench = Bench()
     bench.inject()
     bench.clock.run_for(seconds)
-    bench.guest.power_off()
+    bench.agent.power_off()
     before = len(bench.cluster.calls)
     bench.clock.run_for(1200)
     assert len(bench.cluster.calls) == before
-    bench.guest.power_on()
+    bench.agent.power_on()
     bench.run_until(bench.is_ready)
 
 
 def test_a_joined_vm_that_reboots_goes_on_with_its_certificate() -> None:
     bench = joined()
-    bench.guest.power_off()
+    bench.agent.power_off()
     bench.cluster.tokens.clear()
     before = len(bench.cluster.calls)
-    bench.guest.power_on()
+    bench.agent.power_on()
     bench.run_until(lambda: bench.chips() == ("0", "0"))
     bench.run_until(lambda: bench.chips() == ("4", "4"))
     users = {call.split()[0] for call in bench.cluster.calls[before:]}
@@ -315,9 +315,9 @@ def test_a_joined_vm_that_reboots_goes_on_with_its_certificate() -> None:
 
 def test_a_node_that_was_deleted_while_its_vm_was_off_is_registered_anew() -> None:
     bench = joined()
-    bench.guest.power_off()
+    bench.agent.power_off()
     bench.cluster.nodes.clear()
-    bench.guest.power_on()
+    bench.agent.power_on()
     bench.run_until(bench.is_ready)
 
 

@@ -1,4 +1,4 @@
-"""A guest that runs the VM's real startup script, in a scratch directory of this machine.
+"""A VM agent that runs the VM's real startup script, in a scratch directory of this machine.
 
 The script is the one in the VM's metadata, run by the real bash with a real metadata server. What
 would change the machine is a stand-in on its PATH that writes down its call; ``kubeadm`` and
@@ -77,8 +77,8 @@ async def _spawn(*argv: str, **options: Any) -> asyncio.subprocess.Process:
     )
 
 
-class ScriptGuest:
-    """A `local.base.machine.Guest` whose boots are processes. ``scratch`` is its disk.
+class ScriptAgent:
+    """A `local.base.machine.VmAgent` whose boots are processes. ``scratch`` is its disk.
 
     ``api_server`` gives the URL behind which the cluster is really reached. Needs a running event
     loop; `closed` waits for the last process to end.
@@ -112,7 +112,7 @@ class ScriptGuest:
             self._server.changed()
 
     async def closed(self) -> None:
-        """Return when nothing of the guest runs any more; call `power_off` before."""
+        """Return when nothing of the VM agent runs any more; call `power_off` before."""
         if self._boot is not None:
             with suppress(asyncio.CancelledError):
                 await self._boot

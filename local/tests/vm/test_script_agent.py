@@ -13,12 +13,12 @@ import pytest
 
 from local.base.clock import LoopClock
 from local.base.http import Request, Response
-from local.base.machine import Guest
+from local.base.machine import VmAgent
 from local.base.web import serve
 from local.tests.vm.small_cluster import SmallCluster
-from local.vm.guests import Dials, Https, KubeGuest
+from local.vm.agents import Dials, Https, KubeAgent
 from local.vm.kubeadm import Anonymous, ConnectionRefused, Habits, Reply, Send, public_key_pin
-from local.vm.script_guest import ScriptGuest
+from local.vm.script_agent import ScriptAgent
 from local.vm.transport import send_https
 from shared.node_groups.bootstrap import join_metadata, new_token, render_startup_script
 from tests.unit.startup.vm import Machine
@@ -45,12 +45,12 @@ class Bench:
             node_taints=["google.com/tpu=present:NoSchedule"],
         )
 
-    def inject(self, guest: Guest) -> None:
+    def inject(self, agent: VmAgent) -> None:
         token = new_token(lambda length: bytes(range(length)), datetime.now(UTC))
         self.cluster.tokens[token.text] = token.expires
         pin = public_key_pin(self.cluster.ca_pem)
         self.vm.metadata |= join_metadata(token, endpoint="10.128.0.2", ca_hash=pin)
-        guest.metadata_changed()
+        agent.metadata_changed()
 
     def has_chips(self) -> bool:
         node = self.cluster.nodes.get(self.vm.name, {})
@@ -82,37 +82,37 @@ def on_bench(folder: Path, story: Callable[[Bench], Coroutine[Any, Any, None]]) 
 
 def test_a_vm_joins_over_tls_by_running_its_script(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
-        guest = ScriptGuest(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
-        guest.power_on()
+        agent = ScriptAgent(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
+        agent.power_on()
         await bench.until(lambda: "waiting: for a bootstrap token" in bench.vm.serial)
-        bench.inject(guest)
+        bench.inject(agent)
         await bench.until(bench.has_chips)
         await bench.until(lambda: "startup-script exit status 0" in bench.vm.serial)
 
-        guest.power_off()
-        await guest.closed()
+        agent.power_off()
+        await agent.closed()
         bench.cluster.tokens.clear()
         calls = len(bench.cluster.calls)
-        guest.power_on()
+        agent.power_on()
         await bench.until(lambda: "joined: before this boot" in bench.vm.serial)
         await bench.until(lambda: len(bench.cluster.calls) > calls)
         assert {call.split()[0] for call in bench.cluster.calls[calls:]} == {
             f"system:node:{bench.vm.name}"
         }
-        guest.power_off()
-        await guest.closed()
+        agent.power_off()
+        await agent.closed()
 
     on_bench(tmp_path, story)
 
 
 def test_what_the_script_did_to_the_machine_is_written_down_only(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
-        guest = ScriptGuest(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
-        bench.inject(guest)
-        guest.power_on()
+        agent = ScriptAgent(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
+        bench.inject(agent)
+        agent.power_on()
         await bench.until(lambda: "joined: " in bench.vm.serial)
-        guest.power_off()
-        await guest.closed()
+        agent.power_off()
+        await agent.closed()
         calls = (tmp_path / "disk/calls").read_text().splitlines()
         assert "swapoff --all" in calls
         assert "systemctl enable kubelet" in calls
@@ -123,28 +123,28 @@ def test_what_the_script_did_to_the_machine_is_written_down_only(tmp_path: Path)
 
 def test_a_join_that_the_cluster_refuses_is_said_on_the_serial_port(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
-        guest = ScriptGuest(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
-        bench.inject(guest)
+        agent = ScriptAgent(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
+        bench.inject(agent)
         bench.vm.metadata["kubeadm-ca-hash"] = "sha256:" + "0" * 64
-        guest.power_on()
+        agent.power_on()
         await bench.until(lambda: "failed: kubeadm join: " in bench.vm.serial)
-        guest.power_off()
-        await guest.closed()
+        agent.power_off()
+        await agent.closed()
         assert "none of the public keys" in bench.vm.serial
 
     on_bench(tmp_path, story)
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")  # the first look at cluster-info
-def test_a_guest_on_the_event_loop_joins_over_tls(tmp_path: Path) -> None:
+def test_a_vm_agent_on_the_event_loop_joins_over_tls(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         network = Https(lambda _: bench.url)
         clock = LoopClock(asyncio.get_running_loop())
-        guest = KubeGuest(bench.vm, clock, network, AT_ONCE)
-        guest.power_on()
-        bench.inject(guest)
+        agent = KubeAgent(bench.vm, clock, network, AT_ONCE)
+        agent.power_on()
+        bench.inject(agent)
         await bench.until(bench.has_chips)
-        guest.power_off()
+        agent.power_off()
         network.close()
 
     on_bench(tmp_path, story)

@@ -1,6 +1,6 @@
-"""What runs in a simulated VM: a guest that joins a cluster as our startup script has it do.
+"""What runs in a simulated VM: a VM agent that joins a cluster as our startup script has it do.
 
-`KubeGuest` acts out the script, kubeadm and the kubelet on a clock. It takes from the script only
+`KubeAgent` acts out the script, kubeadm and the kubelet on a clock. It takes from the script only
 what stands in it for this slice (labels, taints, version) and does the rest by itself.
 """
 
@@ -166,8 +166,8 @@ def read_minor(script: str) -> str:
     return _parse_script(script).minor
 
 
-class KubeGuest:
-    """A guest that boots, waits for its token, joins, and is a Node from then on.
+class KubeAgent:
+    """A VM agent that boots, waits for its token, joins, and is a Node from then on.
 
     With neither a startup script nor ``dials.identity`` it boots and does nothing more.
     """
@@ -192,7 +192,7 @@ class KubeGuest:
 
     @property
     def has_joined(self) -> bool:
-        """Whether the guest has a kubelet's certificate."""
+        """Whether the VM agent has a kubelet's certificate."""
         return self._identity is not None
 
     def power_on(self) -> None:

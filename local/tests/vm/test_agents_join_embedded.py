@@ -1,4 +1,4 @@
-"""Guest, token and embedded API together: what `shared.node_groups.bootstrap` writes lets a VM join."""
+"""VM agent, token and embedded API: what `shared.node_groups.bootstrap` writes makes a VM join."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from local.base.clock import VirtualClock
 from local.base.http import Request
 from local.kube import ADMIN, KubeApi
-from local.vm.guests import Dials, InProcess, KubeGuest, Mishap
+from local.vm.agents import Dials, InProcess, KubeAgent, Mishap
 from shared.node_groups.bootstrap import (
     KUBEADM_GROUP,
     Token,
@@ -44,8 +44,8 @@ class Bench:
             node_labels={"cloud.google.com/gke-tpu-accelerator": "tpu7x"},
             node_taints=["google.com/tpu=present:NoSchedule"],
         )
-        self.guest = KubeGuest(self.vm, self.clock, InProcess(self.kube), dials)
-        self.guest.power_on()
+        self.agent = KubeAgent(self.vm, self.clock, InProcess(self.kube), dials)
+        self.agent.power_on()
         self.clock.run_for(1)  # the cluster publishes its CA
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -67,7 +67,7 @@ class Bench:
         )
         made = self.call("POST", "/api/v1/namespaces/kube-system/secrets", secret)
         assert made["kind"] == "Secret", made
-        self.guest.metadata_changed()
+        self.agent.metadata_changed()
         return token
 
     @property
@@ -100,9 +100,9 @@ def test_a_token_that_was_revoked_after_the_join_is_not_missed() -> None:
     token = bench.inject()
     bench.complete()
     bench.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{token.secret_name}")
-    bench.guest.power_off()
+    bench.agent.power_off()
     bench.clock.run_for(3600)
-    bench.guest.power_on()
+    bench.agent.power_on()
     bench.clock.run_for(60)
     bench.complete()
 
