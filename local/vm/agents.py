@@ -48,7 +48,7 @@ _ENDPOINT = "kubeadm-control-plane-ip"
 _CA_HASH = "kubeadm-ca-hash"
 
 
-class Mishap(Enum):
+class JoinFault(Enum):
     """What goes wrong with an attempt to join."""
 
     KUBEADM_FAILS = "kubeadm fails before it has asked anybody"
@@ -61,8 +61,8 @@ class Dials:
 
     ``prepare_s`` is what an image without packages needs to fetch them. ``plugin_s`` is `None` for
     a cluster without the device plugin, ``lease_s`` for kubelets that fall silent when all is said.
-    ``mishaps`` are for a VM's first attempts in turn, `None` for one that goes well; later ones
-    fail with ``mishap_chance``. With ``identity`` the VM needs no bootstrapping: it registers with
+    ``join_faults`` are for a VM's first attempts in turn, `None` for one that goes well; later ones
+    fail with ``join_fault_chance``. With ``identity`` the VM needs no bootstrapping: it registers with
     what that callable gives, by means of its own.
     """
 
@@ -72,8 +72,8 @@ class Dials:
     ready_s: Range = (5.0, 15.0)
     plugin_s: Range | None = (10.0, 20.0)
     lease_s: float | None = 10.0
-    mishaps: tuple[Mishap | None, ...] = ()
-    mishap_chance: float = 0.0
+    join_faults: tuple[JoinFault | None, ...] = ()
+    join_fault_chance: float = 0.0
     joins: bool = True
     identity: Callable[[Machine], Identity] | None = None
 
@@ -187,7 +187,7 @@ class KubeAgent:
         self._random = random or Random(machine.id)
         self._boot: Boot | None = None
         self._identity: Identity | None = None  # on the disk: it outlives a boot
-        self._mishaps = list(self._dials.mishaps)
+        self._join_faults = list(self._dials.join_faults)
         self._boots = 0
 
     @property
@@ -271,13 +271,13 @@ class KubeAgent:
         boot.tried = data.token
         words = f"{data.endpoint} as {self._machine.name}, try {boot.tries} with this token"
         self._say("joining", words)
-        mishap = self._next_mishap()
+        join_fault = self._next_join_fault()
 
         def fail(failure: JoinFailed) -> None:
             self._failed(failure)
 
         def run() -> None:
-            if mishap is Mishap.KUBEADM_FAILS:
+            if join_fault is JoinFault.KUBEADM_FAILS:
                 fail(JoinFailed("error execution phase preflight: [preflight] Some fatal errors"))
                 return
             configuration = JoinConfiguration(
@@ -286,7 +286,7 @@ class KubeAgent:
             self._running.converse(join(configuration, self._clock.now), self._joined, fail)
 
         delay_s = self._draw(self._dials.join_s)
-        if mishap is Mishap.TOKEN_EXPIRES:
+        if join_fault is JoinFault.TOKEN_EXPIRES:
             delay_s = (data.expires - self._clock.now()).total_seconds() + 1
         self._running.later(delay_s, run)
 
@@ -334,10 +334,14 @@ class KubeAgent:
             boot=f"{machine.id} {self._boots}",
         )
 
-    def _next_mishap(self) -> Mishap | None:
-        if self._mishaps:
-            return self._mishaps.pop(0)
-        return Mishap.KUBEADM_FAILS if self._random.random() < self._dials.mishap_chance else None
+    def _next_join_fault(self) -> JoinFault | None:
+        if self._join_faults:
+            return self._join_faults.pop(0)
+        return (
+            JoinFault.KUBEADM_FAILS
+            if self._random.random() < self._dials.join_fault_chance
+            else None
+        )
 
     def _draw(self, between: Range) -> float:
         return self._random.uniform(*between)

@@ -97,13 +97,13 @@ class Life:
             self.made[method.rpartition("compute.")[2]] += 1
 
     async def run(
-        self, supervisor: Supervisor, mishap: Callable[[], Coroutine[Any, Any, None]]
+        self, supervisor: Supervisor, fault: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        """Apply, let the mishap happen, wait for Ready, delete, wait until nothing is left."""
+        """Apply, let the fault happen, wait for Ready, delete, wait until nothing is left."""
         async with asyncio.timeout(LIFE_WITHIN.total_seconds()), supervisor.client() as client:
             code, answer = await client.request("POST", GROUPS, _standard())
             assert code == 201, answer
-            await mishap()
+            await fault()
             await self._until(client, _is_ready)
             await client.request("DELETE", f"{GROUPS}/my-slice")
             await self._until(client, lambda groups: not groups)
@@ -135,10 +135,10 @@ def test_a_relay_that_is_killed_is_started_again_and_misses_nothing(tmp_path: Pa
         life = Life()
         async with open_supervisor(_setup(tmp_path), life.observe) as supervisor:
 
-            async def mishap() -> None:
+            async def fault() -> None:
                 supervisor.children["relay"].kill()
 
-            await life.run(supervisor, mishap)
+            await life.run(supervisor, fault)
         assert life.ended == ["relay"]
 
     asyncio.run(story())
@@ -178,11 +178,11 @@ def test_a_function_killed_between_an_insert_and_its_answer_inserts_once(
 
         async with open_supervisor(_setup(tmp_path, in_front), life.observe) as supervisor:
 
-            async def mishap() -> None:
+            async def fault() -> None:
                 await held[0].has_arrived.wait()
                 kill(supervisor, "create_resources")
 
-            await life.run(supervisor, mishap)
+            await life.run(supervisor, fault)
         assert life.ended == ended
 
     asyncio.run(story())

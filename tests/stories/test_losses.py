@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import PROJECT, identity
-from local.vm.agents import Mishap
+from local.vm.agents import JoinFault
 from local.vm.kubeadm import ACCELERATOR_LABEL
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
@@ -407,17 +407,19 @@ def test_a_node_that_joins_without_a_providerid_is_told_of_and_counts_as_none() 
 
 
 @pytest.mark.parametrize(
-    "mishaps",
+    "join_faults",
     [
-        (Mishap.KUBEADM_FAILS,),
-        (Mishap.KUBEADM_FAILS, Mishap.KUBEADM_FAILS),
-        (Mishap.TOKEN_EXPIRES,),
-        (Mishap.TOKEN_EXPIRES, Mishap.KUBEADM_FAILS),
+        (JoinFault.KUBEADM_FAILS,),
+        (JoinFault.KUBEADM_FAILS, JoinFault.KUBEADM_FAILS),
+        (JoinFault.TOKEN_EXPIRES,),
+        (JoinFault.TOKEN_EXPIRES, JoinFault.KUBEADM_FAILS),
     ],
     ids=["fails once", "fails with all tries of its token", "expires", "expires, then fails"],
 )
-def test_a_join_that_goes_wrong_at_first_goes_well_in_the_end(mishaps: tuple[Mishap, ...]) -> None:
-    harness = Harness(life.guest_dials(mishaps=mishaps))
+def test_a_join_that_goes_wrong_at_first_goes_well_in_the_end(
+    join_faults: tuple[JoinFault, ...],
+) -> None:
+    harness = Harness(life.guest_dials(join_faults=join_faults))
     harness.apply(manifest())
     life.until_ready(harness, timeout=3 * HOUR)
     harness.run_for(5 * MINUTE)

@@ -12,7 +12,7 @@ import pytest
 from local.base.clock import VirtualClock
 from local.base.http import Response
 from local.tests.vm.small_cluster import SmallCluster
-from local.vm.agents import Dials, InProcess, KubeAgent, Mishap
+from local.vm.agents import Dials, InProcess, JoinFault, KubeAgent
 from local.vm.kubeadm import Bearer, Identity, chips_of, public_key_pin
 
 TOKEN = "abc123.0123456789abcdef"
@@ -222,14 +222,14 @@ def test_a_vm_agent_reads_an_endpoint_as_the_script_does(endpoint: str, server: 
 
 
 def test_a_failed_attempt_is_made_again_with_the_same_token() -> None:
-    bench = Bench(Dials(mishaps=(Mishap.KUBEADM_FAILS,) * 4))
+    bench = Bench(Dials(join_faults=(JoinFault.KUBEADM_FAILS,) * 4))
     bench.inject()
     bench.run_until(bench.is_ready, timeout_s=900)
     assert "try 5 with this token" in bench.vm.serial
 
 
 def test_another_token_is_tried_without_a_pause() -> None:
-    bench = Bench(Dials(mishaps=(Mishap.KUBEADM_FAILS,)))
+    bench = Bench(Dials(join_faults=(JoinFault.KUBEADM_FAILS,)))
     bench.inject()
     bench.run_until(lambda: bench.state.startswith("failed"))
     bench.inject(OTHER_TOKEN)
@@ -239,7 +239,7 @@ def test_another_token_is_tried_without_a_pause() -> None:
 
 
 def test_an_attempt_can_come_when_its_token_has_just_expired() -> None:
-    bench = Bench(Dials(mishaps=(Mishap.TOKEN_EXPIRES,)))
+    bench = Bench(Dials(join_faults=(JoinFault.TOKEN_EXPIRES,)))
     bench.inject()
     bench.run_until(lambda: bench.state.startswith("waiting"), timeout_s=4000)
     assert bench.vm.serial.splitlines()[1:] == [
@@ -258,7 +258,7 @@ def test_a_token_that_expired_before_the_vm_saw_it_is_not_tried() -> None:
 
 
 def test_by_chance_all_attempts_can_fail() -> None:
-    bench = Bench(Dials(mishap_chance=1.0))
+    bench = Bench(Dials(join_fault_chance=1.0))
     bench.inject()
     bench.clock.run_for(3600)
     assert bench.cluster.calls == []

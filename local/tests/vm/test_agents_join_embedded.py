@@ -13,7 +13,7 @@ import pytest
 from local.base.clock import VirtualClock
 from local.base.http import Request
 from local.kube import ADMIN, KubeApi
-from local.vm.agents import Dials, InProcess, KubeAgent, Mishap
+from local.vm.agents import Dials, InProcess, JoinFault, KubeAgent
 from shared.node_groups.bootstrap import (
     KUBEADM_GROUP,
     Token,
@@ -108,7 +108,7 @@ def test_a_token_that_was_revoked_after_the_join_is_not_missed() -> None:
 
 
 def test_an_expired_token_is_refused_and_a_new_one_helps() -> None:
-    bench = Bench(Dials(mishaps=(Mishap.TOKEN_EXPIRES,)))
+    bench = Bench(Dials(join_faults=(JoinFault.TOKEN_EXPIRES,)))
     bench.inject()
     bench.clock.run_for(2 * 3600)
     assert "kubeadm join: error execution phase preflight:" in bench.vm.serial
