@@ -28,7 +28,7 @@ from local.base.http import Application, Request, Response
 from local.cloud.simulation import PROJECT, PROJECT_NUMBER, Cluster, Dials, Simulation
 from local.gce.inprocess import mount
 from local.vm.agents import Network
-from local.vm.kubeadm import Bearer, Habits, Identity
+from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
 from local.vm.transport import InProcess
 from relay.changes.outbox import Outbox
 from shared.base.errors import CallError
@@ -263,9 +263,11 @@ class Harness:
     def _simulate_gke(self, seed: int) -> gke.Simulator:
         """Node pools whose VMs join the cluster; asked by nobody unless JobSets get node pools."""
         admin = Identity("https://10.128.0.2:6443", "", Bearer("admin"))
-        habits = Habits(ready_s=5.0, plugin_s=10.0, lease_s=self.simulation.dials.agents.lease_s)
+        behaviour = KubeletBehaviour(
+            ready_s=5.0, plugin_s=10.0, lease_s=self.simulation.dials.agents.lease_s
+        )
         network = InProcess(self.simulation.kube)
-        kubelets = gke.Kubelets(self.clock, network, lambda _: admin, admin, habits=habits)
+        kubelets = gke.Kubelets(self.clock, network, lambda _: admin, admin, behaviour=behaviour)
         return gke.Simulator(
             self.clock,
             clusters=[gke.Cluster(PROJECT, PROJECT_NUMBER, GKE_REGION, GKE_CLUSTER)],

@@ -9,7 +9,7 @@ from typing import Any
 from local import gke
 from local.base.clock import Clock
 from local.cloud.simulation import PROJECT, PROJECT_NUMBER
-from local.vm.kubeadm import Habits, Identity
+from local.vm.kubeadm import Identity, KubeletBehaviour
 from local.vm.transport import Network
 
 CLUSTER, REGION, ZONE = "my-cluster", "us-central2", "us-central2-b"
@@ -31,11 +31,13 @@ def simulate(
     random: Random,
     network: Network,
     administrator: Identity,
-    habits: Habits,
+    behaviour: KubeletBehaviour,
     on_log_entry: Callable[[dict[str, Any]], None],
 ) -> gke.Simulator:
     """A GKE with one cluster. Its kubelets, too, come to the cluster as its administrator."""
-    kubelets = gke.Kubelets(clock, network, lambda _: administrator, administrator, habits=habits)
+    kubelets = gke.Kubelets(
+        clock, network, lambda _: administrator, administrator, behaviour=behaviour
+    )
     return gke.Simulator(
         clock,
         clusters=[gke.Cluster(PROJECT, PROJECT_NUMBER, REGION, CLUSTER)],

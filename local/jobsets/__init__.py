@@ -17,6 +17,6 @@ from local.jobsets.live import LiveStandIn as LiveStandIn
 from local.jobsets.parts import BESIDE_A_CONTROL_PLANE as BESIDE_A_CONTROL_PLANE
 from local.jobsets.parts import OF_JOBSET as OF_JOBSET
 from local.jobsets.parts import WORKLOADS as WORKLOADS
-from local.jobsets.parts import Habits as Habits
 from local.jobsets.parts import Part as Part
+from local.jobsets.parts import PodBehaviour as PodBehaviour
 from local.jobsets.stand_in import StandIn as StandIn

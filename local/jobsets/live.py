@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from local.base.cluster_client import ClusterClient
 from local.jobsets.objects import JOBS, JOBSETS, PATHS, PODS, Call, Later, Objects
-from local.jobsets.parts import Habits, Part, decide, kinds_of
+from local.jobsets.parts import Part, PodBehaviour, decide, kinds_of
 
 _DELAY_S = 0.2
 _LONG_S = 3600.0
@@ -27,12 +27,12 @@ class LiveStandIn:
         selector: str = "",
         *,
         parts: frozenset[Part],
-        habits: Habits = Habits(),  # noqa: B008 - frozen
+        behaviour: PodBehaviour = PodBehaviour(),  # noqa: B008 - frozen
     ) -> None:
         self._client = client
         self._selector = selector
         self._parts = parts
-        self._habits = habits
+        self._behaviour = behaviour
         self._objects = Objects()
         self._news = asyncio.Event()
 
@@ -74,7 +74,7 @@ class LiveStandIn:
 
     async def _take_turn(self) -> float:
         """How long there is nothing to do then, if nothing happens."""
-        steps = list(decide(self._objects, self._parts, self._habits, datetime.now(UTC)))
+        steps = list(decide(self._objects, self._parts, self._behaviour, datetime.now(UTC)))
         for step in steps:
             if isinstance(step, Call):
                 await self._client.request(step.method, step.path, step.body)

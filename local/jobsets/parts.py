@@ -8,7 +8,7 @@ from enum import Enum
 
 from local.gke.kubelets import SIMULATED
 from local.jobsets import job, jobset, kubelet, scheduler, statefulset
-from local.jobsets.kubelet import Habits as Habits
+from local.jobsets.kubelet import PodBehaviour as PodBehaviour
 from local.jobsets.objects import (
     JOBS,
     JOBSETS,
@@ -56,7 +56,7 @@ def kinds_of(parts: frozenset[Part]) -> frozenset[str]:
 
 
 def decide(
-    objects: Objects, parts: frozenset[Part], habits: Habits, now: datetime
+    objects: Objects, parts: frozenset[Part], behaviour: PodBehaviour, now: datetime
 ) -> Iterator[Step]:
     """All that the parts would do now; what has been done already follows from what there is."""
     if Part.JOBSET_CONTROLLER in parts:
@@ -86,7 +86,7 @@ def decide(
         for pod in pods:
             if pod["spec"].get("nodeName") in ours:
                 began = together.get(pod["metadata"]["uid"], _started(pod))
-                yield from kubelet.step(pod, habits, now, began=began)
+                yield from kubelet.step(pod, behaviour, now, began=began)
 
 
 def _find_beginnings(objects: Objects) -> Mapping[str, datetime | None]:

@@ -7,7 +7,7 @@ import json
 from local.base.clock import Clock, Timer
 from local.base.http import Application, Request, Response
 from local.jobsets.objects import PATHS, Call, Later, Objects
-from local.jobsets.parts import Habits, Part, decide, kinds_of
+from local.jobsets.parts import Part, PodBehaviour, decide, kinds_of
 
 DELAY_S = 0.2
 """How long its parts take to get to what they see; what comes meanwhile is seen with it."""
@@ -24,10 +24,10 @@ class StandIn:
         *,
         token: str,
         parts: frozenset[Part] = frozenset(Part),
-        habits: Habits = Habits(),  # noqa: B008 - frozen
+        behaviour: PodBehaviour = PodBehaviour(),  # noqa: B008 - frozen
     ) -> None:
         """``token`` is an administrator's."""
-        self.habits = habits
+        self.behaviour = behaviour
         self.parts = parts
         self._clock = clock
         self._cluster = cluster
@@ -65,7 +65,7 @@ class StandIn:
     def _take_turn(self) -> None:
         self._turn = None
         now = self._clock.now()
-        steps = list(decide(self._objects, self.parts, self.habits, now))
+        steps = list(decide(self._objects, self.parts, self.behaviour, now))
         for step in steps:
             if isinstance(step, Call):
                 self._ask(step)

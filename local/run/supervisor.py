@@ -52,7 +52,7 @@ from local.run.processes import Processes
 from local.run.subprocesses import Child, Children
 from local.run.vms import Vms
 from local.vm import agents
-from local.vm.kubeadm import Bearer, Habits, Identity
+from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
 
 STEPS = (
     "create_resources",
@@ -136,8 +136,8 @@ LIVELY_AGENTS = agents.Dials(
     ready_s=(1.0, 2.0),
     plugin_s=(1.0, 2.0),
 )
-LIVELY_PODS = jobsets.Habits(run_s=5.0)
-LIVELY_HABITS = Habits(ready_s=2.0, plugin_s=1.5, label_poll_s=1.0)
+FAST_PODS = jobsets.PodBehaviour(run_s=5.0)
+FAST_KUBELETS = KubeletBehaviour(ready_s=2.0, plugin_s=1.5, label_poll_s=1.0)
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Supervisor:
             self._clock,
             self.cluster.network,
             dials=setup.agents,
-            habits=LIVELY_HABITS,
+            behaviour=FAST_KUBELETS,
             random=Random(secrets.randbits(64)),
             scratch=setup.directory / "vms",
             api_server=lambda: self.cluster.url,
@@ -319,7 +319,7 @@ class Supervisor:
     async def _stand_in_for_controllers(self, stack: AsyncExitStack) -> None:
         client = await stack.enter_async_context(self.client())
         parts = self.cluster.parts if self.setup.slices else self.cluster.parts & jobsets.WORKLOADS
-        live = LiveStandIn(*(client, self.cluster.selector), parts=parts, habits=LIVELY_PODS)
+        live = LiveStandIn(*(client, self.cluster.selector), parts=parts, behaviour=FAST_PODS)
         await stack.enter_async_context(live.at_work())
 
     def _choose_cluster(self) -> Cluster:
@@ -380,7 +380,7 @@ class Supervisor:
             Random(secrets.randbits(64)),
             self.cluster.network,
             administrator,
-            LIVELY_HABITS,
+            FAST_KUBELETS,
             self._on_log_entry,
         )
         runner, port = await serve(self.pools, host=LOOPBACK)

@@ -16,7 +16,7 @@ from local.base.events import Observe, SerialText
 from local.base.machine import Machine, VmAgent
 from local.cluster.node_certificates import NotSigned
 from local.vm import agents
-from local.vm.kubeadm import Habits, Identity
+from local.vm.kubeadm import Identity, KubeletBehaviour
 from local.vm.script_agent import ScriptAgent, Spawn
 
 Identify = Callable[[str], Awaitable[Identity]]
@@ -27,7 +27,7 @@ class Vms:
     """Makes the agent of each VM, and overhears its serial port.
 
     ``api_server`` gives the URL at which VMs that run their script reach the cluster; at most
-    ``scripts`` of them run at a time, with ``habits``, as processes that ``spawn`` starts. A VM
+    ``scripts`` of them run at a time, with ``behaviour``, as processes that ``spawn`` starts. A VM
     without startup script has an image of its owner's, which joins by itself with what
     ``identify`` gives for its name. ``has_packages`` says whether there are packages of a minor version
     of Kubernetes: a VM that wants another never joins. ``exists`` says whether there still is a VM of
@@ -40,7 +40,7 @@ class Vms:
         network: agents.Network,
         *,
         dials: agents.Dials,
-        habits: Habits,
+        behaviour: KubeletBehaviour,
         random: Random,
         scratch: Path,
         api_server: Callable[[], str],
@@ -54,7 +54,7 @@ class Vms:
         self._clock = clock
         self._network = network
         self._dials = dials
-        self._habits = habits
+        self._behaviour = behaviour
         self._random = random
         self._scratch = scratch
         self._api_server = api_server
@@ -96,7 +96,7 @@ class Vms:
     def _script_agent(self, machine: Machine) -> VmAgent:
         self._scrap_disks()
         disk = self._scratch / f"{machine.name}-{machine.id}"
-        agent = ScriptAgent(machine, self._api_server, disk, self._habits, self._spawn)
+        agent = ScriptAgent(machine, self._api_server, disk, self._behaviour, self._spawn)
         scripted = _Scripted(machine.name, disk, agent)
         self._scripted.add(scripted)
         return scripted

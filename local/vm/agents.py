@@ -19,10 +19,10 @@ from local.base.clock import Clock, Timer
 from local.base.machine import Machine
 from local.vm.kubeadm import (
     Conversation,
-    Habits,
     Identity,
     JoinConfiguration,
     JoinFailed,
+    KubeletBehaviour,
     Node,
     Reply,
     Send,
@@ -305,10 +305,10 @@ class KubeAgent:
 
     def _run_kubelet(self, identity: Identity) -> None:
         plugin_s = None if self._dials.plugin_s is None else self._draw(self._dials.plugin_s)
-        habits = Habits(
+        behaviour = KubeletBehaviour(
             ready_s=self._draw(self._dials.ready_s), plugin_s=plugin_s, lease_s=self._dials.lease_s
         )
-        conversation = run_kubelet(identity, self._node(), habits, self._clock.now)
+        conversation = run_kubelet(identity, self._node(), behaviour, self._clock.now)
         self._running.converse(conversation, lambda _: None, self._kubelet_failed)
 
     def _kubelet_failed(self, failure: JoinFailed) -> None:

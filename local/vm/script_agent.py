@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from local.base.machine import Machine
-from local.vm.kubeadm import Habits, chips_of
+from local.vm.kubeadm import KubeletBehaviour, chips_of
 from local.vm.metadata_server import MetadataServer
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -89,13 +89,13 @@ class ScriptAgent:
         machine: Machine,
         api_server: Callable[[], str],
         scratch: Path,
-        habits: Habits | None = None,
+        behaviour: KubeletBehaviour | None = None,
         spawn: Spawn | None = None,
     ) -> None:
         self._machine = machine
         self._api_server = api_server
         self._root = scratch
-        self._habits = habits or Habits()
+        self._behaviour = behaviour or KubeletBehaviour()
         self._spawn = spawn or _spawn
         self._server: MetadataServer | None = None
         self._boot: asyncio.Task[None] | None = None
@@ -173,4 +173,4 @@ class ScriptAgent:
         command += ["--root", str(self._root), "--connect", self._api_server()]
         command += ["--chips", str(chips_of(self._machine.machine_type))]
         command += ["--kubelet-version", f"v{minor}.4"]
-        return shlex.join([*command, "--habits", json.dumps(asdict(self._habits))])
+        return shlex.join([*command, "--behaviour", json.dumps(asdict(self._behaviour))])

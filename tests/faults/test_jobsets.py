@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from local.jobsets import Habits
+from local.jobsets import PodBehaviour
 from shared.base.names import JOBSET_STEPS
 from shared.frame.settings import GKE, TPU_NODE_GROUP
 from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN
@@ -41,7 +41,7 @@ Play = Callable[[Harness], Any]
 def prepare(harness: Harness) -> None:
     """What slices are made from; and Pods run for as long as nobody ends them."""
     apply_options(harness)
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
 
 
 def new_harness(provider: str) -> Harness:
@@ -107,7 +107,7 @@ def whole_life(harness: Harness) -> Any:
     post(harness)
     until(harness, lambda: running(harness) == 1)
     state = seen(harness)
-    harness.jobsets.habits = Habits(run_s=0)
+    harness.jobsets.behaviour = PodBehaviour(run_s=0)
     until(harness, lambda: not slices(harness))
     return state
 

@@ -136,7 +136,7 @@ def harness() -> Harness:
     """A simulation with a Ready slice and a JobSet that runs on a node pool."""
     harness = Harness(slices={"jobset_provider": GKE, "gke": SETTINGS})
     apply_options(harness)
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     life.ready_slice(harness, manifest())
     apply(harness, objects.jobset())
     until(harness, lambda: are_running(harness))

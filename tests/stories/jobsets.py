@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from local.jobsets import Habits
+from local.jobsets import PodBehaviour
 from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.jobset_objects import JOBSET, NAMESPACE
@@ -20,7 +20,7 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 SECOND = timedelta(seconds=1)
 NAME = "train-bfcf5ebea76efcf5"
 """Of the slice, be it a TPUNodeGroup or a node pool."""
-RUNS_ON = Habits(ends=lambda _: "")
+RUNS_ON = PodBehaviour(ends=lambda _: "")
 """Pods run until somebody deletes them."""
 
 
@@ -29,7 +29,7 @@ def is_first_attempt(pod: dict[str, Any]) -> bool:
     return bool(pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] == "0")
 
 
-FAILS_ONCE = Habits(ends=lambda pod: "Failed" if is_first_attempt(pod) else "")
+FAILS_ONCE = PodBehaviour(ends=lambda pod: "Failed" if is_first_attempt(pod) else "")
 """Pods fail until the JobSet's first restart, and run on from then."""
 
 

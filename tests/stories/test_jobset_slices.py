@@ -121,7 +121,7 @@ def test_the_log_lines_about_a_slice_read_as_one_story() -> None:
 
 def test_a_restart_keeps_the_slice() -> None:
     harness = new_harness()
-    harness.jobsets.habits = FAILS_ONCE
+    harness.jobsets.behaviour = FAILS_ONCE
     post(harness, spec=MAY_RESTART)
     until_running(harness)
     before = uid(harness)
@@ -134,7 +134,7 @@ def test_a_restart_keeps_the_slice() -> None:
 
 def test_a_jobset_that_is_made_again_at_once_keeps_its_slice() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -157,7 +157,7 @@ def marks(harness: Harness) -> dict[str, str]:
 
 def test_a_jobset_that_is_deleted_leaves_nothing_behind() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     delete(harness)
@@ -213,7 +213,7 @@ def test_what_cannot_be_is_told_once() -> None:
 
 def test_a_jobset_that_asks_for_another_slice_gets_it() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -233,7 +233,7 @@ def test_a_jobset_that_asks_for_another_slice_gets_it() -> None:
 def test_a_jobset_that_requires_a_label_which_its_slice_lacks_gets_another() -> None:
     """The template has the label since; nothing else has changed."""
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -254,7 +254,7 @@ def test_a_jobset_that_requires_a_label_which_its_slice_lacks_gets_another() -> 
 
 def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -281,7 +281,7 @@ def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
 @pytest.mark.parametrize("job", ["other", objects.JOB])
 def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     node = pods(harness)[0]["spec"]["nodeName"]
@@ -305,7 +305,7 @@ def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
 
 def test_a_slice_that_came_to_nothing_is_made_anew_when_its_template_is_mended() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     wrong = objects.options(spec={"project": "other-project"})
     harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": wrong}, **MERGE)
     post(harness)
@@ -328,7 +328,7 @@ def test_what_somebody_made_is_not_touched() -> None:
 
 def test_each_job_gets_a_slice_of_its_own() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     one = objects.jobset()["spec"]["replicatedJobs"][0]
     post(harness, spec={"replicatedJobs": [{**one, "replicas": 2}]})
     running = ["Running"] * 8
@@ -346,7 +346,7 @@ def test_each_job_gets_a_slice_of_its_own() -> None:
 
 def test_a_job_that_a_jobset_no_longer_has_loses_its_slice() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     one = objects.jobset()["spec"]["replicatedJobs"][0]
     post(harness, spec={"replicatedJobs": [{**one, "replicas": 2}]})
     until(harness, lambda: harness.is_ready(NAME) and len(life.nodes(harness)) == 8)
@@ -359,7 +359,7 @@ def test_a_job_that_a_jobset_no_longer_has_loses_its_slice() -> None:
 
 def test_the_slice_of_a_suspended_jobset_is_released_when_that_is_wanted() -> None:
     harness = new_harness({"suspended_release": 10 * MINUTE})
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     suspend(harness, is_suspended=True)
@@ -377,7 +377,7 @@ def suspend(harness: Harness, *, is_suspended: bool) -> None:
 
 def test_the_slice_of_a_suspended_jobset_is_kept_if_nobody_minds() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     suspend(harness, is_suspended=True)
@@ -395,7 +395,7 @@ def preempt_one(harness: Harness) -> None:
 def spot_slice(settings: dict[str, Any] | None = None) -> Harness:
     """A simulation in which a JobSet runs on a Spot slice."""
     harness = new_harness(settings)
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
     until_running(harness)
     return harness
@@ -426,7 +426,7 @@ def test_a_slice_that_has_lost_a_host_is_made_anew_when_that_is_wanted() -> None
 
 def test_a_slice_of_which_nothing_is_left_is_made_anew_for_who_waits() -> None:
     harness = new_harness(dials=life.watchful())
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     spot = selecting(**{"cloud.google.com/gke-spot": "true"})
     post(harness, spec={**spot["spec"], **MAY_RESTART})
     until_running(harness)
@@ -434,7 +434,7 @@ def test_a_slice_of_which_nothing_is_left_is_made_anew_for_who_waits() -> None:
     for vm in life.vms(harness):
         harness.simulation.gce.faults.preempt(vm)
     harness.run_for(3 * MINUTE)
-    harness.jobsets.habits = FAILS_ONCE
+    harness.jobsets.behaviour = FAILS_ONCE
     until(harness, lambda: harness.group(NAME) is not None and uid(harness) != before)
     until_running(harness)
 
@@ -470,7 +470,7 @@ def serve_jobsets(harness: Harness, *, is_served: bool) -> None:
 def test_jobsets_that_are_not_served_are_not_taken_for_gone() -> None:
     """As when another release of JobSet serves another version of its API."""
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -534,7 +534,7 @@ def list_of(harness: Harness, resources: list[str]) -> None:
 def test_the_sweep_alone_is_enough() -> None:
     harness = new_harness(dials=Dials(relays=False))
     # Each VM is let in by the next sweep: the first Pods still run when the last begin.
-    harness.jobsets.habits = replace(harness.jobsets.habits, run_s=180.0)
+    harness.jobsets.behaviour = replace(harness.jobsets.behaviour, run_s=180.0)
     post(harness)
     until_running(harness)
     until_gone(harness)
@@ -545,7 +545,7 @@ def test_the_sweep_alone_is_enough() -> None:
 def test_a_mark_that_somebody_wrote_wrongly_holds_nothing_up() -> None:
     """The minute reads the marks of all slices: one that it could not read would keep all others."""
     harness = new_harness(dials=Dials(relays=False))
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     wrong = {"tpu-functions.dev/release-after": "0001-01-01T00:00:00+14:00"}
@@ -596,7 +596,7 @@ GROUPS = f"/apis/tpu.google.com/v1alpha1/namespaces/{NAMESPACE}/tpunodegroups"
 
 def test_two_looks_at_the_same_time_make_one_slice() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     messages: list[bytes] = []
 
     def look_too() -> None:
@@ -650,7 +650,7 @@ NO_FINALIZERS = {"metadata": {"finalizers": None}}
 
 def test_a_slice_that_is_wanted_again_just_then_is_not_deleted() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     before = uid(harness)

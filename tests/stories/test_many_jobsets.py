@@ -17,7 +17,7 @@ import pytest
 from local import pubsub
 from local.cloud.simulation import Dials, identity
 from local.gke.dials import OPERATION_S
-from local.jobsets import Habits
+from local.jobsets import PodBehaviour
 from shared.base.names import JOBSET_STEPS
 from tests import jobset_objects as objects
 from tests.harness import Harness
@@ -49,7 +49,7 @@ def calls(harness: Harness) -> int:
 
 def begin(harness: Harness, count: int = COUNT) -> None:
     """Apply them all; their Pods run on for as long as nobody says otherwise."""
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     for number in range(count):
         apply(harness, objects.small_jobset(f"train-{number}"))
 
@@ -62,7 +62,7 @@ def test_a_hundred_jobsets_at_once_get_their_slices_together_and_at_few_calls(sa
     begin(harness)
     until(harness, lambda: phases(harness) == ["Running"] * COUNT)
     took = harness.clock.now() - began
-    harness.jobsets.habits = Habits(run_s=0)
+    harness.jobsets.behaviour = PodBehaviour(run_s=0)
     until(harness, lambda: harness.leftovers() == [], HOUR)
     whole = harness.clock.now() - began
     spent, allowed = calls(harness), COUNT * CALLS_EACH + CALLS_A_MINUTE * ceil(whole / MINUTE)
@@ -91,7 +91,7 @@ def test_many_jobsets_at_once_get_their_pools_and_lose_them_as_fast_as_gke_chang
     begin(harness, count)
     until(harness, lambda: phases(harness) == ["Running"] * count, 3 * HOUR)
     took = harness.clock.now() - began
-    harness.jobsets.habits = Habits(run_s=0)
+    harness.jobsets.behaviour = PodBehaviour(run_s=0)
     until(harness, lambda: harness.gke.leftovers() == [], 3 * HOUR)
     released = harness.clock.now() - began - took
     harness.run_for(5 * MINUTE)

@@ -55,7 +55,7 @@ def answers(harness: Harness, step: str, data: bytes) -> list[str]:
 def running() -> Harness:
     """A simulation in which a JobSet runs on its node pool."""
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until(harness, lambda: are_running(harness))
     return harness
@@ -96,7 +96,7 @@ def test_another_cluster_s_pools_are_nobody_s_here(step: str) -> None:
 
 def test_a_pool_that_could_not_be_made_is_told_and_made_anew() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     harness.gke.faults.fail_operations("nodePools.create", code=8, message="no capacity")
     post(harness)
     until(harness, lambda: are_running(harness))
@@ -209,7 +209,7 @@ def counts(harness: Harness) -> dict[str, int]:
 
 def test_what_gke_has_no_room_for_is_queued_and_said_to_begin_when_it_does() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     no_room(harness, "nodePools.create", 3)
     post(harness)
     harness.run_for(30 * SECOND)

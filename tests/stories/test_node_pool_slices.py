@@ -86,7 +86,7 @@ def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
 
 def test_a_jobset_that_is_made_again_at_once_keeps_its_pool() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until(harness, lambda: are_running(harness))
     nodes = set(life.nodes(harness))
@@ -169,7 +169,7 @@ def test_no_pool_is_paid_for_on_which_the_pod_would_not_fit(
 
 def test_a_pod_runs_on_a_pool_that_meets_its_node_affinity() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     made = objects.jobset()
     (job,) = made["spec"]["replicatedJobs"]
     template = job["template"]["spec"]["template"]
@@ -189,7 +189,7 @@ def test_no_pool_is_called_lost_that_never_was() -> None:
 
 def test_more_jobs_than_gke_has_operations_get_their_pools_and_leave_nothing_behind() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness, replicas=12)
     until(harness, lambda: are_running(harness, replicas=12), 2 * HOUR)
     assert len(harness.gke.leftovers()) == 12
@@ -273,7 +273,7 @@ def close(harness: Harness) -> bool:
 
 def test_an_api_server_that_is_busy_is_asked_again_and_not_taken_for_gke() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until(harness, lambda: are_running(harness))
     refusals = [CallError("GET /api/v1/pods", 429, "TooManyRequests", "try later")]

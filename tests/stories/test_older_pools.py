@@ -43,7 +43,7 @@ KEY = {JOB_KEY_SELECTOR: job_key(objects.NAMESPACE, objects.JOB)}
 def older_world(**change: Any) -> Harness:
     """TPU Provisioner has just asked for a pool, and has been stopped."""
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     make(harness, **change)
     return harness
 
@@ -91,7 +91,7 @@ def test_a_pool_that_is_still_being_made_is_waited_for_and_goes_with_its_jobset(
 
 def test_a_pool_that_could_not_be_made_is_replaced() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     harness.gke.faults.fail_operations("nodePools.create", code=8, message="no capacity")
     make(harness)
     until(harness, lambda: harness.gke.find_pool(OLDER).status == "ERROR")  # type: ignore[union-attr]
@@ -136,7 +136,7 @@ def test_a_pool_that_is_not_what_the_pod_asks_for_is_replaced(change: dict[str, 
 
 def test_a_pool_of_another_job_whose_key_begins_the_same_is_left_alone() -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     theirs = {"google.com/nodepool-manager": "tpu-provisioner"}
     theirs |= {"google.com/tpu-provisioner-jobset-name": "other"}
     harness.gke.faults.make_pool(GKE_CLUSTER, OLDER, theirs)
@@ -171,7 +171,7 @@ def test_a_job_that_is_made_again_runs_whatever_it_selects_by_now(
 ) -> None:
     before, after, is_kept = case
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     make(harness, {**KEY, **before})
     apply(harness, selecting(**before))
     until(harness, lambda: are_running(harness))
@@ -192,7 +192,7 @@ def test_a_pool_of_ours_is_kept_or_replaced_by_what_its_pods_select(
     labels: dict[str, str], is_kept: bool
 ) -> None:
     harness = new_harness()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     apply(harness, selecting(team="a"))
     until(harness, lambda: are_running(harness))
     delete(harness)
@@ -243,7 +243,7 @@ def test_following_the_guide_a_jobset_runs_on_and_again_at_its_next_restart(
     harness = Harness(slices={"jobset_provider": "", "gke": None})
     if not has_admission:
         harness.jobsets.parts -= {Part.JOB_SELECTOR}
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     make(harness, KEY if has_admission else {})
     apply(harness, objects.jobset(spec={"failurePolicy": {"maxRestarts": 1}}))
     until(harness, lambda: are_running(harness))
@@ -258,7 +258,7 @@ def test_following_the_guide_a_jobset_runs_on_and_again_at_its_next_restart(
     harness.run_for(10 * MINUTE)
     assert (are_running(harness), pools(harness)) == (True, [OLDER])
 
-    harness.jobsets.habits = FAILS_ONCE
+    harness.jobsets.behaviour = FAILS_ONCE
     until(harness, lambda: not are_running(harness))
     until(harness, lambda: are_running(harness))
     harness.run_for(10 * MINUTE)

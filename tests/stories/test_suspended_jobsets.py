@@ -56,7 +56,7 @@ def scarce(kind: str) -> Harness:
     """An installation by default, where the zone has one host."""
     harness = WORLDS[kind]()
     harness.configure(suspended_release=timedelta(minutes=default_minutes()))
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     if kind == "node pools":
         harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 1)
     else:
@@ -126,7 +126,7 @@ def test_a_jobset_that_is_suspended_for_a_short_time_keeps_its_slice(kind: str) 
 @pytest.mark.parametrize("kind", WORLDS)
 def test_a_jobset_that_is_suspended_while_its_pod_still_waits_gets_no_slice(kind: str) -> None:
     harness = WORLDS[kind]()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     pause(harness, "true")
     apply(harness, small(JOBSET, is_suspended=False))
     until(harness, lambda: any("SlicePaused" in line for line in told(harness)))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from local.control_plane import jobset_crd
-from local.jobsets import BESIDE_A_CONTROL_PLANE, Habits, Part
+from local.jobsets import BESIDE_A_CONTROL_PLANE, Part, PodBehaviour
 from local.tests.jobsets.cluster import CRD, Cluster, jobset
 from tests.real_parts import get_jobset_crd
 
@@ -21,8 +21,8 @@ def condition(item: Any, kind: str) -> Any:
     return next((one for one in conditions if one["type"] == kind), {})
 
 
-def applied(*, habits: Habits | None = None, **wishes: Any) -> Cluster:
-    cluster = Cluster(habits)
+def applied(*, behaviour: PodBehaviour | None = None, **wishes: Any) -> Cluster:
+    cluster = Cluster(behaviour)
     cluster.apply(jobset(**wishes))
     cluster.run_for(5)
     return cluster
@@ -136,7 +136,7 @@ def fail_at_first(pod: Any) -> str:
 
 
 def test_a_jobset_that_may_restart_begins_anew_with_the_same_keys() -> None:
-    cluster = applied(replicas=1, max_restarts=1, habits=Habits(ends=fail_at_first))
+    cluster = applied(replicas=1, max_restarts=1, behaviour=PodBehaviour(ends=fail_at_first))
     before = cluster.jobs()[FIRST]
     cluster.add_slice("a", FIRST)
     cluster.run_for(90)
@@ -154,7 +154,7 @@ def test_a_jobset_that_may_not_restart_fails_and_stops_the_other_jobs() -> None:
     def end(pod: Any) -> str:
         return "Failed" if pod["spec"]["hostname"].startswith(FIRST) else ""
 
-    cluster = applied(habits=Habits(ends=end))
+    cluster = applied(behaviour=PodBehaviour(ends=end))
     cluster.add_slice("a", FIRST)
     cluster.add_slice("b", SECOND)
     cluster.run_for(90)

@@ -17,7 +17,14 @@ from local.base.machine import VmAgent
 from local.base.web import serve
 from local.tests.vm.small_cluster import SmallCluster
 from local.vm.agents import Dials, Https, KubeAgent
-from local.vm.kubeadm import Anonymous, ConnectionRefused, Habits, Reply, Send, public_key_pin
+from local.vm.kubeadm import (
+    Anonymous,
+    ConnectionRefused,
+    KubeletBehaviour,
+    Reply,
+    Send,
+    public_key_pin,
+)
 from local.vm.script_agent import ScriptAgent
 from local.vm.transport import send_https
 from shared.node_groups.bootstrap import join_metadata, new_token, render_startup_script
@@ -26,7 +33,7 @@ from tests.unit.startup.vm import Machine
 pytestmark = pytest.mark.processes
 
 TIMEOUT_S = 60.0
-QUICK = Habits(ready_s=0.0, plugin_s=0.0, label_poll_s=0.1, lease_s=0.1)
+QUICK = KubeletBehaviour(ready_s=0.0, plugin_s=0.0, label_poll_s=0.1, lease_s=0.1)
 NOW = (0.0, 0.0)
 AT_ONCE = Dials(boot_s=NOW, prepare_s=NOW, join_s=NOW, ready_s=NOW, plugin_s=NOW, lease_s=0.1)
 
