@@ -25,7 +25,7 @@ import yaml
 from local import gce, gke, jobsets
 from local.base.clock import OffsetClock, VirtualClock
 from local.base.http import Application, Request, Response
-from local.cloud.simulation import PROJECT, PROJECT_NUMBER, Cluster, Dials, Simulation
+from local.cloud.simulation import PROJECT, PROJECT_NUMBER, Cluster, Options, Simulation
 from local.gce.inprocess import mount
 from local.vm.agents import Network
 from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
@@ -185,12 +185,12 @@ def filters() -> dict[str, str]:
 class Ground(Protocol):
     """What harnesses stand on."""
 
-    def lay(self, dials: Dials) -> tuple[VirtualClock, tuple[Cluster, Network] | None]:
+    def lay(self, options: Options) -> tuple[VirtualClock, tuple[Cluster, Network] | None]:
         """A clock, and a cluster with the VMs' way to it; ``None`` for the embedded one."""
 
 
 class _Embedded:
-    def lay(self, _dials: Dials) -> tuple[VirtualClock, None]:
+    def lay(self, _dials: Options) -> tuple[VirtualClock, None]:
         return VirtualClock(), None
 
 
@@ -213,7 +213,7 @@ class Harness:
 
     def __init__(
         self,
-        dials: Dials | None = None,
+        options: Options | None = None,
         *,
         seed: int = 0,
         projects: frozenset[str] = frozenset({PROJECT}),
@@ -226,8 +226,8 @@ class Harness:
         """
         self.callers = callers or {}
         self.steps = STEPS if slices is None else (*STEPS, *JOBSET_STEPS)
-        dials = dials or Dials()
-        self.clock, cluster = _ground.lay(dials)
+        options = options or Options()
+        self.clock, cluster = _ground.lay(options)
         self.hooks = Hooks()
         self.may_crash = False
         """Whether a fault of the product's own is what the test is about."""
@@ -248,7 +248,7 @@ class Harness:
             manifests=manifests() + self._manifests_of_jobsets(),
             filters=filters(),
             cluster=cluster,
-            dials=dials,
+            options=options,
             seed=seed,
             observe=self._observe,
             callers=self.callers,
@@ -264,7 +264,7 @@ class Harness:
         """Node pools whose VMs join the cluster; asked by nobody unless JobSets get node pools."""
         admin = Identity("https://10.128.0.2:6443", "", Bearer("admin"))
         behaviour = KubeletBehaviour(
-            ready_s=5.0, plugin_s=10.0, lease_s=self.simulation.dials.agents.lease_s
+            ready_s=5.0, plugin_s=10.0, lease_s=self.simulation.options.agents.lease_s
         )
         network = InProcess(self.simulation.kube)
         kubelets = gke.Kubelets(self.clock, network, lambda _: admin, admin, behaviour=behaviour)
@@ -402,7 +402,7 @@ class Harness:
             connection=Connection(self.settings[step].access, prepare=connect),
             clients=Clients("http://compute.local", prepare=lambda it: mount(it, compute)),
             publish=lambda inbox, messages: self._publish(step, inbox, messages),
-            now=OffsetClock(self.clock, self.simulation.dials.clocks.functions_s).now,
+            now=OffsetClock(self.clock, self.simulation.options.clocks.functions_s).now,
             monotonic=lambda: self.clock.now().timestamp(),
             random_bytes=self._random.randbytes,
             log=self.log,

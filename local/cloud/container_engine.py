@@ -13,7 +13,7 @@ from local.vm.kubeadm import Identity, KubeletBehaviour
 from local.vm.transport import Network
 
 CLUSTER, REGION, ZONE = "my-cluster", "us-central2", "us-central2-b"
-LIVELY = gke.Dials(
+FAST_GKE = gke.Timings(
     operation_s={
         "nodePools.create": (4.0, 6.0),
         "nodePools.update": (0.5, 1.0),
@@ -44,7 +44,7 @@ def simulate(
         random=random,
         nodes=kubelets,
         on_log_entry=on_log_entry,
-        dials=LIVELY,
+        timings=FAST_GKE,
     )
 
 

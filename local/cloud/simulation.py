@@ -99,13 +99,13 @@ class Clocks:
 
 
 @dataclass(frozen=True)
-class Dials:
+class Options:
     """How the parts of the simulation behave."""
 
-    gce: gce.Dials = field(default_factory=gce.Dials)
-    agents: agents.Dials = field(default_factory=lambda: agents.Dials(lease_s=LAZY_LEASE_S))
+    gce: gce.Timings = field(default_factory=gce.Timings)
+    agents: agents.Timings = field(default_factory=lambda: agents.Timings(lease_s=LAZY_LEASE_S))
     kube: kube.Dials = field(default_factory=lambda: kube.Dials(node_grace_s=4 * LAZY_LEASE_S))
-    pubsub: pubsub.Dials = field(default_factory=pubsub.Dials)
+    pubsub: pubsub.Timings = field(default_factory=pubsub.Timings)
     clocks: Clocks = field(default_factory=Clocks)
     sweeps: bool = True
     """Whether the Scheduler publishes every minute."""
@@ -142,7 +142,7 @@ class Simulation:
         manifests: Iterable[Mapping[str, Any]],
         filters: Mapping[str, str],
         cluster: tuple[Cluster, agents.Network] | None = None,
-        dials: Dials | None = None,
+        options: Options | None = None,
         seed: int = 0,
         observe: Callable[[dict[str, Any]], None] = lambda _: None,
         callers: Mapping[str, gce.Principal] = MappingProxyType({}),
@@ -152,14 +152,14 @@ class Simulation:
         ``callers`` are known to Compute Engine by bearer token; who has none may do everything.
         """
         self.clock = clock
-        self.dials = dials or Dials()
+        self.options = options or Options()
         self._steps = steps
         self._outbox = outbox
         self._timer: Timer | None = None
         self.kube, self._network = cluster or self._embedded_cluster(seed)
         self.kube.apply_manifests([dict(manifest) for manifest in manifests])
         self.pubsub = pubsub.PubSub(
-            clock, random=Random(seed + 1), push=self._push, dials=self.dials.pubsub
+            clock, random=Random(seed + 1), push=self._push, timings=self.options.pubsub
         )
         sinks = Sinks(filters, self._sink)
 
@@ -170,14 +170,14 @@ class Simulation:
 
         self.on_log_entry = on_log_entry
         """Where other services' audit logs go, too."""
-        self._gce_clock = OffsetClock(clock, self.dials.clocks.compute_engine_s)
+        self._gce_clock = OffsetClock(clock, self.options.clocks.compute_engine_s)
         self.gce = gce.Simulator(
             self._gce_clock,
             projects={PROJECT: PROJECT_NUMBER},
             random=Random(seed + 2),
             agents=self._agent,
             on_log_entry=on_log_entry,
-            dials=self.dials.gce,
+            timings=self.options.gce,
             principals=callers,
         )
         self._agents_random = Random(seed + 3)
@@ -187,8 +187,8 @@ class Simulation:
         tokens = {name: identity(name) for name in (*names, "relay")}
         tokens["admin"] = kube.User("admin", ("system:masters", "system:authenticated"))
         random = Random(seed)
-        clock = OffsetClock(self.clock, self.dials.clocks.api_server_s)
-        api = kube.KubeApi(clock, random=random, tokens=tokens, dials=self.dials.kube)
+        clock = OffsetClock(self.clock, self.options.clocks.api_server_s)
+        api = kube.KubeApi(clock, random=random, tokens=tokens, dials=self.options.kube)
         return api, agents.InProcess(api)
 
     def start(self) -> None:
@@ -198,7 +198,7 @@ class Simulation:
         for kind, path in watched.items():
             self._watch(kind, path)
         self._relay_what_is_due()
-        if self.dials.sweeps:
+        if self.options.sweeps:
             self.clock.call_later(SWEEP_EVERY_S, self._tick)
 
     def publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
@@ -238,7 +238,7 @@ class Simulation:
 
     def _sink(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
         """A sink tries again while Pub/Sub is away, as the service does."""
-        if not self.dials.sinks:
+        if not self.options.sinks:
             return
         if self.pubsub.is_away:
             self.clock.call_later(TRY_AGAIN_S, lambda: self._sink(step, data, attributes))
@@ -253,7 +253,7 @@ class Simulation:
     def _agent(self, machine: Machine) -> VmAgent:
         seed = self._agents_random.random()
         return agents.KubeAgent(
-            machine, self._gce_clock, self._network, self.dials.agents, Random(seed)
+            machine, self._gce_clock, self._network, self.options.agents, Random(seed)
         )
 
     def _watch(self, kind: str, path: str, failures: int = 0) -> None:
@@ -298,7 +298,7 @@ class Simulation:
             self._outbox.returned(publications, self.clock.now())
             publications = []
         for publication in publications:
-            if self.dials.relays:
+            if self.options.relays:
                 message = publication.message
                 self.publish(publication.step, message.encode(), message.attributes("local"))
         self._relay_what_is_due()

@@ -9,10 +9,10 @@ from typing import Any
 from local.base.clock import Clock
 from local.base.machine import VmAgentFactory
 from local.gce.audit import AuditLog
-from local.gce.dials import Dials
 from local.gce.environment import Environment
 from local.gce.operations import Operations
 from local.gce.supply import Supply
+from local.gce.timings import Timings
 
 
 class Context(Environment):
@@ -26,9 +26,9 @@ class Context(Environment):
         random: Random,
         agents: VmAgentFactory,
         on_log_entry: Callable[[dict[str, Any]], None],
-        dials: Dials,
+        timings: Timings,
     ) -> None:
-        super().__init__(clock, projects=projects, random=random, dials=dials)
+        super().__init__(clock, projects=projects, random=random, timings=timings)
         self.agents = agents
         self.audit = AuditLog(self, on_log_entry)
         self.supply = Supply(self)

@@ -191,7 +191,7 @@ class Groups:
         if policy:
             settings["resourcePolicies"] = {"workloadPolicy": links.url(policy)}
         check_mode(
-            settings, topology, takes_config=self._context.dials.bulk_takes_all_instances_config
+            settings, topology, takes_config=self._context.timings.bulk_takes_all_instances_config
         )
         check_template(settings, topology, properties)
         return settings, topology
@@ -256,7 +256,7 @@ class Groups:
         self._context.operations.settle_later(operation, lambda _: self._remove(group))
 
     def _remove(self, group: Group) -> None:
-        lag = self._context.draw(self._context.dials.in_use_lag_s)
+        lag = self._context.draw(self._context.timings.in_use_lag_s)
         until = self._context.clock.now() + timedelta(seconds=lag)
         for path in filter(None, (group.template, group.policy)):
             self._lately_used[path] = (until, group.path)

@@ -17,7 +17,6 @@ from local.base.machine import VmAgent
 from local.gce import links
 from local.gce.callers import Caller, Principal
 from local.gce.context import Context
-from local.gce.dials import Range
 from local.gce.instance_document import read_items, render_fixed
 from local.gce.operation import Operation
 from local.gce.refusals import CANCELED, OperationError
@@ -25,6 +24,7 @@ from local.gce.schema import Document
 from local.gce.shelf import Shelf
 from local.gce.supply import Order
 from local.gce.templates import metadata_document
+from local.gce.timings import Range
 
 SYSTEM = Caller(Principal("system@google.com"))
 
@@ -160,20 +160,20 @@ class Instance:
             return
         self.status = "PENDING"
         if not self._ownership.grants:
-            self._after(self._context.dials.flex_start_grant_s, self._ask_for_grant)
+            self._after(self._context.timings.flex_start_grant_s, self._ask_for_grant)
 
     def _ask_for_grant(self) -> None:
         if self._context.supply.find_obstacle(self.order) is None:
             self.provision()
         else:
-            self._after(self._context.dials.bulk_check_s, self._ask_for_grant)
+            self._after(self._context.timings.bulk_check_s, self._ask_for_grant)
 
     def provision(self) -> None:
         """Get a host and start, or fail."""
         self.status = "PROVISIONING"
         obstacle = self._context.supply.find_obstacle(self.order)
         if obstacle is not None:
-            self._after(self._context.dials.failed_insert_s, lambda: self.fail(obstacle))
+            self._after(self._context.timings.failed_insert_s, lambda: self.fail(obstacle))
             return
         self._take_host()
         self._after(self._operation_time("instances.insert"), self._created)
@@ -198,7 +198,7 @@ class Instance:
         self.status = "STAGING"
         self.busy = None
         self._finish_transition()
-        self._after(self._context.dials.running_after_insert_s, self._running)
+        self._after(self._context.timings.running_after_insert_s, self._running)
 
     def _running(self) -> None:
         self.status = "RUNNING"
@@ -247,7 +247,9 @@ class Instance:
         self.busy = self._transition = operation
         obstacle = self._context.supply.find_obstacle(self.order)
         if obstacle is not None:
-            self._after(self._context.dials.failed_insert_s, lambda: self._fail_to_start(obstacle))
+            self._after(
+                self._context.timings.failed_insert_s, lambda: self._fail_to_start(obstacle)
+            )
             return
         self._take_host()
         self.status = "STAGING"
@@ -263,9 +265,9 @@ class Instance:
         self._go_down()
         if self._ends_by_delete():
             self.leaving = True
-            self._after(self._context.dials.preemption_s, self._end)
+            self._after(self._context.timings.preemption_s, self._end)
         else:
-            self._after(self._context.dials.preemption_s, self._stand_still)
+            self._after(self._context.timings.preemption_s, self._stand_still)
         if self._ownership.owner is not None:
             self._ownership.owner.vm_down(self)
 
@@ -286,7 +288,7 @@ class Instance:
                 owner.vm_down(self)
             return
         self.status = "REPAIRING"
-        self._after(self._context.dials.automatic_restart_after_s, self._restart)
+        self._after(self._context.timings.automatic_restart_after_s, self._restart)
         if owner is not None:
             owner.vm_paused(self)
 
@@ -318,7 +320,7 @@ class Instance:
     def set_metadata(self, items: dict[str, str]) -> None:
         """Replace the metadata; the VM agent sees it a little later."""
         self.metadata = items
-        self._context.later(self._context.dials.metadata_propagation_s, lambda: self._show(items))
+        self._context.later(self._context.timings.metadata_propagation_s, lambda: self._show(items))
 
     def _show(self, items: dict[str, str]) -> None:
         if items is not self.metadata or items is self._shown:
@@ -377,7 +379,7 @@ class Instance:
             self._context.supply.give_back(self.order)
 
     def _operation_time(self, verb: str) -> Range:
-        low, high = self._context.dials.operation(verb)
+        low, high = self._context.timings.operation(verb)
         slower = self._context.fault_plan.slowness(verb)
         return low + slower, high + slower
 

@@ -67,7 +67,7 @@ class VmFactory:
             instance.path,
             instance.id,
             request=self._logged_request(instance),
-            logged=self._context.dials.bulk_vms_are_logged or not self._group.is_bulk,
+            logged=self._context.timings.bulk_vms_are_logged or not self._group.is_bulk,
         )
 
     def _properties(self, version: str) -> Document:

@@ -131,7 +131,7 @@ class Members:
             self.look_again()
 
     def _wait_for_grant(self) -> None:
-        delay = self._context.draw(self._context.dials.flex_start_grant_s)
+        delay = self._context.draw(self._context.timings.flex_start_grant_s)
         self._not_before = self._context.clock.now() + timedelta(seconds=delay)
         self._check = self._context.clock.call_later(delay, self.look_again)
 
@@ -151,7 +151,7 @@ class Members:
         order = self._vms.read_order(waiting[0].version)
         self.obstacle = self._context.supply.find_obstacle(order, len(waiting), bulk=True)
         if self.obstacle is not None:
-            self._check = self._context.later(self._context.dials.bulk_check_s, self.look_again)
+            self._check = self._context.later(self._context.timings.bulk_check_s, self.look_again)
             return
         for member in waiting:
             if member.instance is None:
@@ -191,8 +191,8 @@ class Members:
         member.instance = None
         member.error = error
         self._remember(member, error)
-        pause = self._context.draw(self._context.dials.create_retry_s) * 2**member.attempts
-        limit = self._context.dials.create_retry_limit_s
+        pause = self._context.draw(self._context.timings.create_retry_s) * 2**member.attempts
+        limit = self._context.timings.create_retry_limit_s
         if pause < limit:
             member.attempts += 1
         member.timer = self._context.clock.call_later(min(pause, limit), lambda: self._make(member))
@@ -227,7 +227,7 @@ class Members:
             return
         member.call_off()
         member.instance = None
-        member.instance_id = instance.id if self._context.dials.repair_keeps_id else ""
+        member.instance_id = instance.id if self._context.timings.repair_keeps_id else ""
         self._on_change()
         if member.action == "DELETING":
             self._forget(member)
@@ -248,7 +248,7 @@ class Members:
         if not self._group.repairs:
             return
         member.timer = self._context.later(
-            self._context.dials.repair_after_s, lambda: self._begin_repair(member)
+            self._context.timings.repair_after_s, lambda: self._begin_repair(member)
         )
 
     def _begin_repair(self, member: Member) -> None:
@@ -266,7 +266,7 @@ class Members:
             message=self._repair_message(instance),
         )
         member.timer = self._context.later(
-            self._context.dials.repair_delete_after_s, lambda: self._replace(member)
+            self._context.timings.repair_delete_after_s, lambda: self._replace(member)
         )
 
     def _repair_message(self, instance: Instance) -> str:

@@ -103,9 +103,9 @@ class Records(ABC):
         return record.busy
 
     def delete(self, call: Call) -> Operation:
-        """Begin a delete. A use is refused here or in the operation, as the dial says."""
+        """Begin a delete. A use is refused here or in the operation, as `Timings` says."""
         record = self.shelf.get_idle(call.path)
-        if self._context.dials.in_use_refused_by == "call" and (
+        if self._context.timings.in_use_refused_by == "call" and (
             user := self._find_user(record.path)
         ):
             raise self.in_use.refused(resource=record.path, user=user)

@@ -91,5 +91,5 @@ class Shelf(Generic[R]):
 
     def _lagged(self) -> datetime:
         return self._environment.clock.now() + timedelta(
-            seconds=self._environment.draw(self._environment.dials.list_lag_s)
+            seconds=self._environment.draw(self._environment.timings.list_lag_s)
         )

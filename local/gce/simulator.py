@@ -14,13 +14,13 @@ from local.base.machine import VmAgentFactory
 from local.gce.callers import Principal
 from local.gce.calls import CallLog
 from local.gce.context import Context
-from local.gce.dials import Dials
 from local.gce.faults import Faults
 from local.gce.inventory import Inventory
 from local.gce.refusals import Refused
 from local.gce.resources import Resources
 from local.gce.router import Router
 from local.gce.schema import Document
+from local.gce.timings import Timings
 
 FAULTS = controls.list_faults(Faults)
 """The faults that can be asked for over HTTP, by name."""
@@ -42,7 +42,7 @@ class Simulator:
         random: Random,
         agents: VmAgentFactory,
         on_log_entry: Callable[[dict[str, Any]], None],
-        dials: Dials = Dials(),  # noqa: B008 - it is frozen
+        timings: Timings = Timings(),  # noqa: B008 - it is frozen
         principals: Mapping[str, Principal] = MappingProxyType({}),
     ) -> None:
         self.calls = CallLog()
@@ -52,7 +52,7 @@ class Simulator:
             random=random,
             agents=agents,
             on_log_entry=on_log_entry,
-            dials=dials,
+            timings=timings,
         )
         self._resources = Resources(self._context)
         self._router = Router(self._context, self._resources, principals, self.calls)

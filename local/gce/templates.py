@@ -74,7 +74,7 @@ class Templates(Records):
 
     def _lag_s(self, record: Record) -> float:
         """The lag of one template: drawn once, from its id, so that asking changes nothing."""
-        low, high = self._context.dials.template_visibility_lag_s
+        low, high = self._context.timings.template_visibility_lag_s
         return low + (high - low) * (int(record.id) % 1000) / 1000
 
 

@@ -44,7 +44,7 @@ MAX_DUPLICATE_DELAY_S = 10.0
 
 
 @dataclass
-class Dials:
+class Timings:
     """How unkind the service is, within what it documents. All zero: once, at once, in order."""
 
     duplicates: float = 0.0
@@ -59,7 +59,7 @@ class Surroundings:
 
     clock: Clock
     random: Random
-    dials: Dials
+    timings: Timings
     push: Pusher
     is_away: Callable[[], bool]
     forward_dead_letter: Callable[[str, DeadLetter], bool]
@@ -126,8 +126,8 @@ class Subscription:
             self.counts.filtered += 1
             return
         self.counts.received += 1
-        self._hold(message, delay_s=self._draw(self.around.dials.delay_s))
-        if self.around.random.random() < self.around.dials.duplicates:
+        self._hold(message, delay_s=self._draw(self.around.timings.delay_s))
+        if self.around.random.random() < self.around.timings.duplicates:
             self._hold(message, delay_s=self._draw(MAX_DUPLICATE_DELAY_S))
 
     def pull(self, max_messages: int) -> list[Received]:

@@ -95,7 +95,7 @@ _OWN_TEMPLATE = {
     },
 }
 
-LIVELY_GCE = gce.Dials(
+FAST_GCE = gce.Timings(
     operation_s={
         "resourcePolicies.insert": (0.8, 1.5),
         "resourcePolicies.delete": (0.5, 1.0),
@@ -127,9 +127,9 @@ LIVELY_GCE = gce.Dials(
 )
 """A Compute Engine in a hurry: what takes minutes there takes seconds here."""
 
-LIVELY_BACKOFF_S = 10
+SHORT_BACKOFF_S = 10
 """What nobody can read is a dead letter after a minute and a half instead of twenty minutes."""
-LIVELY_AGENTS = agents.Dials(
+FAST_AGENTS = agents.Timings(
     boot_s=(3.0, 5.0),
     prepare_s=(1.0, 2.0),
     join_s=(1.0, 2.0),
@@ -170,8 +170,8 @@ class Setup:
     kubeconfig: Path | None = None
     pubsub: str = ""
     ports: Ports = Ports()
-    gce: gce.Dials = LIVELY_GCE
-    agents: agents.Dials = LIVELY_AGENTS
+    gce: gce.Timings = FAST_GCE
+    agents: agents.Timings = FAST_AGENTS
     scripts: int = 1
     for_examples: bool = False
     in_front: Callable[[Application], Application] = lambda application: application
@@ -207,7 +207,7 @@ class Supervisor:
         self._vms = Vms(
             self._clock,
             self.cluster.network,
-            dials=setup.agents,
+            timings=setup.agents,
             behaviour=FAST_KUBELETS,
             random=Random(secrets.randbits(64)),
             scratch=setup.directory / "vms",
@@ -225,7 +225,7 @@ class Supervisor:
             random=Random(secrets.randbits(64)),
             agents=self._vms.boot,
             on_log_entry=self._on_log_entry,
-            dials=setup.gce,
+            timings=setup.gce,
         )
         self.gce.restrict(setup.inventory)
         self.pools: gke.Simulator | None = None
@@ -396,10 +396,10 @@ class Supervisor:
 
     async def _embed_pubsub(self, stack: AsyncExitStack) -> None:
         port = self.setup.ports.pubsub
-        server = await serve_pubsub(host=LOOPBACK, port=port, dials=pubsub.Dials())
+        server = await serve_pubsub(host=LOOPBACK, port=port, timings=pubsub.Timings())
         stack.push_async_callback(server.stop)
         self.pubsub_address = server.address
-        self._inboxes = Inboxes(server.address, LIVELY_BACKOFF_S)
+        self._inboxes = Inboxes(server.address, SHORT_BACKOFF_S)
         stack.push_async_callback(self._inboxes.close)
         runner, port = await serve(server.tokens, host=LOOPBACK)
         stack.push_async_callback(runner.cleanup)

@@ -39,7 +39,7 @@ class Vms:
         clock: Clock,
         network: agents.Network,
         *,
-        dials: agents.Dials,
+        timings: agents.Timings,
         behaviour: KubeletBehaviour,
         random: Random,
         scratch: Path,
@@ -53,7 +53,7 @@ class Vms:
     ) -> None:
         self._clock = clock
         self._network = network
-        self._dials = dials
+        self._timings = timings
         self._behaviour = behaviour
         self._random = random
         self._scratch = scratch
@@ -71,13 +71,15 @@ class Vms:
         """The agent of a new VM: a `local.base.machine.VmAgentFactory`."""
         overheard = _Overheard(machine, self._observe)
         if _SCRIPT not in machine.attributes():
-            return self._keep(_OwnImage(overheard, self._identify, self._python_agent, self._dials))
+            return self._keep(
+                _OwnImage(overheard, self._identify, self._python_agent, self._timings)
+            )
         minor = agents.read_minor(machine.attributes()[_SCRIPT])
         if not self._has_packages(minor):
             return self._keep(_WithoutPackages(overheard, minor))
         if sum(agent.is_on for agent in self._scripted) < self._room:
             return self._script_agent(overheard)
-        return self._keep(self._python_agent(overheard, self._dials))
+        return self._keep(self._python_agent(overheard, self._timings))
 
     async def close(self) -> None:
         """Take the power from all, and wait for the end of those that are processes."""
@@ -89,9 +91,9 @@ class Vms:
         self._others.add(agent)
         return agent
 
-    def _python_agent(self, machine: Machine, dials: agents.Dials) -> VmAgent:
+    def _python_agent(self, machine: Machine, timings: agents.Timings) -> VmAgent:
         seed = self._random.random()
-        return agents.KubeAgent(machine, self._clock, self._network, dials, Random(seed))
+        return agents.KubeAgent(machine, self._clock, self._network, timings, Random(seed))
 
     def _script_agent(self, machine: Machine) -> VmAgent:
         self._scrap_disks()
@@ -139,13 +141,13 @@ class _OwnImage:
         self,
         machine: Machine,
         identify: Identify,
-        make: Callable[[Machine, agents.Dials], VmAgent],
-        dials: agents.Dials,
+        make: Callable[[Machine, agents.Timings], VmAgent],
+        timings: agents.Timings,
     ) -> None:
         self._machine = machine
         self._identify = identify
         self._make = make
-        self._dials = dials
+        self._timings = timings
         self._agent: VmAgent | None = None
         self._provision: asyncio.Task[None] | None = None
 
@@ -169,7 +171,7 @@ class _OwnImage:
         with suppress(NotSigned):  # told by who has been asked; such a VM stays outside
             identity = await self._identify(self._machine.name)
             self._agent = self._make(
-                self._machine, replace(self._dials, identity=lambda _: identity)
+                self._machine, replace(self._timings, identity=lambda _: identity)
             )
             self._agent.power_on()
 

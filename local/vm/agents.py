@@ -56,7 +56,7 @@ class JoinFault(Enum):
 
 
 @dataclass(frozen=True)
-class Dials:
+class Timings:
     """How long things take in a VM, and what goes wrong.
 
     ``prepare_s`` is what an image without packages needs to fetch them. ``plugin_s`` is `None` for
@@ -169,7 +169,7 @@ def read_minor(script: str) -> str:
 class KubeAgent:
     """A VM agent that boots, waits for its token, joins, and is a Node from then on.
 
-    With neither a startup script nor ``dials.identity`` it boots and does nothing more.
+    With neither a startup script nor ``timings.identity`` it boots and does nothing more.
     """
 
     def __init__(
@@ -177,17 +177,17 @@ class KubeAgent:
         machine: Machine,
         clock: Clock,
         network: Network,
-        dials: Dials | None = None,
+        timings: Timings | None = None,
         random: Random | None = None,
     ) -> None:
         self._machine = machine
         self._clock = clock
         self._network = network
-        self._dials = dials or Dials()
+        self._timings = timings or Timings()
         self._random = random or Random(machine.id)
         self._boot: Boot | None = None
         self._identity: Identity | None = None  # on the disk: it outlives a boot
-        self._join_faults = list(self._dials.join_faults)
+        self._join_faults = list(self._timings.join_faults)
         self._boots = 0
 
     @property
@@ -198,7 +198,7 @@ class KubeAgent:
     def power_on(self) -> None:
         self._boot = Boot(self._clock, self._network)
         self._boots += 1
-        self._later(self._dials.boot_s, self._start)
+        self._later(self._timings.boot_s, self._start)
 
     def power_off(self) -> None:
         if self._boot is not None:
@@ -212,19 +212,19 @@ class KubeAgent:
     # --- the script ---
 
     def _start(self) -> None:
-        if not self._dials.joins:
+        if not self._timings.joins:
             return
         if self._identity is not None:
             self._say("joined", "before this boot; the kubelet goes on with its own certificate")
             self._run_kubelet(self._identity)
-        elif self._dials.identity is not None:
-            self._later(self._dials.join_s, self._register_otherwise)
+        elif self._timings.identity is not None:
+            self._later(self._timings.join_s, self._register_otherwise)
         elif _SCRIPT in self._machine.attributes():
-            self._later(self._dials.prepare_s, self._wait_for_token)
+            self._later(self._timings.prepare_s, self._wait_for_token)
 
     def _register_otherwise(self) -> None:
-        assert self._dials.identity is not None
-        self._identity = self._dials.identity(self._machine)
+        assert self._timings.identity is not None
+        self._identity = self._timings.identity(self._machine)
         self._run_kubelet(self._identity)
 
     def _wait_for_token(self) -> None:
@@ -285,7 +285,7 @@ class KubeAgent:
             )
             self._running.converse(join(configuration, self._clock.now), self._joined, fail)
 
-        delay_s = self._draw(self._dials.join_s)
+        delay_s = self._draw(self._timings.join_s)
         if join_fault is JoinFault.TOKEN_EXPIRES:
             delay_s = (data.expires - self._clock.now()).total_seconds() + 1
         self._running.later(delay_s, run)
@@ -304,9 +304,11 @@ class KubeAgent:
         self._run_kubelet(identity)
 
     def _run_kubelet(self, identity: Identity) -> None:
-        plugin_s = None if self._dials.plugin_s is None else self._draw(self._dials.plugin_s)
+        plugin_s = None if self._timings.plugin_s is None else self._draw(self._timings.plugin_s)
         behaviour = KubeletBehaviour(
-            ready_s=self._draw(self._dials.ready_s), plugin_s=plugin_s, lease_s=self._dials.lease_s
+            ready_s=self._draw(self._timings.ready_s),
+            plugin_s=plugin_s,
+            lease_s=self._timings.lease_s,
         )
         conversation = run_kubelet(identity, self._node(), behaviour, self._clock.now)
         self._running.converse(conversation, lambda _: None, self._kubelet_failed)
@@ -339,7 +341,7 @@ class KubeAgent:
             return self._join_faults.pop(0)
         return (
             JoinFault.KUBEADM_FAILS
-            if self._random.random() < self._dials.join_fault_chance
+            if self._random.random() < self._timings.join_fault_chance
             else None
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.cloud.simulation import PROJECT, Dials, identity
+from local.cloud.simulation import PROJECT, Options, identity
 from shared.frame.message import Cause, Message
 from tests.harness import Harness
 from tests.manifests import manifest
@@ -96,7 +96,7 @@ def test_ready_goes_through_the_reasons_of_every_life_and_no_other(told: Told) -
 
 
 def test_nodes_that_have_not_joined_are_counted_in_tpu_operators_words() -> None:
-    harness = Harness(life.guest_dials(join_s=(10.0, 600.0)))
+    harness = Harness(life.vm_options(join_s=(10.0, 600.0)))
     harness.apply(manifest())
     harness.run_for(timedelta(seconds=1))
     life.until(harness, lambda: life.summary(harness)["ready"] == 1)
@@ -319,7 +319,7 @@ def test_a_node_that_turns_unready_makes_the_slice_unready_within_seconds() -> N
 
 
 def test_vms_that_never_join_are_named_and_counted_after_a_quarter_of_an_hour() -> None:
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     life.until_reason(harness, "NodeJoinTimeout")
     names = {life.vm_name(vm) for vm in life.vms(harness)}
@@ -346,16 +346,16 @@ def test_deletion_cordons_first_and_takes_what_uses_before_what_is_used() -> Non
 
 
 @pytest.mark.parametrize(
-    "dials, change",
+    "options, change",
     [
         pytest.param(None, {}, id="registered with labels"),
         pytest.param(life.JOINED_OTHERWISE, {"bootstrapKubernetes": None}, id="without any"),
     ],
 )
 def test_a_node_that_joined_and_was_never_labelled_goes_with_its_group(
-    dials: Dials | None, change: dict[str, Any]
+    options: Options | None, change: dict[str, Any]
 ) -> None:
-    harness = Harness(dials)
+    harness = Harness(options)
     harness.apply(manifest(**change))
     life.until(harness, lambda: len(life.nodes(harness)) == 1)
     harness.delete(NAME)
@@ -365,7 +365,7 @@ def test_a_node_that_joined_and_was_never_labelled_goes_with_its_group(
 
 
 def test_tokens_of_a_group_that_goes_are_revoked_and_no_others() -> None:
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     other = {
         "apiVersion": "v1",
         "kind": "Secret",

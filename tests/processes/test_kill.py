@@ -35,8 +35,8 @@ INSERTS = (
     "resourcePolicies.insert",
     "instanceGroupManagers.insert",
 )
-QUICK_GCE = gce.Dials(
-    operation_s=dict.fromkeys(gce.dials.OPERATION_S, SHORT),
+QUICK_GCE = gce.Timings(
+    operation_s=dict.fromkeys(gce.timings.OPERATION_S, SHORT),
     list_lag_s=(0.0, 0.1),
     template_visibility_lag_s=(0.0, 0.0),
     in_use_lag_s=(0.0, 0.0),
@@ -45,7 +45,7 @@ QUICK_GCE = gce.Dials(
     bulk_check_s=SHORT,
     ici_activation_s=SHORT,
 )
-QUICK_GUESTS = agents.Dials(
+QUICK_GUESTS = agents.Timings(
     boot_s=SHORT, prepare_s=SHORT, join_s=SHORT, ready_s=SHORT, plugin_s=SHORT
 )
 

@@ -79,7 +79,7 @@ def test_what_one_invocation_leaves_undone_the_next_ones_do(
 
 
 def test_a_batch_of_tokens_is_handed_on_when_there_is_no_time_to_read_all_of_its_vms() -> None:
-    harness = Harness(replace(life.guest_dials(), sinks=False))
+    harness = Harness(replace(life.vm_options(), sinks=False))
     SlowCalls(harness)
     harness.apply(manifest(nodeCount=32, topology="4x4x8", instanceConfig=SPOT))
     life.until(harness, lambda: len(life.nodes(harness)) == 32, timeout=30 * MINUTE)
@@ -91,7 +91,7 @@ def test_a_batch_of_tokens_is_handed_on_when_there_is_no_time_to_read_all_of_its
 
 def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> None:
     """A SYNC asks for ten Nodes by name and begins with another VM each time; no relay names it."""
-    harness = Harness(replace(life.guest_dials(joins=False), relays=False))
+    harness = Harness(replace(life.vm_options(joins=False), relays=False))
     alone: dict[str, Any] = {
         "nodeCount": 64,
         "topology": "2x2x1",
@@ -110,7 +110,7 @@ def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> N
 
 def test_vms_that_never_join_are_told_and_deleted_all_the_same() -> None:
     """Their Nodes are looked for by name, a call each: more than an invocation has time for."""
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
     life.until(harness, lambda: len(life.vms(harness)) == 64)
     harness.run_for(MINUTE)

@@ -11,7 +11,7 @@ from typing import Any
 
 from local import kube
 from local.base.machine import Machine
-from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Dials
+from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
 from local.vm import agents
 from local.vm.kubeadm import Bearer, Identity
 from tests.harness import Harness
@@ -36,14 +36,14 @@ ONE_HOST: Mapping[str, Any] = {
 Say = Callable[[str], None]
 
 
-def guest_dials(**change: Any) -> Dials:
+def vm_options(**change: Any) -> Options:
     """A simulation whose VMs behave otherwise; kubelets renew their Leases seldom unless it is said."""
-    return Dials(agents=agents.Dials(**{"lease_s": LAZY_LEASE_S, **change}))
+    return Options(agents=agents.Timings(**{"lease_s": LAZY_LEASE_S, **change}))
 
 
-def watchful(**change: Any) -> Dials:
+def watchful(**change: Any) -> Options:
     """A simulation in which kubelets renew their Leases as real ones do: silence shows in a minute."""
-    return Dials(agents=agents.Dials(**{"lease_s": 10.0, **change}), kube=kube.Dials())
+    return Options(agents=agents.Timings(**{"lease_s": 10.0, **change}), kube=kube.Dials())
 
 
 def by_other_means(machine: Machine) -> Identity:
@@ -56,7 +56,7 @@ def as_kubelet(vm: str) -> dict[str, str]:
     return {"Impersonate-User": f"system:node:{vm}", "Impersonate-Group": "system:nodes"}
 
 
-JOINED_OTHERWISE = guest_dials(identity=by_other_means)
+JOINED_OTHERWISE = vm_options(identity=by_other_means)
 
 
 def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR) -> None:

@@ -23,7 +23,7 @@ HANGS_S = 31.0
 
 def unjoined(hosts: int = 2, topology: str = "2x2x2") -> Harness:
     """A group whose VMs run, have their tokens and never join."""
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest(nodeCount=hosts, topology=topology, instanceConfig=SPOT))
     life.until(harness, lambda: len(life.secrets(harness)) == hosts)
     harness.run_for(3 * MINUTE)

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from local import pubsub
-from local.cloud.simulation import Dials
+from local.cloud.simulation import Options
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT
 
-EVENTS_ALONE = Dials(sweeps=False)
-SWEEP_ALONE = Dials(relays=False, sinks=False)
+EVENTS_ALONE = Options(sweeps=False)
+SWEEP_ALONE = Options(relays=False, sinks=False)
 DAY = timedelta(days=1)
 
 either = pytest.mark.parametrize(
-    "dials", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
+    "options", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
 )
 
 
@@ -32,27 +32,27 @@ either = pytest.mark.parametrize(
     [{}, {**ONE_HOST, "nodeCount": 3}, {"instanceConfig": SPOT}],
     ids=["BULK", "INDIVIDUAL", "SPOT"],
 )
-def test_a_whole_life(dials: Dials, change: dict[str, Any]) -> None:
-    harness = Harness(dials)
+def test_a_whole_life(options: Options, change: dict[str, Any]) -> None:
+    harness = Harness(options)
     harness.apply(manifest(**change))
     life.until_ready(harness)
     life.goes_without_trace(harness)
 
 
 @either
-def test_vms_that_join_by_other_means(dials: Dials) -> None:
+def test_vms_that_join_by_other_means(options: Options) -> None:
     joined = life.JOINED_OTHERWISE
-    harness = Harness(replace(dials, agents=joined.agents))
+    harness = Harness(replace(options, agents=joined.agents))
     harness.apply(manifest(bootstrapKubernetes=None))
     life.until_ready(harness)
     life.goes_without_trace(harness)
 
 
 @either
-def test_a_vm_preempted_after_completion(dials: Dials) -> None:
+def test_a_vm_preempted_after_completion(options: Options) -> None:
     """The sweep alone cannot know why a VM is down; that it is, it sees within the hour."""
-    words = {"Preempted"} if dials is EVENTS_ALONE else {"NodeLost", "NodeNotReady"}
-    harness = Harness(dials)
+    words = {"Preempted"} if options is EVENTS_ALONE else {"NodeLost", "NodeNotReady"}
+    harness = Harness(options)
     life.ready_slice(harness, manifest(instanceConfig=SPOT))
     lost = life.vms(harness)[0]
     harness.simulation.gce.faults.preempt(lost)
@@ -63,8 +63,8 @@ def test_a_vm_preempted_after_completion(dials: Dials) -> None:
 
 
 @either
-def test_a_vm_deleted_by_hand_in_a_group_that_repairs(dials: Dials) -> None:
-    harness = Harness(dials)
+def test_a_vm_deleted_by_hand_in_a_group_that_repairs(options: Options) -> None:
+    harness = Harness(options)
     life.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 2}))
     lost = life.vms(harness)[0]
     old = life.get(harness, lost)["id"]
@@ -81,9 +81,9 @@ def test_a_vm_deleted_by_hand_in_a_group_that_repairs(dials: Dials) -> None:
 
 @either
 @pytest.mark.parametrize("after_s", [0.5, 2, 4, 8, 20, 45, 70, 100])
-def test_deletion_in_mid_creation(dials: Dials, after_s: float) -> None:
-    start = MINUTE if dials is SWEEP_ALONE else timedelta(0)
-    harness = Harness(dials)
+def test_deletion_in_mid_creation(options: Options, after_s: float) -> None:
+    start = MINUTE if options is SWEEP_ALONE else timedelta(0)
+    harness = Harness(options)
     harness.apply(manifest())
     harness.run_for(start + timedelta(seconds=after_s))
     life.goes_without_trace(harness)
@@ -117,8 +117,8 @@ def test_pub_sub_is_away_while_a_group_goes(after_s: float) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_doubled_and_overtaking_messages_make_nothing_twice(seed: int) -> None:
-    dials = Dials(pubsub=pubsub.Dials(duplicates=1.0, delay_s=5.0))
-    harness = Harness(dials, seed=seed)
+    options = Options(pubsub=pubsub.Timings(duplicates=1.0, delay_s=5.0))
+    harness = Harness(options, seed=seed)
     life.ready_slice(harness, manifest())
     assert harness.made == _MADE
     assert life.said(harness) == ("True", "Ready", "All nodes are ready")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from local.cloud.simulation import Dials
+from local.cloud.simulation import Options
 from shared.base.names import JOBSET_STEPS
 from shared.frame.message import Cause, Message
 from shared.frame.settings import TPU_NODE_GROUP
@@ -44,10 +44,10 @@ from tests.stories.life import HOUR, MINUTE
 MAY_RESTART = {"failurePolicy": {"maxRestarts": 1}}
 
 
-def new_harness(settings: dict[str, Any] | None = None, dials: Dials | None = None) -> Harness:
+def new_harness(settings: dict[str, Any] | None = None, options: Options | None = None) -> Harness:
     """A simulation in which JobSets get slices."""
     slices = {"jobset_provider": TPU_NODE_GROUP, **(settings or {})}
-    harness = Harness(dials, slices=slices)
+    harness = Harness(options, slices=slices)
     apply_options(harness)
     return harness
 
@@ -425,7 +425,7 @@ def test_a_slice_that_has_lost_a_host_is_made_anew_when_that_is_wanted() -> None
 
 
 def test_a_slice_of_which_nothing_is_left_is_made_anew_for_who_waits() -> None:
-    harness = new_harness(dials=life.watchful())
+    harness = new_harness(options=life.watchful())
     harness.jobsets.behaviour = RUNS_ON
     spot = selecting(**{"cloud.google.com/gke-spot": "true"})
     post(harness, spec={**spot["spec"], **MAY_RESTART})
@@ -532,7 +532,7 @@ def list_of(harness: Harness, resources: list[str]) -> None:
 
 
 def test_the_sweep_alone_is_enough() -> None:
-    harness = new_harness(dials=Dials(relays=False))
+    harness = new_harness(options=Options(relays=False))
     # Each VM is let in by the next sweep: the first Pods still run when the last begin.
     harness.jobsets.behaviour = replace(harness.jobsets.behaviour, run_s=180.0)
     post(harness)
@@ -544,7 +544,7 @@ def test_the_sweep_alone_is_enough() -> None:
 
 def test_a_mark_that_somebody_wrote_wrongly_holds_nothing_up() -> None:
     """The minute reads the marks of all slices: one that it could not read would keep all others."""
-    harness = new_harness(dials=Dials(relays=False))
+    harness = new_harness(options=Options(relays=False))
     harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
@@ -604,7 +604,7 @@ def test_two_looks_at_the_same_time_make_one_slice() -> None:
         handle("provision_slice", run, envelope(messages[0]), harness.runtime("provision_slice"))
 
     at_once(harness, "provision_slice", "POST", GROUPS, look_too)
-    harness.simulation.dials = replace(harness.simulation.dials, relays=False)
+    harness.simulation.options = replace(harness.simulation.options, relays=False)
     post(harness)
     harness.run_for(5 * SECOND)
     (pod,) = pods(harness)

@@ -12,7 +12,7 @@ import pytest
 from cryptography.x509.oid import NameOID
 
 from local.base.http import Request, Response
-from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Dials
+from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
 from local.vm import agents
 from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.settings import JoinApproval
@@ -25,18 +25,18 @@ from tests.stories.life import MINUTE, NAME, STANDARD, Say
 
 NODES = "/api/v1/nodes"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-NOBODY_JOINS = agents.Dials(lease_s=LAZY_LEASE_S, joins=False)
-EVENTS_ALONE = Dials(sweeps=False, agents=NOBODY_JOINS)
-SWEEP_ALONE = Dials(relays=False, sinks=False, agents=NOBODY_JOINS)
-BOTH = Dials(agents=NOBODY_JOINS)
+NOBODY_JOINS = agents.Timings(lease_s=LAZY_LEASE_S, joins=False)
+EVENTS_ALONE = Options(sweeps=False, agents=NOBODY_JOINS)
+SWEEP_ALONE = Options(relays=False, sinks=False, agents=NOBODY_JOINS)
+BOTH = Options(agents=NOBODY_JOINS)
 OTHER: dict[str, Any] = {"instanceConfig": STANDARD}
 
 
 class Place:
     """Two groups whose VMs have their tokens and have not asked for anything yet."""
 
-    def __init__(self, dials: Dials = BOTH) -> None:
-        self.harness = harness = Harness(dials)
+    def __init__(self, options: Options = BOTH) -> None:
+        self.harness = harness = Harness(options)
         harness.apply(manifest(**OTHER))
         harness.apply(manifest("other", **OTHER))
         life.until(harness, lambda: len(life.secrets(harness)) == 4)
@@ -81,13 +81,13 @@ def _ask(
 
 
 by_either = pytest.mark.parametrize(
-    "dials", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
+    "options", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
 )
 
 
 @by_either
-def test_a_vms_own_request_is_approved(dials: Dials) -> None:
-    place = Place(dials)
+def test_a_vms_own_request_is_approved(options: Options) -> None:
+    place = Place(options)
     assert place.ask(pem(kubelets(place.a))).status == 201
     place.harness.run_for(2 * MINUTE)
     assert place.decisions() == ["Approved", "Issued"]
@@ -95,8 +95,8 @@ def test_a_vms_own_request_is_approved(dials: Dials) -> None:
 
 
 @by_either
-def test_several_requests_of_one_vm_are_each_approved(dials: Dials) -> None:
-    place = Place(dials)
+def test_several_requests_of_one_vm_are_each_approved(options: Options) -> None:
+    place = Place(options)
     for number in range(3):
         place.ask(pem(kubelets(place.a)), name=f"csr-{number}")
     place.harness.run_for(2 * MINUTE)
@@ -105,16 +105,18 @@ def test_several_requests_of_one_vm_are_each_approved(dials: Dials) -> None:
 
 @by_either
 @pytest.mark.parametrize("name", ["csr-7x2k9", "node-csr-Ab_9-xYz", "0"])
-def test_a_request_may_have_any_name_that_the_cluster_takes(dials: Dials, name: str) -> None:
-    place = Place(dials)
+def test_a_request_may_have_any_name_that_the_cluster_takes(options: Options, name: str) -> None:
+    place = Place(options)
     assert place.ask(pem(kubelets(place.a)), name=name).status == 201
     place.harness.run_for(2 * MINUTE)
     assert place.decisions(name) == ["Approved", "Issued"]
 
 
 @by_either
-def test_a_request_that_no_parser_reads_whole_is_denied_and_stops_no_other(dials: Dials) -> None:
-    place = Place(dials)
+def test_a_request_that_no_parser_reads_whole_is_denied_and_stops_no_other(
+    options: Options,
+) -> None:
+    place = Place(options)
     place.ask(pem(kubelets(place.a), names_der=STRANGE_NAMES), name="csr-0")
     place.ask(pem(kubelets(place.b)), name="csr-1", token=place.token_of(place.paths[1]))
     place.harness.run_for(2 * MINUTE)
@@ -122,9 +124,9 @@ def test_a_request_that_no_parser_reads_whole_is_denied_and_stops_no_other(dials
     assert place.decisions("csr-1") == ["Approved", "Issued"]
 
 
-@pytest.mark.parametrize("dials", [EVENTS_ALONE, BOTH], ids=["events alone", "both"])
-def test_a_flood_by_one_token_keeps_no_other_vm_waiting_for_the_relay(dials: Dials) -> None:
-    place = Place(dials)
+@pytest.mark.parametrize("options", [EVENTS_ALONE, BOTH], ids=["events alone", "both"])
+def test_a_flood_by_one_token_keeps_no_other_vm_waiting_for_the_relay(options: Options) -> None:
+    place = Place(options)
     for number in range(100):
         place.ask(pem(kubelets(place.a)), name=f"flood-{number:03}")
     place.ask(pem(kubelets(place.b)), name="csr-1", token=place.token_of(place.paths[1]))
@@ -146,10 +148,10 @@ BURSTS: dict[str, dict[str, Any]] = {
     ["64 hosts", pytest.param("512 hosts", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
 def test_a_burst_of_requests_is_approved_before_any_kubelet_gives_up(
-    size: str, dials: Dials, say: Say
+    size: str, options: Options, say: Say
 ) -> None:
     """kubeadm waits five minutes. An approval is two calls and one read, and no status is written."""
-    harness, change = Harness(dials), BURSTS[size]
+    harness, change = Harness(options), BURSTS[size]
     harness.apply(manifest(**change, instanceConfig=STANDARD))
     count = change["nodeCount"]
     life.until(harness, lambda: len(life.secrets(harness)) == count)
@@ -203,10 +205,10 @@ DENIED = {
 @by_either
 @pytest.mark.parametrize("case", DENIED.values(), ids=DENIED)
 def test_what_no_vm_of_ours_asks_for_is_denied_and_the_token_revoked(
-    case: tuple[Any, str], dials: Dials
+    case: tuple[Any, str], options: Options
 ) -> None:
     wrong, why = case
-    place = Place(dials)
+    place = Place(options)
     place.ask(**wrong(place))
     place.harness.run_for(timedelta(seconds=70))
     assert place.decisions() == ["Denied"]
@@ -266,9 +268,9 @@ def test_a_denial_shows_at_the_vm_with_what_to_do() -> None:
 @by_either
 @pytest.mark.parametrize("victim", ["b", "foreign"], ids=["of its group", "of another group"])
 def test_another_vms_certificate_is_never_approved_and_the_attempt_is_reported(
-    victim: str, dials: Dials
+    victim: str, options: Options
 ) -> None:
-    place = Place(dials)
+    place = Place(options)
     name: str = getattr(place, victim)
     group = NAME if victim == "b" else "other"
     place.ask(pem(kubelets(name)))
@@ -280,7 +282,7 @@ def test_another_vms_certificate_is_never_approved_and_the_attempt_is_reported(
     place.harness.run_for(20 * MINUTE)
     assert place.decisions() == []
     assert life.pending(place.harness, group)[name] == "JoinNotApproved"
-    if dials.sweeps:
+    if options.sweeps:
         assert set(place.lines()) == {
             f"JoinNotApproved: VM {name} holds the token "
             f"{place.token_of(next(path for path in place.paths if path.endswith(name)))[:6]}, and "
@@ -397,8 +399,8 @@ def test_a_flood_of_one_tokens_requests_keeps_no_other_vm_waiting() -> None:
 
 
 @by_either
-def test_a_request_that_somebody_else_approves_is_reported(dials: Dials) -> None:
-    place = Place(dials)
+def test_a_request_that_somebody_else_approves_is_reported(options: Options) -> None:
+    place = Place(options)
     place.ask(pem(kubelets(place.b)))
     place.harness.run_for(MINUTE)
     request = place.harness.simulation.admin("GET", f"{CSRS}/csr-1")

@@ -214,7 +214,7 @@ def test_a_repair_that_is_blocked_is_told_with_its_vm_and_goes_on_by_itself(
 
 
 def test_a_bulk_slice_that_loses_a_vm_before_completion_says_that_the_others_are_billed() -> None:
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     life.until(harness, lambda: len(life.vms(harness)) == 2)
     harness.run_for(2 * MINUTE)
@@ -325,7 +325,7 @@ def test_kubelets_that_fall_silent_are_told() -> None:
 
 
 def test_a_cluster_without_the_device_plugin_is_told_so() -> None:
-    harness = Harness(life.guest_dials(plugin_s=None))
+    harness = Harness(life.vm_options(plugin_s=None))
     harness.apply(manifest())
     life.until_reason(harness, "DevicePluginMissing", timeout=10 * MINUTE)
     names = sorted(life.nodes(harness))
@@ -370,7 +370,7 @@ def test_a_node_of_another_machine_that_bears_our_label_is_not_touched() -> None
 
 
 def test_a_vm_that_never_joins_is_told_after_fifteen_minutes() -> None:
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
     assert life.said(harness)[:2] == ("False", "AwaitingNodeJoin")
@@ -389,7 +389,7 @@ def test_a_vm_that_never_joins_is_told_after_fifteen_minutes() -> None:
 
 
 def test_a_node_that_joins_without_a_providerid_is_told_of_and_counts_as_none() -> None:
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest(**ONE_HOST))
     life.until(harness, lambda: len(life.secrets(harness)) == 1)
     name = life.vm_name(life.vms(harness)[0])
@@ -419,7 +419,7 @@ def test_a_node_that_joins_without_a_providerid_is_told_of_and_counts_as_none() 
 def test_a_join_that_goes_wrong_at_first_goes_well_in_the_end(
     join_faults: tuple[JoinFault, ...],
 ) -> None:
-    harness = Harness(life.guest_dials(join_faults=join_faults))
+    harness = Harness(life.vm_options(join_faults=join_faults))
     harness.apply(manifest())
     life.until_ready(harness, timeout=3 * HOUR)
     harness.run_for(5 * MINUTE)
@@ -428,7 +428,7 @@ def test_a_join_that_goes_wrong_at_first_goes_well_in_the_end(
 
 
 def test_tokens_that_were_not_used_are_void_after_an_hour() -> None:
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     life.until(harness, lambda: len(life.secrets(harness)) == 2)
     first = life.secrets(harness)
@@ -539,14 +539,14 @@ def test_a_recreated_vm_that_joins_by_other_means_takes_over_its_predecessors_no
     lost, _ = life.vms(harness)
     name, before = life.vm_name(lost), life.get(harness, lost)["id"]
     uid = life.nodes(harness)[name]["metadata"]["uid"]
-    harness.simulation.dials = replace(harness.simulation.dials, sinks=False)
+    harness.simulation.options = replace(harness.simulation.options, sinks=False)
     harness.simulation.gce.faults.act_by_hand("DELETE", lost)
     harness.run_for(10 * MINUTE)
     node = life.nodes(harness)[name]["metadata"]
     assert node["uid"] == uid
     assert node["labels"][VM_ID_LABEL] == life.get(harness, lost)["id"] != before
     asked = len(harness.answers)
-    harness.simulation.dials = replace(harness.simulation.dials, sinks=True)
+    harness.simulation.options = replace(harness.simulation.options, sinks=True)
     harness.run_for(2 * HOUR)
     assert life.said(harness) == ("True", "Ready", "All nodes are ready")
     assert "inject_token" not in {step for step, _ in harness.answers[asked:]}

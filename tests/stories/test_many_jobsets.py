@@ -15,8 +15,8 @@ from math import ceil
 import pytest
 
 from local import pubsub
-from local.cloud.simulation import Dials, identity
-from local.gke.dials import OPERATION_S
+from local.cloud.simulation import Options, identity
+from local.gke.timings import OPERATION_S
 from local.jobsets import PodBehaviour
 from shared.base.names import JOBSET_STEPS
 from tests import jobset_objects as objects
@@ -124,7 +124,7 @@ def test_many_jobsets_at_once_get_their_pools_and_lose_them_as_fast_as_gke_chang
 
 def test_what_is_over_goes_while_others_wait_for_their_turn() -> None:
     """A slice that nobody needs is paid for, and its chips may be what the others wait for."""
-    harness = new_harness_of_pools(Dials(pubsub=pubsub.Dials(delay_s=0.5)))
+    harness = new_harness_of_pools(Options(pubsub=pubsub.Timings(delay_s=0.5)))
     begin(harness, 3)
     until(harness, lambda: phases(harness) == ["Running"] * 3)
     over = {*harness.gke.leftovers()}

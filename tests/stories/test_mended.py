@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from local.cloud.simulation import Dials
+from local.cloud.simulation import Options
 from shared.base.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
@@ -20,7 +20,7 @@ from tests.stories.test_refusals import OF_CALLS, TROUBLES, TWO_SINGLE, denied, 
 
 
 def test_the_sweep_alone_calls_a_vm_that_is_down_lost() -> None:
-    harness = Harness(Dials(relays=False, sinks=False))
+    harness = Harness(Options(relays=False, sinks=False))
     life.ready_slice(harness, manifest(instanceConfig=SPOT))
     lost = life.vms(harness)[0]
     harness.simulation.gce.faults.preempt(lost)
@@ -133,7 +133,7 @@ def test_a_group_of_single_hosts_that_waits_for_capacity_is_looked_at_cheaply() 
 
 
 def test_a_time_that_is_none_in_a_status_keeps_the_minute_from_nobody() -> None:
-    harness = Harness(Dials(relays=False))
+    harness = Harness(Options(relays=False))
     life.ready_slice(harness, manifest())
     odd = "2026-11-20T10:00:00+99:00"
     answer = life.patch(harness, f"{life.group_path()}/status", {"status": {"completedAt": odd}})

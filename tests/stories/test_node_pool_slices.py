@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from functions import provision_slice
-from local.cloud.simulation import Dials
+from local.cloud.simulation import Options
 from shared.base.errors import CallError
 from shared.frame.message import POD_KIND, Cause, Message
 from shared.frame.settings import GKE
@@ -46,9 +46,9 @@ MAKING = (
 )
 
 
-def new_harness(dials: Dials | None = None) -> Harness:
+def new_harness(options: Options | None = None) -> Harness:
     """A simulation in which JobSets get node pools."""
-    harness = Harness(dials, slices={"jobset_provider": GKE, "gke": SETTINGS})
+    harness = Harness(options, slices={"jobset_provider": GKE, "gke": SETTINGS})
     apply_options(harness)
     return harness
 

@@ -43,7 +43,7 @@ def refused_for(
 def test_a_vm_that_cannot_be_read_keeps_no_other_from_joining(
     refusal: tuple[int, str, str], by_resync: bool
 ) -> None:
-    harness = Harness(replace(life.guest_dials(), sinks=not by_resync))
+    harness = Harness(replace(life.vm_options(), sinks=not by_resync))
     harness.apply(manifest(**FOUR, instanceConfig=SPOT))
     life.until(harness, lambda: len(life.vms(harness)) == 4)
     refused = sorted(map(life.vm_name, life.vms(harness)))[0]
@@ -85,7 +85,7 @@ def test_a_group_deleted_right_after_its_tokens_were_written_leaves_none() -> No
     """The metadata does not show them yet, so nothing says which they are."""
     harness = Harness(
         replace(
-            life.guest_dials(), gce=gce.Dials(operation_s={"instances.setMetadata": (8.0, 8.0)})
+            life.vm_options(), gce=gce.Timings(operation_s={"instances.setMetadata": (8.0, 8.0)})
         )
     )
     harness.apply(manifest(**FOUR, instanceConfig=SPOT))

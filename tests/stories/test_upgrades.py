@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from local.cloud.simulation import LAZY_LEASE_S, Dials
+from local.cloud.simulation import LAZY_LEASE_S, Options
 from local.vm import agents
 from shared.base.names import BOOTSTRAP_GROUP
 from shared.frame.settings import JoinApproval
@@ -22,7 +22,7 @@ from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, STANDARD
 
-SLOW_TO_JOIN = Dials(agents=agents.Dials(lease_s=LAZY_LEASE_S, prepare_s=(240.0, 300.0)))
+SLOW_TO_JOIN = Options(agents=agents.Timings(lease_s=LAZY_LEASE_S, prepare_s=(240.0, 300.0)))
 NEW_GROUP_IN_POLICY = "'c3lzdGVtOmJvb3RzdHJhcHBlcnM6dHB1LWZ1bmN0aW9ucw==', "
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POLICIES = "/apis/admissionregistration.k8s.io/v1"

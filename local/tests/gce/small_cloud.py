@@ -13,7 +13,7 @@ from google.cloud import compute_v1
 from local.base.clock import VirtualClock
 from local.base.http import Request
 from local.base.machine import Machine
-from local.gce import Dials, Principal, Simulator
+from local.gce import Principal, Simulator, Timings
 from local.gce.inprocess import mount
 
 PROJECT, NUMBER = "my-project", "123456789012"
@@ -98,7 +98,7 @@ class Cloud:
     """A simulator, its clock, its log, its agents, and ways to ask it."""
 
     def __init__(
-        self, dials: Dials | None = None, principals: Mapping[str, Principal] | None = None
+        self, timings: Timings | None = None, principals: Mapping[str, Principal] | None = None
     ) -> None:
         self.clock = VirtualClock()
         self.log: list[Document] = []
@@ -109,7 +109,7 @@ class Cloud:
             random=Random(7),
             agents=self._agent,
             on_log_entry=self.log.append,
-            dials=dials or Dials(),
+            timings=timings or Timings(),
             principals=principals or {},
         )
         self.faults = self.simulator.faults

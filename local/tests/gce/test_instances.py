@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.cloud import compute_v1
 
-from local.gce import Dials
+from local.gce import Timings
 from local.tests.gce.small_cloud import (
     PROJECT,
     TEMPLATE,
@@ -30,7 +30,7 @@ def body(**fields: Any) -> Document:
 @pytest.fixture
 def running() -> Cloud:
     """A project with one VM that runs."""
-    cloud = Cloud(Dials(metadata_propagation_s=(2, 2)))
+    cloud = Cloud(Timings(metadata_propagation_s=(2, 2)))
     cloud.settle("POST", f"{ZONE_PATH}/instances", body())
     cloud.clock.run_for(1)
     assert cloud.get(VM)["status"] == "RUNNING"
@@ -62,7 +62,7 @@ def test_a_vm_goes_from_provisioning_over_staging_to_running(cloud: Cloud) -> No
 
 
 def test_an_inserts_operation_may_end_a_breath_before_the_vm_runs() -> None:
-    cloud = Cloud(Dials(running_after_insert_s=(0.5, 0.5)))
+    cloud = Cloud(Timings(running_after_insert_s=(0.5, 0.5)))
     cloud.settle("POST", f"{ZONE_PATH}/instances", body())
     assert cloud.get(VM)["status"] == "STAGING"
     assert cloud.agents == []

@@ -12,7 +12,7 @@ import pytest
 from local.base.clock import VirtualClock
 from local.base.http import Response
 from local.tests.vm.small_cluster import SmallCluster
-from local.vm.agents import Dials, InProcess, JoinFault, KubeAgent
+from local.vm.agents import InProcess, JoinFault, KubeAgent, Timings
 from local.vm.kubeadm import Bearer, Identity, chips_of, public_key_pin
 
 TOKEN = "abc123.0123456789abcdef"
@@ -51,11 +51,11 @@ class Vm:
 class Bench:
     """One VM and one cluster on a virtual clock."""
 
-    def __init__(self, dials: Dials | None = None, **vm: Any) -> None:
+    def __init__(self, timings: Timings | None = None, **vm: Any) -> None:
         self.clock = VirtualClock()
         self.cluster = SmallCluster(self.clock.now)
         self.vm = Vm(**vm)
-        self.agent = KubeAgent(self.vm, self.clock, InProcess(self.cluster), dials)
+        self.agent = KubeAgent(self.vm, self.clock, InProcess(self.cluster), timings)
         self.agent.power_on()
 
     def inject(self, token: str = TOKEN, **changes: str) -> None:
@@ -93,8 +93,8 @@ class Bench:
         return status["capacity"].get("google.com/tpu"), status["allocatable"].get("google.com/tpu")
 
 
-def joined(dials: Dials | None = None, **vm: Any) -> Bench:
-    bench = Bench(dials, **vm)
+def joined(timings: Timings | None = None, **vm: Any) -> Bench:
+    bench = Bench(timings, **vm)
     bench.inject()
     bench.run_until(lambda: NODE in bench.cluster.nodes and bench.chips() == ("4", "4"))
     return bench
@@ -163,7 +163,7 @@ def test_metadata_that_changes_twice_makes_one_attempt() -> None:
 
 
 def test_a_vm_that_never_joins_stays_silent() -> None:
-    bench = Bench(Dials(joins=False))
+    bench = Bench(Timings(joins=False))
     bench.inject()
     bench.clock.run_for(86400)
     assert bench.cluster.calls == []
@@ -180,7 +180,7 @@ def test_a_node_that_joins_by_other_means_uses_its_own_identity() -> None:
     def admin(_: object) -> Identity:
         return Identity("https://10.128.0.2:6443", "", Bearer("admin0.0123456789abcdef"))
 
-    bench = Bench(Dials(identity=admin), metadata={})
+    bench = Bench(Timings(identity=admin), metadata={})
     bench.cluster.tokens["admin0.0123456789abcdef"] = bench.clock.now() + timedelta(days=1)
     bench.run_until(bench.is_ready)
     assert {call.split()[0] for call in bench.cluster.calls} == {"system:bootstrap:admin0"}
@@ -222,14 +222,14 @@ def test_a_vm_agent_reads_an_endpoint_as_the_script_does(endpoint: str, server: 
 
 
 def test_a_failed_attempt_is_made_again_with_the_same_token() -> None:
-    bench = Bench(Dials(join_faults=(JoinFault.KUBEADM_FAILS,) * 4))
+    bench = Bench(Timings(join_faults=(JoinFault.KUBEADM_FAILS,) * 4))
     bench.inject()
     bench.run_until(bench.is_ready, timeout_s=900)
     assert "try 5 with this token" in bench.vm.serial
 
 
 def test_another_token_is_tried_without_a_pause() -> None:
-    bench = Bench(Dials(join_faults=(JoinFault.KUBEADM_FAILS,)))
+    bench = Bench(Timings(join_faults=(JoinFault.KUBEADM_FAILS,)))
     bench.inject()
     bench.run_until(lambda: bench.state.startswith("failed"))
     bench.inject(OTHER_TOKEN)
@@ -239,7 +239,7 @@ def test_another_token_is_tried_without_a_pause() -> None:
 
 
 def test_an_attempt_can_come_when_its_token_has_just_expired() -> None:
-    bench = Bench(Dials(join_faults=(JoinFault.TOKEN_EXPIRES,)))
+    bench = Bench(Timings(join_faults=(JoinFault.TOKEN_EXPIRES,)))
     bench.inject()
     bench.run_until(lambda: bench.state.startswith("waiting"), timeout_s=4000)
     assert bench.vm.serial.splitlines()[1:] == [
@@ -258,7 +258,7 @@ def test_a_token_that_expired_before_the_vm_saw_it_is_not_tried() -> None:
 
 
 def test_by_chance_all_attempts_can_fail() -> None:
-    bench = Bench(Dials(join_fault_chance=1.0))
+    bench = Bench(Timings(join_fault_chance=1.0))
     bench.inject()
     bench.clock.run_for(3600)
     assert bench.cluster.calls == []
@@ -332,7 +332,7 @@ def test_a_running_kubelet_does_not_register_a_deleted_node_again() -> None:
 
 
 def test_the_kubelet_renews_its_lease_as_often_as_it_is_told() -> None:
-    bench = joined(Dials(lease_s=20.0))
+    bench = joined(Timings(lease_s=20.0))
     bench.cluster.calls.clear()
     bench.clock.run_for(200)
     renewals = [call for call in bench.cluster.calls if "PUT" in call]
@@ -341,7 +341,7 @@ def test_the_kubelet_renews_its_lease_as_often_as_it_is_told() -> None:
 
 
 def test_a_silent_kubelet_has_nothing_more_to_say() -> None:
-    bench = joined(Dials(lease_s=None))
+    bench = joined(Timings(lease_s=None))
     bench.cluster.calls.clear()
     bench.clock.run_for(86400)
     assert (bench.cluster.calls, bench.cluster.leases) == ([], {})
@@ -364,7 +364,7 @@ def test_an_api_server_that_is_away_is_asked_again() -> None:
 
 
 def test_without_the_device_plugin_there_are_no_chips() -> None:
-    bench = Bench(Dials(plugin_s=None))
+    bench = Bench(Timings(plugin_s=None))
     bench.inject()
     bench.clock.run_for(3600)
     assert bench.is_ready()

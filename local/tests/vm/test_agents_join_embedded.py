@@ -13,7 +13,7 @@ import pytest
 from local.base.clock import VirtualClock
 from local.base.http import Request
 from local.kube import ADMIN, KubeApi
-from local.vm.agents import Dials, InProcess, JoinFault, KubeAgent
+from local.vm.agents import InProcess, JoinFault, KubeAgent, Timings
 from shared.node_groups.bootstrap import (
     KUBEADM_GROUP,
     Token,
@@ -32,7 +32,7 @@ NODE_PATH = "/api/v1/nodes/tng-train-0a1b2c3d-x1y2"
 class Bench:
     """One VM and the embedded API on a virtual clock."""
 
-    def __init__(self, dials: Dials | None = None, seed: int = 0) -> None:
+    def __init__(self, timings: Timings | None = None, seed: int = 0) -> None:
         self.clock = VirtualClock()
         self.random = Random(seed)
         self.kube = KubeApi(self.clock, random=self.random, tokens={ADMIN_TOKEN: ADMIN})
@@ -44,7 +44,7 @@ class Bench:
             node_labels={"cloud.google.com/gke-tpu-accelerator": "tpu7x"},
             node_taints=["google.com/tpu=present:NoSchedule"],
         )
-        self.agent = KubeAgent(self.vm, self.clock, InProcess(self.kube), dials)
+        self.agent = KubeAgent(self.vm, self.clock, InProcess(self.kube), timings)
         self.agent.power_on()
         self.clock.run_for(1)  # the cluster publishes its CA
 
@@ -108,7 +108,7 @@ def test_a_token_that_was_revoked_after_the_join_is_not_missed() -> None:
 
 
 def test_an_expired_token_is_refused_and_a_new_one_helps() -> None:
-    bench = Bench(Dials(join_faults=(JoinFault.TOKEN_EXPIRES,)))
+    bench = Bench(Timings(join_faults=(JoinFault.TOKEN_EXPIRES,)))
     bench.inject()
     bench.clock.run_for(2 * 3600)
     assert "kubeadm join: error execution phase preflight:" in bench.vm.serial

@@ -16,7 +16,7 @@ from local.base.http import Request, Response
 from local.base.machine import VmAgent
 from local.base.web import serve
 from local.tests.vm.small_cluster import SmallCluster
-from local.vm.agents import Dials, Https, KubeAgent
+from local.vm.agents import Https, KubeAgent, Timings
 from local.vm.kubeadm import (
     Anonymous,
     ConnectionRefused,
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.processes
 TIMEOUT_S = 60.0
 QUICK = KubeletBehaviour(ready_s=0.0, plugin_s=0.0, label_poll_s=0.1, lease_s=0.1)
 NOW = (0.0, 0.0)
-AT_ONCE = Dials(boot_s=NOW, prepare_s=NOW, join_s=NOW, ready_s=NOW, plugin_s=NOW, lease_s=0.1)
+AT_ONCE = Timings(boot_s=NOW, prepare_s=NOW, join_s=NOW, ready_s=NOW, plugin_s=NOW, lease_s=0.1)
 
 
 class Bench:

@@ -28,6 +28,6 @@ Expiry (`cluster`)
 Silence (`hearts`)
     A Node whose kubelet is silent for the real grace period (20 s here) becomes Unknown. While a
     kubelet is alive by the virtual clock, the bridge renews its Lease in real time; when it has been
-    silent for the grace period of the simulation's dials, virtual time stands still until the real
+    silent for the grace period of the simulation's options, virtual time stands still until the real
     node-lifecycle-controller has said so.
 """

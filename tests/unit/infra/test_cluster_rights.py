@@ -88,7 +88,7 @@ def lose_a_vm_unheard() -> None:
 
 def give_up_early() -> None:
     """Deleted when its VMs are there and none has joined."""
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     life.until(harness, lambda: len(life.vms(harness)) == 2)
     harness.run_for(5 * MINUTE)

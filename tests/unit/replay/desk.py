@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToDict
 from typer.testing import CliRunner, Result
 
 from local.cloud.logging import CloudLogging, LoggingError
-from local.cloud.simulation import DEAD_LETTERS, PROJECT, Dials, topic
+from local.cloud.simulation import DEAD_LETTERS, PROJECT, Options, topic
 from local.pubsub.model import SubscriptionConfig
 from replay.app import app
 from replay.cloud_logging import MAX_PAGE, Page
@@ -28,7 +28,7 @@ from shared.ports.kubernetes.access_settings import Kubeconfig
 from tests.harness import Harness
 
 ROOT = Path(__file__).parents[3]
-ALONE = Dials(sweeps=False, relays=False, sinks=False)
+ALONE = Options(sweeps=False, relays=False, sinks=False)
 """A simulation in which nobody wakes a step but the person."""
 
 

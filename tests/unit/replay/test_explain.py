@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from google.auth.exceptions import DefaultCredentialsError
 
-from local.cloud.simulation import Dials
+from local.cloud.simulation import Options
 from local.vm import agents
 from replay.publications import GROUP_STEPS
 from shared.base.reasons import REASONS, Reason
@@ -240,7 +240,7 @@ def test_a_group_that_nobody_has_looked_at_says_so(desk: Desk) -> None:
 
 
 def test_the_next_look_is_when_the_sweep_really_comes() -> None:
-    desk = Desk(Harness(Dials(agents=agents.Dials())))
+    desk = Desk(Harness(Options(agents=agents.Timings())))
     _ready(desk)
     told = desk.json("explain", "default/training")["sweep"]
     assert told["settled"] is True

@@ -39,8 +39,8 @@ OPERATION_S: Mapping[str, Range] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Dials:
-    """The time dial and the few points on which public sources disagree.
+class Timings:
+    """Durations, and the few points on which public sources disagree.
 
     ``operation_s`` holds what shall differ from `OPERATION_S`.
     """
