@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from local import gce
-from local.base.events import ChildEnded, ChildLine, Happening, Housekeeping
+from local.base.events import ClusterAction, Event, SubprocessEnded, SubprocessLine
 from local.cloud.simulation import PROJECT
 from local.cluster.credentials import Credentials
 from local.run.processes import Interrupted
@@ -57,17 +57,17 @@ class CalmLog:
         self._timeline = timeline
         self._narrator = Narrator()
 
-    def observe(self, happening: Happening) -> None:
+    def observe(self, event: Event) -> None:
         """Print what a person wants to see scroll by."""
-        line = self._narrator.render(happening)
+        line = self._narrator.render(event)
         if line is None:
             return
         is_decision = (
-            isinstance(happening, ChildLine)
+            isinstance(event, SubprocessLine)
             and line.actor not in ("relay", "sweep")
             and not line.what.startswith("Swept")
         )
-        is_rare = isinstance(happening, ChildEnded | Housekeeping)
+        is_rare = isinstance(event, SubprocessEnded | ClusterAction)
         if is_decision or is_rare or line.is_bad:
             self._timeline.print(line)
 

@@ -18,7 +18,7 @@ import aiohttp
 
 from local.base.access import Access, KubeconfigUnusable, read_kubeconfig
 from local.base.cluster_client import ClusterClient, Document, Refused
-from local.base.events import Housekeeping, Observe
+from local.base.events import ClusterAction, Observe
 from local.cluster.credentials import ADMIN, write_private
 from local.cluster.embedded import KUBECONFIG, ClusterUnusable
 from local.cluster.jobset_leftovers import SELECTOR, delete_marked, find_marked, has_controller
@@ -189,7 +189,7 @@ class NamedCluster:
                 good_for_s = _RENEW_AGAIN_S / RENEW_AT
 
     def _say(self, what: str, why: str = "", *, is_bad: bool = False) -> None:
-        self._observe(Housekeeping(what, why, is_bad))
+        self._observe(ClusterAction(what, why, is_bad))
 
 
 async def check(access: Access, kubeconfig: Path, *, gives_slices: bool) -> None:

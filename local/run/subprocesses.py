@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.base.events import ChildEnded, Observe
+from local.base.events import Observe, SubprocessEnded
 from local.run.processes import Process, Processes
 
 FIRST_PAUSE_S = 0.5
@@ -76,7 +76,7 @@ class Children:
             if clock() - began > SETTLED_S:
                 pause_s = FIRST_PAUSE_S
             said = tuple(process.tail)[-_LINES_SHOWN:]
-            self._observe(ChildEnded(child.name, process.describe_exit(), pause_s, said))
+            self._observe(SubprocessEnded(child.name, process.describe_exit(), pause_s, said))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             await self._start(child)

@@ -27,7 +27,7 @@ import psutil
 from local import gce, gke, jobsets, pubsub
 from local.base.clock import LoopClock
 from local.base.cluster_client import ClusterClient
-from local.base.events import AuditEntry, ChildLine, Observe, Ticked
+from local.base.events import AuditEntry, Observe, SubprocessLine, SweepTriggered
 from local.base.http import Application
 from local.base.ports import LOOPBACK, check_port, find_free_ports
 from local.base.web import serve
@@ -479,7 +479,7 @@ class Supervisor:
         while True:
             every_s = self.setup.sweep_every_s
             await asyncio.sleep(every_s - self._clock.now().timestamp() % every_s)
-            self._observe(Ticked())
+            self._observe(SweepTriggered())
             self._publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
             self._forget()
 
@@ -503,7 +503,7 @@ async def open_supervisor(setup: Setup, observe: Observe) -> AsyncIterator[Super
     def on_line(text: str) -> None:
         child, _, line = text.partition(" | ")
         supervisor.write_line(child.strip(), line)
-        observe(ChildLine(child.strip(), line))
+        observe(SubprocessLine(child.strip(), line))
 
     async with AsyncExitStack() as stack:
         processes = Processes(on_line=on_line, log=setup.directory / LOG)

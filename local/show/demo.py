@@ -23,7 +23,7 @@ import psutil
 import yaml
 
 from local.base.cluster_client import ClusterClient
-from local.base.events import ChildLine, Happening, Housekeeping
+from local.base.events import ClusterAction, Event, SubprocessLine
 from local.cluster.leftovers import GROUPS, NODES, TOKENS, find_traces
 from local.cluster.manifests import collection_path, object_path
 from local.run.processes import Interrupted
@@ -89,13 +89,13 @@ class Demo:
         self.took: list[str] = []
         self._known: frozenset[str] = frozenset()
 
-    def observe(self, happening: Happening) -> None:
+    def observe(self, event: Event) -> None:
         """Print what happens, as long as the demo goes on."""
-        if self._is_over and not isinstance(happening, Housekeeping):
+        if self._is_over and not isinstance(event, ClusterAction):
             return
-        if isinstance(happening, ChildLine):
-            self.last_lines[happening.child] = happening.line
-        line = self.narrator.render(happening)
+        if isinstance(event, SubprocessLine):
+            self.last_lines[event.process] = event.line
+        line = self.narrator.render(event)
         if line is not None:
             self.timeline.print(line)
 

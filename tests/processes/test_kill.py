@@ -19,7 +19,7 @@ import pytest
 
 from local import gce
 from local.base.cluster_client import ClusterClient
-from local.base.events import AuditEntry, ChildEnded, Happening
+from local.base.events import AuditEntry, Event, SubprocessEnded
 from local.base.http import Application, Request, Response, Stream, Subscription
 from local.run.supervisor import Setup, Supervisor, open_supervisor
 from local.vm import agents
@@ -88,12 +88,12 @@ class Life:
         self.made: Counter[str] = Counter()
         self.ended: list[str] = []
 
-    def observe(self, happening: Happening) -> None:
+    def observe(self, event: Event) -> None:
         """Count the operations begun, and note the children that ended."""
-        if isinstance(happening, ChildEnded):
-            self.ended.append(happening.child)
-        if isinstance(happening, AuditEntry) and happening.entry.get("operation", {}).get("first"):
-            method = happening.entry["protoPayload"]["methodName"]
+        if isinstance(event, SubprocessEnded):
+            self.ended.append(event.process)
+        if isinstance(event, AuditEntry) and event.entry.get("operation", {}).get("first"):
+            method = event.entry["protoPayload"]["methodName"]
             self.made[method.rpartition("compute.")[2]] += 1
 
     async def run(
