@@ -1,4 +1,4 @@
-"""Child processes that behave as somebody at a terminal expects, and never outlive their parent.
+"""Subprocesses that behave as somebody at a terminal expects, and never outlive their parent.
 
     async with Processes(on_line=print, log=Path("local.log")) as processes:
         relay = await processes.start("relay", [sys.executable, "-m", "relay"])

@@ -49,7 +49,7 @@ from local.gce import Inventory, read_inventory
 from local.jobsets import LiveStandIn
 from local.pubsub.server import serve as serve_pubsub
 from local.run.processes import Processes
-from local.run.subprocesses import Child, Children
+from local.run.subprocesses import Subprocess, Subprocesses
 from local.run.vms import Vms
 from local.vm import agents
 from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
@@ -197,7 +197,7 @@ class Supervisor:
     def __init__(self, setup: Setup, observe: Observe, processes: Processes) -> None:
         self.setup = setup
         self.processes = processes
-        self.children = Children(processes, ROOT, observe)
+        self.subprocesses = Subprocesses(processes, ROOT, observe)
         self.compute_url = ""
         self.pubsub_address = setup.pubsub
         self._push_certificates = ""
@@ -282,10 +282,10 @@ class Supervisor:
         steps = self.setup.steps
         endpoints = dict(zip(steps, find_free_ports(len(steps)), strict=True))
         await self._start_pubsub(stack, endpoints)
-        stack.push_async_callback(self.children.stop)
+        stack.push_async_callback(self.subprocesses.stop)
         stack.push_async_callback(self._vms.close)
         (relay_port,) = find_free_ports(1)
-        await self.children.start(
+        await self.subprocesses.start(
             [
                 *(self._function(step, port) for step, port in endpoints.items()),
                 self._relay(relay_port),
@@ -405,7 +405,7 @@ class Supervisor:
         stack.push_async_callback(runner.cleanup)
         self._push_certificates = f"http://{LOOPBACK}:{port}/certs"
 
-    def _function(self, step: str, port: int) -> Child:
+    def _function(self, step: str, port: int) -> Subprocess:
         command = ["functions-framework", "--target", step, "--source", "main.py"]
         command += ["--signature-type", "http", "--host", LOOPBACK, "--port", str(port)]
         environment = self._environment(step.replace("_", "-")) | {
@@ -422,9 +422,9 @@ class Supervisor:
                 "PUSH_CERTIFICATES_URL": self._push_certificates,
             }
         # The framework answers 404 here without waking the function.
-        return Child(step, command, environment, f"{_endpoint(port)}robots.txt")
+        return Subprocess(step, command, environment, f"{_endpoint(port)}robots.txt")
 
-    def _webhook(self) -> Iterator[Child]:
+    def _webhook(self) -> Iterator[Subprocess]:
         """The webhook inject_env, with a certificate of the cluster's CA, where workloads run."""
         cluster = self.cluster
         if not (self.setup.workloads and isinstance(cluster, EmbeddedCluster)):
@@ -440,15 +440,15 @@ class Supervisor:
         command = [sys.executable, "-m", "webhook", f"--host={LOOPBACK}", f"--port={port}"]
         command += [f"--tls-cert-file={certificate}", f"--tls-key-file={key}", "--drain-seconds=0"]
         environment = {"PATH": os.defpath, "PYTHONUNBUFFERED": "1"}
-        yield Child("inject_env", command, environment, f"{url}/readyz")
+        yield Subprocess("inject_env", command, environment, f"{url}/readyz")
 
-    def _relay(self, port: int) -> Child:
+    def _relay(self, port: int) -> Subprocess:
         environment = self._environment("relay") | {
             "PORT": str(port),
             "JOBSETS": "true" if self.setup.slices else "false",
         }
         command = [sys.executable, "-m", "relay"]
-        return Child("relay", command, environment, f"http://{LOOPBACK}:{port}/readyz")
+        return Subprocess("relay", command, environment, f"http://{LOOPBACK}:{port}/readyz")
 
     def _environment(self, name: str) -> dict[str, str]:
         """No variable of the person's, so that no proxy and no credentials get in the way."""

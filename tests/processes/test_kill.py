@@ -136,7 +136,7 @@ def test_a_relay_that_is_killed_is_started_again_and_misses_nothing(tmp_path: Pa
         async with open_supervisor(_setup(tmp_path), life.observe) as supervisor:
 
             async def fault() -> None:
-                supervisor.children["relay"].kill()
+                supervisor.subprocesses["relay"].kill()
 
             await life.run(supervisor, fault)
         assert life.ended == ["relay"]
@@ -145,12 +145,12 @@ def test_a_relay_that_is_killed_is_started_again_and_misses_nothing(tmp_path: Pa
 
 
 def _kill_worker(supervisor: Supervisor, step: str) -> None:
-    (worker,) = psutil.Process(supervisor.children[step].pid).children()
+    (worker,) = psutil.Process(supervisor.subprocesses[step].pid).children()
     worker.send_signal(signal.SIGKILL)
 
 
 def _kill_server(supervisor: Supervisor, step: str) -> None:
-    supervisor.children[step].kill()
+    supervisor.subprocesses[step].kill()
 
 
 @pytest.mark.parametrize(
