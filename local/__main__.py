@@ -35,9 +35,9 @@ from local.run.supervisor import (
     Supervisor,
     open_supervisor,
 )
-from local.show.narrator import Narrator
 from local.show.options import FAILURES, add_options, chosen_cluster, run_clean_up
 from local.show.timeline import Timeline
+from local.show.timeline_printer import TimelinePrinter
 
 DEFAULT_PORTS = Ports(kubernetes=16443, compute=18080, pubsub=18085)
 CREDENTIALS = "credentials.json"
@@ -55,11 +55,11 @@ class CalmLog:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._narrator = Narrator()
+        self._printer = TimelinePrinter()
 
     def observe(self, event: Event) -> None:
         """Print what a person wants to see scroll by."""
-        line = self._narrator.render(event)
+        line = self._printer.render(event)
         if line is None:
             return
         is_decision = (

@@ -28,9 +28,15 @@ from local.cluster.leftovers import GROUPS, NODES, TOKENS, find_traces
 from local.cluster.manifests import collection_path, object_path
 from local.run.processes import Interrupted
 from local.run.supervisor import LOG, ROOT, Setup, Supervisor, open_supervisor
-from local.show.narrator import Narrator, render_group, render_node, render_pod, render_secret
 from local.show.options import FAILURES, add_options, chosen_cluster, run_clean_up
 from local.show.timeline import Line, Timeline
+from local.show.timeline_printer import (
+    TimelinePrinter,
+    render_group,
+    render_node,
+    render_pod,
+    render_secret,
+)
 
 EXAMPLE = ROOT / "examples" / "tpu7x-2x2x2.yaml"
 WORKLOAD = ROOT / "examples" / "workload" / "job.yaml"
@@ -80,7 +86,7 @@ class Demo:
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.narrator = Narrator(shows_sweeps=self.shows_sweeps)
+        self.printer = TimelinePrinter(shows_sweeps=self.shows_sweeps)
         self.memory_bytes = 0
         self.last_lines: dict[str, str] = {}
         self.processes: set[psutil.Process] = set()
@@ -95,7 +101,7 @@ class Demo:
             return
         if isinstance(event, SubprocessLine):
             self.last_lines[event.process] = event.line
-        line = self.narrator.render(event)
+        line = self.printer.render(event)
         if line is not None:
             self.timeline.print(line)
 
@@ -294,17 +300,17 @@ class Demo:
 
     def _summarize(self, supervisor: Supervisor) -> None:
         self.timeline.head("Who did how much")
-        for step, tally in self.narrator.tallies.items():
+        for step, counts in self.printer.step_calls.items():
             self.timeline.say_row(
-                f"  {step:<18}{tally.invocations:3} invocations {tally.gce:4} calls to Compute Engine"
-                f" {tally.kubernetes:4} to Kubernetes, slowest {tally.slowest_ms} ms"
+                f"  {step:<18}{counts.invocations:3} invocations {counts.gce:4} calls to Compute Engine"
+                f" {counts.kubernetes:4} to Kubernetes, slowest {counts.slowest_ms} ms"
             )
         calls = supervisor.gce.calls
         self.timeline.say(f"  Compute Engine saw {calls.writes()} writes and {calls.reads()} reads")
         self.timeline.say(f"  at most {self.memory_bytes // _MIB} MiB of memory in all (PSS)")
         if self.took:
-            tallies = self.narrator.tallies.values()
-            gce, kubernetes = (sum(getattr(one, api) for one in tallies) for api in _APIS)
+            step_calls = self.printer.step_calls.values()
+            gce, kubernetes = (sum(getattr(one, api) for one in step_calls) for api in _APIS)
             asked = f"{gce} calls to Compute Engine and {kubernetes} to Kubernetes"
             self.timeline.say(f"\nThe slice: {', '.join(self.took)}; {asked} in all.")
 

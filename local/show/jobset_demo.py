@@ -19,9 +19,15 @@ from local.cluster.jobset_leftovers import mark
 from local.cluster.leftovers import GROUPS, NODES
 from local.run.supervisor import GKE, ROOT, TPU_NODE_GROUP, Supervisor
 from local.show.demo import PODS, WORKLOAD_TRACES, Demo, Kind, run_demo
-from local.show.narrator import render_event, render_group, render_jobset, render_node, render_pod
 from local.show.options import add_options, run_clean_up
 from local.show.timeline import Line, Timeline
+from local.show.timeline_printer import (
+    render_event,
+    render_group,
+    render_jobset,
+    render_node,
+    render_pod,
+)
 
 EXAMPLES = {
     TPU_NODE_GROUP: ROOT / "examples" / "jobset-v6e-multislice.yaml",

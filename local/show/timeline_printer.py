@@ -79,7 +79,7 @@ DECISIONS = {
 
 
 @dataclass
-class Tally:
+class StepCalls:
     """The invocations and calls of a step so far."""
 
     invocations: int = 0
@@ -89,14 +89,14 @@ class Tally:
 
 
 @dataclass
-class Narrator:
+class TimelinePrinter:
     """Renders events as lines, and counts the steps' calls.
 
     ``shows_sweeps``: render the runs of the sweep, too.
     """
 
     shows_sweeps: bool = True
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    step_calls: dict[str, StepCalls] = field(default_factory=dict)
 
     def render(self, event: Event) -> Line | None:
         """The line for an event; ``None`` if it is not shown."""
@@ -123,11 +123,11 @@ class Narrator:
         if "decision" not in record:
             return None
         calls = record.get("calls", {"gce": 0, "kubernetes": 0})
-        tally = self.tallies.setdefault(step, Tally())
-        tally.invocations += 1
-        tally.gce += calls["gce"]
-        tally.kubernetes += calls["kubernetes"]
-        tally.slowest_ms = max(tally.slowest_ms, record["milliseconds"])
+        total = self.step_calls.setdefault(step, StepCalls())
+        total.invocations += 1
+        total.gce += calls["gce"]
+        total.kubernetes += calls["kubernetes"]
+        total.slowest_ms = max(counts.slowest_ms, record["milliseconds"])
         decision = record["decision"]
         if decision == "Swept" and not self.shows_sweeps:
             return None

@@ -16,8 +16,9 @@ from local.base.events import (
     SweepTriggered,
 )
 from local.run.supervisor import JOBSET_STEPS, STEPS
-from local.show.narrator import (
-    Narrator,
+from local.show.timeline import Line
+from local.show.timeline_printer import (
+    TimelinePrinter,
     render_event,
     render_group,
     render_jobset,
@@ -25,7 +26,6 @@ from local.show.narrator import (
     render_pod,
     render_secret,
 )
-from local.show.timeline import Line
 from shared.base import names
 
 VM = "tng-training-80f92ae7-jdc7"
@@ -214,15 +214,15 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
     ],
 )
 def test_each_happening_is_told_in_a_line_or_not_at_all(event: Event, line: Line | None) -> None:
-    assert Narrator().render(event) == line
+    assert TimelinePrinter().render(event) == line
 
 
 def test_the_calls_of_each_step_are_counted() -> None:
-    narrator = Narrator()
+    printer = TimelinePrinter()
     for milliseconds in (34, 20):
-        narrator.render(SubprocessLine("tear_down", step_line(milliseconds=milliseconds)))
-    tally = narrator.tallies["tear_down"]
-    assert (tally.invocations, tally.gce, tally.kubernetes, tally.slowest_ms) == (2, 4, 18, 34)
+        printer.render(SubprocessLine("tear_down", step_line(milliseconds=milliseconds)))
+    counts = printer.step_calls["tear_down"]
+    assert (counts.invocations, counts.gce, counts.kubernetes, counts.slowest_ms) == (2, 4, 18, 34)
 
 
 def group(status: str = "False", reason: str = "Provisioning", text: str = "0/2") -> dict[str, Any]:
@@ -379,10 +379,10 @@ def test_our_events_about_jobsets_and_their_pods_are_told(
 
 
 def test_sweeps_are_not_told_where_they_come_all_the_time() -> None:
-    narrator = Narrator(shows_sweeps=False)
-    assert narrator.render(SweepTriggered()) is None
-    assert narrator.render(SubprocessLine("sweep", step_line(decision="Swept"))) is None
-    assert narrator.tallies["sweep"].invocations == 1
+    printer = TimelinePrinter(shows_sweeps=False)
+    assert printer.render(SweepTriggered()) is None
+    assert printer.render(SubprocessLine("sweep", step_line(decision="Swept"))) is None
+    assert printer.step_calls["sweep"].invocations == 1
 
 
 def test_the_station_runs_every_step() -> None:
