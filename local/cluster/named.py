@@ -26,9 +26,9 @@ from local.cluster.leftovers import (
     GROUPS,
     JOBSET_CRD,
     RUN,
+    Leftovers,
     Run,
-    Traces,
-    find_traces,
+    find_leftovers,
     group_path,
     manifests_for_a_named_cluster,
     remove_everything,
@@ -197,8 +197,8 @@ async def check(access: Access, kubeconfig: Path, *, gives_slices: bool) -> None
     try:
         async with ClusterClient(access) as client:
             await _raise_lacks(await find_lacks_of_user(client), access)
-            traces = await find_traces(client)
-            problem = describe_traces(traces, kubeconfig, gives_slices=gives_slices)
+            leftovers = await find_leftovers(client)
+            problem = describe_leftovers(leftovers, kubeconfig, gives_slices=gives_slices)
             if problem:
                 raise ClusterUnusable(f"{access.server} has been left as it is, because\n{problem}")
             await _raise_lacks(await find_lacks(client, access), access)
@@ -216,47 +216,49 @@ async def clean(kubeconfig: Path, directory: Path) -> Sequence[str]:
     access = _read(kubeconfig, directory)
     try:
         async with ClusterClient(access) as client:
-            traces = await find_traces(client)
-            if traces.run is not None and traces.run.goes_on():
-                raise ClusterUnusable(f"the run that uses {access.server} goes on: {_end(traces)}")
+            leftovers = await find_leftovers(client)
+            if leftovers.run is not None and leftovers.run.goes_on():
+                raise ClusterUnusable(
+                    f"the run that uses {access.server} goes on: {_end(leftovers)}"
+                )
             await remove_everything(client)
     except _FAILURES as error:
         raise ClusterUnusable(f"{access.server} cannot be cleaned: {_words(error)}") from error
-    return traces.earlier_run
+    return leftovers.earlier_run
 
 
-def describe_traces(traces: Traces, kubeconfig: Path, *, gives_slices: bool) -> str:
+def describe_leftovers(leftovers: Leftovers, kubeconfig: Path, *, gives_slices: bool) -> str:
     """What is in the way, and what would be right; empty when nothing is.
 
     Only to a run that ``gives_slices`` are the JobSets of others in the way.
     """
     parts = []
-    if traces.installation:
+    if leftovers.installation:
         right = (
             "Two installations would work on the same groups. Name a cluster without one, or remove\n"
             "  it as it was installed, its TPUNodeGroups first."
         )
-        parts.append(_part("tpu-functions is installed there:", traces.installation, right))
-    if traces.operator:
+        parts.append(_part("tpu-functions is installed there:", leftovers.installation, right))
+    if leftovers.operator:
         right = "Both would work on the same groups. Name a cluster without tpu-operator."
-        parts.append(_part("tpu-operator is installed there:", traces.operator, right))
-    if traces.earlier_run:
+        parts.append(_part("tpu-operator is installed there:", leftovers.operator, right))
+    if leftovers.earlier_run:
         right = (
-            _end(traces)
-            if traces.run is not None and traces.run.goes_on()
+            _end(leftovers)
+            if leftovers.run is not None and leftovers.run.goes_on()
             else f"Remove them: {_clean_command(kubeconfig)}"
         )
-        parts.append(_part("an earlier run has left things there:", traces.earlier_run, right))
-    if traces.jobsets and gives_slices:
+        parts.append(_part("an earlier run has left things there:", leftovers.earlier_run, right))
+    if leftovers.jobsets and gives_slices:
         head = "there are JobSets that ask for TPUs, and this run would give them simulated slices:"
         right = "Delete them, or name a cluster without such JobSets."
-        parts.append(_part(head, traces.jobsets, right))
+        parts.append(_part(head, leftovers.jobsets, right))
     return "\n".join(parts)
 
 
-def _end(traces: Traces) -> str:
-    assert traces.run is not None
-    return f"it is process {traces.run.pid} of {traces.run.host}; end it by Ctrl-C"
+def _end(leftovers: Leftovers) -> str:
+    assert leftovers.run is not None
+    return f"it is process {leftovers.run.pid} of {leftovers.run.host}; end it by Ctrl-C"
 
 
 def _clean_command(kubeconfig: Path) -> str:

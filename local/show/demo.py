@@ -24,7 +24,7 @@ import yaml
 
 from local.base.cluster_client import ClusterClient
 from local.base.events import ClusterAction, Event, SubprocessLine
-from local.cluster.leftovers import GROUPS, NODES, TOKENS, find_traces
+from local.cluster.leftovers import GROUPS, NODES, TOKENS, find_leftovers
 from local.cluster.manifests import collection_path, object_path
 from local.run.processes import Interrupted
 from local.run.supervisor import LOG, ROOT, Setup, Supervisor, open_supervisor
@@ -64,7 +64,7 @@ class Kind:
 
 
 WORKLOAD_KINDS = (Kind(JOBS, lambda *_: None), Kind(PODS, render_pod))
-WORKLOAD_TRACES = {"Jobs": JOBS, "Pods": PODS}
+WORKLOAD_LEFTOVERS = {"Jobs": JOBS, "Pods": PODS}
 
 
 class DemoFailed(Exception):
@@ -80,7 +80,7 @@ class Demo:
         Kind(TOKENS, lambda kind, _, found: render_secret(kind, found)),
     )
     """What is watched, and told of."""
-    traces: Mapping[str, str] = {"Nodes": NODES, "TPUNodeGroups, and so finalizers": GROUPS}
+    leftover_paths: Mapping[str, str] = {"Nodes": NODES, "TPUNodeGroups, and so finalizers": GROUPS}
     """What may be left in the cluster, tokens apart: in words, and the path."""
     shows_sweeps = True
 
@@ -113,7 +113,7 @@ class Demo:
             async with supervisor.client() as client:
                 if supervisor.runs_workloads:
                     self.kinds = (*self.kinds, *WORKLOAD_KINDS)
-                    self.traces = {**self.traces, **WORKLOAD_TRACES}
+                    self.leftover_paths = {**self.leftover_paths, **WORKLOAD_LEFTOVERS}
                 self._introduce(supervisor)
                 before = await self._list_all(supervisor, client)
                 self._known = frozenset[str]().union(*before.values())
@@ -264,7 +264,7 @@ class Demo:
             "resources on Compute Engine": set(supervisor.gce.leftovers()),
             **pools,
             "bootstrap tokens": tokens,
-            **{what: await _names(client, path) for what, path in self.traces.items()},
+            **{what: await _names(client, path) for what, path in self.leftover_paths.items()},
         }
 
     async def _check(
@@ -279,9 +279,9 @@ class Demo:
             raise DemoFailed("something is left")
 
     async def _check_cluster(self, client: ClusterClient) -> None:
-        traces = await find_traces(client)
-        self._say_left(traces.earlier_run, "objects that this demo has put into the cluster")
-        if traces.earlier_run:
+        leftovers = await find_leftovers(client)
+        self._say_left(leftovers.earlier_run, "objects that this demo has put into the cluster")
+        if leftovers.earlier_run:
             raise DemoFailed("something is left in the cluster")
 
     def _say_left(self, found: Sequence[str], what: str) -> None:

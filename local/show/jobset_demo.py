@@ -18,7 +18,7 @@ from local.base.cluster_client import ClusterClient
 from local.cluster.jobset_leftovers import mark
 from local.cluster.leftovers import GROUPS, NODES
 from local.run.supervisor import GKE, ROOT, TPU_NODE_GROUP, Supervisor
-from local.show.demo import PODS, WORKLOAD_TRACES, Demo, Kind, run_demo
+from local.show.demo import PODS, WORKLOAD_LEFTOVERS, Demo, Kind, run_demo
 from local.show.options import add_options, run_clean_up
 from local.show.timeline import Line, Timeline
 from local.show.timeline_printer import (
@@ -54,7 +54,11 @@ class JobSetDemo(Demo):
         Kind(GROUPS, lambda _, before, found: render_group(before, found)),
         Kind(NODES, render_node),
     )
-    traces: Mapping[str, str] = {**Demo.traces, **WORKLOAD_TRACES, "JobSets": JOBSETS}
+    leftover_paths: Mapping[str, str] = {
+        **Demo.leftover_paths,
+        **WORKLOAD_LEFTOVERS,
+        "JobSets": JOBSETS,
+    }
 
     shows_sweeps = False
 
