@@ -41,11 +41,11 @@ Serve = Callable[[bytes], int]
 
 
 class Publication(Protocol):
-    """A message of the relay's, on its way to an inbox."""
+    """A message of the relay's, on its way to a topic."""
 
     @property
     def step(self) -> str:
-        """Whose inbox."""
+        """Whose topic."""
 
     @property
     def message(self) -> Any:
@@ -123,7 +123,7 @@ def identity(name: str) -> kube.User:
 
 
 def topic(step: str) -> str:
-    """The full name of a step's inbox."""
+    """The full name of a step's topic."""
     return f"projects/{PROJECT}/topics/tpu-functions-{step.replace('_', '-')}"
 
 
@@ -193,7 +193,7 @@ class Simulation:
 
     def start(self) -> None:
         """Make the topics and subscriptions, connect the relay, let the Scheduler tick."""
-        self._make_inboxes()
+        self._create_topics()
         watched = _WATCHED | (_WATCHED_FOR_JOBSETS if "provision_slice" in self._steps else {})
         for kind, path in watched.items():
             self._watch(kind, path)
@@ -202,7 +202,7 @@ class Simulation:
             self.clock.call_later(SWEEP_EVERY_S, self._tick)
 
     def publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
-        """Publish to a step's inbox."""
+        """Publish to a step's topic."""
         self.pubsub.publish(topic(step), data, attributes)
 
     def admin(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
@@ -211,7 +211,7 @@ class Simulation:
         kind = {"Content-Type": "application/json", "Authorization": "Bearer admin"}
         return self.kube.handle(Request.of(method, path, headers=kind | headers, body=raw)).json()
 
-    def _make_inboxes(self) -> None:
+    def _create_topics(self) -> None:
         dead = f"projects/{PROJECT}/topics/{DEAD_LETTERS}"
         self.pubsub.create_topic(dead)
         for step in self._steps:

@@ -36,7 +36,7 @@ from local.cloud.logging import CloudLogging
 from local.cloud.logging import serve as serve_logging
 from local.cloud.simulation import PROJECT, PROJECT_NUMBER, SWEEP_EVERY_S
 from local.cloud.sinks import Sinks
-from local.cloud.topics import PUSHER, Inboxes
+from local.cloud.topics import PUSHER, Topics
 from local.cluster.credentials import ADMIN, Credentials, write_private
 from local.cluster.embedded import Cluster, EmbeddedCluster
 from local.cluster.manifests import (
@@ -234,7 +234,7 @@ class Supervisor:
         self.logging = CloudLogging(self._clock, PROJECT)
         self.logging_address = ""
         self._sinks = Sinks(_filters(), self._publish)
-        self._inboxes: Inboxes | None = None
+        self._topics: Topics | None = None
 
     @property
     def kubeconfig(self) -> Path:
@@ -306,9 +306,9 @@ class Supervisor:
         if ports.pubsub and not self.setup.pubsub:
             check_port(ports.pubsub, "--pubsub-port")
         if self.setup.pubsub:
-            self._inboxes = Inboxes(self.setup.pubsub)
-            stack.push_async_callback(self._inboxes.close)
-            await self._inboxes.check(self.setup.steps)
+            self._topics = Topics(self.setup.pubsub)
+            stack.push_async_callback(self._topics.close)
+            await self._topics.check(self.setup.steps)
         await self.cluster.check()
 
     @property
@@ -390,17 +390,17 @@ class Supervisor:
     async def _start_pubsub(self, stack: AsyncExitStack, ports: dict[str, int]) -> None:
         if not self.setup.pubsub:
             await self._embed_pubsub(stack)
-        assert self._inboxes is not None
-        stack.push_async_callback(self._inboxes.remove, self.setup.steps)
-        await self._inboxes.create({step: _endpoint(port) for step, port in ports.items()})
+        assert self._topics is not None
+        stack.push_async_callback(self._topics.remove, self.setup.steps)
+        await self._topics.create({step: _endpoint(port) for step, port in ports.items()})
 
     async def _embed_pubsub(self, stack: AsyncExitStack) -> None:
         port = self.setup.ports.pubsub
         server = await serve_pubsub(host=LOOPBACK, port=port, timings=pubsub.Timings())
         stack.push_async_callback(server.stop)
         self.pubsub_address = server.address
-        self._inboxes = Inboxes(server.address, SHORT_BACKOFF_S)
-        stack.push_async_callback(self._inboxes.close)
+        self._topics = Topics(server.address, SHORT_BACKOFF_S)
+        stack.push_async_callback(self._topics.close)
         runner, port = await serve(server.tokens, host=LOOPBACK)
         stack.push_async_callback(runner.cleanup)
         self._push_certificates = f"http://{LOOPBACK}:{port}/certs"
@@ -470,9 +470,9 @@ class Supervisor:
             self._sinks.on_log_entry(entry)
 
     def _publish(self, step: str, data: bytes, attributes: Any) -> None:
-        # Entries of what was made before there was an inbox find nobody, as in the cloud.
-        if self._inboxes is not None:
-            self._inboxes.publish(step, data, attributes)
+        # Entries of what was made before there was a topic find nobody, as in the cloud.
+        if self._topics is not None:
+            self._topics.publish(step, data, attributes)
 
     async def _tick(self) -> None:
         """As the Scheduler does: at each full minute."""

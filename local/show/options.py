@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from local.base.ports import PortTaken
-from local.cloud.topics import Inboxes, PubSubUnusable
+from local.cloud.topics import PubSubUnusable, Topics
 from local.cluster.embedded import ClusterUnusable
 from local.cluster.named import clean
 from local.control_plane import binaries, plane
@@ -97,12 +97,12 @@ async def _clean_up(options: argparse.Namespace, scratch: Path) -> Sequence[str]
     if options.kubeconfig is not None:
         removed += await clean(options.kubeconfig, scratch)
     if options.pubsub:
-        inboxes = Inboxes(options.pubsub)
+        topics = Topics(options.pubsub)
         try:
-            removed += await inboxes.find((*STEPS, *JOBSET_STEPS))
-            await inboxes.remove((*STEPS, *JOBSET_STEPS))
+            removed += await topics.find((*STEPS, *JOBSET_STEPS))
+            await topics.remove((*STEPS, *JOBSET_STEPS))
         finally:
-            await inboxes.close()
+            await topics.close()
     return removed
 
 

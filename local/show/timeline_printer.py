@@ -127,7 +127,7 @@ class TimelinePrinter:
         total.invocations += 1
         total.gce += calls["gce"]
         total.kubernetes += calls["kubernetes"]
-        total.slowest_ms = max(counts.slowest_ms, record["milliseconds"])
+        total.slowest_ms = max(total.slowest_ms, record["milliseconds"])
         decision = record["decision"]
         if decision == "Swept" and not self.shows_sweeps:
             return None

@@ -398,9 +398,9 @@ def test_what_a_killed_run_leaves_is_named_and_cleaned(
         f"  Remove them: make demo KUBECONFIG={cluster.kubeconfig} ARGS=--clean",
     ):
         assert f"{line}\n" in refused.output
-    with running(tmp_path / "no inboxes", "local.show.demo", *parts) as other:
+    with running(tmp_path / "no topics", "local.show.demo", *parts) as other:
         assert other.process.wait(timeout=60) == 1
-    assert f"the Pub/Sub at {pubsub_emulator} has inboxes already" in other.output
+    assert f"the Pub/Sub at {pubsub_emulator} has topics already" in other.output
     cleaned = run_demo(tmp_path / "cleaned", cluster, *parts, "--clean")
     assert cleaned.process.returncode == 0, cleaned.output
     assert "removed Namespace tpu-functions\n" in cleaned.output
