@@ -50,7 +50,7 @@ class DirectoryUnusable(Exception):
     """What ``--dir`` names cannot be used; the message says why."""
 
 
-class CalmLog:
+class DecisionLog:
     """A line for each decision of a step, and for all that goes wrong."""
 
     def __init__(self, timeline: Timeline) -> None:
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _serve(setup: Setup, timeline: Timeline) -> None:
-    log = CalmLog(timeline)
+    log = DecisionLog(timeline)
     async with open_supervisor(setup, log.observe) as supervisor:
         timeline.say_verbatim(_greeting(supervisor))
         await asyncio.Event().wait()

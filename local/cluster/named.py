@@ -35,7 +35,7 @@ from local.cluster.leftovers import (
 )
 from local.cluster.manifests import collection_path, object_path
 from local.cluster.node_certificates import NotSigned, request_certificate
-from local.cluster.requirements import Lack, find_lacks, find_lacks_of_user
+from local.cluster.requirements import UnmetRequirement, check_cluster, check_user
 from local.jobsets import BESIDE_A_CONTROL_PLANE, OF_JOBSET
 from local.vm import agents
 from local.vm.kubeadm import Identity
@@ -196,12 +196,12 @@ async def check(access: Access, kubeconfig: Path, *, gives_slices: bool) -> None
     """Raises `ClusterUnusable` with all that is in the way; nothing is changed before."""
     try:
         async with ClusterClient(access) as client:
-            await _raise_lacks(await find_lacks_of_user(client), access)
+            await _raise_unmet(await check_user(client), access)
             leftovers = await find_leftovers(client)
             problem = describe_leftovers(leftovers, kubeconfig, gives_slices=gives_slices)
             if problem:
                 raise ClusterUnusable(f"{access.server} has been left as it is, because\n{problem}")
-            await _raise_lacks(await find_lacks(client, access), access)
+            await _raise_unmet(await check_cluster(client, access), access)
     except _FAILURES as error:
         raise ClusterUnusable(
             f"{access.server}, which {kubeconfig} names, cannot be used: {_words(error)}"
@@ -271,9 +271,9 @@ def _part(head: str, found: Sequence[str], right: str) -> str:
     return "\n".join([f"  {head}", *shown, *more, f"  {right}"])
 
 
-async def _raise_lacks(lacks: Sequence[Lack], access: Access) -> None:
-    if lacks:
-        lines = [f"  - {lack.what}\n    right: {lack.right}" for lack in lacks]
+async def _raise_unmet(unmet: Sequence[UnmetRequirement], access: Access) -> None:
+    if unmet:
+        lines = [f"  - {one.what}\n    right: {one.right}" for one in unmet]
         raise ClusterUnusable("\n".join([f"{access.server} lacks what it takes:", *lines]))
 
 

@@ -24,7 +24,7 @@ _SCRIPT = "startup-script"
 
 
 class Vms:
-    """Makes the agent of each VM, and overhears its serial port.
+    """Makes the agent of each VM, and monitors its serial port.
 
     ``api_server`` gives the URL at which VMs that run their script reach the cluster; at most
     ``scripts`` of them run at a time, with ``behaviour``, as processes that ``spawn`` starts. A VM
@@ -64,22 +64,22 @@ class Vms:
         self._observe = observe
         self._spawn = spawn
         self._room = scripts if shutil.which("bash") else 0
-        self._scripted: set[_Scripted] = set()
+        self._scripted: set[_TrackedScriptAgent] = set()
         self._others: WeakSet[VmAgent] = WeakSet()
 
     def boot(self, machine: Machine) -> VmAgent:
         """The agent of a new VM: a `local.base.machine.VmAgentFactory`."""
-        overheard = _Overheard(machine, self._observe)
+        monitored = _MonitoredMachine(machine, self._observe)
         if _SCRIPT not in machine.attributes():
             return self._keep(
-                _OwnImage(overheard, self._identify, self._python_agent, self._timings)
+                _CustomImageAgent(monitored, self._identify, self._python_agent, self._timings)
             )
         minor = agents.read_minor(machine.attributes()[_SCRIPT])
         if not self._has_packages(minor):
-            return self._keep(_WithoutPackages(overheard, minor))
+            return self._keep(_AgentWithoutPackages(monitored, minor))
         if sum(agent.is_on for agent in self._scripted) < self._room:
-            return self._script_agent(overheard)
-        return self._keep(self._python_agent(overheard, self._timings))
+            return self._script_agent(monitored)
+        return self._keep(self._python_agent(monitored, self._timings))
 
     async def close(self) -> None:
         """Take the power from all, and wait for the end of those that are processes."""
@@ -99,7 +99,7 @@ class Vms:
         self._scrap_disks()
         disk = self._scratch / f"{machine.name}-{machine.id}"
         agent = ScriptAgent(machine, self._api_server, disk, self._behaviour, self._spawn)
-        scripted = _Scripted(machine.name, disk, agent)
+        scripted = _TrackedScriptAgent(machine.name, disk, agent)
         self._scripted.add(scripted)
         return scripted
 
@@ -110,7 +110,7 @@ class Vms:
             self._scripted.discard(agent)
 
 
-class _Scripted:
+class _TrackedScriptAgent:
     """A `ScriptAgent` that knows whether it is on."""
 
     def __init__(self, vm: str, disk: Path, agent: ScriptAgent) -> None:
@@ -134,7 +134,7 @@ class _Scripted:
         await self._agent.closed()
 
 
-class _OwnImage:
+class _CustomImageAgent:
     """A VM agent that has its kubelet's certificate from elsewhere, in time for its first boot."""
 
     def __init__(
@@ -176,7 +176,7 @@ class _OwnImage:
             self._agent.power_on()
 
 
-class _WithoutPackages:
+class _AgentWithoutPackages:
     """A VM agent whose startup script asks for packages that nobody has, and asks again for ever."""
 
     def __init__(self, machine: Machine, minor: str) -> None:
@@ -186,7 +186,7 @@ class _WithoutPackages:
     def power_on(self) -> None:
         wanted = f"kubelet={self._minor}.* kubeadm={self._minor}.*"
         self._machine.write_serial(f"tpu-functions: installing: {wanted}\n")
-        # What the package repository answers about a version that it lacks is a guess.
+        # What the package repository answers about a version that it does not have is a guess.
         self._machine.write_serial("curl: (22) The requested URL returned error: 403\n")
 
     def power_off(self) -> None:
@@ -196,7 +196,7 @@ class _WithoutPackages:
         """It has not come to where it waits for a token."""
 
 
-class _Overheard:
+class _MonitoredMachine:
     """A machine whose serial port somebody listens to."""
 
     def __init__(self, machine: Machine, observe: Observe) -> None:

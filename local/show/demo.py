@@ -150,7 +150,7 @@ class Demo:
             )
             self.took.append(f"gone after {time.monotonic() - began:.0f} s")
 
-    async def _run_workload(self, client: ClusterClient, seen: Seen) -> None:
+    async def _run_workload(self, client: ClusterClient, seen: WatchedObjects) -> None:
         """A Job on the slice, whose Pods get their TPU variables from the webhook inject_env."""
         manifests = list(yaml.safe_load_all(WORKLOAD.read_text()))
         job = next(one for one in manifests if one["kind"] == "Job")
@@ -220,9 +220,9 @@ class Demo:
                 self.timeline.say_row(row)
 
     @asynccontextmanager
-    async def watching(self, client: ClusterClient) -> AsyncIterator[Seen]:
+    async def watching(self, client: ClusterClient) -> AsyncIterator[WatchedObjects]:
         """Watch the kinds, and print their changes."""
-        seen = Seen(self.timeline, self._known)
+        seen = WatchedObjects(self.timeline, self._known)
         tasks = [asyncio.create_task(seen.follow(client, kind)) for kind in self.kinds]
         try:
             yield seen
@@ -315,7 +315,7 @@ class Demo:
             self.timeline.say(f"\nThe slice: {', '.join(self.took)}; {asked} in all.")
 
 
-class Seen:
+class WatchedObjects:
     """What the watches have shown; says what is new, but for things that were ``known`` before."""
 
     def __init__(self, timeline: Timeline, known: frozenset[str]) -> None:
