@@ -19,7 +19,7 @@ from local.base.web import serve
 from local.cluster.credentials import ADMIN, Credentials, write_private
 from local.cluster.manifests import FOR_PODS, Manifest, read_manifests
 from local.cluster.webhooks import Webhooks
-from local.jobsets import Part
+from local.jobsets import Controller
 from local.vm import agents
 from local.vm.kubeadm import Certificate, Identity
 
@@ -35,7 +35,7 @@ class Cluster(Protocol):
 
     network: agents.Network
     """By which VMs reach it."""
-    parts: frozenset[Part]
+    controllers: frozenset[Controller]
     """What of JobSets and their Pods it does not do by itself; known once it has started."""
     selector: str
     """Of which JobSets, Jobs and Pods, by their labels; empty for all."""
@@ -86,7 +86,7 @@ class EmbeddedCluster:
         self._directory = directory
         self._port = port
         self._url = ""
-        self.parts = frozenset(Part)
+        self.controllers = frozenset(Controller)
         self.selector = ""
         self._api = kube.KubeApi(
             clock,

@@ -68,7 +68,7 @@ class NamedCluster:
 
         ``slices`` are what JobSets get; empty where they get none.
         """
-        self.parts = BESIDE_A_CONTROL_PLANE
+        self.controllers = BESIDE_A_CONTROL_PLANE
         self.selector = SELECTOR
         self._slices = slices
         self._kubeconfig = kubeconfig
@@ -126,7 +126,7 @@ class NamedCluster:
             if await client.find(JOBSET_CRD) is not None:
                 manifests = [one for one in manifests if object_path(one) != JOBSET_CRD]
                 if await has_controller(client):
-                    self.parts -= OF_JOBSET
+                    self.controllers -= OF_JOBSET
             namespace, *rest = manifests
             namespace["metadata"]["annotations"] = {RUN: Run.this().render()}
             for manifest in (namespace, *rest):

@@ -318,8 +318,14 @@ class Supervisor:
 
     async def _stand_in_for_controllers(self, stack: AsyncExitStack) -> None:
         client = await stack.enter_async_context(self.client())
-        parts = self.cluster.parts if self.setup.slices else self.cluster.parts & jobsets.WORKLOADS
-        live = LiveStandIn(*(client, self.cluster.selector), parts=parts, behaviour=FAST_PODS)
+        controllers = (
+            self.cluster.controllers
+            if self.setup.slices
+            else self.cluster.controllers & jobsets.WORKLOADS
+        )
+        live = LiveStandIn(
+            *(client, self.cluster.selector), controllers=controllers, behaviour=FAST_PODS
+        )
         await stack.enter_async_context(live.at_work())
 
     def _choose_cluster(self) -> Cluster:

@@ -26,7 +26,7 @@ from local.cluster.leftovers import GROUPS
 from local.cluster.named import NamedCluster
 from local.control_plane import binaries, jobset_crd, plane
 from local.control_plane.plane import ControlPlane, OwnControlPlane
-from local.jobsets import BESIDE_A_CONTROL_PLANE, Part
+from local.jobsets import BESIDE_A_CONTROL_PLANE, Controller
 from local.run.supervisor import TPU_NODE_GROUP
 from local.tests.jobsets.cluster import jobset
 from tests.harness import MANIFESTS, ROOT
@@ -227,7 +227,7 @@ def test_where_jobsets_own_controller_is_nobody_stands_in_for_it(
     }
     spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
 
-    async def parts() -> frozenset[Part]:
+    async def parts() -> frozenset[Controller]:
         named = NamedCluster(
             *(cluster.kubeconfig, ["relay"], tmp_path, lambda _: None, asyncio.Event()),
             TPU_NODE_GROUP,
@@ -235,13 +235,13 @@ def test_where_jobsets_own_controller_is_nobody_stands_in_for_it(
         async with AsyncExitStack() as stack:
             await named.check()
             await named.start(stack)
-            return named.parts
+            return named.controllers
 
     assert asyncio.run(parts()) == BESIDE_A_CONTROL_PLANE
     manager = {"metadata": {"name": "jobset-controller-manager"}, "spec": spec}
     assert cluster.request("POST", deployments, manager)[0] == 201
     try:
-        assert asyncio.run(parts()) == {Part.KUBELETS}
+        assert asyncio.run(parts()) == {Controller.KUBELETS}
     finally:
         cluster.request("DELETE", f"{deployments}/jobset-controller-manager")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from local.base.http import Request
-from local.jobsets import Part
+from local.jobsets import Controller
 from shared.frame.settings import GKE
 from shared.slices.by_node_pool.desired_pool import HASH_LABEL, build_desired_slice
 from shared.slices.jobsets import JOB_KEY_SELECTOR, find_leader, job_key
@@ -242,7 +242,7 @@ def test_following_the_guide_a_jobset_runs_on_and_again_at_its_next_restart(
 ) -> None:
     harness = Harness(slices={"jobset_provider": "", "gke": None})
     if not has_admission:
-        harness.jobsets.parts -= {Part.JOB_SELECTOR}
+        harness.jobsets.controllers -= {Controller.JOB_SELECTOR}
     harness.jobsets.behaviour = RUNS_ON
     make(harness, KEY if has_admission else {})
     apply(harness, objects.jobset(spec={"failurePolicy": {"maxRestarts": 1}}))
@@ -254,7 +254,7 @@ def test_following_the_guide_a_jobset_runs_on_and_again_at_its_next_restart(
     assert "`admit-jobs`" in install
     apply_options(harness)
     harness.configure(jobset_provider=GKE, gke=SETTINGS)
-    harness.jobsets.parts |= {Part.JOB_SELECTOR}
+    harness.jobsets.controllers |= {Controller.JOB_SELECTOR}
     harness.run_for(10 * MINUTE)
     assert (are_running(harness), pools(harness)) == (True, [OLDER])
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from local.jobsets import Part
+from local.jobsets import Controller
 from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.jobset_objects import JOBSET
@@ -130,15 +130,15 @@ def test_a_jobset_that_is_suspended_while_its_pod_still_waits_gets_no_slice(kind
     pause(harness, "true")
     apply(harness, small(JOBSET, is_suspended=False))
     until(harness, lambda: any("SlicePaused" in line for line in told(harness)))
-    controllers = {Part.JOBSET_CONTROLLER, Part.JOB_CONTROLLER}
-    harness.jobsets.parts -= controllers
+    controllers = {Controller.JOBSET_CONTROLLER, Controller.JOB_CONTROLLER}
+    harness.jobsets.controllers -= controllers
     suspend(harness, JOBSET, is_suspended=True)
     pause(harness, None)
     harness.run_for(10 * MINUTE)
     assert len(pods(harness)) == 1
     assert harness.leftovers() == []
 
-    harness.jobsets.parts |= controllers
+    harness.jobsets.controllers |= controllers
     suspend(harness, JOBSET, is_suspended=False)
     until(harness, lambda: running(harness) == {JOBSET})
 

@@ -74,7 +74,7 @@ class Cluster:
     def __init__(
         self,
         behaviour: jobsets.PodBehaviour | None = None,
-        parts: frozenset[jobsets.Part] = frozenset(jobsets.Part),
+        controllers: frozenset[jobsets.Controller] = frozenset(jobsets.Controller),
     ) -> None:
         self.clock = VirtualClock()
         admin = kube.User("admin", ("system:masters", "system:authenticated"))
@@ -86,7 +86,7 @@ class Cluster:
             self.clock,
             self._api,
             token="admin",
-            parts=parts,
+            controllers=controllers,
             behaviour=behaviour or jobsets.PodBehaviour(),
         )
         self.stand_in.start()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from local.control_plane import jobset_crd
-from local.jobsets import BESIDE_A_CONTROL_PLANE, Part, PodBehaviour
+from local.jobsets import BESIDE_A_CONTROL_PLANE, Controller, PodBehaviour
 from local.tests.jobsets.cluster import CRD, Cluster, jobset
 from tests.real_parts import get_jobset_crd
 
@@ -112,7 +112,7 @@ def test_a_node_has_only_so_many_chips() -> None:
 
 
 def test_exclusive_jobs_do_not_share_a_slice_even_without_keys() -> None:
-    cluster = Cluster(parts=frozenset(Part) - {Part.JOB_SELECTOR})
+    cluster = Cluster(controllers=frozenset(Controller) - {Controller.JOB_SELECTOR})
     cluster.apply(jobset())
     cluster.add_slice("a", hosts=4)
     cluster.run_for(5)
@@ -123,7 +123,7 @@ def test_exclusive_jobs_do_not_share_a_slice_even_without_keys() -> None:
 
 
 def test_jobs_that_are_not_exclusive_share() -> None:
-    cluster = Cluster(parts=frozenset(Part) - {Part.JOB_SELECTOR})
+    cluster = Cluster(controllers=frozenset(Controller) - {Controller.JOB_SELECTOR})
     cluster.apply(jobset(exclusive=False))
     cluster.add_slice("a", hosts=4)
     cluster.run_for(5)
@@ -189,7 +189,7 @@ def test_pods_of_a_node_that_is_gone_are_made_anew() -> None:
 
 
 def test_beside_a_control_plane_it_makes_no_pods_and_binds_none() -> None:
-    cluster = Cluster(parts=BESIDE_A_CONTROL_PLANE)
+    cluster = Cluster(controllers=BESIDE_A_CONTROL_PLANE)
     cluster.apply(jobset())
     cluster.run_for(5)
     assert list(cluster.jobs()) == [FIRST, SECOND]
@@ -197,7 +197,7 @@ def test_beside_a_control_plane_it_makes_no_pods_and_binds_none() -> None:
 
 
 def test_where_the_webhook_is_it_writes_no_selector() -> None:
-    cluster = Cluster(parts=frozenset(Part) - {Part.JOB_SELECTOR})
+    cluster = Cluster(controllers=frozenset(Controller) - {Controller.JOB_SELECTOR})
     cluster.apply(jobset())
     cluster.run_for(5)
     assert "job-key" not in cluster.jobs()[FIRST]["spec"]["template"]["spec"]["nodeSelector"]

@@ -59,7 +59,7 @@ def stateful_set(policy: str) -> dict[str, Any]:
 
 @pytest.fixture
 def cluster() -> Cluster:
-    return Cluster(PodBehaviour(run_s=RUN_S), parts=WORKLOADS)
+    return Cluster(PodBehaviour(run_s=RUN_S), controllers=WORKLOADS)
 
 
 def phases(cluster: Cluster) -> list[str]:
