@@ -10,7 +10,7 @@ from local.base.clock import Callback, Clock, Timer
 from local.gce import links
 from local.gce.callers import Caller, Principal
 from local.gce.fault_plan import ComputeFaultPlan
-from local.gce.inventory import Everything, Inventory
+from local.gce.inventory import Inventory, UnrestrictedInventory
 from local.gce.refusals import MALFORMED_URL
 from local.gce.timings import Range, Timings
 
@@ -28,7 +28,7 @@ class Environment:
         self._ids = {number: project for project, number in projects.items()}
         self.random = random
         self.timings = timings
-        self.inventory: Inventory = Everything()
+        self.inventory: Inventory = UnrestrictedInventory()
         self.fault_plan = ComputeFaultPlan(clock, projects)
 
     def draw(self, timing: Range) -> float:

@@ -191,7 +191,7 @@ class Faults(FaultControls[Refused, OperationError]):
 
     def use_group(self, group: str, backend_service: str = "") -> None:
         """A backend service uses a group, which can then not be deleted; without one, none does."""
-        found = self._resources.groups.shelf.find(group)
+        found = self._resources.groups.store.find(group)
         if found is None:
             raise UnknownFault(f"there is no {group}")
         found.backend_service = backend_service
@@ -204,7 +204,7 @@ class Faults(FaultControls[Refused, OperationError]):
         self.plan.set_wiring(group, outcome)
 
     def _find(self, path: str) -> Instance:
-        instance = self._resources.instances.shelf.find(path)
+        instance = self._resources.instances.store.find(path)
         if instance is None:
             raise UnknownFault(f"there is no {path}")
         return instance

@@ -9,12 +9,12 @@ from local.gce import links
 from local.gce.context import Context
 from local.gce.group_settings import GroupSettings
 from local.gce.instances import Instances
-from local.gce.making import VmFactory
 from local.gce.members import Members
 from local.gce.operation import Operation
 from local.gce.schema import Document
 from local.gce.templates import Templates
 from local.gce.topology import chips_of
+from local.gce.vm_factory import VmFactory
 from local.gce.wiring import Wiring
 
 _ACTIONS = (

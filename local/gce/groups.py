@@ -34,7 +34,7 @@ from local.gce.refusals import (
     OperationError,
 )
 from local.gce.schema import Document, merge_patch
-from local.gce.shelf import Shelf
+from local.gce.store import Store
 from local.gce.templates import Templates, check_region_of_template
 
 _KIND = "compute#instanceGroupManager"
@@ -57,7 +57,7 @@ class Groups:
         self._policies = policies
         self._templates = templates
         self._instances = instances
-        self.shelf: Shelf[Group] = Shelf(context)
+        self.store: Store[Group] = Store(context)
         self._lately_used: dict[str, tuple[datetime, str]] = {}
 
     def routes(self) -> tuple[Route, ...]:
@@ -102,20 +102,20 @@ class Groups:
 
     def get(self, call: Call) -> Document:
         """Answer get."""
-        return self.shelf.get(call.path).document()
+        return self.store.get(call.path).document()
 
     def list(self, call: Call) -> Document:
         """Answer list."""
-        return answer_list(call, f"{_KIND}List", self.shelf.listed(call.collection + "/"))
+        return answer_list(call, f"{_KIND}List", self.store.listed(call.collection + "/"))
 
     def list_all(self, call: Call) -> Document:
         """Answer the aggregated list."""
-        documents = self.shelf.listed(f"projects/{call.project}/")
+        documents = self.store.listed(f"projects/{call.project}/")
         return answer_aggregated(call, f"{_KIND}AggregatedList", documents)
 
     def list_managed_instances(self, call: Call) -> Document:
         """Answer listManagedInstances, in one page unless the group is PAGINATED."""
-        group = self.shelf.get(call.path)
+        group = self.store.get(call.path)
         refuse_order(call)
         found = matching(call, group.members.documents())
         if group.settings.get("listManagedInstancesResults") != "PAGINATED":
@@ -125,12 +125,12 @@ class Groups:
 
     def refuse_resize_request(self, call: Call) -> Operation:
         """Refuse: groups of TPU VMs know no resize requests, and no others are simulated."""
-        self.shelf.get(call.path)
+        self.store.get(call.path)
         raise RESIZE_REQUEST.refused()
 
     def list_errors(self, call: Call) -> Document:
         """Answer listErrors, latest first."""
-        errors = self.shelf.get(call.path).members.errors
+        errors = self.store.get(call.path).members.errors
         refuse_order(call)
         page, token = paginate(call, errors[::-1])
         answer: Document = {"items": page} if page else {}
@@ -138,7 +138,7 @@ class Groups:
 
     def find_user(self, path: str) -> str:
         """The path of a group that uses a template or policy, or has until a moment ago."""
-        for group in self.shelf:
+        for group in self.store:
             if group.uses(path):
                 return group.path
         until, user = self._lately_used.get(path, (datetime.min, ""))
@@ -146,7 +146,7 @@ class Groups:
 
     def look_again(self) -> None:
         """The supply has changed: let the groups that wait look at once."""
-        for group in self.shelf:
+        for group in self.store:
             group.members.look_again()
 
     # insert
@@ -156,8 +156,8 @@ class Groups:
         check_name(call)
         settings, topology = self._checked(call, call.body)
         call.caller.demand("compute.instances.create", f"projects/{call.project}")
-        check_free(self.shelf, call)
-        self._context.supply.check_count("instanceGroupManagers", call.project, len(self.shelf))
+        check_free(self.store, call)
+        self._context.supply.check_count("instanceGroupManagers", call.project, len(self.store))
         group_id = links.numeric_id(self._context.random)
         group = Group(
             self._context,
@@ -169,7 +169,7 @@ class Groups:
             topology,
         )
         group.busy = self._context.operations.begin_for(call, group.id)
-        self.shelf.put(group)
+        self.store.put(group)
 
         def settle(error: OperationError | None) -> None:
             group.busy = None
@@ -177,7 +177,7 @@ class Groups:
             if error is None:
                 group.resize(group.target_size)
             else:
-                self.shelf.drop(group)
+                self.store.drop(group)
 
         self._context.operations.settle_later(group.busy, settle)
         return group.busy
@@ -222,7 +222,7 @@ class Groups:
         if region != links.region_of(call.place):
             why = "The resource policy must be in the region of the group."
             raise BAD_VALUE.refused(field=field, value=reference, why=why)
-        policy = self._policies.shelf.get_idle(path).document().get("workloadPolicy")
+        policy = self._policies.store.get_idle(path).document().get("workloadPolicy")
         if policy is None:
             raise BAD_VALUE.refused(field=field, value=reference, why="It is no workload policy.")
         call.caller.demand("compute.resourcePolicies.use", path)
@@ -234,7 +234,7 @@ class Groups:
 
     def delete(self, call: Call) -> Operation:
         """Begin a delete; its operation ends after the last VM has gone."""
-        group = self.shelf.get_idle(call.path)
+        group = self.store.get_idle(call.path)
         if group.backend_service:
             raise GROUP_IN_USE.refused(resource=group.path, user=group.backend_service)
         operation = group.busy = self._context.operations.begin_for(call, group.id)
@@ -260,20 +260,20 @@ class Groups:
         until = self._context.clock.now() + timedelta(seconds=lag)
         for path in filter(None, (group.template, group.policy)):
             self._lately_used[path] = (until, group.path)
-        self.shelf.drop(group)
+        self.store.drop(group)
 
     def resize(self, call: Call) -> Operation:
         """Begin to change the target size; the operation ends when that is recorded."""
         if not call.request.argument("size"):
             raise REQUIRED.refused(field="size")
         size = call.integer("size", 0)
-        group = self.shelf.get_idle(call.path)
+        group = self.store.get_idle(call.path)
         check_new_size(group, size)
         return self._change(call, group, lambda: group.resize(size))
 
     def patch(self, call: Call) -> Operation:
         """Begin to change settings, by the rules of a JSON merge patch."""
-        group = self.shelf.get_idle(call.path)
+        group = self.store.get_idle(call.path)
         if call.body.get("fingerprint") != group.fingerprint:
             raise GROUP_FINGERPRINT.refused()
         mode = (call.body.get("targetSizePolicy") or {}).get("mode", group.mode)
@@ -293,13 +293,13 @@ class Groups:
 
     def delete_instances(self, call: Call) -> Operation:
         """Begin to delete VMs and to want fewer of them."""
-        group = self.shelf.get_idle(call.path)
+        group = self.store.get_idle(call.path)
         names = member_names(group, call.body.get("instances") or ())
         return self._change(call, group, lambda: group.drop(names))
 
     def recreate_instances(self, call: Call) -> Operation:
         """Begin to delete VMs and to make them anew under their names."""
-        group = self.shelf.get_idle(call.path)
+        group = self.store.get_idle(call.path)
         names = member_names(group, call.body.get("instances") or ())
         return self._change(call, group, lambda: group.members.recreate(names))
 

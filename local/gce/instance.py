@@ -21,7 +21,7 @@ from local.gce.instance_document import read_items, render_fixed
 from local.gce.operation import Operation
 from local.gce.refusals import CANCELED, OperationError
 from local.gce.schema import Document
-from local.gce.shelf import Shelf
+from local.gce.store import Store
 from local.gce.supply import Order
 from local.gce.templates import metadata_document
 from local.gce.timings import Range
@@ -60,12 +60,12 @@ class Ownership:
 
 
 class Instance:
-    """One VM, its agent's `local.base.machine.Machine`. ``shelf`` holds it while it exists."""
+    """One VM, its agent's `local.base.machine.Machine`. ``store`` holds it while it exists."""
 
     def __init__(
         self,
         context: Context,
-        shelf: Shelf[Instance],
+        store: Store[Instance],
         path: str,
         properties: Document,
         order: Order,
@@ -75,7 +75,7 @@ class Instance:
         instance_id: str = "",
     ) -> None:
         self._context = context
-        self._shelf = shelf
+        self._store = store
         self._ownership = ownership
         self.path = path
         self.id = instance_id or links.numeric_id(context.random)
@@ -154,7 +154,7 @@ class Instance:
     def create(self, operation: Operation) -> None:
         """Begin to exist. A FLEX_START VM is PENDING until it is granted."""
         self.busy = self._transition = operation
-        self._shelf.put(self)
+        self._store.put(self)
         if self.order.model != "FLEX_START":
             self.provision()
             return
@@ -361,7 +361,7 @@ class Instance:
         self.busy = None
         self.leaving = True
         self._leave_host()
-        self._shelf.drop(self)
+        self._store.drop(self)
 
     def _finish_transition(self, error: OperationError | None = None) -> None:
         """End the operation that the present transition belongs to, if it belongs to one."""

@@ -20,7 +20,7 @@ from local.gce.refusals import (
     Refused,
 )
 from local.gce.schema import Document
-from local.gce.shelf import Shelf
+from local.gce.store import Store
 from local.gce.supply import Order, read_order
 from local.gce.templates import Templates, complete_properties, read_metadata
 
@@ -34,7 +34,7 @@ class Instances:
         self._context = context
         self._policies = policies
         self._templates = templates
-        self.shelf: Shelf[Instance] = Shelf(context)
+        self.store: Store[Instance] = Store(context)
         self._addresses = 1
 
     def routes(self) -> tuple[Route, ...]:
@@ -67,20 +67,20 @@ class Instances:
 
     def get(self, call: Call) -> Document:
         """Answer get."""
-        return self.shelf.get(call.path).document()
+        return self.store.get(call.path).document()
 
     def list(self, call: Call) -> Document:
         """Answer list."""
-        return answer_list(call, f"{_KIND}List", self.shelf.listed(call.collection + "/"))
+        return answer_list(call, f"{_KIND}List", self.store.listed(call.collection + "/"))
 
     def list_all(self, call: Call) -> Document:
         """Answer the aggregated list."""
-        documents = self.shelf.listed(f"projects/{call.project}/")
+        documents = self.store.listed(f"projects/{call.project}/")
         return answer_aggregated(call, f"{_KIND}AggregatedList", documents)
 
     def get_serial_port(self, call: Call) -> Document:
         """Answer getSerialPortOutput."""
-        contents = self.shelf.get(call.path).serial_output
+        contents = self.store.get(call.path).serial_output
         start = call.integer("start", 0)
         return {
             "kind": "compute#serialPortOutput",
@@ -94,7 +94,7 @@ class Instances:
         query = call.request.argument("queryPath")
         found = [
             {"namespace": namespace, "key": key, "value": value}
-            for (namespace, key), value in self.shelf.get(call.path).guest_attributes.items()
+            for (namespace, key), value in self.store.get(call.path).guest_attributes.items()
             if f"{namespace}/{key}".startswith(query)
         ]
         if not found:
@@ -111,8 +111,8 @@ class Instances:
         properties = self._properties(call)
         self._check_policies(call)
         order = read_order(call.project, call.place, properties)
-        check_free(self.shelf, call)
-        self._context.supply.check_count("instances", call.project, len(self.shelf))
+        check_free(self.store, call)
+        self._context.supply.check_count("instances", call.project, len(self.store))
         missing = self._context.supply.find_missing(order)
         if missing is not None:
             raise Refused(missing.http, "invalid", missing.message, log=missing.log)
@@ -133,7 +133,7 @@ class Instances:
         """A VM that does not exist yet; an empty ``instance_id`` lets it have a new one."""
         return Instance(
             self._context,
-            self.shelf,
+            self.store,
             path,
             properties,
             order,
@@ -148,7 +148,7 @@ class Instances:
         source = call.request.argument("sourceInstanceTemplate")
         if source:
             path = links.find_path(source, call.project) or source
-            template = self._templates.shelf.get(path).document()["properties"]
+            template = self._templates.store.get(path).document()["properties"]
             given = {key: value for key, value in body.items() if value}
             body = {**template, **given}
         call.caller.demand_act_as(body.get("serviceAccounts"))
@@ -157,12 +157,12 @@ class Instances:
     def _check_policies(self, call: Call) -> None:
         for reference in call.body.get("resourcePolicies") or ():
             path = links.find_path(reference, call.project) or reference
-            if "workloadPolicy" in self._policies.shelf.get(path).document():
+            if "workloadPolicy" in self._policies.store.get(path).document():
                 raise WORKLOAD_POLICY_ON_VM.refused(value=reference)
 
     def delete(self, call: Call) -> Operation:
         """Begin a delete, which also ends an insert that still runs."""
-        instance = self.shelf.get(call.path)
+        instance = self.store.get(call.path)
         if instance.leaving:
             raise NOT_READY.refused(resource=call.path)
         operation = self._context.operations.begin_for(call, instance.id)
@@ -171,7 +171,7 @@ class Instances:
 
     def set_metadata(self, call: Call) -> Operation:
         """Begin to replace the whole metadata; it shows when the operation is DONE."""
-        instance = self.shelf.get_idle(call.path)
+        instance = self.store.get_idle(call.path)
         call.caller.demand_act_as(instance.properties.get("serviceAccounts"))
         items = read_metadata(call.body, "metadata")
         current = links.metadata_fingerprint(instance.metadata)
@@ -212,13 +212,13 @@ class Instances:
 
     def start(self, call: Call) -> Operation:
         """Begin a start; a VM that runs is left as it is."""
-        instance = self.shelf.get_idle(call.path)
+        instance = self.store.get_idle(call.path)
         operation = self._context.operations.begin_for(call, instance.id)
         instance.start(operation)
         return operation
 
     def _running(self, call: Call) -> Instance:
-        instance = self.shelf.get_idle(call.path)
+        instance = self.store.get_idle(call.path)
         if instance.status != "RUNNING":
             raise VM_IS_DOWN.refused(resource=call.path)
         return instance

@@ -14,9 +14,9 @@ from local.gce import links
 from local.gce.context import Context
 from local.gce.group_settings import GroupSettings
 from local.gce.instance import Instance, Ownership
-from local.gce.making import VmFactory
 from local.gce.refusals import OperationError
 from local.gce.schema import Document
+from local.gce.vm_factory import VmFactory
 
 _REMEMBERED_ERRORS = 100
 _FALLEN = frozenset({"STOPPING", "TERMINATED"})

@@ -24,7 +24,7 @@ from local.gce.refusals import (
     Refusal,
 )
 from local.gce.schema import Document
-from local.gce.shelf import R, Shelf
+from local.gce.store import R, Store
 
 
 class Record:
@@ -55,7 +55,7 @@ class Records(ABC):
     def __init__(self, context: Context, find_user: Callable[[str], str]) -> None:
         self._context = context
         self._find_user = find_user
-        self.shelf: Shelf[Record] = Shelf(context)
+        self.store: Store[Record] = Store(context)
 
     @abstractmethod
     def complete(self, call: Call) -> Document:
@@ -63,23 +63,23 @@ class Records(ABC):
 
     def get(self, call: Call) -> Document:
         """Answer get."""
-        return self.shelf.get(call.path).document()
+        return self.store.get(call.path).document()
 
     def list_all(self, call: Call) -> Document:
         """Answer the aggregated list."""
-        documents = self.shelf.listed(f"projects/{call.project}/")
+        documents = self.store.listed(f"projects/{call.project}/")
         return answer_aggregated(call, f"{self.kind}AggregatedList", documents)
 
     def list(self, call: Call) -> Document:
         """Answer list."""
-        return answer_list(call, f"{self.kind}List", self.shelf.listed(call.collection + "/"))
+        return answer_list(call, f"{self.kind}List", self.store.listed(call.collection + "/"))
 
     def insert(self, call: Call) -> Operation:
         """Begin an insert."""
         check_name(call)
         own = self.complete(call)
-        check_free(self.shelf, call)
-        self._context.supply.check_count(call.route.collection, call.project, len(self.shelf))
+        check_free(self.store, call)
+        self._context.supply.check_count(call.route.collection, call.project, len(self.store))
         record = Record(call.path, links.numeric_id(self._context.random), {})
         record.content = {
             "kind": self.kind,
@@ -90,21 +90,21 @@ class Records(ABC):
             **own,
         }
         record.busy = self._context.operations.begin_for(call, record.id)
-        self.shelf.put(record)
+        self.store.put(record)
 
         def settle(error: OperationError | None) -> None:
             record.busy = None
             record.readable = error is None
             record.created = self._context.clock.now()
             if error is not None:
-                self.shelf.drop(record)
+                self.store.drop(record)
 
         self._context.operations.settle_later(record.busy, settle)
         return record.busy
 
     def delete(self, call: Call) -> Operation:
         """Begin a delete. A use is refused here or in the operation, as `Timings` says."""
-        record = self.shelf.get_idle(call.path)
+        record = self.store.get_idle(call.path)
         if self._context.timings.in_use_refused_by == "call" and (
             user := self._find_user(record.path)
         ):
@@ -114,7 +114,7 @@ class Records(ABC):
         def settle(error: OperationError | None) -> None:
             record.busy = None
             if error is None:
-                self.shelf.drop(record)
+                self.store.drop(record)
 
         user = self._find_user(record.path)
         error = self.in_use.error(resource=record.path, user=user) if user else None
@@ -131,7 +131,7 @@ def check_name(call: Call) -> None:
         raise BAD_NAME.refused(field="resource.name", value=name)
 
 
-def check_free(shelf: Shelf[R], call: Call) -> None:
+def check_free(store: Store[R], call: Call) -> None:
     """Raise `Refused` (409) when the new resource's name is taken."""
-    if shelf.find(call.path) is not None:
+    if store.find(call.path) is not None:
         raise ALREADY_EXISTS.refused(resource=call.path)

@@ -9,7 +9,7 @@ from local.gce.groups import Groups
 from local.gce.instances import Instances
 from local.gce.machine_types import MachineTypes
 from local.gce.policies import Policies
-from local.gce.shelf import Shelf
+from local.gce.store import Store
 from local.gce.templates import Templates
 
 
@@ -25,16 +25,16 @@ class Resources:
 
     def paths(self) -> list[str]:
         """The paths of all resources that exist."""
-        return [resource.path for shelf in self._shelves() for resource in shelf]
+        return [resource.path for store in self._shelves() for resource in store]
 
     def find_id(self, path: str) -> str:
         """The numeric id of the resource at a path; empty when there is none."""
-        found = (shelf.find(path) for shelf in self._shelves())
+        found = (store.find(path) for store in self._shelves())
         return next((resource.id for resource in found if resource is not None), "")
 
-    def _shelves(self) -> tuple[Shelf[Any], ...]:
+    def _shelves(self) -> tuple[Store[Any], ...]:
         return (
-            self.policies.shelf, self.templates.shelf, self.groups.shelf, self.instances.shelf
+            self.policies.store, self.templates.store, self.groups.store, self.instances.store
         )  # fmt: skip
 
     def _find_user(self, path: str) -> str:

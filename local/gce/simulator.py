@@ -80,9 +80,9 @@ class Simulator:
         resources = self._resources
         return {
             "time": self._context.clock.now().isoformat(),
-            "policies": [policy.path for policy in resources.policies.shelf],
-            "templates": [template.path for template in resources.templates.shelf],
-            "groups": [group.summary() for group in resources.groups.shelf],
-            "instances": {vm.path: vm.status for vm in resources.instances.shelf},
+            "policies": [policy.path for policy in resources.policies.store],
+            "templates": [template.path for template in resources.templates.store],
+            "groups": [group.summary() for group in resources.groups.store],
+            "instances": {vm.path: vm.status for vm in resources.instances.store},
             "calls": dict(self.calls.counts()),
         }

@@ -66,7 +66,7 @@ class Templates(Records):
 
     def find_for_group(self, path: str) -> Record | None:
         """The template as the group service sees it, or ``None`` while it does not yet."""
-        record = self.shelf.find(path)
+        record = self.store.find(path)
         if record is None or not record.readable:
             return record
         age_s = (self._context.clock.now() - record.created).total_seconds()

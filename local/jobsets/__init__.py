@@ -1,6 +1,6 @@
 """A stand-in for JobSet's controller, and where there is none of them, for those of Jobs and Pods.
 
-The embedded Kubernetes API keeps objects and runs nothing. So that a JobSet runs there, these controllers
+The embedded Kubernetes API keeps objects and runs nothing. So that a JobSet runs there, controllers
 simulate, as far as slices need it, what a cluster does with it: JobSet's own controller (Jobs,
 their labels, exclusive placement, ends, restarts), the controllers of Jobs and StatefulSets, the
 scheduler (selectors, taints, affinity, ``google.com/tpu``), and kubelets (Pods run, and those of a Job

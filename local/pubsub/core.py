@@ -27,7 +27,7 @@ from local.pubsub.model import (
     check_name,
     check_subscription,
 )
-from local.pubsub.subscription import Pusher, Subscription, Surroundings, Timings
+from local.pubsub.subscription import Context, Pusher, Subscription, Timings
 
 MAX_DEAD_LETTERS_KEPT = 1_000
 DELETED_TOPIC = "_deleted-topic_"
@@ -52,7 +52,7 @@ class PubSub:
         self._subscriptions: dict[str, Subscription] = {}
         self._message_ids = itertools.count(random.randrange(10**15, 9 * 10**15))
         self._away = False
-        self._around = Surroundings(
+        self._around = Context(
             clock, random, timings or Timings(), push, lambda: self._away, self._forward_dead_letter
         )
 

@@ -54,7 +54,7 @@ class Timings:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Context:
     """What a subscription needs of the service that it belongs to."""
 
     clock: Clock
@@ -86,7 +86,7 @@ class Subscription:
     """A subscription at work. Its public attributes and properties are for reading."""
 
     config: SubscriptionConfig
-    around: Surroundings
+    around: Context
     counts: Counts = field(default_factory=Counts)
     flow: PushFlow = field(default_factory=PushFlow)
     detached: bool = False

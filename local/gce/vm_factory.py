@@ -36,7 +36,7 @@ class VmFactory:
         while True:
             suffix = "".join(self._context.random.choices(_ALPHABET, k=_SUFFIX))
             name = f"{self._group.base_name}-{suffix}"
-            if name not in taken and self._instances.shelf.find(self.path(name)) is None:
+            if name not in taken and self._instances.store.find(self.path(name)) is None:
                 return name
 
     def read_order(self, version: str) -> Order:
