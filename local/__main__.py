@@ -23,14 +23,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from local import gce
-from local.base.events import ChildEnded, ChildLine, Happening, Housekeeping
+from local.base.events import ClusterAction, Event, SubprocessEnded, SubprocessLine
 from local.cloud.simulation import PROJECT
 from local.cluster.credentials import Credentials
 from local.run.processes import Interrupted
-from local.run.station import IDENTITIES, TPU_NODE_GROUP, Ports, Setup, Station, open_station
-from local.show.narrator import Narrator
+from local.run.supervisor import (
+    IDENTITIES,
+    TPU_NODE_GROUP,
+    Ports,
+    Setup,
+    Supervisor,
+    open_supervisor,
+)
 from local.show.options import FAILURES, add_options, chosen_cluster, run_clean_up
 from local.show.timeline import Timeline
+from local.show.timeline_printer import TimelinePrinter
 
 DEFAULT_PORTS = Ports(kubernetes=16443, compute=18080, pubsub=18085)
 CREDENTIALS = "credentials.json"
@@ -43,24 +50,24 @@ class DirectoryUnusable(Exception):
     """What ``--dir`` names cannot be used; the message says why."""
 
 
-class CalmLog:
+class DecisionLog:
     """A line for each decision of a step, and for all that goes wrong."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._narrator = Narrator()
+        self._printer = TimelinePrinter()
 
-    def observe(self, happening: Happening) -> None:
+    def observe(self, event: Event) -> None:
         """Print what a person wants to see scroll by."""
-        line = self._narrator.render(happening)
+        line = self._printer.render(event)
         if line is None:
             return
         is_decision = (
-            isinstance(happening, ChildLine)
+            isinstance(event, SubprocessLine)
             and line.actor not in ("relay", "sweep")
             and not line.what.startswith("Swept")
         )
-        is_rare = isinstance(happening, ChildEnded | Housekeeping)
+        is_rare = isinstance(event, SubprocessEnded | ClusterAction)
         if is_decision or is_rare or line.is_bad:
             self._timeline.print(line)
 
@@ -99,31 +106,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _serve(setup: Setup, timeline: Timeline) -> None:
-    log = CalmLog(timeline)
-    async with open_station(setup, log.observe) as station:
-        timeline.say_verbatim(_greeting(station))
+    log = DecisionLog(timeline)
+    async with open_supervisor(setup, log.observe) as supervisor:
+        timeline.say_verbatim(_greeting(supervisor))
         await asyncio.Event().wait()
 
 
-def _greeting(station: Station) -> str:
-    url = station.compute_url
-    settings = station.setup.directory / TOOL_SETTINGS
+def _greeting(supervisor: Supervisor) -> str:
+    url = supervisor.compute_url
+    settings = supervisor.setup.directory / TOOL_SETTINGS
     settings.write_text(
         "".join(
             f"export {name}={shlex.quote(value)}\n"
-            for name, value in station.tool_environment.items()
+            for name, value in supervisor.tool_environment.items()
         )
     )
     return f"""
-Kubernetes API  {station.kubernetes_url}
+Kubernetes API  {supervisor.kubernetes_url}
 Compute Engine  {url}  (simulated)
-Pub/Sub         {station.pubsub_address}
-Cloud Logging   {station.logging_address}
-Logs            {station.log}
+Pub/Sub         {supervisor.pubsub_address}
+Cloud Logging   {supervisor.logging_address}
+Logs            {supervisor.log}
 
 For another terminal:
 
-export KUBECONFIG={station.kubeconfig}
+export KUBECONFIG={supervisor.kubeconfig}
 kubectl apply -f examples/tpu7x-2x2x2.yaml
 kubectl get tng -w
 
@@ -190,7 +197,7 @@ def _ports(options: argparse.Namespace) -> Ports:
 
 @contextmanager
 def _directory(kept: Path | None) -> Iterator[Path]:
-    """The station's own directory; one that nobody asked to keep is removed at the end."""
+    """The supervisor's own directory; one that nobody asked to keep is removed at the end."""
     if kept is None:
         directory = Path(tempfile.mkdtemp(prefix="tpu-functions-local-"))
         try:

@@ -73,7 +73,7 @@ PYTHON = Path(sys.executable)
 
 
 class _Nobody:
-    """A guest that does nothing."""
+    """A VM agent that does nothing."""
 
     def power_on(self) -> None:
         """Nothing."""
@@ -94,7 +94,7 @@ class Bench:
             clock,
             projects={PROJECT: "123456789012"},
             random=Random(0),
-            guests=lambda _: _Nobody(),
+            agents=lambda _: _Nobody(),
             on_log_entry=lambda _: None,
         )
         self.ports: dict[str, int] = {}
@@ -328,9 +328,11 @@ def slice_times(hosts: int, topology: str) -> list[float]:
     assert harness.run_until(lambda: harness.is_ready("bench"), timedelta(hours=1))
     at["Ready"] = harness.clock.now()
     zone = "/compute/v1/projects/my-gcp-project/zones/us-central1-c"
-    instances = harness.world.gce.handle(Request.of("GET", f"{zone}/instances")).json()["items"]
+    instances = harness.simulation.gce.handle(Request.of("GET", f"{zone}/instances")).json()[
+        "items"
+    ]
     at["VMs"] = max(datetime.fromisoformat(one["lastStartTimestamp"]) for one in instances)
-    nodes = harness.world.admin("GET", "/api/v1/nodes")["items"]
+    nodes = harness.simulation.admin("GET", "/api/v1/nodes")["items"]
     at["join"] = max(datetime.fromisoformat(one["metadata"]["creationTimestamp"]) for one in nodes)
     ends = [begun, *(at[part] for part in PARTS)]
     return [(end - start).total_seconds() for start, end in pairwise(ends)]
@@ -338,7 +340,7 @@ def slice_times(hosts: int, topology: str) -> list[float]:
 
 def _count_whole_nodes(harness: Harness) -> int:
     """How many Nodes are Ready and offer chips."""
-    nodes = harness.world.admin("GET", "/api/v1/nodes")["items"]
+    nodes = harness.simulation.admin("GET", "/api/v1/nodes")["items"]
     return sum(
         "google.com/tpu" in node["status"].get("allocatable", {})
         and any(
@@ -379,10 +381,10 @@ def bench_calls() -> None:
     for hosts, shape in SIZES:
         harness = Harness()
         live(harness, manifest("bench", nodeCount=hosts, topology=shape))
-        calls = sum(harness.world.gce.calls.counts().values())
+        calls = sum(harness.simulation.gce.calls.counts().values())
         cluster = sum(
             count
-            for user, count in harness.world.kube.calls.by_user.items()
+            for user, count in harness.simulation.kube.calls.by_user.items()
             if user.startswith("system:serviceaccount:") and not user.endswith(others)
         )
         rows = (

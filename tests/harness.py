@@ -1,4 +1,4 @@
-"""The product in the world: the real steps on their real client libraries, in one process.
+"""The product in the simulation: the real steps on their real client libraries, in one process.
 
 Only sockets are replaced: the compute client's HTTP session and the kubernetes client's connection
 pool call the simulated servers directly. Each step has the identity, and so the rights, that it has
@@ -25,10 +25,10 @@ import yaml
 from local import gce, gke, jobsets
 from local.base.clock import OffsetClock, VirtualClock
 from local.base.http import Application, Request, Response
-from local.cloud.simulation import PROJECT, PROJECT_NUMBER, Cluster, Dials, World
+from local.cloud.simulation import PROJECT, PROJECT_NUMBER, Cluster, Options, Simulation
 from local.gce.inprocess import mount
-from local.vm.guests import Network
-from local.vm.kubeadm import Bearer, Habits, Identity
+from local.vm.agents import Network
+from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
 from local.vm.transport import InProcess
 from relay.changes.outbox import Outbox
 from shared.base.errors import CallError
@@ -53,7 +53,7 @@ OF_JOBSETS = (
 )
 """JobSet's definition, and what the steps that give JobSets their slices may do."""
 RESERVATION = f"projects/{PROJECT}/zones/us-central1-c/reservations/my-tpu-reservation"
-"""The one that tpu-operator's README names; it exists in the world."""
+"""The one that tpu-operator's README names; it exists in the simulation."""
 FILTERS = ROOT / "infra" / "terraform" / "filters"
 GKE_REGION, GKE_CLUSTER = "us-central1", "research"
 """The cluster, as GKE knows it where JobSets get node pools."""
@@ -185,12 +185,12 @@ def filters() -> dict[str, str]:
 class Ground(Protocol):
     """What harnesses stand on."""
 
-    def lay(self, dials: Dials) -> tuple[VirtualClock, tuple[Cluster, Network] | None]:
+    def lay(self, options: Options) -> tuple[VirtualClock, tuple[Cluster, Network] | None]:
         """A clock, and a cluster with the VMs' way to it; ``None`` for the embedded one."""
 
 
 class _Embedded:
-    def lay(self, _dials: Dials) -> tuple[VirtualClock, None]:
+    def lay(self, _dials: Options) -> tuple[VirtualClock, None]:
         return VirtualClock(), None
 
 
@@ -209,11 +209,11 @@ def standing_on(ground: Ground) -> Iterator[None]:
 
 
 class Harness:
-    """A world with the product in it, on a virtual clock that stands at ``clock``."""
+    """A simulation with the product in it, on a virtual clock that stands at ``clock``."""
 
     def __init__(
         self,
-        dials: Dials | None = None,
+        options: Options | None = None,
         *,
         seed: int = 0,
         projects: frozenset[str] = frozenset({PROJECT}),
@@ -226,8 +226,8 @@ class Harness:
         """
         self.callers = callers or {}
         self.steps = STEPS if slices is None else (*STEPS, *JOBSET_STEPS)
-        dials = dials or Dials()
-        self.clock, cluster = _ground.lay(dials)
+        options = options or Options()
+        self.clock, cluster = _ground.lay(options)
         self.hooks = Hooks()
         self.may_crash = False
         """Whether a fault of the product's own is what the test is about."""
@@ -241,37 +241,39 @@ class Harness:
             step: replace(self._settings(step, projects), **(slices or {})) for step in self.steps
         }
         self._runtimes: dict[str, Runtime] = {}
-        self.world = World(
+        self.simulation = Simulation(
             self.clock,
             steps={step: self._serve(step) for step in self.steps},
             outbox=Outbox(),
             manifests=manifests() + self._manifests_of_jobsets(),
             filters=filters(),
             cluster=cluster,
-            dials=dials,
+            options=options,
             seed=seed,
             observe=self._observe,
             callers=self.callers,
         )
-        self.world.gce.faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 4096)
-        self.world.start()
+        self.simulation.gce.faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 4096)
+        self.simulation.start()
         self.gke = self._simulate_gke(seed)
-        self.jobsets = jobsets.StandIn(self.clock, self.world.kube, token="admin")
+        self.jobsets = jobsets.StandIn(self.clock, self.simulation.kube, token="admin")
         if slices is not None:
             self.jobsets.start()
 
     def _simulate_gke(self, seed: int) -> gke.Simulator:
         """Node pools whose VMs join the cluster; asked by nobody unless JobSets get node pools."""
         admin = Identity("https://10.128.0.2:6443", "", Bearer("admin"))
-        habits = Habits(ready_s=5.0, plugin_s=10.0, lease_s=self.world.dials.guests.lease_s)
-        network = InProcess(self.world.kube)
-        kubelets = gke.Kubelets(self.clock, network, lambda _: admin, admin, habits=habits)
+        behaviour = KubeletBehaviour(
+            ready_s=5.0, plugin_s=10.0, lease_s=self.simulation.options.agents.lease_s
+        )
+        network = InProcess(self.simulation.kube)
+        kubelets = gke.Kubelets(self.clock, network, lambda _: admin, admin, behaviour=behaviour)
         return gke.Simulator(
             self.clock,
             clusters=[gke.Cluster(PROJECT, PROJECT_NUMBER, GKE_REGION, GKE_CLUSTER)],
             random=Random(seed + 20),
             nodes=kubelets,
-            on_log_entry=self.world.on_log_entry,
+            on_log_entry=self.simulation.on_log_entry,
         )
 
     def _manifests_of_jobsets(self) -> list[dict[str, Any]]:
@@ -284,17 +286,17 @@ class Harness:
         """Create a TPUNodeGroup as a person does; what the API server answers."""
         namespace = manifest["metadata"].get("namespace", "default")
         path = f"/apis/tpu.google.com/v1alpha1/namespaces/{namespace}/tpunodegroups"
-        answer: dict[str, Any] = self.world.admin("POST", path, manifest)
+        answer: dict[str, Any] = self.simulation.admin("POST", path, manifest)
         return answer
 
     def group(self, name: str, namespace: str = "default") -> dict[str, Any] | None:
         """The group as it stands, or ``None``."""
-        found: dict[str, Any] = self.world.admin("GET", _group_path(namespace, name))
+        found: dict[str, Any] = self.simulation.admin("GET", _group_path(namespace, name))
         return found if found["kind"] == "TPUNodeGroup" else None
 
     def delete(self, name: str, namespace: str = "default") -> None:
         """Delete a group as a person does."""
-        self.world.admin("DELETE", _group_path(namespace, name))
+        self.simulation.admin("DELETE", _group_path(namespace, name))
 
     def is_ready(self, name: str, namespace: str = "default") -> bool:
         """Whether ``kubectl wait --for=condition=Ready`` would return."""
@@ -316,11 +318,13 @@ class Harness:
 
     def leftovers(self) -> list[str]:
         """All that is left of any group or pool: in the cloud, of Nodes, Secrets and groups."""
-        nodes = self.world.admin("GET", "/api/v1/nodes")["items"]
-        secrets = self.world.admin("GET", "/api/v1/namespaces/kube-system/secrets")["items"]
-        groups = self.world.admin("GET", "/apis/tpu.google.com/v1alpha1/tpunodegroups")["items"]
+        nodes = self.simulation.admin("GET", "/api/v1/nodes")["items"]
+        secrets = self.simulation.admin("GET", "/api/v1/namespaces/kube-system/secrets")["items"]
+        groups = self.simulation.admin("GET", "/apis/tpu.google.com/v1alpha1/tpunodegroups")[
+            "items"
+        ]
         return [
-            *self.world.gce.leftovers(),
+            *self.simulation.gce.leftovers(),
             *self.gke.leftovers(),
             *(f"Node {node['metadata']['name']}" for node in nodes),
             *(f"Secret {secret['metadata']['name']}" for secret in secrets),
@@ -329,7 +333,7 @@ class Harness:
 
     def node_deletes(self) -> int:
         """How many Node objects the steps have deleted."""
-        calls = self.world.kube.calls
+        calls = self.simulation.kube.calls
         return calls.count(verb="delete", resource="nodes", code=200)
 
     def _observe(self, entry: dict[str, Any]) -> None:
@@ -386,9 +390,9 @@ class Harness:
         )
 
     def _make_runtime(self, step: str) -> Runtime:
-        kube = _Hooked(self.world.kube, step, self.hooks)
+        kube = _Hooked(self.simulation.kube, step, self.hooks)
         token = step if step in self.callers else None
-        compute = _Hooked(self.world.gce, step, self.hooks, token)
+        compute = _Hooked(self.simulation.gce, step, self.hooks, token)
 
         def connect(client: Any) -> None:
             client.rest_client.pool_manager = _Pool(kube)
@@ -398,7 +402,7 @@ class Harness:
             connection=Connection(self.settings[step].access, prepare=connect),
             clients=Clients("http://compute.local", prepare=lambda it: mount(it, compute)),
             publish=lambda inbox, messages: self._publish(step, inbox, messages),
-            now=OffsetClock(self.clock, self.world.dials.clocks.functions_s).now,
+            now=OffsetClock(self.clock, self.simulation.options.clocks.functions_s).now,
             monotonic=lambda: self.clock.now().timestamp(),
             random_bytes=self._random.randbytes,
             log=self.log,
@@ -411,10 +415,10 @@ class Harness:
     def _publish(self, step: str, inbox: str, messages: Sequence[Message]) -> None:
         call = f"publish {inbox}"
         self.hooks.before(step, call)
-        if self.world.pubsub.is_away:
+        if self.simulation.pubsub.is_away:
             raise CallError(call, 0, "unreachable", "Pub/Sub is away")
         for message in messages:
-            self.world.publish(inbox, message.encode(), message.attributes("local"))
+            self.simulation.publish(inbox, message.encode(), message.attributes("local"))
         self.hooks.after(step, call)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from local.base import parent_watch as guard
+from local.base import parent_watch
 from local.base.ports import LOOPBACK, find_free_ports
 
 READY_WITHIN_S = 120.0
@@ -56,26 +56,26 @@ def start(program: Path) -> Iterator[str]:
 
     Raises `EmulatorError`.
     """
-    guard_end, guard_pipe = os.pipe()
+    watch_end, watch_pipe = os.pipe()
     watcher = subprocess.Popen(
-        [sys.executable, "-I", "-S", guard.__file__, "watch"],
-        stdin=guard_end,
+        [sys.executable, "-I", "-S", parent_watch.__file__, "watch"],
+        stdin=watch_end,
         start_new_session=True,
     )
-    os.close(guard_end)
+    os.close(watch_end)
     try:
         with tempfile.TemporaryFile() as log:
             (port,) = find_free_ports(1)
             address = f"{LOOPBACK}:{port}"
             child = subprocess.Popen(
                 [
-                    *(sys.executable, "-I", "-S", guard.__file__, "exec", str(guard_pipe)),
+                    *(sys.executable, "-I", "-S", parent_watch.__file__, "exec", str(watch_pipe)),
                     *(str(program), f"--host={LOOPBACK}", f"--port={port}"),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=(guard_pipe,),
+                pass_fds=(watch_pipe,),
                 start_new_session=True,
             )
             try:
@@ -87,8 +87,8 @@ def start(program: Path) -> Iterator[str]:
             finally:
                 _stop(child)
     finally:
-        # Whatever is still there, the guard ends now.
-        os.close(guard_pipe)
+        # Whatever is still there, the parent watch ends now.
+        os.close(watch_pipe)
         watcher.wait()
 
 

@@ -1,4 +1,4 @@
-"""What can be seen of a station at work: the raw material of the demo's timeline and of the log."""
+"""What can be seen of a supervisor at work: the raw material of the demo's timeline and of the log."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class ChildLine:
+class SubprocessLine:
     """A child process wrote a line: a function or the relay."""
 
-    child: str
+    process: str
     line: str
 
 
 @dataclass(frozen=True)
-class ChildEnded:
+class SubprocessEnded:
     """A child process ended by itself; it is started again in ``again_in_s`` seconds."""
 
-    child: str
+    process: str
     how: str
     again_in_s: float
     last_lines: tuple[str, ...] = ()
@@ -42,18 +42,18 @@ class SerialText:
 
 
 @dataclass(frozen=True)
-class Ticked:
+class SweepTriggered:
     """The Scheduler woke the sweep."""
 
 
 @dataclass(frozen=True)
-class Housekeeping:
-    """The station does something to a cluster that is not its own."""
+class ClusterAction:
+    """The supervisor does something to a cluster that is not its own."""
 
     what: str
     why: str = ""
     is_bad: bool = False
 
 
-Happening = ChildLine | ChildEnded | AuditEntry | SerialText | Ticked | Housekeeping
-Observe = Callable[[Happening], None]
+Event = SubprocessLine | SubprocessEnded | AuditEntry | SerialText | SweepTriggered | ClusterAction
+Observe = Callable[[Event], None]

@@ -1,7 +1,7 @@
 """The seam between the simulated Compute Engine and the software that runs inside its VMs.
 
-The simulator owns the VM (`Machine`); what is booted on it is a `Guest`, which sees of the VM what
-a real guest sees: its metadata, its serial port, its guest attributes. A guest object stands for
+The simulator owns the VM (`Machine`); what is booted on it is a `VmAgent`, which sees of the VM what
+the software of a real VM sees: metadata, serial port, guest attributes. A VM agent object stands for
 the VM's boot disk too: it lives through stop, start and reset, and a recreated VM gets a new one.
 """
 
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Machine(Protocol):
-    """A VM as its own guest sees it."""
+    """A VM as its own agent sees it."""
 
     @property
     def project(self) -> str:
@@ -44,7 +44,7 @@ class Machine(Protocol):
         """Write a guest attribute, which a person reads with ``gcloud``."""
 
 
-class Guest(Protocol):
+class VmAgent(Protocol):
     """What runs in a VM. All methods return at once; work goes on the clock or elsewhere."""
 
     def power_on(self) -> None:
@@ -57,4 +57,4 @@ class Guest(Protocol):
         """`Machine.attributes` shows something new."""
 
 
-GuestFactory = Callable[[Machine], Guest]
+VmAgentFactory = Callable[[Machine], VmAgent]

@@ -1,14 +1,14 @@
 """The process that outlives its parent just long enough to end the parent's children.
 
-Whatever happens to the parent, a SIGKILL included, the kernel closes its end of a pipe; the guard
+Whatever happens to the parent, a SIGKILL included, the kernel closes its end of a pipe; the parent watch
 reads the other end. Children write themselves down there before they become what they shall be, so
 there is no moment at which one runs and is not known. Works wherever there are pipes and process
 groups, and reaches grandchildren too (a death signal asked of the kernel does neither).
 
 Run as a script, by path, so that nothing else is imported:
 
-    guard.py watch               reads ``+<group>`` and ``-<group>`` lines until its input ends
-    guard.py exec FD ARGV...     writes ``+<own group>`` to FD, closes it and becomes ARGV
+    parent_watch.py watch               reads ``+<group>`` and ``-<group>`` lines until its input ends
+    parent_watch.py exec FD ARGV...     writes ``+<own group>`` to FD, closes it and becomes ARGV
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def watch(lines: Iterable[str]) -> None:
     _signal_groups(left, signal.SIGKILL)
 
 
-def become(guard: int, argv: list[str]) -> None:
-    """Make this process known to the guard and replace it by ``argv``. Raises `OSError`."""
-    os.write(guard, f"+{os.getpid()}\n".encode())
-    os.close(guard)
+def become(pipe: int, argv: list[str]) -> None:
+    """Make this process known to the parent watch and replace it by ``argv``. Raises `OSError`."""
+    os.write(pipe, f"+{os.getpid()}\n".encode())
+    os.close(pipe)
     os.execvp(argv[0], argv)
 
 

@@ -1,4 +1,4 @@
-"""The simulated GKE of a station: the cluster's own node pools, whose VMs are Nodes of the cluster."""
+"""The simulated GKE of a run: the cluster's own node pools, whose VMs are Nodes of the cluster."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from local import gke
 from local.base.clock import Clock
 from local.cloud.simulation import PROJECT, PROJECT_NUMBER
-from local.vm.kubeadm import Habits, Identity
+from local.vm.kubeadm import Identity, KubeletBehaviour
 from local.vm.transport import Network
 
 CLUSTER, REGION, ZONE = "my-cluster", "us-central2", "us-central2-b"
-LIVELY = gke.Dials(
+FAST_GKE = gke.Timings(
     operation_s={
         "nodePools.create": (4.0, 6.0),
         "nodePools.update": (0.5, 1.0),
@@ -31,18 +31,20 @@ def simulate(
     random: Random,
     network: Network,
     administrator: Identity,
-    habits: Habits,
+    behaviour: KubeletBehaviour,
     on_log_entry: Callable[[dict[str, Any]], None],
 ) -> gke.Simulator:
     """A GKE with one cluster. Its kubelets, too, come to the cluster as its administrator."""
-    kubelets = gke.Kubelets(clock, network, lambda _: administrator, administrator, habits=habits)
+    kubelets = gke.Kubelets(
+        clock, network, lambda _: administrator, administrator, behaviour=behaviour
+    )
     return gke.Simulator(
         clock,
         clusters=[gke.Cluster(PROJECT, PROJECT_NUMBER, REGION, CLUSTER)],
         random=random,
         nodes=kubelets,
         on_log_entry=on_log_entry,
-        dials=LIVELY,
+        timings=FAST_GKE,
     )
 
 

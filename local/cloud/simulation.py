@@ -1,4 +1,4 @@
-"""A whole world in one process: cluster, Compute Engine, Pub/Sub, log sinks and Scheduler.
+"""The whole simulation in one process: cluster, Compute Engine, Pub/Sub, log sinks and Scheduler.
 
 What is to be tried in it comes as arguments: the steps as functions from a push request's body to
 an HTTP status, the relay as its outbox. On a `VirtualClock` a slice's life takes a second; nothing
@@ -18,10 +18,10 @@ from typing import Any, Protocol
 from local import gce, kube, pubsub
 from local.base.clock import Clock, OffsetClock, Timer
 from local.base.http import Application, Request
-from local.base.machine import Guest, Machine
+from local.base.machine import Machine, VmAgent
 from local.cloud.sinks import Sinks
 from local.pubsub.model import DeadLetterPolicy, PushConfig, RetryPolicy, SubscriptionConfig
-from local.vm import guests
+from local.vm import agents
 
 PROJECT = "my-gcp-project"
 PROJECT_NUMBER = "123456789012"
@@ -41,11 +41,11 @@ Serve = Callable[[bytes], int]
 
 
 class Publication(Protocol):
-    """A message of the relay's, on its way to an inbox."""
+    """A message of the relay's, on its way to a topic."""
 
     @property
     def step(self) -> str:
-        """Whose inbox."""
+        """Whose topic."""
 
     @property
     def message(self) -> Any:
@@ -72,7 +72,7 @@ class Outbox(Protocol):
 
 
 class Cluster(Application, Protocol):
-    """A Kubernetes API, the embedded one or another, as a world needs it.
+    """A Kubernetes API, the embedded one or another, as a simulation needs it.
 
     It takes the bearer tokens ``admin``, ``relay`` and the steps' names, with dashes.
     """
@@ -99,13 +99,13 @@ class Clocks:
 
 
 @dataclass(frozen=True)
-class Dials:
-    """How the parts of the world behave."""
+class Options:
+    """How the parts of the simulation behave."""
 
-    gce: gce.Dials = field(default_factory=gce.Dials)
-    guests: guests.Dials = field(default_factory=lambda: guests.Dials(lease_s=LAZY_LEASE_S))
+    gce: gce.Timings = field(default_factory=gce.Timings)
+    agents: agents.Timings = field(default_factory=lambda: agents.Timings(lease_s=LAZY_LEASE_S))
     kube: kube.Dials = field(default_factory=lambda: kube.Dials(node_grace_s=4 * LAZY_LEASE_S))
-    pubsub: pubsub.Dials = field(default_factory=pubsub.Dials)
+    pubsub: pubsub.Timings = field(default_factory=pubsub.Timings)
     clocks: Clocks = field(default_factory=Clocks)
     sweeps: bool = True
     """Whether the Scheduler publishes every minute."""
@@ -123,11 +123,11 @@ def identity(name: str) -> kube.User:
 
 
 def topic(step: str) -> str:
-    """The full name of a step's inbox."""
+    """The full name of a step's topic."""
     return f"projects/{PROJECT}/topics/tpu-functions-{step.replace('_', '-')}"
 
 
-class World:
+class Simulation:
     """Everything but the product, wired; `start` sets it going.
 
     ``cluster`` is another cluster than the embedded one, and the VMs' way to it.
@@ -141,8 +141,8 @@ class World:
         outbox: Outbox,
         manifests: Iterable[Mapping[str, Any]],
         filters: Mapping[str, str],
-        cluster: tuple[Cluster, guests.Network] | None = None,
-        dials: Dials | None = None,
+        cluster: tuple[Cluster, agents.Network] | None = None,
+        options: Options | None = None,
         seed: int = 0,
         observe: Callable[[dict[str, Any]], None] = lambda _: None,
         callers: Mapping[str, gce.Principal] = MappingProxyType({}),
@@ -152,14 +152,14 @@ class World:
         ``callers`` are known to Compute Engine by bearer token; who has none may do everything.
         """
         self.clock = clock
-        self.dials = dials or Dials()
+        self.options = options or Options()
         self._steps = steps
         self._outbox = outbox
         self._timer: Timer | None = None
         self.kube, self._network = cluster or self._embedded_cluster(seed)
         self.kube.apply_manifests([dict(manifest) for manifest in manifests])
         self.pubsub = pubsub.PubSub(
-            clock, random=Random(seed + 1), push=self._push, dials=self.dials.pubsub
+            clock, random=Random(seed + 1), push=self._push, timings=self.options.pubsub
         )
         sinks = Sinks(filters, self._sink)
 
@@ -170,39 +170,39 @@ class World:
 
         self.on_log_entry = on_log_entry
         """Where other services' audit logs go, too."""
-        self._gce_clock = OffsetClock(clock, self.dials.clocks.compute_engine_s)
+        self._gce_clock = OffsetClock(clock, self.options.clocks.compute_engine_s)
         self.gce = gce.Simulator(
             self._gce_clock,
             projects={PROJECT: PROJECT_NUMBER},
             random=Random(seed + 2),
-            guests=self._guest,
+            agents=self._agent,
             on_log_entry=on_log_entry,
-            dials=self.dials.gce,
+            timings=self.options.gce,
             principals=callers,
         )
-        self._guests_random = Random(seed + 3)
+        self._agents_random = Random(seed + 3)
 
-    def _embedded_cluster(self, seed: int) -> tuple[Cluster, guests.Network]:
+    def _embedded_cluster(self, seed: int) -> tuple[Cluster, agents.Network]:
         names = [step.replace("_", "-") for step in self._steps]
         tokens = {name: identity(name) for name in (*names, "relay")}
         tokens["admin"] = kube.User("admin", ("system:masters", "system:authenticated"))
         random = Random(seed)
-        clock = OffsetClock(self.clock, self.dials.clocks.api_server_s)
-        api = kube.KubeApi(clock, random=random, tokens=tokens, dials=self.dials.kube)
-        return api, guests.InProcess(api)
+        clock = OffsetClock(self.clock, self.options.clocks.api_server_s)
+        api = kube.KubeApi(clock, random=random, tokens=tokens, dials=self.options.kube)
+        return api, agents.InProcess(api)
 
     def start(self) -> None:
         """Make the topics and subscriptions, connect the relay, let the Scheduler tick."""
-        self._make_inboxes()
+        self._create_topics()
         watched = _WATCHED | (_WATCHED_FOR_JOBSETS if "provision_slice" in self._steps else {})
         for kind, path in watched.items():
             self._watch(kind, path)
         self._relay_what_is_due()
-        if self.dials.sweeps:
+        if self.options.sweeps:
             self.clock.call_later(SWEEP_EVERY_S, self._tick)
 
     def publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
-        """Publish to a step's inbox."""
+        """Publish to a step's topic."""
         self.pubsub.publish(topic(step), data, attributes)
 
     def admin(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
@@ -211,7 +211,7 @@ class World:
         kind = {"Content-Type": "application/json", "Authorization": "Bearer admin"}
         return self.kube.handle(Request.of(method, path, headers=kind | headers, body=raw)).json()
 
-    def _make_inboxes(self) -> None:
+    def _create_topics(self) -> None:
         dead = f"projects/{PROJECT}/topics/{DEAD_LETTERS}"
         self.pubsub.create_topic(dead)
         for step in self._steps:
@@ -238,7 +238,7 @@ class World:
 
     def _sink(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
         """A sink tries again while Pub/Sub is away, as the service does."""
-        if not self.dials.sinks:
+        if not self.options.sinks:
             return
         if self.pubsub.is_away:
             self.clock.call_later(TRY_AGAIN_S, lambda: self._sink(step, data, attributes))
@@ -250,10 +250,10 @@ class World:
             self.publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
         self.clock.call_later(SWEEP_EVERY_S, self._tick)
 
-    def _guest(self, machine: Machine) -> Guest:
-        seed = self._guests_random.random()
-        return guests.KubeGuest(
-            machine, self._gce_clock, self._network, self.dials.guests, Random(seed)
+    def _agent(self, machine: Machine) -> VmAgent:
+        seed = self._agents_random.random()
+        return agents.KubeAgent(
+            machine, self._gce_clock, self._network, self.options.agents, Random(seed)
         )
 
     def _watch(self, kind: str, path: str, failures: int = 0) -> None:
@@ -298,7 +298,7 @@ class World:
             self._outbox.returned(publications, self.clock.now())
             publications = []
         for publication in publications:
-            if self.dials.relays:
+            if self.options.relays:
                 message = publication.message
                 self.publish(publication.step, message.encode(), message.attributes("local"))
         self._relay_what_is_due()

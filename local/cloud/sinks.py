@@ -1,4 +1,4 @@
-"""Log sinks: audit log entries that match a step's filter are published to its inbox."""
+"""Log sinks: audit log entries that match a step's filter are published to its topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps' inboxes in a Pub/Sub that is found by its address, whoever's it is.
+"""The steps' topics in a Pub/Sub that is found by its address, whoever's it is.
 
 Settings are those of the deployment: a request may take as long as a step may, what is refused is
 tried again ever more rarely, and after ten attempts it is a dead letter.
@@ -43,8 +43,8 @@ class PubSubUnusable(Exception):
     """A Pub/Sub that somebody named cannot be used; the message says what to do."""
 
 
-class Inboxes:
-    """Makes the inboxes, and publishes as log sinks and the Scheduler do."""
+class Topics:
+    """Makes the topics, and publishes as log sinks and the Scheduler do."""
 
     def __init__(self, address: str, max_backoff_s: float = MAX_BACKOFF_S) -> None:
         """``address`` is host and port of a Pub/Sub without TLS."""
@@ -61,17 +61,17 @@ class Inboxes:
         self._is_closed = False
 
     async def check(self, steps: Iterable[str]) -> None:
-        """Raise `PubSubUnusable` unless somebody answers, who has no inboxes yet."""
+        """Raise `PubSubUnusable` unless a Pub/Sub answers that has none of the topics."""
         found = await self.find(steps)
         if found:
             names = ", ".join(name.rpartition("/")[2] for name in found)
             raise PubSubUnusable(
-                f"the Pub/Sub at {self._address} has inboxes already, of another run that goes on or "
+                f"the Pub/Sub at {self._address} has topics already, of another run that goes on or "
                 f"was killed: {names}\nRemove them: make demo ARGS='--pubsub {self._address} --clean'"
             )
 
     async def find(self, steps: Iterable[str]) -> list[str]:
-        """The topics of inboxes that are there. Raises `PubSubUnusable` when nobody answers."""
+        """Those of the topics that exist. Raises `PubSubUnusable` when nobody answers."""
         try:
             listed = await self._publisher.list_topics(
                 project=f"projects/{PROJECT}", timeout=_TIMEOUT_S, retry=None
@@ -127,7 +127,7 @@ class Inboxes:
     def publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
         """Publish in the background, again and again until Pub/Sub has taken it.
 
-        What comes after `close` is dropped: the simulated cloud may outlive the inboxes a little.
+        What comes after `close` is dropped: the simulated cloud may outlive the topics a little.
         """
         if not self._is_closed:
             self._in_background(self._publish(step, data, attributes))

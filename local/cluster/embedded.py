@@ -1,4 +1,4 @@
-"""The cluster that a station works on: the embedded one, or (`local.cluster.named`) somebody's own."""
+"""The cluster of a supervisor: the embedded one, or one that the user names (`local.cluster.named`)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from local.base.web import serve
 from local.cluster.credentials import ADMIN, Credentials, write_private
 from local.cluster.manifests import FOR_PODS, Manifest, read_manifests
 from local.cluster.webhooks import Webhooks
-from local.jobsets import Part
-from local.vm import guests
+from local.jobsets import Controller
+from local.vm import agents
 from local.vm.kubeadm import Certificate, Identity
 
 KUBECONFIG = "kubeconfig"
@@ -31,11 +31,11 @@ class ClusterUnusable(Exception):
 
 
 class Cluster(Protocol):
-    """What a station asks of its cluster, in this order."""
+    """What a supervisor asks of its cluster, in this order."""
 
-    network: guests.Network
+    network: agents.Network
     """By which VMs reach it."""
-    parts: frozenset[Part]
+    controllers: frozenset[Controller]
     """What of JobSets and their Pods it does not do by itself; known once it has started."""
     selector: str
     """Of which JobSets, Jobs and Pods, by their labels; empty for all."""
@@ -86,7 +86,7 @@ class EmbeddedCluster:
         self._directory = directory
         self._port = port
         self._url = ""
-        self.parts = frozenset(Part)
+        self.controllers = frozenset(Controller)
         self.selector = ""
         self._api = kube.KubeApi(
             clock,
@@ -94,7 +94,7 @@ class EmbeddedCluster:
             ca=credentials.ca,
             tokens=credentials.users(),
         )
-        self.network: guests.Network = guests.InProcess(self._api)
+        self.network: agents.Network = agents.InProcess(self._api)
         self._webhooks: Webhooks | None = None
 
     @property

@@ -97,7 +97,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Traces:
+class Leftovers:
     """What was found, in words, by whose it is. ``jobsets`` are those of others that ask for chips."""
 
     installation: Sequence[str] = ()
@@ -118,14 +118,14 @@ class _Sorting:
         if is_local(found):
             self.earlier_run.append(describe(manifest))
         elif object_path(manifest) == JOBSET_CRD:
-            pass  # JobSet is installed, which is nobody's trace
+            pass  # JobSet is installed, which is no leftover
         elif object_path(manifest) == _OUR_CRD and labels.get(_PART_OF) != "tpu-functions":
             self.operator.append(describe(manifest))
         else:
             self.installation.append(describe(manifest))
 
 
-async def find_traces(client: ClusterClient) -> Traces:
+async def find_leftovers(client: ClusterClient) -> Leftovers:
     """What is there of an installation, of tpu-operator's, and of an earlier run of this kind."""
     manifests = manifests_for_a_named_cluster(_ANY_SLICES)
     objects = await asyncio.gather(*(client.find(object_path(one)) for one in manifests))
@@ -147,7 +147,7 @@ async def find_traces(client: ClusterClient) -> Traces:
     others = [_name_of(one) for one in await find_others(client)]
     namespace = await client.find(NAMESPACE)
     run = None if namespace is None else _run_of(namespace)
-    return Traces(sorting.installation, sorting.operator, sorting.earlier_run, others, run)
+    return Leftovers(sorting.installation, sorting.operator, sorting.earlier_run, others, run)
 
 
 def _count(kind: str, found: Sequence[Document]) -> str:

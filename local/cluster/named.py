@@ -18,7 +18,7 @@ import aiohttp
 
 from local.base.access import Access, KubeconfigUnusable, read_kubeconfig
 from local.base.cluster_client import ClusterClient, Document, Refused
-from local.base.events import Housekeeping, Observe
+from local.base.events import ClusterAction, Observe
 from local.cluster.credentials import ADMIN, write_private
 from local.cluster.embedded import KUBECONFIG, ClusterUnusable
 from local.cluster.jobset_leftovers import SELECTOR, delete_marked, find_marked, has_controller
@@ -26,18 +26,18 @@ from local.cluster.leftovers import (
     GROUPS,
     JOBSET_CRD,
     RUN,
+    Leftovers,
     Run,
-    Traces,
-    find_traces,
+    find_leftovers,
     group_path,
     manifests_for_a_named_cluster,
     remove_everything,
 )
 from local.cluster.manifests import collection_path, object_path
 from local.cluster.node_certificates import NotSigned, request_certificate
-from local.cluster.requirements import Lack, find_lacks, find_lacks_of_user
+from local.cluster.requirements import UnmetRequirement, check_cluster, check_user
 from local.jobsets import BESIDE_A_CONTROL_PLANE, OF_JOBSET
-from local.vm import guests
+from local.vm import agents
 from local.vm.kubeadm import Identity
 
 TOKEN_LIFE_S = 24 * 3600
@@ -68,7 +68,7 @@ class NamedCluster:
 
         ``slices`` are what JobSets get; empty where they get none.
         """
-        self.parts = BESIDE_A_CONTROL_PLANE
+        self.controllers = BESIDE_A_CONTROL_PLANE
         self.selector = SELECTOR
         self._slices = slices
         self._kubeconfig = kubeconfig
@@ -77,8 +77,8 @@ class NamedCluster:
         self._observe = observe
         self._hurry = hurry
         self._access = _read(kubeconfig, directory)
-        self._https = guests.Https(lambda _server: self.url)
-        self.network: guests.Network = self._https
+        self._https = agents.Https(lambda _server: self.url)
+        self.network: agents.Network = self._https
 
     @property
     def url(self) -> str:
@@ -126,7 +126,7 @@ class NamedCluster:
             if await client.find(JOBSET_CRD) is not None:
                 manifests = [one for one in manifests if object_path(one) != JOBSET_CRD]
                 if await has_controller(client):
-                    self.parts -= OF_JOBSET
+                    self.controllers -= OF_JOBSET
             namespace, *rest = manifests
             namespace["metadata"]["annotations"] = {RUN: Run.this().render()}
             for manifest in (namespace, *rest):
@@ -189,19 +189,19 @@ class NamedCluster:
                 good_for_s = _RENEW_AGAIN_S / RENEW_AT
 
     def _say(self, what: str, why: str = "", *, is_bad: bool = False) -> None:
-        self._observe(Housekeeping(what, why, is_bad))
+        self._observe(ClusterAction(what, why, is_bad))
 
 
 async def check(access: Access, kubeconfig: Path, *, gives_slices: bool) -> None:
     """Raises `ClusterUnusable` with all that is in the way; nothing is changed before."""
     try:
         async with ClusterClient(access) as client:
-            await _raise_lacks(await find_lacks_of_user(client), access)
-            traces = await find_traces(client)
-            problem = describe_traces(traces, kubeconfig, gives_slices=gives_slices)
+            await _raise_unmet(await check_user(client), access)
+            leftovers = await find_leftovers(client)
+            problem = describe_leftovers(leftovers, kubeconfig, gives_slices=gives_slices)
             if problem:
                 raise ClusterUnusable(f"{access.server} has been left as it is, because\n{problem}")
-            await _raise_lacks(await find_lacks(client, access), access)
+            await _raise_unmet(await check_cluster(client, access), access)
     except _FAILURES as error:
         raise ClusterUnusable(
             f"{access.server}, which {kubeconfig} names, cannot be used: {_words(error)}"
@@ -216,47 +216,49 @@ async def clean(kubeconfig: Path, directory: Path) -> Sequence[str]:
     access = _read(kubeconfig, directory)
     try:
         async with ClusterClient(access) as client:
-            traces = await find_traces(client)
-            if traces.run is not None and traces.run.goes_on():
-                raise ClusterUnusable(f"the run that uses {access.server} goes on: {_end(traces)}")
+            leftovers = await find_leftovers(client)
+            if leftovers.run is not None and leftovers.run.goes_on():
+                raise ClusterUnusable(
+                    f"the run that uses {access.server} goes on: {_end(leftovers)}"
+                )
             await remove_everything(client)
     except _FAILURES as error:
         raise ClusterUnusable(f"{access.server} cannot be cleaned: {_words(error)}") from error
-    return traces.earlier_run
+    return leftovers.earlier_run
 
 
-def describe_traces(traces: Traces, kubeconfig: Path, *, gives_slices: bool) -> str:
+def describe_leftovers(leftovers: Leftovers, kubeconfig: Path, *, gives_slices: bool) -> str:
     """What is in the way, and what would be right; empty when nothing is.
 
     Only to a run that ``gives_slices`` are the JobSets of others in the way.
     """
     parts = []
-    if traces.installation:
+    if leftovers.installation:
         right = (
             "Two installations would work on the same groups. Name a cluster without one, or remove\n"
             "  it as it was installed, its TPUNodeGroups first."
         )
-        parts.append(_part("tpu-functions is installed there:", traces.installation, right))
-    if traces.operator:
+        parts.append(_part("tpu-functions is installed there:", leftovers.installation, right))
+    if leftovers.operator:
         right = "Both would work on the same groups. Name a cluster without tpu-operator."
-        parts.append(_part("tpu-operator is installed there:", traces.operator, right))
-    if traces.earlier_run:
+        parts.append(_part("tpu-operator is installed there:", leftovers.operator, right))
+    if leftovers.earlier_run:
         right = (
-            _end(traces)
-            if traces.run is not None and traces.run.goes_on()
+            _end(leftovers)
+            if leftovers.run is not None and leftovers.run.goes_on()
             else f"Remove them: {_clean_command(kubeconfig)}"
         )
-        parts.append(_part("an earlier run has left things there:", traces.earlier_run, right))
-    if traces.jobsets and gives_slices:
+        parts.append(_part("an earlier run has left things there:", leftovers.earlier_run, right))
+    if leftovers.jobsets and gives_slices:
         head = "there are JobSets that ask for TPUs, and this run would give them simulated slices:"
         right = "Delete them, or name a cluster without such JobSets."
-        parts.append(_part(head, traces.jobsets, right))
+        parts.append(_part(head, leftovers.jobsets, right))
     return "\n".join(parts)
 
 
-def _end(traces: Traces) -> str:
-    assert traces.run is not None
-    return f"it is process {traces.run.pid} of {traces.run.host}; end it by Ctrl-C"
+def _end(leftovers: Leftovers) -> str:
+    assert leftovers.run is not None
+    return f"it is process {leftovers.run.pid} of {leftovers.run.host}; end it by Ctrl-C"
 
 
 def _clean_command(kubeconfig: Path) -> str:
@@ -269,9 +271,9 @@ def _part(head: str, found: Sequence[str], right: str) -> str:
     return "\n".join([f"  {head}", *shown, *more, f"  {right}"])
 
 
-async def _raise_lacks(lacks: Sequence[Lack], access: Access) -> None:
-    if lacks:
-        lines = [f"  - {lack.what}\n    right: {lack.right}" for lack in lacks]
+async def _raise_unmet(unmet: Sequence[UnmetRequirement], access: Access) -> None:
+    if unmet:
+        lines = [f"  - {one.what}\n    right: {one.right}" for one in unmet]
         raise ClusterUnusable("\n".join([f"{access.server} lacks what it takes:", *lines]))
 
 

@@ -38,19 +38,19 @@ _UPLOAD_CONFIG = "kubeadm init phase upload-config all"
 
 
 @dataclass(frozen=True)
-class Lack:
+class UnmetRequirement:
     """What is missing, and what would be right."""
 
     what: str
     right: str
 
 
-async def find_lacks_of_user(client: ClusterClient) -> Sequence[Lack]:
-    """What must be right before anything else can be asked. Raises as `find_lacks` does."""
+async def check_user(client: ClusterClient) -> Sequence[UnmetRequirement]:
+    """What must be right before anything else can be asked. Raises as `check_cluster` does."""
     return [*await _check_version(client), *await _check_administrator(client)]
 
 
-async def find_lacks(client: ClusterClient, access: Access) -> Sequence[Lack]:
+async def check_cluster(client: ClusterClient, access: Access) -> Sequence[UnmetRequirement]:
     """All that is missing. Raises `aiohttp.ClientError` or `TimeoutError` when nobody answers."""
     looks = await asyncio.gather(
         _check_cluster_info(client, access), _check_configmaps(client), _check_kubelets(client)
@@ -59,48 +59,52 @@ async def find_lacks(client: ClusterClient, access: Access) -> Sequence[Lack]:
         trials = await asyncio.gather(
             _check_token(access, token), _check_signer(client, token), _check_signing(client)
         )
-    return [lack for found in (*looks, *trials) for lack in found]
+    return [one for found in (*looks, *trials) for one in found]
 
 
-async def _check_version(client: ClusterClient) -> Sequence[Lack]:
+async def _check_version(client: ClusterClient) -> Sequence[UnmetRequirement]:
     code, version = await client.request("GET", "/version")
     if code != 200:
         what = f"the API server answers {code} to who asks for its version"
-        return [Lack(what, "the kubeconfig of a user that the cluster knows")]
+        return [UnmetRequirement(what, "the kubeconfig of a user that the cluster knows")]
     minor = int("".join(filter(str.isdigit, version["minor"])))
     if (int(version["major"]), minor) >= (1, OLDEST_MINOR):
         return []
     right = f"Kubernetes 1.{OLDEST_MINOR} or newer, for ValidatingAdmissionPolicies"
-    return [Lack(f"the cluster is {version['gitVersion']}", right)]
+    return [UnmetRequirement(f"the cluster is {version['gitVersion']}", right)]
 
 
-async def _check_administrator(client: ClusterClient) -> Sequence[Lack]:
+async def _check_administrator(client: ClusterClient) -> Sequence[UnmetRequirement]:
     wanted = {"verb": "*", "group": "*", "resource": "*"}
     review = {"spec": {"resourceAttributes": wanted}}
     code, answer = await client.request("POST", f"{_REVIEWS}/selfsubjectaccessreviews", review)
     right = "a user that is bound to cluster-admin: a CRD and ClusterRoles are applied"
     if code != 201:
-        return [Lack(f"the API server does not know the kubeconfig's user ({code})", right)]
+        return [
+            UnmetRequirement(f"the API server does not know the kubeconfig's user ({code})", right)
+        ]
     if not answer["status"]["allowed"]:
-        return [Lack("the kubeconfig's user is not the cluster's administrator", right)]
+        return [UnmetRequirement("the kubeconfig's user is not the cluster's administrator", right)]
     return []
 
 
-async def _check_cluster_info(client: ClusterClient, access: Access) -> Sequence[Lack]:
+async def _check_cluster_info(client: ClusterClient, access: Access) -> Sequence[UnmetRequirement]:
     info = await client.find(_CLUSTER_INFO)
     if info is None or "kubeconfig" not in info.get("data", {}):
         what = "there is no ConfigMap cluster-info in kube-public, by which VMs find the cluster"
-        return [Lack(what, f"{_BOOTSTRAP_TOKEN} (it is made along with it)")]
+        return [UnmetRequirement(what, f"{_BOOTSTRAP_TOKEN} (it is made along with it)")]
     async with ClusterClient(access.anonymous()) as nobody:
         code, _ = await nobody.request("GET", _CLUSTER_INFO)
     if code != 200:
         what = f"who has not joined yet may not read kube-public/cluster-info (it says {code})"
         right = f"anonymous authentication for it in kube-apiserver, and {_BOOTSTRAP_TOKEN}"
-        return [Lack(what, right)]
+        return [UnmetRequirement(what, right)]
     return await _check_ca(client, access, info["data"]["kubeconfig"])
 
 
-async def _check_ca(client: ClusterClient, access: Access, kubeconfig: str) -> Sequence[Lack]:
+async def _check_ca(
+    client: ClusterClient, access: Access, kubeconfig: str
+) -> Sequence[UnmetRequirement]:
     cluster = yaml.safe_load(kubeconfig)["clusters"][0]["cluster"]
     ca_pem = decode(cluster["certificate-authority-data"])
     try:
@@ -108,29 +112,39 @@ async def _check_ca(client: ClusterClient, access: Access, kubeconfig: str) -> S
             await nobody.request("GET", "/version")
     except (aiohttp.ClientConnectorCertificateError, ssl.SSLError):
         what = f"the CA in kube-public/cluster-info has not signed what {access.server} shows"
-        return [Lack(what, "a kubeconfig with the server that joining VMs are to reach")]
+        return [
+            UnmetRequirement(what, "a kubeconfig with the server that joining VMs are to reach")
+        ]
     root = await client.find(f"{_KUBE_SYSTEM}/kube-root-ca.crt")
     if root is None:
         what = (
             "there is no ConfigMap kube-root-ca.crt in kube-system, from which VMs get the CA's pin"
         )
-        return [Lack(what, "kube-controller-manager with root-ca-certificate-publisher-controller")]
+        return [
+            UnmetRequirement(
+                what, "kube-controller-manager with root-ca-certificate-publisher-controller"
+            )
+        ]
     if public_key_pin(root["data"]["ca.crt"]) != public_key_pin(ca_pem):
         what = "kube-system/kube-root-ca.crt and kube-public/cluster-info name different CAs"
-        return [Lack(what, "the cluster's CA in both: VMs are told the one and meet the other")]
+        return [
+            UnmetRequirement(
+                what, "the cluster's CA in both: VMs are told the one and meet the other"
+            )
+        ]
     return []
 
 
-async def _check_configmaps(client: ClusterClient) -> Sequence[Lack]:
-    lacks = []
+async def _check_configmaps(client: ClusterClient) -> Sequence[UnmetRequirement]:
+    unmet = []
     for name in ("kubeadm-config", "kubelet-config"):
         if await client.find(f"{_KUBE_SYSTEM}/{name}") is None:
             what = f"there is no ConfigMap {name} in kube-system, which kubeadm join reads"
-            lacks.append(Lack(what, _UPLOAD_CONFIG))
-    return lacks
+            unmet.append(UnmetRequirement(what, _UPLOAD_CONFIG))
+    return unmet
 
 
-async def _check_kubelets(client: ClusterClient) -> Sequence[Lack]:
+async def _check_kubelets(client: ClusterClient) -> Sequence[UnmetRequirement]:
     """What holders of join tokens may do, the installation brings; what kubelets may do, the cluster."""
     spec = {
         "user": f"system:node:{TRIAL_NODE}",
@@ -141,7 +155,7 @@ async def _check_kubelets(client: ClusterClient) -> Sequence[Lack]:
     if answer["status"]["allowed"]:
         return []
     right = "kube-apiserver --authorization-mode=Node,RBAC"
-    return [Lack("kubelets may not register their Nodes", right)]
+    return [UnmetRequirement("kubelets may not register their Nodes", right)]
 
 
 # --- the trial ---
@@ -179,7 +193,7 @@ def _token_manifest(token_id: str, secret: str) -> Document:
     }
 
 
-async def _check_token(access: Access, token: str) -> Sequence[Lack]:
+async def _check_token(access: Access, token: str) -> Sequence[UnmetRequirement]:
     async with ClusterClient(access.with_token(token)) as joining:
 
         async def is_known() -> bool:
@@ -189,10 +203,10 @@ async def _check_token(access: Access, token: str) -> Sequence[Lack]:
         if await _becomes_true(is_known):
             return []
     right = "kube-apiserver --enable-bootstrap-token-auth"
-    return [Lack("bootstrap tokens are not honoured", right)]
+    return [UnmetRequirement("bootstrap tokens are not honoured", right)]
 
 
-async def _check_signer(client: ClusterClient, token: str) -> Sequence[Lack]:
+async def _check_signer(client: ClusterClient, token: str) -> Sequence[UnmetRequirement]:
     key = f"jws-kubeconfig-{token.partition('.')[0]}"
 
     async def is_signed() -> bool:
@@ -202,15 +216,19 @@ async def _check_signer(client: ClusterClient, token: str) -> Sequence[Lack]:
     if await _becomes_true(is_signed):
         return []
     what = "kube-public/cluster-info is not signed for a new bootstrap token"
-    return [Lack(what, "kube-controller-manager --controllers=*,bootstrapsigner,tokencleaner")]
+    return [
+        UnmetRequirement(
+            what, "kube-controller-manager --controllers=*,bootstrapsigner,tokencleaner"
+        )
+    ]
 
 
-async def _check_signing(client: ClusterClient) -> Sequence[Lack]:
+async def _check_signing(client: ClusterClient) -> Sequence[UnmetRequirement]:
     try:
         await request_certificate(client, TRIAL_NODE, _TRIAL_S)
     except (NotSigned, Refused) as error:
         right = "kube-controller-manager with --cluster-signing-cert-file and -key-file of the CA"
-        return [Lack(f"kubelets get no certificate: {error}", right)]
+        return [UnmetRequirement(f"kubelets get no certificate: {error}", right)]
     return []
 
 

@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from local.base import parent_watch as guard
+from local.base import parent_watch
 from local.base.ports import LOOPBACK, find_free_ports
 from local.control_plane.binaries import Binaries, Unavailable
 from local.kube import CertificateAuthority, User
@@ -174,13 +174,13 @@ class OwnControlPlane(ControlPlane):
         self._kubeconfig_of("kube-scheduler", "system:kube-scheduler", ca, now)
         admin = ca.issue_client(_ADMIN, now)
         path = self._write_kubeconfig("admin", ca.certificate_pem, admin)
-        guard_end, self._guard_pipe = os.pipe()
-        self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, "watch"],
-            stdin=guard_end,
+        watch_end, self._watch_pipe = os.pipe()
+        self._watch = subprocess.Popen(
+            [sys.executable, "-I", "-S", parent_watch.__file__, "watch"],
+            stdin=watch_end,
             start_new_session=True,
         )
-        os.close(guard_end)
+        os.close(watch_end)
         super().__init__(path, binaries.path("kubectl"), is_ours=True)
 
     @property
@@ -247,8 +247,8 @@ class OwnControlPlane(ControlPlane):
         """End every part, the last first."""
         for name in reversed(list(self._children)):
             self._stop(name)
-        os.close(self._guard_pipe)
-        self._guard.wait()
+        os.close(self._watch_pipe)
+        self._watch.wait()
 
     def _start_etcd(self) -> None:
         peers = f"http://{LOOPBACK}:{self._peer_port}"
@@ -309,14 +309,21 @@ class OwnControlPlane(ControlPlane):
         with (self.directory / f"{name}.log").open("ab") as log:
             self._children[name] = subprocess.Popen(
                 [
-                    *(sys.executable, "-I", "-S", guard.__file__, "exec", str(self._guard_pipe)),
+                    *(
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        parent_watch.__file__,
+                        "exec",
+                        str(self._watch_pipe),
+                    ),
                     self._binaries.path(name),
                     *arguments,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=(self._guard_pipe,),
+                pass_fds=(self._watch_pipe,),
                 start_new_session=True,
             )
 
@@ -328,7 +335,7 @@ class OwnControlPlane(ControlPlane):
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-        os.write(self._guard_pipe, f"-{child.pid}\n".encode())
+        os.write(self._watch_pipe, f"-{child.pid}\n".encode())
 
     def _until_ready(self) -> None:
         def is_ready() -> bool:

@@ -48,7 +48,7 @@ _RESOURCE_TYPES: Mapping[str, Callable[[str, str, str], Document]] = {
 
 
 class AuditLog:
-    """Writes entries and hands each to ``on_log_entry`` after the dial's delay."""
+    """Writes entries and hands each to ``on_log_entry`` after a delay."""
 
     def __init__(
         self, environment: Environment, on_log_entry: Callable[[dict[str, Any]], None]
@@ -201,7 +201,7 @@ class AuditLog:
             entry["receiveTimestamp"] = links.zulu(self._environment.clock.now())
             self._on_log_entry(entry)
 
-        self._environment.later(self._environment.dials.log_delay_s, arrive)
+        self._environment.later(self._environment.timings.log_delay_s, arrive)
 
 
 def _status(log: LogStatus) -> Document:

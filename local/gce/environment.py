@@ -1,4 +1,4 @@
-"""What every part of the simulated Compute Engine needs: clock, random numbers, dials, fault plan."""
+"""What every part of the simulated Compute Engine needs: clock, random numbers, timings, fault plan."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from uuid import UUID
 from local.base.clock import Callback, Clock, Timer
 from local.gce import links
 from local.gce.callers import Caller, Principal
-from local.gce.dials import Dials, Range
 from local.gce.fault_plan import ComputeFaultPlan
-from local.gce.inventory import Everything, Inventory
+from local.gce.inventory import Inventory, UnrestrictedInventory
 from local.gce.refusals import MALFORMED_URL
+from local.gce.timings import Range, Timings
 
 AGENT_USER_AGENT = "GCE Managed Instance Group"
 
@@ -21,24 +21,24 @@ class Environment:
     """Passed to every part of one simulated Compute Engine; imports none of the resources."""
 
     def __init__(
-        self, clock: Clock, *, projects: Mapping[str, str], random: Random, dials: Dials
+        self, clock: Clock, *, projects: Mapping[str, str], random: Random, timings: Timings
     ) -> None:
         self.clock = clock
         self.projects = projects
         self._ids = {number: project for project, number in projects.items()}
         self.random = random
-        self.dials = dials
-        self.inventory: Inventory = Everything()
+        self.timings = timings
+        self.inventory: Inventory = UnrestrictedInventory()
         self.fault_plan = ComputeFaultPlan(clock, projects)
 
-    def draw(self, dial: Range) -> float:
+    def draw(self, timing: Range) -> float:
         """A duration from a range, in seconds."""
-        low, high = dial
+        low, high = timing
         return self.random.uniform(low, high) if low < high else low
 
-    def later(self, dial: Range, callback: Callback) -> Timer:
+    def later(self, timing: Range, callback: Callback) -> Timer:
         """Run a callback after a duration drawn from a range."""
-        return self.clock.call_later(self.draw(dial), callback)
+        return self.clock.call_later(self.draw(timing), callback)
 
     def path_of(self, reference: str, project: str, field: str) -> str:
         """The path that a reference in a request means. Raises `Refused` for a malformed one."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from local.base.controls import UnknownFault
 from local.base.faults import FaultControls, switch
 from local.gce.callers import Caller, Principal
+from local.gce.context import Context
 from local.gce.fault_plan import ComputeFaultPlan
 from local.gce.instance import Instance
 from local.gce.refusals import (
@@ -27,7 +28,6 @@ from local.gce.refusals import (
 from local.gce.resources import Resources
 from local.gce.schema import Document
 from local.gce.supply import Reservation
-from local.gce.world import World
 
 Act = Callable[[Caller, str, str, Document | None], Document]
 """Makes a call as somebody: caller, HTTP method, path, body."""
@@ -41,9 +41,9 @@ class Faults(FaultControls[Refused, OperationError]):
 
     plan: ComputeFaultPlan
 
-    def __init__(self, world: World, resources: Resources, act: Act) -> None:
-        super().__init__(world.fault_plan, world.operations.forget)
-        self._supply = world.supply
+    def __init__(self, context: Context, resources: Resources, act: Act) -> None:
+        super().__init__(context.fault_plan, context.operations.forget)
+        self._supply = context.supply
         self._resources = resources
         self._act = act
         self._sinks_are_broken = False
@@ -179,7 +179,7 @@ class Faults(FaultControls[Refused, OperationError]):
 
     def guest_shutdown(self, instance: str) -> None:
         """Somebody shuts a VM down from within."""
-        self._find_running(instance).shut_down_by_guest()
+        self._find_running(instance).shut_down_by_vm()
 
     def act_by_hand(self, method: str, path: str, body: Document | None = None) -> Document:
         """A person with all permissions makes a call: ``act_by_hand("DELETE", vm)``.
@@ -191,7 +191,7 @@ class Faults(FaultControls[Refused, OperationError]):
 
     def use_group(self, group: str, backend_service: str = "") -> None:
         """A backend service uses a group, which can then not be deleted; without one, none does."""
-        found = self._resources.groups.shelf.find(group)
+        found = self._resources.groups.store.find(group)
         if found is None:
             raise UnknownFault(f"there is no {group}")
         found.backend_service = backend_service
@@ -204,7 +204,7 @@ class Faults(FaultControls[Refused, OperationError]):
         self.plan.set_wiring(group, outcome)
 
     def _find(self, path: str) -> Instance:
-        instance = self._resources.instances.shelf.find(path)
+        instance = self._resources.instances.store.find(path)
         if instance is None:
             raise UnknownFault(f"there is no {path}")
         return instance

@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from local.gce import links
+from local.gce.context import Context
 from local.gce.group_settings import GroupSettings
 from local.gce.instances import Instances
-from local.gce.making import VmFactory
 from local.gce.members import Members
 from local.gce.operation import Operation
 from local.gce.schema import Document
 from local.gce.templates import Templates
 from local.gce.topology import chips_of
+from local.gce.vm_factory import VmFactory
 from local.gce.wiring import Wiring
-from local.gce.world import World
 
 _ACTIONS = (
     "abandoning", "creating", "creatingWithoutRetries", "deleting", "none", "recreating",
@@ -48,7 +48,7 @@ class Group(GroupSettings):
 
     def __init__(
         self,
-        world: World,
+        context: Context,
         templates: Templates,
         instances: Instances,
         path: str,
@@ -62,11 +62,11 @@ class Group(GroupSettings):
         self._on_emptied: Callable[[], None] | None = None
         self.revision = 0
         self.backend_service = ""
-        self._created = links.pacific(world.clock.now())
-        self._agent_email = world.agent_email(self.project)
-        vms = VmFactory(world, instances, self)
-        self.members = Members(world, vms, self, self._vms_changed, self._emptied)
-        self.wiring = Wiring(world, path, topology)
+        self._created = links.pacific(context.clock.now())
+        self._agent_email = context.agent_email(self.project)
+        vms = VmFactory(context, instances, self)
+        self.members = Members(context, vms, self, self._vms_changed, self._emptied)
+        self.wiring = Wiring(context, path, topology)
 
     def resize(self, size: int) -> None:
         """Set the target size and begin to reach it."""

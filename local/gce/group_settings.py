@@ -85,7 +85,7 @@ class GroupSettings:
 
     def template_properties(self, template: str) -> Document:
         """The properties of a template of the group, which cannot be deleted while it is used."""
-        properties: Document = self._templates.shelf.get(template).document()["properties"]
+        properties: Document = self._templates.store.get(template).document()["properties"]
         return properties
 
     @property

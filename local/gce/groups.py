@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from local.gce import links
 from local.gce.calls import Call, Route
+from local.gce.context import Context
 from local.gce.group import Group
 from local.gce.group_checks import (
     check_fields,
@@ -33,9 +34,8 @@ from local.gce.refusals import (
     OperationError,
 )
 from local.gce.schema import Document, merge_patch
-from local.gce.shelf import Shelf
+from local.gce.store import Store
 from local.gce.templates import Templates, check_region_of_template
-from local.gce.world import World
 
 _KIND = "compute#instanceGroupManager"
 _DELETE = "InstanceGroupManagersDeleteInstancesRequest"
@@ -51,13 +51,13 @@ class Groups:
     """All managed instance groups."""
 
     def __init__(
-        self, world: World, policies: Policies, templates: Templates, instances: Instances
+        self, context: Context, policies: Policies, templates: Templates, instances: Instances
     ) -> None:
-        self._world = world
+        self._context = context
         self._policies = policies
         self._templates = templates
         self._instances = instances
-        self.shelf: Shelf[Group] = Shelf(world)
+        self.store: Store[Group] = Store(context)
         self._lately_used: dict[str, tuple[datetime, str]] = {}
 
     def routes(self) -> tuple[Route, ...]:
@@ -102,20 +102,20 @@ class Groups:
 
     def get(self, call: Call) -> Document:
         """Answer get."""
-        return self.shelf.get(call.path).document()
+        return self.store.get(call.path).document()
 
     def list(self, call: Call) -> Document:
         """Answer list."""
-        return answer_list(call, f"{_KIND}List", self.shelf.listed(call.collection + "/"))
+        return answer_list(call, f"{_KIND}List", self.store.listed(call.collection + "/"))
 
     def list_all(self, call: Call) -> Document:
         """Answer the aggregated list."""
-        documents = self.shelf.listed(f"projects/{call.project}/")
+        documents = self.store.listed(f"projects/{call.project}/")
         return answer_aggregated(call, f"{_KIND}AggregatedList", documents)
 
     def list_managed_instances(self, call: Call) -> Document:
         """Answer listManagedInstances, in one page unless the group is PAGINATED."""
-        group = self.shelf.get(call.path)
+        group = self.store.get(call.path)
         refuse_order(call)
         found = matching(call, group.members.documents())
         if group.settings.get("listManagedInstancesResults") != "PAGINATED":
@@ -125,12 +125,12 @@ class Groups:
 
     def refuse_resize_request(self, call: Call) -> Operation:
         """Refuse: groups of TPU VMs know no resize requests, and no others are simulated."""
-        self.shelf.get(call.path)
+        self.store.get(call.path)
         raise RESIZE_REQUEST.refused()
 
     def list_errors(self, call: Call) -> Document:
         """Answer listErrors, latest first."""
-        errors = self.shelf.get(call.path).members.errors
+        errors = self.store.get(call.path).members.errors
         refuse_order(call)
         page, token = paginate(call, errors[::-1])
         answer: Document = {"items": page} if page else {}
@@ -138,15 +138,15 @@ class Groups:
 
     def find_user(self, path: str) -> str:
         """The path of a group that uses a template or policy, or has until a moment ago."""
-        for group in self.shelf:
+        for group in self.store:
             if group.uses(path):
                 return group.path
         until, user = self._lately_used.get(path, (datetime.min, ""))
-        return user if user and self._world.clock.now() < until else ""
+        return user if user and self._context.clock.now() < until else ""
 
     def look_again(self) -> None:
         """The supply has changed: let the groups that wait look at once."""
-        for group in self.shelf:
+        for group in self.store:
             group.members.look_again()
 
     # insert
@@ -156,11 +156,11 @@ class Groups:
         check_name(call)
         settings, topology = self._checked(call, call.body)
         call.caller.demand("compute.instances.create", f"projects/{call.project}")
-        check_free(self.shelf, call)
-        self._world.supply.check_count("instanceGroupManagers", call.project, len(self.shelf))
-        group_id = links.numeric_id(self._world.random)
+        check_free(self.store, call)
+        self._context.supply.check_count("instanceGroupManagers", call.project, len(self.store))
+        group_id = links.numeric_id(self._context.random)
         group = Group(
-            self._world,
+            self._context,
             self._templates,
             self._instances,
             call.path,
@@ -168,8 +168,8 @@ class Groups:
             settings,
             topology,
         )
-        group.busy = self._world.operations.begin_for(call, group.id)
-        self.shelf.put(group)
+        group.busy = self._context.operations.begin_for(call, group.id)
+        self.store.put(group)
 
         def settle(error: OperationError | None) -> None:
             group.busy = None
@@ -177,9 +177,9 @@ class Groups:
             if error is None:
                 group.resize(group.target_size)
             else:
-                self.shelf.drop(group)
+                self.store.drop(group)
 
-        self._world.operations.settle_later(group.busy, settle)
+        self._context.operations.settle_later(group.busy, settle)
         return group.busy
 
     def _checked(self, call: Call, body: Document) -> tuple[Document, str]:
@@ -191,7 +191,7 @@ class Groups:
         if policy:
             settings["resourcePolicies"] = {"workloadPolicy": links.url(policy)}
         check_mode(
-            settings, topology, takes_config=self._world.dials.bulk_takes_all_instances_config
+            settings, topology, takes_config=self._context.timings.bulk_takes_all_instances_config
         )
         check_template(settings, topology, properties)
         return settings, topology
@@ -201,7 +201,7 @@ class Groups:
         reference = body.get("instanceTemplate") or versions[0].get("instanceTemplate")
         if not reference:
             raise REQUIRED.refused(field="resource.instanceTemplate")
-        path = self._world.path_of(reference, call.project, "resource.instanceTemplate")
+        path = self._context.path_of(reference, call.project, "resource.instanceTemplate")
         check_region_of_template(path, links.region_of(call.place))
         call.caller.demand("compute.instanceTemplates.useReadOnly", path)
         record = self._templates.find_for_group(path)
@@ -217,12 +217,12 @@ class Groups:
         reference = (body.get("resourcePolicies") or {}).get("workloadPolicy")
         if not reference:
             return "", ""
-        path = self._world.path_of(reference, call.project, field)
+        path = self._context.path_of(reference, call.project, field)
         region = path.split("/")[3]
         if region != links.region_of(call.place):
             why = "The resource policy must be in the region of the group."
             raise BAD_VALUE.refused(field=field, value=reference, why=why)
-        policy = self._policies.shelf.get_idle(path).document().get("workloadPolicy")
+        policy = self._policies.store.get_idle(path).document().get("workloadPolicy")
         if policy is None:
             raise BAD_VALUE.refused(field=field, value=reference, why="It is no workload policy.")
         call.caller.demand("compute.resourcePolicies.use", path)
@@ -234,11 +234,11 @@ class Groups:
 
     def delete(self, call: Call) -> Operation:
         """Begin a delete; its operation ends after the last VM has gone."""
-        group = self.shelf.get_idle(call.path)
+        group = self.store.get_idle(call.path)
         if group.backend_service:
             raise GROUP_IN_USE.refused(resource=group.path, user=group.backend_service)
-        operation = group.busy = self._world.operations.begin_for(call, group.id)
-        error = self._world.fault_plan.take_failure(call.route.verb)
+        operation = group.busy = self._context.operations.begin_for(call, group.id)
+        error = self._context.fault_plan.take_failure(call.route.verb)
         if error is not None:
             self._fail_delete(group, operation, error)
         else:
@@ -249,31 +249,31 @@ class Groups:
         def settle(_: OperationError | None) -> None:
             group.busy = None
 
-        self._world.operations.settle_later(operation, settle, error)
+        self._context.operations.settle_later(operation, settle, error)
 
     def _end_delete(self, group: Group, operation: Operation) -> None:
         """The last VM of a group that is being deleted has gone."""
-        self._world.operations.settle_later(operation, lambda _: self._remove(group))
+        self._context.operations.settle_later(operation, lambda _: self._remove(group))
 
     def _remove(self, group: Group) -> None:
-        lag = self._world.draw(self._world.dials.in_use_lag_s)
-        until = self._world.clock.now() + timedelta(seconds=lag)
+        lag = self._context.draw(self._context.timings.in_use_lag_s)
+        until = self._context.clock.now() + timedelta(seconds=lag)
         for path in filter(None, (group.template, group.policy)):
             self._lately_used[path] = (until, group.path)
-        self.shelf.drop(group)
+        self.store.drop(group)
 
     def resize(self, call: Call) -> Operation:
         """Begin to change the target size; the operation ends when that is recorded."""
         if not call.request.argument("size"):
             raise REQUIRED.refused(field="size")
         size = call.integer("size", 0)
-        group = self.shelf.get_idle(call.path)
+        group = self.store.get_idle(call.path)
         check_new_size(group, size)
         return self._change(call, group, lambda: group.resize(size))
 
     def patch(self, call: Call) -> Operation:
         """Begin to change settings, by the rules of a JSON merge patch."""
-        group = self.shelf.get_idle(call.path)
+        group = self.store.get_idle(call.path)
         if call.body.get("fingerprint") != group.fingerprint:
             raise GROUP_FINGERPRINT.refused()
         mode = (call.body.get("targetSizePolicy") or {}).get("mode", group.mode)
@@ -293,23 +293,23 @@ class Groups:
 
     def delete_instances(self, call: Call) -> Operation:
         """Begin to delete VMs and to want fewer of them."""
-        group = self.shelf.get_idle(call.path)
+        group = self.store.get_idle(call.path)
         names = member_names(group, call.body.get("instances") or ())
         return self._change(call, group, lambda: group.drop(names))
 
     def recreate_instances(self, call: Call) -> Operation:
         """Begin to delete VMs and to make them anew under their names."""
-        group = self.shelf.get_idle(call.path)
+        group = self.store.get_idle(call.path)
         names = member_names(group, call.body.get("instances") or ())
         return self._change(call, group, lambda: group.members.recreate(names))
 
     def _change(self, call: Call, group: Group, apply: Callable[[], None]) -> Operation:
-        operation = group.busy = self._world.operations.begin_for(call, group.id)
+        operation = group.busy = self._context.operations.begin_for(call, group.id)
 
         def settle(error: OperationError | None) -> None:
             group.busy = None
             if error is None:
                 apply()
 
-        self._world.operations.settle_later(operation, settle)
+        self._context.operations.settle_later(operation, settle)
         return operation

@@ -1,6 +1,6 @@
-"""One VM: its status from PROVISIONING to its end, its metadata, its guest.
+"""One VM: its status from PROVISIONING to its end, its metadata, its agent.
 
-The guest is made when the VM runs for the first time and stays until the VM is deleted: it stands
+The VM agent is made when the VM runs for the first time and stays until the VM is deleted: it stands
 for the boot disk too.
 """
 
@@ -13,18 +13,18 @@ from types import MappingProxyType
 from typing import Protocol
 
 from local.base.clock import Callback, Timer
-from local.base.machine import Guest
+from local.base.machine import VmAgent
 from local.gce import links
 from local.gce.callers import Caller, Principal
-from local.gce.dials import Range
+from local.gce.context import Context
 from local.gce.instance_document import read_items, render_fixed
 from local.gce.operation import Operation
 from local.gce.refusals import CANCELED, OperationError
 from local.gce.schema import Document
-from local.gce.shelf import Shelf
+from local.gce.store import Store
 from local.gce.supply import Order
 from local.gce.templates import metadata_document
-from local.gce.world import World
+from local.gce.timings import Range
 
 SYSTEM = Caller(Principal("system@google.com"))
 
@@ -60,12 +60,12 @@ class Ownership:
 
 
 class Instance:
-    """One VM, its guest's `local.base.machine.Machine`. ``shelf`` holds it while it exists."""
+    """One VM, its agent's `local.base.machine.Machine`. ``store`` holds it while it exists."""
 
     def __init__(
         self,
-        world: World,
-        shelf: Shelf[Instance],
+        context: Context,
+        store: Store[Instance],
         path: str,
         properties: Document,
         order: Order,
@@ -74,11 +74,11 @@ class Instance:
         address: str,
         instance_id: str = "",
     ) -> None:
-        self._world = world
-        self._shelf = shelf
+        self._context = context
+        self._store = store
         self._ownership = ownership
         self.path = path
-        self.id = instance_id or links.numeric_id(world.random)
+        self.id = instance_id or links.numeric_id(context.random)
         self.order = order
         self.properties = properties
         self.status = "PROVISIONING"
@@ -89,7 +89,7 @@ class Instance:
         self.serial_output = ""
         self.guest_attributes: dict[tuple[str, str], str] = {}
         self._shown = self.metadata
-        self._guest: Guest | None = None
+        self._agent: VmAgent | None = None
         self._powered = False
         self._on_host = False
         self._timer: Timer | None = None
@@ -97,9 +97,9 @@ class Instance:
         self._run_limit: Timer | None = None
         self._started: datetime | None = None
         self._stopped: datetime | None = None
-        self._fixed = render_fixed(path, self.id, world.clock.now(), properties, order, address)
+        self._fixed = render_fixed(path, self.id, context.clock.now(), properties, order, address)
 
-    # what a guest sees
+    # what a VM agent sees
 
     @property
     def project(self) -> str:
@@ -154,36 +154,36 @@ class Instance:
     def create(self, operation: Operation) -> None:
         """Begin to exist. A FLEX_START VM is PENDING until it is granted."""
         self.busy = self._transition = operation
-        self._shelf.put(self)
+        self._store.put(self)
         if self.order.model != "FLEX_START":
             self.provision()
             return
         self.status = "PENDING"
         if not self._ownership.grants:
-            self._after(self._world.dials.flex_start_grant_s, self._ask_for_grant)
+            self._after(self._context.timings.flex_start_grant_s, self._ask_for_grant)
 
     def _ask_for_grant(self) -> None:
-        if self._world.supply.find_obstacle(self.order) is None:
+        if self._context.supply.find_obstacle(self.order) is None:
             self.provision()
         else:
-            self._after(self._world.dials.bulk_check_s, self._ask_for_grant)
+            self._after(self._context.timings.bulk_check_s, self._ask_for_grant)
 
     def provision(self) -> None:
         """Get a host and start, or fail."""
         self.status = "PROVISIONING"
-        obstacle = self._world.supply.find_obstacle(self.order)
+        obstacle = self._context.supply.find_obstacle(self.order)
         if obstacle is not None:
-            self._after(self._world.dials.failed_insert_s, lambda: self.fail(obstacle))
+            self._after(self._context.timings.failed_insert_s, lambda: self.fail(obstacle))
             return
         self._take_host()
         self._after(self._operation_time("instances.insert"), self._created)
 
     def _created(self) -> None:
-        error = self._world.fault_plan.take_failure("instances.insert")
+        error = self._context.fault_plan.take_failure("instances.insert")
         if error is not None:
             self.fail(error)
             return
-        self._world.audit.write_location(self.path, self.id)
+        self._context.audit.write_location(self.path, self.id)
         self._come_up()
 
     def fail(self, error: OperationError) -> None:
@@ -194,19 +194,19 @@ class Instance:
             self._ownership.owner.vm_failed(self, error)
 
     def _come_up(self) -> None:
-        """Start the guest: STAGING, the operation's end, RUNNING."""
+        """Start the VM agent: STAGING, the operation's end, RUNNING."""
         self.status = "STAGING"
         self.busy = None
         self._finish_transition()
-        self._after(self._world.dials.running_after_insert_s, self._running)
+        self._after(self._context.timings.running_after_insert_s, self._running)
 
     def _running(self) -> None:
         self.status = "RUNNING"
-        self._started = self._world.clock.now()
+        self._started = self._context.clock.now()
         limit = self.properties["scheduling"].get("maxRunDuration")
         if limit:
             seconds = float(limit.get("seconds", 0))
-            self._run_limit = self._world.clock.call_later(seconds, self._run_is_over)
+            self._run_limit = self._context.clock.call_later(seconds, self._run_is_over)
         self.power_on()
         if self._ownership.owner is not None:
             self._ownership.owner.vm_running(self)
@@ -214,7 +214,7 @@ class Instance:
     def _run_is_over(self) -> None:
         """The time of ``maxRunDuration`` has passed. How it is logged is assumed."""
         verb = "instances.delete" if self._ends_by_delete() else "instances.stop"
-        operation = self._world.operations.begin(SYSTEM, verb, self.path, self.id)
+        operation = self._context.operations.begin(SYSTEM, verb, self.path, self.id)
         if self._ends_by_delete():
             self.delete(operation)
         else:
@@ -242,12 +242,14 @@ class Instance:
     def start(self, operation: Operation) -> None:
         """Begin to start a VM that is TERMINATED; another is left as it is."""
         if self.status != "TERMINATED":
-            self._world.operations.finish(operation)
+            self._context.operations.finish(operation)
             return
         self.busy = self._transition = operation
-        obstacle = self._world.supply.find_obstacle(self.order)
+        obstacle = self._context.supply.find_obstacle(self.order)
         if obstacle is not None:
-            self._after(self._world.dials.failed_insert_s, lambda: self._fail_to_start(obstacle))
+            self._after(
+                self._context.timings.failed_insert_s, lambda: self._fail_to_start(obstacle)
+            )
             return
         self._take_host()
         self.status = "STAGING"
@@ -259,13 +261,13 @@ class Instance:
 
     def preempt(self) -> None:
         """Be taken back: a system event, then TERMINATED or deleted."""
-        self._world.audit.write_system_event("compute.instances.preempted", self.path, self.id)
+        self._context.audit.write_system_event("compute.instances.preempted", self.path, self.id)
         self._go_down()
         if self._ends_by_delete():
             self.leaving = True
-            self._after(self._world.dials.preemption_s, self._end)
+            self._after(self._context.timings.preemption_s, self._end)
         else:
-            self._after(self._world.dials.preemption_s, self._stand_still)
+            self._after(self._context.timings.preemption_s, self._stand_still)
         if self._ownership.owner is not None:
             self._ownership.owner.vm_down(self)
 
@@ -277,7 +279,7 @@ class Instance:
 
     def lose_host(self, method: str, principal: str = SYSTEM.email) -> None:
         """The host fails or is maintained; a VM with ``automaticRestart`` starts again."""
-        self._world.audit.write_system_event(method, self.path, self.id, principal=principal)
+        self._context.audit.write_system_event(method, self.path, self.id, principal=principal)
         self._go_down()
         owner = self._ownership.owner
         if not self.properties["scheduling"]["automaticRestart"]:
@@ -286,19 +288,19 @@ class Instance:
                 owner.vm_down(self)
             return
         self.status = "REPAIRING"
-        self._after(self._world.dials.automatic_restart_after_s, self._restart)
+        self._after(self._context.timings.automatic_restart_after_s, self._restart)
         if owner is not None:
             owner.vm_paused(self)
 
     def _restart(self) -> None:
-        self._world.audit.write_system_event(
+        self._context.audit.write_system_event(
             "compute.instances.automaticRestart", self.path, self.id, principal=""
         )
         self._come_up()
 
-    def shut_down_by_guest(self) -> None:
-        """The guest halts the machine."""
-        self._world.audit.write_system_event(
+    def shut_down_by_vm(self) -> None:
+        """The VM agent halts the machine."""
+        self._context.audit.write_system_event(
             "compute.instances.guestTerminate", self.path, self.id, principal=""
         )
         self._go_down()
@@ -316,30 +318,30 @@ class Instance:
     # metadata and power
 
     def set_metadata(self, items: dict[str, str]) -> None:
-        """Replace the metadata; the guest sees it a little later."""
+        """Replace the metadata; the VM agent sees it a little later."""
         self.metadata = items
-        self._world.later(self._world.dials.metadata_propagation_s, lambda: self._show(items))
+        self._context.later(self._context.timings.metadata_propagation_s, lambda: self._show(items))
 
     def _show(self, items: dict[str, str]) -> None:
         if items is not self.metadata or items is self._shown:
             return
         self._shown = items
-        if self._powered and self._guest is not None:
-            self._guest.metadata_changed()
+        if self._powered and self._agent is not None:
+            self._agent.metadata_changed()
 
     def power_on(self) -> None:
-        """Let the guest run; it sees the metadata of this moment."""
+        """Let the VM agent run; it sees the metadata of this moment."""
         self._shown = self.metadata
         self._powered = True
-        if self._guest is None:
-            self._guest = self._world.guests(self)
-        self._guest.power_on()
+        if self._agent is None:
+            self._agent = self._context.agents(self)
+        self._agent.power_on()
 
     def power_off(self) -> None:
-        """Take the power from the guest, if it runs."""
-        if self._powered and self._guest is not None:
+        """Take the power from the VM agent, if it runs."""
+        if self._powered and self._agent is not None:
             self._powered = False
-            self._guest.power_off()
+            self._agent.power_off()
 
     def _go_down(self) -> None:
         self._cancel_timers()
@@ -350,7 +352,7 @@ class Instance:
     def _stand_still(self) -> None:
         self.busy = None
         self.status = "TERMINATED"
-        self._stopped = self._world.clock.now()
+        self._stopped = self._context.clock.now()
         self._leave_host()
         self._finish_transition()
 
@@ -359,32 +361,32 @@ class Instance:
         self.busy = None
         self.leaving = True
         self._leave_host()
-        self._shelf.drop(self)
+        self._store.drop(self)
 
     def _finish_transition(self, error: OperationError | None = None) -> None:
         """End the operation that the present transition belongs to, if it belongs to one."""
         operation, self._transition = self._transition, None
         if operation is not None:
-            self._world.operations.finish(operation, error)
+            self._context.operations.finish(operation, error)
 
     def _take_host(self) -> None:
         self._on_host = True
-        self._world.supply.take(self.order)
+        self._context.supply.take(self.order)
 
     def _leave_host(self) -> None:
         if self._on_host:
             self._on_host = False
-            self._world.supply.give_back(self.order)
+            self._context.supply.give_back(self.order)
 
     def _operation_time(self, verb: str) -> Range:
-        low, high = self._world.dials.operation(verb)
-        slower = self._world.fault_plan.slowness(verb)
+        low, high = self._context.timings.operation(verb)
+        slower = self._context.fault_plan.slowness(verb)
         return low + slower, high + slower
 
     def _after(self, delay_s: Range, callback: Callback) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._world.later(delay_s, callback)
+        self._timer = self._context.later(delay_s, callback)
 
     def _cancel_timers(self) -> None:
         for timer in (self._timer, self._run_limit):

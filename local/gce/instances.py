@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from local.gce import links
 from local.gce.calls import Call, Route
+from local.gce.context import Context
 from local.gce.instance import Instance, Ownership
 from local.gce.listing import answer_aggregated, answer_list
 from local.gce.operation import Operation
@@ -19,10 +20,9 @@ from local.gce.refusals import (
     Refused,
 )
 from local.gce.schema import Document
-from local.gce.shelf import Shelf
+from local.gce.store import Store
 from local.gce.supply import Order, read_order
 from local.gce.templates import Templates, complete_properties, read_metadata
-from local.gce.world import World
 
 _KIND = "compute#instance"
 
@@ -30,11 +30,11 @@ _KIND = "compute#instance"
 class Instances:
     """All VMs."""
 
-    def __init__(self, world: World, policies: Policies, templates: Templates) -> None:
-        self._world = world
+    def __init__(self, context: Context, policies: Policies, templates: Templates) -> None:
+        self._context = context
         self._policies = policies
         self._templates = templates
-        self.shelf: Shelf[Instance] = Shelf(world)
+        self.store: Store[Instance] = Store(context)
         self._addresses = 1
 
     def routes(self) -> tuple[Route, ...]:
@@ -67,20 +67,20 @@ class Instances:
 
     def get(self, call: Call) -> Document:
         """Answer get."""
-        return self.shelf.get(call.path).document()
+        return self.store.get(call.path).document()
 
     def list(self, call: Call) -> Document:
         """Answer list."""
-        return answer_list(call, f"{_KIND}List", self.shelf.listed(call.collection + "/"))
+        return answer_list(call, f"{_KIND}List", self.store.listed(call.collection + "/"))
 
     def list_all(self, call: Call) -> Document:
         """Answer the aggregated list."""
-        documents = self.shelf.listed(f"projects/{call.project}/")
+        documents = self.store.listed(f"projects/{call.project}/")
         return answer_aggregated(call, f"{_KIND}AggregatedList", documents)
 
     def get_serial_port(self, call: Call) -> Document:
         """Answer getSerialPortOutput."""
-        contents = self.shelf.get(call.path).serial_output
+        contents = self.store.get(call.path).serial_output
         start = call.integer("start", 0)
         return {
             "kind": "compute#serialPortOutput",
@@ -94,7 +94,7 @@ class Instances:
         query = call.request.argument("queryPath")
         found = [
             {"namespace": namespace, "key": key, "value": value}
-            for (namespace, key), value in self.shelf.get(call.path).guest_attributes.items()
+            for (namespace, key), value in self.store.get(call.path).guest_attributes.items()
             if f"{namespace}/{key}".startswith(query)
         ]
         if not found:
@@ -111,13 +111,13 @@ class Instances:
         properties = self._properties(call)
         self._check_policies(call)
         order = read_order(call.project, call.place, properties)
-        check_free(self.shelf, call)
-        self._world.supply.check_count("instances", call.project, len(self.shelf))
-        missing = self._world.supply.find_missing(order)
+        check_free(self.store, call)
+        self._context.supply.check_count("instances", call.project, len(self.store))
+        missing = self._context.supply.find_missing(order)
         if missing is not None:
             raise Refused(missing.http, "invalid", missing.message, log=missing.log)
         instance = self.make(call.path, properties, order, Ownership())
-        operation = self._world.operations.begin_for(call, instance.id)
+        operation = self._context.operations.begin_for(call, instance.id)
         instance.create(operation)
         return operation
 
@@ -132,8 +132,8 @@ class Instances:
     ) -> Instance:
         """A VM that does not exist yet; an empty ``instance_id`` lets it have a new one."""
         return Instance(
-            self._world,
-            self.shelf,
+            self._context,
+            self.store,
             path,
             properties,
             order,
@@ -148,7 +148,7 @@ class Instances:
         source = call.request.argument("sourceInstanceTemplate")
         if source:
             path = links.find_path(source, call.project) or source
-            template = self._templates.shelf.get(path).document()["properties"]
+            template = self._templates.store.get(path).document()["properties"]
             given = {key: value for key, value in body.items() if value}
             body = {**template, **given}
         call.caller.demand_act_as(body.get("serviceAccounts"))
@@ -157,27 +157,27 @@ class Instances:
     def _check_policies(self, call: Call) -> None:
         for reference in call.body.get("resourcePolicies") or ():
             path = links.find_path(reference, call.project) or reference
-            if "workloadPolicy" in self._policies.shelf.get(path).document():
+            if "workloadPolicy" in self._policies.store.get(path).document():
                 raise WORKLOAD_POLICY_ON_VM.refused(value=reference)
 
     def delete(self, call: Call) -> Operation:
         """Begin a delete, which also ends an insert that still runs."""
-        instance = self.shelf.get(call.path)
+        instance = self.store.get(call.path)
         if instance.leaving:
             raise NOT_READY.refused(resource=call.path)
-        operation = self._world.operations.begin_for(call, instance.id)
+        operation = self._context.operations.begin_for(call, instance.id)
         instance.delete(operation)
         return operation
 
     def set_metadata(self, call: Call) -> Operation:
         """Begin to replace the whole metadata; it shows when the operation is DONE."""
-        instance = self.shelf.get_idle(call.path)
+        instance = self.store.get_idle(call.path)
         call.caller.demand_act_as(instance.properties.get("serviceAccounts"))
         items = read_metadata(call.body, "metadata")
         current = links.metadata_fingerprint(instance.metadata)
         if call.body.get("fingerprint") != current:
             raise METADATA_FINGERPRINT.refused()
-        operation = self._world.operations.begin_for(
+        operation = self._context.operations.begin_for(
             call, instance.id, changed_keys=_changed_keys(instance.metadata, items)
         )
         instance.busy = operation
@@ -187,38 +187,38 @@ class Instances:
             if error is None:
                 instance.set_metadata(items)
 
-        self._world.operations.settle_later(operation, settle)
+        self._context.operations.settle_later(operation, settle)
         return operation
 
     def reset(self, call: Call) -> Operation:
-        """Begin a hard reset: the guest boots again."""
+        """Begin a hard reset: the VM agent boots again."""
         instance = self._running(call)
-        operation = instance.busy = self._world.operations.begin_for(call, instance.id)
+        operation = instance.busy = self._context.operations.begin_for(call, instance.id)
         instance.power_off()
 
         def settle(error: OperationError | None) -> None:  # noqa: ARG001 - it boots either way
             if instance.release(operation) and instance.status == "RUNNING":
                 instance.power_on()
 
-        self._world.operations.settle_later(operation, settle)
+        self._context.operations.settle_later(operation, settle)
         return operation
 
     def stop(self, call: Call) -> Operation:
         """Begin a stop."""
         instance = self._running(call)
-        operation = self._world.operations.begin_for(call, instance.id)
+        operation = self._context.operations.begin_for(call, instance.id)
         instance.stop(operation)
         return operation
 
     def start(self, call: Call) -> Operation:
         """Begin a start; a VM that runs is left as it is."""
-        instance = self.shelf.get_idle(call.path)
-        operation = self._world.operations.begin_for(call, instance.id)
+        instance = self.store.get_idle(call.path)
+        operation = self._context.operations.begin_for(call, instance.id)
         instance.start(operation)
         return operation
 
     def _running(self, call: Call) -> Instance:
-        instance = self.shelf.get_idle(call.path)
+        instance = self.store.get_idle(call.path)
         if instance.status != "RUNNING":
             raise VM_IS_DOWN.refused(resource=call.path)
         return instance

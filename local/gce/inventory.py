@@ -49,7 +49,7 @@ class Inventory:
         return _is_listed(name, self.lists.get(kind, ()))
 
 
-class Everything(Inventory):
+class UnrestrictedInventory(Inventory):
     """All exists that is well-formed."""
 
     def __init__(self) -> None:

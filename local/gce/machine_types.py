@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from local.gce import links
 from local.gce.calls import Call, Route
+from local.gce.context import Context
 from local.gce.listing import answer_aggregated
 from local.gce.schema import Document
-from local.gce.world import World
 
 _KIND = "compute#machineType"
 
@@ -14,8 +14,8 @@ _KIND = "compute#machineType"
 class MachineTypes:
     """All machine types. Without a table everything exists and nothing is listed."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     def routes(self) -> tuple[Route, ...]:
         """The methods about machine types."""
@@ -28,7 +28,7 @@ class MachineTypes:
         """Answer the aggregated list."""
         documents = [
             _render(call.project, zone, name)
-            for zone, names in self._world.inventory.machine_types.items()
+            for zone, names in self._context.inventory.machine_types.items()
             for name in names
             if not name.endswith("*")
         ]

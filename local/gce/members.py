@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 
 from local.base.clock import Timer
 from local.gce import links
+from local.gce.context import Context
 from local.gce.group_settings import GroupSettings
 from local.gce.instance import Instance, Ownership
-from local.gce.making import VmFactory
 from local.gce.refusals import OperationError
 from local.gce.schema import Document
-from local.gce.world import World
+from local.gce.vm_factory import VmFactory
 
 _REMEMBERED_ERRORS = 100
 _FALLEN = frozenset({"STOPPING", "TERMINATED"})
@@ -65,20 +65,20 @@ class Members:
 
     def __init__(
         self,
-        world: World,
+        context: Context,
         vms: VmFactory,
         group: GroupSettings,
         on_change: Callable[[], None],
         on_emptied: Callable[[], None],
     ) -> None:
-        self._world = world
+        self._context = context
         self._vms = vms
         self._group = group
         self._on_change = on_change
         self._on_emptied = on_emptied
         self._members: dict[str, Member] = {}
         self._check: Timer | None = None
-        self._not_before = world.clock.now()
+        self._not_before = context.clock.now()
         self.bulk_in_progress = False
         self.checked_at: datetime | None = None
         self.obstacle: OperationError | None = None
@@ -131,9 +131,9 @@ class Members:
             self.look_again()
 
     def _wait_for_grant(self) -> None:
-        delay = self._world.draw(self._world.dials.flex_start_grant_s)
-        self._not_before = self._world.clock.now() + timedelta(seconds=delay)
-        self._check = self._world.clock.call_later(delay, self.look_again)
+        delay = self._context.draw(self._context.timings.flex_start_grant_s)
+        self._not_before = self._context.clock.now() + timedelta(seconds=delay)
+        self._check = self._context.clock.call_later(delay, self.look_again)
 
     def _add(self) -> Member:
         name = self._vms.draw_name(self._members)
@@ -143,15 +143,15 @@ class Members:
     def look_again(self) -> None:
         """In BULK mode: see whether there is room for all now, and if so make all VMs."""
         waiting = [member for member in self if self._waits(member)]
-        if not self.bulk_in_progress or not waiting or self._world.clock.now() < self._not_before:
+        if not self.bulk_in_progress or not waiting or self._context.clock.now() < self._not_before:
             return
         if self._check is not None:
             self._check.cancel()
-        self.checked_at = self._world.clock.now()
+        self.checked_at = self._context.clock.now()
         order = self._vms.read_order(waiting[0].version)
-        self.obstacle = self._world.supply.find_obstacle(order, len(waiting), bulk=True)
+        self.obstacle = self._context.supply.find_obstacle(order, len(waiting), bulk=True)
         if self.obstacle is not None:
-            self._check = self._world.later(self._world.dials.bulk_check_s, self.look_again)
+            self._check = self._context.later(self._context.timings.bulk_check_s, self.look_again)
             return
         for member in waiting:
             if member.instance is None:
@@ -191,16 +191,16 @@ class Members:
         member.instance = None
         member.error = error
         self._remember(member, error)
-        pause = self._world.draw(self._world.dials.create_retry_s) * 2**member.attempts
-        limit = self._world.dials.create_retry_limit_s
+        pause = self._context.draw(self._context.timings.create_retry_s) * 2**member.attempts
+        limit = self._context.timings.create_retry_limit_s
         if pause < limit:
             member.attempts += 1
-        member.timer = self._world.clock.call_later(min(pause, limit), lambda: self._make(member))
+        member.timer = self._context.clock.call_later(min(pause, limit), lambda: self._make(member))
 
     def _remember(self, member: Member, error: OperationError) -> None:
         self.errors.append(
             {
-                "timestamp": links.pacific(self._world.clock.now()),
+                "timestamp": links.pacific(self._context.clock.now()),
                 "error": error.document(),
                 "instanceActionDetails": {
                     "action": member.action,
@@ -227,7 +227,7 @@ class Members:
             return
         member.call_off()
         member.instance = None
-        member.instance_id = instance.id if self._world.dials.repair_keeps_id else ""
+        member.instance_id = instance.id if self._context.timings.repair_keeps_id else ""
         self._on_change()
         if member.action == "DELETING":
             self._forget(member)
@@ -247,8 +247,8 @@ class Members:
         self._end_bulk_when_made()
         if not self._group.repairs:
             return
-        member.timer = self._world.later(
-            self._world.dials.repair_after_s, lambda: self._begin_repair(member)
+        member.timer = self._context.later(
+            self._context.timings.repair_after_s, lambda: self._begin_repair(member)
         )
 
     def _begin_repair(self, member: Member) -> None:
@@ -259,20 +259,20 @@ class Members:
         if instance is None:
             self._make(member)
             return
-        self._world.audit.write_system_event(
+        self._context.audit.write_system_event(
             "compute.instances.repair.recreateInstance",
             instance.path,
             instance.id,
             message=self._repair_message(instance),
         )
-        member.timer = self._world.later(
-            self._world.dials.repair_delete_after_s, lambda: self._replace(member)
+        member.timer = self._context.later(
+            self._context.timings.repair_delete_after_s, lambda: self._replace(member)
         )
 
     def _repair_message(self, instance: Instance) -> str:
         return (
-            f"Instance Group Manager '{self._world.numbered(self._group.path)}' initiated "
-            f"recreateInstance on instance '{self._world.numbered(instance.path)}'. Reason: "
+            f"Instance Group Manager '{self._context.numbered(self._group.path)}' initiated "
+            f"recreateInstance on instance '{self._context.numbered(instance.path)}'. Reason: "
             f"Instance eligible for repair: instance should be RUNNING, but is {instance.status}."
         )
 
@@ -327,12 +327,12 @@ class Members:
             self._check.cancel()
 
     def _delete_vm(self, instance: Instance) -> None:
-        operation = self._world.operations.begin(
-            self._world.agent(self._group.project),
+        operation = self._context.operations.begin(
+            self._context.agent(self._group.project),
             "instances.delete",
             instance.path,
             instance.id,
-            request={"requestId": self._world.uuid()},
+            request={"requestId": self._context.uuid()},
         )
         instance.delete(operation)
 

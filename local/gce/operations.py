@@ -130,7 +130,7 @@ class Operations:
             self.finish(operation, failure)
 
         environment = self._environment
-        delay = environment.draw(environment.dials.operation(operation.verb))
+        delay = environment.draw(environment.timings.operation(operation.verb))
         slower = environment.fault_plan.slowness(operation.verb)
         environment.clock.call_later(delay + slower, end)
 
@@ -152,7 +152,7 @@ class Operations:
         digest, operation = self._requests.get(call.request_id, ("", None))
         if (
             operation is None
-            or self._age_s(operation.started) > self._environment.dials.request_id_retention_s
+            or self._age_s(operation.started) > self._environment.timings.request_id_retention_s
         ):
             return None
         if digest != _digest(call):
@@ -162,7 +162,7 @@ class Operations:
     def _is_forgotten(self, operation: Operation) -> bool:
         if operation.ended is None:
             return False
-        return self._age_s(operation.ended) > self._environment.dials.operation_retention_s
+        return self._age_s(operation.ended) > self._environment.timings.operation_retention_s
 
     def _age_s(self, moment: datetime) -> float:
         return (self._environment.clock.now() - moment) / timedelta(seconds=1)

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from local.gce import links
 from local.gce.calls import Call
+from local.gce.context import Context
 from local.gce.listing import answer_aggregated, answer_list
 from local.gce.operation import Operation
 from local.gce.refusals import (
@@ -23,8 +24,7 @@ from local.gce.refusals import (
     Refusal,
 )
 from local.gce.schema import Document
-from local.gce.shelf import R, Shelf
-from local.gce.world import World
+from local.gce.store import R, Store
 
 
 class Record:
@@ -52,10 +52,10 @@ class Records(ABC):
     kind: ClassVar[str]
     in_use: ClassVar[Refusal]
 
-    def __init__(self, world: World, find_user: Callable[[str], str]) -> None:
-        self._world = world
+    def __init__(self, context: Context, find_user: Callable[[str], str]) -> None:
+        self._context = context
         self._find_user = find_user
-        self.shelf: Shelf[Record] = Shelf(world)
+        self.store: Store[Record] = Store(context)
 
     @abstractmethod
     def complete(self, call: Call) -> Document:
@@ -63,60 +63,62 @@ class Records(ABC):
 
     def get(self, call: Call) -> Document:
         """Answer get."""
-        return self.shelf.get(call.path).document()
+        return self.store.get(call.path).document()
 
     def list_all(self, call: Call) -> Document:
         """Answer the aggregated list."""
-        documents = self.shelf.listed(f"projects/{call.project}/")
+        documents = self.store.listed(f"projects/{call.project}/")
         return answer_aggregated(call, f"{self.kind}AggregatedList", documents)
 
     def list(self, call: Call) -> Document:
         """Answer list."""
-        return answer_list(call, f"{self.kind}List", self.shelf.listed(call.collection + "/"))
+        return answer_list(call, f"{self.kind}List", self.store.listed(call.collection + "/"))
 
     def insert(self, call: Call) -> Operation:
         """Begin an insert."""
         check_name(call)
         own = self.complete(call)
-        check_free(self.shelf, call)
-        self._world.supply.check_count(call.route.collection, call.project, len(self.shelf))
-        record = Record(call.path, links.numeric_id(self._world.random), {})
+        check_free(self.store, call)
+        self._context.supply.check_count(call.route.collection, call.project, len(self.store))
+        record = Record(call.path, links.numeric_id(self._context.random), {})
         record.content = {
             "kind": self.kind,
             "id": record.id,
-            "creationTimestamp": links.pacific(self._world.clock.now()),
+            "creationTimestamp": links.pacific(self._context.clock.now()),
             "name": call.body["name"],
             "selfLink": links.url(call.path),
             **own,
         }
-        record.busy = self._world.operations.begin_for(call, record.id)
-        self.shelf.put(record)
+        record.busy = self._context.operations.begin_for(call, record.id)
+        self.store.put(record)
 
         def settle(error: OperationError | None) -> None:
             record.busy = None
             record.readable = error is None
-            record.created = self._world.clock.now()
+            record.created = self._context.clock.now()
             if error is not None:
-                self.shelf.drop(record)
+                self.store.drop(record)
 
-        self._world.operations.settle_later(record.busy, settle)
+        self._context.operations.settle_later(record.busy, settle)
         return record.busy
 
     def delete(self, call: Call) -> Operation:
-        """Begin a delete. A use is refused here or in the operation, as the dial says."""
-        record = self.shelf.get_idle(call.path)
-        if self._world.dials.in_use_refused_by == "call" and (user := self._find_user(record.path)):
+        """Begin a delete. A use is refused here or in the operation, as `Timings` says."""
+        record = self.store.get_idle(call.path)
+        if self._context.timings.in_use_refused_by == "call" and (
+            user := self._find_user(record.path)
+        ):
             raise self.in_use.refused(resource=record.path, user=user)
-        operation = record.busy = self._world.operations.begin_for(call, record.id)
+        operation = record.busy = self._context.operations.begin_for(call, record.id)
 
         def settle(error: OperationError | None) -> None:
             record.busy = None
             if error is None:
-                self.shelf.drop(record)
+                self.store.drop(record)
 
         user = self._find_user(record.path)
         error = self.in_use.error(resource=record.path, user=user) if user else None
-        self._world.operations.settle_later(operation, settle, error)
+        self._context.operations.settle_later(operation, settle, error)
         return operation
 
 
@@ -129,7 +131,7 @@ def check_name(call: Call) -> None:
         raise BAD_NAME.refused(field="resource.name", value=name)
 
 
-def check_free(shelf: Shelf[R], call: Call) -> None:
+def check_free(store: Store[R], call: Call) -> None:
     """Raise `Refused` (409) when the new resource's name is taken."""
-    if shelf.find(call.path) is not None:
+    if store.find(call.path) is not None:
         raise ALREADY_EXISTS.refused(resource=call.path)

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
+from local.gce.context import Context
 from local.gce.groups import Groups
 from local.gce.instances import Instances
 from local.gce.machine_types import MachineTypes
 from local.gce.policies import Policies
-from local.gce.shelf import Shelf
+from local.gce.store import Store
 from local.gce.templates import Templates
-from local.gce.world import World
 
 
 class Resources:
     """The resources of each kind."""
 
-    def __init__(self, world: World) -> None:
-        self.machine_types = MachineTypes(world)
-        self.policies = Policies(world, self._find_user)
-        self.templates = Templates(world, self._find_user)
-        self.instances = Instances(world, self.policies, self.templates)
-        self.groups = Groups(world, self.policies, self.templates, self.instances)
+    def __init__(self, context: Context) -> None:
+        self.machine_types = MachineTypes(context)
+        self.policies = Policies(context, self._find_user)
+        self.templates = Templates(context, self._find_user)
+        self.instances = Instances(context, self.policies, self.templates)
+        self.groups = Groups(context, self.policies, self.templates, self.instances)
 
     def paths(self) -> list[str]:
         """The paths of all resources that exist."""
-        return [resource.path for shelf in self._shelves() for resource in shelf]
+        return [resource.path for store in self._shelves() for resource in store]
 
     def find_id(self, path: str) -> str:
         """The numeric id of the resource at a path; empty when there is none."""
-        found = (shelf.find(path) for shelf in self._shelves())
+        found = (store.find(path) for store in self._shelves())
         return next((resource.id for resource in found if resource is not None), "")
 
-    def _shelves(self) -> tuple[Shelf[Any], ...]:
+    def _shelves(self) -> tuple[Store[Any], ...]:
         return (
-            self.policies.shelf, self.templates.shelf, self.groups.shelf, self.instances.shelf
+            self.policies.store, self.templates.store, self.groups.store, self.instances.store
         )  # fmt: skip
 
     def _find_user(self, path: str) -> str:

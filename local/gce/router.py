@@ -13,6 +13,7 @@ from dataclasses import replace
 from local.base.http import Request, Response
 from local.gce.callers import Caller, Principal
 from local.gce.calls import Call, CallLog, CallRecord
+from local.gce.context import Context
 from local.gce.operation import Operation
 from local.gce.refusals import (
     NOT_FOUND,
@@ -24,7 +25,6 @@ from local.gce.refusals import (
 )
 from local.gce.resources import Resources
 from local.gce.schema import Document, parse_body
-from local.gce.world import World
 
 DEFAULT_PRINCIPAL = Principal("user@example.com")
 """Who calls without an Authorization header; may do everything."""
@@ -38,18 +38,18 @@ class Router:
 
     def __init__(
         self,
-        world: World,
+        context: Context,
         resources: Resources,
         principals: Mapping[str, Principal],
         calls: CallLog,
     ) -> None:
-        self._world = world
+        self._context = context
         self._resources = resources
         self._principals = principals
         self._calls = calls
         nouns = (
             resources.policies, resources.templates, resources.groups, resources.instances,
-            resources.machine_types, world.operations,
+            resources.machine_types, context.operations,
         )  # fmt: skip
         self._routes = {route.pattern: route for noun in nouns for route in noun.routes()}
 
@@ -92,7 +92,7 @@ class Router:
             principal,
             request.headers.get("user-agent", ""),
             request.path.split("/", 3)[2] if request.path.count("/") > 2 else "",
-            self._world.fault_plan.denied_to(principal.email),
+            self._context.fault_plan.denied_to(principal.email),
         )
         return self._match(request, caller)
 
@@ -101,7 +101,7 @@ class Router:
         parts = request.path.split("/")
         if len(parts) < 7 or parts[1] != "compute" or parts[2] not in _SURFACES:
             return None
-        project, scope = self._world.project_id(parts[4]), parts[5]
+        project, scope = self._context.project_id(parts[4]), parts[5]
         place, rest = (parts[6:7], parts[7:]) if scope in _PLACED else ([], parts[6:])
         name = rest[1] if len(rest) > 1 else ""
         pattern = " ".join(
@@ -114,9 +114,9 @@ class Router:
 
     def _answer(self, call: Call) -> Document:
         try:
-            if call.project not in self._world.projects:
+            if call.project not in self._context.projects:
                 raise NOT_FOUND.refused(resource=f"projects/{call.project}")
-            self._world.fault_plan.refuse(call.route, call.project)
+            self._context.fault_plan.refuse(call.route, call.project)
             self._refuse_as_planned(call, carried_out=False)
             self._check_place(call)
             if call.route.body:
@@ -129,7 +129,7 @@ class Router:
         return document
 
     def _check_place(self, call: Call) -> None:
-        inventory = self._world.inventory
+        inventory = self._context.inventory
         if call.location.startswith("zones/") and not inventory.has_zone(call.place):
             raise UNKNOWN_ZONE.refused(zone=call.place)
         if call.location.startswith("regions/") and not inventory.has_region(call.place):
@@ -138,20 +138,20 @@ class Router:
     def _carry_out(self, call: Call) -> Document:
         resource = call.path if call.name or call.body else f"projects/{call.project}"
         call.caller.demand(call.route.permission, resource)
-        repeated = self._world.operations.find_repeated(call) if call.route.writes else None
+        repeated = self._context.operations.find_repeated(call) if call.route.writes else None
         return _document(repeated or call.route.answer(call))
 
     def _refuse_as_planned(self, call: Call, *, carried_out: bool) -> None:
-        refused = self._world.fault_plan.take_refusal(call.route.verb, carried_out=carried_out)
+        refused = self._context.fault_plan.take_refusal(call.route.verb, carried_out=carried_out)
         if refused is not None:
             raise refused
 
     def _log(self, call: Call, refused: Refused) -> None:
         """A refused change is logged, where the log can know the project."""
-        if not call.route.writes or call.project not in self._world.projects:
+        if not call.route.writes or call.project not in self._context.projects:
             return
         known = self._resources.find_id(call.path)
-        self._world.audit.write_refusal(
+        self._context.audit.write_refusal(
             call.caller, call.route.verb, call.path, known, call.body, refused.log
         )
 

@@ -10,17 +10,17 @@ from typing import Any
 from local.base import controls
 from local.base.clock import Clock
 from local.base.http import Request, Response
-from local.base.machine import GuestFactory
+from local.base.machine import VmAgentFactory
 from local.gce.callers import Principal
 from local.gce.calls import CallLog
-from local.gce.dials import Dials
+from local.gce.context import Context
 from local.gce.faults import Faults
 from local.gce.inventory import Inventory
 from local.gce.refusals import Refused
 from local.gce.resources import Resources
 from local.gce.router import Router
 from local.gce.schema import Document
-from local.gce.world import World
+from local.gce.timings import Timings
 
 FAULTS = controls.list_faults(Faults)
 """The faults that can be asked for over HTTP, by name."""
@@ -29,7 +29,7 @@ FAULTS = controls.list_faults(Faults)
 class Simulator:
     """A Compute Engine that refuses what the real one refuses, in memory and on a given clock.
 
-    ``projects`` are ids and numbers. ``guests`` makes the software in each VM. ``on_log_entry``
+    ``projects`` are ids and numbers. ``agents`` makes the software in each VM. ``on_log_entry``
     gets each audit log entry, as a ``LogEntry`` in JSON form, when it would reach a sink.
     ``principals`` are callers by bearer token; who comes without a token may do everything.
     """
@@ -40,27 +40,27 @@ class Simulator:
         *,
         projects: Mapping[str, str],
         random: Random,
-        guests: GuestFactory,
+        agents: VmAgentFactory,
         on_log_entry: Callable[[dict[str, Any]], None],
-        dials: Dials = Dials(),  # noqa: B008 - it is frozen
+        timings: Timings = Timings(),  # noqa: B008 - it is frozen
         principals: Mapping[str, Principal] = MappingProxyType({}),
     ) -> None:
         self.calls = CallLog()
-        self._world = World(
+        self._context = Context(
             clock,
             projects=projects,
             random=random,
-            guests=guests,
+            agents=agents,
             on_log_entry=on_log_entry,
-            dials=dials,
+            timings=timings,
         )
-        self._resources = Resources(self._world)
-        self._router = Router(self._world, self._resources, principals, self.calls)
-        self.faults = Faults(self._world, self._resources, self._router.act)
+        self._resources = Resources(self._context)
+        self._router = Router(self._context, self._resources, principals, self.calls)
+        self.faults = Faults(self._context, self._resources, self._router.act)
 
     def restrict(self, inventory: Inventory) -> None:
         """From now on only this exists: zones, machine types, images, networks, disk types."""
-        self._world.inventory = inventory
+        self._context.inventory = inventory
 
     def handle(self, request: Request) -> Response:
         """Answer one request to the API or to the controls."""
@@ -79,10 +79,10 @@ class Simulator:
         """What there is, for people."""
         resources = self._resources
         return {
-            "time": self._world.clock.now().isoformat(),
-            "policies": [policy.path for policy in resources.policies.shelf],
-            "templates": [template.path for template in resources.templates.shelf],
-            "groups": [group.summary() for group in resources.groups.shelf],
-            "instances": {vm.path: vm.status for vm in resources.instances.shelf},
+            "time": self._context.clock.now().isoformat(),
+            "policies": [policy.path for policy in resources.policies.store],
+            "templates": [template.path for template in resources.templates.store],
+            "groups": [group.summary() for group in resources.groups.store],
+            "instances": {vm.path: vm.status for vm in resources.instances.store},
             "calls": dict(self.calls.counts()),
         }

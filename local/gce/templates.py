@@ -66,15 +66,15 @@ class Templates(Records):
 
     def find_for_group(self, path: str) -> Record | None:
         """The template as the group service sees it, or ``None`` while it does not yet."""
-        record = self.shelf.find(path)
+        record = self.store.find(path)
         if record is None or not record.readable:
             return record
-        age_s = (self._world.clock.now() - record.created).total_seconds()
+        age_s = (self._context.clock.now() - record.created).total_seconds()
         return record if age_s >= self._lag_s(record) else None
 
     def _lag_s(self, record: Record) -> float:
         """The lag of one template: drawn once, from its id, so that asking changes nothing."""
-        low, high = self._world.dials.template_visibility_lag_s
+        low, high = self._context.timings.template_visibility_lag_s
         return low + (high - low) * (int(record.id) % 1000) / 1000
 
 

@@ -27,7 +27,7 @@ class Wiring:
             return
         if all_run and self._state in ("", "INCOMPLETE"):
             self._enter("REACTIVATING" if self._state else "ACTIVATING")
-            activation_s = self._environment.dials.ici_activation_s
+            activation_s = self._environment.timings.ici_activation_s
             self._timer = self._environment.later(activation_s, self._activated)
         elif not all_run and self._state not in ("", "INCOMPLETE"):
             self._enter("INCOMPLETE")

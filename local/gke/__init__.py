@@ -4,9 +4,9 @@ See docs/reference/simulated-container-engine.md.
 """
 
 from local.gke.cluster import Cluster
-from local.gke.dials import Dials
 from local.gke.kubelets import Kubelets
 from local.gke.nodes import Nodes, PoolNode
 from local.gke.simulator import Simulator
+from local.gke.timings import Timings
 
-__all__ = ["Cluster", "Dials", "Kubelets", "Nodes", "PoolNode", "Simulator"]
+__all__ = ["Cluster", "Kubelets", "Nodes", "PoolNode", "Simulator", "Timings"]

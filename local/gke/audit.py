@@ -13,8 +13,8 @@ from random import Random
 from local.base.clock import Clock
 from local.gce.links import zulu
 from local.gce.refusals import Refused
-from local.gke.dials import Dials
 from local.gke.operations import Operation
+from local.gke.timings import Timings
 from local.gke.wire import Document
 
 SERVICE = "container.googleapis.com"
@@ -26,14 +26,18 @@ METHODS = {
 
 
 class AuditLog:
-    """Writes entries and hands each to ``on_log_entry`` after the dial's delay."""
+    """Writes entries and hands each to ``on_log_entry`` after a delay."""
 
     def __init__(
-        self, clock: Clock, random: Random, dials: Dials, on_log_entry: Callable[[Document], None]
+        self,
+        clock: Clock,
+        random: Random,
+        timings: Timings,
+        on_log_entry: Callable[[Document], None],
     ) -> None:
         self._clock = clock
         self._random = random
-        self._dials = dials
+        self._timings = timings
         self._on_log_entry = on_log_entry
 
     def write_first(self, operation: Operation, number: str) -> None:
@@ -72,7 +76,7 @@ class AuditLog:
             entry["receiveTimestamp"] = zulu(self._clock.now())
             self._on_log_entry(entry)
 
-        self._clock.call_later(self._random.uniform(*self._dials.log_delay_s), arrive)
+        self._clock.call_later(self._random.uniform(*self._timings.log_delay_s), arrive)
 
 
 def _payload(operation: Operation) -> Document:

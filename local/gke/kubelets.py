@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from local.base.clock import Clock
 from local.gke.nodes import PoolNode
-from local.vm.guests import Boot
+from local.vm.agents import Boot
 from local.vm.kubeadm import (
-    Habits,
     Identity,
     JoinFailed,
+    KubeletBehaviour,
     Node,
     chips_of,
     remove_node,
@@ -38,13 +38,13 @@ class Kubelets:
         identify: Identify,
         administrator: Identity,
         *,
-        habits: Habits = Habits(),  # noqa: B008 - it is frozen
+        behaviour: KubeletBehaviour = KubeletBehaviour(),  # noqa: B008 - it is frozen
     ) -> None:
         self._clock = clock
         self._network = network
         self._identify = identify
         self._administrator = administrator
-        self._habits = habits
+        self._behaviour = behaviour
         self._boots: dict[str, Boot] = {}
 
     def add(self, node: PoolNode) -> None:
@@ -58,7 +58,7 @@ class Kubelets:
         )
         boot = self._boots[node.name] = Boot(self._clock, self._network)
         identity = self._identify(node.name)
-        conversation = run_kubelet(identity, registered, self._habits, self._clock.now)
+        conversation = run_kubelet(identity, registered, self._behaviour, self._clock.now)
         boot.converse(conversation, lambda _: None, _fail)
 
     def remove(self, name: str) -> None:

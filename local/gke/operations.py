@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from local.base.clock import Clock
-from local.gke.dials import Dials
 from local.gke.refusals import OPERATION_ABSENT
+from local.gke.timings import Timings
 from local.gke.wire import Document
 
 KINDS = {
@@ -100,10 +100,10 @@ def _render(moment: datetime) -> str:
 class Operations:
     """All operations of all clusters."""
 
-    def __init__(self, clock: Clock, random: Random, dials: Dials) -> None:
+    def __init__(self, clock: Clock, random: Random, timings: Timings) -> None:
         self._clock = clock
         self._random = random
-        self._dials = dials
+        self._timings = timings
         self._operations: dict[str, Operation] = {}
 
     def begin(self, verb: str, **fields: Any) -> Operation:
@@ -120,7 +120,7 @@ class Operations:
         def run() -> None:
             operation.is_running = True
 
-        pending = min(self._random.uniform(*self._dials.pending_s), delay_s)
+        pending = min(self._random.uniform(*self._timings.pending_s), delay_s)
         self._clock.call_later(pending, run)
         self._clock.call_later(delay_s, end)
 
@@ -166,4 +166,4 @@ class Operations:
         if operation.ended is None:
             return False
         age = self._clock.now() - operation.ended
-        return age > timedelta(seconds=self._dials.operation_retention_s)
+        return age > timedelta(seconds=self._timings.operation_retention_s)

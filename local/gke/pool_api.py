@@ -14,7 +14,6 @@ from local.gke.audit import AuditLog
 from local.gke.calls import Call
 from local.gke.checks import check
 from local.gke.cluster import Cluster
-from local.gke.dials import Dials
 from local.gke.fault_plan import PoolFaultPlan
 from local.gke.nodes import Nodes, make_nodes
 from local.gke.operations import Failure, Operation, Operations
@@ -32,6 +31,7 @@ from local.gke.refusals import (
     STOCKOUT,
     TOO_MANY_OPERATIONS,
 )
+from local.gke.timings import Timings
 from local.gke.wire import Document
 
 
@@ -46,19 +46,19 @@ class PoolApi:
         random: Random,
         nodes: Nodes,
         on_log_entry: Callable[[dict[str, Any]], None],
-        dials: Dials,
+        timings: Timings,
         plan: PoolFaultPlan,
     ) -> None:
-        self.operations = Operations(clock, random, dials)
+        self.operations = Operations(clock, random, timings)
         self._plan = plan
         self._clock = clock
         self._random = random
-        self._dials = dials
+        self._timings = timings
         self._clusters = {(one.project, one.location, one.name): one for one in clusters}
         self._numbers = {one.project: one.number for one in self._clusters.values()}
         self._pools: dict[tuple[str, str], Pool] = {}
-        self._audit = AuditLog(clock, random, dials, on_log_entry)
-        self._registrar = Registrar(clock, random, dials.register_s, nodes.add, nodes.remove)
+        self._audit = AuditLog(clock, random, timings, on_log_entry)
+        self._registrar = Registrar(clock, random, timings.register_s, nodes.add, nodes.remove)
 
     def __iter__(self) -> Iterator[Pool]:
         return iter(self._pools.values())
@@ -147,7 +147,7 @@ class PoolApi:
         pool = self._make(cluster, body)
         operation = self._begin(call, cluster, pool)
         failure = self._plan.take_failure(call.verb) or self._find_obstacle(pool, cluster)
-        times = self._dials.failed_create_s if failure else self._dials.operation(call.verb)
+        times = self._timings.failed_create_s if failure else self._timings.operation(call.verb)
 
         def end() -> None:
             pool.settle("ERROR" if failure else "RUNNING", failure)
@@ -170,7 +170,7 @@ class PoolApi:
             self._registrar.remove(pool, pool.nodes)
             del self._pools[f"{cluster.project}/{cluster.path}", pool.name]
 
-        times = self._dials.operation(call.verb)
+        times = self._timings.operation(call.verb)
         return self._run(operation, pool, times, end, failure), "Operation"
 
     def _update(self, call: Call, cluster: Cluster) -> tuple[Document, str]:
@@ -195,7 +195,7 @@ class PoolApi:
                 self._registrar.remove(pool, pool.nodes)
                 self._register(pool, cluster)
 
-        times = self._dials.operation(call.verb)
+        times = self._timings.operation(call.verb)
         return self._run(operation, pool, times, end, failure), "Operation"
 
     # their parts
@@ -220,7 +220,7 @@ class PoolApi:
         return pool
 
     def _check_room_for_operations(self, cluster: Cluster) -> None:
-        limit = self._dials.operations_at_once
+        limit = self._timings.operations_at_once
         if self.operations.count_running(f"{cluster.path}/") >= limit:
             raise TOO_MANY_OPERATIONS.refused(cluster=cluster.name, limit=limit)
 
@@ -287,7 +287,7 @@ class PoolApi:
 
     def _register(self, pool: Pool, cluster: Cluster) -> None:
         made = make_nodes(
-            pool.content, cluster.project, self._random, tpu_taint=self._dials.tpu_taint
+            pool.content, cluster.project, self._random, tpu_taint=self._timings.tpu_taint
         )
         self._registrar.add(pool, made)
 

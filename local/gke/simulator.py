@@ -15,12 +15,12 @@ from local.gce.calls import CallLog
 from local.gce.refusals import Refused
 from local.gke.calls import Router
 from local.gke.cluster import Cluster
-from local.gke.dials import Dials
 from local.gke.fault_plan import PoolFaultPlan
 from local.gke.faults import Faults
 from local.gke.nodes import Nodes
 from local.gke.pool_api import PoolApi
 from local.gke.pools import Pool
+from local.gke.timings import Timings
 from local.gke.wire import Document, numbered, wants_numbers
 
 FAULTS = controls.list_faults(Faults)
@@ -43,7 +43,7 @@ class Simulator:
         random: Random,
         nodes: Nodes,
         on_log_entry: Callable[[dict[str, Any]], None],
-        dials: Dials = Dials(),  # noqa: B008 - it is frozen
+        timings: Timings = Timings(),  # noqa: B008 - it is frozen
         principals: Mapping[str, Principal] = MappingProxyType({}),
     ) -> None:
         plan = PoolFaultPlan()
@@ -54,7 +54,7 @@ class Simulator:
             random=random,
             nodes=nodes,
             on_log_entry=on_log_entry,
-            dials=dials,
+            timings=timings,
             plan=plan,
         )
         self._router = Router(principals, plan)

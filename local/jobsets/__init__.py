@@ -1,7 +1,7 @@
 """A stand-in for JobSet's controller, and where there is none of them, for those of Jobs and Pods.
 
-The embedded Kubernetes API keeps objects and runs nothing. So that a JobSet lives there, four parts
-act out, in what slices of TPUs are about, what a cluster does with it: JobSet's own controller (Jobs,
+The embedded Kubernetes API keeps objects and runs nothing. So that a JobSet runs there, controllers
+simulate, as far as slices need it, what a cluster does with it: JobSet's own controller (Jobs,
 their labels, exclusive placement, ends, restarts), the controllers of Jobs and StatefulSets, the
 scheduler (selectors, taints, affinity, ``google.com/tpu``), and kubelets (Pods run, and those of a Job
 end together). A cluster with a control plane of its own has those controllers and the scheduler; there
@@ -13,10 +13,10 @@ selector ``job-key``, the stand-in for JobSet's controller writes it into the Jo
 told to.
 """
 
+from local.jobsets.controllers import BESIDE_A_CONTROL_PLANE as BESIDE_A_CONTROL_PLANE
+from local.jobsets.controllers import OF_JOBSET as OF_JOBSET
+from local.jobsets.controllers import WORKLOADS as WORKLOADS
+from local.jobsets.controllers import Controller as Controller
+from local.jobsets.controllers import PodBehaviour as PodBehaviour
 from local.jobsets.live import LiveStandIn as LiveStandIn
-from local.jobsets.parts import BESIDE_A_CONTROL_PLANE as BESIDE_A_CONTROL_PLANE
-from local.jobsets.parts import OF_JOBSET as OF_JOBSET
-from local.jobsets.parts import WORKLOADS as WORKLOADS
-from local.jobsets.parts import Habits as Habits
-from local.jobsets.parts import Part as Part
 from local.jobsets.stand_in import StandIn as StandIn

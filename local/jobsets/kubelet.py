@@ -24,7 +24,7 @@ def _succeed(_pod: Document) -> str:
 
 
 @dataclass(frozen=True)
-class Habits:
+class PodBehaviour:
     """How Pods live: how long they run, all of a Job together, and how they end.
 
     A Pod that is restarted for ever (``restartPolicy: Always``) runs on. ``ends`` gives another Pod's
@@ -35,7 +35,9 @@ class Habits:
     ends: Callable[[Document], str] = _succeed
 
 
-def step(pod: Document, habits: Habits, now: datetime, *, began: datetime | None) -> Iterator[Step]:
+def step(
+    pod: Document, behaviour: PodBehaviour, now: datetime, *, began: datetime | None
+) -> Iterator[Step]:
     """What a kubelet does next with a Pod that is bound to its Node.
 
     ``began`` is when the last of the Pods that work together has started; ``None`` while one of them
@@ -47,14 +49,16 @@ def step(pod: Document, habits: Habits, now: datetime, *, began: datetime | None
     elif status.get("phase", "Pending") == "Pending":
         yield from patch_status(PODS, pod, _running(pod, now))
     elif status["phase"] == "Running":
-        yield from _go_on(pod, habits, now, began)
+        yield from _go_on(pod, behaviour, now, began)
 
 
-def _go_on(pod: Document, habits: Habits, now: datetime, began: datetime | None) -> Iterator[Step]:
-    phase = habits.ends(pod)
+def _go_on(
+    pod: Document, behaviour: PodBehaviour, now: datetime, began: datetime | None
+) -> Iterator[Step]:
+    phase = behaviour.ends(pod)
     if not phase or began is None or pod["spec"].get("restartPolicy", "Always") == "Always":
         return
-    ends_at = began + timedelta(seconds=habits.run_s)
+    ends_at = began + timedelta(seconds=behaviour.run_s)
     if now < ends_at:
         yield Later(ends_at)
         return

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from local.base.cluster_client import ClusterClient
+from local.jobsets.controllers import Controller, PodBehaviour, decide, kinds_of
 from local.jobsets.objects import JOBS, JOBSETS, PATHS, PODS, Call, Later, Objects
-from local.jobsets.parts import Habits, Part, decide, kinds_of
 
 _DELAY_S = 0.2
 _LONG_S = 3600.0
@@ -26,13 +26,13 @@ class LiveStandIn:
         client: ClusterClient,
         selector: str = "",
         *,
-        parts: frozenset[Part],
-        habits: Habits = Habits(),  # noqa: B008 - frozen
+        controllers: frozenset[Controller],
+        behaviour: PodBehaviour = PodBehaviour(),  # noqa: B008 - frozen
     ) -> None:
         self._client = client
         self._selector = selector
-        self._parts = parts
-        self._habits = habits
+        self._controllers = controllers
+        self._behaviour = behaviour
         self._objects = Objects()
         self._news = asyncio.Event()
 
@@ -41,7 +41,9 @@ class LiveStandIn:
         """Until the block is left. Raises what the block raises, or what one of its own tasks does."""
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._follow(kind)) for kind in kinds_of(self._parts)]
+                tasks = [
+                    group.create_task(self._follow(kind)) for kind in kinds_of(self._controllers)
+                ]
                 tasks.append(group.create_task(self._work()))
                 try:
                     yield
@@ -74,7 +76,7 @@ class LiveStandIn:
 
     async def _take_turn(self) -> float:
         """How long there is nothing to do then, if nothing happens."""
-        steps = list(decide(self._objects, self._parts, self._habits, datetime.now(UTC)))
+        steps = list(decide(self._objects, self._controllers, self._behaviour, datetime.now(UTC)))
         for step in steps:
             if isinstance(step, Call):
                 await self._client.request(step.method, step.path, step.body)

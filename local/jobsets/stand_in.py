@@ -6,11 +6,11 @@ import json
 
 from local.base.clock import Clock, Timer
 from local.base.http import Application, Request, Response
+from local.jobsets.controllers import Controller, PodBehaviour, decide, kinds_of
 from local.jobsets.objects import PATHS, Call, Later, Objects
-from local.jobsets.parts import Habits, Part, decide, kinds_of
 
 DELAY_S = 0.2
-"""How long its parts take to get to what they see; what comes meanwhile is seen with it."""
+"""How long its controllers take to get to what they see; what comes meanwhile is seen with it."""
 _MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -23,12 +23,12 @@ class StandIn:
         cluster: Application,
         *,
         token: str,
-        parts: frozenset[Part] = frozenset(Part),
-        habits: Habits = Habits(),  # noqa: B008 - frozen
+        controllers: frozenset[Controller] = frozenset(Controller),
+        behaviour: PodBehaviour = PodBehaviour(),  # noqa: B008 - frozen
     ) -> None:
         """``token`` is an administrator's."""
-        self.habits = habits
-        self.parts = parts
+        self.behaviour = behaviour
+        self.controllers = controllers
         self._clock = clock
         self._cluster = cluster
         self._authorization = f"Bearer {token}"
@@ -38,7 +38,7 @@ class StandIn:
 
     def start(self) -> None:
         """Look at what there is, and at all that comes."""
-        for kind in sorted(kinds_of(self.parts)):
+        for kind in sorted(kinds_of(self.controllers)):
             self._watch(kind)
 
     def _watch(self, kind: str) -> None:
@@ -65,7 +65,7 @@ class StandIn:
     def _take_turn(self) -> None:
         self._turn = None
         now = self._clock.now()
-        steps = list(decide(self._objects, self.parts, self.habits, now))
+        steps = list(decide(self._objects, self.controllers, self.behaviour, now))
         for step in steps:
             if isinstance(step, Call):
                 self._ask(step)

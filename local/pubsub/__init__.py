@@ -6,6 +6,6 @@ HTTP.
 """
 
 from local.pubsub.core import PubSub
-from local.pubsub.subscription import Dials
+from local.pubsub.subscription import Timings
 
-__all__ = ["Dials", "PubSub"]
+__all__ = ["PubSub", "Timings"]

@@ -27,7 +27,7 @@ from local.pubsub.model import (
     check_name,
     check_subscription,
 )
-from local.pubsub.subscription import Dials, Pusher, Subscription, Surroundings
+from local.pubsub.subscription import Context, Pusher, Subscription, Timings
 
 MAX_DEAD_LETTERS_KEPT = 1_000
 DELETED_TOPIC = "_deleted-topic_"
@@ -43,7 +43,7 @@ class PubSub:
     """
 
     def __init__(
-        self, clock: Clock, *, random: Random, push: Pusher, dials: Dials | None = None
+        self, clock: Clock, *, random: Random, push: Pusher, timings: Timings | None = None
     ) -> None:
         self.dead_letters: deque[DeadLetter] = deque(maxlen=MAX_DEAD_LETTERS_KEPT)
         """The last messages that subscriptions have given up on."""
@@ -52,14 +52,14 @@ class PubSub:
         self._subscriptions: dict[str, Subscription] = {}
         self._message_ids = itertools.count(random.randrange(10**15, 9 * 10**15))
         self._away = False
-        self._around = Surroundings(
-            clock, random, dials or Dials(), push, lambda: self._away, self._forward_dead_letter
+        self._around = Context(
+            clock, random, timings or Timings(), push, lambda: self._away, self._forward_dead_letter
         )
 
     @property
-    def dials(self) -> Dials:
+    def timings(self) -> Timings:
         """How unkind the service is; turn them in place."""
-        return self._around.dials
+        return self._around.timings
 
     def create_topic(self, name: str, labels: Mapping[str, str] | None = None) -> None:
         """Make a topic. Raises `AlreadyExists`, `InvalidArgument`."""

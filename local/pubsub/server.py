@@ -24,7 +24,7 @@ from local.pubsub.core import PubSub
 from local.pubsub.errors import PubSubError
 from local.pubsub.model import MAX_REQUEST_BYTES, Received, check_message, check_request
 from local.pubsub.push import HttpPusher
-from local.pubsub.subscription import Dials
+from local.pubsub.subscription import Timings
 from local.pubsub.tokens import PushTokens
 
 PULL_WAIT_S = 20.0
@@ -64,7 +64,7 @@ async def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     random: Random | None = None,
-    dials: Dials | None = None,
+    timings: Timings | None = None,
 ) -> Server:
     """Start an empty service on the running loop; port 0 finds a free one.
 
@@ -80,7 +80,7 @@ async def serve(
         return tokens.render(push.identity, endpoint, clock.now())
 
     pusher = HttpPusher(authorize)
-    pubsub = PubSub(clock, random=random or Random(), push=pusher.push, dials=dials)
+    pubsub = PubSub(clock, random=random or Random(), push=pusher.push, timings=timings)
     server = aio.server(options=_OPTIONS)
     server.add_generic_rpc_handlers((_publisher_service(pubsub), _subscriber_service(pubsub)))
     try:

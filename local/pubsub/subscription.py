@@ -44,7 +44,7 @@ MAX_DUPLICATE_DELAY_S = 10.0
 
 
 @dataclass
-class Dials:
+class Timings:
     """How unkind the service is, within what it documents. All zero: once, at once, in order."""
 
     duplicates: float = 0.0
@@ -54,12 +54,12 @@ class Dials:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Context:
     """What a subscription needs of the service that it belongs to."""
 
     clock: Clock
     random: Random
-    dials: Dials
+    timings: Timings
     push: Pusher
     is_away: Callable[[], bool]
     forward_dead_letter: Callable[[str, DeadLetter], bool]
@@ -86,7 +86,7 @@ class Subscription:
     """A subscription at work. Its public attributes and properties are for reading."""
 
     config: SubscriptionConfig
-    around: Surroundings
+    around: Context
     counts: Counts = field(default_factory=Counts)
     flow: PushFlow = field(default_factory=PushFlow)
     detached: bool = False
@@ -126,8 +126,8 @@ class Subscription:
             self.counts.filtered += 1
             return
         self.counts.received += 1
-        self._hold(message, delay_s=self._draw(self.around.dials.delay_s))
-        if self.around.random.random() < self.around.dials.duplicates:
+        self._hold(message, delay_s=self._draw(self.around.timings.delay_s))
+        if self.around.random.random() < self.around.timings.duplicates:
             self._hold(message, delay_s=self._draw(MAX_DUPLICATE_DELAY_S))
 
     def pull(self, max_messages: int) -> list[Received]:

@@ -1,4 +1,4 @@
-"""Child processes that behave as somebody at a terminal expects, and never outlive their parent.
+"""Subprocesses that behave as somebody at a terminal expects, and never outlive their parent.
 
     async with Processes(on_line=print, log=Path("local.log")) as processes:
         relay = await processes.start("relay", [sys.executable, "-m", "relay"])
@@ -31,7 +31,7 @@ from typing import IO, Any
 import aiohttp
 import psutil
 
-from local.base import parent_watch as guard
+from local.base import parent_watch
 
 GRACE_S = 5.0
 TAIL_LINES = 20
@@ -110,7 +110,7 @@ class Process:
     def kill(self) -> None:
         """SIGKILL to it and to all that it started; does nothing when it has ended."""
         if not self._ended.done():
-            guard.signal_group(self.pid, signal.SIGKILL)
+            parent_watch.signal_group(self.pid, signal.SIGKILL)
 
     def memory_bytes(self) -> int:
         """What it and all that it started hold, shared pages counted in part (PSS).
@@ -146,7 +146,7 @@ class Process:
 
     async def _supervise(self) -> int:
         code = await self._child.wait()
-        guard.signal_group(self.pid, signal.SIGKILL)
+        parent_watch.signal_group(self.pid, signal.SIGKILL)
         await self._output.drain()
         return code
 
@@ -172,14 +172,14 @@ class Processes:
         self._signal: int | None = None
         self._leaving = False
         self._owner: asyncio.Task[object] | None = None
-        self._guard: asyncio.subprocess.Process | None = None
-        self._guard_pipe = -1
+        self._watch: asyncio.subprocess.Process | None = None
+        self._watch_pipe = -1
 
     async def __aenter__(self) -> Processes:
         self._owner = asyncio.current_task()
         if self._log_path is not None:
             self._log = self._log_path.open("a", buffering=1)
-        await self._start_guard()
+        await self._start_watch()
         loop = asyncio.get_running_loop()
         for number in _ENDING_SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
@@ -195,7 +195,7 @@ class Processes:
         try:
             await asyncio.gather(*(process.stop(self._grace_s) for process in self._running))
         finally:
-            await self._end_guard()
+            await self._end_watch()
             for number in _ENDING_SIGNALS:
                 asyncio.get_running_loop().remove_signal_handler(number)
             if self._log is not None:
@@ -232,7 +232,7 @@ class Processes:
         return process
 
     async def spawn(self, *argv: str, **options: Any) -> asyncio.subprocess.Process:
-        """Start a process that its starter ends, and the guard if this process cannot any more.
+        """Start a process that its starter ends, and the parent watch if this process cannot any more.
 
         ``options`` are those of `asyncio.create_subprocess_exec`. It leads a session of its own.
         """
@@ -270,12 +270,12 @@ class Processes:
 
     async def _spawn(self, *argv: str, **options: Any) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *_guard_command("exec", str(self._guard_pipe)),
+            *_watch_command("exec", str(self._watch_pipe)),
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
-            pass_fds=(self._guard_pipe,),
+            pass_fds=(self._watch_pipe,),
             **options,
         )
 
@@ -299,25 +299,25 @@ class Processes:
         if self._log is not None:
             self._log.write(line + "\n")
 
-    async def _start_guard(self) -> None:
-        reading, self._guard_pipe = os.pipe()
+    async def _start_watch(self) -> None:
+        reading, self._watch_pipe = os.pipe()
         try:
-            self._guard = await asyncio.create_subprocess_exec(
-                *_guard_command("watch"), stdin=reading, start_new_session=True
+            self._watch = await asyncio.create_subprocess_exec(
+                *_watch_command("watch"), stdin=reading, start_new_session=True
             )
         finally:
             os.close(reading)
 
-    async def _end_guard(self) -> None:
-        os.close(self._guard_pipe)
-        self._guard_pipe = -1
-        assert self._guard is not None
-        await self._guard.wait()
+    async def _end_watch(self) -> None:
+        os.close(self._watch_pipe)
+        self._watch_pipe = -1
+        assert self._watch is not None
+        await self._watch.wait()
 
     def _forget(self, pid: int) -> None:
         """Its number may soon be somebody else's."""
-        if self._guard_pipe >= 0:
-            os.write(self._guard_pipe, f"-{pid}\n".encode())
+        if self._watch_pipe >= 0:
+            os.write(self._watch_pipe, f"-{pid}\n".encode())
 
 
 class _Output(asyncio.Protocol):
@@ -371,8 +371,8 @@ async def _connect_output(on_line: OnLine) -> tuple[_Output, int]:
     return output, writing
 
 
-def _guard_command(*arguments: str) -> list[str]:
-    return [sys.executable, "-I", "-S", guard.__file__, *arguments]
+def _watch_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-I", "-S", parent_watch.__file__, *arguments]
 
 
 async def _answers(session: aiohttp.ClientSession, url: str) -> bool:

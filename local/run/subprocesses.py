@@ -1,4 +1,4 @@
-"""Child processes that are started again when they end, with growing gaps."""
+"""Subprocesses that are started again when they end, with growing gaps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.base.events import ChildEnded, Observe
+from local.base.events import Observe, SubprocessEnded
 from local.run.processes import Process, Processes
 
 FIRST_PAUSE_S = 0.5
@@ -16,11 +16,11 @@ SETTLED_S = 60.0
 """One that has lived so long is started again after the first pause."""
 READY_WITHIN_S = 60.0
 _LINES_SHOWN = 3
-"""Of what a child wrote before it ended; the log file has all."""
+"""Of what a subprocess wrote before it ended; the log file has all."""
 
 
 @dataclass(frozen=True)
-class Child:
+class Subprocess:
     """A command to keep running; ``probe`` is a URL that answers under 500 once it serves."""
 
     name: str
@@ -29,8 +29,8 @@ class Child:
     probe: str
 
 
-class Children:
-    """Keeps children running until `stop`."""
+class Subprocesses:
+    """Keeps subprocesses running until `stop`."""
 
     def __init__(self, processes: Processes, directory: Path, observe: Observe) -> None:
         """``directory`` is where they run."""
@@ -38,16 +38,21 @@ class Children:
         self._directory = directory
         self._observe = observe
         self._running: dict[str, Process] = {}
-        self._supervisors: list[asyncio.Task[None]] = []
+        self._restarts: list[asyncio.Task[None]] = []
 
-    async def start(self, children: Sequence[Child]) -> None:
+    async def start(self, subprocesses: Sequence[Subprocess]) -> None:
         """Start all and return when all serve. Raises `ProcessError` when one does not."""
-        for child in children:
-            await self._start(child)
+        for subprocess in subprocesses:
+            await self._start(subprocess)
         await asyncio.gather(
-            *(self[child.name].ready(child.probe, within_s=READY_WITHIN_S) for child in children)
+            *(
+                self[subprocess.name].ready(subprocess.probe, within_s=READY_WITHIN_S)
+                for subprocess in subprocesses
+            )
         )
-        self._supervisors = [asyncio.create_task(self._supervise(child)) for child in children]
+        self._restarts = [
+            asyncio.create_task(self._keep_running(subprocess)) for subprocess in subprocesses
+        ]
 
     def __getitem__(self, name: str) -> Process:
         """The process that runs under this name now, or did last."""
@@ -55,28 +60,31 @@ class Children:
 
     async def stop(self) -> None:
         """End all, and start none again."""
-        for supervisor in self._supervisors:
-            supervisor.cancel()
-        await asyncio.gather(*self._supervisors, return_exceptions=True)
+        for restart in self._restarts:
+            restart.cancel()
+        await asyncio.gather(*self._restarts, return_exceptions=True)
         await asyncio.gather(*(process.stop() for process in self._running.values()))
 
-    async def _start(self, child: Child) -> None:
-        self._running[child.name] = await self._processes.start(
-            child.name, child.argv, environment=child.environment, directory=self._directory
+    async def _start(self, subprocess: Subprocess) -> None:
+        self._running[subprocess.name] = await self._processes.start(
+            subprocess.name,
+            subprocess.argv,
+            environment=subprocess.environment,
+            directory=self._directory,
         )
 
-    async def _supervise(self, child: Child) -> None:
+    async def _keep_running(self, subprocess: Subprocess) -> None:
         clock = asyncio.get_running_loop().time
         pause_s = FIRST_PAUSE_S
         while True:
             began = clock()
-            process = self[child.name]
+            process = self[subprocess.name]
             await process.wait()
             await self._processes.stop(process)
             if clock() - began > SETTLED_S:
                 pause_s = FIRST_PAUSE_S
             said = tuple(process.tail)[-_LINES_SHOWN:]
-            self._observe(ChildEnded(child.name, process.describe_exit(), pause_s, said))
+            self._observe(SubprocessEnded(subprocess.name, process.describe_exit(), pause_s, said))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            await self._start(child)
+            await self._start(subprocess)

@@ -1,4 +1,4 @@
-"""The software in the simulated VMs: guests in Python, and some that really run their script."""
+"""The software in the simulated VMs: agents in Python, and some agents that really run their script."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from weakref import WeakSet
 
 from local.base.clock import Clock
 from local.base.events import Observe, SerialText
-from local.base.machine import Guest, Machine
+from local.base.machine import Machine, VmAgent
 from local.cluster.node_certificates import NotSigned
-from local.vm import guests
-from local.vm.kubeadm import Habits, Identity
-from local.vm.script_guest import ScriptGuest, Spawn
+from local.vm import agents
+from local.vm.kubeadm import Identity, KubeletBehaviour
+from local.vm.script_agent import ScriptAgent, Spawn
 
 Identify = Callable[[str], Awaitable[Identity]]
 _SCRIPT = "startup-script"
 
 
 class Vms:
-    """Makes the guest of each VM, and overhears its serial port.
+    """Makes the agent of each VM, and monitors its serial port.
 
     ``api_server`` gives the URL at which VMs that run their script reach the cluster; at most
-    ``scripts`` of them run at a time, with ``habits``, as processes that ``spawn`` starts. A VM
+    ``scripts`` of them run at a time, with ``behaviour``, as processes that ``spawn`` starts. A VM
     without startup script has an image of its owner's, which joins by itself with what
     ``identify`` gives for its name. ``has_packages`` says whether there are packages of a minor version
     of Kubernetes: a VM that wants another never joins. ``exists`` says whether there still is a VM of
@@ -37,10 +37,10 @@ class Vms:
     def __init__(
         self,
         clock: Clock,
-        network: guests.Network,
+        network: agents.Network,
         *,
-        dials: guests.Dials,
-        habits: Habits,
+        timings: agents.Timings,
+        behaviour: KubeletBehaviour,
         random: Random,
         scratch: Path,
         api_server: Callable[[], str],
@@ -53,8 +53,8 @@ class Vms:
     ) -> None:
         self._clock = clock
         self._network = network
-        self._dials = dials
-        self._habits = habits
+        self._timings = timings
+        self._behaviour = behaviour
         self._random = random
         self._scratch = scratch
         self._api_server = api_server
@@ -64,118 +64,120 @@ class Vms:
         self._observe = observe
         self._spawn = spawn
         self._room = scripts if shutil.which("bash") else 0
-        self._scripted: set[_Scripted] = set()
-        self._others: WeakSet[Guest] = WeakSet()
+        self._scripted: set[_TrackedScriptAgent] = set()
+        self._others: WeakSet[VmAgent] = WeakSet()
 
-    def boot(self, machine: Machine) -> Guest:
-        """The guest of a new VM: a `local.base.machine.GuestFactory`."""
-        overheard = _Overheard(machine, self._observe)
+    def boot(self, machine: Machine) -> VmAgent:
+        """The agent of a new VM: a `local.base.machine.VmAgentFactory`."""
+        monitored = _MonitoredMachine(machine, self._observe)
         if _SCRIPT not in machine.attributes():
-            return self._keep(_OwnImage(overheard, self._identify, self._python_guest, self._dials))
-        minor = guests.read_minor(machine.attributes()[_SCRIPT])
+            return self._keep(
+                _CustomImageAgent(monitored, self._identify, self._python_agent, self._timings)
+            )
+        minor = agents.read_minor(machine.attributes()[_SCRIPT])
         if not self._has_packages(minor):
-            return self._keep(_WithoutPackages(overheard, minor))
-        if sum(guest.is_on for guest in self._scripted) < self._room:
-            return self._script_guest(overheard)
-        return self._keep(self._python_guest(overheard, self._dials))
+            return self._keep(_AgentWithoutPackages(monitored, minor))
+        if sum(agent.is_on for agent in self._scripted) < self._room:
+            return self._script_agent(monitored)
+        return self._keep(self._python_agent(monitored, self._timings))
 
     async def close(self) -> None:
         """Take the power from all, and wait for the end of those that are processes."""
-        for guest in (*self._scripted, *self._others):
-            guest.power_off()
-        await asyncio.gather(*(guest.closed() for guest in self._scripted))
+        for agent in (*self._scripted, *self._others):
+            agent.power_off()
+        await asyncio.gather(*(agent.closed() for agent in self._scripted))
 
-    def _keep(self, guest: Guest) -> Guest:
-        self._others.add(guest)
-        return guest
+    def _keep(self, agent: VmAgent) -> VmAgent:
+        self._others.add(agent)
+        return agent
 
-    def _python_guest(self, machine: Machine, dials: guests.Dials) -> Guest:
+    def _python_agent(self, machine: Machine, timings: agents.Timings) -> VmAgent:
         seed = self._random.random()
-        return guests.KubeGuest(machine, self._clock, self._network, dials, Random(seed))
+        return agents.KubeAgent(machine, self._clock, self._network, timings, Random(seed))
 
-    def _script_guest(self, machine: Machine) -> Guest:
+    def _script_agent(self, machine: Machine) -> VmAgent:
         self._scrap_disks()
         disk = self._scratch / f"{machine.name}-{machine.id}"
-        guest = ScriptGuest(machine, self._api_server, disk, self._habits, self._spawn)
-        scripted = _Scripted(machine.name, disk, guest)
+        agent = ScriptAgent(machine, self._api_server, disk, self._behaviour, self._spawn)
+        scripted = _TrackedScriptAgent(machine.name, disk, agent)
         self._scripted.add(scripted)
         return scripted
 
     def _scrap_disks(self) -> None:
         """Those of VMs that are no more; a stopped VM keeps its own."""
-        for guest in [one for one in self._scripted if not one.is_on and not self._exists(one.vm)]:
-            shutil.rmtree(guest.disk, ignore_errors=True)
-            self._scripted.discard(guest)
+        for agent in [one for one in self._scripted if not one.is_on and not self._exists(one.vm)]:
+            shutil.rmtree(agent.disk, ignore_errors=True)
+            self._scripted.discard(agent)
 
 
-class _Scripted:
-    """A `ScriptGuest` that knows whether it is on."""
+class _TrackedScriptAgent:
+    """A `ScriptAgent` that knows whether it is on."""
 
-    def __init__(self, vm: str, disk: Path, guest: ScriptGuest) -> None:
+    def __init__(self, vm: str, disk: Path, agent: ScriptAgent) -> None:
         self.vm = vm
         self.disk = disk
         self.is_on = False
-        self._guest = guest
+        self._agent = agent
 
     def power_on(self) -> None:
         self.is_on = True
-        self._guest.power_on()
+        self._agent.power_on()
 
     def power_off(self) -> None:
         self.is_on = False
-        self._guest.power_off()
+        self._agent.power_off()
 
     def metadata_changed(self) -> None:
-        self._guest.metadata_changed()
+        self._agent.metadata_changed()
 
     async def closed(self) -> None:
-        await self._guest.closed()
+        await self._agent.closed()
 
 
-class _OwnImage:
-    """A guest that has its kubelet's certificate from elsewhere, in time for its first boot."""
+class _CustomImageAgent:
+    """A VM agent that has its kubelet's certificate from elsewhere, in time for its first boot."""
 
     def __init__(
         self,
         machine: Machine,
         identify: Identify,
-        make: Callable[[Machine, guests.Dials], Guest],
-        dials: guests.Dials,
+        make: Callable[[Machine, agents.Timings], VmAgent],
+        timings: agents.Timings,
     ) -> None:
         self._machine = machine
         self._identify = identify
         self._make = make
-        self._dials = dials
-        self._guest: Guest | None = None
+        self._timings = timings
+        self._agent: VmAgent | None = None
         self._provision: asyncio.Task[None] | None = None
 
     def power_on(self) -> None:
-        if self._guest is not None:
-            self._guest.power_on()
+        if self._agent is not None:
+            self._agent.power_on()
         else:
             self._provision = asyncio.get_running_loop().create_task(self._boot_first())
 
     def power_off(self) -> None:
         if self._provision is not None:
             self._provision.cancel()
-        if self._guest is not None:
-            self._guest.power_off()
+        if self._agent is not None:
+            self._agent.power_off()
 
     def metadata_changed(self) -> None:
-        if self._guest is not None:
-            self._guest.metadata_changed()
+        if self._agent is not None:
+            self._agent.metadata_changed()
 
     async def _boot_first(self) -> None:
         with suppress(NotSigned):  # told by who has been asked; such a VM stays outside
             identity = await self._identify(self._machine.name)
-            self._guest = self._make(
-                self._machine, replace(self._dials, identity=lambda _: identity)
+            self._agent = self._make(
+                self._machine, replace(self._timings, identity=lambda _: identity)
             )
-            self._guest.power_on()
+            self._agent.power_on()
 
 
-class _WithoutPackages:
-    """A guest whose startup script asks for packages that nobody has, and asks again for ever."""
+class _AgentWithoutPackages:
+    """A VM agent whose startup script asks for packages that nobody has, and asks again for ever."""
 
     def __init__(self, machine: Machine, minor: str) -> None:
         self._machine = machine
@@ -184,7 +186,7 @@ class _WithoutPackages:
     def power_on(self) -> None:
         wanted = f"kubelet={self._minor}.* kubeadm={self._minor}.*"
         self._machine.write_serial(f"tpu-functions: installing: {wanted}\n")
-        # What the package repository answers about a version that it lacks is a guess.
+        # What the package repository answers about a version that it does not have is a guess.
         self._machine.write_serial("curl: (22) The requested URL returned error: 403\n")
 
     def power_off(self) -> None:
@@ -194,7 +196,7 @@ class _WithoutPackages:
         """It has not come to where it waits for a token."""
 
 
-class _Overheard:
+class _MonitoredMachine:
     """A machine whose serial port somebody listens to."""
 
     def __init__(self, machine: Machine, observe: Observe) -> None:

@@ -23,14 +23,20 @@ import psutil
 import yaml
 
 from local.base.cluster_client import ClusterClient
-from local.base.events import ChildLine, Happening, Housekeeping
-from local.cluster.leftovers import GROUPS, NODES, TOKENS, find_traces
+from local.base.events import ClusterAction, Event, SubprocessLine
+from local.cluster.leftovers import GROUPS, NODES, TOKENS, find_leftovers
 from local.cluster.manifests import collection_path, object_path
 from local.run.processes import Interrupted
-from local.run.station import LOG, ROOT, Setup, Station, open_station
-from local.show.narrator import Narrator, render_group, render_node, render_pod, render_secret
+from local.run.supervisor import LOG, ROOT, Setup, Supervisor, open_supervisor
 from local.show.options import FAILURES, add_options, chosen_cluster, run_clean_up
 from local.show.timeline import Line, Timeline
+from local.show.timeline_printer import (
+    TimelinePrinter,
+    render_group,
+    render_node,
+    render_pod,
+    render_secret,
+)
 
 EXAMPLE = ROOT / "examples" / "tpu7x-2x2x2.yaml"
 WORKLOAD = ROOT / "examples" / "workload" / "job.yaml"
@@ -58,7 +64,7 @@ class Kind:
 
 
 WORKLOAD_KINDS = (Kind(JOBS, lambda *_: None), Kind(PODS, render_pod))
-WORKLOAD_TRACES = {"Jobs": JOBS, "Pods": PODS}
+WORKLOAD_LEFTOVERS = {"Jobs": JOBS, "Pods": PODS}
 
 
 class DemoFailed(Exception):
@@ -74,13 +80,13 @@ class Demo:
         Kind(TOKENS, lambda kind, _, found: render_secret(kind, found)),
     )
     """What is watched, and told of."""
-    traces: Mapping[str, str] = {"Nodes": NODES, "TPUNodeGroups, and so finalizers": GROUPS}
+    leftover_paths: Mapping[str, str] = {"Nodes": NODES, "TPUNodeGroups, and so finalizers": GROUPS}
     """What may be left in the cluster, tokens apart: in words, and the path."""
     shows_sweeps = True
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.narrator = Narrator(shows_sweeps=self.shows_sweeps)
+        self.printer = TimelinePrinter(shows_sweeps=self.shows_sweeps)
         self.memory_bytes = 0
         self.last_lines: dict[str, str] = {}
         self.processes: set[psutil.Process] = set()
@@ -89,40 +95,40 @@ class Demo:
         self.took: list[str] = []
         self._known: frozenset[str] = frozenset()
 
-    def observe(self, happening: Happening) -> None:
+    def observe(self, event: Event) -> None:
         """Print what happens, as long as the demo goes on."""
-        if self._is_over and not isinstance(happening, Housekeeping):
+        if self._is_over and not isinstance(event, ClusterAction):
             return
-        if isinstance(happening, ChildLine):
-            self.last_lines[happening.child] = happening.line
-        line = self.narrator.render(happening)
+        if isinstance(event, SubprocessLine):
+            self.last_lines[event.process] = event.line
+        line = self.printer.render(event)
         if line is not None:
             self.timeline.print(line)
 
     async def run(self, setup: Setup) -> None:
-        """Show it all. Raises `DemoFailed`, and what `open_station` raises."""
+        """Show it all. Raises `DemoFailed`, and what `open_supervisor` raises."""
         self.timeline.head("Setting up")
         self._others.update(psutil.Process().children(recursive=True))
-        async with open_station(setup, self.observe) as station:
-            async with station.client() as client:
-                if station.runs_workloads:
+        async with open_supervisor(setup, self.observe) as supervisor:
+            async with supervisor.client() as client:
+                if supervisor.runs_workloads:
                     self.kinds = (*self.kinds, *WORKLOAD_KINDS)
-                    self.traces = {**self.traces, **WORKLOAD_TRACES}
-                self._introduce(station)
-                before = await self._list_all(station, client)
+                    self.leftover_paths = {**self.leftover_paths, **WORKLOAD_LEFTOVERS}
+                self._introduce(supervisor)
+                before = await self._list_all(supervisor, client)
                 self._known = frozenset[str]().union(*before.values())
-                await self.show(station, client)
-                self.measure(station)
-                await self._check(station, client, before)
-                self._summarize(station)
+                await self.show(supervisor, client)
+                self.measure(supervisor)
+                await self._check(supervisor, client, before)
+                self._summarize(supervisor)
             self._is_over = True
             self.timeline.head("Stopping")
         self._check_processes()
         if setup.kubeconfig is not None:
-            async with station.client() as client:
+            async with supervisor.client() as client:
                 await self._check_cluster(client)
 
-    async def show(self, station: Station, client: ClusterClient) -> None:
+    async def show(self, supervisor: Supervisor, client: ClusterClient) -> None:
         """The life. Raises `DemoFailed`."""
         manifest = yaml.safe_load(EXAMPLE.read_text())
         name = manifest["metadata"]["name"]
@@ -133,9 +139,9 @@ class Demo:
                 lambda: _is_ready(seen.find(GROUPS, name)), READY_WITHIN_S, "the slice is not Ready"
             )
             self.took.append(f"Ready after {time.monotonic() - began:.0f} s")
-            self.measure(station)
+            self.measure(supervisor)
             await self.show_tables(client, {"kubectl get tng": GROUPS, "kubectl get nodes": NODES})
-            if station.runs_workloads:
+            if supervisor.runs_workloads:
                 await self._run_workload(client, seen)
             began = time.monotonic()
             await self._delete(client, manifest)
@@ -144,7 +150,7 @@ class Demo:
             )
             self.took.append(f"gone after {time.monotonic() - began:.0f} s")
 
-    async def _run_workload(self, client: ClusterClient, seen: Seen) -> None:
+    async def _run_workload(self, client: ClusterClient, seen: WatchedObjects) -> None:
         """A Job on the slice, whose Pods get their TPU variables from the webhook inject_env."""
         manifests = list(yaml.safe_load_all(WORKLOAD.read_text()))
         job = next(one for one in manifests if one["kind"] == "Job")
@@ -168,20 +174,20 @@ class Demo:
         for manifest in manifests:
             await self.ask(client, "DELETE", object_path(manifest), _WITH_PODS)
 
-    def _introduce(self, station: Station) -> None:
+    def _introduce(self, supervisor: Supervisor) -> None:
         for name, where in (
-            ("Kubernetes API", station.kubernetes_url),
-            ("Compute Engine", station.compute_url),
-            ("Pub/Sub", station.pubsub_address),
+            ("Kubernetes API", supervisor.kubernetes_url),
+            ("Compute Engine", supervisor.compute_url),
+            ("Pub/Sub", supervisor.pubsub_address),
         ):
             self.timeline.print(Line("setup", f"{name} at {where}"))
-        count = NUMBERS[len(station.setup.steps)]
+        count = NUMBERS[len(supervisor.setup.steps)]
         self.timeline.print(
             Line("setup", f"{count} functions under functions-framework, relay and webhook")
-            if station.runs_workloads
+            if supervisor.runs_workloads
             else Line("setup", f"{count} functions under functions-framework, and the relay")
         )
-        self.measure(station)
+        self.measure(supervisor)
 
     async def _apply(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
         spec = manifest["spec"]
@@ -214,9 +220,9 @@ class Demo:
                 self.timeline.say_row(row)
 
     @asynccontextmanager
-    async def watching(self, client: ClusterClient) -> AsyncIterator[Seen]:
+    async def watching(self, client: ClusterClient) -> AsyncIterator[WatchedObjects]:
         """Watch the kinds, and print their changes."""
-        seen = Seen(self.timeline, self._known)
+        seen = WatchedObjects(self.timeline, self._known)
         tasks = [asyncio.create_task(seen.follow(client, kind)) for kind in self.kinds]
         try:
             yield seen
@@ -248,24 +254,24 @@ class Demo:
         except TimeoutError as error:
             raise DemoFailed(f"{otherwise} after {within_s:g} seconds") from error
 
-    async def _list_all(self, station: Station, client: ClusterClient) -> dict[str, set[str]]:
+    async def _list_all(self, supervisor: Supervisor, client: ClusterClient) -> dict[str, set[str]]:
         """All that a life consists of, by name."""
         tokens = {
             name for name in await _names(client, TOKENS) if name.startswith("bootstrap-token")
         }
-        pools = {"node pools": set(station.pools.leftovers())} if station.pools else {}
+        pools = {"node pools": set(supervisor.pools.leftovers())} if supervisor.pools else {}
         return {
-            "resources on Compute Engine": set(station.gce.leftovers()),
+            "resources on Compute Engine": set(supervisor.gce.leftovers()),
             **pools,
             "bootstrap tokens": tokens,
-            **{what: await _names(client, path) for what, path in self.traces.items()},
+            **{what: await _names(client, path) for what, path in self.leftover_paths.items()},
         }
 
     async def _check(
-        self, station: Station, client: ClusterClient, before: dict[str, set[str]]
+        self, supervisor: Supervisor, client: ClusterClient, before: dict[str, set[str]]
     ) -> None:
         self.timeline.head("What is left")
-        after = await self._list_all(station, client)
+        after = await self._list_all(supervisor, client)
         left = {what: sorted(found - before[what]) for what, found in after.items()}
         for what, found in left.items():
             self._say_left(found, what)
@@ -273,16 +279,16 @@ class Demo:
             raise DemoFailed("something is left")
 
     async def _check_cluster(self, client: ClusterClient) -> None:
-        traces = await find_traces(client)
-        self._say_left(traces.earlier_run, "objects that this demo has put into the cluster")
-        if traces.earlier_run:
+        leftovers = await find_leftovers(client)
+        self._say_left(leftovers.earlier_run, "objects that this demo has put into the cluster")
+        if leftovers.earlier_run:
             raise DemoFailed("something is left in the cluster")
 
     def _say_left(self, found: Sequence[str], what: str) -> None:
         self.timeline.say(f"  {', '.join(found) or 'none':<6}  {what}")
 
-    def measure(self, station: Station) -> None:
-        self.memory_bytes = max(self.memory_bytes, station.memory_bytes())
+    def measure(self, supervisor: Supervisor) -> None:
+        self.memory_bytes = max(self.memory_bytes, supervisor.memory_bytes())
         self.processes.update({*psutil.Process().children(recursive=True)} - self._others)
 
     def _check_processes(self) -> None:
@@ -292,24 +298,24 @@ class Demo:
         if left:
             raise DemoFailed("processes are left")
 
-    def _summarize(self, station: Station) -> None:
+    def _summarize(self, supervisor: Supervisor) -> None:
         self.timeline.head("Who did how much")
-        for step, tally in self.narrator.tallies.items():
+        for step, counts in self.printer.step_calls.items():
             self.timeline.say_row(
-                f"  {step:<18}{tally.invocations:3} invocations {tally.gce:4} calls to Compute Engine"
-                f" {tally.kubernetes:4} to Kubernetes, slowest {tally.slowest_ms} ms"
+                f"  {step:<18}{counts.invocations:3} invocations {counts.gce:4} calls to Compute Engine"
+                f" {counts.kubernetes:4} to Kubernetes, slowest {counts.slowest_ms} ms"
             )
-        calls = station.gce.calls
+        calls = supervisor.gce.calls
         self.timeline.say(f"  Compute Engine saw {calls.writes()} writes and {calls.reads()} reads")
         self.timeline.say(f"  at most {self.memory_bytes // _MIB} MiB of memory in all (PSS)")
         if self.took:
-            tallies = self.narrator.tallies.values()
-            gce, kubernetes = (sum(getattr(one, api) for one in tallies) for api in _APIS)
+            step_calls = self.printer.step_calls.values()
+            gce, kubernetes = (sum(getattr(one, api) for one in step_calls) for api in _APIS)
             asked = f"{gce} calls to Compute Engine and {kubernetes} to Kubernetes"
             self.timeline.say(f"\nThe slice: {', '.join(self.took)}; {asked} in all.")
 
 
-class Seen:
+class WatchedObjects:
     """What the watches have shown; says what is new, but for things that were ``known`` before."""
 
     def __init__(self, timeline: Timeline, known: frozenset[str]) -> None:
@@ -399,7 +405,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_demo(make: Callable[[Timeline], Demo], options: argparse.Namespace, **setup: Any) -> int:
-    """Run a demo at a station of its own; the exit code."""
+    """Run a demo under a supervisor of its own; the exit code."""
     timeline = Timeline()
     directory = Path(tempfile.mkdtemp(prefix="tpu-functions-demo-"))
     demo = make(timeline)

@@ -17,11 +17,17 @@ import yaml
 from local.base.cluster_client import ClusterClient
 from local.cluster.jobset_leftovers import mark
 from local.cluster.leftovers import GROUPS, NODES
-from local.run.station import GKE, ROOT, TPU_NODE_GROUP, Station
-from local.show.demo import PODS, WORKLOAD_TRACES, Demo, Kind, run_demo
-from local.show.narrator import render_event, render_group, render_jobset, render_node, render_pod
+from local.run.supervisor import GKE, ROOT, TPU_NODE_GROUP, Supervisor
+from local.show.demo import PODS, WORKLOAD_LEFTOVERS, Demo, Kind, run_demo
 from local.show.options import add_options, run_clean_up
 from local.show.timeline import Line, Timeline
+from local.show.timeline_printer import (
+    render_event,
+    render_group,
+    render_jobset,
+    render_node,
+    render_pod,
+)
 
 EXAMPLES = {
     TPU_NODE_GROUP: ROOT / "examples" / "jobset-v6e-multislice.yaml",
@@ -48,16 +54,20 @@ class JobSetDemo(Demo):
         Kind(GROUPS, lambda _, before, found: render_group(before, found)),
         Kind(NODES, render_node),
     )
-    traces: Mapping[str, str] = {**Demo.traces, **WORKLOAD_TRACES, "JobSets": JOBSETS}
+    leftover_paths: Mapping[str, str] = {
+        **Demo.leftover_paths,
+        **WORKLOAD_LEFTOVERS,
+        "JobSets": JOBSETS,
+    }
 
     shows_sweeps = False
 
-    async def show(self, station: Station, client: ClusterClient) -> None:
-        example = EXAMPLES[station.setup.slices]
+    async def show(self, supervisor: Supervisor, client: ClusterClient) -> None:
+        example = EXAMPLES[supervisor.setup.slices]
         manifest = mark(yaml.safe_load(example.read_text()))
         name = manifest["metadata"]["name"]
         tables = {"kubectl get jobsets": JOBSETS}
-        if station.setup.slices == TPU_NODE_GROUP:
+        if supervisor.setup.slices == TPU_NODE_GROUP:
             await self._say_what_slices_are_made_of(client)
             tables["kubectl get tng"] = GROUPS
         async with self.watching(client) as seen:
@@ -68,14 +78,14 @@ class JobSetDemo(Demo):
                 RUNNING_WITHIN_S,
                 "not all Pods run",
             )
-            self.measure(station)
+            self.measure(supervisor)
             await self.show_tables(client, tables)
             self._show_places(_of(name, seen.all(PODS)))
             await self.until(
                 lambda: _has_ended(seen.find(JOBSETS, name)), ENDED_WITHIN_S, "the JobSet goes on"
             )
             await self.until(
-                lambda: not (seen.all(GROUPS) or seen.all(NODES) or _pools(station)),
+                lambda: not (seen.all(GROUPS) or seen.all(NODES) or _pools(supervisor)),
                 GONE_WITHIN_S,
                 "the slices are not gone",
                 lambda: _describe_wait(seen.all(GROUPS)),
@@ -123,8 +133,8 @@ def _describe_wait(groups: Sequence[dict[str, Any]]) -> str:
     return "waits: the slices stay for half a minute, in case that the JobSet is applied again"
 
 
-def _pools(station: Station) -> list[str]:
-    return station.pools.leftovers() if station.pools else []
+def _pools(supervisor: Supervisor) -> list[str]:
+    return supervisor.pools.leftovers() if supervisor.pools else []
 
 
 def _of(jobset: str, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from local.base.ports import PortTaken
-from local.cloud.topics import Inboxes, PubSubUnusable
+from local.cloud.topics import PubSubUnusable, Topics
 from local.cluster.embedded import ClusterUnusable
 from local.cluster.named import clean
 from local.control_plane import binaries, plane
 from local.run.processes import ProcessError
-from local.run.station import JOBSET_STEPS, STEPS
+from local.run.supervisor import JOBSET_STEPS, STEPS
 from local.show.timeline import Timeline
 
 FAILURES = (
@@ -27,7 +27,7 @@ FAILURES = (
     binaries.Unavailable,
     plane.ControlPlaneError,
 )
-"""What may be wrong with the parts of a station; each message says what to do."""
+"""What may be wrong with the parts of a supervisor; each message says what to do."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -97,12 +97,12 @@ async def _clean_up(options: argparse.Namespace, scratch: Path) -> Sequence[str]
     if options.kubeconfig is not None:
         removed += await clean(options.kubeconfig, scratch)
     if options.pubsub:
-        inboxes = Inboxes(options.pubsub)
+        topics = Topics(options.pubsub)
         try:
-            removed += await inboxes.find((*STEPS, *JOBSET_STEPS))
-            await inboxes.remove((*STEPS, *JOBSET_STEPS))
+            removed += await topics.find((*STEPS, *JOBSET_STEPS))
+            await topics.remove((*STEPS, *JOBSET_STEPS))
         finally:
-            await inboxes.close()
+            await topics.close()
     return removed
 
 

@@ -161,7 +161,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Habits:
+class KubeletBehaviour:
     """How fast a kubelet is. All in seconds.
 
     ``lease_s`` is how often it renews its Lease (a real one: 10); `None` for a kubelet that falls
@@ -531,14 +531,16 @@ def _issued(reply: Reply) -> str | None:
 # --- the kubelet ---
 
 
-def run_kubelet(identity: Identity, node: Node, habits: Habits, now: Now) -> Conversation[None]:
+def run_kubelet(
+    identity: Identity, node: Node, behaviour: KubeletBehaviour, now: Now
+) -> Conversation[None]:
     """Register the Node and keep it: Ready after a while, chips, heartbeats.
 
-    Goes on for ever, or ends when ``habits.lease_s`` is `None` and nothing is left to say.
+    Goes on for ever, or ends when ``behaviour.lease_s`` is `None` and nothing is left to say.
     """
-    kubelet = _Kubelet(identity, node, habits, now)
+    kubelet = _Kubelet(identity, node, behaviour, now)
     yield from kubelet.register()
-    yield Wait(habits.ready_s)
+    yield Wait(behaviour.ready_s)
     kubelet.is_ready = True
     yield from kubelet.keep()
 
@@ -551,10 +553,12 @@ def remove_node(administrator: Identity, name: str) -> Conversation[None]:
 
 
 class _Kubelet:
-    def __init__(self, identity: Identity, node: Node, habits: Habits, now: Now) -> None:
+    def __init__(
+        self, identity: Identity, node: Node, behaviour: KubeletBehaviour, now: Now
+    ) -> None:
         self._api = _Api(identity.server, identity.ca_pem, identity.credential)
         self._node = node
-        self._habits = habits
+        self._behaviour = behaviour
         self._now = now
         self._path = f"/api/v1/nodes/{node.name}"
         self._chips: int | None = None
@@ -601,18 +605,18 @@ class _Kubelet:
         reply = yield from self._send_status()
         if _status(reply) == 0 or _status(reply) >= 500:
             return _RETRY_S
-        return self._habits.status_s if self._habits.lease_s is not None else None
+        return self._behaviour.status_s if self._behaviour.lease_s is not None else None
 
     def _send_status(self) -> Conversation[Reply]:
         return self._api.patch(f"{self._path}/status", {"status": self._status()})
 
     def _find_chips(self) -> Conversation[float | None]:
         """The device plugin: its DaemonSet's Pod comes with the label, the chips with the Pod."""
-        if self._habits.plugin_s is None or not self._node.chips:
+        if self._behaviour.plugin_s is None or not self._node.chips:
             return None
         if not self._has_plugin:
             self._has_plugin = yield from self._is_labelled()
-            return self._habits.plugin_s if self._has_plugin else self._habits.label_poll_s
+            return self._behaviour.plugin_s if self._has_plugin else self._behaviour.label_poll_s
         self._chips = self._node.chips
         reply = yield from self._send_status()
         return None if _status(reply) == 200 else _RETRY_S
@@ -626,7 +630,7 @@ class _Kubelet:
         return ACCELERATOR_LABEL in reply.json()["metadata"].get("labels", {})
 
     def _renew_lease(self) -> Conversation[float | None]:
-        if self._habits.lease_s is None:
+        if self._behaviour.lease_s is None:
             return None
         path = f"{_LEASES}/{self._node.name}"
         reply = yield from self._api.get(path)
@@ -636,7 +640,7 @@ class _Kubelet:
             yield from self._api.put(path, lease)
         elif _status(reply) == 404:
             yield from self._api.post(_LEASES, self._lease())
-        return self._habits.lease_s
+        return self._behaviour.lease_s
 
     def _lease_spec(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""Stand-ins for the binaries ``kubeadm`` and ``kubelet``, for a guest that runs the real script.
+"""Stand-ins for the binaries ``kubeadm`` and ``kubelet``, for a VM agent that runs the real script.
 
 ``join --config FILE`` joins over TLS and leaves a kubelet.conf; ``kubelet`` goes on from it until
 it is killed. Files are where the real ones have them, under ``--root``.
@@ -22,9 +22,9 @@ import yaml
 from local.vm.kubeadm import (
     Certificate,
     Conversation,
-    Habits,
     Identity,
     JoinFailed,
+    KubeletBehaviour,
     Node,
     join,
     parse_join_configuration,
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--connect", help="the API server to reach, whatever it is called")
     parser.add_argument("--chips", type=int, default=0, help="TPU chips of the machine")
     parser.add_argument("--kubelet-version", default="v1.31.4", help="what the kubelet says it is")
-    parser.add_argument("--habits", type=json.loads, default={}, help="Habits as JSON")
+    parser.add_argument("--behaviour", type=json.loads, default={}, help="KubeletBehaviour as JSON")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("join").add_argument("--config", type=Path, required=True)
     commands.add_parser("kubelet")
@@ -79,7 +79,7 @@ def _join(parsed: argparse.Namespace) -> None:
 def _kubelet(parsed: argparse.Namespace) -> None:
     identity = parse_kubeconfig((parsed.root / KUBELET_CONF).read_text())
     node = Node(**json.loads((parsed.root / NODE_FILE).read_text()))
-    _run(run_kubelet(identity, node, Habits(**parsed.habits), _now), parsed.connect)
+    _run(run_kubelet(identity, node, KubeletBehaviour(**parsed.behaviour), _now), parsed.connect)
 
 
 def _run(conversation: Conversation[T], connect: str | None) -> T:

@@ -28,7 +28,7 @@ from local.cloud.simulation import PROJECT
 from local.kube import CertificateAuthority
 from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
-from local.vm.kubeadm import Bearer, Habits, Identity
+from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
 from local.vm.transport import InProcess
 from shared.base.names import JOBSET_STEPS, STEPS
 from tests.bench import Bench, make_group, push
@@ -119,7 +119,7 @@ class Deployment:
             Random(0),
             InProcess(self.bench.kube),
             Identity("", "", Bearer("admin")),
-            Habits(),
+            KubeletBehaviour(),
             on_log_entry=lambda _: None,
         )
         url = f"http://{LOOPBACK}:{self.serve(engine)}"

@@ -20,8 +20,8 @@ import pytest
 from local.base.clock import VirtualClock
 from local.base.http import Request, Response
 from local.cloud.logging import CloudLogging, serve
-from local.gce import Dials, Inventory, Principal, Simulator
-from local.tests.gce.small_cloud import RecordingGuest
+from local.gce import Inventory, Principal, Simulator, Timings
+from local.tests.gce.small_cloud import RecordingAgent
 from replay import cloud_logging
 from tests.cloud import reference
 from tests.cloud.__main__ import Ways, main, open_clients
@@ -67,7 +67,7 @@ def read_permissions() -> frozenset[str]:
 class Cloud:
     """A simulated Compute Engine at a port, on a virtual clock that moves while the suite sleeps."""
 
-    def __init__(self, loopback: Loopback, answers: Path, dials: Dials) -> None:
+    def __init__(self, loopback: Loopback, answers: Path, timings: Timings) -> None:
         self._loopback = loopback
         self._clock = VirtualClock()
         self.logging = CloudLogging(self._clock, PROJECT)
@@ -76,9 +76,9 @@ class Cloud:
             self._clock,
             projects={PROJECT: NUMBER},
             random=Random(3),
-            guests=RecordingGuest,
+            agents=RecordingAgent,
             on_log_entry=self._write_log,
-            dials=dials,
+            timings=timings,
             principals={"token": Principal(PERSON, read_permissions())},
         )
         self.simulator.restrict(INVENTORY)
@@ -165,13 +165,13 @@ def signals() -> Iterator[None]:
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts a Compute Engine and a Cloud Logging with the given dials."""
+    """Starts a Compute Engine and a Cloud Logging with the given timings."""
     monkeypatch.setenv("COLUMNS", "80")
     with open_loopback() as loopback:
         servers = []
 
-        def start_cloud(**dials: Any) -> Cloud:
-            cloud = Cloud(loopback, tmp_path / "answers.json", Dials(**dials))
+        def start_cloud(**timings: Any) -> Cloud:
+            cloud = Cloud(loopback, tmp_path / "answers.json", Timings(**timings))
             server, address = loopback.run(serve(cloud.logging, "127.0.0.1"))
             servers.append(server)
             monkeypatch.setenv("LOGGING_EMULATOR_HOST", address)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.cloud.simulation import PROJECT, Dials, identity
+from local.cloud.simulation import PROJECT, Options, identity
 from shared.frame.message import Cause, Message
 from tests.harness import Harness
 from tests.manifests import manifest
@@ -96,7 +96,7 @@ def test_ready_goes_through_the_reasons_of_every_life_and_no_other(told: Told) -
 
 
 def test_nodes_that_have_not_joined_are_counted_in_tpu_operators_words() -> None:
-    harness = Harness(life.guest_dials(join_s=(10.0, 600.0)))
+    harness = Harness(life.vm_options(join_s=(10.0, 600.0)))
     harness.apply(manifest())
     harness.run_for(timedelta(seconds=1))
     life.until(harness, lambda: life.summary(harness)["ready"] == 1)
@@ -165,11 +165,11 @@ def test_every_vm_has_a_token_of_its_own_and_none_is_valid_after_the_join(told: 
 
 
 def test_metadata_is_written_once_for_each_vm(told: Told) -> None:
-    assert told.harness.world.gce.calls.counts()["instances.setMetadata"] == 2
+    assert told.harness.simulation.gce.calls.counts()["instances.setMetadata"] == 2
 
 
 def test_a_node_whose_labels_are_right_is_patched_no_more(told: Told) -> None:
-    calls = told.harness.world.kube.calls
+    calls = told.harness.simulation.kube.calls
     user = identity("label-node").name
     assert calls.count(user=user, verb="patch", resource="nodes", code=200) == 2
 
@@ -178,10 +178,10 @@ def test_a_settled_group_is_written_no_more() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     before = harness.group(NAME)
-    writes = harness.world.gce.calls.writes()
+    writes = harness.simulation.gce.calls.writes()
     harness.run_for(3 * HOUR)
     assert harness.group(NAME) == before
-    assert harness.world.gce.calls.writes() == writes
+    assert harness.simulation.gce.calls.writes() == writes
 
 
 # Refusals
@@ -191,7 +191,7 @@ def test_a_settled_group_is_written_no_more() -> None:
 @pytest.mark.parametrize("verb", ["resourcePolicies.insert", "instanceGroupManagers.insert"])
 def test_trouble_that_passes_is_tried_again_and_leaves_no_mark(verb: str, http: int) -> None:
     harness = Harness()
-    harness.world.gce.faults.fail_next(verb, calls=2, http=http, reason="backendError")
+    harness.simulation.gce.faults.fail_next(verb, calls=2, http=http, reason="backendError")
     life.ready_slice(harness, manifest())
     assert harness.made[verb] == 1
     assert [event for event in life.events(harness) if event[0] == "Warning"] == []
@@ -201,7 +201,7 @@ def test_trouble_that_passes_is_tried_again_and_leaves_no_mark(verb: str, http: 
 def test_a_refusal_of_another_kind_is_said_and_tried_again() -> None:
     harness = Harness()
     words = "Something that nobody has seen yet"
-    harness.world.gce.faults.fail_next(
+    harness.simulation.gce.faults.fail_next(
         "instanceGroupManagers.insert", http=400, reason="somethingNew", message=words
     )
     harness.apply(manifest())
@@ -216,7 +216,7 @@ def test_a_refusal_of_another_kind_is_said_and_tried_again() -> None:
 )
 def test_an_insert_that_ends_badly_is_made_again(code: str, reason: str) -> None:
     harness = Harness()
-    harness.world.gce.faults.fail_operations("instanceGroupManagers.insert", code=code)
+    harness.simulation.gce.faults.fail_operations("instanceGroupManagers.insert", code=code)
     harness.apply(manifest())
     if reason:
         life.until_reason(harness, reason)
@@ -227,7 +227,7 @@ def test_an_insert_that_ends_badly_is_made_again(code: str, reason: str) -> None
 @pytest.mark.parametrize("verb", ["instanceGroupManagers.get", "instances.list", "instances.get"])
 def test_a_read_that_fails_is_no_condition_and_no_event(verb: str) -> None:
     harness = Harness()
-    harness.world.gce.faults.fail_next(verb, calls=3, http=500)
+    harness.simulation.gce.faults.fail_next(verb, calls=3, http=500)
     life.ready_slice(harness, manifest())
     assert [event for event in life.events(harness) if event[0] == "Warning"] == []
 
@@ -237,16 +237,16 @@ def test_a_read_that_fails_says_nothing_about_the_nodes_of_a_ready_slice() -> No
     life.ready_slice(harness, manifest())
     before = harness.condition(NAME, "Ready")
     for verb in ("instances.list", "instanceGroupManagers.get"):
-        harness.world.gce.faults.fail_next(verb, calls=3, http=503)
+        harness.simulation.gce.faults.fail_next(verb, calls=3, http=503)
     harness.run_for(3 * HOUR)
     assert harness.condition(NAME, "Ready") == before
-    refused = [call.verb for call in harness.world.gce.calls.records if call.status == 503]
+    refused = [call.verb for call in harness.simulation.gce.calls.records if call.status == 503]
     assert refused.count("instances.list") == 3
 
 
 def test_a_stockout_is_waited_out_and_its_condition_clears() -> None:
     harness = Harness()
-    faults = harness.world.gce.faults
+    faults = harness.simulation.gce.faults
     faults.set_capacity("us-central1-c", "tpu7x", 0)
     harness.apply(manifest(instanceConfig=dict(life.STANDARD)))
     life.until_reason(harness, "InsufficientCapacity")
@@ -259,7 +259,7 @@ def test_a_stockout_is_waited_out_and_its_condition_clears() -> None:
 
 def test_what_was_said_of_a_vm_that_cannot_be_made_is_not_taken_back() -> None:
     harness = Harness()
-    harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", 1)
+    harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 1)
     two_hosts = {**life.ONE_HOST, "nodeCount": 2, "instanceConfig": dict(life.STANDARD)}
     harness.apply(manifest(**two_hosts))
     life.until_reason(harness, "InsufficientCapacity")
@@ -270,7 +270,7 @@ def test_what_was_said_of_a_vm_that_cannot_be_made_is_not_taken_back() -> None:
 
 def test_a_right_that_is_missing_for_tokens_is_what_ready_says() -> None:
     harness = Harness()
-    harness.world.gce.faults.fail_next(
+    harness.simulation.gce.faults.fail_next(
         "instances.setMetadata", calls=10_000, http=403, reason="forbidden"
     )
     harness.apply(manifest())
@@ -282,7 +282,7 @@ def test_a_right_that_is_missing_for_tokens_is_what_ready_says() -> None:
 def test_an_insert_that_names_what_does_not_exist_is_said() -> None:
     harness = Harness()
     words = "The resource 'projects/p/global/networks/n' was not found"
-    harness.world.gce.faults.fail_next(
+    harness.simulation.gce.faults.fail_next(
         "instanceTemplates.insert", calls=10_000, http=404, reason="notFound", message=words
     )
     harness.apply(manifest())
@@ -295,7 +295,7 @@ def test_operations_that_compute_engine_knows_no_more_are_forgotten() -> None:
     harness.apply(manifest())
     life.until(harness, lambda: harness.made["instanceGroupManagers.insert"] == 1)
     life.until(harness, lambda: bool(life.of_kind(harness, GROUP_OF_VMS)))
-    harness.world.gce.faults.forget_operations()
+    harness.simulation.gce.faults.forget_operations()
     life.until_ready(harness)
 
 
@@ -319,7 +319,7 @@ def test_a_node_that_turns_unready_makes_the_slice_unready_within_seconds() -> N
 
 
 def test_vms_that_never_join_are_named_and_counted_after_a_quarter_of_an_hour() -> None:
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     life.until_reason(harness, "NodeJoinTimeout")
     names = {life.vm_name(vm) for vm in life.vms(harness)}
@@ -346,16 +346,16 @@ def test_deletion_cordons_first_and_takes_what_uses_before_what_is_used() -> Non
 
 
 @pytest.mark.parametrize(
-    "dials, change",
+    "options, change",
     [
         pytest.param(None, {}, id="registered with labels"),
         pytest.param(life.JOINED_OTHERWISE, {"bootstrapKubernetes": None}, id="without any"),
     ],
 )
 def test_a_node_that_joined_and_was_never_labelled_goes_with_its_group(
-    dials: Dials | None, change: dict[str, Any]
+    options: Options | None, change: dict[str, Any]
 ) -> None:
-    harness = Harness(dials)
+    harness = Harness(options)
     harness.apply(manifest(**change))
     life.until(harness, lambda: len(life.nodes(harness)) == 1)
     harness.delete(NAME)
@@ -365,7 +365,7 @@ def test_a_node_that_joined_and_was_never_labelled_goes_with_its_group(
 
 
 def test_tokens_of_a_group_that_goes_are_revoked_and_no_others() -> None:
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     other = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -373,7 +373,7 @@ def test_tokens_of_a_group_that_goes_are_revoked_and_no_others() -> None:
         "type": "bootstrap.kubernetes.io/token",
         "stringData": {"token-id": "abcdef", "token-secret": "0123456789abcdef"},
     }
-    harness.world.admin("POST", "/api/v1/namespaces/kube-system/secrets", other)
+    harness.simulation.admin("POST", "/api/v1/namespaces/kube-system/secrets", other)
     harness.apply(manifest())
     life.until(harness, lambda: len(life.secrets(harness)) == 3)
     harness.run_for(MINUTE)
@@ -386,14 +386,14 @@ def test_without_bootstrapping_no_secret_is_touched() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
     life.ready_slice(harness, manifest(bootstrapKubernetes=None))
     life.goes_without_trace(harness)
-    assert harness.world.kube.calls.count(verb="delete", resource="secrets") == 0
+    assert harness.simulation.kube.calls.count(verb="delete", resource="secrets") == 0
 
 
 @pytest.mark.parametrize("http, reason", [(503, "backendError"), (403, "forbidden")])
 def test_a_delete_that_is_refused_keeps_the_group_until_it_is_done(http: int, reason: str) -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
-    faults = harness.world.gce.faults
+    faults = harness.simulation.gce.faults
     faults.fail_next("instanceGroupManagers.delete", calls=3, http=http, reason=reason)
     harness.delete(NAME)
     harness.run_for(timedelta(seconds=5))
@@ -405,7 +405,7 @@ def test_a_delete_that_is_refused_keeps_the_group_until_it_is_done(http: int, re
 def test_a_delete_that_ends_badly_is_sent_again_within_two_minutes() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
-    harness.world.gce.faults.fail_operations("instanceGroupManagers.delete")
+    harness.simulation.gce.faults.fail_operations("instanceGroupManagers.delete")
     harness.delete(NAME)
     life.until(
         harness, lambda: harness.made["instanceGroupManagers.delete"] == 2, timeout=2 * MINUTE
@@ -418,7 +418,7 @@ def test_an_answer_to_a_delete_that_says_there_is_nothing_is_no_obstacle(collect
     harness = Harness()
     life.ready_slice(harness, manifest())
     verb = f"{collection}.delete"
-    harness.world.gce.faults.fail_next(verb, http=404, reason="notFound", carried_out=True)
+    harness.simulation.gce.faults.fail_next(verb, http=404, reason="notFound", carried_out=True)
     life.goes_without_trace(harness)
     assert harness.made[verb] == 1
 
@@ -426,7 +426,7 @@ def test_an_answer_to_a_delete_that_says_there_is_nothing_is_no_obstacle(collect
 def test_a_delete_whose_operation_found_nothing_is_done() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
-    harness.world.gce.faults.fail_operations(
+    harness.simulation.gce.faults.fail_operations(
         "resourcePolicies.delete", code="RESOURCE_NOT_FOUND", http=404
     )
     life.goes_without_trace(harness)
@@ -447,17 +447,17 @@ def test_what_a_person_has_deleted_before_is_no_obstacle() -> None:
 def test_the_device_plugin_is_the_installations_and_stays() -> None:
     harness = Harness()
     path = "/apis/apps/v1/namespaces/kube-system/daemonsets/tpu-device-plugin"
-    before = harness.world.admin("GET", path)
+    before = harness.simulation.admin("GET", path)
     life.ready_slice(harness, manifest())
     life.goes_without_trace(harness)
-    after = harness.world.admin("GET", path)
+    after = harness.simulation.admin("GET", path)
     assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
 
 
 def test_a_message_about_a_group_that_is_gone_is_acknowledged() -> None:
     harness = Harness()
     message = Message("default", "never-was", "uid", Cause.ADDED, harness.clock.now())
-    harness.world.publish("create_resources", message.encode(), {})
+    harness.simulation.publish("create_resources", message.encode(), {})
     harness.run_for(MINUTE)
     told = [answer for step, answer in harness.answers if step == "create_resources"]
     assert [(answer.http, answer.outcome) for answer in told] == [(204, "GroupGone")]
@@ -491,16 +491,16 @@ def test_a_regional_template_is_read_from_its_region() -> None:
     life.make_template(harness, {**life.template(), "name": "a"}, region="us-central1")
     uri = "projects/my-gcp-project/regions/us-central1/instanceTemplates/a"
     life.ready_slice(harness, manifest(**{**OWN_TEMPLATE, "instanceTemplateURI": uri}))
-    assert harness.world.gce.calls.counts()["instanceTemplates.get"] == 0
+    assert harness.simulation.gce.calls.counts()["instanceTemplates.get"] == 0
 
 
 def test_a_template_is_not_read_again_once_the_slice_stands() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
     life.make_template(harness, {**life.template(), "name": "a"})
     life.ready_slice(harness, manifest(**OWN_TEMPLATE))
-    reads = harness.world.gce.calls.counts()["instanceTemplates.get"]
+    reads = harness.simulation.gce.calls.counts()["instanceTemplates.get"]
     harness.run_for(3 * HOUR)
-    assert harness.world.gce.calls.counts()["instanceTemplates.get"] == reads
+    assert harness.simulation.gce.calls.counts()["instanceTemplates.get"] == reads
     assert harness.is_ready(NAME)
     assert harness.made["instanceTemplates.insert"] == 1  # by hand
 
@@ -512,7 +512,7 @@ def test_vms_of_ones_own_template_get_their_labels_without_a_call_for_each() -> 
     (vm, _) = life.vms(harness)
     labels = life.metadata_of(life.get(harness, vm))["kube-labels"]
     assert "cloud.google.com/gke-tpu-topology=2x2x2" in labels.split(",")
-    assert harness.world.gce.calls.counts()["instances.setMetadata"] == 0
+    assert harness.simulation.gce.calls.counts()["instances.setMetadata"] == 0
 
 
 def _kinds(harness: Harness) -> list[str]:
@@ -522,4 +522,4 @@ def _kinds(harness: Harness) -> list[str]:
 
 
 def _delete_by_hand(harness: Harness, path: str) -> None:
-    harness.world.gce.faults.act_by_hand("DELETE", path)
+    harness.simulation.gce.faults.act_by_hand("DELETE", path)

@@ -126,7 +126,7 @@ def end_state(harness: Harness) -> Any:
     group = harness.group("my-slice")
     assert group is not None
     status = group["status"]
-    nodes = harness.world.admin("GET", "/api/v1/nodes")["items"]
+    nodes = harness.simulation.admin("GET", "/api/v1/nodes")["items"]
     return {
         "conditions": {
             entry["type"]: (entry["status"], entry["reason"], entry["message"])
@@ -140,7 +140,7 @@ def end_state(harness: Harness) -> Any:
         "pending": status.get("pending"),
         "finalizers": group["metadata"]["finalizers"],
         "nodes": sorted(anonymous(sorted(node["metadata"]["labels"].items())) for node in nodes),
-        "compute": sorted(anonymous(path) for path in harness.world.gce.leftovers()),
+        "compute": sorted(anonymous(path) for path in harness.simulation.gce.leftovers()),
     }
 
 

@@ -14,11 +14,11 @@ def test_a_definition_that_is_deleted_takes_its_groups_along_and_may_come_back()
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     (definition,) = (one for one in manifests() if one["kind"] == "CustomResourceDefinition")
     one = f"{path}/{definition['metadata']['name']}"
-    harness.world.admin("DELETE", one)
-    life.until(harness, lambda: harness.world.gce.leftovers() == [])
+    harness.simulation.admin("DELETE", one)
+    life.until(harness, lambda: harness.simulation.gce.leftovers() == [])
     harness.run_for(10 * MINUTE)
-    assert harness.world.admin("GET", one)["reason"] == "NotFound"
-    harness.world.admin("POST", path, definition)
+    assert harness.simulation.admin("GET", one)["reason"] == "NotFound"
+    harness.simulation.admin("POST", path, definition)
     harness.run_for(MINUTE)
     life.ready_slice(harness, manifest())
     life.goes_without_trace(harness)

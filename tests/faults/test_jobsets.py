@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from local.jobsets import Habits
+from local.jobsets import PodBehaviour
 from shared.base.names import JOBSET_STEPS
 from shared.frame.settings import GKE, TPU_NODE_GROUP
 from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN
@@ -41,10 +41,10 @@ Play = Callable[[Harness], Any]
 def prepare(harness: Harness) -> None:
     """What slices are made from; and Pods run for as long as nobody ends them."""
     apply_options(harness)
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
 
 
-def world(provider: str) -> Harness:
+def new_harness(provider: str) -> Harness:
     harness = Harness(slices=SETTINGS[provider])
     prepare(harness)
     return harness
@@ -68,7 +68,7 @@ def running(harness: Harness) -> int:
 
 def slices(harness: Harness) -> list[tuple[str, str, bool]]:
     """Name, topology (of a pool of one host: none is said), and whether it bears a stamp."""
-    groups = harness.world.admin("GET", GROUPS)["items"]
+    groups = harness.simulation.admin("GET", GROUPS)["items"]
     return [_read_group(one) for one in groups] + [
         _read_pool(one, harness) for one in pools(harness)
     ]
@@ -98,7 +98,7 @@ def seen(harness: Harness) -> Any:
         "slices": slices(harness),
         "pods": sorted(pod["spec"]["hostname"] for pod in pods(harness)),
         "nodes": len({pod["spec"]["nodeName"] for pod in pods(harness)}),
-        "compute": sorted(anonymous(path)[:60] for path in harness.world.gce.leftovers()),
+        "compute": sorted(anonymous(path)[:60] for path in harness.simulation.gce.leftovers()),
     }
 
 
@@ -107,7 +107,7 @@ def whole_life(harness: Harness) -> Any:
     post(harness)
     until(harness, lambda: running(harness) == 1)
     state = seen(harness)
-    harness.jobsets.habits = Habits(run_s=0)
+    harness.jobsets.behaviour = PodBehaviour(run_s=0)
     until(harness, lambda: not slices(harness))
     return state
 
@@ -211,7 +211,9 @@ def undisturbed() -> dict[Any, Outcome]:
 def life(request: pytest.FixtureRequest, undisturbed: dict[Any, Outcome]) -> Life:
     provider, play = request.param
     if request.param not in undisturbed:
-        undisturbed[request.param] = live(play, make=partial(world, provider), steps=JOBSET_STEPS)
+        undisturbed[request.param] = live(
+            play, make=partial(new_harness, provider), steps=JOBSET_STEPS
+        )
     model = undisturbed[request.param]
     assert model.leftovers == []
     return Life(provider, play, model)
@@ -221,7 +223,7 @@ def try_deaths(life: Life, points: list[Point]) -> list[str]:
     """What has gone otherwise than undisturbed, by point."""
     failures = []
     for point in points:
-        outcome = live(life.play, point, partial(world, life.provider), JOBSET_STEPS)
+        outcome = live(life.play, point, partial(new_harness, life.provider), JOBSET_STEPS)
         assert point.is_reached
         failures += [
             f"{point.index} {point.moment} {point.call}: {x}"

@@ -1,6 +1,6 @@
 """Mutated push requests at the entry points of the steps: each has an answer, and none lasts.
 
-The steps run in a world with a Ready slice and a JobSet's node pool, so that a message that is still
+The steps run in a simulation with a Ready slice and a JobSet's node pool, so a message that is still
 understood meets what it names. Every fourth request finds the API servers too slow for any call.
 """
 
@@ -133,10 +133,10 @@ def list_places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 @pytest.fixture(scope="module")
 def harness() -> Harness:
-    """A world with a Ready slice and a JobSet that runs on a node pool."""
+    """A simulation with a Ready slice and a JobSet that runs on a node pool."""
     harness = Harness(slices={"jobset_provider": GKE, "gke": SETTINGS})
     apply_options(harness)
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     life.ready_slice(harness, manifest())
     apply(harness, objects.jobset())
     until(harness, lambda: are_running(harness))
@@ -144,7 +144,7 @@ def harness() -> Harness:
 
 
 def genuine(harness: Harness) -> list[Genuine]:
-    """Messages of each kind and entries of the audit log, about what is in the world."""
+    """Messages of each kind and entries of the audit log, about what is in the simulation."""
     return [(one, steps) for one in _documents(harness) if (steps := _steps_for(one))]
 
 

@@ -17,8 +17,8 @@ from cryptography.x509.oid import NameOID
 
 from functions import approve_join
 from local.base.http import Response
-from local.cloud.simulation import LAZY_LEASE_S, Dials
-from local.vm import guests
+from local.cloud.simulation import LAZY_LEASE_S, Options
+from local.vm import agents
 from shared.base.timestamps import render_time
 from shared.frame.message import Cause, message_about_requests
 from shared.frame.step import CRASHED, handle
@@ -37,7 +37,7 @@ from tests.stories import life
 from tests.stories.life import ONE_HOST
 
 CSR = "/apis/certificates.k8s.io/v1/certificatesigningrequests/csr-x"
-NOBODY_JOINS = Dials(guests=guests.Dials(lease_s=LAZY_LEASE_S, joins=False))
+NOBODY_JOINS = Options(agents=agents.Timings(lease_s=LAZY_LEASE_S, joins=False))
 VALUES = [value for value in JUNK if "\\ud" not in json.dumps(value)]
 """API servers write valid Unicode alone."""
 Document = dict[str, Any]

@@ -19,10 +19,10 @@ import pytest
 
 from local import gce
 from local.base.cluster_client import ClusterClient
-from local.base.events import AuditEntry, ChildEnded, Happening
+from local.base.events import AuditEntry, Event, SubprocessEnded
 from local.base.http import Application, Request, Response, Stream, Subscription
-from local.run.station import Setup, Station, open_station
-from local.vm import guests
+from local.run.supervisor import Setup, Supervisor, open_supervisor
+from local.vm import agents
 from tests.manifests import manifest
 
 pytestmark = [pytest.mark.processes, pytest.mark.real]
@@ -35,8 +35,8 @@ INSERTS = (
     "resourcePolicies.insert",
     "instanceGroupManagers.insert",
 )
-QUICK_GCE = gce.Dials(
-    operation_s=dict.fromkeys(gce.dials.OPERATION_S, SHORT),
+QUICK_GCE = gce.Timings(
+    operation_s=dict.fromkeys(gce.timings.OPERATION_S, SHORT),
     list_lag_s=(0.0, 0.1),
     template_visibility_lag_s=(0.0, 0.0),
     in_use_lag_s=(0.0, 0.0),
@@ -45,7 +45,7 @@ QUICK_GCE = gce.Dials(
     bulk_check_s=SHORT,
     ici_activation_s=SHORT,
 )
-QUICK_GUESTS = guests.Dials(
+QUICK_GUESTS = agents.Timings(
     boot_s=SHORT, prepare_s=SHORT, join_s=SHORT, ready_s=SHORT, plugin_s=SHORT
 )
 
@@ -82,30 +82,32 @@ class HeldAnswer:
 
 
 class Life:
-    """One slice at a station, from apply to gone, and what was seen of it."""
+    """One slice under a supervisor, from apply to gone, and what was seen of it."""
 
     def __init__(self) -> None:
         self.made: Counter[str] = Counter()
         self.ended: list[str] = []
 
-    def observe(self, happening: Happening) -> None:
+    def observe(self, event: Event) -> None:
         """Count the operations begun, and note the children that ended."""
-        if isinstance(happening, ChildEnded):
-            self.ended.append(happening.child)
-        if isinstance(happening, AuditEntry) and happening.entry.get("operation", {}).get("first"):
-            method = happening.entry["protoPayload"]["methodName"]
+        if isinstance(event, SubprocessEnded):
+            self.ended.append(event.process)
+        if isinstance(event, AuditEntry) and event.entry.get("operation", {}).get("first"):
+            method = event.entry["protoPayload"]["methodName"]
             self.made[method.rpartition("compute.")[2]] += 1
 
-    async def run(self, station: Station, mishap: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Apply, let the mishap happen, wait for Ready, delete, wait until nothing is left."""
-        async with asyncio.timeout(LIFE_WITHIN.total_seconds()), station.client() as client:
+    async def run(
+        self, supervisor: Supervisor, fault: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Apply, let the fault happen, wait for Ready, delete, wait until nothing is left."""
+        async with asyncio.timeout(LIFE_WITHIN.total_seconds()), supervisor.client() as client:
             code, answer = await client.request("POST", GROUPS, _standard())
             assert code == 201, answer
-            await mishap()
+            await fault()
             await self._until(client, _is_ready)
             await client.request("DELETE", f"{GROUPS}/my-slice")
             await self._until(client, lambda groups: not groups)
-        assert station.gce.leftovers() == []
+        assert supervisor.gce.leftovers() == []
         assert {method: self.made[method] for method in INSERTS} == dict.fromkeys(INSERTS, 1)
 
     async def _until(
@@ -125,30 +127,30 @@ def _is_ready(groups: list[dict[str, Any]]) -> bool:
 
 
 def _setup(folder: Path, in_front: Callable[[Application], Application] = lambda it: it) -> Setup:
-    return Setup(folder, gce=QUICK_GCE, guests=QUICK_GUESTS, scripts=0, in_front=in_front)
+    return Setup(folder, gce=QUICK_GCE, agents=QUICK_GUESTS, scripts=0, in_front=in_front)
 
 
 def test_a_relay_that_is_killed_is_started_again_and_misses_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         life = Life()
-        async with open_station(_setup(tmp_path), life.observe) as station:
+        async with open_supervisor(_setup(tmp_path), life.observe) as supervisor:
 
-            async def mishap() -> None:
-                station.children["relay"].kill()
+            async def fault() -> None:
+                supervisor.subprocesses["relay"].kill()
 
-            await life.run(station, mishap)
+            await life.run(supervisor, fault)
         assert life.ended == ["relay"]
 
     asyncio.run(story())
 
 
-def _kill_worker(station: Station, step: str) -> None:
-    (worker,) = psutil.Process(station.children[step].pid).children()
+def _kill_worker(supervisor: Supervisor, step: str) -> None:
+    (worker,) = psutil.Process(supervisor.subprocesses[step].pid).children()
     worker.send_signal(signal.SIGKILL)
 
 
-def _kill_server(station: Station, step: str) -> None:
-    station.children[step].kill()
+def _kill_server(supervisor: Supervisor, step: str) -> None:
+    supervisor.subprocesses[step].kill()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def _kill_server(station: Station, step: str) -> None:
     ],
 )
 def test_a_function_killed_between_an_insert_and_its_answer_inserts_once(
-    tmp_path: Path, collection: str, kill: Callable[[Station, str], None], ended: list[str]
+    tmp_path: Path, collection: str, kill: Callable[[Supervisor, str], None], ended: list[str]
 ) -> None:
     async def story() -> None:
         life = Life()
@@ -174,13 +176,13 @@ def test_a_function_killed_between_an_insert_and_its_answer_inserts_once(
             held.append(HeldAnswer(engine, collection))
             return held[0]
 
-        async with open_station(_setup(tmp_path, in_front), life.observe) as station:
+        async with open_supervisor(_setup(tmp_path, in_front), life.observe) as supervisor:
 
-            async def mishap() -> None:
+            async def fault() -> None:
                 await held[0].has_arrived.wait()
-                kill(station, "create_resources")
+                kill(supervisor, "create_resources")
 
-            await life.run(station, mishap)
+            await life.run(supervisor, fault)
         assert life.ended == ended
 
     asyncio.run(story())

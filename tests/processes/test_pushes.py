@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from local.run.station import JOBSET_STEPS, STEPS
+from local.run.supervisor import JOBSET_STEPS, STEPS
 from tests.processes.program import STARTED, running
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("make local")]

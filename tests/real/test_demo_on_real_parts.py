@@ -26,8 +26,8 @@ from local.cluster.leftovers import GROUPS
 from local.cluster.named import NamedCluster
 from local.control_plane import binaries, jobset_crd, plane
 from local.control_plane.plane import ControlPlane, OwnControlPlane
-from local.jobsets import BESIDE_A_CONTROL_PLANE, Part
-from local.run.station import TPU_NODE_GROUP
+from local.jobsets import BESIDE_A_CONTROL_PLANE, Controller
+from local.run.supervisor import TPU_NODE_GROUP
 from local.tests.jobsets.cluster import jobset
 from tests.harness import MANIFESTS, ROOT
 from tests.processes.program import Local, Program, running
@@ -227,7 +227,7 @@ def test_where_jobsets_own_controller_is_nobody_stands_in_for_it(
     }
     spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
 
-    async def parts() -> frozenset[Part]:
+    async def parts() -> frozenset[Controller]:
         named = NamedCluster(
             *(cluster.kubeconfig, ["relay"], tmp_path, lambda _: None, asyncio.Event()),
             TPU_NODE_GROUP,
@@ -235,13 +235,13 @@ def test_where_jobsets_own_controller_is_nobody_stands_in_for_it(
         async with AsyncExitStack() as stack:
             await named.check()
             await named.start(stack)
-            return named.parts
+            return named.controllers
 
     assert asyncio.run(parts()) == BESIDE_A_CONTROL_PLANE
     manager = {"metadata": {"name": "jobset-controller-manager"}, "spec": spec}
     assert cluster.request("POST", deployments, manager)[0] == 201
     try:
-        assert asyncio.run(parts()) == {Part.KUBELETS}
+        assert asyncio.run(parts()) == {Controller.KUBELETS}
     finally:
         cluster.request("DELETE", f"{deployments}/jobset-controller-manager")
 
@@ -398,9 +398,9 @@ def test_what_a_killed_run_leaves_is_named_and_cleaned(
         f"  Remove them: make demo KUBECONFIG={cluster.kubeconfig} ARGS=--clean",
     ):
         assert f"{line}\n" in refused.output
-    with running(tmp_path / "no inboxes", "local.show.demo", *parts) as other:
+    with running(tmp_path / "no topics", "local.show.demo", *parts) as other:
         assert other.process.wait(timeout=60) == 1
-    assert f"the Pub/Sub at {pubsub_emulator} has inboxes already" in other.output
+    assert f"the Pub/Sub at {pubsub_emulator} has topics already" in other.output
     cleaned = run_demo(tmp_path / "cleaned", cluster, *parts, "--clean")
     assert cleaned.process.returncode == 0, cleaned.output
     assert "removed Namespace tpu-functions\n" in cleaned.output

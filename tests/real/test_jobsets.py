@@ -19,7 +19,7 @@ from local.base.access import read_kubeconfig
 from local.base.cluster_client import ClusterClient
 from local.control_plane import jobset_crd
 from local.control_plane.plane import OwnControlPlane
-from local.jobsets import BESIDE_A_CONTROL_PLANE, Habits, LiveStandIn, Part
+from local.jobsets import BESIDE_A_CONTROL_PLANE, Controller, LiveStandIn, PodBehaviour
 from local.tests.jobsets.cluster import SLICE, TPU, Manifest, jobset
 from tests.real.relay.patience import until
 from tests.real.webhooks import Served, serving
@@ -73,9 +73,11 @@ def standing_in(plane: OwnControlPlane, scratch: Path) -> Iterator[None]:
         ending = asyncio.Event()
         stop.set_result(ending)
         async with ClusterClient(access) as client:
-            habits = Habits(run_s=2.0)
-            parts = BESIDE_A_CONTROL_PLANE - {Part.JOB_SELECTOR}  # the webhook writes it
-            live = LiveStandIn(client, parts=parts, habits=habits)
+            behaviour = PodBehaviour(run_s=2.0)
+            controllers = BESIDE_A_CONTROL_PLANE - {
+                Controller.JOB_SELECTOR
+            }  # the webhook writes it
+            live = LiveStandIn(client, controllers=controllers, behaviour=behaviour)
             async with live.at_work():
                 await ending.wait()
 

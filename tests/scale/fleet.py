@@ -55,13 +55,13 @@ def _values(cost: Cost) -> tuple[int, ...]:
 
 
 class Fleet:
-    """So many slices, half of one host and half of two, in one world."""
+    """So many slices, half of one host and half of two, in one simulation."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.harness = Harness()
         self._counted: Counter[str] = Counter()
-        self.harness.world.gce.faults.set_rate_quota(RATE_QUOTA)
+        self.harness.simulation.gce.faults.set_rate_quota(RATE_QUOTA)
 
     @property
     def hosts(self) -> int:
@@ -99,7 +99,7 @@ class Fleet:
 
     def cost(self) -> Cost:
         """All that has been done so far."""
-        calls = self.harness.world.kube.calls.by_user
+        calls = self.harness.simulation.kube.calls.by_user
         by_step = {step: calls[identity(step.replace("_", "-")).name] for step in STEPS}
         gce = self._count_gce()
         return Cost(
@@ -119,10 +119,10 @@ class Fleet:
     def list_bytes(self) -> int:
         """How much a list of all groups is, as the sweep reads it page by page."""
         request = Request.of("GET", _GROUPS, headers={"Authorization": "Bearer sweep"})
-        return len(self.harness.world.kube.handle(request).body)
+        return len(self.harness.simulation.kube.handle(request).body)
 
     def _count_gce(self) -> Counter[str]:
-        log = self.harness.world.gce.calls
+        log = self.harness.simulation.gce.calls
         for record in log.records:
             self._counted["write" if record.is_write else "read"] += 1
             self._counted["refused"] += record.status == 403
@@ -131,10 +131,10 @@ class Fleet:
 
     def _subscription(self, step: str) -> Any:
         name = topic(step).replace("/topics/", "/subscriptions/")
-        return self.harness.world.pubsub.get_subscription(name)
+        return self.harness.simulation.pubsub.get_subscription(name)
 
     def _groups(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.harness.world.admin("GET", _GROUPS)["items"]
+        found: list[dict[str, Any]] = self.harness.simulation.admin("GET", _GROUPS)["items"]
         return found
 
 

@@ -47,7 +47,7 @@ class Meter:
     _status_writes: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        kube = self.harness.world.kube
+        kube = self.harness.simulation.kube
         handle = kube.handle
 
         def counted(request: Request) -> Response:
@@ -93,4 +93,4 @@ class Meter:
 
     def _subscription(self, step: str) -> Subscription:
         name = topic(step).replace("/topics/", "/subscriptions/")
-        return self.harness.world.pubsub.get_subscription(name)
+        return self.harness.simulation.pubsub.get_subscription(name)

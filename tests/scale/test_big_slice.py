@@ -77,7 +77,7 @@ class Life:
         with self._phase("all preempted at once"):
             before = self.meter.read()
             for vm in life.vms(self.harness):
-                self.harness.world.gce.faults.preempt(vm)
+                self.harness.simulation.gce.faults.preempt(vm)
             began = self.harness.clock.now()
             told = self._until(lambda: life.said(self.harness)[1] == "Preempted", 5 * MINUTE)
             self.found["preempted to the group says so, s"] = _seconds(told - began)

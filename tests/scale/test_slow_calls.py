@@ -14,7 +14,7 @@ from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, NAME, SPOT
-from tests.stories.test_jobset_slices import post, selecting, until_running, world
+from tests.stories.test_jobset_slices import new_harness, post, selecting, until_running
 from tests.stories.test_refusals import dead_letters
 
 
@@ -79,7 +79,7 @@ def test_what_one_invocation_leaves_undone_the_next_ones_do(
 
 
 def test_a_batch_of_tokens_is_handed_on_when_there_is_no_time_to_read_all_of_its_vms() -> None:
-    harness = Harness(replace(life.guest_dials(), sinks=False))
+    harness = Harness(replace(life.vm_options(), sinks=False))
     SlowCalls(harness)
     harness.apply(manifest(nodeCount=32, topology="4x4x8", instanceConfig=SPOT))
     life.until(harness, lambda: len(life.nodes(harness)) == 32, timeout=30 * MINUTE)
@@ -91,7 +91,7 @@ def test_a_batch_of_tokens_is_handed_on_when_there_is_no_time_to_read_all_of_its
 
 def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> None:
     """A SYNC asks for ten Nodes by name and begins with another VM each time; no relay names it."""
-    harness = Harness(replace(life.guest_dials(joins=False), relays=False))
+    harness = Harness(replace(life.vm_options(joins=False), relays=False))
     alone: dict[str, Any] = {
         "nodeCount": 64,
         "topology": "2x2x1",
@@ -104,13 +104,13 @@ def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> N
     name = sorted(map(life.vm_name, life.vms(harness)))[-1]
     place = {"providerID": f"gce://{PROJECT}/us-central1-c/{name}"}
     late = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": place}
-    harness.world.admin("POST", "/api/v1/nodes", late, **life.as_kubelet(name))
+    harness.simulation.admin("POST", "/api/v1/nodes", late, **life.as_kubelet(name))
     life.until(harness, lambda: life.summary(harness).get("joined") == 1, timeout=2 * HOUR)
 
 
 def test_vms_that_never_join_are_told_and_deleted_all_the_same() -> None:
     """Their Nodes are looked for by name, a call each: more than an invocation has time for."""
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
     life.until(harness, lambda: len(life.vms(harness)) == 64)
     harness.run_for(MINUTE)
@@ -123,7 +123,7 @@ def test_vms_that_never_join_are_told_and_deleted_all_the_same() -> None:
 
 def test_a_large_slice_of_a_jobset_is_released() -> None:
     """Whether Pods are on it is asked of all of its Nodes: a call each would be more than the time."""
-    harness = world()
+    harness = new_harness()
     post(harness, **selecting(**{"cloud.google.com/gke-tpu-topology": "8x16"}))
     until_running(harness)
     assert len(life.vms(harness)) == 32

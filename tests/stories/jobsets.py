@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from local.jobsets import Habits
+from local.jobsets import PodBehaviour
 from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.jobset_objects import JOBSET, NAMESPACE
@@ -20,7 +20,7 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 SECOND = timedelta(seconds=1)
 NAME = "train-bfcf5ebea76efcf5"
 """Of the slice, be it a TPUNodeGroup or a node pool."""
-RUNS_ON = Habits(ends=lambda _: "")
+RUNS_ON = PodBehaviour(ends=lambda _: "")
 """Pods run until somebody deletes them."""
 
 
@@ -29,29 +29,29 @@ def is_first_attempt(pod: dict[str, Any]) -> bool:
     return bool(pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] == "0")
 
 
-FAILS_ONCE = Habits(ends=lambda pod: "Failed" if is_first_attempt(pod) else "")
+FAILS_ONCE = PodBehaviour(ends=lambda pod: "Failed" if is_first_attempt(pod) else "")
 """Pods fail until the JobSet's first restart, and run on from then."""
 
 
 def apply_options(harness: Harness) -> None:
     """Create the ConfigMap that says what slices are made of."""
-    harness.world.admin("POST", OPTIONS, objects.config_map())
+    harness.simulation.admin("POST", OPTIONS, objects.config_map())
 
 
 def apply(harness: Harness, jobset: dict[str, Any]) -> None:
     """Create a JobSet, which must be accepted."""
-    answer = harness.world.admin("POST", JOBSETS, jobset)
+    answer = harness.simulation.admin("POST", JOBSETS, jobset)
     assert answer["kind"] == "JobSet", answer
 
 
 def delete(harness: Harness) -> None:
     """Delete the JobSet."""
-    harness.world.admin("DELETE", f"{JOBSETS}/{JOBSET}")
+    harness.simulation.admin("DELETE", f"{JOBSETS}/{JOBSET}")
 
 
 def pods(harness: Harness) -> list[dict[str, Any]]:
     """List the Pods."""
-    found: list[dict[str, Any]] = harness.world.admin("GET", PODS)["items"]
+    found: list[dict[str, Any]] = harness.simulation.admin("GET", PODS)["items"]
     return found
 
 
@@ -75,7 +75,7 @@ def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR
 
 def told(harness: Harness) -> list[str]:
     """List the Events about Pods and JobSets, by the time of their first occurrence."""
-    events = harness.world.admin("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+    events = harness.simulation.admin("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
     mine = [one for one in events if one["involvedObject"]["kind"] in ("Pod", "JobSet")]
     mine.sort(key=lambda one: (one["firstTimestamp"], int(one["metadata"]["resourceVersion"])))
     return [f"{one['involvedObject']['kind']} {one['reason']}: {one['message']}" for one in mine]

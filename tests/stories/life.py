@@ -11,8 +11,8 @@ from typing import Any
 
 from local import kube
 from local.base.machine import Machine
-from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Dials
-from local.vm import guests
+from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
+from local.vm import agents
 from local.vm.kubeadm import Bearer, Identity
 from tests.harness import Harness
 
@@ -36,14 +36,14 @@ ONE_HOST: Mapping[str, Any] = {
 Say = Callable[[str], None]
 
 
-def guest_dials(**change: Any) -> Dials:
-    """A world whose VMs behave otherwise; kubelets renew their Leases seldom unless it is said."""
-    return Dials(guests=guests.Dials(**{"lease_s": LAZY_LEASE_S, **change}))
+def vm_options(**change: Any) -> Options:
+    """A simulation whose VMs behave otherwise; kubelets renew their Leases seldom unless it is said."""
+    return Options(agents=agents.Timings(**{"lease_s": LAZY_LEASE_S, **change}))
 
 
-def watchful(**change: Any) -> Dials:
-    """A world in which kubelets renew their Leases as real ones do, and silence shows in a minute."""
-    return Dials(guests=guests.Dials(**{"lease_s": 10.0, **change}), kube=kube.Dials())
+def watchful(**change: Any) -> Options:
+    """A simulation in which kubelets renew their Leases as real ones do: silence shows in a minute."""
+    return Options(agents=agents.Timings(**{"lease_s": 10.0, **change}), kube=kube.Dials())
 
 
 def by_other_means(machine: Machine) -> Identity:
@@ -56,7 +56,7 @@ def as_kubelet(vm: str) -> dict[str, str]:
     return {"Impersonate-User": f"system:node:{vm}", "Impersonate-Group": "system:nodes"}
 
 
-JOINED_OTHERWISE = guest_dials(identity=by_other_means)
+JOINED_OTHERWISE = vm_options(identity=by_other_means)
 
 
 def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR) -> None:
@@ -81,7 +81,7 @@ def until_reason(
 
 def why(harness: Harness) -> str:
     """What a person would look at."""
-    groups = harness.world.admin("GET", "/apis/tpu.google.com/v1alpha1/tpunodegroups")["items"]
+    groups = harness.simulation.admin("GET", "/apis/tpu.google.com/v1alpha1/tpunodegroups")["items"]
     told = [f"{group['metadata']['name']}: {group.get('status')}" for group in groups]
     return "\n".join([*told, *map(str, harness.log.lines[-12:]), *harness.leftovers()])
 
@@ -140,13 +140,13 @@ def entry(harness: Harness, kind: str, name: str = NAME) -> dict[str, Any]:
 
 def nodes(harness: Harness) -> dict[str, dict[str, Any]]:
     """All Nodes by name."""
-    found = harness.world.admin("GET", "/api/v1/nodes")["items"]
+    found = harness.simulation.admin("GET", "/api/v1/nodes")["items"]
     return {node["metadata"]["name"]: node for node in found}
 
 
 def vms(harness: Harness) -> list[str]:
     """The paths of all VMs."""
-    return [path for path in harness.world.gce.leftovers() if "/instances/" in path]
+    return [path for path in harness.simulation.gce.leftovers() if "/instances/" in path]
 
 
 def vm_name(path: str) -> str:
@@ -155,12 +155,12 @@ def vm_name(path: str) -> str:
 
 def of_kind(harness: Harness, collection: str) -> list[str]:
     """The paths of all resources of a collection on Compute Engine."""
-    return [path for path in harness.world.gce.leftovers() if f"/{collection}/" in path]
+    return [path for path in harness.simulation.gce.leftovers() if f"/{collection}/" in path]
 
 
 def get(harness: Harness, path: str) -> dict[str, Any]:
     """A resource of Compute Engine, as a person gets it."""
-    found: dict[str, Any] = harness.world.gce.faults.act_by_hand("GET", path)
+    found: dict[str, Any] = harness.simulation.gce.faults.act_by_hand("GET", path)
     return found
 
 
@@ -171,13 +171,13 @@ def metadata_of(document: Mapping[str, Any]) -> dict[str, str]:
 
 def secrets(harness: Harness) -> list[str]:
     """The names of all bootstrap tokens' Secrets."""
-    found = harness.world.admin("GET", "/api/v1/namespaces/kube-system/secrets")["items"]
+    found = harness.simulation.admin("GET", "/api/v1/namespaces/kube-system/secrets")["items"]
     return [secret["metadata"]["name"] for secret in found]
 
 
 def events(harness: Harness, namespace: str = "default") -> list[tuple[str, str, str]]:
     """Type, reason and message of all Events about groups, oldest first."""
-    found = harness.world.admin("GET", f"/api/v1/namespaces/{namespace}/events")["items"]
+    found = harness.simulation.admin("GET", f"/api/v1/namespaces/{namespace}/events")["items"]
     told = [event for event in found if event["involvedObject"]["kind"] == "TPUNodeGroup"]
     told.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
     return [(event["type"], event["reason"], event["message"]) for event in told]
@@ -186,7 +186,9 @@ def events(harness: Harness, namespace: str = "default") -> list[tuple[str, str,
 def columns(harness: Harness, name: str = NAME, *, wide: bool = False) -> dict[str, Any]:
     """What ``kubectl get tng`` prints of a group, by column."""
     path = f"/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups/{name}"
-    table = harness.world.admin("GET", path, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    table = harness.simulation.admin(
+        "GET", path, Accept="application/json;as=Table;v=v1;g=meta.k8s.io"
+    )
     pairs = zip(table["columnDefinitions"], table["rows"][0]["cells"], strict=True)
     return {column["name"]: cell for column, cell in pairs if wide or not column["priority"]}
 
@@ -194,7 +196,7 @@ def columns(harness: Harness, name: str = NAME, *, wide: bool = False) -> dict[s
 def patch(harness: Harness, path: str, change: Mapping[str, Any]) -> dict[str, Any]:
     """Change an object of the cluster as its administrator, by a merge patch."""
     kind = {"Content-Type": "application/merge-patch+json"}
-    found: dict[str, Any] = harness.world.admin("PATCH", path, change, **kind)
+    found: dict[str, Any] = harness.simulation.admin("PATCH", path, change, **kind)
     return found
 
 
@@ -232,5 +234,5 @@ def make_template(harness: Harness, body: Mapping[str, Any], region: str = "") -
     """Make a template by hand, in a region or globally, and wait until it is there."""
     scope = f"regions/{region}" if region else "global"
     path = f"projects/{PROJECT}/{scope}/instanceTemplates"
-    harness.world.gce.faults.act_by_hand("POST", path, dict(body))
+    harness.simulation.gce.faults.act_by_hand("POST", path, dict(body))
     harness.run_for(timedelta(seconds=10))

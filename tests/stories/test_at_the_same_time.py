@@ -40,7 +40,7 @@ class Point:
 
 
 class Doubled(Harness):
-    """A world in which the message at work can be worked on a second time."""
+    """A simulation in which the message at work can be worked on a second time."""
 
     at_work: Callable[[], int]
 

@@ -64,8 +64,8 @@ class Ledger:
         self._writes: Counter[str] = Counter()
         self._reads: Counter[str] = Counter()
         self._of_the_fleet = 0
-        harness.world.gce.calls.clear()
-        harness.world.kube.calls.clear()
+        harness.simulation.gce.calls.clear()
+        harness.simulation.kube.calls.clear()
         harness.hooks.before = self._note
 
     def _note(self, step: str, call: str) -> None:
@@ -77,7 +77,7 @@ class Ledger:
 
     def kubernetes(self, step: str) -> int:
         """A step's calls to the API server."""
-        return self._harness.world.kube.calls.by_user[identity(step.replace("_", "-")).name]
+        return self._harness.simulation.kube.calls.by_user[identity(step.replace("_", "-")).name]
 
     def reads(self, step: str) -> int:
         """A step's reads of Compute Engine."""
@@ -85,13 +85,13 @@ class Ledger:
 
     def cost(self) -> Cost:
         """All calls of all steps that are a group's: not those about all groups of the cluster."""
-        gce = self._harness.world.gce.calls
+        gce = self._harness.simulation.gce.calls
         kubernetes = sum(self.kubernetes(step) for step in STEPS if step not in OF_THE_CLUSTER)
         return Cost(gce.writes(), gce.reads() - self._of_the_fleet, kubernetes)
 
     def lost_races(self) -> int:
         """Writes to Compute Engine that were refused."""
-        calls = self._harness.world.gce.calls.records
+        calls = self._harness.simulation.gce.calls.records
         return sum(call.is_write and call.status >= 400 for call in calls)
 
     def rows(self, title: str) -> Iterable[str]:
@@ -219,7 +219,7 @@ def test_a_hundred_groups_at_once_reach_ready_and_go_each_within_its_budget(say:
 def test_an_hour_of_waiting_for_capacity_costs_little_a_minute(say: Say) -> None:
     harness = Harness()
     ledger = Ledger(harness)
-    harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
+    harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
     harness.apply(manifest(instanceConfig=STANDARD))
     life.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
     start, minutes = ledger.cost(), []
@@ -262,7 +262,7 @@ def test_nothing_is_listed_per_event_that_grows_with_the_cluster() -> None:
     by ``report_leaks``, each hour."""
     harness = Harness()
     whole: Counter[tuple[str, str]] = Counter()
-    handle = harness.world.kube.handle
+    handle = harness.simulation.kube.handle
     tokens = {f"Bearer {step.replace('_', '-')}": step for step in STEPS}
 
     def watch(request: Request) -> Response:
@@ -272,7 +272,7 @@ def test_nothing_is_listed_per_event_that_grows_with_the_cluster() -> None:
             whole[step, request.path] += 1
         return handle(request)
 
-    harness.world.kube.handle = watch  # type: ignore[method-assign]
+    harness.simulation.kube.handle = watch  # type: ignore[method-assign]
     for name in ("one", "two", "three"):
         harness.apply(manifest(name))
     for name in ("one", "two", "three"):

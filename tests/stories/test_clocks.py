@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from local import gce, kube
-from local.cloud.simulation import Clocks, Dials
-from local.vm import guests
+from local.cloud.simulation import Clocks, Options
+from local.vm import agents
 from shared.base.names import VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
@@ -40,11 +40,11 @@ TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
 READY = ("True", "Ready", "All nodes are ready")
 
 
-def world(offsets: tuple[int, int, int], **change: Any) -> Dials:
+def options_for(offsets: tuple[int, int, int], **change: Any) -> Options:
     """VMs from an image that boots and joins in seconds; kubelets that renew their Leases."""
     quick = {"boot_s": (3.0, 5.0), "prepare_s": (1.0, 2.0), "join_s": (1.0, 3.0), "lease_s": 10.0}
-    dials = Dials(guests=guests.Dials(**{**quick, **change}), kube=kube.Dials())
-    return replace(dials, clocks=Clocks(*offsets))
+    options = Options(agents=agents.Timings(**{**quick, **change}), kube=kube.Dials())
+    return replace(options, clocks=Clocks(*offsets))
 
 
 def uids(harness: Harness) -> dict[str, str]:
@@ -73,15 +73,15 @@ def comes_back(harness: Harness, happens: Callable[[], object]) -> None:
     assert life.said(harness) == READY
 
 
-def lives(dials: Dials, **change: Any) -> None:
+def lives(options: Options, **change: Any) -> None:
     """Join; reboot; lose a VM that comes back under its old name, twice; be deleted."""
-    harness = Harness(dials)
+    harness = Harness(options)
     harness.apply(manifest(**TWO_SINGLE, instanceConfig=SPOT, **change))
     life.until_ready(harness, timeout=10 * MINUTE)
     joined = uids(harness)
     one, other = life.vms(harness)
     stays_ready(harness, joined)
-    faults = harness.world.gce.faults
+    faults = harness.simulation.gce.faults
     comes_back(harness, lambda: faults.act_by_hand("POST", f"{one}/reset"))
     assert uids(harness) == joined
     comes_back(harness, lambda: faults.act_by_hand("DELETE", one))
@@ -99,31 +99,31 @@ def lives(dials: Dials, **change: Any) -> None:
     ids=str,
 )
 def test_a_slice_lives_whatever_the_clocks_of(offsets: tuple[int, int, int]) -> None:
-    lives(world(offsets))
+    lives(options_for(offsets))
 
 
 @pytest.mark.parametrize("offsets", TOGETHER, ids=str)
 def test_a_slice_lives_on_vms_that_keep_their_ids_whatever_the_clocks_of(
     offsets: tuple[int, int, int],
 ) -> None:
-    lives(replace(world(offsets), gce=gce.Dials(repair_keeps_id=True)))
+    lives(replace(options_for(offsets), gce=gce.Timings(repair_keeps_id=True)))
 
 
 @pytest.mark.parametrize("offsets", TOGETHER, ids=str)
 def test_a_slice_lives_on_vms_that_join_by_other_means_whatever_the_clocks_of(
     offsets: tuple[int, int, int],
 ) -> None:
-    lives(world(offsets, identity=life.by_other_means), bootstrapKubernetes=None)
+    lives(options_for(offsets, identity=life.by_other_means), bootstrapKubernetes=None)
 
 
 @pytest.mark.parametrize("offsets", TOGETHER, ids=str)
 def test_a_reboot_by_compute_engine_keeps_nodes_whatever_the_clocks_of(
     offsets: tuple[int, int, int],
 ) -> None:
-    harness = Harness(world(offsets))
+    harness = Harness(options_for(offsets))
     life.ready_slice(harness, manifest())
     before = uids(harness)
-    comes_back(harness, lambda: harness.world.gce.faults.host_error(life.vms(harness)[0]))
+    comes_back(harness, lambda: harness.simulation.gce.faults.host_error(life.vms(harness)[0]))
     stays_ready(harness, before)
     harness.delete(NAME)
     life.until_gone(harness, timeout=timedelta(minutes=10))

@@ -23,7 +23,7 @@ HANGS_S = 31.0
 
 def unjoined(hosts: int = 2, topology: str = "2x2x2") -> Harness:
     """A group whose VMs run, have their tokens and never join."""
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest(nodeCount=hosts, topology=topology, instanceConfig=SPOT))
     life.until(harness, lambda: len(life.secrets(harness)) == hosts)
     harness.run_for(3 * MINUTE)
@@ -157,7 +157,7 @@ def test_a_forged_message_keeps_no_token_valid_and_no_node_schedulable(
     now = harness.clock.now()
     harness.delete(NAME)
     message = Message("default", NAME, uid, Cause.CONTINUED, now, **names)
-    harness.world.publish("tear_down", message.encode(), {})
+    harness.simulation.publish("tear_down", message.encode(), {})
     life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
     assert life.secrets(harness) == []
 

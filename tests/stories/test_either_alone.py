@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from local import pubsub
-from local.cloud.simulation import Dials
+from local.cloud.simulation import Options
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT
 
-EVENTS_ALONE = Dials(sweeps=False)
-SWEEP_ALONE = Dials(relays=False, sinks=False)
+EVENTS_ALONE = Options(sweeps=False)
+SWEEP_ALONE = Options(relays=False, sinks=False)
 DAY = timedelta(days=1)
 
 either = pytest.mark.parametrize(
-    "dials", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
+    "options", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
 )
 
 
@@ -32,30 +32,30 @@ either = pytest.mark.parametrize(
     [{}, {**ONE_HOST, "nodeCount": 3}, {"instanceConfig": SPOT}],
     ids=["BULK", "INDIVIDUAL", "SPOT"],
 )
-def test_a_whole_life(dials: Dials, change: dict[str, Any]) -> None:
-    harness = Harness(dials)
+def test_a_whole_life(options: Options, change: dict[str, Any]) -> None:
+    harness = Harness(options)
     harness.apply(manifest(**change))
     life.until_ready(harness)
     life.goes_without_trace(harness)
 
 
 @either
-def test_vms_that_join_by_other_means(dials: Dials) -> None:
+def test_vms_that_join_by_other_means(options: Options) -> None:
     joined = life.JOINED_OTHERWISE
-    harness = Harness(replace(dials, guests=joined.guests))
+    harness = Harness(replace(options, agents=joined.agents))
     harness.apply(manifest(bootstrapKubernetes=None))
     life.until_ready(harness)
     life.goes_without_trace(harness)
 
 
 @either
-def test_a_vm_preempted_after_completion(dials: Dials) -> None:
+def test_a_vm_preempted_after_completion(options: Options) -> None:
     """The sweep alone cannot know why a VM is down; that it is, it sees within the hour."""
-    words = {"Preempted"} if dials is EVENTS_ALONE else {"NodeLost", "NodeNotReady"}
-    harness = Harness(dials)
+    words = {"Preempted"} if options is EVENTS_ALONE else {"NodeLost", "NodeNotReady"}
+    harness = Harness(options)
     life.ready_slice(harness, manifest(instanceConfig=SPOT))
     lost = life.vms(harness)[0]
-    harness.world.gce.faults.preempt(lost)
+    harness.simulation.gce.faults.preempt(lost)
     life.until(harness, lambda: not harness.is_ready(life.NAME), 2 * HOUR)
     assert list(life.pending(harness)) == [life.vm_name(lost)]
     assert set(life.pending(harness).values()) <= words
@@ -63,12 +63,12 @@ def test_a_vm_preempted_after_completion(dials: Dials) -> None:
 
 
 @either
-def test_a_vm_deleted_by_hand_in_a_group_that_repairs(dials: Dials) -> None:
-    harness = Harness(dials)
+def test_a_vm_deleted_by_hand_in_a_group_that_repairs(options: Options) -> None:
+    harness = Harness(options)
     life.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 2}))
     lost = life.vms(harness)[0]
     old = life.get(harness, lost)["id"]
-    harness.world.gce.faults.act_by_hand("DELETE", lost)
+    harness.simulation.gce.faults.act_by_hand("DELETE", lost)
 
     def is_back() -> bool:
         label = "node-restriction.kubernetes.io/tpu-functions-vm-id"
@@ -81,9 +81,9 @@ def test_a_vm_deleted_by_hand_in_a_group_that_repairs(dials: Dials) -> None:
 
 @either
 @pytest.mark.parametrize("after_s", [0.5, 2, 4, 8, 20, 45, 70, 100])
-def test_deletion_in_mid_creation(dials: Dials, after_s: float) -> None:
-    start = MINUTE if dials is SWEEP_ALONE else timedelta(0)
-    harness = Harness(dials)
+def test_deletion_in_mid_creation(options: Options, after_s: float) -> None:
+    start = MINUTE if options is SWEEP_ALONE else timedelta(0)
+    harness = Harness(options)
     harness.apply(manifest())
     harness.run_for(start + timedelta(seconds=after_s))
     life.goes_without_trace(harness)
@@ -94,9 +94,9 @@ def test_pub_sub_is_away_for_twenty_minutes(after_s: float) -> None:
     harness = Harness()
     harness.apply(manifest())
     harness.run_for(timedelta(seconds=after_s))
-    harness.world.pubsub.go_away()
+    harness.simulation.pubsub.go_away()
     harness.run_for(20 * MINUTE)
-    harness.world.pubsub.come_back()
+    harness.simulation.pubsub.come_back()
     life.until_ready(harness, timeout=10 * MINUTE)
     assert harness.made == _MADE
     life.goes_without_trace(harness)
@@ -108,17 +108,17 @@ def test_pub_sub_is_away_while_a_group_goes(after_s: float) -> None:
     life.ready_slice(harness, manifest())
     harness.delete(life.NAME)
     harness.run_for(timedelta(seconds=after_s))
-    harness.world.pubsub.go_away()
+    harness.simulation.pubsub.go_away()
     harness.run_for(20 * MINUTE)
-    harness.world.pubsub.come_back()
+    harness.simulation.pubsub.come_back()
     life.until_gone(harness, timeout=10 * MINUTE)
     assert harness.leftovers() == []
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_doubled_and_overtaking_messages_make_nothing_twice(seed: int) -> None:
-    dials = Dials(pubsub=pubsub.Dials(duplicates=1.0, delay_s=5.0))
-    harness = Harness(dials, seed=seed)
+    options = Options(pubsub=pubsub.Timings(duplicates=1.0, delay_s=5.0))
+    harness = Harness(options, seed=seed)
     life.ready_slice(harness, manifest())
     assert harness.made == _MADE
     assert life.said(harness) == ("True", "Ready", "All nodes are ready")
@@ -143,13 +143,13 @@ class Recorder:
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
         self.messages: list[tuple[str, bytes, dict[str, str]]] = []
-        publish = harness.world.publish
+        publish = harness.simulation.publish
 
         def record(step: str, data: bytes, attributes: Any) -> None:
             self.messages.append((step, data, dict(attributes)))
             publish(step, data, attributes)
 
-        harness.world.publish = record  # type: ignore[method-assign]
+        harness.simulation.publish = record  # type: ignore[method-assign]
         self._publish: Callable[[str, bytes, dict[str, str]], None] = publish
 
     def replay(self, *, backwards: bool) -> None:
@@ -168,11 +168,11 @@ def test_messages_replayed_to_a_ready_slice_change_nothing(backwards: bool) -> N
     harness = Harness(EVENTS_ALONE)
     recorder = Recorder(harness)
     life.ready_slice(harness, manifest())
-    before, writes = _snapshot(harness), harness.world.gce.calls.writes()
+    before, writes = _snapshot(harness), harness.simulation.gce.calls.writes()
     recorder.replay(backwards=backwards)
     assert len(recorder.messages) > 8
     assert _snapshot(harness) == before
-    assert harness.world.gce.calls.writes() == writes
+    assert harness.simulation.gce.calls.writes() == writes
 
 
 @replayed
@@ -180,13 +180,13 @@ def test_messages_replayed_after_a_loss_change_nothing(backwards: bool) -> None:
     harness = Harness(replace(life.watchful(), sweeps=False))
     recorder = Recorder(harness)
     life.ready_slice(harness, manifest(instanceConfig=SPOT))
-    harness.world.gce.faults.preempt(life.vms(harness)[0])
+    harness.simulation.gce.faults.preempt(life.vms(harness)[0])
     harness.run_for(10 * MINUTE)
-    before, writes = _snapshot(harness), harness.world.gce.calls.writes()
+    before, writes = _snapshot(harness), harness.simulation.gce.calls.writes()
     assert life.said(harness)[1] == "Preempted"
     recorder.replay(backwards=backwards)
     assert _snapshot(harness) == before
-    assert harness.world.gce.calls.writes() == writes
+    assert harness.simulation.gce.calls.writes() == writes
 
 
 @replayed
@@ -196,10 +196,10 @@ def test_messages_of_a_group_that_is_gone_change_nothing(backwards: bool) -> Non
     life.ready_slice(harness, manifest())
     harness.delete(life.NAME)
     life.until_gone(harness)
-    writes = harness.world.gce.calls.writes()
+    writes = harness.simulation.gce.calls.writes()
     recorder.replay(backwards=backwards)
     assert harness.leftovers() == []
-    assert harness.world.gce.calls.writes() == writes
+    assert harness.simulation.gce.calls.writes() == writes
 
 
 @replayed
@@ -211,11 +211,11 @@ def test_messages_of_a_predecessor_do_not_touch_its_successor(backwards: bool) -
     life.until_gone(harness)
     old = list(recorder.messages)
     life.ready_slice(harness, manifest())
-    before, writes = _snapshot(harness), harness.world.gce.calls.writes()
+    before, writes = _snapshot(harness), harness.simulation.gce.calls.writes()
     recorder.messages = old
     recorder.replay(backwards=backwards)
     assert _snapshot(harness) == before
-    assert harness.world.gce.calls.writes() == writes
+    assert harness.simulation.gce.calls.writes() == writes
 
 
 def _snapshot(harness: Harness) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from local.cloud.simulation import Dials
+from local.cloud.simulation import Options
 from shared.base.names import JOBSET_STEPS
 from shared.frame.message import Cause, Message
 from shared.frame.settings import TPU_NODE_GROUP
@@ -44,10 +44,10 @@ from tests.stories.life import HOUR, MINUTE
 MAY_RESTART = {"failurePolicy": {"maxRestarts": 1}}
 
 
-def world(settings: dict[str, Any] | None = None, dials: Dials | None = None) -> Harness:
-    """A world in which JobSets get slices."""
+def new_harness(settings: dict[str, Any] | None = None, options: Options | None = None) -> Harness:
+    """A simulation in which JobSets get slices."""
     slices = {"jobset_provider": TPU_NODE_GROUP, **(settings or {})}
-    harness = Harness(dials, slices=slices)
+    harness = Harness(options, slices=slices)
     apply_options(harness)
     return harness
 
@@ -57,7 +57,7 @@ def post(harness: Harness, **change: Any) -> None:
 
 
 def jobset(harness: Harness) -> dict[str, Any]:
-    found: dict[str, Any] = harness.world.admin("GET", f"{JOBSETS}/{JOBSET}")
+    found: dict[str, Any] = harness.simulation.admin("GET", f"{JOBSETS}/{JOBSET}")
     return found
 
 
@@ -73,7 +73,7 @@ DELETING = f"JobSet TPUNodeGroupDeletionStarted: Deleting TPUNodeGroup {NAME}: J
 
 
 def test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind() -> None:
-    harness = world()
+    harness = new_harness()
     post(harness)
     until(harness, lambda: are_running(harness))
     nodes = {node["metadata"]["name"] for node in life.nodes(harness).values()}
@@ -106,7 +106,7 @@ def selecting(**labels: str) -> dict[str, Any]:
 
 
 def test_the_log_lines_about_a_slice_read_as_one_story() -> None:
-    harness = world()
+    harness = new_harness()
     post(harness)
     until_running(harness)
     trace = uid(harness).replace("-", "")
@@ -120,8 +120,8 @@ def test_the_log_lines_about_a_slice_read_as_one_story() -> None:
 
 
 def test_a_restart_keeps_the_slice() -> None:
-    harness = world()
-    harness.jobsets.habits = FAILS_ONCE
+    harness = new_harness()
+    harness.jobsets.behaviour = FAILS_ONCE
     post(harness, spec=MAY_RESTART)
     until_running(harness)
     before = uid(harness)
@@ -133,8 +133,8 @@ def test_a_restart_keeps_the_slice() -> None:
 
 
 def test_a_jobset_that_is_made_again_at_once_keeps_its_slice() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -156,8 +156,8 @@ def marks(harness: Harness) -> dict[str, str]:
 
 
 def test_a_jobset_that_is_deleted_leaves_nothing_behind() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     delete(harness)
@@ -168,11 +168,11 @@ def test_a_jobset_that_is_deleted_leaves_nothing_behind() -> None:
 
 
 def pause(harness: Harness, value: str | None) -> None:
-    harness.world.admin("PATCH", f"{OPTIONS}/jobsets", {"data": {"paused": value}}, **MERGE)
+    harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": {"paused": value}}, **MERGE)
 
 
 def test_while_it_is_paused_nothing_is_made_and_what_is_over_goes() -> None:
-    harness = world()
+    harness = new_harness()
     post(harness)
     until_running(harness)
     pause(harness, "true")
@@ -192,7 +192,7 @@ def test_while_it_is_paused_nothing_is_made_and_what_is_over_goes() -> None:
 
 @pytest.mark.parametrize("yes", ["True", "true\n", "yes"])
 def test_a_pause_holds_in_any_spelling(yes: str) -> None:
-    harness = world()
+    harness = new_harness()
     pause(harness, yes)
     post(harness)
     harness.run_for(10 * MINUTE)
@@ -201,7 +201,7 @@ def test_a_pause_holds_in_any_spelling(yes: str) -> None:
 
 
 def test_what_cannot_be_is_told_once() -> None:
-    harness = world()
+    harness = new_harness()
     post(harness, **selecting(**{"cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice"}))
     harness.run_for(HOUR)
     assert told(harness) == [
@@ -212,8 +212,8 @@ def test_what_cannot_be_is_told_once() -> None:
 
 
 def test_a_jobset_that_asks_for_another_slice_gets_it() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -232,15 +232,15 @@ def test_a_jobset_that_asks_for_another_slice_gets_it() -> None:
 
 def test_a_jobset_that_requires_a_label_which_its_slice_lacks_gets_another() -> None:
     """The template has the label since; nothing else has changed."""
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     before = uid(harness)
     delete(harness)
     harness.run_for(10 * SECOND)
     template = objects.options(spec={"nodeLabels": {"rack": "a"}})
-    harness.world.admin("PATCH", f"{OPTIONS}/jobsets", {"data": template}, **MERGE)
+    harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": template}, **MERGE)
     made = objects.jobset()
     (job,) = made["spec"]["replicatedJobs"]
     expression = {"key": "rack", "operator": "In", "values": ["a"]}
@@ -253,15 +253,15 @@ def test_a_jobset_that_requires_a_label_which_its_slice_lacks_gets_another() -> 
 
 
 def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     before = uid(harness)
     node = pods(harness)[0]["spec"]["nodeName"]
     delete(harness)
     harness.run_for(10 * SECOND)
-    guest = objects.pod(
+    agent = objects.pod(
         metadata={
             "name": "guest",
             "labels": {"batch.kubernetes.io/job-name": "other"},
@@ -269,23 +269,23 @@ def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
         },
         spec={"nodeName": node},
     )
-    harness.world.admin("POST", PODS, guest)
+    harness.simulation.admin("POST", PODS, agent)
     post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
     until_told(harness, "in use by Job default/other")
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
-    harness.world.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
+    harness.simulation.admin("DELETE", f"{PODS}/agent", {"gracePeriodSeconds": 0})
     until(harness, lambda: harness.group(NAME) is None or uid(harness) != before)
 
 
 @pytest.mark.parametrize("job", ["other", objects.JOB])
 def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     node = pods(harness)[0]["spec"]["nodeName"]
-    guest = objects.pod(
+    agent = objects.pod(
         metadata={
             "name": "guest",
             "labels": {"batch.kubernetes.io/job-name": job},
@@ -293,29 +293,29 @@ def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
         },
         spec={"nodeName": node},
     )
-    harness.world.admin("POST", PODS, guest)
+    harness.simulation.admin("POST", PODS, agent)
     before = uid(harness)
     delete(harness)
     until_told(harness, f"is in use by Job default/{job}: it is deleted when that has ended")
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
-    harness.world.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
+    harness.simulation.admin("DELETE", f"{PODS}/agent", {"gracePeriodSeconds": 0})
     until_gone(harness)
 
 
 def test_a_slice_that_came_to_nothing_is_made_anew_when_its_template_is_mended() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     wrong = objects.options(spec={"project": "other-project"})
-    harness.world.admin("PATCH", f"{OPTIONS}/jobsets", {"data": wrong}, **MERGE)
+    harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": wrong}, **MERGE)
     post(harness)
     until_told(harness, "TPUNodeGroupCreationFailed")
-    harness.world.admin("PATCH", f"{OPTIONS}/jobsets", {"data": objects.options()}, **MERGE)
+    harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": objects.options()}, **MERGE)
     until_running(harness)
 
 
 def test_what_somebody_made_is_not_touched() -> None:
-    harness = world()
+    harness = new_harness()
     theirs = manifest(NAME)
     harness.apply(theirs)
     post(harness)
@@ -327,8 +327,8 @@ def test_what_somebody_made_is_not_touched() -> None:
 
 
 def test_each_job_gets_a_slice_of_its_own() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     one = objects.jobset()["spec"]["replicatedJobs"][0]
     post(harness, spec={"replicatedJobs": [{**one, "replicas": 2}]})
     running = ["Running"] * 8
@@ -345,8 +345,8 @@ def test_each_job_gets_a_slice_of_its_own() -> None:
 
 
 def test_a_job_that_a_jobset_no_longer_has_loses_its_slice() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     one = objects.jobset()["spec"]["replicatedJobs"][0]
     post(harness, spec={"replicatedJobs": [{**one, "replicas": 2}]})
     until(harness, lambda: harness.is_ready(NAME) and len(life.nodes(harness)) == 8)
@@ -358,8 +358,8 @@ def test_a_job_that_a_jobset_no_longer_has_loses_its_slice() -> None:
 
 
 def test_the_slice_of_a_suspended_jobset_is_released_when_that_is_wanted() -> None:
-    harness = world({"suspended_release": 10 * MINUTE})
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness({"suspended_release": 10 * MINUTE})
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     suspend(harness, is_suspended=True)
@@ -372,12 +372,12 @@ def test_the_slice_of_a_suspended_jobset_is_released_when_that_is_wanted() -> No
 
 def suspend(harness: Harness, *, is_suspended: bool) -> None:
     change = {"spec": {"suspend": is_suspended}}
-    harness.world.admin("PATCH", f"{JOBSETS}/{JOBSET}", change, **MERGE)
+    harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}", change, **MERGE)
 
 
 def test_the_slice_of_a_suspended_jobset_is_kept_if_nobody_minds() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     suspend(harness, is_suspended=True)
@@ -389,13 +389,13 @@ def test_the_slice_of_a_suspended_jobset_is_kept_if_nobody_minds() -> None:
 
 
 def preempt_one(harness: Harness) -> None:
-    harness.world.gce.faults.preempt(life.vms(harness)[0])
+    harness.simulation.gce.faults.preempt(life.vms(harness)[0])
 
 
 def spot_slice(settings: dict[str, Any] | None = None) -> Harness:
-    """A world in which a JobSet runs on a Spot slice."""
-    harness = world(settings)
-    harness.jobsets.habits = RUNS_ON
+    """A simulation in which a JobSet runs on a Spot slice."""
+    harness = new_harness(settings)
+    harness.jobsets.behaviour = RUNS_ON
     post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
     until_running(harness)
     return harness
@@ -425,16 +425,16 @@ def test_a_slice_that_has_lost_a_host_is_made_anew_when_that_is_wanted() -> None
 
 
 def test_a_slice_of_which_nothing_is_left_is_made_anew_for_who_waits() -> None:
-    harness = world(dials=life.watchful())
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness(options=life.watchful())
+    harness.jobsets.behaviour = RUNS_ON
     spot = selecting(**{"cloud.google.com/gke-spot": "true"})
     post(harness, spec={**spot["spec"], **MAY_RESTART})
     until_running(harness)
     before = uid(harness)
     for vm in life.vms(harness):
-        harness.world.gce.faults.preempt(vm)
+        harness.simulation.gce.faults.preempt(vm)
     harness.run_for(3 * MINUTE)
-    harness.jobsets.habits = FAILS_ONCE
+    harness.jobsets.behaviour = FAILS_ONCE
     until(harness, lambda: harness.group(NAME) is not None and uid(harness) != before)
     until_running(harness)
 
@@ -445,12 +445,12 @@ def grant(harness: Harness, step: str, *verbs: str) -> None:
     rule = {"apiGroups": ["tpu.google.com"], "resources": ["tpunodegroups"], "verbs": list(verbs)}
     change = {"rules": [rule]}
     name = f"tpu-functions-{step}-node-groups"
-    answer = harness.world.admin("PATCH", f"{path}/{name}", change, **MERGE)
+    answer = harness.simulation.admin("PATCH", f"{path}/{name}", change, **MERGE)
     assert answer["kind"] == "ClusterRole", answer
 
 
 def test_a_slice_that_cannot_be_looked_for_is_not_made() -> None:
-    harness = world()
+    harness = new_harness()
     grant(harness, "provision-slice", "create")
     post(harness)
     harness.run_for(10 * MINUTE)
@@ -463,21 +463,21 @@ def serve_jobsets(harness: Harness, *, is_served: bool) -> None:
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/jobsets.jobset.x-k8s.io"
     change = [{"op": "replace", "path": "/spec/versions/0/served", "value": is_served}]
     as_json = {"Content-Type": "application/json-patch+json"}
-    answer = harness.world.admin("PATCH", path, change, **as_json)
+    answer = harness.simulation.admin("PATCH", path, change, **as_json)
     assert answer["kind"] == "CustomResourceDefinition", answer
 
 
 def test_jobsets_that_are_not_served_are_not_taken_for_gone() -> None:
     """As when another release of JobSet serves another version of its API."""
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     before = uid(harness)
     serve_jobsets(harness, is_served=False)
     for _ in range(3):
         gone = Message(NAMESPACE, JOBSET, "", Cause.GONE, harness.clock.now(), kind="JobSet")
-        harness.world.publish("release_slice", gone.encode(), {})
+        harness.simulation.publish("release_slice", gone.encode(), {})
         harness.run_for(MINUTE)
     assert uid(harness) == before
     assert "tpu-functions.dev/release-after" not in marks(harness)
@@ -490,7 +490,7 @@ def test_jobsets_that_are_not_served_are_not_taken_for_gone() -> None:
 
 
 def test_a_refusal_to_make_a_slice_is_told_and_tried_again() -> None:
-    harness = world()
+    harness = new_harness()
     grant(harness, "provision-slice", "get")
     post(harness)
     until_told(harness, "Pod TPUNodeGroupCreationFailed: ")
@@ -501,7 +501,7 @@ def test_a_refusal_to_make_a_slice_is_told_and_tried_again() -> None:
 
 
 def test_a_refusal_to_delete_a_slice_is_told_and_tried_again() -> None:
-    harness = world()
+    harness = new_harness()
     post(harness)
     until_running(harness)
     grant(harness, "release-slice", "get", "list", "patch")
@@ -512,7 +512,7 @@ def test_a_refusal_to_delete_a_slice_is_told_and_tried_again() -> None:
 
 
 def test_a_slice_whose_pods_cannot_be_seen_stays_and_that_is_told() -> None:
-    harness = world()
+    harness = new_harness()
     post(harness)
     until_running(harness)
     list_of(harness, ["nodes"])
@@ -525,16 +525,16 @@ def test_a_slice_whose_pods_cannot_be_seen_stays_and_that_is_told() -> None:
 def list_of(harness: Harness, resources: list[str]) -> None:
     """What release_slice may list of the core API."""
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/tpu-functions-release-slice"
-    rules = harness.world.admin("GET", path)["rules"]
+    rules = harness.simulation.admin("GET", path)["rules"]
     (mine,) = [rule for rule in rules if "nodes" in rule["resources"]]
     mine["resources"] = resources
-    harness.world.admin("PATCH", path, {"rules": rules}, **MERGE)
+    harness.simulation.admin("PATCH", path, {"rules": rules}, **MERGE)
 
 
 def test_the_sweep_alone_is_enough() -> None:
-    harness = world(dials=Dials(relays=False))
+    harness = new_harness(options=Options(relays=False))
     # Each VM is let in by the next sweep: the first Pods still run when the last begin.
-    harness.jobsets.habits = replace(harness.jobsets.habits, run_s=180.0)
+    harness.jobsets.behaviour = replace(harness.jobsets.behaviour, run_s=180.0)
     post(harness)
     until_running(harness)
     until_gone(harness)
@@ -544,18 +544,20 @@ def test_the_sweep_alone_is_enough() -> None:
 
 def test_a_mark_that_somebody_wrote_wrongly_holds_nothing_up() -> None:
     """The minute reads the marks of all slices: one that it could not read would keep all others."""
-    harness = world(dials=Dials(relays=False))
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness(options=Options(relays=False))
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     wrong = {"tpu-functions.dev/release-after": "0001-01-01T00:00:00+14:00"}
-    harness.world.admin("PATCH", f"{GROUPS}/{NAME}", {"metadata": {"annotations": wrong}}, **MERGE)
+    harness.simulation.admin(
+        "PATCH", f"{GROUPS}/{NAME}", {"metadata": {"annotations": wrong}}, **MERGE
+    )
     delete(harness)
     until_gone(harness)
 
 
 def test_a_life_costs_few_calls(say: life.Say) -> None:
-    harness = world()
+    harness = new_harness()
     post(harness)
     until_running(harness)
     until_gone(harness)
@@ -593,8 +595,8 @@ GROUPS = f"/apis/tpu.google.com/v1alpha1/namespaces/{NAMESPACE}/tpunodegroups"
 
 
 def test_two_looks_at_the_same_time_make_one_slice() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     messages: list[bytes] = []
 
     def look_too() -> None:
@@ -602,7 +604,7 @@ def test_two_looks_at_the_same_time_make_one_slice() -> None:
         handle("provision_slice", run, envelope(messages[0]), harness.runtime("provision_slice"))
 
     at_once(harness, "provision_slice", "POST", GROUPS, look_too)
-    harness.world.dials = replace(harness.world.dials, relays=False)
+    harness.simulation.options = replace(harness.simulation.options, relays=False)
     post(harness)
     harness.run_for(5 * SECOND)
     (pod,) = pods(harness)
@@ -611,7 +613,7 @@ def test_two_looks_at_the_same_time_make_one_slice() -> None:
         NAMESPACE, metadata["name"], metadata["uid"], Cause.UNSCHEDULABLE, now, kind="Pod"
     )
     messages.append(told_of.encode())
-    harness.world.publish("provision_slice", told_of.encode(), {})
+    harness.simulation.publish("provision_slice", told_of.encode(), {})
     until_running(harness)
     assert harness.made["instanceGroupManagers.insert"] == 1
     looked = [line for line in harness.log.lines if line["step"] == "provision_slice"]
@@ -628,13 +630,13 @@ def envelope(data: bytes) -> bytes:
 
 
 def test_a_slice_that_goes_before_it_is_deleted_is_told() -> None:
-    harness = world()
+    harness = new_harness()
     post(harness)
     until_running(harness)
 
     def vanish() -> None:
-        harness.world.admin("DELETE", f"{GROUPS}/{NAME}")
-        harness.world.admin("PATCH", f"{GROUPS}/{NAME}", NO_FINALIZERS, **MERGE)
+        harness.simulation.admin("DELETE", f"{GROUPS}/{NAME}")
+        harness.simulation.admin("PATCH", f"{GROUPS}/{NAME}", NO_FINALIZERS, **MERGE)
 
     at_once(harness, "release_slice", "DELETE", GROUPS, vanish)
     until_told(harness, "TPUNodeGroupNotFound")
@@ -647,8 +649,8 @@ NO_FINALIZERS = {"metadata": {"finalizers": None}}
 
 
 def test_a_slice_that_is_wanted_again_just_then_is_not_deleted() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -656,7 +658,7 @@ def test_a_slice_that_is_wanted_again_just_then_is_not_deleted() -> None:
     def want_again() -> None:
         post(harness)
         change = {"metadata": {"annotations": {"tpu-functions.dev/release-after": None}}}
-        harness.world.admin("PATCH", f"{GROUPS}/{NAME}", change, **MERGE)
+        harness.simulation.admin("PATCH", f"{GROUPS}/{NAME}", change, **MERGE)
 
     at_once(harness, "release_slice", "DELETE", GROUPS, want_again)
     delete(harness)
@@ -666,23 +668,23 @@ def test_a_slice_that_is_wanted_again_just_then_is_not_deleted() -> None:
 
 
 def test_who_no_longer_wants_a_slice_gets_none() -> None:
-    harness = world()
+    harness = new_harness()
     pause(harness, "true")
     post(harness)
     until_told(harness, "SlicePaused")
     (pod,) = pods(harness)
     opt_out = {"tpu-provisioner.cloud.google.com/disable-autoprovisioning": "True"}
     change = {"metadata": {"annotations": opt_out}}
-    harness.world.admin("PATCH", f"{PODS}/{pod['metadata']['name']}", change, **MERGE)
+    harness.simulation.admin("PATCH", f"{PODS}/{pod['metadata']['name']}", change, **MERGE)
     pause(harness, None)
     harness.run_for(HOUR)
     assert harness.leftovers() == []
 
 
 def test_a_pod_without_a_jobset_gets_none() -> None:
-    harness = world()
+    harness = new_harness()
     forged = objects.pod(metadata={"ownerReferences": [OWNER]})
-    harness.world.admin("POST", PODS, forged)
+    harness.simulation.admin("POST", PODS, forged)
     harness.run_for(HOUR)
     assert len(pods(harness)) == 1
     assert harness.leftovers() == []
@@ -692,13 +694,13 @@ def test_a_pod_without_a_jobset_gets_none() -> None:
 
 def test_a_pod_with_the_key_of_another_namespace_s_job_gets_none() -> None:
     """Nodes of such a slice would take the other Job's Pods, and take them along when it goes."""
-    harness = world()
+    harness = new_harness()
     other = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
-    harness.world.admin("POST", "/api/v1/namespaces", other)
+    harness.simulation.admin("POST", "/api/v1/namespaces", other)
     theirs = objects.jobset(metadata={"namespace": "other"}, spec={"suspend": True})
-    harness.world.admin("POST", JOBSETS.replace(NAMESPACE, "other"), theirs)
+    harness.simulation.admin("POST", JOBSETS.replace(NAMESPACE, "other"), theirs)
     forged = objects.pod(metadata={"namespace": "other", "ownerReferences": [OWNER]})
-    harness.world.admin("POST", PODS.replace(NAMESPACE, "other"), forged)
+    harness.simulation.admin("POST", PODS.replace(NAMESPACE, "other"), forged)
     harness.run_for(HOUR)
     assert harness.leftovers() == []
     decisions = {line["decision"] for line in harness.log.lines if "pod" in line}
@@ -715,7 +717,7 @@ OWNER = {
 
 
 def test_without_a_provider_nothing_is_done() -> None:
-    harness = world({"jobset_provider": ""})
+    harness = new_harness({"jobset_provider": ""})
     post(harness)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []

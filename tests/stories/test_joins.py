@@ -12,8 +12,8 @@ import pytest
 from cryptography.x509.oid import NameOID
 
 from local.base.http import Request, Response
-from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Dials
-from local.vm import guests
+from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
+from local.vm import agents
 from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.settings import JoinApproval
 from tests.harness import Harness
@@ -25,18 +25,18 @@ from tests.stories.life import MINUTE, NAME, STANDARD, Say
 
 NODES = "/api/v1/nodes"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-NOBODY_JOINS = guests.Dials(lease_s=LAZY_LEASE_S, joins=False)
-EVENTS_ALONE = Dials(sweeps=False, guests=NOBODY_JOINS)
-SWEEP_ALONE = Dials(relays=False, sinks=False, guests=NOBODY_JOINS)
-BOTH = Dials(guests=NOBODY_JOINS)
+NOBODY_JOINS = agents.Timings(lease_s=LAZY_LEASE_S, joins=False)
+EVENTS_ALONE = Options(sweeps=False, agents=NOBODY_JOINS)
+SWEEP_ALONE = Options(relays=False, sinks=False, agents=NOBODY_JOINS)
+BOTH = Options(agents=NOBODY_JOINS)
 OTHER: dict[str, Any] = {"instanceConfig": STANDARD}
 
 
 class Place:
     """Two groups whose VMs have their tokens and have not asked for anything yet."""
 
-    def __init__(self, dials: Dials = BOTH) -> None:
-        self.harness = harness = Harness(dials)
+    def __init__(self, options: Options = BOTH) -> None:
+        self.harness = harness = Harness(options)
         harness.apply(manifest(**OTHER))
         harness.apply(manifest("other", **OTHER))
         life.until(harness, lambda: len(life.secrets(harness)) == 4)
@@ -58,7 +58,7 @@ class Place:
 
     def decisions(self, name: str = "csr-1") -> list[str]:
         """What was decided of a request, and whether it is signed."""
-        status = self.harness.world.admin("GET", f"{CSRS}/{name}")["status"]
+        status = self.harness.simulation.admin("GET", f"{CSRS}/{name}")["status"]
         types = [one["type"] for one in status.get("conditions", [])]
         return [*types, *(["Issued"] if status.get("certificate") else [])]
 
@@ -77,17 +77,17 @@ def _ask(
 ) -> Response:
     body = json.dumps(request_manifest(text, name=name, usages=usages)).encode()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    return harness.world.kube.handle(Request.of("POST", CSRS, headers=headers, body=body))
+    return harness.simulation.kube.handle(Request.of("POST", CSRS, headers=headers, body=body))
 
 
 by_either = pytest.mark.parametrize(
-    "dials", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
+    "options", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
 )
 
 
 @by_either
-def test_a_vms_own_request_is_approved(dials: Dials) -> None:
-    place = Place(dials)
+def test_a_vms_own_request_is_approved(options: Options) -> None:
+    place = Place(options)
     assert place.ask(pem(kubelets(place.a))).status == 201
     place.harness.run_for(2 * MINUTE)
     assert place.decisions() == ["Approved", "Issued"]
@@ -95,8 +95,8 @@ def test_a_vms_own_request_is_approved(dials: Dials) -> None:
 
 
 @by_either
-def test_several_requests_of_one_vm_are_each_approved(dials: Dials) -> None:
-    place = Place(dials)
+def test_several_requests_of_one_vm_are_each_approved(options: Options) -> None:
+    place = Place(options)
     for number in range(3):
         place.ask(pem(kubelets(place.a)), name=f"csr-{number}")
     place.harness.run_for(2 * MINUTE)
@@ -105,16 +105,18 @@ def test_several_requests_of_one_vm_are_each_approved(dials: Dials) -> None:
 
 @by_either
 @pytest.mark.parametrize("name", ["csr-7x2k9", "node-csr-Ab_9-xYz", "0"])
-def test_a_request_may_have_any_name_that_the_cluster_takes(dials: Dials, name: str) -> None:
-    place = Place(dials)
+def test_a_request_may_have_any_name_that_the_cluster_takes(options: Options, name: str) -> None:
+    place = Place(options)
     assert place.ask(pem(kubelets(place.a)), name=name).status == 201
     place.harness.run_for(2 * MINUTE)
     assert place.decisions(name) == ["Approved", "Issued"]
 
 
 @by_either
-def test_a_request_that_no_parser_reads_whole_is_denied_and_stops_no_other(dials: Dials) -> None:
-    place = Place(dials)
+def test_a_request_that_no_parser_reads_whole_is_denied_and_stops_no_other(
+    options: Options,
+) -> None:
+    place = Place(options)
     place.ask(pem(kubelets(place.a), names_der=STRANGE_NAMES), name="csr-0")
     place.ask(pem(kubelets(place.b)), name="csr-1", token=place.token_of(place.paths[1]))
     place.harness.run_for(2 * MINUTE)
@@ -122,9 +124,9 @@ def test_a_request_that_no_parser_reads_whole_is_denied_and_stops_no_other(dials
     assert place.decisions("csr-1") == ["Approved", "Issued"]
 
 
-@pytest.mark.parametrize("dials", [EVENTS_ALONE, BOTH], ids=["events alone", "both"])
-def test_a_flood_by_one_token_keeps_no_other_vm_waiting_for_the_relay(dials: Dials) -> None:
-    place = Place(dials)
+@pytest.mark.parametrize("options", [EVENTS_ALONE, BOTH], ids=["events alone", "both"])
+def test_a_flood_by_one_token_keeps_no_other_vm_waiting_for_the_relay(options: Options) -> None:
+    place = Place(options)
     for number in range(100):
         place.ask(pem(kubelets(place.a)), name=f"flood-{number:03}")
     place.ask(pem(kubelets(place.b)), name="csr-1", token=place.token_of(place.paths[1]))
@@ -146,10 +148,10 @@ BURSTS: dict[str, dict[str, Any]] = {
     ["64 hosts", pytest.param("512 hosts", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
 def test_a_burst_of_requests_is_approved_before_any_kubelet_gives_up(
-    size: str, dials: Dials, say: Say
+    size: str, options: Options, say: Say
 ) -> None:
     """kubeadm waits five minutes. An approval is two calls and one read, and no status is written."""
-    harness, change = Harness(dials), BURSTS[size]
+    harness, change = Harness(options), BURSTS[size]
     harness.apply(manifest(**change, instanceConfig=STANDARD))
     count = change["nodeCount"]
     life.until(harness, lambda: len(life.secrets(harness)) == count)
@@ -173,7 +175,7 @@ def test_a_burst_of_requests_is_approved_before_any_kubelet_gives_up(
 
 
 def _count_issued(harness: Harness) -> int:
-    found = harness.world.admin("GET", CSRS)["items"]
+    found = harness.simulation.admin("GET", CSRS)["items"]
     return sum("certificate" in request.get("status", {}) for request in found)
 
 
@@ -203,17 +205,17 @@ DENIED = {
 @by_either
 @pytest.mark.parametrize("case", DENIED.values(), ids=DENIED)
 def test_what_no_vm_of_ours_asks_for_is_denied_and_the_token_revoked(
-    case: tuple[Any, str], dials: Dials
+    case: tuple[Any, str], options: Options
 ) -> None:
     wrong, why = case
-    place = Place(dials)
+    place = Place(options)
     place.ask(**wrong(place))
     place.harness.run_for(timedelta(seconds=70))
     assert place.decisions() == ["Denied"]
     assert place.lines() == [f"JoinDenied: {why}"]
     assert f"bootstrap-token-{place.token[:6]}" not in life.secrets(place.harness)
     assert len(life.secrets(place.harness)) == 3
-    events = place.harness.world.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    events = place.harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
     (event,) = (one for one in events if one["message"].startswith("Signing request"))
     assert event["reason"] == "JoinDenied"
     assert event["type"] == "Warning"
@@ -238,7 +240,7 @@ def test_a_request_by_a_token_that_is_not_ours_to_revoke_is_denied_and_the_token
             "auth-extra-groups": "system:bootstrappers:tpu-functions",
         },
     }
-    place.harness.world.admin("POST", "/api/v1/namespaces/kube-system/secrets", foreign)
+    place.harness.simulation.admin("POST", "/api/v1/namespaces/kube-system/secrets", foreign)
     place.harness.run_for(timedelta(seconds=10))
     place.ask(pem(kubelets("control-plane-1")), token="foreig.0123456789abcdef")
     place.harness.run_for(2 * MINUTE)
@@ -266,9 +268,9 @@ def test_a_denial_shows_at_the_vm_with_what_to_do() -> None:
 @by_either
 @pytest.mark.parametrize("victim", ["b", "foreign"], ids=["of its group", "of another group"])
 def test_another_vms_certificate_is_never_approved_and_the_attempt_is_reported(
-    victim: str, dials: Dials
+    victim: str, options: Options
 ) -> None:
-    place = Place(dials)
+    place = Place(options)
     name: str = getattr(place, victim)
     group = NAME if victim == "b" else "other"
     place.ask(pem(kubelets(name)))
@@ -280,7 +282,7 @@ def test_another_vms_certificate_is_never_approved_and_the_attempt_is_reported(
     place.harness.run_for(20 * MINUTE)
     assert place.decisions() == []
     assert life.pending(place.harness, group)[name] == "JoinNotApproved"
-    if dials.sweeps:
+    if options.sweeps:
         assert set(place.lines()) == {
             f"JoinNotApproved: VM {name} holds the token "
             f"{place.token_of(next(path for path in place.paths if path.endswith(name)))[:6]}, and "
@@ -307,7 +309,7 @@ def test_a_node_made_by_hand_before_approval_is_not_counted_and_revokes_nothing(
         "metadata": {"name": place.a, "labels": labels},
         "spec": {"providerID": f"gce://{PROJECT}/us-central1-c/{place.a}"},
     }
-    answer = place.harness.world.admin("POST", NODES, made)
+    answer = place.harness.simulation.admin("POST", NODES, made)
     assert answer["message"] == (
         f'nodes "{place.a}" is forbidden: ValidatingAdmissionPolicy '
         "'tpu-functions-node-registrations' with binding 'tpu-functions-node-registrations' denied "
@@ -320,7 +322,7 @@ def test_a_node_made_by_hand_before_approval_is_not_counted_and_revokes_nothing(
     place.ask(pem(kubelets(place.a)))
     place.harness.run_for(MINUTE)
     assert place.decisions() == ["Approved", "Issued"]
-    registered = place.harness.world.admin("POST", NODES, made, **life.as_kubelet(place.a))
+    registered = place.harness.simulation.admin("POST", NODES, made, **life.as_kubelet(place.a))
     assert registered["kind"] == "Node"
     life.until(place.harness, lambda: life.summary(place.harness)["joined"] == 1, 2 * MINUTE)
     assert f"bootstrap-token-{place.token[:6]}" not in life.secrets(place.harness)
@@ -342,7 +344,7 @@ def test_a_vm_whose_token_was_renewed_in_between_asks_again_and_joins() -> None:
 
 def _renew(place: Place, token: str) -> None:
     """The VM holds another token, which is valid, as after a renewal."""
-    faults, path = place.harness.world.gce.faults, place.paths[0]
+    faults, path = place.harness.simulation.gce.faults, place.paths[0]
     found = life.get(place.harness, path)
     items = [
         {**item, "value": token} if item["key"] == "kubeadm-join-token" else item
@@ -352,7 +354,7 @@ def _renew(place: Place, token: str) -> None:
     faults.act_by_hand("POST", f"{path}/setMetadata", body)
     secrets = "/api/v1/namespaces/kube-system/secrets"
     old = f"{secrets}/bootstrap-token-{place.token[:6]}"
-    secret = place.harness.world.admin("GET", old)
+    secret = place.harness.simulation.admin("GET", old)
     token_id, _, rest = token.partition(".")
     secret["metadata"] = {
         "name": f"bootstrap-token-{token_id}",
@@ -361,7 +363,7 @@ def _renew(place: Place, token: str) -> None:
     }
     del secret["data"]["token-id"], secret["data"]["token-secret"]
     secret["stringData"] = {"token-id": token_id, "token-secret": rest}
-    place.harness.world.admin("POST", secrets, secret)
+    place.harness.simulation.admin("POST", secrets, secret)
     place.harness.run_for(timedelta(seconds=10))
 
 
@@ -397,11 +399,11 @@ def test_a_flood_of_one_tokens_requests_keeps_no_other_vm_waiting() -> None:
 
 
 @by_either
-def test_a_request_that_somebody_else_approves_is_reported(dials: Dials) -> None:
-    place = Place(dials)
+def test_a_request_that_somebody_else_approves_is_reported(options: Options) -> None:
+    place = Place(options)
     place.ask(pem(kubelets(place.b)))
     place.harness.run_for(MINUTE)
-    request = place.harness.world.admin("GET", f"{CSRS}/csr-1")
+    request = place.harness.simulation.admin("GET", f"{CSRS}/csr-1")
     approved = {
         "type": "Approved",
         "status": "True",
@@ -409,7 +411,7 @@ def test_a_request_that_somebody_else_approves_is_reported(dials: Dials) -> None
         "message": "It looked well.",
     }
     request["status"] = {"conditions": [approved]}
-    place.harness.world.admin("PUT", f"{CSRS}/csr-1/approval", request)
+    place.harness.simulation.admin("PUT", f"{CSRS}/csr-1/approval", request)
     place.harness.run_for(90 * timedelta(seconds=1))
     assert (
         "JoinApprovedElsewhere: it was approved by somebody else (ByHand): with a token of the group "
@@ -426,10 +428,10 @@ def test_a_renewal_by_a_joined_kubelet_is_the_clusters_to_approve() -> None:
     assert {line["decision"] for line in asked} == {"Approved"}
     vm = sorted(life.nodes(harness))[0]
     renewal = request_manifest(pem(kubelets(vm)), name="csr-renewal")
-    harness.world.admin("POST", CSRS, renewal, **life.as_kubelet(vm))
+    harness.simulation.admin("POST", CSRS, renewal, **life.as_kubelet(vm))
     life.until(
         harness,
-        lambda: "certificate" in harness.world.admin("GET", f"{CSRS}/csr-renewal")["status"],
+        lambda: "certificate" in harness.simulation.admin("GET", f"{CSRS}/csr-renewal")["status"],
         MINUTE,
     )
     harness.run_for(10 * MINUTE)
@@ -446,7 +448,7 @@ def test_where_the_cluster_approves_tokens_are_kubeadms_and_nobody_asks_us() -> 
         runtime.settings = harness.settings[step]
     life.ready_slice(harness, manifest())
     assert [answer for step, answer in harness.answers if step == "approve_join"] == []
-    assert not harness.world.kube.calls.count(
+    assert not harness.simulation.kube.calls.count(
         verb="list", resource="certificatesigningrequests", user="sweep"
     )
     life.goes_without_trace(harness)

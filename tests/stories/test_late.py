@@ -14,7 +14,7 @@ from tests.late import SlowCredentials
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import MINUTE, ONE_HOST
-from tests.stories.test_lives import world_for
+from tests.stories.test_lives import harness_for
 
 TEMPLATE = f"projects/{PROJECT}/global/instanceTemplates/my-template"
 OWN_TEMPLATE: dict[str, Any] = {
@@ -55,7 +55,7 @@ class Expired(SlowCredentials):
 @pytest.mark.parametrize("seconds", [31, 170, 3600])
 def test_a_token_that_takes_long_inserts_no_mig_for_a_group_that_is_gone(seconds: int) -> None:
     wanted = manifest(**OWN_TEMPLATE)
-    harness = world_for(wanted["spec"])
+    harness = harness_for(wanted["spec"])
     slow = Expired(harness, timedelta(seconds=seconds))
     harness.runtime("create_resources").clients.credentials = GoogleCredentials(lambda: slow)
     harness.apply(wanted)

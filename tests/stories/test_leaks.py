@@ -37,7 +37,7 @@ def force_away(harness: Harness, name: str = NAME) -> None:
 
 
 def forced_away(**change: Any) -> tuple[Harness, str]:
-    """A world with a slice whose group is gone, and the name of its resources."""
+    """A simulation with a slice whose group is gone, and the name of its resources."""
     harness = Harness()
     life.ready_slice(harness, manifest(**change))
     name = life.resource_name(harness)
@@ -69,17 +69,17 @@ def test_a_slice_whose_finalizer_was_removed_is_reported_with_all_that_is_left()
 
 def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_itself() -> None:
     harness, name = forced_away()
-    left = harness.world.gce.leftovers()
+    left = harness.simulation.gce.leftovers()
     harness.run_for(4 * HOUR)
     assert 3 <= len(errors(harness)) <= 4, "once an hour, of what is an hour old"
-    assert harness.world.gce.leftovers() == left
-    harness.world.gce.faults.act_by_hand("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
+    assert harness.simulation.gce.leftovers() == left
+    harness.simulation.gce.faults.act_by_hand("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
     harness.run_for(10 * MINUTE)
     for path in (
         f"projects/{PROJECT}/global/instanceTemplates/{name}",
         f"{REGION}/resourcePolicies/{name}",
     ):
-        harness.world.gce.faults.act_by_hand("DELETE", path)
+        harness.simulation.gce.faults.act_by_hand("DELETE", path)
     harness.run_for(MINUTE)
     reported = len(errors(harness))
     harness.run_for(3 * HOUR)
@@ -89,7 +89,7 @@ def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_
 
 def test_what_is_left_of_a_slice_is_reported_alone() -> None:
     harness, name = forced_away()
-    harness.world.gce.faults.act_by_hand("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
+    harness.simulation.gce.faults.act_by_hand("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
     harness.run_for(2 * HOUR)
     assert [command.split()[2] for command in errors(harness)[-1]["commands"]] == [
         "instance-templates",
@@ -102,7 +102,7 @@ def test_a_group_that_is_there_is_never_reported_whatever_becomes_of_it() -> Non
     harness = Harness()
     life.ready_slice(harness, manifest())
     harness.run_for(3 * HOUR)
-    harness.world.gce.faults.fail_next("instanceGroupManagers.delete", calls=20, http=503)
+    harness.simulation.gce.faults.fail_next("instanceGroupManagers.delete", calls=20, http=503)
     harness.delete(NAME)
     harness.run_for(3 * HOUR)
     life.until_gone(harness, timeout=24 * HOUR)
@@ -122,14 +122,14 @@ def test_a_group_that_is_there_is_never_reported_whatever_becomes_of_it() -> Non
 )
 def test_what_has_no_mark_of_this_cluster_is_not_reported(description: str) -> None:
     harness = Harness()
-    found = harness.world.admin("GET", "/api/v1/namespaces/kube-system")
+    found = harness.simulation.admin("GET", "/api/v1/namespaces/kube-system")
     mark = description.format(cluster=found["metadata"]["uid"])
     body = {
         "name": "tng-my-slice-12345678",
         "description": mark,
         "workloadPolicy": {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x2"},
     }
-    harness.world.gce.faults.act_by_hand("POST", f"{REGION}/resourcePolicies", body)
+    harness.simulation.gce.faults.act_by_hand("POST", f"{REGION}/resourcePolicies", body)
     harness.run_for(3 * HOUR)
     assert len(looks(harness)) == 3
     assert errors(harness) == []

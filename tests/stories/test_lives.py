@@ -24,8 +24,8 @@ ROWS: list[dict[str, Any]] = yaml.safe_load((DATA / "spec.yaml").read_text())["v
 PAUSED = "tpu-functions.dev/paused"
 
 
-def world_for(spec: dict[str, Any]) -> Harness:
-    """A world in which a spec can come true: its template there, its VMs joining somehow."""
+def harness_for(spec: dict[str, Any]) -> Harness:
+    """A simulation in which a spec can come true: its template there, its VMs joining somehow."""
     joins = "bootstrapKubernetes" in spec
     harness = Harness() if joins else Harness(life.JOINED_OTHERWISE)
     uri = spec.get("instanceTemplateURI", "")
@@ -65,7 +65,7 @@ def test_the_readme_of_tpu_operator_works_unchanged() -> None:
 )
 def test_every_example_reaches_ready_and_goes_without_a_trace(name: str) -> None:
     example = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
-    harness = world_for(example["spec"])
+    harness = harness_for(example["spec"])
     life.ready_slice(harness, example)
     harness.delete(example["metadata"]["name"])
     life.until_gone(harness, example["metadata"]["name"])
@@ -86,7 +86,7 @@ def test_a_group_with_a_long_name_reaches_ready_and_goes_without_a_trace(length:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_every_valid_spec_reaches_ready_and_goes_without_a_trace(row: dict[str, Any]) -> None:
     wanted = manifest(**row["change"])
-    harness = world_for(wanted["spec"])
+    harness = harness_for(wanted["spec"])
     before = harness.leftovers()
     life.ready_slice(harness, wanted)
     count = wanted["spec"]["nodeCount"]
@@ -145,7 +145,7 @@ def test_v6e_and_tpu7x_live_however_they_are_bought(change: dict[str, Any]) -> N
 
 def test_flex_start_waits_for_its_grant_and_is_granted_later() -> None:
     harness = Harness()
-    faults = harness.world.gce.faults
+    faults = harness.simulation.gce.faults
     faults.set_capacity("us-central1-c", "ct6e", 0)
     config = {
         "machineType": "ct6e-standard-4t",
@@ -200,7 +200,7 @@ def test_labels_and_taints_are_put_on_nodes_that_joined_by_other_means() -> None
         assert node["metadata"]["labels"]["team"] == "training"
         assert node["metadata"]["labels"]["cloud.google.com/gke-tpu-topology"] == "2x2x2"
         assert taint in node["spec"]["taints"]
-    assert harness.world.gce.calls.counts()["instances.setMetadata"] == 0
+    assert harness.simulation.gce.calls.counts()["instances.setMetadata"] == 0
     assert life.said(harness, "TokensInjected") == (
         "True",
         "NotNeeded",
@@ -274,7 +274,7 @@ def test_a_template_of_ones_own_is_used_and_not_deleted() -> None:
         "instanceTemplateURI": f"projects/{PROJECT}/global/instanceTemplates/my-template",
     }
     wanted = manifest(**change)
-    harness = world_for(wanted["spec"])
+    harness = harness_for(wanted["spec"])
     life.ready_slice(harness, wanted)
     assert life.said(harness, "InstanceTemplateReady") == (
         "True",
@@ -373,7 +373,7 @@ def test_pause_before_the_beginning_creates_nothing_and_its_end_goes_on() -> Non
         "Paused",
         "The annotation tpu-functions.dev/paused stops creation. Remove it to continue.",
     )
-    assert harness.world.gce.calls.writes() == 0
+    assert harness.simulation.gce.calls.writes() == 0
     life.annotate(harness, PAUSED, None)
     life.until_ready(harness, timeout=5 * MINUTE)
     life.goes_without_trace(harness)

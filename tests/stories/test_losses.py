@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import PROJECT, identity
-from local.vm.guests import Mishap
+from local.vm.agents import JoinFault
 from local.vm.kubeadm import ACCELERATOR_LABEL
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
@@ -34,12 +34,12 @@ def ready(harness: Harness, **change: Any) -> list[str]:
 
 
 def status_writes(harness: Harness) -> int:
-    return harness.world.kube.calls.count(resource="tpunodegroups", subresource="status")
+    return harness.simulation.kube.calls.count(resource="tpunodegroups", subresource="status")
 
 
 def node_lists(harness: Harness) -> int:
     user = identity("label-node").name
-    return harness.world.kube.calls.count(user=user, resource="nodes", verb="list")
+    return harness.simulation.kube.calls.count(user=user, resource="nodes", verb="list")
 
 
 # VMs that Compute Engine takes back
@@ -48,7 +48,7 @@ def node_lists(harness: Harness) -> int:
 def test_a_preempted_vm_of_a_slice_is_named_and_not_bought_again() -> None:
     harness = Harness(life.watchful())
     lost, _ = ready(harness, instanceConfig=SPOT)
-    harness.world.gce.faults.preempt(lost)
+    harness.simulation.gce.faults.preempt(lost)
     life.until_reason(harness, "Preempted", timeout=2 * MINUTE)
     name = life.vm_name(lost)
     text = f"1 of 2 nodes are not ready: {name}. {REASONS[Reason.PREEMPTED]}"
@@ -69,7 +69,7 @@ def test_64_vms_preempted_at_once_are_few_writes_and_one_reason() -> None:
     lost = ready(harness, nodeCount=64, topology="4x8x8", instanceConfig=SPOT)
     before, lists = status_writes(harness), node_lists(harness)
     for vm in lost:
-        harness.world.gce.faults.preempt(vm)
+        harness.simulation.gce.faults.preempt(vm)
     harness.run_for(2 * MINUTE)
     assert life.said(harness)[:2] == ("False", "Preempted")
     told = life.pending(harness)
@@ -84,12 +84,12 @@ def test_64_vms_preempted_at_once_are_few_writes_and_one_reason() -> None:
 def test_a_vm_is_restarted_after_a_host_error_and_needs_no_token() -> None:
     harness = Harness(life.watchful())
     lost, _ = ready(harness)
-    tokens = harness.world.gce.calls.counts()["instances.setMetadata"]
+    tokens = harness.simulation.gce.calls.counts()["instances.setMetadata"]
     uids = {node["metadata"]["uid"] for node in life.nodes(harness).values()}
-    harness.world.gce.faults.host_error(lost)
+    harness.simulation.gce.faults.host_error(lost)
     life.until_reason(harness, "Preempted", timeout=2 * MINUTE)
     life.until_ready(harness, timeout=10 * MINUTE)
-    assert harness.world.gce.calls.counts()["instances.setMetadata"] == tokens
+    assert harness.simulation.gce.calls.counts()["instances.setMetadata"] == tokens
     assert {node["metadata"]["uid"] for node in life.nodes(harness).values()} == uids
     assert life.pending(harness) == {}
     assert life.secrets(harness) == []
@@ -102,7 +102,7 @@ def test_a_vm_deleted_by_hand_is_made_anew_and_let_in_again() -> None:
     harness = Harness(life.watchful())
     lost, kept = ready(harness, **TWO_SINGLE)
     before = life.nodes(harness)
-    harness.world.gce.faults.act_by_hand("DELETE", lost)
+    harness.simulation.gce.faults.act_by_hand("DELETE", lost)
     life.until(harness, lambda: not harness.is_ready(NAME), 5 * MINUTE)
     assert life.pending(harness) == {life.vm_name(lost): "NodeLost"}
     life.until_ready(harness, timeout=10 * MINUTE)
@@ -113,7 +113,7 @@ def test_a_vm_deleted_by_hand_is_made_anew_and_let_in_again() -> None:
     assert after[renewed]["metadata"]["labels"][VM_ID_LABEL] == life.get(harness, lost)["id"]
     unchanged = life.vm_name(kept)
     assert after[unchanged]["metadata"]["uid"] == before[unchanged]["metadata"]["uid"]
-    assert harness.world.gce.calls.counts()["instances.setMetadata"] == 3
+    assert harness.simulation.gce.calls.counts()["instances.setMetadata"] == 3
     harness.run_for(5 * MINUTE)
     assert life.secrets(harness) == []
     life.goes_without_trace(harness)
@@ -122,7 +122,7 @@ def test_a_vm_deleted_by_hand_is_made_anew_and_let_in_again() -> None:
 def test_a_vm_of_a_slice_deleted_by_hand_is_lost_and_not_bought_again() -> None:
     harness = Harness(life.watchful())
     lost, _ = ready(harness)
-    harness.world.gce.faults.act_by_hand("DELETE", lost)
+    harness.simulation.gce.faults.act_by_hand("DELETE", lost)
     life.until_reason(harness, "NodeLost", timeout=5 * MINUTE)
     name = life.vm_name(lost)
     harness.run_for(HOUR)
@@ -140,7 +140,7 @@ def test_a_group_on_compute_engine_deleted_by_hand_before_completion_is_made_aga
     life.until(harness, lambda: bool(life.vms(harness)))
     harness.run_for(timedelta(seconds=10))
     (path,) = life.of_kind(harness, "instanceGroupManagers")
-    harness.world.gce.faults.act_by_hand("DELETE", path)
+    harness.simulation.gce.faults.act_by_hand("DELETE", path)
     life.until_ready(harness)
     assert harness.made["instanceGroupManagers.insert"] == 2
     life.goes_without_trace(harness)
@@ -150,7 +150,7 @@ def test_a_group_on_compute_engine_deleted_by_hand_after_completion_is_told_as_l
     harness = Harness()
     ready(harness)
     (path,) = life.of_kind(harness, "instanceGroupManagers")
-    harness.world.gce.faults.act_by_hand("DELETE", path)
+    harness.simulation.gce.faults.act_by_hand("DELETE", path)
     life.until_reason(harness, "ResourceLost", timeout=5 * MINUTE)
     text = (
         f"The managed instance group {life.resource_name(harness)} is gone. The slice was complete "
@@ -166,11 +166,11 @@ def test_a_group_on_compute_engine_deleted_by_hand_after_completion_is_told_as_l
 
 
 def no_capacity(harness: Harness, vms: int | None) -> None:
-    harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", vms)
+    harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", vms)
 
 
 def no_reservation(harness: Harness, vms: int | None) -> None:
-    faults = harness.world.gce.faults
+    faults = harness.simulation.gce.faults
     if vms is None:
         faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 4096)
     else:
@@ -196,7 +196,7 @@ def test_a_repair_that_is_blocked_is_told_with_its_vm_and_goes_on_by_itself(
     harness = Harness(life.watchful())
     lost, _ = ready(harness, **TWO_SINGLE, **model)
     block(harness, 1)
-    harness.world.gce.faults.act_by_hand("DELETE", lost)
+    harness.simulation.gce.faults.act_by_hand("DELETE", lost)
     life.until_reason(harness, reason, timeout=10 * MINUTE)
     before = status_writes(harness)
     harness.run_for(HOUR)
@@ -214,12 +214,12 @@ def test_a_repair_that_is_blocked_is_told_with_its_vm_and_goes_on_by_itself(
 
 
 def test_a_bulk_slice_that_loses_a_vm_before_completion_says_that_the_others_are_billed() -> None:
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     life.until(harness, lambda: len(life.vms(harness)) == 2)
     harness.run_for(2 * MINUTE)
     lost, _ = life.vms(harness)
-    harness.world.gce.faults.act_by_hand("DELETE", lost)
+    harness.simulation.gce.faults.act_by_hand("DELETE", lost)
     text = (
         "Before the slice was complete, 1 of its 2 VMs were deleted. Compute Engine does not recreate "
         "VMs of a BULK slice. The others wait and are billed: delete the group and apply it again."
@@ -266,7 +266,7 @@ def test_a_node_that_flaps_for_an_hour_costs_a_status_write_a_minute() -> None:
 
 def conditions(harness: Harness, path: str, ready: str) -> list[dict[str, Any]]:
     """A Node's conditions with another word for Ready."""
-    found = harness.world.admin("GET", path.removesuffix("/status"))["status"]["conditions"]
+    found = harness.simulation.admin("GET", path.removesuffix("/status"))["status"]["conditions"]
     moment = render_time(harness.clock.now())
     return [
         {**one, "status": ready, "lastTransitionTime": moment} if one["type"] == "Ready" else one
@@ -282,7 +282,7 @@ def test_a_node_deleted_by_hand_on_a_ready_group_is_told_with_what_to_do(
     lost, _ = ready(harness, **change)
     harness.run_for(10 * MINUTE)
     name = life.vm_name(lost)
-    harness.world.admin("DELETE", f"/api/v1/nodes/{name}")
+    harness.simulation.admin("DELETE", f"/api/v1/nodes/{name}")
     life.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
     assert life.said(harness)[1] == "NodeLost"
     assert name in life.said(harness)[2]
@@ -303,10 +303,10 @@ def test_a_node_deleted_by_hand_on_a_ready_group_is_told_with_what_to_do(
 def test_a_node_deleted_by_hand_is_told_as_lost_and_comes_back_with_its_vm() -> None:
     harness = Harness(life.watchful())
     lost, _ = ready(harness)
-    harness.world.admin("DELETE", f"/api/v1/nodes/{life.vm_name(lost)}")
+    harness.simulation.admin("DELETE", f"/api/v1/nodes/{life.vm_name(lost)}")
     life.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
     assert life.said(harness)[1] == "NodeLost"
-    harness.world.gce.faults.act_by_hand("POST", f"{lost}/reset")
+    harness.simulation.gce.faults.act_by_hand("POST", f"{lost}/reset")
     life.until_ready(harness)
     life.goes_without_trace(harness)
 
@@ -325,7 +325,7 @@ def test_kubelets_that_fall_silent_are_told() -> None:
 
 
 def test_a_cluster_without_the_device_plugin_is_told_so() -> None:
-    harness = Harness(life.guest_dials(plugin_s=None))
+    harness = Harness(life.vm_options(plugin_s=None))
     harness.apply(manifest())
     life.until_reason(harness, "DevicePluginMissing", timeout=10 * MINUTE)
     names = sorted(life.nodes(harness))
@@ -352,7 +352,7 @@ def test_a_node_of_another_machine_that_bears_our_label_is_not_touched() -> None
         "metadata": {"name": "worker-1", "labels": labels},
         "spec": {"providerID": f"gce://{PROJECT}/us-central1-c/worker-1"},
     }
-    harness.world.admin("POST", "/api/v1/nodes", stranger)
+    harness.simulation.admin("POST", "/api/v1/nodes", stranger)
     harness.run_for(timedelta(minutes=5))
     harness.run_for(2 * HOUR)
     assert life.summary(harness)["text"] == "2/2"
@@ -370,7 +370,7 @@ def test_a_node_of_another_machine_that_bears_our_label_is_not_touched() -> None
 
 
 def test_a_vm_that_never_joins_is_told_after_fifteen_minutes() -> None:
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
     assert life.said(harness)[:2] == ("False", "AwaitingNodeJoin")
@@ -389,35 +389,37 @@ def test_a_vm_that_never_joins_is_told_after_fifteen_minutes() -> None:
 
 
 def test_a_node_that_joins_without_a_providerid_is_told_of_and_counts_as_none() -> None:
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest(**ONE_HOST))
     life.until(harness, lambda: len(life.secrets(harness)) == 1)
     name = life.vm_name(life.vms(harness)[0])
     labels = {RESOURCE_NAME_LABEL: life.resource_name(harness)}
     nameless = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
-    harness.world.admin("POST", "/api/v1/nodes", nameless, **life.as_kubelet(name))
+    harness.simulation.admin("POST", "/api/v1/nodes", nameless, **life.as_kubelet(name))
     harness.run_for(5 * MINUTE)
     assert life.said(harness)[1:] == (
         "AwaitingNodeJoin",
         "Waiting for 1 of 1 nodes to join the cluster (1 nodes joined with missing ProviderID)",
     )
-    found = harness.world.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    found = harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
     told = {(event["involvedObject"]["kind"], event["reason"], event["message"]) for event in found}
     assert ("Node", "MissingProviderID", f"Node {name} joined without a ProviderID") in told
 
 
 @pytest.mark.parametrize(
-    "mishaps",
+    "join_faults",
     [
-        (Mishap.KUBEADM_FAILS,),
-        (Mishap.KUBEADM_FAILS, Mishap.KUBEADM_FAILS),
-        (Mishap.TOKEN_EXPIRES,),
-        (Mishap.TOKEN_EXPIRES, Mishap.KUBEADM_FAILS),
+        (JoinFault.KUBEADM_FAILS,),
+        (JoinFault.KUBEADM_FAILS, JoinFault.KUBEADM_FAILS),
+        (JoinFault.TOKEN_EXPIRES,),
+        (JoinFault.TOKEN_EXPIRES, JoinFault.KUBEADM_FAILS),
     ],
     ids=["fails once", "fails with all tries of its token", "expires", "expires, then fails"],
 )
-def test_a_join_that_goes_wrong_at_first_goes_well_in_the_end(mishaps: tuple[Mishap, ...]) -> None:
-    harness = Harness(life.guest_dials(mishaps=mishaps))
+def test_a_join_that_goes_wrong_at_first_goes_well_in_the_end(
+    join_faults: tuple[JoinFault, ...],
+) -> None:
+    harness = Harness(life.vm_options(join_faults=join_faults))
     harness.apply(manifest())
     life.until_ready(harness, timeout=3 * HOUR)
     harness.run_for(5 * MINUTE)
@@ -426,7 +428,7 @@ def test_a_join_that_goes_wrong_at_first_goes_well_in_the_end(mishaps: tuple[Mis
 
 
 def test_tokens_that_were_not_used_are_void_after_an_hour() -> None:
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     life.until(harness, lambda: len(life.secrets(harness)) == 2)
     first = life.secrets(harness)
@@ -445,7 +447,7 @@ def test_links_that_do_not_come_up_are_named(outcome: str, word: str) -> None:
     harness.apply(manifest())
     life.until(harness, lambda: bool(life.vms(harness)))
     (path,) = life.of_kind(harness, "instanceGroupManagers")
-    harness.world.gce.faults.break_wiring(path, outcome)
+    harness.simulation.gce.faults.break_wiring(path, outcome)
     life.until_reason(harness, "InterconnectNotReady", timeout=10 * MINUTE)
     harness.run_for(HOUR)
     text = (
@@ -468,7 +470,7 @@ def test_a_status_that_was_wiped_heals_without_a_second_purchase(change: dict[st
     before, made = life.summary(harness), dict(harness.made)
     group = harness.group(NAME)
     assert group is not None
-    harness.world.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
+    harness.simulation.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
     assert not harness.is_ready(NAME)
     life.until_ready(harness, timeout=5 * MINUTE)
     harness.run_for(HOUR)
@@ -484,7 +486,7 @@ def test_a_status_wiped_in_mid_creation_heals_without_a_second_purchase(after_s:
     harness.run_for(timedelta(seconds=after_s))
     group = harness.group(NAME)
     assert group is not None
-    harness.world.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
+    harness.simulation.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
     life.until_ready(harness, timeout=15 * MINUTE)
     assert set(harness.made.values()) == {1, 2}
     assert harness.made["instances.insert"] == 2
@@ -498,7 +500,7 @@ def test_a_status_wiped_while_the_group_goes_leaves_nothing_behind() -> None:
     harness.run_for(timedelta(seconds=20))
     group = harness.group(NAME)
     assert group is not None
-    harness.world.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
+    harness.simulation.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
     life.until_gone(harness)
     harness.run_for(HOUR)
     assert harness.leftovers() == []
@@ -537,14 +539,14 @@ def test_a_recreated_vm_that_joins_by_other_means_takes_over_its_predecessors_no
     lost, _ = life.vms(harness)
     name, before = life.vm_name(lost), life.get(harness, lost)["id"]
     uid = life.nodes(harness)[name]["metadata"]["uid"]
-    harness.world.dials = replace(harness.world.dials, sinks=False)
-    harness.world.gce.faults.act_by_hand("DELETE", lost)
+    harness.simulation.options = replace(harness.simulation.options, sinks=False)
+    harness.simulation.gce.faults.act_by_hand("DELETE", lost)
     harness.run_for(10 * MINUTE)
     node = life.nodes(harness)[name]["metadata"]
     assert node["uid"] == uid
     assert node["labels"][VM_ID_LABEL] == life.get(harness, lost)["id"] != before
     asked = len(harness.answers)
-    harness.world.dials = replace(harness.world.dials, sinks=True)
+    harness.simulation.options = replace(harness.simulation.options, sinks=True)
     harness.run_for(2 * HOUR)
     assert life.said(harness) == ("True", "Ready", "All nodes are ready")
     assert "inject_token" not in {step for step, _ in harness.answers[asked:]}

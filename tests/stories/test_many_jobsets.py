@@ -15,16 +15,16 @@ from math import ceil
 import pytest
 
 from local import pubsub
-from local.cloud.simulation import Dials, identity
-from local.gke.dials import OPERATION_S
-from local.jobsets import Habits
+from local.cloud.simulation import Options, identity
+from local.gke.timings import OPERATION_S
+from local.jobsets import PodBehaviour
 from shared.base.names import JOBSET_STEPS
 from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.stories.jobsets import JOBSETS, RUNS_ON, apply, phases, until
 from tests.stories.life import HOUR, MINUTE, Say
-from tests.stories.test_jobset_slices import world
-from tests.stories.test_node_pool_slices import world as world_of_pools
+from tests.stories.test_jobset_slices import new_harness
+from tests.stories.test_node_pool_slices import new_harness as new_harness_of_pools
 
 COUNT = 100
 CALLS_EACH = 20
@@ -43,13 +43,13 @@ POLL_EVERY_S, WORKERS = 5, 3
 
 def calls(harness: Harness) -> int:
     """What both steps have asked the API server."""
-    by_user = harness.world.kube.calls.by_user
+    by_user = harness.simulation.kube.calls.by_user
     return sum(by_user[identity(step.replace("_", "-")).name] for step in JOBSET_STEPS)
 
 
 def begin(harness: Harness, count: int = COUNT) -> None:
     """Apply them all; their Pods run on for as long as nobody says otherwise."""
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     for number in range(count):
         apply(harness, objects.small_jobset(f"train-{number}"))
 
@@ -57,12 +57,12 @@ def begin(harness: Harness, count: int = COUNT) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_hundred_jobsets_at_once_get_their_slices_together_and_at_few_calls(say: Say) -> None:
-    harness = world()
+    harness = new_harness()
     began = harness.clock.now()
     begin(harness)
     until(harness, lambda: phases(harness) == ["Running"] * COUNT)
     took = harness.clock.now() - began
-    harness.jobsets.habits = Habits(run_s=0)
+    harness.jobsets.behaviour = PodBehaviour(run_s=0)
     until(harness, lambda: harness.leftovers() == [], HOUR)
     whole = harness.clock.now() - began
     spent, allowed = calls(harness), COUNT * CALLS_EACH + CALLS_A_MINUTE * ceil(whole / MINUTE)
@@ -86,12 +86,12 @@ def test_a_hundred_jobsets_at_once_get_their_slices_together_and_at_few_calls(sa
 def test_many_jobsets_at_once_get_their_pools_and_lose_them_as_fast_as_gke_changes_them(
     count: int, say: Say
 ) -> None:
-    harness = world_of_pools()
+    harness = new_harness_of_pools()
     began = harness.clock.now()
     begin(harness, count)
     until(harness, lambda: phases(harness) == ["Running"] * count, 3 * HOUR)
     took = harness.clock.now() - began
-    harness.jobsets.habits = Habits(run_s=0)
+    harness.jobsets.behaviour = PodBehaviour(run_s=0)
     until(harness, lambda: harness.gke.leftovers() == [], 3 * HOUR)
     released = harness.clock.now() - began - took
     harness.run_for(5 * MINUTE)
@@ -124,7 +124,7 @@ def test_many_jobsets_at_once_get_their_pools_and_lose_them_as_fast_as_gke_chang
 
 def test_what_is_over_goes_while_others_wait_for_their_turn() -> None:
     """A slice that nobody needs is paid for, and its chips may be what the others wait for."""
-    harness = world_of_pools(Dials(pubsub=pubsub.Dials(delay_s=0.5)))
+    harness = new_harness_of_pools(Options(pubsub=pubsub.Timings(delay_s=0.5)))
     begin(harness, 3)
     until(harness, lambda: phases(harness) == ["Running"] * 3)
     over = {*harness.gke.leftovers()}
@@ -132,7 +132,7 @@ def test_what_is_over_goes_while_others_wait_for_their_turn() -> None:
         apply(harness, objects.small_jobset(f"train-{number}"))
     harness.run_for(MINUTE)
     for number in range(3):
-        harness.world.admin("DELETE", f"{JOBSETS}/train-{number}")
+        harness.simulation.admin("DELETE", f"{JOBSETS}/train-{number}")
     until(harness, lambda: over.isdisjoint(harness.gke.leftovers()), 8 * MINUTE)
     until(harness, lambda: phases(harness) == ["Running"] * 15)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from local.cloud.simulation import Dials
+from local.cloud.simulation import Options
 from shared.base.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
@@ -20,10 +20,10 @@ from tests.stories.test_refusals import OF_CALLS, TROUBLES, TWO_SINGLE, denied, 
 
 
 def test_the_sweep_alone_calls_a_vm_that_is_down_lost() -> None:
-    harness = Harness(Dials(relays=False, sinks=False))
+    harness = Harness(Options(relays=False, sinks=False))
     life.ready_slice(harness, manifest(instanceConfig=SPOT))
     lost = life.vms(harness)[0]
-    harness.world.gce.faults.preempt(lost)
+    harness.simulation.gce.faults.preempt(lost)
     life.until(harness, lambda: not harness.is_ready(life.NAME), 2 * HOUR)
     assert life.pending(harness) == {life.vm_name(lost): "NodeLost"}
 
@@ -36,7 +36,7 @@ def test_a_preempted_vm_stays_told_while_its_node_is_not_yet_known_to_be_dead(
     harness = Harness(life.watchful())
     life.ready_slice(harness, manifest(instanceConfig=SPOT, **mode))
     lost, other = map(life.vm_name, life.vms(harness))
-    harness.world.gce.faults.preempt(life.vms(harness)[0])
+    harness.simulation.gce.faults.preempt(life.vms(harness)[0])
     life.until_reason(harness, "Preempted")
     life.patch(
         harness,
@@ -52,7 +52,7 @@ def test_64_vms_preempted_at_once_are_all_called_lost() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
     for vm in life.vms(harness):
-        harness.world.gce.faults.preempt(vm)
+        harness.simulation.gce.faults.preempt(vm)
     harness.run_for(2 * MINUTE)
     assert set(life.pending(harness).values()) <= {"Preempted", "NodeLost"}
 
@@ -66,7 +66,7 @@ def test_a_node_of_another_machine_that_bears_our_proof_is_not_touched() -> None
         "cloud.google.com/gke-tpu-accelerator": "tpu7x",
         VM_ID_LABEL: "12345",
     }
-    harness.world.admin(
+    harness.simulation.admin(
         "POST",
         "/api/v1/nodes",
         {
@@ -85,7 +85,7 @@ def test_a_node_of_another_machine_that_bears_our_proof_is_not_touched() -> None
 def test_the_reason_of_an_individual_group_that_waits_does_not_flap(name: str) -> None:
     trouble = TROUBLES[name]
     harness = Harness()
-    trouble.begin(harness.world.gce.faults)
+    trouble.begin(harness.simulation.gce.faults)
     harness.apply(manifest(**{**TWO_SINGLE, **trouble.change}))
     life.until_reason(harness, trouble.reason, timeout=5 * MINUTE)
     for _ in range(40):
@@ -95,7 +95,7 @@ def test_the_reason_of_an_individual_group_that_waits_does_not_flap(name: str) -
 
 def test_a_refused_read_is_told_by_an_event() -> None:
     harness = Harness()
-    denied("compute.instanceGroupManagers.get").begin(harness.world.gce.faults)
+    denied("compute.instanceGroupManagers.get").begin(harness.simulation.gce.faults)
     harness.apply(manifest())
     life.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
     assert [event for event in life.events(harness) if event[1] == "PermissionDenied"]
@@ -119,7 +119,7 @@ def test_an_example_in_an_ai_zone() -> None:
 def test_a_group_of_single_hosts_that_waits_for_capacity_is_looked_at_cheaply() -> None:
     harness = Harness()
     ledger = Ledger(harness)
-    harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
+    harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
     harness.apply(manifest(**{**TWO_SINGLE, "instanceConfig": STANDARD}))
     life.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
     minutes = []
@@ -128,12 +128,12 @@ def test_a_group_of_single_hosts_that_waits_for_capacity_is_looked_at_cheaply() 
         harness.run_for(MINUTE)
         minutes.append(ledger.cost() - before)
     assert max(cost.reads for cost in minutes) <= 2
-    harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", 2)
+    harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 2)
     life.until_ready(harness)
 
 
 def test_a_time_that_is_none_in_a_status_keeps_the_minute_from_nobody() -> None:
-    harness = Harness(Dials(relays=False))
+    harness = Harness(Options(relays=False))
     life.ready_slice(harness, manifest())
     odd = "2026-11-20T10:00:00+99:00"
     answer = life.patch(harness, f"{life.group_path()}/status", {"status": {"completedAt": odd}})

@@ -22,7 +22,7 @@ from tests.stories.jobsets import (
     until,
 )
 from tests.stories.life import MINUTE
-from tests.stories.test_node_pool_slices import MAKING, is_gone, post, world
+from tests.stories.test_node_pool_slices import MAKING, is_gone, new_harness, post
 
 MADE = f"Pod NodePoolCreationSucceeded: node pool {NAME} has been created"
 DELETED = f"JobSet NodePoolDeletionSucceeded: node pool {NAME} has been deleted"
@@ -47,15 +47,15 @@ def end_of(method: str, cluster: str = GKE_CLUSTER, pool: str = NAME) -> bytes:
 def answers(harness: Harness, step: str, data: bytes) -> list[str]:
     """How a step answers a message."""
     before = len(harness.answers)
-    harness.world.publish(step, data, {})
+    harness.simulation.publish(step, data, {})
     harness.run_for(5 * SECOND)
     return [answer.outcome for who, answer in harness.answers[before:] if who == step]
 
 
 def running() -> Harness:
-    """A world in which a JobSet runs on its node pool."""
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    """A simulation in which a JobSet runs on its node pool."""
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until(harness, lambda: are_running(harness))
     return harness
@@ -64,19 +64,21 @@ def running() -> Harness:
 def test_a_pool_that_was_made_is_told_when_the_pod_has_started_too() -> None:
     harness = running()
     assert told(harness)[1:] == [MADE]
-    harness.world.admin("DELETE", f"/api/v1/namespaces/default/events/{event_name(harness, MADE)}")
+    harness.simulation.admin(
+        "DELETE", f"/api/v1/namespaces/default/events/{event_name(harness, MADE)}"
+    )
     outcome = answers(harness, "provision_slice", end_of("CreateNodePool"))
     assert outcome == ["CreationSucceeded"]
     assert told(harness)[1:] == [MADE]
 
 
 def event_name(harness: Harness, line: str) -> str:
-    events = harness.world.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    events = harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
     return next(str(one["metadata"]["name"]) for one in events if line.endswith(one["message"]))
 
 
 def test_a_pool_that_nobody_waits_for_is_told_to_nobody() -> None:
-    harness = world()
+    harness = new_harness()
     assert answers(harness, "provision_slice", end_of("CreateNodePool")) == ["NobodyWaits"]
     assert answers(harness, "provision_slice", end_of("DeleteNodePool")) == ["NobodyWaits"]
     assert answers(harness, "release_slice", end_of("DeleteNodePool")) == ["DeletionSucceeded"]
@@ -93,8 +95,8 @@ def test_another_cluster_s_pools_are_nobody_s_here(step: str) -> None:
 
 
 def test_a_pool_that_could_not_be_made_is_told_and_made_anew() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     harness.gke.faults.fail_operations("nodePools.create", code=8, message="no capacity")
     post(harness)
     until(harness, lambda: are_running(harness))
@@ -109,7 +111,7 @@ def test_a_pool_that_could_not_be_made_is_told_and_made_anew() -> None:
 def test_a_pool_that_could_not_be_deleted_is_told_and_deleted_again() -> None:
     harness = running()
     harness.gke.faults.fail_operations("nodePools.delete", message="try later")
-    harness.world.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
+    harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
     until(harness, lambda: is_gone(harness))
     harness.run_for(MINUTE)
     assert told(harness)[2:] == [
@@ -128,7 +130,7 @@ def test_a_pool_that_gke_will_not_have_marked_goes_at_once() -> None:
     harness = running()
     words = "The user does not have access to service account"
     harness.gke.faults.fail_next("nodePools.update", 100, 403, "forbidden", words)
-    harness.world.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
+    harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
     until(harness, lambda: is_gone(harness))
     harness.run_for(MINUTE)
     assert told(harness)[-2:] == [
@@ -141,7 +143,7 @@ def test_a_pool_that_gke_will_not_have_marked_goes_at_once() -> None:
 def test_a_pool_whose_mark_is_lost_again_and_again_goes() -> None:
     harness = running()
     harness.gke.faults.fail_operations("nodePools.update", message="try later", operations=100_000)
-    harness.world.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
+    harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
     until(harness, lambda: is_gone(harness), 10 * MINUTE)
     assert (
         f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: nobody needs it, and it cannot be "
@@ -166,7 +168,7 @@ def test_a_deletion_that_was_long_ago_is_not_told_of_a_pool_that_stands() -> Non
 
 
 def test_a_cluster_that_is_not_there_is_told_on_the_pod() -> None:
-    harness = world()
+    harness = new_harness()
     words = "Not found: projects/my-gcp-project/locations/us-central1/clusters/my-cluster."
     harness.gke.faults.fail_next("nodePools.create", 100, 404, "notFound", words)
     post(harness)
@@ -175,7 +177,7 @@ def test_a_cluster_that_is_not_there_is_told_on_the_pod() -> None:
 
 
 def test_a_pod_of_somebody_s_own_making_is_told_what_is_wrong_with_it() -> None:
-    harness = world()
+    harness = new_harness()
     name = {"jobset.sigs.k8s.io/jobset-name": "x/../y?z"}
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs-1", "uid": "rs-uid"}
     metadata = {
@@ -183,7 +185,7 @@ def test_a_pod_of_somebody_s_own_making_is_told_what_is_wrong_with_it() -> None:
         "annotations": name,
         "ownerReferences": [{**owner, "controller": True}],
     }
-    harness.world.admin("POST", PODS, pod(metadata=metadata))
+    harness.simulation.admin("POST", PODS, pod(metadata=metadata))
     harness.run_for(MINUTE)
     assert told(harness) == [
         "Pod NodePoolCreationFailed: the Pod's jobset.sigs.k8s.io/jobset-name is 'x/../y?z': it must be "
@@ -201,13 +203,13 @@ def no_room(harness: Harness, verb: str, calls: int) -> None:
 
 def counts(harness: Harness) -> dict[str, int]:
     """How often each Event was told, by its reason."""
-    events = harness.world.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    events = harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
     return {one["reason"]: one["count"] for one in events}
 
 
 def test_what_gke_has_no_room_for_is_queued_and_said_to_begin_when_it_does() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     no_room(harness, "nodePools.create", 3)
     post(harness)
     harness.run_for(30 * SECOND)
@@ -230,7 +232,7 @@ def test_what_gke_has_no_room_for_is_queued_and_said_to_begin_when_it_does() -> 
 
 
 def test_what_gke_is_too_busy_for_is_tried_again_and_not_told() -> None:
-    harness = world()
+    harness = new_harness()
     harness.gke.faults.fail_next("nodePools.create", calls=3, http=503)
     post(harness)
     until(harness, lambda: is_gone(harness) and len(told(harness)) >= 4)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from functions import provision_slice
-from local.cloud.simulation import Dials
+from local.cloud.simulation import Options
 from shared.base.errors import CallError
 from shared.frame.message import POD_KIND, Cause, Message
 from shared.frame.settings import GKE
@@ -46,9 +46,9 @@ MAKING = (
 )
 
 
-def world(dials: Dials | None = None) -> Harness:
-    """A world in which JobSets get node pools."""
-    harness = Harness(dials, slices={"jobset_provider": GKE, "gke": SETTINGS})
+def new_harness(options: Options | None = None) -> Harness:
+    """A simulation in which JobSets get node pools."""
+    harness = Harness(options, slices={"jobset_provider": GKE, "gke": SETTINGS})
     apply_options(harness)
     return harness
 
@@ -64,7 +64,7 @@ def is_gone(harness: Harness) -> bool:
 
 
 def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
-    harness = world()
+    harness = new_harness()
     post(harness)
     until(harness, lambda: are_running(harness))
     until(harness, lambda: is_gone(harness))
@@ -85,8 +85,8 @@ def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
 
 
 def test_a_jobset_that_is_made_again_at_once_keeps_its_pool() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until(harness, lambda: are_running(harness))
     nodes = set(life.nodes(harness))
@@ -101,7 +101,7 @@ def test_a_jobset_that_is_made_again_at_once_keeps_its_pool() -> None:
 
 
 def test_a_pool_without_room_is_made_anew_when_there_is_some() -> None:
-    harness = world()
+    harness = new_harness()
     harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
     post(harness)
     until(harness, lambda: any("NodePoolCreationFailed" in line for line in told(harness)))
@@ -112,7 +112,7 @@ def test_a_pool_without_room_is_made_anew_when_there_is_some() -> None:
 
 
 def test_a_stockout_that_lasts_is_told_once_although_gke_names_another_vm_each_time() -> None:
-    harness = world()
+    harness = new_harness()
     harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
     post(harness)
     harness.run_for(3 * HOUR)
@@ -155,7 +155,7 @@ def test_no_pool_is_paid_for_on_which_the_pod_would_not_fit(
     case: tuple[dict[str, Any], str],
 ) -> None:
     change, words = case
-    harness = world()
+    harness = new_harness()
     made = objects.jobset()
     (job,) = made["spec"]["replicatedJobs"]
     template = job["template"]["spec"]["template"]
@@ -168,8 +168,8 @@ def test_no_pool_is_paid_for_on_which_the_pod_would_not_fit(
 
 
 def test_a_pod_runs_on_a_pool_that_meets_its_node_affinity() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     made = objects.jobset()
     (job,) = made["spec"]["replicatedJobs"]
     template = job["template"]["spec"]["template"]
@@ -180,7 +180,7 @@ def test_a_pod_runs_on_a_pool_that_meets_its_node_affinity() -> None:
 
 
 def test_no_pool_is_called_lost_that_never_was() -> None:
-    harness = world()
+    harness = new_harness()
     harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
     post(harness)
     harness.run_for(2 * HOUR)
@@ -188,8 +188,8 @@ def test_no_pool_is_called_lost_that_never_was() -> None:
 
 
 def test_more_jobs_than_gke_has_operations_get_their_pools_and_leave_nothing_behind() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness, replicas=12)
     until(harness, lambda: are_running(harness, replicas=12), 2 * HOUR)
     assert len(harness.gke.leftovers()) == 12
@@ -201,16 +201,16 @@ def test_more_jobs_than_gke_has_operations_get_their_pools_and_leave_nothing_beh
 
 
 def test_nobody_takes_the_name_of_another_namespace_s_pool() -> None:
-    harness = world()
+    harness = new_harness()
     other = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
-    harness.world.admin("POST", "/api/v1/namespaces", other)
+    harness.simulation.admin("POST", "/api/v1/namespaces", other)
     theirs = objects.jobset(metadata={"namespace": "other"}, spec={"suspend": True})
-    harness.world.admin("POST", JOBSETS.replace(NAMESPACE, "other"), theirs)
+    harness.simulation.admin("POST", JOBSETS.replace(NAMESPACE, "other"), theirs)
     owner = {"apiVersion": "example.com/v1", "kind": "Other", "name": objects.JOB, "uid": "1"}
     forged = objects.pod(
         metadata={"namespace": "other", "ownerReferences": [{**owner, "controller": True}]}
     )
-    harness.world.admin("POST", PODS.replace(NAMESPACE, "other"), forged)
+    harness.simulation.admin("POST", PODS.replace(NAMESPACE, "other"), forged)
     harness.run_for(MINUTE)
     outcomes = {answer.outcome for step, answer in harness.answers if step == "provision_slice"}
     assert outcomes == {"InputRefused", "Swept"}
@@ -240,7 +240,7 @@ def look(harness: Harness) -> str:
 
 
 def test_nodes_of_a_pool_that_was_long_in_coming_get_their_time_too() -> None:
-    harness = world()
+    harness = new_harness()
     harness.gke.faults.slow_operations("nodePools.create", 20 * 60)
     post(harness)
     until(harness, lambda: any("has been created" in line for line in told(harness)))
@@ -251,7 +251,7 @@ def test_nodes_of_a_pool_that_was_long_in_coming_get_their_time_too() -> None:
 
 
 def test_a_pod_that_no_node_of_its_pool_takes_is_told_after_a_quarter_of_an_hour() -> None:
-    harness = world()
+    harness = new_harness()
     harness.gke.faults.slow_operations("nodePools.create", 20 * 60)
     post(harness)
     until(harness, lambda: len(life.nodes(harness)) > 0)
@@ -267,13 +267,13 @@ def close(harness: Harness) -> bool:
     nodes = list(life.nodes(harness).values())
     for node in nodes:
         path = f"/api/v1/nodes/{node['metadata']['name']}"
-        harness.world.admin("PATCH", path, {"spec": {"unschedulable": True}}, **MERGE)
+        harness.simulation.admin("PATCH", path, {"spec": {"unschedulable": True}}, **MERGE)
     return len(nodes) == 4
 
 
 def test_an_api_server_that_is_busy_is_asked_again_and_not_taken_for_gke() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     post(harness)
     until(harness, lambda: are_running(harness))
     refusals = [CallError("GET /api/v1/pods", 429, "TooManyRequests", "try later")]

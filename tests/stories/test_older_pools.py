@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from local.base.http import Request
-from local.jobsets import Part
+from local.jobsets import Controller
 from shared.frame.settings import GKE
 from shared.slices.by_node_pool.desired_pool import HASH_LABEL, build_desired_slice
 from shared.slices.jobsets import JOB_KEY_SELECTOR, find_leader, job_key
@@ -30,7 +30,7 @@ from tests.stories.jobsets import (
     until,
 )
 from tests.stories.life import HOUR, MINUTE
-from tests.stories.test_node_pool_slices import SETTINGS, is_gone, post, world
+from tests.stories.test_node_pool_slices import SETTINGS, is_gone, new_harness, post
 
 OLDER = "train-bfcf5"
 POOLS = f"/v1/{SETTINGS.cluster_path}/nodePools"
@@ -42,8 +42,8 @@ KEY = {JOB_KEY_SELECTOR: job_key(objects.NAMESPACE, objects.JOB)}
 
 def older_world(**change: Any) -> Harness:
     """TPU Provisioner has just asked for a pool, and has been stopped."""
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     make(harness, **change)
     return harness
 
@@ -90,8 +90,8 @@ def test_a_pool_that_is_still_being_made_is_waited_for_and_goes_with_its_jobset(
 
 
 def test_a_pool_that_could_not_be_made_is_replaced() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     harness.gke.faults.fail_operations("nodePools.create", code=8, message="no capacity")
     make(harness)
     until(harness, lambda: harness.gke.find_pool(OLDER).status == "ERROR")  # type: ignore[union-attr]
@@ -135,8 +135,8 @@ def test_a_pool_that_is_not_what_the_pod_asks_for_is_replaced(change: dict[str, 
 
 
 def test_a_pool_of_another_job_whose_key_begins_the_same_is_left_alone() -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     theirs = {"google.com/nodepool-manager": "tpu-provisioner"}
     theirs |= {"google.com/tpu-provisioner-jobset-name": "other"}
     harness.gke.faults.make_pool(GKE_CLUSTER, OLDER, theirs)
@@ -170,8 +170,8 @@ def test_a_job_that_is_made_again_runs_whatever_it_selects_by_now(
     case: tuple[dict[str, str], dict[str, str], bool],
 ) -> None:
     before, after, is_kept = case
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     make(harness, {**KEY, **before})
     apply(harness, selecting(**before))
     until(harness, lambda: are_running(harness))
@@ -191,8 +191,8 @@ def test_a_job_that_is_made_again_runs_whatever_it_selects_by_now(
 def test_a_pool_of_ours_is_kept_or_replaced_by_what_its_pods_select(
     labels: dict[str, str], is_kept: bool
 ) -> None:
-    harness = world()
-    harness.jobsets.habits = RUNS_ON
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
     apply(harness, selecting(team="a"))
     until(harness, lambda: are_running(harness))
     delete(harness)
@@ -242,8 +242,8 @@ def test_following_the_guide_a_jobset_runs_on_and_again_at_its_next_restart(
 ) -> None:
     harness = Harness(slices={"jobset_provider": "", "gke": None})
     if not has_admission:
-        harness.jobsets.parts -= {Part.JOB_SELECTOR}
-    harness.jobsets.habits = RUNS_ON
+        harness.jobsets.controllers -= {Controller.JOB_SELECTOR}
+    harness.jobsets.behaviour = RUNS_ON
     make(harness, KEY if has_admission else {})
     apply(harness, objects.jobset(spec={"failurePolicy": {"maxRestarts": 1}}))
     until(harness, lambda: are_running(harness))
@@ -254,11 +254,11 @@ def test_following_the_guide_a_jobset_runs_on_and_again_at_its_next_restart(
     assert "`admit-jobs`" in install
     apply_options(harness)
     harness.configure(jobset_provider=GKE, gke=SETTINGS)
-    harness.jobsets.parts |= {Part.JOB_SELECTOR}
+    harness.jobsets.controllers |= {Controller.JOB_SELECTOR}
     harness.run_for(10 * MINUTE)
     assert (are_running(harness), pools(harness)) == (True, [OLDER])
 
-    harness.jobsets.habits = FAILS_ONCE
+    harness.jobsets.behaviour = FAILS_ONCE
     until(harness, lambda: not are_running(harness))
     until(harness, lambda: are_running(harness))
     harness.run_for(10 * MINUTE)

@@ -1,7 +1,7 @@
 """Who says no, and what people read then: the spec, the messages, Compute Engine, the cluster.
 
 Each refusal is told where somebody looks for it, in words that name what would be right; nothing is
-lost by it, nothing is tried for ever, and when the world mends, the group goes on by itself.
+lost by it, nothing is tried for ever, and when the cause is gone, the group goes on by itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ IMAGE = manifest()["spec"]["instanceConfig"]["image"]
 
 
 def dead_letters(harness: Harness) -> list[bytes]:
-    return [letter.message.data for letter in harness.world.pubsub.dead_letters]
+    return [letter.message.data for letter in harness.simulation.pubsub.dead_letters]
 
 
 def most_attempts(harness: Harness) -> int:
@@ -84,9 +84,9 @@ POISON: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("data, words", POISON.values(), ids=POISON.keys())
 def test_a_message_that_nobody_can_read_becomes_a_dead_letter(data: bytes, words: str) -> None:
     harness = Harness()
-    harness.world.publish("label_node", data, {})
+    harness.simulation.publish("label_node", data, {})
     harness.run_for(2 * HOUR)
-    (letter,) = harness.world.pubsub.dead_letters
+    (letter,) = harness.simulation.pubsub.dead_letters
     assert (letter.message.data, letter.attempts) == (data, 10)
     told = [line for line in harness.log.lines if line["decision"] == "Poison"]
     assert len(told) == 10
@@ -120,13 +120,13 @@ def test_audit_entries_that_must_wake_nobody_change_nothing() -> None:
     rows = map(json.loads, (DATA / "audit-log-entries.jsonl").read_text().splitlines())
     entries = [row["entry"] for row in rows if row["wakes"] == "none"]
     assert len(entries) > 10
-    before, calls = harness.group(NAME), len(harness.world.gce.calls.records)
+    before, calls = harness.group(NAME), len(harness.simulation.gce.calls.records)
     for step in STEPS:
         for entry in entries:
-            harness.world.publish(step, json.dumps(entry).encode(), {})
+            harness.simulation.publish(step, json.dumps(entry).encode(), {})
     harness.run_for(timedelta(seconds=30))
     assert harness.group(NAME) == before
-    assert len(harness.world.gce.calls.records) == calls
+    assert len(harness.simulation.gce.calls.records) == calls
     assert dead_letters(harness) == []
     assert most_attempts(harness) == 1
 
@@ -143,7 +143,7 @@ def test_a_message_about_a_group_whose_namespace_is_gone_is_acknowledged() -> No
         "at": "2026-01-01T00:00:00Z",
     }
     for step in ("create_resources", "inject_token", "label_node", "tear_down"):
-        harness.world.publish(step, json.dumps(told).encode(), {})
+        harness.simulation.publish(step, json.dumps(told).encode(), {})
     harness.run_for(timedelta(seconds=5))
     assert [answer.outcome for _, answer in harness.answers] == ["GroupGone"] * 4
     assert most_attempts(harness) == 1
@@ -154,7 +154,7 @@ def test_a_message_about_a_group_whose_namespace_is_gone_is_acknowledged() -> No
 
 def make_namespace(harness: Harness, name: str) -> None:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    harness.world.admin("POST", "/api/v1/namespaces", body)
+    harness.simulation.admin("POST", "/api/v1/namespaces", body)
 
 
 @pytest.mark.parametrize("after_s", [1, 6, 40, 300], ids=lambda s: f"after {s} s")
@@ -163,10 +163,10 @@ def test_a_namespace_that_goes_takes_its_groups_along(after_s: int) -> None:
     make_namespace(harness, "team")
     harness.apply(manifest(namespace="team"))
     harness.run_for(timedelta(seconds=after_s))
-    harness.world.admin("DELETE", "/api/v1/namespaces/team")
+    harness.simulation.admin("DELETE", "/api/v1/namespaces/team")
     life.until(harness, lambda: harness.group(NAME, "team") is None)
     harness.run_for(MINUTE)
-    assert harness.world.admin("GET", "/api/v1/namespaces/team")["reason"] == "NotFound"
+    assert harness.simulation.admin("GET", "/api/v1/namespaces/team")["reason"] == "NotFound"
     harness.run_for(HOUR)
     assert harness.leftovers() == []
     assert most_attempts(harness) <= 5
@@ -181,12 +181,12 @@ def test_a_namespace_that_goes_takes_its_groups_along(after_s: int) -> None:
 def loosen(harness: Harness) -> None:
     """A definition as an older installation may have it: without a rule in it."""
     name = "tpunodegroups.tpu.google.com"
-    crd = harness.world.admin("GET", f"{CRD}/{name}")
+    crd = harness.simulation.admin("GET", f"{CRD}/{name}")
     rest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"] = rest
     schema.pop("x-kubernetes-validations", None)
-    harness.world.admin("PUT", f"{CRD}/{name}", crd)
+    harness.simulation.admin("PUT", f"{CRD}/{name}", crd)
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -244,7 +244,7 @@ def test_the_functions_refuse_what_an_older_definition_lets_pass(
     harness.run_for(59 * MINUTE)
     looks = [step for step, _ in harness.answers[before:] if step not in ("sweep", "report_leaks")]
     assert len(looks) <= 1
-    assert harness.world.gce.calls.writes() == 0
+    assert harness.simulation.gce.calls.writes() == 0
     life.goes_without_trace(harness)
 
 
@@ -256,7 +256,7 @@ def test_a_project_that_is_not_served_is_refused_by_name() -> None:
         f"spec.project: {PROJECT} is not served by this installation; it serves other-project, "
         f"third-project{ADVICE}"
     )
-    assert len(harness.world.gce.calls.records) == 0
+    assert len(harness.simulation.gce.calls.records) == 0
     life.goes_without_trace(harness)
 
 
@@ -296,18 +296,18 @@ def test_a_group_with_children_of_tpu_operator_is_not_ours_until_they_are_gone()
         "kind": "ManagedInstanceGroup",
         "metadata": {"name": f"my-slice-mig-{suffix}"},
     }
-    harness.world.admin("POST", path, child)
+    harness.simulation.admin("POST", path, child)
     harness.run_for(HOUR)
     assert life.said(harness) == ("False", "ManagedElsewhere", THEIRS)
     assert _calls_about_the_group(harness) == []
-    harness.world.admin("DELETE", f"{path}/my-slice-mig-{suffix}")
+    harness.simulation.admin("DELETE", f"{path}/my-slice-mig-{suffix}")
     life.until_ready(harness, timeout=40 * MINUTE)
     life.goes_without_trace(harness)
 
 
 def _calls_about_the_group(harness: Harness) -> list[str]:
     """Calls to Compute Engine, without the lists in which leaked slices are looked for."""
-    verbs = [record.verb for record in harness.world.gce.calls.records]
+    verbs = [record.verb for record in harness.simulation.gce.calls.records]
     return [verb for verb in verbs if not verb.endswith(".aggregatedList")]
 
 
@@ -334,14 +334,14 @@ def _define_children(harness: Harness) -> None:
                 "versions": [version],
             },
         }
-        harness.world.admin("POST", CRD, definition)
+        harness.simulation.admin("POST", CRD, definition)
 
 
 # Compute Engine says no, and one day yes
 
 
 def nothing(_: Faults) -> None:
-    """The world is as it should be."""
+    """The simulation is as it should be."""
 
 
 @dataclass(frozen=True)
@@ -457,7 +457,7 @@ def test_a_refusal_is_told_in_its_own_words_and_is_over_when_the_world_mends(
     trouble: Trouble, mode: dict[str, Any]
 ) -> None:
     harness = Harness()
-    trouble.begin(harness.world.gce.faults)
+    trouble.begin(harness.simulation.gce.faults)
     harness.apply(manifest(**{**mode, **trouble.change}))
     life.until_reason(harness, trouble.reason, timeout=5 * MINUTE)
     harness.run_for(40 * MINUTE)
@@ -466,8 +466,8 @@ def test_a_refusal_is_told_in_its_own_words_and_is_over_when_the_world_mends(
     assert trouble.words in message
     assert [event for event in life.events(harness) if event[1] == trouble.reason]
     assert most_attempts(harness) <= 5
-    assert harness.world.gce.calls.writes() <= 25
-    trouble.end(harness.world.gce.faults)
+    assert harness.simulation.gce.calls.writes() <= 25
+    trouble.end(harness.simulation.gce.faults)
     life.until_ready(harness, timeout=40 * MINUTE)
     assert dead_letters(harness) == []
     life.goes_without_trace(harness)
@@ -477,13 +477,13 @@ def test_a_refusal_is_told_in_its_own_words_and_is_over_when_the_world_mends(
 def test_vms_that_cannot_be_made_one_by_one_are_told_and_made_when_they_can(name: str) -> None:
     trouble = TROUBLES[name]
     harness = Harness()
-    trouble.begin(harness.world.gce.faults)
+    trouble.begin(harness.simulation.gce.faults)
     harness.apply(manifest(**{**TWO_SINGLE, **trouble.change}))
     life.until_reason(harness, trouble.reason, timeout=5 * MINUTE)
     assert trouble.words in life.said(harness)[2]
     harness.run_for(40 * MINUTE)
     assert most_attempts(harness) <= 5
-    trouble.end(harness.world.gce.faults)
+    trouble.end(harness.simulation.gce.faults)
     life.until_ready(harness, timeout=40 * MINUTE)
     life.goes_without_trace(harness)
 
@@ -502,12 +502,12 @@ def test_what_may_not_be_made_or_read_is_told_where_it_belongs(
 ) -> None:
     trouble = denied(f"compute.{permission}")
     harness = Harness()
-    trouble.begin(harness.world.gce.faults)
+    trouble.begin(harness.simulation.gce.faults)
     harness.apply(manifest())
     life.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
     assert life.said(harness, condition)[:2] == ("False", "PermissionDenied")
     assert trouble.words in life.said(harness)[2]
-    trouble.end(harness.world.gce.faults)
+    trouble.end(harness.simulation.gce.faults)
     life.until_ready(harness, timeout=10 * MINUTE)
     life.goes_without_trace(harness)
 
@@ -516,13 +516,13 @@ def test_what_may_not_be_made_or_read_is_told_where_it_belongs(
 def test_tokens_that_may_not_be_written_are_told(permission: str) -> None:
     trouble = denied(f"compute.{permission}")
     harness = Harness()
-    trouble.begin(harness.world.gce.faults)
+    trouble.begin(harness.simulation.gce.faults)
     harness.apply(manifest())
     harness.run_for(5 * MINUTE)
     assert life.said(harness, "TokensInjected")[:2] == ("False", "PermissionDenied")
     assert trouble.words in life.said(harness, "TokensInjected")[2]
     assert not harness.is_ready(NAME)
-    trouble.end(harness.world.gce.faults)
+    trouble.end(harness.simulation.gce.faults)
     life.until_ready(harness, timeout=10 * MINUTE)
     life.goes_without_trace(harness)
 
@@ -606,7 +606,7 @@ def test_a_group_that_a_backend_service_uses_goes_when_it_is_freed() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     (path,) = life.of_kind(harness, "instanceGroupManagers")
-    harness.world.gce.faults.use_group(path, "serving")
+    harness.simulation.gce.faults.use_group(path, "serving")
     harness.delete(NAME)
     life.until_reason(harness, "InUse", timeout=5 * MINUTE)
     assert "is already being used by " in life.said(harness)[2]
@@ -615,7 +615,7 @@ def test_a_group_that_a_backend_service_uses_goes_when_it_is_freed() -> None:
     harness.run_for(HOUR)
     assert harness.group(NAME) is not None
     assert most_attempts(harness) <= 5
-    harness.world.gce.faults.use_group(path)
+    harness.simulation.gce.faults.use_group(path)
     life.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
@@ -639,7 +639,7 @@ def test_a_delete_that_is_not_permitted_is_told_and_carried_out_when_it_is(permi
     trouble = denied(f"compute.{permission}")
     harness = Harness()
     life.ready_slice(harness, manifest())
-    trouble.begin(harness.world.gce.faults)
+    trouble.begin(harness.simulation.gce.faults)
     harness.delete(NAME)
     life.until(harness, lambda: permission == "instances.list" or was_told(harness), 2 * MINUTE)
     harness.run_for(20 * MINUTE)
@@ -647,7 +647,7 @@ def test_a_delete_that_is_not_permitted_is_told_and_carried_out_when_it_is(permi
         assert REASONS[Reason.PERMISSION_DENIED] in life.said(harness)[2]
         assert life.said(harness)[:2] == ("False", "PermissionDenied")
         assert trouble.words in life.said(harness)[2]
-    trouble.end(harness.world.gce.faults)
+    trouble.end(harness.simulation.gce.faults)
     life.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
@@ -655,11 +655,11 @@ def test_a_delete_that_is_not_permitted_is_told_and_carried_out_when_it_is(permi
 def test_a_disabled_api_keeps_a_group_until_it_is_enabled() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
-    harness.world.gce.faults.disable_api(PROJECT)
+    harness.simulation.gce.faults.disable_api(PROJECT)
     harness.delete(NAME)
     harness.run_for(20 * MINUTE)
     assert life.said(harness)[:2] == ("False", "ApiDisabled")
-    harness.world.gce.faults.disable_api(PROJECT, disabled=False)
+    harness.simulation.gce.faults.disable_api(PROJECT, disabled=False)
     life.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
@@ -689,7 +689,7 @@ def once(harness: Harness) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_answer_that_is_lost_makes_nothing_twice(verb: str, calls: int) -> None:
     harness = Harness()
-    harness.world.gce.faults.fail_next(verb, calls=calls, carried_out=True)
+    harness.simulation.gce.faults.fail_next(verb, calls=calls, carried_out=True)
     harness.apply(manifest())
     life.until_ready(harness)
     life.goes_without_trace(harness)
@@ -700,7 +700,7 @@ def test_an_answer_that_is_lost_makes_nothing_twice(verb: str, calls: int) -> No
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_call_that_fails_is_made_again(verb: str) -> None:
     harness = Harness()
-    harness.world.gce.faults.fail_next(verb, calls=3)
+    harness.simulation.gce.faults.fail_next(verb, calls=3)
     harness.apply(manifest())
     life.until_ready(harness)
     life.goes_without_trace(harness)
@@ -710,7 +710,7 @@ def test_a_call_that_fails_is_made_again(verb: str) -> None:
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "instances.setMetadata"])
 def test_an_operation_that_fails_is_begun_again(verb: str) -> None:
     harness = Harness()
-    harness.world.gce.faults.fail_operations(verb, operations=2)
+    harness.simulation.gce.faults.fail_operations(verb, operations=2)
     harness.apply(manifest())
     life.until_ready(harness)
     life.goes_without_trace(harness)
@@ -722,10 +722,10 @@ def test_minutes_of_rate_limiting_pass(http: int, after_s: int) -> None:
     harness = Harness()
     harness.apply(manifest())
     harness.run_for(timedelta(seconds=after_s))
-    harness.world.gce.faults.rate_limit(seconds=300, http=http)
+    harness.simulation.gce.faults.rate_limit(seconds=300, http=http)
     harness.run_for(timedelta(seconds=300))
     life.until_ready(harness, timeout=15 * MINUTE)
-    harness.world.gce.faults.rate_limit(seconds=300, http=http)
+    harness.simulation.gce.faults.rate_limit(seconds=300, http=http)
     life.goes_without_trace(harness)
     once(harness)
     assert dead_letters(harness) == []
@@ -734,11 +734,11 @@ def test_minutes_of_rate_limiting_pass(http: int, after_s: int) -> None:
 
 def test_compute_engine_that_answers_nothing_but_503_for_ten_minutes_is_outlived() -> None:
     harness = Harness()
-    faults = harness.world.gce.faults
+    faults = harness.simulation.gce.faults
     faults.fail_next("*", calls=100_000)
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
-    assert harness.world.gce.leftovers() == []
+    assert harness.simulation.gce.leftovers() == []
     assert most_attempts(harness) <= 5
     assert dead_letters(harness) == []
     faults.fail_next("*", calls=0)
@@ -761,7 +761,7 @@ CLEANUP = ("Normal", "Cleanup", "TPU Node Group deletion initiated")
 def test_a_deletion_shows_and_cordons_while_compute_engine_answers_503() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
-    faults = harness.world.gce.faults
+    faults = harness.simulation.gce.faults
     faults.fail_next("*", calls=100_000)
     assert begin_deletion(harness) == [True, True]
     waiting = "Waiting for ManagedInstanceGroup to be deleted"
@@ -781,19 +781,19 @@ def test_a_deletion_shows_and_cordons_while_the_mig_may_not_be_read() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     trouble = denied("compute.instanceGroupManagers.get")
-    trouble.begin(harness.world.gce.faults)
+    trouble.begin(harness.simulation.gce.faults)
     assert begin_deletion(harness) == [True, True]
     assert life.said(harness)[:2] == ("False", "PermissionDenied")
     assert trouble.words in life.said(harness)[2]
     assert CLEANUP in life.events(harness)
-    trouble.end(harness.world.gce.faults)
+    trouble.end(harness.simulation.gce.faults)
     life.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
 def test_a_deletion_shows_why_it_waits_and_not_why_the_creation_did() -> None:
     harness = Harness()
-    faults = harness.world.gce.faults
+    faults = harness.simulation.gce.faults
     faults.set_capacity("us-central1-c", "tpu7x", 0)
     harness.apply(manifest(instanceConfig=life.STANDARD))
     life.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
@@ -811,12 +811,12 @@ def test_operations_that_compute_engine_forgets_are_not_missed() -> None:
     harness.apply(manifest())
     for _ in range(90):
         harness.run_for(timedelta(seconds=2))
-        harness.world.gce.faults.forget_operations()
+        harness.simulation.gce.faults.forget_operations()
     life.until_ready(harness)
     harness.delete(NAME)
     for _ in range(90):
         harness.run_for(timedelta(seconds=2))
-        harness.world.gce.faults.forget_operations()
+        harness.simulation.gce.faults.forget_operations()
     life.until_gone(harness)
     assert harness.leftovers() == []
     once(harness)
@@ -825,7 +825,7 @@ def test_operations_that_compute_engine_forgets_are_not_missed() -> None:
 @pytest.mark.parametrize("verbs", ["*.insert", "*.delete", "instances.setMetadata"])
 def test_operations_that_take_ten_minutes_are_waited_for(verbs: str) -> None:
     harness = Harness()
-    harness.world.gce.faults.slow_operations(verbs, 600)
+    harness.simulation.gce.faults.slow_operations(verbs, 600)
     harness.apply(manifest())
     life.until_ready(harness, timeout=2 * HOUR)
     harness.delete(NAME)
@@ -878,7 +878,7 @@ def test_rights_that_a_step_lacks_are_named_and_used_when_they_come(step: str, r
     assert f"system:serviceaccount:tpu-functions:{step.replace('_', '-')}" in notes(harness, step)
     assert most_attempts(harness) <= 5
     assert dead_letters(harness) == []
-    harness.world.admin("POST", f"{RBAC}/clusterrolebindings", binding)
+    harness.simulation.admin("POST", f"{RBAC}/clusterrolebindings", binding)
     life.until_ready(harness, timeout=40 * MINUTE)
     life.goes_without_trace(harness)
 
@@ -888,9 +888,9 @@ def test_what_is_told_while_an_api_server_starts_and_refuses_everybody_is_not_mi
     harness = Harness()
     life.ready_slice(harness, manifest(instanceConfig=life.SPOT))
     binding = _take_away(harness, f"{RBAC}/clusterrolebindings/tpu-functions-label-node")
-    harness.world.gce.faults.preempt(life.vms(harness)[0])
+    harness.simulation.gce.faults.preempt(life.vms(harness)[0])
     life.until(harness, lambda: "cannot list resource" in notes(harness, "label_node"))
-    harness.world.admin("POST", f"{RBAC}/clusterrolebindings", binding)
+    harness.simulation.admin("POST", f"{RBAC}/clusterrolebindings", binding)
     life.until_reason(harness, "Preempted", timeout=MINUTE)
 
 
@@ -903,7 +903,7 @@ def test_nodes_that_may_not_be_read_are_told_in_the_condition() -> None:
     assert (status, reason) == ("False", "PermissionDenied")
     assert 'User "system:serviceaccount:tpu-functions:label-node"' in message
     assert 'cannot list resource "nodes"' in message
-    harness.world.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-label-node", right)
+    harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-label-node", right)
     life.until_ready(harness, timeout=40 * MINUTE)
     life.goes_without_trace(harness)
 
@@ -914,8 +914,8 @@ def test_a_status_that_may_not_be_written_is_told_in_the_log_and_nothing_is_made
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
     assert 'cannot update resource "tpunodegroups/status"' in notes(harness, "create_resources")
-    assert harness.world.gce.calls.writes() == 0
-    harness.world.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-create-resources", right)
+    assert harness.simulation.gce.calls.writes() == 0
+    harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-create-resources", right)
     life.until_ready(harness, timeout=40 * MINUTE)
     life.goes_without_trace(harness)
 
@@ -939,7 +939,7 @@ def test_a_step_that_may_not_tear_down_does_so_when_it_may() -> None:
     harness.delete(NAME)
     harness.run_for(10 * MINUTE)
     assert 'cannot get resource "namespaces"' in notes(harness, "tear_down")
-    harness.world.admin("POST", f"{RBAC}/clusterrolebindings", binding)
+    harness.simulation.admin("POST", f"{RBAC}/clusterrolebindings", binding)
     life.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
@@ -955,14 +955,14 @@ def test_secrets_that_are_refused_are_told_with_the_right_that_is_missing() -> N
     assert 'in the namespace "kube-system"' in message
     assert "system:serviceaccount:tpu-functions:inject-token" in message
     assert life.secrets(harness) == []
-    harness.world.admin("POST", path, binding)
+    harness.simulation.admin("POST", path, binding)
     life.until_ready(harness, timeout=40 * MINUTE)
     life.goes_without_trace(harness)
 
 
 def _take_away(harness: Harness, path: str) -> dict[str, Any]:
     """Delete an object of the installation; what is to be made to have it again."""
-    found = harness.world.admin("DELETE", path)
+    found = harness.simulation.admin("DELETE", path)
     assert found["kind"] != "Status" or found["status"] == "Success"
     name = path.rpartition("/")[2]
     kinds = {"clusterrolebindings": "ClusterRoleBinding", "rolebindings": "RoleBinding"}
@@ -977,8 +977,8 @@ def _take_away(harness: Harness, path: str) -> dict[str, Any]:
 def _drop_rule(harness: Harness, role: str, resource: str) -> dict[str, Any]:
     """Take a right from a ClusterRole; the role as it was, to be put back."""
     path = f"{RBAC}/clusterroles/{role}"
-    found = harness.world.admin("GET", path)
+    found = harness.simulation.admin("GET", path)
     rules = [rule for rule in found["rules"] if resource not in rule["resources"]]
     assert rules != found["rules"]
-    left = harness.world.admin("PUT", path, {**found, "rules": rules})
+    left = harness.simulation.admin("PUT", path, {**found, "rules": rules})
     return {**found, "metadata": left["metadata"]}

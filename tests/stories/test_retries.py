@@ -23,7 +23,7 @@ def retries(harness: Harness) -> list[dict[str, Any]]:
 
 
 def status_writes(harness: Harness) -> int:
-    return harness.world.kube.calls.count(resource="tpunodegroups", subresource="status")
+    return harness.simulation.kube.calls.count(resource="tpunodegroups", subresource="status")
 
 
 CASES = {
@@ -38,7 +38,7 @@ def test_a_transient_error_is_on_the_object_after_ten_minutes_and_goes_when_it_e
     verb: str, step: str
 ) -> None:
     harness = Harness()
-    faults = harness.world.gce.faults
+    faults = harness.simulation.gce.faults
     faults.fail_next(verb, calls=FOREVER, http=503)
     harness.apply(manifest())
     harness.run_for(9 * MINUTE)
@@ -63,7 +63,7 @@ def test_a_transient_error_is_on_the_object_after_ten_minutes_and_goes_when_it_e
 def test_a_deletion_that_gets_no_answer_says_so() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
-    faults = harness.world.gce.faults
+    faults = harness.simulation.gce.faults
     faults.fail_next("instanceGroupManagers.delete", calls=FOREVER, http=503)
     harness.delete(NAME)
     harness.run_for(30 * MINUTE)
@@ -80,7 +80,7 @@ def test_a_deletion_that_gets_no_answer_says_so() -> None:
 def test_a_ready_slice_stays_ready_while_its_hourly_look_fails() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
-    faults = harness.world.gce.faults
+    faults = harness.simulation.gce.faults
     faults.fail_next("instances.list", calls=FOREVER, http=503)
     harness.run_for(2 * HOUR)
     status, reason, message = life.said(harness)
@@ -96,7 +96,7 @@ def test_while_all_is_well_nothing_is_written_for_it() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     before = status_writes(harness)
-    harness.world.gce.faults.fail_next("instances.list", calls=1, http=503)
+    harness.simulation.gce.faults.fail_next("instances.list", calls=1, http=503)
     harness.run_for(3 * HOUR)
     assert status_writes(harness) - before == 2
     before = status_writes(harness)

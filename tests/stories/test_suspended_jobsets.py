@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from local.jobsets import Part
+from local.jobsets import Controller
 from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.jobset_objects import JOBSET
@@ -42,13 +42,13 @@ def default_minutes() -> int:
     return int(found[1])
 
 
-def world_of_groups() -> Harness:
-    return test_jobset_slices.world()
+def harness_of_groups() -> Harness:
+    return test_jobset_slices.new_harness()
 
 
 WORLDS: dict[str, Callable[[], Harness]] = {
-    "node pools": test_node_pool_slices.world,
-    "TPUNodeGroups": world_of_groups,
+    "node pools": test_node_pool_slices.new_harness,
+    "TPUNodeGroups": harness_of_groups,
 }
 
 
@@ -56,17 +56,17 @@ def scarce(kind: str) -> Harness:
     """An installation by default, where the zone has one host."""
     harness = WORLDS[kind]()
     harness.configure(suspended_release=timedelta(minutes=default_minutes()))
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     if kind == "node pools":
         harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 1)
     else:
-        harness.world.gce.faults.set_capacity(ZONE, "ct6e", 1)
+        harness.simulation.gce.faults.set_capacity(ZONE, "ct6e", 1)
     return harness
 
 
 def suspend(harness: Harness, name: str, *, is_suspended: bool) -> None:
     change = {"spec": {"suspend": is_suspended}}
-    answer = harness.world.admin("PATCH", f"{JOBSETS}/{name}", change, **MERGE)
+    answer = harness.simulation.admin("PATCH", f"{JOBSETS}/{name}", change, **MERGE)
     assert answer["kind"] == "JobSet", answer
 
 
@@ -101,10 +101,10 @@ def test_a_jobset_that_a_queue_prefers_runs_on_the_only_chips_and_the_other_afte
     (why,) = [line for line in told(harness) if re.match("JobSet [A-Za-z]+DeletionStarted", line)]
     assert re.search(r": JobSet low has been suspended for [0-9]+ minutes$", why)
 
-    harness.world.admin("DELETE", f"{JOBSETS}/high")
+    harness.simulation.admin("DELETE", f"{JOBSETS}/high")
     suspend(harness, "low", is_suspended=False)
     until(harness, lambda: running(harness) == {"low"}, 30 * MINUTE)
-    harness.world.admin("DELETE", f"{JOBSETS}/low")
+    harness.simulation.admin("DELETE", f"{JOBSETS}/low")
     until(harness, lambda: harness.leftovers() == [])
 
 
@@ -126,23 +126,23 @@ def test_a_jobset_that_is_suspended_for_a_short_time_keeps_its_slice(kind: str) 
 @pytest.mark.parametrize("kind", WORLDS)
 def test_a_jobset_that_is_suspended_while_its_pod_still_waits_gets_no_slice(kind: str) -> None:
     harness = WORLDS[kind]()
-    harness.jobsets.habits = RUNS_ON
+    harness.jobsets.behaviour = RUNS_ON
     pause(harness, "true")
     apply(harness, small(JOBSET, is_suspended=False))
     until(harness, lambda: any("SlicePaused" in line for line in told(harness)))
-    controllers = {Part.JOBSET_CONTROLLER, Part.JOB_CONTROLLER}
-    harness.jobsets.parts -= controllers
+    controllers = {Controller.JOBSET_CONTROLLER, Controller.JOB_CONTROLLER}
+    harness.jobsets.controllers -= controllers
     suspend(harness, JOBSET, is_suspended=True)
     pause(harness, None)
     harness.run_for(10 * MINUTE)
     assert len(pods(harness)) == 1
     assert harness.leftovers() == []
 
-    harness.jobsets.parts |= controllers
+    harness.jobsets.controllers |= controllers
     suspend(harness, JOBSET, is_suspended=False)
     until(harness, lambda: running(harness) == {JOBSET})
 
 
 def pause(harness: Harness, value: str | None) -> None:
-    harness.world.admin("PATCH", f"{OPTIONS}/jobsets", {"data": {"paused": value}}, **MERGE)
+    harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": {"paused": value}}, **MERGE)
     harness.run_for(SECOND)

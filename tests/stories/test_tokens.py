@@ -43,7 +43,7 @@ def refused_for(
 def test_a_vm_that_cannot_be_read_keeps_no_other_from_joining(
     refusal: tuple[int, str, str], by_resync: bool
 ) -> None:
-    harness = Harness(replace(life.guest_dials(), sinks=not by_resync))
+    harness = Harness(replace(life.vm_options(), sinks=not by_resync))
     harness.apply(manifest(**FOUR, instanceConfig=SPOT))
     life.until(harness, lambda: len(life.vms(harness)) == 4)
     refused = sorted(map(life.vm_name, life.vms(harness)))[0]
@@ -68,14 +68,14 @@ def test_vms_that_are_being_recreated_are_waited_for_without_a_nack() -> None:
     many: dict[str, Any] = {**ONE_HOST, "nodeCount": 32}
     life.ready_slice(harness, manifest(**many, instanceConfig=SPOT))
     asked = len(harness.answers)
-    calls = harness.world.gce.calls.counts()["instances.setMetadata"]
+    calls = harness.simulation.gce.calls.counts()["instances.setMetadata"]
     for vm in life.vms(harness):
-        harness.world.gce.faults.preempt(vm)
+        harness.simulation.gce.faults.preempt(vm)
     life.until(harness, lambda: not harness.is_ready(NAME), 2 * MINUTE)
     life.until_ready(harness, timeout=20 * MINUTE)
     answers = [answer for step, answer in harness.answers[asked:] if step == "inject_token"]
     assert [answer.note for answer in answers if answer.http > 299] == []
-    assert harness.world.gce.calls.counts()["instances.setMetadata"] - calls == 32
+    assert harness.simulation.gce.calls.counts()["instances.setMetadata"] - calls == 32
     harness.run_for(timedelta(minutes=10))
     assert life.secrets(harness) == []
     life.goes_without_trace(harness)
@@ -85,7 +85,7 @@ def test_a_group_deleted_right_after_its_tokens_were_written_leaves_none() -> No
     """The metadata does not show them yet, so nothing says which they are."""
     harness = Harness(
         replace(
-            life.guest_dials(), gce=gce.Dials(operation_s={"instances.setMetadata": (8.0, 8.0)})
+            life.vm_options(), gce=gce.Timings(operation_s={"instances.setMetadata": (8.0, 8.0)})
         )
     )
     harness.apply(manifest(**FOUR, instanceConfig=SPOT))
@@ -95,7 +95,7 @@ def test_a_group_deleted_right_after_its_tokens_were_written_leaves_none() -> No
 
 def test_tokens_whose_metadata_could_not_be_written_go_with_the_group() -> None:
     harness = Harness()
-    harness.world.gce.faults.fail_operations("instances.setMetadata", operations=4)
+    harness.simulation.gce.faults.fail_operations("instances.setMetadata", operations=4)
     life.ready_slice(harness, manifest(**FOUR, instanceConfig=SPOT))
     lost = life.secrets(harness)
     assert len(lost) == 4
@@ -113,7 +113,7 @@ def test_secrets_of_others_outlive_a_group() -> None:
             "labels": {"tpu-functions.dev/resource-name": life.resource_name(harness)},
         },
     }
-    harness.world.admin("POST", "/api/v1/namespaces/kube-system/secrets", foreign)
+    harness.simulation.admin("POST", "/api/v1/namespaces/kube-system/secrets", foreign)
     harness.delete(NAME)
     life.until_gone(harness)
     assert harness.leftovers() == ["Secret keys"]

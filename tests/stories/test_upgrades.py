@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from local.cloud.simulation import LAZY_LEASE_S, Dials
-from local.vm import guests
+from local.cloud.simulation import LAZY_LEASE_S, Options
+from local.vm import agents
 from shared.base.names import BOOTSTRAP_GROUP
 from shared.frame.settings import JoinApproval
 from shared.node_groups.bootstrap import KUBEADM_GROUP
@@ -22,7 +22,7 @@ from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, STANDARD
 
-SLOW_TO_JOIN = Dials(guests=guests.Dials(lease_s=LAZY_LEASE_S, prepare_s=(240.0, 300.0)))
+SLOW_TO_JOIN = Options(agents=agents.Timings(lease_s=LAZY_LEASE_S, prepare_s=(240.0, 300.0)))
 NEW_GROUP_IN_POLICY = "'c3lzdGVtOmJvb3RzdHJhcHBlcnM6dHB1LWZ1bmN0aW9ucw==', "
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
@@ -57,12 +57,12 @@ class Upgrade:
 
     def bring_manifests(self) -> None:
         """Bindings, policies, the rights of approve_join and of the relay."""
-        self.harness.world.kube.apply_manifests(manifests())
+        self.harness.simulation.kube.apply_manifests(manifests())
 
     def bring_older_manifests(self) -> None:
-        self.harness.world.kube.apply_manifests(_list_older_manifests())
+        self.harness.simulation.kube.apply_manifests(_list_older_manifests())
         for path in NEW:
-            self.harness.world.admin("DELETE", path)
+            self.harness.simulation.admin("DELETE", path)
 
     def begin(self, name: str) -> None:
         """Apply a slice, and wait until its VMs have tokens; none has joined yet."""
@@ -73,7 +73,9 @@ class Upgrade:
 
     def groups_of_tokens(self) -> set[str]:
         """The groups in which the tokens are that are valid now."""
-        found = self.harness.world.admin("GET", "/api/v1/namespaces/kube-system/secrets")["items"]
+        found = self.harness.simulation.admin("GET", "/api/v1/namespaces/kube-system/secrets")[
+            "items"
+        ]
         return {b64decode(secret["data"]["auth-extra-groups"]).decode() for secret in found}
 
     def until_ready(self, name: str, timeout: timedelta = 10 * MINUTE) -> None:

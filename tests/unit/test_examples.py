@@ -16,7 +16,7 @@ from local.cluster.manifests import (
     read_manifests_for_jobsets,
 )
 from local.kube import ADMIN, KubeApi
-from local.run.station import TPU_NODE_GROUP
+from local.run.supervisor import TPU_NODE_GROUP
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATHS = sorted(EXAMPLES.rglob("*.yaml"))

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from functions.admit_job import Admission, admit
-from local.jobsets import Part
+from local.jobsets import Controller
 from local.tests.jobsets.cluster import Cluster
 from shared.base.environment import Variables
 from shared.base.names import POOL_LABEL
@@ -41,7 +41,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def apply(path: Path) -> Cluster:
     """A cluster with the JobSet; the stand-in leaves the Jobs' selectors to `admit_job`."""
-    cluster = Cluster(parts=frozenset(Part) - {Part.JOB_SELECTOR})
+    cluster = Cluster(controllers=frozenset(Controller) - {Controller.JOB_SELECTOR})
     stored = cluster.apply(read(path))
     assert stored["kind"] == "JobSet", stored
     cluster.run_for(5)

@@ -13,7 +13,7 @@ from google.auth.exceptions import RefreshError
 
 from local.base.clock import VirtualClock
 from local.base.http import Application, Request, Response
-from local.gce import Dials, Principal, listing
+from local.gce import Principal, Timings, listing
 from local.gce.inprocess import mount
 from local.tests.gce.small_cloud import PROJECT, REGION, ZONE, Cloud
 from shared.base.errors import CallError, OutOfTimeError
@@ -167,7 +167,7 @@ def test_credentials_that_cannot_be_had_are_an_error_that_names_no_token(guarded
 
 def slow_lists(seconds: float) -> tuple[Gce, Cloud]:
     """The port to a zone with a MIG of seven VMs; each answer takes some seconds."""
-    cloud = Cloud(Dials(list_lag_s=(0, 0)))
+    cloud = Cloud(Timings(list_lag_s=(0, 0)))
     cloud.make_parts()
     cloud.make_group(size=7, bulk=False, listManagedInstancesResults="PAGINATED")
     cloud.run_until_running(7)

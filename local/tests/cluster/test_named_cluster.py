@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from local.base.access import KubeconfigUnusable, read_kubeconfig
-from local.cluster.leftovers import Run, Traces
-from local.cluster.named import describe_traces
+from local.cluster.leftovers import Leftovers, Run
+from local.cluster.named import describe_leftovers
 from local.kube import CertificateAuthority
 from tests.harness import ROOT
 
@@ -103,11 +103,11 @@ def test_what_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "traces, lines",
+    "leftovers, lines",
     [
-        pytest.param(Traces(), [], id="nothing"),
+        pytest.param(Leftovers(), [], id="nothing"),
         pytest.param(
-            Traces(installation=[f"ClusterRole {n}" for n in range(8)]),
+            Leftovers(installation=[f"ClusterRole {n}" for n in range(8)]),
             [
                 "  tpu-functions is installed there:",
                 *(f"    ClusterRole {n}" for n in range(6)),
@@ -119,7 +119,7 @@ def test_what_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
             id="an installation",
         ),
         pytest.param(
-            Traces(earlier_run=["Namespace tpu-functions"], run=ENDED),
+            Leftovers(earlier_run=["Namespace tpu-functions"], run=ENDED),
             [
                 "  an earlier run has left things there:",
                 "    Namespace tpu-functions",
@@ -128,7 +128,7 @@ def test_what_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
             id="a run that was killed",
         ),
         pytest.param(
-            Traces(earlier_run=["Namespace tpu-functions"], run=HERE),
+            Leftovers(earlier_run=["Namespace tpu-functions"], run=HERE),
             [
                 "  an earlier run has left things there:",
                 "    Namespace tpu-functions",
@@ -137,7 +137,7 @@ def test_what_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
             id="a run that goes on",
         ),
         pytest.param(
-            Traces(jobsets=["default/train", "research/tune"]),
+            Leftovers(jobsets=["default/train", "research/tune"]),
             [
                 "  there are JobSets that ask for TPUs, and this run would give them simulated slices:",
                 "    default/train",
@@ -149,13 +149,16 @@ def test_what_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_what_is_in_the_way_is_said_with_what_would_be_right(
-    traces: Traces, lines: list[str]
+    leftovers: Leftovers, lines: list[str]
 ) -> None:
-    assert describe_traces(traces, KUBECONFIG, gives_slices=True).splitlines() == lines
+    assert describe_leftovers(leftovers, KUBECONFIG, gives_slices=True).splitlines() == lines
 
 
 def test_jobsets_of_others_are_not_in_the_way_of_who_gives_them_nothing() -> None:
-    assert describe_traces(Traces(jobsets=["default/train"]), KUBECONFIG, gives_slices=False) == ""
+    assert (
+        describe_leftovers(Leftovers(jobsets=["default/train"]), KUBECONFIG, gives_slices=False)
+        == ""
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from google.cloud import compute_v1
 from local.base.clock import VirtualClock
 from local.base.http import Request
 from local.base.machine import Machine
-from local.gce import Dials, Principal, Simulator
+from local.gce import Principal, Simulator, Timings
 from local.gce.inprocess import mount
 
 PROJECT, NUMBER = "my-project", "123456789012"
@@ -28,7 +28,7 @@ IMAGE = "projects/images/global/images/family/tpu"
 Document = dict[str, Any]
 
 
-class RecordingGuest:
+class RecordingAgent:
     """Software in a VM that does nothing but remember what happened to it."""
 
     def __init__(self, machine: Machine) -> None:
@@ -95,28 +95,28 @@ FLEX = {
 
 
 class Cloud:
-    """A simulator, its clock, its log, its guests, and ways to ask it."""
+    """A simulator, its clock, its log, its agents, and ways to ask it."""
 
     def __init__(
-        self, dials: Dials | None = None, principals: Mapping[str, Principal] | None = None
+        self, timings: Timings | None = None, principals: Mapping[str, Principal] | None = None
     ) -> None:
         self.clock = VirtualClock()
         self.log: list[Document] = []
-        self.guests: list[RecordingGuest] = []
+        self.agents: list[RecordingAgent] = []
         self.simulator = Simulator(
             self.clock,
             projects={PROJECT: NUMBER},
             random=Random(7),
-            guests=self._guest,
+            agents=self._agent,
             on_log_entry=self.log.append,
-            dials=dials or Dials(),
+            timings=timings or Timings(),
             principals=principals or {},
         )
         self.faults = self.simulator.faults
 
-    def _guest(self, machine: Machine) -> RecordingGuest:
-        self.guests.append(RecordingGuest(machine))
-        return self.guests[-1]
+    def _agent(self, machine: Machine) -> RecordingAgent:
+        self.agents.append(RecordingAgent(machine))
+        return self.agents[-1]
 
     def client(self, name: str) -> Any:
         """A real client, such as ``InstancesClient``, whose requests the simulator answers."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from local.base.http import Request
-from local.gce import Dials, Principal
+from local.gce import Principal, Timings
 from local.tests.gce.small_cloud import (
     AGENT,
     GROUP,
@@ -252,7 +252,7 @@ def test_the_surface_that_was_called_is_in_the_method(cloud: Cloud) -> None:
 
 
 def test_entries_come_late_by_the_dial_and_keep_their_time() -> None:
-    cloud = Cloud(Dials(log_delay_s=(1.5, 1.5)))
+    cloud = Cloud(Timings(log_delay_s=(1.5, 1.5)))
     cloud.change("POST", POLICY.rpartition("/")[0], policy_body())
     cloud.clock.run_for(1.4)
     assert cloud.log == []

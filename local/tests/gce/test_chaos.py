@@ -183,9 +183,9 @@ def _check_log(cloud: Cloud) -> None:
 
 
 def _check_power(cloud: Cloud) -> None:
-    """Each guest was switched on and off in turns, and is off now."""
-    for guest in cloud.guests:
-        power = [event for event in guest.events if event in ("on", "off")]
+    """Each agent was switched on and off in turns, and is off now."""
+    for agent in cloud.agents:
+        power = [event for event in agent.events if event in ("on", "off")]
         assert power == ["on", "off"] * (len(power) // 2)
 
 

@@ -1,4 +1,4 @@
-"""VMs by themselves: metadata, power, guests."""
+"""VMs by themselves: metadata, power, agents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.cloud import compute_v1
 
-from local.gce import Dials
+from local.gce import Timings
 from local.tests.gce.small_cloud import (
     PROJECT,
     TEMPLATE,
@@ -30,7 +30,7 @@ def body(**fields: Any) -> Document:
 @pytest.fixture
 def running() -> Cloud:
     """A project with one VM that runs."""
-    cloud = Cloud(Dials(metadata_propagation_s=(2, 2)))
+    cloud = Cloud(Timings(metadata_propagation_s=(2, 2)))
     cloud.settle("POST", f"{ZONE_PATH}/instances", body())
     cloud.clock.run_for(1)
     assert cloud.get(VM)["status"] == "RUNNING"
@@ -62,13 +62,13 @@ def test_a_vm_goes_from_provisioning_over_staging_to_running(cloud: Cloud) -> No
 
 
 def test_an_inserts_operation_may_end_a_breath_before_the_vm_runs() -> None:
-    cloud = Cloud(Dials(running_after_insert_s=(0.5, 0.5)))
+    cloud = Cloud(Timings(running_after_insert_s=(0.5, 0.5)))
     cloud.settle("POST", f"{ZONE_PATH}/instances", body())
     assert cloud.get(VM)["status"] == "STAGING"
-    assert cloud.guests == []
+    assert cloud.agents == []
     cloud.clock.run_for(0.5)
     assert cloud.get(VM)["status"] == "RUNNING"
-    assert cloud.guests[0].events == ["on"]
+    assert cloud.agents[0].events == ["on"]
 
 
 def test_set_metadata_replaces_the_whole_list(running: Cloud) -> None:
@@ -97,13 +97,13 @@ def test_the_metadata_fingerprint_is_a_function_of_the_content(running: Cloud) -
     assert fingerprint() == once
 
 
-def test_the_guest_sees_metadata_a_little_later(running: Cloud) -> None:
-    guest = running.guests[0]
+def test_the_vm_agent_sees_metadata_a_little_later(running: Cloud) -> None:
+    agent = running.agents[0]
     finish(running, write(running, a="1"))
-    assert dict(guest.machine.attributes()) == {}
+    assert dict(agent.machine.attributes()) == {}
     running.clock.run_for(2)
-    assert dict(guest.machine.attributes()) == {"a": "1"}
-    assert guest.events == ["on", "metadata a"]
+    assert dict(agent.machine.attributes()) == {"a": "1"}
+    assert agent.events == ["on", "metadata a"]
 
 
 def test_metadata_can_be_set_while_a_vm_is_down(running: Cloud) -> None:
@@ -111,24 +111,24 @@ def test_metadata_can_be_set_while_a_vm_is_down(running: Cloud) -> None:
     finish(running, write(running, a="1"))
     running.settle("POST", f"{VM}/start")
     running.clock.run_for(1)
-    guest = running.guests[0]
-    assert dict(guest.machine.attributes()) == {"a": "1"}
-    assert guest.events == ["on", "off", "on"]
+    agent = running.agents[0]
+    assert dict(agent.machine.attributes()) == {"a": "1"}
+    assert agent.events == ["on", "off", "on"]
 
 
-def test_one_guest_lives_through_stop_start_and_reset(running: Cloud) -> None:
+def test_one_vm_agent_lives_through_stop_start_and_reset(running: Cloud) -> None:
     running.settle("POST", f"{VM}/stop")
     assert running.get(VM)["status"] == "TERMINATED"
     assert "lastStopTimestamp" in running.get(VM)
     running.settle("POST", f"{VM}/start")
     running.clock.run_for(1)
     running.settle("POST", f"{VM}/reset")
-    assert [guest.events for guest in running.guests] == [["on", "off", "on", "off", "on"]]
+    assert [agent.events for agent in running.agents] == [["on", "off", "on", "off", "on"]]
 
 
-def test_a_guest_loses_power_when_its_vm_is_deleted(running: Cloud) -> None:
+def test_a_vm_agent_loses_power_when_its_vm_is_deleted(running: Cloud) -> None:
     running.change("DELETE", VM)
-    assert running.guests[0].events == ["on", "off"]
+    assert running.agents[0].events == ["on", "off"]
     assert running.get(VM)["status"] == "STOPPING"
 
 
@@ -170,13 +170,13 @@ def test_a_delete_overtakes_a_reset_for_good(running: Cloud) -> None:
     running.change("POST", f"{VM}/reset")
     running.settle("DELETE", VM)
     running.clock.run_for(60)
-    assert running.guests[0].events == ["on", "off"]
+    assert running.agents[0].events == ["on", "off"]
 
 
-def test_what_a_guest_writes_can_be_read_on_the_serial_port(
+def test_what_a_vm_agent_writes_can_be_read_on_the_serial_port(
     running: Cloud,
 ) -> None:
-    machine = running.guests[0].machine
+    machine = running.agents[0].machine
     machine.write_serial("boot\n")
     machine.write_serial("ready\n")
     answer = running.get(f"{VM}/serialPort")
@@ -184,7 +184,7 @@ def test_what_a_guest_writes_can_be_read_on_the_serial_port(
 
 
 def test_guest_attributes_are_read_by_namespace(running: Cloud) -> None:
-    running.guests[0].machine.set_guest_attribute("tpu", "state", "joined")
+    running.agents[0].machine.set_guest_attribute("tpu", "state", "joined")
     client = running.client("InstancesClient")
     request = {"project": PROJECT, "zone": ZONE, "instance": "vm", "query_path": "tpu/"}
     attributes = client.get_guest_attributes(request)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from local.gce import InventoryUnreadable, read_inventory
-from local.gce.inventory import Everything
+from local.gce.inventory import UnrestrictedInventory
 from tests.harness import ROOT
 
 EXAMPLES = [
@@ -54,7 +54,7 @@ def test_zones_that_look_like_zones_do_not_exist_for_that() -> None:
     assert not table.has_zone("mars-central1-c")
     assert not table.has_region("mars-central1")
     assert not table.has_machine_type("us-east5-b", "tpu7x-standard-4t")
-    assert Everything().has_zone("mars-central1-c")
+    assert UnrestrictedInventory().has_zone("mars-central1-c")
 
 
 def test_a_file_adds_to_the_table(tmp_path: Path) -> None:

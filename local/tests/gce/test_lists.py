@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from local.gce import Dials, Inventory
+from local.gce import Inventory, Timings
 from local.tests.gce.small_cloud import GROUP, PROJECT, REGION, ZONE, ZONE_PATH, Cloud
 
 LISTED = f"{ZONE_PATH}/instances"
@@ -15,7 +15,7 @@ LISTED = f"{ZONE_PATH}/instances"
 @pytest.fixture(scope="module")
 def fleet() -> Cloud:
     """A project with seven VMs of a group labelled ``team=red``."""
-    cloud = Cloud(Dials(list_lag_s=(0, 0)))
+    cloud = Cloud(Timings(list_lag_s=(0, 0)))
     cloud.make_parts(labels={"team": "red", "part": "1"})
     cloud.make_group(size=7, bulk=False)
     cloud.run_until_running(7)
@@ -136,7 +136,7 @@ def test_managed_instances_come_in_pages_only_where_the_group_says_so(
 
 
 def test_lists_lag_behind_inserts_and_deletes_but_gets_do_not() -> None:
-    cloud = Cloud(Dials(list_lag_s=(3, 3), operation_s={"instances.delete": (5, 5)}))
+    cloud = Cloud(Timings(list_lag_s=(3, 3), operation_s={"instances.delete": (5, 5)}))
     cloud.make_parts()
     cloud.make_group(size=1, bulk=False)
     name = cloud.managed()[0]["name"]

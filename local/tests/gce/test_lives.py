@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from local.gce import Dials
+from local.gce import Timings
 from local.tests.gce.small_cloud import (
     AGENT,
     FLEX,
@@ -185,8 +185,8 @@ def test_a_lost_vm_of_a_bulk_group_is_not_made_again(slice_cloud: Cloud) -> None
     assert topology_state(slice_cloud) == "INCOMPLETE"
 
 
-def test_whether_bulk_vms_are_logged_is_a_dial() -> None:
-    cloud = Cloud(Dials(bulk_vms_are_logged=False))
+def test_whether_bulk_vms_are_logged_can_be_chosen() -> None:
+    cloud = Cloud(Timings(bulk_vms_are_logged=False))
     cloud.make_parts()
     cloud.make_group()
     cloud.run_until_running(2)
@@ -282,7 +282,7 @@ def test_a_repairing_group_replaces_a_vm_that_was_deleted(slice_cloud: Cloud) ->
 
 
 def test_a_repaired_vm_may_keep_its_id() -> None:
-    cloud = Cloud(Dials(repair_keeps_id=True))
+    cloud = Cloud(Timings(repair_keeps_id=True))
     cloud.make_parts()
     cloud.make_group(bulk=False, repair=True)
     vm = cloud.run_until_running(2)[0]
@@ -291,7 +291,7 @@ def test_a_repaired_vm_may_keep_its_id() -> None:
     assert vm["id"] in {one["id"] for one in cloud.run_until_running(2)}
 
 
-def test_recreated_vms_lose_metadata_and_guest(slice_cloud: Cloud) -> None:
+def test_recreated_vms_lose_metadata_and_vm_agent(slice_cloud: Cloud) -> None:
     slice_cloud.make_group(bulk=False)
     vm = slice_cloud.run_until_running(2)[0]
     path = f"{ZONE_PATH}/instances/{vm['name']}"
@@ -302,9 +302,9 @@ def test_recreated_vms_lose_metadata_and_guest(slice_cloud: Cloud) -> None:
     slice_cloud.clock.run_for(300)
     keys = [item["key"] for item in slice_cloud.get(path)["metadata"]["items"]]
     assert "token" not in keys
-    guests = [guest for guest in slice_cloud.guests if guest.machine.name == vm["name"]]
-    assert [guest.events[0] for guest in guests] == ["on", "on"]
-    assert guests[0].events[-1] == "off"
+    agents = [agent for agent in slice_cloud.agents if agent.machine.name == vm["name"]]
+    assert [agent.events[0] for agent in agents] == ["on", "on"]
+    assert agents[0].events[-1] == "off"
 
 
 def test_delete_instances_lowers_the_target_size(slice_cloud: Cloud) -> None:
@@ -366,7 +366,7 @@ def test_a_preempted_vm_ends_as_its_termination_action_says(action: str, left: s
 
 
 def test_flex_start_vms_are_pending_until_they_are_granted() -> None:
-    cloud = Cloud(Dials(flex_start_grant_s=(400, 400)))
+    cloud = Cloud(Timings(flex_start_grant_s=(400, 400)))
     cloud.make_parts(scheduling=FLEX)
     cloud.make_group()
     cloud.faults.set_capacity(ZONE, "ct6e", 9)
@@ -380,7 +380,7 @@ def test_flex_start_vms_are_pending_until_they_are_granted() -> None:
 
 
 def test_flex_start_vms_are_granted_all_or_none() -> None:
-    cloud = Cloud(Dials(flex_start_grant_s=(10, 10)))
+    cloud = Cloud(Timings(flex_start_grant_s=(10, 10)))
     cloud.faults.set_capacity(ZONE, "ct6e", 1)
     cloud.make_parts(scheduling=FLEX)
     cloud.make_group()
@@ -411,8 +411,8 @@ def test_a_vm_restarts_by_itself_after_a_host_error(slice_cloud: Cloud) -> None:
     assert topology_state(slice_cloud) == "REACTIVATING"
     slice_cloud.clock.run_for(60)
     assert topology_state(slice_cloud) == "ACTIVE"
-    guest = next(guest for guest in slice_cloud.guests if guest.machine.name == vm["name"])
-    assert guest.events == ["on", "off", "on"]
+    agent = next(agent for agent in slice_cloud.agents if agent.machine.name == vm["name"])
+    assert agent.events == ["on", "off", "on"]
     events = [name for name in slice_cloud.methods() if name.startswith("compute.")]
     assert events == [
         "compute.instances.hostError first last",
@@ -459,7 +459,7 @@ def test_a_group_is_deleted_in_the_middle_of_making_its_vms(slice_cloud: Cloud) 
 
 
 def test_template_and_policy_are_in_use_until_shortly_after_the_group() -> None:
-    cloud = Cloud(Dials(in_use_lag_s=(2, 2)))
+    cloud = Cloud(Timings(in_use_lag_s=(2, 2)))
     cloud.make_parts()
     cloud.make_group()
     cloud.settle("DELETE", GROUP)
@@ -469,7 +469,7 @@ def test_template_and_policy_are_in_use_until_shortly_after_the_group() -> None:
 
 
 def test_a_template_in_use_may_be_refused_in_the_operation() -> None:
-    cloud = Cloud(Dials(in_use_refused_by="operation"))
+    cloud = Cloud(Timings(in_use_refused_by="operation"))
     cloud.make_parts()
     cloud.make_group()
     operation = cloud.settle("DELETE", TEMPLATE)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from local.gce import Dials
+from local.gce import Timings
 from local.tests.gce.small_cloud import (
     GROUP,
     POLICY,
@@ -101,7 +101,7 @@ def test_wait_answers_at_once_perhaps_undone(cloud: Cloud) -> None:
 
 
 def test_operations_are_forgotten_after_their_retention() -> None:
-    cloud = Cloud(Dials(operation_retention_s=3600))
+    cloud = Cloud(Timings(operation_retention_s=3600))
     operation = cloud.settle("POST", POLICIES, policy_body())
     path = operation["selfLink"].partition("/v1/")[2]
     cloud.clock.run_for(3599)
@@ -129,7 +129,7 @@ def test_the_same_request_id_gives_the_same_operation(cloud: Cloud) -> None:
 
 
 def test_a_request_id_is_not_remembered_for_ever() -> None:
-    cloud = Cloud(Dials(request_id_retention_s=60))
+    cloud = Cloud(Timings(request_id_retention_s=60))
     path = f"{POLICIES}?requestId={UUID}"
     cloud.settle("POST", path, policy_body())
     cloud.clock.run_for(61)

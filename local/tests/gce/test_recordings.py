@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from local.gce import Dials
+from local.gce import Timings
 from local.tests.gce.small_cloud import (
     NUMBER,
     PROJECT,
@@ -162,7 +162,7 @@ def make_template(cloud: Cloud) -> None:
     ],
 )
 def test_conversations_go_as_they_went(file: str, entries: str, from_template: bool) -> None:
-    cloud = Cloud(Dials(running_after_insert_s=(0, 0)))
+    cloud = Cloud(Timings(running_after_insert_s=(0, 0)))
     operation = ""
     if from_template:
         make_template(cloud)
@@ -206,7 +206,7 @@ def _make_group_as_gke_does(cloud: Cloud, size: int) -> None:
 
 
 def test_a_template_in_use_fails_as_a_network_in_use_failed() -> None:
-    cloud = Cloud(Dials(in_use_refused_by="operation"))
+    cloud = Cloud(Timings(in_use_refused_by="operation"))
     cloud.make_parts()
     cloud.make_group(size=0)
     ours = dict(flatten(cloud.settle("DELETE", TEMPLATE)))

@@ -11,7 +11,7 @@ import pytest
 from google.api_core.exceptions import GoogleAPICallError
 from google.cloud import compute_v1
 
-from local.gce import ConditionalRole, Dials, Principal, iam
+from local.gce import ConditionalRole, Principal, Timings, iam
 from local.gce.inventory import Inventory
 from local.gce.refusals import CATALOGUE
 from local.tests.gce.small_cloud import (
@@ -173,14 +173,14 @@ def with_shape(topology: str, machine_type: str) -> Ask:
 
 @dataclass(frozen=True)
 class Case:
-    """A call that must be refused: in what world, which call, with what words."""
+    """A call that must be refused: in what state, which call, with what message."""
 
     id: str
     refusal: str
     ask: Ask
     message: str
     before: Ask = nothing
-    dials: Dials = Dials()  # noqa: RUF009 - it is frozen
+    timings: Timings = Timings()  # noqa: RUF009 - it is frozen
 
 
 def inventory(machine_types: Any = None, **lists: Any) -> Inventory:
@@ -708,7 +708,7 @@ CALLS = [
         lambda c: insert_group(c, group_body(bulk=False)),
         f"The resource '{TEMPLATE}' was not found",
         lambda c: c.settle("POST", TEMPLATE.rpartition("/")[0], template_body()),
-        Dials(template_visibility_lag_s=(5, 5)),
+        Timings(template_visibility_lag_s=(5, 5)),
     ),
     Case(
         "group from an absent policy",
@@ -742,7 +742,7 @@ CALLS = [
         "Invalid value for field 'resource.allInstancesConfig'. All-instances configuration "
         "is not supported in BULK mode.",
         with_parts,
-        Dials(bulk_takes_all_instances_config=False),
+        Timings(bulk_takes_all_instances_config=False),
     ),
     Case(
         "FLEX_START with repairs",
@@ -953,7 +953,7 @@ CALLS = [
 
 @pytest.mark.parametrize("case", CALLS, ids=lambda case: case.id)
 def test_a_call_is_refused(case: Case) -> None:
-    cloud = Cloud(case.dials)
+    cloud = Cloud(case.timings)
     case.before(cloud)
     before = cloud.simulator.leftovers()
     with pytest.raises(GoogleAPICallError) as raised:

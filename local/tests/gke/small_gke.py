@@ -11,7 +11,7 @@ from local.base.clock import VirtualClock
 from local.base.http import Request
 from local.gce import Principal
 from local.gce.inprocess import mount
-from local.gke import Cluster, Dials, PoolNode, Simulator
+from local.gke import Cluster, PoolNode, Simulator, Timings
 from shared.ports.gke import GkeClient
 from shared.ports.gke_settings import GkeSettings
 from shared.slices.by_node_pool.provider import NodePools
@@ -57,7 +57,7 @@ class Gke:
 
     def __init__(
         self,
-        dials: Dials | None = None,
+        timings: Timings | None = None,
         principals: Mapping[str, Principal] | None = None,
         location: str = LOCATION,
         release_channel: str = "",
@@ -71,7 +71,7 @@ class Gke:
             random=Random(7),
             nodes=self.nodes,
             on_log_entry=self.log.append,
-            dials=dials or Dials(),
+            timings=timings or Timings(),
             principals=principals or {},
         )
         self.faults = self.simulator.faults

@@ -12,7 +12,7 @@ from local.base.http import Request
 from local.gke import Cluster, Kubelets, Simulator
 from local.tests.contract.kubernetes.embedded import Embedded
 from local.tests.gke.small_gke import CLUSTER, LOCATION, NUMBER, POOLS, PROJECT, pool_body
-from local.vm.kubeadm import Bearer, Habits, Identity
+from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
 from local.vm.transport import InProcess
 
 ADMIN = Identity("https://10.128.0.2:6443", "", Bearer("admin"))
@@ -29,7 +29,7 @@ class Ground:
             InProcess(self.embedded.api),
             lambda _: ADMIN,
             ADMIN,
-            habits=Habits(ready_s=5.0, plugin_s=5.0),
+            behaviour=KubeletBehaviour(ready_s=5.0, plugin_s=5.0),
         )
         self.gke = Simulator(
             self.clock,

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from local.base.http import Request
-from local.gke import Dials
+from local.gke import Timings
 from local.tests.gke.small_gke import CLUSTER, NAME, POOL, POOLS, ZONE, Document, Gke, pool_body
 
 
@@ -61,8 +61,8 @@ def test_a_pools_vms_become_nodes_with_its_labels_and_gkes_own(gke: Gke) -> None
     assert first.taints == ("cloud.google.com/gke-spot=true:NoSchedule",)
 
 
-def test_gkes_own_taint_is_a_dial() -> None:
-    gke = Gke(Dials(tpu_taint=True))
+def test_gkes_own_taint_can_be_chosen() -> None:
+    gke = Gke(Timings(tpu_taint=True))
     gke.settle(gke.create())
     gke.clock.run_for(120)
     assert {node.taints for node in gke.nodes.there.values()} == {
@@ -101,7 +101,7 @@ def test_a_pool_that_is_deleted_takes_its_nodes_with_it(gke: Gke) -> None:
 
 
 def test_vms_that_have_not_registered_when_their_pool_goes_never_do() -> None:
-    gke = Gke(Dials(register_s=(500, 600), operation_s={"nodePools.delete": (1, 2)}))
+    gke = Gke(Timings(register_s=(500, 600), operation_s={"nodePools.delete": (1, 2)}))
     gke.settle(gke.create())
     gke.settle(gke.change("DELETE"))
     gke.clock.run_for(1200)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from local.gce import Principal
-from local.gke import Dials
+from local.gke import Timings
 from local.tests.gke.small_gke import CLUSTER, SETTINGS, ZONE, Gke
 from shared.base.errors import CallError, OutOfTimeError
 from shared.ports.classify import verdict_of
@@ -325,7 +325,7 @@ def test_nobody_there_is_ours_to_try_again() -> None:
 
 
 def test_a_right_that_is_missing_is_named(gke: Gke) -> None:
-    gke = Gke(Dials(), principals={"x": Principal("x@y")})
+    gke = Gke(Timings(), principals={"x": Principal("x@y")})
     gke.faults.remove_permission("user@example.com", "container.clusters.update")
     pools = gke.provider()
     with pytest.raises(CallError, match=r'403 forbidden: Required "container\.clusters\.update"'):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from local.gce import Principal
-from local.gke import Dials
+from local.gke import Timings
 from local.gke.generate import PAGE, with_tables
 from local.gke.refusals import CATALOGUE
 from local.tests.gke.small_gke import CLUSTER, NAME, POOL, POOLS, ZONE, Gke, pool_body
@@ -85,7 +85,7 @@ def test_a_pool_that_another_operation_changes(method: str, body: Any) -> None:
 
 
 def test_a_cluster_carries_out_so_many_operations_at_once() -> None:
-    gke = Gke(Dials(operations_at_once=2))
+    gke = Gke(Timings(operations_at_once=2))
     first = gke.create()
     gke.create(name="second")
     body = {"nodePool": pool_body(name="third")}

@@ -73,8 +73,8 @@ class Cluster:
 
     def __init__(
         self,
-        habits: jobsets.Habits | None = None,
-        parts: frozenset[jobsets.Part] = frozenset(jobsets.Part),
+        behaviour: jobsets.PodBehaviour | None = None,
+        controllers: frozenset[jobsets.Controller] = frozenset(jobsets.Controller),
     ) -> None:
         self.clock = VirtualClock()
         admin = kube.User("admin", ("system:masters", "system:authenticated"))
@@ -83,7 +83,11 @@ class Cluster:
         self._api = kube.KubeApi(self.clock, random=Random(1), tokens={"admin": admin}, dials=dials)
         self._api.apply_manifests([CRD])
         self.stand_in = jobsets.StandIn(
-            self.clock, self._api, token="admin", parts=parts, habits=habits or jobsets.Habits()
+            self.clock,
+            self._api,
+            token="admin",
+            controllers=controllers,
+            behaviour=behaviour or jobsets.PodBehaviour(),
         )
         self.stand_in.start()
 

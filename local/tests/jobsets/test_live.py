@@ -17,7 +17,7 @@ def test_who_fails_beside_it_is_understood() -> None:
         nowhere = Access("https://127.0.0.1:9", None, lambda: "")
         async with (
             ClusterClient(nowhere) as client,
-            LiveStandIn(client, parts=frozenset()).at_work(),
+            LiveStandIn(client, controllers=frozenset()).at_work(),
         ):
             raise DemoFailed("not all Pods run after 120 seconds")
 

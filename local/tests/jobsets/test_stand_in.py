@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from local.control_plane import jobset_crd
-from local.jobsets import BESIDE_A_CONTROL_PLANE, Habits, Part
+from local.jobsets import BESIDE_A_CONTROL_PLANE, Controller, PodBehaviour
 from local.tests.jobsets.cluster import CRD, Cluster, jobset
 from tests.real_parts import get_jobset_crd
 
@@ -21,8 +21,8 @@ def condition(item: Any, kind: str) -> Any:
     return next((one for one in conditions if one["type"] == kind), {})
 
 
-def applied(*, habits: Habits | None = None, **wishes: Any) -> Cluster:
-    cluster = Cluster(habits)
+def applied(*, behaviour: PodBehaviour | None = None, **wishes: Any) -> Cluster:
+    cluster = Cluster(behaviour)
     cluster.apply(jobset(**wishes))
     cluster.run_for(5)
     return cluster
@@ -112,7 +112,7 @@ def test_a_node_has_only_so_many_chips() -> None:
 
 
 def test_exclusive_jobs_do_not_share_a_slice_even_without_keys() -> None:
-    cluster = Cluster(parts=frozenset(Part) - {Part.JOB_SELECTOR})
+    cluster = Cluster(controllers=frozenset(Controller) - {Controller.JOB_SELECTOR})
     cluster.apply(jobset())
     cluster.add_slice("a", hosts=4)
     cluster.run_for(5)
@@ -123,7 +123,7 @@ def test_exclusive_jobs_do_not_share_a_slice_even_without_keys() -> None:
 
 
 def test_jobs_that_are_not_exclusive_share() -> None:
-    cluster = Cluster(parts=frozenset(Part) - {Part.JOB_SELECTOR})
+    cluster = Cluster(controllers=frozenset(Controller) - {Controller.JOB_SELECTOR})
     cluster.apply(jobset(exclusive=False))
     cluster.add_slice("a", hosts=4)
     cluster.run_for(5)
@@ -136,7 +136,7 @@ def fail_at_first(pod: Any) -> str:
 
 
 def test_a_jobset_that_may_restart_begins_anew_with_the_same_keys() -> None:
-    cluster = applied(replicas=1, max_restarts=1, habits=Habits(ends=fail_at_first))
+    cluster = applied(replicas=1, max_restarts=1, behaviour=PodBehaviour(ends=fail_at_first))
     before = cluster.jobs()[FIRST]
     cluster.add_slice("a", FIRST)
     cluster.run_for(90)
@@ -154,7 +154,7 @@ def test_a_jobset_that_may_not_restart_fails_and_stops_the_other_jobs() -> None:
     def end(pod: Any) -> str:
         return "Failed" if pod["spec"]["hostname"].startswith(FIRST) else ""
 
-    cluster = applied(habits=Habits(ends=end))
+    cluster = applied(behaviour=PodBehaviour(ends=end))
     cluster.add_slice("a", FIRST)
     cluster.add_slice("b", SECOND)
     cluster.run_for(90)
@@ -189,7 +189,7 @@ def test_pods_of_a_node_that_is_gone_are_made_anew() -> None:
 
 
 def test_beside_a_control_plane_it_makes_no_pods_and_binds_none() -> None:
-    cluster = Cluster(parts=BESIDE_A_CONTROL_PLANE)
+    cluster = Cluster(controllers=BESIDE_A_CONTROL_PLANE)
     cluster.apply(jobset())
     cluster.run_for(5)
     assert list(cluster.jobs()) == [FIRST, SECOND]
@@ -197,7 +197,7 @@ def test_beside_a_control_plane_it_makes_no_pods_and_binds_none() -> None:
 
 
 def test_where_the_webhook_is_it_writes_no_selector() -> None:
-    cluster = Cluster(parts=frozenset(Part) - {Part.JOB_SELECTOR})
+    cluster = Cluster(controllers=frozenset(Controller) - {Controller.JOB_SELECTOR})
     cluster.apply(jobset())
     cluster.run_for(5)
     assert "job-key" not in cluster.jobs()[FIRST]["spec"]["template"]["spec"]["nodeSelector"]

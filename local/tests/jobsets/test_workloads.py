@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local.jobsets import WORKLOADS, Habits
+from local.jobsets import WORKLOADS, PodBehaviour
 from local.tests.jobsets.cluster import TPU, Cluster
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -59,7 +59,7 @@ def stateful_set(policy: str) -> dict[str, Any]:
 
 @pytest.fixture
 def cluster() -> Cluster:
-    return Cluster(Habits(run_s=RUN_S), parts=WORKLOADS)
+    return Cluster(PodBehaviour(run_s=RUN_S), controllers=WORKLOADS)
 
 
 def phases(cluster: Cluster) -> list[str]:

@@ -16,7 +16,7 @@ from local.pubsub.model import (
     RetryPolicy,
     SubscriptionConfig,
 )
-from local.pubsub.subscription import Dials, Done, Subscription
+from local.pubsub.subscription import Done, Subscription, Timings
 
 PROJECT = "projects/p"
 TOPIC = "projects/p/topics/inbox"
@@ -76,10 +76,12 @@ class Endpoint:
 class Service:
     """A `PubSub` with one topic and a dead-letter topic that somebody can pull from."""
 
-    def __init__(self, dials: Dials | None = None, seed: int = 1) -> None:
+    def __init__(self, timings: Timings | None = None, seed: int = 1) -> None:
         self.clock = VirtualClock()
         self.endpoint = Endpoint(self.clock)
-        self.pubsub = PubSub(self.clock, random=Random(seed), push=self.endpoint.push, dials=dials)
+        self.pubsub = PubSub(
+            self.clock, random=Random(seed), push=self.endpoint.push, timings=timings
+        )
         self.pubsub.create_topic(TOPIC)
         self.pubsub.create_topic(DEAD)
         self.pubsub.create_subscription(SubscriptionConfig(MORGUE, DEAD))

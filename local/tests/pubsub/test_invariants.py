@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local.pubsub.model import RetryPolicy
-from local.pubsub.subscription import Dials, Subscription
+from local.pubsub.subscription import Subscription, Timings
 from local.tests.pubsub.service import MORGUE, SUBSCRIPTION, Service
 
 DAY_S = 86_400
@@ -78,7 +78,7 @@ def test_every_message_ends_acknowledged_or_as_a_dead_letter(acts: list[Act]) ->
 def test_without_a_dead_letter_policy_every_message_ends_acknowledged(
     acts: list[Act], seed: int
 ) -> None:
-    service = Service(Dials(duplicates=0.3, delay_s=5.0), seed=seed)
+    service = Service(Timings(duplicates=0.3, delay_s=5.0), seed=seed)
     subscription = service.subscribe(retention_s=DAY_S)
     for act in acts:
         act(service)
@@ -89,7 +89,7 @@ def test_without_a_dead_letter_policy_every_message_ends_acknowledged(
 
 
 def noisy_run(seed: int) -> tuple[list[tuple[float, dict[str, Any]]], Subscription]:
-    service = Service(Dials(duplicates=0.2, delay_s=3.0), seed=seed)
+    service = Service(Timings(duplicates=0.2, delay_s=3.0), seed=seed)
     subscription = service.subscribe(retry=RetryPolicy(1, 10), max_attempts=5)
     dice = Random(seed)
     service.endpoint.status_of = lambda _: dice.choice(STATUSES)

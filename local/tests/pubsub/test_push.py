@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from local.pubsub.model import DeadLetter, PushConfig, RetryPolicy
-from local.pubsub.subscription import Dials
+from local.pubsub.subscription import Timings
 from local.tests.pubsub.service import (
     DEAD,
     ENDPOINT,
@@ -247,7 +247,7 @@ def test_nothing_becomes_a_dead_letter_while_the_service_is_away(service: Servic
 
 
 def test_a_duplicate_is_the_same_message_again_though_nothing_failed() -> None:
-    service = Service(Dials(duplicates=1.0))
+    service = Service(Timings(duplicates=1.0))
     subscription = service.subscribe()
     message_id = service.publish(b"x")[0]
     service.clock.run_for(60)
@@ -257,7 +257,7 @@ def test_a_duplicate_is_the_same_message_again_though_nothing_failed() -> None:
 
 
 def test_messages_that_are_delayed_overtake_each_other() -> None:
-    service = Service(Dials(delay_s=5.0))
+    service = Service(Timings(delay_s=5.0))
     service.subscribe()
     service.publish(*[bytes([n]) for n in range(1, 21)])
     service.clock.run_for(6)

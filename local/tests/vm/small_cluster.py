@@ -1,6 +1,6 @@
 """A cluster of a hundred lines: just what a VM that joins asks of an API server.
 
-The guests are tested against this one, so that a fault of the embedded API cannot hide one of
+The agents are tested against this one, so that a fault of the embedded API cannot hide one of
 theirs, and against the embedded API too.
 """
 

@@ -1,7 +1,7 @@
 """A real control plane under a story that runs on a virtual clock.
 
 `RealCluster` stands where the embedded Kubernetes API stands in a
-`local.cloud.simulation.World`: it forwards every request to a real kube-apiserver
+`local.cloud.simulation.Simulation`: it forwards every request to a real kube-apiserver
 over TLS, with the caller's own credentials (ServiceAccount
 tokens of the steps and the relay, bootstrap tokens and client certificates of the VMs), and records
 calls as the embedded one does. RBAC, the CRD with its rules, the admission policies, NodeRestriction,
@@ -28,6 +28,6 @@ Expiry (`cluster`)
 Silence (`hearts`)
     A Node whose kubelet is silent for the real grace period (20 s here) becomes Unknown. While a
     kubelet is alive by the virtual clock, the bridge renews its Lease in real time; when it has been
-    silent for the grace period of the world's dials, virtual time stands still until the real
+    silent for the grace period of the simulation's options, virtual time stands still until the real
     node-lifecycle-controller has said so.
 """

@@ -47,7 +47,7 @@ class RealCluster:
             clock, dials.node_grace_s, self._renew, self._await_unknown, real=installation.grace
         )
         self._streams: list[RealStream] = []
-        self._guests: dict[tuple[object, str | None], Caller] = {}
+        self._agents: dict[tuple[object, str | None], Caller] = {}
         self._tokens: set[str] = set()
         self._is_delivering = False
         self._read: dict[tuple[str, str, str], Response] = {}
@@ -55,10 +55,10 @@ class RealCluster:
         installation.clean()
 
     def close(self) -> None:
-        """End the watches and the guests' connections."""
+        """End the watches and the agents' connections."""
         for stream in self._streams:
             stream.cancel()
-        for caller in self._guests.values():
+        for caller in self._agents.values():
             self._installation.connections.forget(caller)
 
     def apply_manifests(self, _: Iterable[Mapping[str, Any]]) -> None:
@@ -70,7 +70,7 @@ class RealCluster:
 
     def send(self, step: Send, on_reply: OnReply) -> None:
         """Carry a VM's request: the cluster is its `local.vm.transport.Network`, too."""
-        on_reply(self._exchange(self._guest(step), step.request))
+        on_reply(self._exchange(self._agent(step), step.request))
 
     # -- callers ----------------------------------------------------------------------------------
 
@@ -83,14 +83,14 @@ class RealCluster:
         user = f"system:bootstrap:{token.partition('.')[0]}"
         return Caller(user, self._installation.accounts["relay"].tls, token)
 
-    def _guest(self, step: Send) -> Caller:
+    def _agent(self, step: Send) -> Caller:
         if isinstance(step.credential, Bearer) and step.credential.token == "admin":
             return self._installation.admin.caller
         key = (step.credential, step.verify_ca)
-        if key not in self._guests:
+        if key not in self._agents:
             tls = trusting_anybody() if step.verify_ca is None else trusting(step.verify_ca)
-            self._guests[key] = _guest(step, tls)
-        return self._guests[key]
+            self._agents[key] = _agent(step, tls)
+        return self._agents[key]
 
     # -- one request ------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ def _unseen(mirror: Mirror, document: Document) -> list[str]:
     return [f"{mirror.path}: version {version}"] * (mirror.version < version)
 
 
-def _guest(step: Send, tls: ssl.SSLContext) -> Caller:
+def _agent(step: Send, tls: ssl.SSLContext) -> Caller:
     credential = step.credential
     if isinstance(credential, Bearer):
         user = f"system:bootstrap:{credential.token.partition('.')[0]}"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from local.base.clock import VirtualClock
-from local.cloud.simulation import Dials
+from local.cloud.simulation import Options
 from tests.harness import standing_on
 from tests.real.bridge.cluster import RealCluster
 from tests.real.bridge.installation import Installation
@@ -20,10 +20,10 @@ class _RealGround:
         self._installation = installation
         self._cluster: RealCluster | None = None
 
-    def lay(self, dials: Dials) -> tuple[VirtualClock, tuple[RealCluster, RealCluster]]:
+    def lay(self, options: Options) -> tuple[VirtualClock, tuple[RealCluster, RealCluster]]:
         self.close()
         clock = VirtualClock(datetime.now(UTC).replace(microsecond=0))
-        self._cluster = RealCluster(self._installation, clock, dials.kube)
+        self._cluster = RealCluster(self._installation, clock, options.kube)
         return clock, (self._cluster, self._cluster)
 
     def close(self) -> None:

@@ -192,7 +192,7 @@ def test_a_slice_lives_and_goes_as_deploy_sh_leaves_the_cluster(way: str, tmp_pa
             life.goes_without_trace(harness)
             left = {each.partition(" ")[0] for each in list_everything(deploy.plane) - before}
             assert left <= ENDS_BY_ITSELF
-        calls = harness.world.kube.calls
+        calls = harness.simulation.kube.calls
         assert calls.count(verb="create", resource="secrets", code=201) == 2
         ours = {caller.user for caller in accounts.values()}
         assert ours <= set(calls.by_user)
@@ -235,13 +235,13 @@ def policies_are_in_force(installed: Installation, harness: Harness) -> None:
     }
     of_steps = {policy["metadata"]["name"] for policy in found} - of_others
     assert of_steps == set(WRONG)
-    harness.world.admin("POST", "/api/v1/nodes", {"metadata": {"name": "worker-1"}})
-    harness.world.admin("POST", REQUESTS, STRAY)
+    harness.simulation.admin("POST", "/api/v1/nodes", {"metadata": {"name": "worker-1"}})
+    harness.simulation.admin("POST", REQUESTS, STRAY)
     for policy, wrong in WRONG.items():
         answer = ask(installed, wrong.step, wrong.method, wrong.path, wrong.body)
         assert answer["code"] == 403
         assert answer["message"].partition("is forbidden: ")[2] == (
             f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {wrong.told}"
         )
-    harness.world.admin("DELETE", f"{REQUESTS}/stray")
-    harness.world.admin("DELETE", "/api/v1/nodes/worker-1")
+    harness.simulation.admin("DELETE", f"{REQUESTS}/stray")
+    harness.simulation.admin("DELETE", "/api/v1/nodes/worker-1")

@@ -81,14 +81,14 @@ def lose_a_vm_unheard() -> None:
     """A VM is made again, and nobody has reported that it was gone: its Node stands in the way."""
     harness = Harness(replace(life.watchful(), sinks=False))
     life.ready_slice(harness, manifest(**test_losses.TWO_SINGLE))
-    harness.world.gce.faults.act_by_hand("DELETE", life.vms(harness)[0])
+    harness.simulation.gce.faults.act_by_hand("DELETE", life.vms(harness)[0])
     harness.run_for(30 * MINUTE)
     life.until_ready(harness)
 
 
 def give_up_early() -> None:
     """Deleted when its VMs are there and none has joined."""
-    harness = Harness(life.guest_dials(joins=False))
+    harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     life.until(harness, lambda: len(life.vms(harness)) == 2)
     harness.run_for(5 * MINUTE)
@@ -112,7 +112,7 @@ def live_beside_tpu_operator() -> None:
 
 def want_a_slice_again() -> None:
     """A JobSet is made again while its slice, which may go by now, is still being made."""
-    harness = test_jobset_slices.world()
+    harness = test_jobset_slices.new_harness()
     test_jobset_slices.post(harness)
     life.until(harness, lambda: harness.group(jobsets.NAME) is not None)
     jobsets.delete(harness)

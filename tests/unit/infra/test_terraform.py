@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from local.cloud import simulation as world
+from local.cloud import simulation
 from local.kube.certificates import CertificateAuthority
 from relay.kinds import TRIGGERED_STEPS
 from relay.metrics import DESCRIPTIONS
@@ -139,12 +139,12 @@ def test_deliveries_are_those_of_the_local_world() -> None:
     (retry,), (dead,) = inbox["retry_policy"], inbox["dead_letter_policy"]
     assert inbox["ack_deadline_seconds"] == "${local.ack_deadline_seconds}"
     assert dead["max_delivery_attempts"] == "${local.max_delivery_attempts}"
-    assert module.locals["ack_deadline_seconds"] == world.ACK_DEADLINE_S
-    assert module.locals["max_delivery_attempts"] == world.MAX_DELIVERY_ATTEMPTS
+    assert module.locals["ack_deadline_seconds"] == simulation.ACK_DEADLINE_S
+    assert module.locals["max_delivery_attempts"] == simulation.MAX_DELIVERY_ATTEMPTS
     backoff = (retry["minimum_backoff"], retry["maximum_backoff"])
-    assert backoff == (f"{world.MIN_BACKOFF_S:.0f}s", f"{world.MAX_BACKOFF_S:.0f}s")
+    assert backoff == (f"{simulation.MIN_BACKOFF_S:.0f}s", f"{simulation.MAX_BACKOFF_S:.0f}s")
     name = module["google_pubsub_topic.dead_letters"]["name"]
-    assert name.replace("${local.topic_prefix}", A_PREFIX) == world.DEAD_LETTERS
+    assert name.replace("${local.topic_prefix}", A_PREFIX) == simulation.DEAD_LETTERS
 
 
 def test_no_subscription_ends_for_want_of_messages() -> None:
@@ -191,7 +191,7 @@ def test_the_scheduler_wakes_the_sweep_every_minute() -> None:
     assert decoded is not None
     assert decoded.cause == SWEEP_KIND
     assert target["topic_name"] == '${google_pubsub_topic.inbox["sweep"].id}'
-    assert (job["schedule"], world.SWEEP_EVERY_S) == ("* * * * *", 60.0)
+    assert (job["schedule"], simulation.SWEEP_EVERY_S) == ("* * * * *", 60.0)
 
 
 # who may call, and in whose name
@@ -461,7 +461,7 @@ DOWN = "google_monitoring_alert_policy.relay_down"
 def test_a_sweep_that_does_not_run_is_an_alert_before_it_has_missed_six_runs() -> None:
     (conditions,) = module[ABSENT]["conditions"]
     (absent,) = conditions["condition_absent"]
-    assert absent["duration"] == f"{5 * world.SWEEP_EVERY_S:.0f}s"
+    assert absent["duration"] == f"{5 * simulation.SWEEP_EVERY_S:.0f}s"
     assert 'step["sweep"]' in absent["filter"]
     assert '\\"2xx\\"' in absent["filter"], "a sweep that fails is none"
     (aggregations,) = absent["aggregations"]

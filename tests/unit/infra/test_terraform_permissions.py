@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from local import gce
-from local.cloud.simulation import Dials
+from local.cloud.simulation import Options
 from local.gce import iam
 from local.gce.inprocess import mount
 from local.tests.gke.small_gke import SETTINGS, Gke
 from local.tests.gke.test_port import LEADER
-from local.vm import guests
+from local.vm import agents
 from shared.base.names import JOBSET_STEPS, STEPS
 from shared.node_groups.node_group import resource_name
 from shared.ports.gke import GkeClient
@@ -80,7 +80,7 @@ def condition() -> str:
     return " || ".join(plain.replace("${kind}", kind.strip(' "')) for kind in kinds.split(","))
 
 
-def harness_with(dials: Dials | None, rights: dict[str, Rights]) -> Harness:
+def harness_with(options: Options | None, rights: dict[str, Rights]) -> Harness:
     callers = {
         step: gce.Principal(
             f"{step}@my-gcp-project.iam.gserviceaccount.com",
@@ -89,7 +89,7 @@ def harness_with(dials: Dials | None, rights: dict[str, Rights]) -> Harness:
         )
         for step in STEPS
     }
-    return Harness(dials, callers=callers)
+    return Harness(options, callers=callers)
 
 
 def live_by_events(rights: dict[str, Rights]) -> None:
@@ -101,9 +101,9 @@ def live_by_events(rights: dict[str, Rights]) -> None:
 
 def live_by_the_sweep(rights: dict[str, Rights]) -> None:
     """Nobody tells anything, and operations are still under way at each look."""
-    harness = harness_with(Dials(relays=False, sinks=False), rights)
-    harness.world.gce.faults.slow_operations("*.insert", 100)
-    harness.world.gce.faults.slow_operations("*.delete", 100)
+    harness = harness_with(Options(relays=False, sinks=False), rights)
+    harness.simulation.gce.faults.slow_operations("*.insert", 100)
+    harness.simulation.gce.faults.slow_operations("*.delete", 100)
     harness.apply(manifest(**AS_A_SERVICE_ACCOUNT))
     life.until_ready(harness, timeout=3 * HOUR)
     harness.delete(NAME)
@@ -112,7 +112,7 @@ def live_by_the_sweep(rights: dict[str, Rights]) -> None:
 
 def give_up_early(rights: dict[str, Rights]) -> None:
     """Deleted when its VMs are there and none has joined."""
-    harness = harness_with(Dials(guests=guests.Dials(joins=False)), rights)
+    harness = harness_with(Options(agents=agents.Timings(joins=False)), rights)
     harness.apply(manifest(**AS_A_SERVICE_ACCOUNT))
     life.until(harness, lambda: len(life.vms(harness)) == 2)
     harness.run_for(5 * MINUTE)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from local.cloud.simulation import Dials
-from local.vm import guests
+from local.cloud.simulation import Options
+from local.vm import agents
 from relay.metrics import Phase, State
 from relay.slices import MAX_COUNT, Slice, Slices, read_phases, read_slice
 from relay.watching.projection import parse
@@ -346,7 +346,7 @@ def test_a_slice_takes_few_bytes() -> None:
 
 
 def test_a_whole_life_has_every_part_of_its_creation() -> None:
-    harness = Harness(Dials(guests=guests.Dials(boot_s=(150.0, 200.0))))
+    harness = Harness(Options(agents=agents.Timings(boot_s=(150.0, 200.0))))
     harness.apply(manifest("bench"))
     assert harness.run_until(lambda: harness.is_ready("bench"), timedelta(hours=1))
     raw = harness.group("bench")

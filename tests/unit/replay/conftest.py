@@ -16,11 +16,11 @@ def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def desk() -> Desk:
-    """A person in a world where nobody else wakes a step."""
+    """A person in a simulation where nobody else wakes a step."""
     return Desk(Harness(ALONE))
 
 
 @pytest.fixture
 def busy_desk() -> Desk:
-    """A person in a world where everything works."""
+    """A person in a simulation where everything works."""
     return Desk(Harness())

@@ -1,4 +1,4 @@
-"""A person at the tool, in a world: what the commands print, and what arrives elsewhere."""
+"""A person at the tool, in a simulation: what the commands print, and what arrives elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToDict
 from typer.testing import CliRunner, Result
 
 from local.cloud.logging import CloudLogging, LoggingError
-from local.cloud.simulation import DEAD_LETTERS, PROJECT, Dials, topic
+from local.cloud.simulation import DEAD_LETTERS, PROJECT, Options, topic
 from local.pubsub.model import SubscriptionConfig
 from replay.app import app
 from replay.cloud_logging import MAX_PAGE, Page
@@ -28,8 +28,8 @@ from shared.ports.kubernetes.access_settings import Kubeconfig
 from tests.harness import Harness
 
 ROOT = Path(__file__).parents[3]
-ALONE = Dials(sweeps=False, relays=False, sinks=False)
-"""A world in which nobody wakes a step but the person."""
+ALONE = Options(sweeps=False, relays=False, sinks=False)
+"""A simulation in which nobody wakes a step but the person."""
 
 
 def example(file: str, **metadata: str) -> dict[str, Any]:
@@ -45,12 +45,12 @@ def training(name: str = "training") -> dict[str, Any]:
 
 
 class InProcess(Subscriptions):
-    """Subscriptions of a world's Pub/Sub, without a transport; ``refuse`` is raised by each call."""
+    """Subscriptions of the simulation's Pub/Sub, no transport; ``refuse`` is raised by each call."""
 
     def __init__(self, harness: Harness) -> None:
         super().__init__(PROJECT)
         self._harness = harness
-        self._pubsub = harness.world.pubsub
+        self._pubsub = harness.simulation.pubsub
         self.while_pulling: Callable[[], None] = lambda: None
         self.refuse: CallError | None = None
         self.leases: list[tuple[int, int]] = []
@@ -92,7 +92,7 @@ class InProcess(Subscriptions):
 
 
 class InProcessLogs:
-    """The embedded Cloud Logging without a transport: a world's audit log and its steps' lines."""
+    """The embedded Cloud Logging without a transport: a simulation's audit log and its steps' lines."""
 
     def __init__(self, harness: Harness) -> None:
         self.stand_in = CloudLogging(harness.clock, PROJECT)
@@ -152,7 +152,7 @@ class Desk:
         self.harness.hooks.before = self._note
         self.subscriptions = InProcess(self.harness)
         self.logs = InProcessLogs(self.harness)
-        self.harness.world.pubsub.create_subscription(
+        self.harness.simulation.pubsub.create_subscription(
             SubscriptionConfig(
                 f"projects/{PROJECT}/subscriptions/{DEAD_LETTERS}",
                 topic=f"projects/{PROJECT}/topics/{DEAD_LETTERS}",
@@ -203,4 +203,4 @@ class Desk:
             inbox = topic(step).rsplit("/", 1)[-1]
             raise CallError(f"publish to {inbox}", 403, "refused", "User not authorized")
         self.published.append((step, json.loads(data), dict(attributes)))
-        return self.harness.world.pubsub.publish(topic(step), data, attributes)
+        return self.harness.simulation.pubsub.publish(topic(step), data, attributes)

@@ -12,7 +12,7 @@ from google.protobuf.any_pb2 import Any as Any_
 
 from local.base.clock import VirtualClock
 from local.cloud.logging import CALLS_A_MINUTE, CloudLogging, LoggingError
-from local.cloud.simulation import PROJECT, Dials
+from local.cloud.simulation import PROJECT, Options
 from replay.audit_log import TIMESTAMP_ATTRIBUTE, make_publications, read_filters
 from replay.cloud_logging import MAX_EXHAUSTED, SECONDS_A_CALL, Page, read_entry, read_pages
 from shared.base.errors import CallError
@@ -21,7 +21,7 @@ from tests.unit.replay.desk import Desk, training
 from tests.unit.test_sink_filters import ENTRIES, EXCESS, FILTERS, POOLS, find_steps
 
 ASKED = types.ListLogEntriesRequest(resource_names=["projects/p"])
-NO_SINKS = Dials(sinks=False, sweeps=False)
+NO_SINKS = Options(sinks=False, sweeps=False)
 
 
 def stuck_desk() -> Desk:

@@ -40,8 +40,8 @@ def kill(desk: Desk, step: str, data: bytes, **attributes: str) -> None:
         "CloudPubSubDeadLetterSourceSubscription": source,
         "CloudPubSubDeadLetterSourceTopicPublishTime": "2026-01-01T00:00:00Z",
     }
-    world = desk.harness.world
-    world.pubsub.publish(topic("dead-letters"), data, {**dead, **attributes})
+    simulation = desk.harness.simulation
+    simulation.pubsub.publish(topic("dead-letters"), data, {**dead, **attributes})
     desk.harness.run_for(timedelta(seconds=1))
 
 
@@ -52,7 +52,7 @@ def listed(desk: Desk, *arguments: str) -> list[dict[str, Any]]:
 
 def test_a_poison_message_ends_here_with_step_count_and_reason() -> None:
     desk = Desk(Harness(ALONE))
-    desk.harness.world.pubsub.publish(topic("label_node"), POISON, {})
+    desk.harness.simulation.pubsub.publish(topic("label_node"), POISON, {})
     desk.harness.run_for(timedelta(hours=2))
     [letter] = listed(desk)
     assert (letter["step"], letter["attempts"], letter["reason"]) == ("label_node", 10, WHY)

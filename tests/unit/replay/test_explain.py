@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from google.auth.exceptions import DefaultCredentialsError
 
-from local.cloud.simulation import Dials
-from local.vm import guests
+from local.cloud.simulation import Options
+from local.vm import agents
 from replay.publications import GROUP_STEPS
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
@@ -33,7 +33,7 @@ def _under_way(desk: Desk) -> None:
 
 
 def _stuck(desk: Desk) -> None:
-    desk.harness.world.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
+    desk.harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
     desk.harness.apply(training())
     desk.harness.run_for(timedelta(minutes=3))
 
@@ -43,7 +43,7 @@ def _joining(desk: Desk) -> None:
     path = "/api/v1/namespaces/kube-system/secrets"
     desk.harness.apply(training())
     assert desk.harness.run_until(
-        lambda: bool(desk.harness.world.admin("GET", path)["items"]), timedelta(minutes=10)
+        lambda: bool(desk.harness.simulation.admin("GET", path)["items"]), timedelta(minutes=10)
     )
 
 
@@ -240,7 +240,7 @@ def test_a_group_that_nobody_has_looked_at_says_so(desk: Desk) -> None:
 
 
 def test_the_next_look_is_when_the_sweep_really_comes() -> None:
-    desk = Desk(Harness(Dials(guests=guests.Dials())))
+    desk = Desk(Harness(Options(agents=agents.Timings())))
     _ready(desk)
     told = desk.json("explain", "default/training")["sweep"]
     assert told["settled"] is True
@@ -308,7 +308,7 @@ def test_no_token_is_shown(busy_desk: Desk) -> None:
     path = "/api/v1/namespaces/kube-system/secrets"
     tokens = [
         base64.b64decode(secret["data"][key]).decode()
-        for secret in busy_desk.harness.world.admin("GET", path)["items"]
+        for secret in busy_desk.harness.simulation.admin("GET", path)["items"]
         for key in ("token-id", "token-secret")
     ]
     assert tokens
@@ -335,7 +335,7 @@ def test_a_step_that_cannot_look_says_why_and_the_others_go_on(busy_desk: Desk) 
 
 def test_a_refusal_of_compute_engine_is_told_in_its_words(busy_desk: Desk) -> None:
     _under_way(busy_desk)
-    busy_desk.harness.world.gce.faults.fail_next(
+    busy_desk.harness.simulation.gce.faults.fail_next(
         "*", 50, http=403, reason="forbidden", message="Required 'compute.x.get' permission"
     )
     told = busy_desk.json("explain", "default/training")["steps"][0]

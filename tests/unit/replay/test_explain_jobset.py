@@ -108,7 +108,7 @@ def test_what_cannot_be_made_is_explained() -> None:
     (pod,) = pods(desk.harness)
     labels = {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": "0" * 40}}}
     merge = {"Content-Type": "application/merge-patch+json"}
-    desk.harness.world.admin("PATCH", f"{PODS}/{pod['metadata']['name']}", labels, **merge)
+    desk.harness.simulation.admin("PATCH", f"{PODS}/{pod['metadata']['name']}", labels, **merge)
     ((_, _, _, outcome, note, actions),) = rows(desk)
     assert outcome == "InputRefused"
     assert note.endswith("a slice is made for no other Job")

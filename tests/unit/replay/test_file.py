@@ -131,7 +131,7 @@ def test_a_dead_letter_comes_to_life(path: Path) -> None:
 
 def _let_messages_die(desk: Desk, step: str) -> list[dict[str, Any]]:
     """A step dies of every message until Pub/Sub gives up; the dead letters, as gcloud pulls them."""
-    pubsub, name = desk.harness.world.pubsub, f"projects/{PROJECT}/subscriptions/graveyard"
+    pubsub, name = desk.harness.simulation.pubsub, f"projects/{PROJECT}/subscriptions/graveyard"
     pubsub.create_subscription(
         SubscriptionConfig(name, topic=f"projects/{PROJECT}/topics/{DEAD_LETTERS}")
     )

@@ -17,7 +17,7 @@ def record(desk: Desk, path: Path, *data: bytes, limit: int = 10) -> list[str]:
 
     def publish_next() -> None:
         if waiting:
-            desk.harness.world.pubsub.publish(topic("label_node"), waiting.pop(0), {"a": "b"})
+            desk.harness.simulation.pubsub.publish(topic("label_node"), waiting.pop(0), {"a": "b"})
 
     desk.subscriptions.while_pulling = publish_next
     result = desk.run("record", "label_node", str(path), "--for", "1m", "--limit", str(limit))
@@ -47,11 +47,13 @@ def test_what_is_no_json_is_kept_too(desk: Desk, tmp_path: Path) -> None:
 def test_it_ends_with_the_limit_or_the_time_and_leaves_no_subscription(
     desk: Desk, tmp_path: Path
 ) -> None:
-    before = len(desk.harness.world.pubsub.list_subscriptions("projects/my-gcp-project"))
+    before = len(desk.harness.simulation.pubsub.list_subscriptions("projects/my-gcp-project"))
     data = json.dumps(message()).encode()
     assert len(record(desk, tmp_path / "x", data, data, data, limit=2)) == 2
     assert len(record(desk, tmp_path / "y", data)) == 1
-    assert len(desk.harness.world.pubsub.list_subscriptions("projects/my-gcp-project")) == before
+    assert (
+        len(desk.harness.simulation.pubsub.list_subscriptions("projects/my-gcp-project")) == before
+    )
 
 
 def test_a_refusal_is_said_with_the_role_that_is_missing(desk: Desk, tmp_path: Path) -> None:

@@ -70,12 +70,12 @@ def _sync_until(desk: Desk, condition: object) -> bool:
 
 def _approve_by_hand(desk: Desk) -> None:
     requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-    for request in desk.harness.world.admin("GET", requests)["items"]:
+    for request in desk.harness.simulation.admin("GET", requests)["items"]:
         if not request["status"].get("conditions"):
             approved = {"type": "Approved", "status": "True", "reason": "KubectlApprove"}
             request["status"] = {"conditions": [approved]}
             path = f"{requests}/{request['metadata']['name']}/approval"
-            desk.harness.world.admin("PUT", path, request)
+            desk.harness.simulation.admin("PUT", path, request)
 
 
 def test_a_ready_group_is_looked_at_by_label_node(busy_desk: Desk) -> None:

@@ -221,9 +221,9 @@ def _host_error() -> Desk:
     harness = desk.harness
     harness.apply(training())
     assert harness.run_until(lambda: harness.is_ready("training"), timedelta(minutes=30))
-    vm = next(path for path in harness.world.gce.leftovers() if "/instances/" in path)
+    vm = next(path for path in harness.simulation.gce.leftovers() if "/instances/" in path)
     harness.run_for(timedelta(minutes=7))
-    harness.world.gce.faults.host_error(vm)
+    harness.simulation.gce.faults.host_error(vm)
     assert harness.run_until(lambda: not harness.is_ready("training"), timedelta(minutes=9))
     assert harness.run_until(lambda: harness.is_ready("training"), timedelta(minutes=40))
     return desk

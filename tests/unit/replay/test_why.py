@@ -42,7 +42,7 @@ def _live() -> tuple[Desk, set[str]]:
 
     def note_tokens(step: str, call: str) -> None:
         if step == "inject_token" and call == f"POST {SECRETS}":
-            for secret in harness.world.admin("GET", SECRETS)["items"]:
+            for secret in harness.simulation.admin("GET", SECRETS)["items"]:
                 parts = (secret["data"][key] for key in ("token-id", "token-secret"))
                 tokens.add(".".join(base64.b64decode(part).decode() for part in parts))
 
@@ -55,16 +55,16 @@ def _live() -> tuple[Desk, set[str]]:
         return Response.of_json({"message": "forbidden", "reason": "Forbidden"}, 403)
 
     harness.hooks.after = note_tokens
-    harness.world.gce.faults.set_capacity(*STOCKOUT, 0)
+    harness.simulation.gce.faults.set_capacity(*STOCKOUT, 0)
     slice_ = training()
     slice_["spec"]["instanceConfig"]["metadata"] = {"user-data": HIDDEN}
     harness.apply(slice_)
     life.until_reason(harness, "InsufficientCapacity", "training")
     harness.run_for(4 * MINUTES)
     harness.hooks.instead = refuse
-    harness.world.gce.faults.set_capacity(*STOCKOUT)
+    harness.simulation.gce.faults.set_capacity(*STOCKOUT)
     life.until_ready(harness, "training")
-    harness.world.gce.faults.host_error(life.vms(harness)[0])
+    harness.simulation.gce.faults.host_error(life.vms(harness)[0])
     life.until(harness, lambda: not harness.is_ready("training"))
     life.until_ready(harness, "training")
     harness.run_for(timedelta(hours=2))

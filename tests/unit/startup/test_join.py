@@ -356,7 +356,7 @@ def test_the_log_has_each_state_and_what_kubeadm_said(vm: Vm) -> None:
     assert f"Z joined: 10.128.0.2:6443 as {VM_NAME}\n" in vm.log
 
 
-def test_the_guest_attribute_is_the_state(vm: Vm) -> None:
+def test_the_vm_agent_attribute_is_the_state(vm: Vm) -> None:
     boot = vm.boot()
     boot.wait_for("waiting")
     vm.inject()

@@ -80,7 +80,7 @@ QUIET = ("date",)
 
 @dataclass
 class Machine:
-    """A VM as its metadata server and its guest see it."""
+    """A VM as its metadata server and its agent see it."""
 
     project: str = "my-project"
     zone: str = "us-central1-c"

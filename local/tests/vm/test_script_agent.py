@@ -13,12 +13,19 @@ import pytest
 
 from local.base.clock import LoopClock
 from local.base.http import Request, Response
-from local.base.machine import Guest
+from local.base.machine import VmAgent
 from local.base.web import serve
 from local.tests.vm.small_cluster import SmallCluster
-from local.vm.guests import Dials, Https, KubeGuest
-from local.vm.kubeadm import Anonymous, ConnectionRefused, Habits, Reply, Send, public_key_pin
-from local.vm.script_guest import ScriptGuest
+from local.vm.agents import Https, KubeAgent, Timings
+from local.vm.kubeadm import (
+    Anonymous,
+    ConnectionRefused,
+    KubeletBehaviour,
+    Reply,
+    Send,
+    public_key_pin,
+)
+from local.vm.script_agent import ScriptAgent
 from local.vm.transport import send_https
 from shared.node_groups.bootstrap import join_metadata, new_token, render_startup_script
 from tests.unit.startup.vm import Machine
@@ -26,12 +33,12 @@ from tests.unit.startup.vm import Machine
 pytestmark = pytest.mark.processes
 
 TIMEOUT_S = 60.0
-QUICK = Habits(ready_s=0.0, plugin_s=0.0, label_poll_s=0.1, lease_s=0.1)
+QUICK = KubeletBehaviour(ready_s=0.0, plugin_s=0.0, label_poll_s=0.1, lease_s=0.1)
 NOW = (0.0, 0.0)
-AT_ONCE = Dials(boot_s=NOW, prepare_s=NOW, join_s=NOW, ready_s=NOW, plugin_s=NOW, lease_s=0.1)
+AT_ONCE = Timings(boot_s=NOW, prepare_s=NOW, join_s=NOW, ready_s=NOW, plugin_s=NOW, lease_s=0.1)
 
 
-class World:
+class Bench:
     """One VM and one cluster behind real TLS."""
 
     def __init__(self, cluster: SmallCluster, url: str) -> None:
@@ -45,12 +52,12 @@ class World:
             node_taints=["google.com/tpu=present:NoSchedule"],
         )
 
-    def inject(self, guest: Guest) -> None:
+    def inject(self, agent: VmAgent) -> None:
         token = new_token(lambda length: bytes(range(length)), datetime.now(UTC))
         self.cluster.tokens[token.text] = token.expires
         pin = public_key_pin(self.cluster.ca_pem)
         self.vm.metadata |= join_metadata(token, endpoint="10.128.0.2", ca_hash=pin)
-        guest.metadata_changed()
+        agent.metadata_changed()
 
     def has_chips(self) -> bool:
         node = self.cluster.nodes.get(self.vm.name, {})
@@ -63,91 +70,91 @@ class World:
 
 
 @asynccontextmanager
-async def world_in(folder: Path) -> AsyncIterator[World]:
+async def bench_in(folder: Path) -> AsyncIterator[Bench]:
     cluster = SmallCluster(lambda: datetime.now(UTC))
     runner, port = await serve(cluster, tls=cluster.tls(folder))
     try:
-        yield World(cluster, f"https://127.0.0.1:{port}")
+        yield Bench(cluster, f"https://127.0.0.1:{port}")
     finally:
         await runner.cleanup()
 
 
-def in_world(folder: Path, story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def on_bench(folder: Path, story: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        async with world_in(folder) as world:
-            await story(world)
+        async with bench_in(folder) as bench:
+            await story(bench)
 
     asyncio.run(run())
 
 
 def test_a_vm_joins_over_tls_by_running_its_script(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        guest = ScriptGuest(world.vm, lambda: world.url, tmp_path / "disk", QUICK)
-        guest.power_on()
-        await world.until(lambda: "waiting: for a bootstrap token" in world.vm.serial)
-        world.inject(guest)
-        await world.until(world.has_chips)
-        await world.until(lambda: "startup-script exit status 0" in world.vm.serial)
+    async def story(bench: Bench) -> None:
+        agent = ScriptAgent(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
+        agent.power_on()
+        await bench.until(lambda: "waiting: for a bootstrap token" in bench.vm.serial)
+        bench.inject(agent)
+        await bench.until(bench.has_chips)
+        await bench.until(lambda: "startup-script exit status 0" in bench.vm.serial)
 
-        guest.power_off()
-        await guest.closed()
-        world.cluster.tokens.clear()
-        calls = len(world.cluster.calls)
-        guest.power_on()
-        await world.until(lambda: "joined: before this boot" in world.vm.serial)
-        await world.until(lambda: len(world.cluster.calls) > calls)
-        assert {call.split()[0] for call in world.cluster.calls[calls:]} == {
-            f"system:node:{world.vm.name}"
+        agent.power_off()
+        await agent.closed()
+        bench.cluster.tokens.clear()
+        calls = len(bench.cluster.calls)
+        agent.power_on()
+        await bench.until(lambda: "joined: before this boot" in bench.vm.serial)
+        await bench.until(lambda: len(bench.cluster.calls) > calls)
+        assert {call.split()[0] for call in bench.cluster.calls[calls:]} == {
+            f"system:node:{bench.vm.name}"
         }
-        guest.power_off()
-        await guest.closed()
+        agent.power_off()
+        await agent.closed()
 
-    in_world(tmp_path, story)
+    on_bench(tmp_path, story)
 
 
 def test_what_the_script_did_to_the_machine_is_written_down_only(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        guest = ScriptGuest(world.vm, lambda: world.url, tmp_path / "disk", QUICK)
-        world.inject(guest)
-        guest.power_on()
-        await world.until(lambda: "joined: " in world.vm.serial)
-        guest.power_off()
-        await guest.closed()
+    async def story(bench: Bench) -> None:
+        agent = ScriptAgent(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
+        bench.inject(agent)
+        agent.power_on()
+        await bench.until(lambda: "joined: " in bench.vm.serial)
+        agent.power_off()
+        await agent.closed()
         calls = (tmp_path / "disk/calls").read_text().splitlines()
         assert "swapoff --all" in calls
         assert "systemctl enable kubelet" in calls
         assert [call for call in calls if call.startswith("apt-get")] == []
 
-    in_world(tmp_path, story)
+    on_bench(tmp_path, story)
 
 
 def test_a_join_that_the_cluster_refuses_is_said_on_the_serial_port(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        guest = ScriptGuest(world.vm, lambda: world.url, tmp_path / "disk", QUICK)
-        world.inject(guest)
-        world.vm.metadata["kubeadm-ca-hash"] = "sha256:" + "0" * 64
-        guest.power_on()
-        await world.until(lambda: "failed: kubeadm join: " in world.vm.serial)
-        guest.power_off()
-        await guest.closed()
-        assert "none of the public keys" in world.vm.serial
+    async def story(bench: Bench) -> None:
+        agent = ScriptAgent(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
+        bench.inject(agent)
+        bench.vm.metadata["kubeadm-ca-hash"] = "sha256:" + "0" * 64
+        agent.power_on()
+        await bench.until(lambda: "failed: kubeadm join: " in bench.vm.serial)
+        agent.power_off()
+        await agent.closed()
+        assert "none of the public keys" in bench.vm.serial
 
-    in_world(tmp_path, story)
+    on_bench(tmp_path, story)
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")  # the first look at cluster-info
-def test_a_guest_on_the_event_loop_joins_over_tls(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
-        network = Https(lambda _: world.url)
+def test_a_vm_agent_on_the_event_loop_joins_over_tls(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        network = Https(lambda _: bench.url)
         clock = LoopClock(asyncio.get_running_loop())
-        guest = KubeGuest(world.vm, clock, network, AT_ONCE)
-        guest.power_on()
-        world.inject(guest)
-        await world.until(world.has_chips)
-        guest.power_off()
+        agent = KubeAgent(bench.vm, clock, network, AT_ONCE)
+        agent.power_on()
+        bench.inject(agent)
+        await bench.until(bench.has_chips)
+        agent.power_off()
         network.close()
 
-    in_world(tmp_path, story)
+    on_bench(tmp_path, story)
 
 
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
@@ -168,9 +175,9 @@ def test_where_nobody_listens_the_connection_is_refused() -> None:
 def test_a_server_is_believed_when_its_ca_is_the_one(tmp_path: Path, *, trusted: bool) -> None:
     other = SmallCluster(lambda: datetime.now(UTC))
 
-    async def story(world: World) -> None:
-        ca_pem = (world.cluster if trusted else other).ca_pem
-        reply = await asyncio.to_thread(ask, world.url, verify_ca=ca_pem)
+    async def story(bench: Bench) -> None:
+        ca_pem = (bench.cluster if trusted else other).ca_pem
+        reply = await asyncio.to_thread(ask, bench.url, verify_ca=ca_pem)
         assert isinstance(reply, Response if trusted else ConnectionRefused)
 
-    in_world(tmp_path, story)
+    on_bench(tmp_path, story)

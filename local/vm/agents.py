@@ -1,6 +1,6 @@
-"""What runs in a simulated VM: a guest that joins a cluster as our startup script has it do.
+"""What runs in a simulated VM: a VM agent that joins a cluster as our startup script has it do.
 
-`KubeGuest` acts out the script, kubeadm and the kubelet on a clock. It takes from the script only
+`KubeAgent` acts out the script, kubeadm and the kubelet on a clock. It takes from the script only
 what stands in it for this slice (labels, taints, version) and does the rest by itself.
 """
 
@@ -19,10 +19,10 @@ from local.base.clock import Clock, Timer
 from local.base.machine import Machine
 from local.vm.kubeadm import (
     Conversation,
-    Habits,
     Identity,
     JoinConfiguration,
     JoinFailed,
+    KubeletBehaviour,
     Node,
     Reply,
     Send,
@@ -48,7 +48,7 @@ _ENDPOINT = "kubeadm-control-plane-ip"
 _CA_HASH = "kubeadm-ca-hash"
 
 
-class Mishap(Enum):
+class JoinFault(Enum):
     """What goes wrong with an attempt to join."""
 
     KUBEADM_FAILS = "kubeadm fails before it has asked anybody"
@@ -56,13 +56,13 @@ class Mishap(Enum):
 
 
 @dataclass(frozen=True)
-class Dials:
+class Timings:
     """How long things take in a VM, and what goes wrong.
 
     ``prepare_s`` is what an image without packages needs to fetch them. ``plugin_s`` is `None` for
     a cluster without the device plugin, ``lease_s`` for kubelets that fall silent when all is said.
-    ``mishaps`` are for a VM's first attempts in turn, `None` for one that goes well; later ones
-    fail with ``mishap_chance``. With ``identity`` the VM needs no bootstrapping: it registers with
+    ``join_faults`` are for a VM's first attempts in turn, `None` for one that goes well; later ones
+    fail with ``join_fault_chance``. With ``identity`` the VM needs no bootstrapping: it registers with
     what that callable gives, by means of its own.
     """
 
@@ -72,8 +72,8 @@ class Dials:
     ready_s: Range = (5.0, 15.0)
     plugin_s: Range | None = (10.0, 20.0)
     lease_s: float | None = 10.0
-    mishaps: tuple[Mishap | None, ...] = ()
-    mishap_chance: float = 0.0
+    join_faults: tuple[JoinFault | None, ...] = ()
+    join_fault_chance: float = 0.0
     joins: bool = True
     identity: Callable[[Machine], Identity] | None = None
 
@@ -166,10 +166,10 @@ def read_minor(script: str) -> str:
     return _parse_script(script).minor
 
 
-class KubeGuest:
-    """A guest that boots, waits for its token, joins, and is a Node from then on.
+class KubeAgent:
+    """A VM agent that boots, waits for its token, joins, and is a Node from then on.
 
-    With neither a startup script nor ``dials.identity`` it boots and does nothing more.
+    With neither a startup script nor ``timings.identity`` it boots and does nothing more.
     """
 
     def __init__(
@@ -177,28 +177,28 @@ class KubeGuest:
         machine: Machine,
         clock: Clock,
         network: Network,
-        dials: Dials | None = None,
+        timings: Timings | None = None,
         random: Random | None = None,
     ) -> None:
         self._machine = machine
         self._clock = clock
         self._network = network
-        self._dials = dials or Dials()
+        self._timings = timings or Timings()
         self._random = random or Random(machine.id)
         self._boot: Boot | None = None
         self._identity: Identity | None = None  # on the disk: it outlives a boot
-        self._mishaps = list(self._dials.mishaps)
+        self._join_faults = list(self._timings.join_faults)
         self._boots = 0
 
     @property
     def has_joined(self) -> bool:
-        """Whether the guest has a kubelet's certificate."""
+        """Whether the VM agent has a kubelet's certificate."""
         return self._identity is not None
 
     def power_on(self) -> None:
         self._boot = Boot(self._clock, self._network)
         self._boots += 1
-        self._later(self._dials.boot_s, self._start)
+        self._later(self._timings.boot_s, self._start)
 
     def power_off(self) -> None:
         if self._boot is not None:
@@ -212,19 +212,19 @@ class KubeGuest:
     # --- the script ---
 
     def _start(self) -> None:
-        if not self._dials.joins:
+        if not self._timings.joins:
             return
         if self._identity is not None:
             self._say("joined", "before this boot; the kubelet goes on with its own certificate")
             self._run_kubelet(self._identity)
-        elif self._dials.identity is not None:
-            self._later(self._dials.join_s, self._register_otherwise)
+        elif self._timings.identity is not None:
+            self._later(self._timings.join_s, self._register_otherwise)
         elif _SCRIPT in self._machine.attributes():
-            self._later(self._dials.prepare_s, self._wait_for_token)
+            self._later(self._timings.prepare_s, self._wait_for_token)
 
     def _register_otherwise(self) -> None:
-        assert self._dials.identity is not None
-        self._identity = self._dials.identity(self._machine)
+        assert self._timings.identity is not None
+        self._identity = self._timings.identity(self._machine)
         self._run_kubelet(self._identity)
 
     def _wait_for_token(self) -> None:
@@ -271,13 +271,13 @@ class KubeGuest:
         boot.tried = data.token
         words = f"{data.endpoint} as {self._machine.name}, try {boot.tries} with this token"
         self._say("joining", words)
-        mishap = self._next_mishap()
+        join_fault = self._next_join_fault()
 
         def fail(failure: JoinFailed) -> None:
             self._failed(failure)
 
         def run() -> None:
-            if mishap is Mishap.KUBEADM_FAILS:
+            if join_fault is JoinFault.KUBEADM_FAILS:
                 fail(JoinFailed("error execution phase preflight: [preflight] Some fatal errors"))
                 return
             configuration = JoinConfiguration(
@@ -285,8 +285,8 @@ class KubeGuest:
             )
             self._running.converse(join(configuration, self._clock.now), self._joined, fail)
 
-        delay_s = self._draw(self._dials.join_s)
-        if mishap is Mishap.TOKEN_EXPIRES:
+        delay_s = self._draw(self._timings.join_s)
+        if join_fault is JoinFault.TOKEN_EXPIRES:
             delay_s = (data.expires - self._clock.now()).total_seconds() + 1
         self._running.later(delay_s, run)
 
@@ -304,11 +304,13 @@ class KubeGuest:
         self._run_kubelet(identity)
 
     def _run_kubelet(self, identity: Identity) -> None:
-        plugin_s = None if self._dials.plugin_s is None else self._draw(self._dials.plugin_s)
-        habits = Habits(
-            ready_s=self._draw(self._dials.ready_s), plugin_s=plugin_s, lease_s=self._dials.lease_s
+        plugin_s = None if self._timings.plugin_s is None else self._draw(self._timings.plugin_s)
+        behaviour = KubeletBehaviour(
+            ready_s=self._draw(self._timings.ready_s),
+            plugin_s=plugin_s,
+            lease_s=self._timings.lease_s,
         )
-        conversation = run_kubelet(identity, self._node(), habits, self._clock.now)
+        conversation = run_kubelet(identity, self._node(), behaviour, self._clock.now)
         self._running.converse(conversation, lambda _: None, self._kubelet_failed)
 
     def _kubelet_failed(self, failure: JoinFailed) -> None:
@@ -334,10 +336,14 @@ class KubeGuest:
             boot=f"{machine.id} {self._boots}",
         )
 
-    def _next_mishap(self) -> Mishap | None:
-        if self._mishaps:
-            return self._mishaps.pop(0)
-        return Mishap.KUBEADM_FAILS if self._random.random() < self._dials.mishap_chance else None
+    def _next_join_fault(self) -> JoinFault | None:
+        if self._join_faults:
+            return self._join_faults.pop(0)
+        return (
+            JoinFault.KUBEADM_FAILS
+            if self._random.random() < self._timings.join_fault_chance
+            else None
+        )
 
     def _draw(self, between: Range) -> float:
         return self._random.uniform(*between)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Container
 
+from local.gce.context import Context
 from local.gce.group_settings import GroupSettings
 from local.gce.instance import Instance, Ownership
 from local.gce.instance_document import read_items
@@ -13,7 +14,6 @@ from local.gce.operation import Operation
 from local.gce.schema import Document
 from local.gce.supply import Order, read_order
 from local.gce.templates import metadata_document
-from local.gce.world import World
 
 _ALPHABET = string.ascii_lowercase + string.digits
 _SUFFIX = 4
@@ -22,8 +22,8 @@ _SUFFIX = 4
 class VmFactory:
     """Makes the VMs of one group."""
 
-    def __init__(self, world: World, instances: Instances, group: GroupSettings) -> None:
-        self._world = world
+    def __init__(self, context: Context, instances: Instances, group: GroupSettings) -> None:
+        self._context = context
         self._instances = instances
         self._group = group
 
@@ -34,9 +34,9 @@ class VmFactory:
     def draw_name(self, taken: Container[str]) -> str:
         """The base name and four random characters, as no other VM of the zone has them."""
         while True:
-            suffix = "".join(self._world.random.choices(_ALPHABET, k=_SUFFIX))
+            suffix = "".join(self._context.random.choices(_ALPHABET, k=_SUFFIX))
             name = f"{self._group.base_name}-{suffix}"
-            if name not in taken and self._instances.shelf.find(self.path(name)) is None:
+            if name not in taken and self._instances.store.find(self.path(name)) is None:
                 return name
 
     def read_order(self, version: str) -> Order:
@@ -61,13 +61,13 @@ class VmFactory:
 
     def log_insert(self, instance: Instance) -> Operation:
         """Begin the insert of a VM, as the service agent."""
-        return self._world.operations.begin(
-            self._world.agent(self._group.project),
+        return self._context.operations.begin(
+            self._context.agent(self._group.project),
             "instances.insert",
             instance.path,
             instance.id,
             request=self._logged_request(instance),
-            logged=self._world.dials.bulk_vms_are_logged or not self._group.is_bulk,
+            logged=self._context.timings.bulk_vms_are_logged or not self._group.is_bulk,
         )
 
     def _properties(self, version: str) -> Document:
@@ -77,21 +77,21 @@ class VmFactory:
         items = {
             **read_items(properties),
             **(extra.get("metadata") or {}),
-            "instance-template": self._world.numbered(version),
-            "created-by": self._world.numbered(self._group.path),
+            "instance-template": self._context.numbered(version),
+            "created-by": self._context.numbered(self._group.path),
         }
         labels = {**(properties.get("labels") or {}), **(extra.get("labels") or {})}
         labelled = {"labels": labels} if labels else {}
         return {**properties, "metadata": metadata_document(items), **labelled}
 
     def _logged_request(self, instance: Instance) -> Document:
-        zone = self._world.numbered(f"projects/{instance.project}/zones/{instance.zone}")
+        zone = self._context.numbered(f"projects/{instance.project}/zones/{instance.zone}")
         location = zone.replace("/zones/", "/locations/")
         group = f"{location}/instanceGroupManagers/{self._group.name}@{self._group.id}"
         return {
             "name": instance.name,
             "machineType": f"{zone}/machineTypes/{instance.machine_type}",
-            "requestId": self._world.uuid(),
+            "requestId": self._context.uuid(),
             "links": [
                 {
                     "type": "MEMBER_OF",

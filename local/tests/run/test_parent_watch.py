@@ -1,4 +1,4 @@
-"""The guard: which groups it ends when its input does."""
+"""The parent watch: which groups it ends when its input does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from local.base import parent_watch as guard
+from local.base import parent_watch
 
 pytestmark = pytest.mark.processes
 
@@ -25,18 +25,18 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_group_that_was_written_down_is_ended(sleeper: subprocess.Popen[bytes]) -> None:
-    guard.watch([f"+{sleeper.pid}\n"])
+    parent_watch.watch([f"+{sleeper.pid}\n"])
     assert sleeper.wait(timeout=10) == -signal.SIGTERM
 
 
 def test_a_group_that_was_struck_out_is_left_alone(sleeper: subprocess.Popen[bytes]) -> None:
-    guard.watch([f"+{sleeper.pid}\n", f"-{sleeper.pid}\n"])
-    assert guard.signal_group(sleeper.pid, 0)
+    parent_watch.watch([f"+{sleeper.pid}\n", f"-{sleeper.pid}\n"])
+    assert parent_watch.signal_group(sleeper.pid, 0)
     assert sleeper.poll() is None
 
 
 def test_a_group_that_is_gone_is_no_error(sleeper: subprocess.Popen[bytes]) -> None:
     sleeper.kill()
     sleeper.wait()
-    guard.watch([f"+{sleeper.pid}\n"])
-    assert not guard.signal_group(sleeper.pid, 0)
+    parent_watch.watch([f"+{sleeper.pid}\n"])
+    assert not parent_watch.signal_group(sleeper.pid, 0)

@@ -1,4 +1,4 @@
-"""What happens at a station, as the demo and `make local` tell it."""
+"""What happens under a supervisor, as the demo and `make local` tell it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import pytest
 
 from local.base.events import (
     AuditEntry,
-    ChildEnded,
-    ChildLine,
-    Happening,
+    Event,
     SerialText,
-    Ticked,
+    SubprocessEnded,
+    SubprocessLine,
+    SweepTriggered,
 )
-from local.run.station import JOBSET_STEPS, STEPS
-from local.show.narrator import (
-    Narrator,
+from local.run.supervisor import JOBSET_STEPS, STEPS
+from local.show.timeline import Line
+from local.show.timeline_printer import (
+    TimelinePrinter,
     render_event,
     render_group,
     render_jobset,
@@ -25,7 +26,6 @@ from local.show.narrator import (
     render_pod,
     render_secret,
 )
-from local.show.timeline import Line
 from shared.base import names
 
 VM = "tng-training-80f92ae7-jdc7"
@@ -51,10 +51,10 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
 
 
 @pytest.mark.parametrize(
-    "happening, line",
+    "event, line",
     [
         pytest.param(
-            ChildLine("create_resources", step_line()),
+            SubprocessLine("create_resources", step_line()),
             Line(
                 "create_resources",
                 "Inserting: inserts what is missing and possible now",
@@ -63,12 +63,14 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="a decision that has words",
         ),
         pytest.param(
-            ChildLine("label_node", step_line(decision="Novel", note="because", occasion="Sync")),
+            SubprocessLine(
+                "label_node", step_line(decision="Novel", note="because", occasion="Sync")
+            ),
             Line("label_node", "Novel", "Sync; because; 2 GCE and 9 Kubernetes calls, 34 ms"),
             id="a decision without",
         ),
         pytest.param(
-            ChildLine("label_node", step_line(decision="Novel", group="default/training")),
+            SubprocessLine("label_node", step_line(decision="Novel", group="default/training")),
             Line(
                 "label_node",
                 "training  Novel",
@@ -77,7 +79,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="a decision about a group",
         ),
         pytest.param(
-            ChildLine("release_slice", step_line(decision="Novel", jobset="research/train")),
+            SubprocessLine("release_slice", step_line(decision="Novel", jobset="research/train")),
             Line(
                 "release_slice",
                 "research/train  Novel",
@@ -86,14 +88,14 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="a decision about a JobSet in another namespace",
         ),
         pytest.param(
-            ChildLine("sweep", step_line(decision="Poison", severity="WARNING", occasion="x")),
+            SubprocessLine("sweep", step_line(decision="Poison", severity="WARNING", occasion="x")),
             Line("sweep", "Poison", "x; 2 GCE and 9 Kubernetes calls, 34 ms", is_bad=True),
             id="poison",
         ),
-        pytest.param(ChildLine("sweep", "[2026] Booting worker"), None, id="no log line"),
-        pytest.param(ChildLine("sweep", "[1]"), None, id="JSON that is no log line"),
+        pytest.param(SubprocessLine("sweep", "[2026] Booting worker"), None, id="no log line"),
+        pytest.param(SubprocessLine("sweep", "[1]"), None, id="JSON that is no log line"),
         pytest.param(
-            ChildLine(
+            SubprocessLine(
                 "relay",
                 '{"message": "published", "step": "label_node", "group": "default/training",'
                 ' "cause": "NodesChanged", "nodes": 2}',
@@ -102,7 +104,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="the relay publishes",
         ),
         pytest.param(
-            ChildLine(
+            SubprocessLine(
                 "relay",
                 '{"message": "published", "step": "provision_slice", "pod": "default/train-0",'
                 ' "cause": "Unschedulable", "nodes": 0}',
@@ -111,7 +113,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="the relay publishes about a Pod",
         ),
         pytest.param(
-            ChildLine(
+            SubprocessLine(
                 "relay",
                 '{"message": "published", "step": "approve_join", "requests": ["csr-1", "csr-2"],'
                 ' "cause": "JoinRequested", "nodes": 0}',
@@ -120,11 +122,13 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="the relay publishes about requests for certificates",
         ),
         pytest.param(
-            ChildLine("relay", '{"message": "listed", "severity": "INFO"}'), None, id="the rest"
+            SubprocessLine("relay", '{"message": "listed", "severity": "INFO"}'),
+            None,
+            id="the rest",
         ),
-        pytest.param(ChildLine("relay", "no JSON"), None, id="a relay's line that is no JSON"),
+        pytest.param(SubprocessLine("relay", "no JSON"), None, id="a relay's line that is no JSON"),
         pytest.param(
-            ChildLine("relay", '{"message": "cannot start: x", "severity": "CRITICAL"}'),
+            SubprocessLine("relay", '{"message": "cannot start: x", "severity": "CRITICAL"}'),
             Line("relay", "cannot start: x", is_bad=True),
             id="the relay's trouble",
         ),
@@ -183,15 +187,17 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
         ),
         pytest.param(SerialText(VM, "systemd: started\n"), None, id="another's line"),
         pytest.param(
-            Ticked(), Line("scheduler", "triggers the sweep", "a full minute"), id="a tick"
+            SweepTriggered(),
+            Line("scheduler", "triggers the sweep", "a full minute"),
+            id="a trigger of the sweep",
         ),
         pytest.param(
-            ChildEnded("relay", "relay was ended by SIGKILL", 0.5),
+            SubprocessEnded("relay", "relay was ended by SIGKILL", 0.5),
             Line("supervisor", "relay was ended by SIGKILL", "relay again in 0.5 s", is_bad=True),
             id="a child's end",
         ),
         pytest.param(
-            ChildEnded(
+            SubprocessEnded(
                 "relay",
                 "relay ended with code 2",
                 0.5,
@@ -207,18 +213,16 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
         ),
     ],
 )
-def test_each_happening_is_told_in_a_line_or_not_at_all(
-    happening: Happening, line: Line | None
-) -> None:
-    assert Narrator().render(happening) == line
+def test_each_happening_is_told_in_a_line_or_not_at_all(event: Event, line: Line | None) -> None:
+    assert TimelinePrinter().render(event) == line
 
 
 def test_the_calls_of_each_step_are_counted() -> None:
-    narrator = Narrator()
+    printer = TimelinePrinter()
     for milliseconds in (34, 20):
-        narrator.render(ChildLine("tear_down", step_line(milliseconds=milliseconds)))
-    tally = narrator.tallies["tear_down"]
-    assert (tally.invocations, tally.gce, tally.kubernetes, tally.slowest_ms) == (2, 4, 18, 34)
+        printer.render(SubprocessLine("tear_down", step_line(milliseconds=milliseconds)))
+    counts = printer.step_calls["tear_down"]
+    assert (counts.invocations, counts.gce, counts.kubernetes, counts.slowest_ms) == (2, 4, 18, 34)
 
 
 def group(status: str = "False", reason: str = "Provisioning", text: str = "0/2") -> dict[str, Any]:
@@ -375,10 +379,10 @@ def test_our_events_about_jobsets_and_their_pods_are_told(
 
 
 def test_sweeps_are_not_told_where_they_come_all_the_time() -> None:
-    narrator = Narrator(shows_sweeps=False)
-    assert narrator.render(Ticked()) is None
-    assert narrator.render(ChildLine("sweep", step_line(decision="Swept"))) is None
-    assert narrator.tallies["sweep"].invocations == 1
+    printer = TimelinePrinter(shows_sweeps=False)
+    assert printer.render(SweepTriggered()) is None
+    assert printer.render(SubprocessLine("sweep", step_line(decision="Swept"))) is None
+    assert printer.step_calls["sweep"].invocations == 1
 
 
 def test_the_station_runs_every_step() -> None:

@@ -1,4 +1,4 @@
-"""A simulated VM's guest: it boots, waits for its token, joins, and keeps its Node."""
+"""A simulated VM's agent: it boots, waits for its token, joins, and keeps its Node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from local.base.clock import VirtualClock
 from local.base.http import Response
 from local.tests.vm.small_cluster import SmallCluster
-from local.vm.guests import Dials, InProcess, KubeGuest, Mishap
+from local.vm.agents import InProcess, JoinFault, KubeAgent, Timings
 from local.vm.kubeadm import Bearer, Identity, chips_of, public_key_pin
 
 TOKEN = "abc123.0123456789abcdef"
@@ -27,7 +27,7 @@ readonly NODE_TAINTS=google.com/tpu=present:NoSchedule
 
 @dataclass
 class Vm:
-    """A `Machine` that keeps what its guest writes."""
+    """A `Machine` that keeps what its agent writes."""
 
     project: str = "my-project"
     zone: str = "us-central1-c"
@@ -48,15 +48,15 @@ class Vm:
         self.guest_attributes[f"{namespace}/{key}"] = value
 
 
-class World:
+class Bench:
     """One VM and one cluster on a virtual clock."""
 
-    def __init__(self, dials: Dials | None = None, **vm: Any) -> None:
+    def __init__(self, timings: Timings | None = None, **vm: Any) -> None:
         self.clock = VirtualClock()
         self.cluster = SmallCluster(self.clock.now)
         self.vm = Vm(**vm)
-        self.guest = KubeGuest(self.vm, self.clock, InProcess(self.cluster), dials)
-        self.guest.power_on()
+        self.agent = KubeAgent(self.vm, self.clock, InProcess(self.cluster), timings)
+        self.agent.power_on()
 
     def inject(self, token: str = TOKEN, **changes: str) -> None:
         """Do what the functions do: token into the metadata, Secret into the cluster."""
@@ -69,7 +69,7 @@ class World:
             "kubeadm-ca-hash": public_key_pin(self.cluster.ca_pem),
             **changes,
         }
-        self.guest.metadata_changed()
+        self.agent.metadata_changed()
 
     @property
     def node(self) -> dict[str, Any]:
@@ -93,20 +93,20 @@ class World:
         return status["capacity"].get("google.com/tpu"), status["allocatable"].get("google.com/tpu")
 
 
-def joined(dials: Dials | None = None, **vm: Any) -> World:
-    world = World(dials, **vm)
-    world.inject()
-    world.run_until(lambda: NODE in world.cluster.nodes and world.chips() == ("4", "4"))
-    return world
+def joined(timings: Timings | None = None, **vm: Any) -> Bench:
+    bench = Bench(timings, **vm)
+    bench.inject()
+    bench.run_until(lambda: NODE in bench.cluster.nodes and bench.chips() == ("4", "4"))
+    return bench
 
 
 # --- joining ---
 
 
 def test_a_vm_with_a_token_becomes_a_ready_node_with_its_chips() -> None:
-    world = joined()
-    assert world.is_ready()
-    assert world.state == f"joined: https://10.128.0.2:6443 as {NODE}"
+    bench = joined()
+    assert bench.is_ready()
+    assert bench.state == f"joined: https://10.128.0.2:6443 as {NODE}"
 
 
 def test_the_node_has_what_the_script_tells_the_kubelet() -> None:
@@ -120,11 +120,11 @@ def test_the_node_has_what_the_script_tells_the_kubelet() -> None:
 
 
 def test_the_calls_are_those_of_kubeadm_in_its_order() -> None:
-    world = joined()
+    bench = joined()
     csrs = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-    (csr,) = world.cluster.requests
+    (csr,) = bench.cluster.requests
     config = "/api/v1/namespaces/kube-system/configmaps"
-    assert world.cluster.calls[:9] == [
+    assert bench.cluster.calls[:9] == [
         "system:anonymous GET /api/v1/namespaces/kube-public/configmaps/cluster-info",
         "system:anonymous GET /api/v1/namespaces/kube-public/configmaps/cluster-info",
         f"system:bootstrap:abc123 GET {config}/kubeadm-config",
@@ -135,7 +135,7 @@ def test_the_calls_are_those_of_kubeadm_in_its_order() -> None:
         f"system:bootstrap:abc123 GET {csrs}/{csr}",
         f"system:node:{NODE} POST /api/v1/nodes",
     ]
-    assert {call.split()[0] for call in world.cluster.calls[8:]} == {f"system:node:{NODE}"}
+    assert {call.split()[0] for call in bench.cluster.calls[8:]} == {f"system:node:{NODE}"}
 
 
 def test_the_signing_request_is_one_that_is_approved_automatically() -> None:
@@ -145,45 +145,45 @@ def test_the_signing_request_is_one_that_is_approved_automatically() -> None:
 
 
 def test_a_vm_waits_for_its_token_as_long_as_need_be() -> None:
-    world = World()
-    world.clock.run_for(86400)
-    assert world.state.startswith("waiting: for kubeadm-join-token")
-    assert world.cluster.calls == []
-    world.inject()
-    world.run_until(world.is_ready)
+    bench = Bench()
+    bench.clock.run_for(86400)
+    assert bench.state.startswith("waiting: for kubeadm-join-token")
+    assert bench.cluster.calls == []
+    bench.inject()
+    bench.run_until(bench.is_ready)
 
 
 def test_metadata_that_changes_twice_makes_one_attempt() -> None:
-    world = World()
-    world.clock.run_for(60)
-    world.inject()
-    world.guest.metadata_changed()
-    world.run_until(world.is_ready)
-    assert world.vm.serial.count("joining") == 1
+    bench = Bench()
+    bench.clock.run_for(60)
+    bench.inject()
+    bench.agent.metadata_changed()
+    bench.run_until(bench.is_ready)
+    assert bench.vm.serial.count("joining") == 1
 
 
 def test_a_vm_that_never_joins_stays_silent() -> None:
-    world = World(Dials(joins=False))
-    world.inject()
-    world.clock.run_for(86400)
-    assert world.cluster.calls == []
+    bench = Bench(Timings(joins=False))
+    bench.inject()
+    bench.clock.run_for(86400)
+    assert bench.cluster.calls == []
 
 
 def test_a_vm_without_a_startup_script_does_nothing() -> None:
-    world = World(metadata={})
-    world.inject()
-    world.clock.run_for(3600)
-    assert (world.cluster.calls, world.vm.serial) == ([], "")
+    bench = Bench(metadata={})
+    bench.inject()
+    bench.clock.run_for(3600)
+    assert (bench.cluster.calls, bench.vm.serial) == ([], "")
 
 
 def test_a_node_that_joins_by_other_means_uses_its_own_identity() -> None:
     def admin(_: object) -> Identity:
         return Identity("https://10.128.0.2:6443", "", Bearer("admin0.0123456789abcdef"))
 
-    world = World(Dials(identity=admin), metadata={})
-    world.cluster.tokens["admin0.0123456789abcdef"] = world.clock.now() + timedelta(days=1)
-    world.run_until(world.is_ready)
-    assert {call.split()[0] for call in world.cluster.calls} == {"system:bootstrap:admin0"}
+    bench = Bench(Timings(identity=admin), metadata={})
+    bench.cluster.tokens["admin0.0123456789abcdef"] = bench.clock.now() + timedelta(days=1)
+    bench.run_until(bench.is_ready)
+    assert {call.split()[0] for call in bench.cluster.calls} == {"system:bootstrap:admin0"}
 
 
 @pytest.mark.parametrize(
@@ -211,38 +211,38 @@ def test_the_machine_type_says_how_many_chips_a_vm_has(machine_type: str, chips:
         ("[fd00::2]:443", "[fd00::2]:443"),
     ],
 )
-def test_a_guest_reads_an_endpoint_as_the_script_does(endpoint: str, server: str) -> None:
-    world = World()
-    world.inject(**{"kubeadm-control-plane-ip": endpoint})
-    world.run_until(lambda: "joining" in world.state)
-    assert world.state == f"joining: {server} as {NODE}, try 1 with this token"
+def test_a_vm_agent_reads_an_endpoint_as_the_script_does(endpoint: str, server: str) -> None:
+    bench = Bench()
+    bench.inject(**{"kubeadm-control-plane-ip": endpoint})
+    bench.run_until(lambda: "joining" in bench.state)
+    assert bench.state == f"joining: {server} as {NODE}, try 1 with this token"
 
 
 # --- it goes wrong ---
 
 
 def test_a_failed_attempt_is_made_again_with_the_same_token() -> None:
-    world = World(Dials(mishaps=(Mishap.KUBEADM_FAILS,) * 4))
-    world.inject()
-    world.run_until(world.is_ready, timeout_s=900)
-    assert "try 5 with this token" in world.vm.serial
+    bench = Bench(Timings(join_faults=(JoinFault.KUBEADM_FAILS,) * 4))
+    bench.inject()
+    bench.run_until(bench.is_ready, timeout_s=900)
+    assert "try 5 with this token" in bench.vm.serial
 
 
 def test_another_token_is_tried_without_a_pause() -> None:
-    world = World(Dials(mishaps=(Mishap.KUBEADM_FAILS,)))
-    world.inject()
-    world.run_until(lambda: world.state.startswith("failed"))
-    world.inject(OTHER_TOKEN)
-    world.run_until(lambda: world.state.startswith("joining"), timeout_s=1)
-    world.run_until(world.is_ready)
-    assert world.vm.serial.count("try 1 with this token") == 2
+    bench = Bench(Timings(join_faults=(JoinFault.KUBEADM_FAILS,)))
+    bench.inject()
+    bench.run_until(lambda: bench.state.startswith("failed"))
+    bench.inject(OTHER_TOKEN)
+    bench.run_until(lambda: bench.state.startswith("joining"), timeout_s=1)
+    bench.run_until(bench.is_ready)
+    assert bench.vm.serial.count("try 1 with this token") == 2
 
 
 def test_an_attempt_can_come_when_its_token_has_just_expired() -> None:
-    world = World(Dials(mishaps=(Mishap.TOKEN_EXPIRES,)))
-    world.inject()
-    world.run_until(lambda: world.state.startswith("waiting"), timeout_s=4000)
-    assert world.vm.serial.splitlines()[1:] == [
+    bench = Bench(Timings(join_faults=(JoinFault.TOKEN_EXPIRES,)))
+    bench.inject()
+    bench.run_until(lambda: bench.state.startswith("waiting"), timeout_s=4000)
+    assert bench.vm.serial.splitlines()[1:] == [
         "tpu-functions: failed: kubeadm join: error execution phase preflight: unable to fetch the"
         " kubeadm-config ConfigMap: failed to get config map: Unauthorized",
         "tpu-functions: waiting: for another token: this one expired at 2026-01-01T01:00:00Z",
@@ -250,140 +250,140 @@ def test_an_attempt_can_come_when_its_token_has_just_expired() -> None:
 
 
 def test_a_token_that_expired_before_the_vm_saw_it_is_not_tried() -> None:
-    world = World()
-    world.inject(**{"kubeadm-join-token-expires": "2020-01-01T00:00:00Z"})
-    world.clock.run_for(3600)
-    assert world.state == "waiting: for another token: this one expired at 2020-01-01T00:00:00Z"
-    assert world.cluster.calls == []
+    bench = Bench()
+    bench.inject(**{"kubeadm-join-token-expires": "2020-01-01T00:00:00Z"})
+    bench.clock.run_for(3600)
+    assert bench.state == "waiting: for another token: this one expired at 2020-01-01T00:00:00Z"
+    assert bench.cluster.calls == []
 
 
 def test_by_chance_all_attempts_can_fail() -> None:
-    world = World(Dials(mishap_chance=1.0))
-    world.inject()
-    world.clock.run_for(3600)
-    assert world.cluster.calls == []
+    bench = Bench(Timings(join_fault_chance=1.0))
+    bench.inject()
+    bench.clock.run_for(3600)
+    assert bench.cluster.calls == []
 
 
 def test_a_vm_that_was_made_anew_waits_for_its_stale_node_to_go() -> None:
-    world = joined()
-    again = KubeGuest(world.vm, world.clock, InProcess(world.cluster))
-    world.guest.power_off()
+    bench = joined()
+    again = KubeAgent(bench.vm, bench.clock, InProcess(bench.cluster))
+    bench.agent.power_off()
     again.power_on()
-    world.run_until(lambda: "try 2 with this token" in world.vm.serial and "failed" in world.state)
-    assert f'a Node with name "{NODE}" and status "Ready" already exists' in world.vm.serial
-    del world.cluster.nodes[NODE]
-    world.guest = again
-    world.inject(OTHER_TOKEN)
-    world.run_until(world.is_ready)
+    bench.run_until(lambda: "try 2 with this token" in bench.vm.serial and "failed" in bench.state)
+    assert f'a Node with name "{NODE}" and status "Ready" already exists' in bench.vm.serial
+    del bench.cluster.nodes[NODE]
+    bench.agent = again
+    bench.inject(OTHER_TOKEN)
+    bench.run_until(bench.is_ready)
 
 
 # --- power ---
 
 
 def test_power_off_silences_the_node() -> None:
-    world = joined()
-    world.guest.power_off()
-    before = len(world.cluster.calls)
-    world.clock.run_for(3600)
-    assert len(world.cluster.calls) == before
+    bench = joined()
+    bench.agent.power_off()
+    before = len(bench.cluster.calls)
+    bench.clock.run_for(3600)
+    assert len(bench.cluster.calls) == before
 
 
 @pytest.mark.parametrize("seconds", range(0, 60, 5))
 def test_power_off_at_any_time_ends_what_was_under_way(seconds: int) -> None:
-    world = World()
-    world.inject()
-    world.clock.run_for(seconds)
-    world.guest.power_off()
-    before = len(world.cluster.calls)
-    world.clock.run_for(1200)
-    assert len(world.cluster.calls) == before
-    world.guest.power_on()
-    world.run_until(world.is_ready)
+    bench = Bench()
+    bench.inject()
+    bench.clock.run_for(seconds)
+    bench.agent.power_off()
+    before = len(bench.cluster.calls)
+    bench.clock.run_for(1200)
+    assert len(bench.cluster.calls) == before
+    bench.agent.power_on()
+    bench.run_until(bench.is_ready)
 
 
 def test_a_joined_vm_that_reboots_goes_on_with_its_certificate() -> None:
-    world = joined()
-    world.guest.power_off()
-    world.cluster.tokens.clear()
-    before = len(world.cluster.calls)
-    world.guest.power_on()
-    world.run_until(lambda: world.chips() == ("0", "0"))
-    world.run_until(lambda: world.chips() == ("4", "4"))
-    users = {call.split()[0] for call in world.cluster.calls[before:]}
+    bench = joined()
+    bench.agent.power_off()
+    bench.cluster.tokens.clear()
+    before = len(bench.cluster.calls)
+    bench.agent.power_on()
+    bench.run_until(lambda: bench.chips() == ("0", "0"))
+    bench.run_until(lambda: bench.chips() == ("4", "4"))
+    users = {call.split()[0] for call in bench.cluster.calls[before:]}
     assert users == {f"system:node:{NODE}"}
 
 
 def test_a_node_that_was_deleted_while_its_vm_was_off_is_registered_anew() -> None:
-    world = joined()
-    world.guest.power_off()
-    world.cluster.nodes.clear()
-    world.guest.power_on()
-    world.run_until(world.is_ready)
+    bench = joined()
+    bench.agent.power_off()
+    bench.cluster.nodes.clear()
+    bench.agent.power_on()
+    bench.run_until(bench.is_ready)
 
 
 def test_a_running_kubelet_does_not_register_a_deleted_node_again() -> None:
-    world = joined()
-    world.cluster.nodes.clear()
-    world.clock.run_for(3600)
-    assert world.cluster.nodes == {}
+    bench = joined()
+    bench.cluster.nodes.clear()
+    bench.clock.run_for(3600)
+    assert bench.cluster.nodes == {}
 
 
 # --- the kubelet ---
 
 
 def test_the_kubelet_renews_its_lease_as_often_as_it_is_told() -> None:
-    world = joined(Dials(lease_s=20.0))
-    world.cluster.calls.clear()
-    world.clock.run_for(200)
-    renewals = [call for call in world.cluster.calls if "PUT" in call]
+    bench = joined(Timings(lease_s=20.0))
+    bench.cluster.calls.clear()
+    bench.clock.run_for(200)
+    renewals = [call for call in bench.cluster.calls if "PUT" in call]
     assert len(renewals) == 10
-    assert world.cluster.leases[NODE]["spec"]["leaseDurationSeconds"] == 40
+    assert bench.cluster.leases[NODE]["spec"]["leaseDurationSeconds"] == 40
 
 
 def test_a_silent_kubelet_has_nothing_more_to_say() -> None:
-    world = joined(Dials(lease_s=None))
-    world.cluster.calls.clear()
-    world.clock.run_for(86400)
-    assert (world.cluster.calls, world.cluster.leases) == ([], {})
+    bench = joined(Timings(lease_s=None))
+    bench.cluster.calls.clear()
+    bench.clock.run_for(86400)
+    assert (bench.cluster.calls, bench.cluster.leases) == ([], {})
 
 
 def test_the_status_comes_again_every_five_minutes() -> None:
-    world = joined()
-    world.cluster.calls.clear()
-    world.clock.run_for(3000)
-    assert sum(call.endswith("/status") for call in world.cluster.calls) == 10
+    bench = joined()
+    bench.cluster.calls.clear()
+    bench.clock.run_for(3000)
+    assert sum(call.endswith("/status") for call in bench.cluster.calls) == 10
 
 
 def test_an_api_server_that_is_away_is_asked_again() -> None:
-    world = World()
-    world.cluster.answers["POST /api/v1/nodes"] = Response(503)
-    world.inject()
-    world.clock.run_for(300)
-    world.cluster.answers.clear()
-    world.run_until(world.is_ready)
+    bench = Bench()
+    bench.cluster.answers["POST /api/v1/nodes"] = Response(503)
+    bench.inject()
+    bench.clock.run_for(300)
+    bench.cluster.answers.clear()
+    bench.run_until(bench.is_ready)
 
 
 def test_without_the_device_plugin_there_are_no_chips() -> None:
-    world = World(Dials(plugin_s=None))
-    world.inject()
-    world.clock.run_for(3600)
-    assert world.is_ready()
-    assert world.chips() == (None, None)
+    bench = Bench(Timings(plugin_s=None))
+    bench.inject()
+    bench.clock.run_for(3600)
+    assert bench.is_ready()
+    assert bench.chips() == (None, None)
 
 
 def test_the_device_plugin_comes_with_the_accelerator_label() -> None:
     script = SCRIPT.replace(",cloud.google.com/gke-tpu-accelerator=tpu7x", "")
-    world = World(metadata={"startup-script": script})
-    world.inject()
-    world.clock.run_for(3600)
-    assert world.chips() == (None, None)
-    world.node["metadata"]["labels"]["cloud.google.com/gke-tpu-accelerator"] = "tpu7x"
-    world.run_until(lambda: world.chips() == ("4", "4"), timeout_s=30)
+    bench = Bench(metadata={"startup-script": script})
+    bench.inject()
+    bench.clock.run_for(3600)
+    assert bench.chips() == (None, None)
+    bench.node["metadata"]["labels"]["cloud.google.com/gke-tpu-accelerator"] = "tpu7x"
+    bench.run_until(lambda: bench.chips() == ("4", "4"), timeout_s=30)
 
 
 def test_what_happens_when_is_the_same_for_the_same_random_numbers() -> None:
     def life() -> list[str]:
-        world = joined()
-        return [f"{world.clock.now()}", *world.cluster.calls[-3:], world.vm.serial]
+        bench = joined()
+        return [f"{bench.clock.now()}", *bench.cluster.calls[-3:], bench.vm.serial]
 
     assert life() == life()

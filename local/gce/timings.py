@@ -39,8 +39,8 @@ OPERATION_S: Mapping[str, Range] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Dials:
-    """The time dial and the few points on which public sources disagree.
+class Timings:
+    """Durations, and the few points on which public sources disagree.
 
     ``operation_s`` holds what shall differ from `OPERATION_S`.
     """
@@ -62,7 +62,7 @@ class Dials:
     in_use_lag_s: Range = (0.0, 1.0)
     """How long a template or policy is still "in use" by a group that has gone."""
     metadata_propagation_s: Range = (1.0, 3.0)
-    """From the end of setMetadata until the guest's metadata server shows it."""
+    """From the end of setMetadata until the VM's metadata server shows it."""
     log_delay_s: Range = (0.3, 2.0)
     """From a log entry's timestamp to its delivery."""
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from local.base.events import (
     AuditEntry,
-    ChildEnded,
-    ChildLine,
-    Happening,
-    Housekeeping,
+    ClusterAction,
+    Event,
     SerialText,
-    Ticked,
+    SubprocessEnded,
+    SubprocessLine,
+    SweepTriggered,
 )
 from local.show.timeline import Line
 
@@ -79,7 +79,7 @@ DECISIONS = {
 
 
 @dataclass
-class Tally:
+class StepCalls:
     """The invocations and calls of a step so far."""
 
     invocations: int = 0
@@ -89,45 +89,45 @@ class Tally:
 
 
 @dataclass
-class Narrator:
+class TimelinePrinter:
     """Renders events as lines, and counts the steps' calls.
 
     ``shows_sweeps``: render the runs of the sweep, too.
     """
 
     shows_sweeps: bool = True
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    step_calls: dict[str, StepCalls] = field(default_factory=dict)
 
-    def render(self, happening: Happening) -> Line | None:
+    def render(self, event: Event) -> Line | None:
         """The line for an event; ``None`` if it is not shown."""
-        match happening:
-            case ChildLine("relay", text):
+        match event:
+            case SubprocessLine("relay", text):
                 return _render_relay(text)
-            case ChildLine(step, text):
+            case SubprocessLine(step, text):
                 return self._render_step(step, text)
             case AuditEntry(entry, steps):
                 return _render_audit(entry, steps)
             case SerialText(vm, text):
                 return _render_serial(vm, text)
-            case Ticked():
+            case SweepTriggered():
                 tick = Line("scheduler", "triggers the sweep", "a full minute")
                 return tick if self.shows_sweeps else None
-            case Housekeeping(what, why, is_bad):
+            case ClusterAction(what, why, is_bad):
                 return Line("setup", what, why, is_bad)
-            case ChildEnded(child, how, again_in_s, last_lines):
+            case SubprocessEnded(name, how, again_in_s, last_lines):
                 what = "\n".join([how, *map(_render_last_line, last_lines)])
-                return Line("supervisor", what, f"{child} again in {again_in_s:g} s", is_bad=True)
+                return Line("supervisor", what, f"{name} again in {again_in_s:g} s", is_bad=True)
 
     def _render_step(self, step: str, text: str) -> Line | None:
         record = _parse(text)
         if "decision" not in record:
             return None
         calls = record.get("calls", {"gce": 0, "kubernetes": 0})
-        tally = self.tallies.setdefault(step, Tally())
-        tally.invocations += 1
-        tally.gce += calls["gce"]
-        tally.kubernetes += calls["kubernetes"]
-        tally.slowest_ms = max(tally.slowest_ms, record["milliseconds"])
+        total = self.step_calls.setdefault(step, StepCalls())
+        total.invocations += 1
+        total.gce += calls["gce"]
+        total.kubernetes += calls["kubernetes"]
+        total.slowest_ms = max(total.slowest_ms, record["milliseconds"])
         decision = record["decision"]
         if decision == "Swept" and not self.shows_sweeps:
             return None

@@ -13,7 +13,7 @@ from local.gce.schema import Document
 
 
 class Resource(Protocol):
-    """What can stand on a shelf.
+    """What can stand on a store.
 
     ``readable`` is false while the insert's operation runs: the name is taken, a get finds nothing.
     ``busy`` is the operation that changes the resource now.
@@ -31,7 +31,7 @@ class Resource(Protocol):
 R = TypeVar("R", bound=Resource)
 
 
-class Shelf(Generic[R]):
+class Store(Generic[R]):
     """All resources of one kind, by path."""
 
     def __init__(self, environment: Environment) -> None:
@@ -91,5 +91,5 @@ class Shelf(Generic[R]):
 
     def _lagged(self) -> datetime:
         return self._environment.clock.now() + timedelta(
-            seconds=self._environment.draw(self._environment.dials.list_lag_s)
+            seconds=self._environment.draw(self._environment.timings.list_lag_s)
         )

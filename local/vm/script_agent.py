@@ -1,4 +1,4 @@
-"""A guest that runs the VM's real startup script, in a scratch directory of this machine.
+"""A VM agent that runs the VM's real startup script, in a scratch directory of this machine.
 
 The script is the one in the VM's metadata, run by the real bash with a real metadata server. What
 would change the machine is a stand-in on its PATH that writes down its call; ``kubeadm`` and
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from local.base.machine import Machine
-from local.vm.kubeadm import Habits, chips_of
+from local.vm.kubeadm import KubeletBehaviour, chips_of
 from local.vm.metadata_server import MetadataServer
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -77,8 +77,8 @@ async def _spawn(*argv: str, **options: Any) -> asyncio.subprocess.Process:
     )
 
 
-class ScriptGuest:
-    """A `local.base.machine.Guest` whose boots are processes. ``scratch`` is its disk.
+class ScriptAgent:
+    """A `local.base.machine.VmAgent` whose boots are processes. ``scratch`` is its disk.
 
     ``api_server`` gives the URL behind which the cluster is really reached. Needs a running event
     loop; `closed` waits for the last process to end.
@@ -89,13 +89,13 @@ class ScriptGuest:
         machine: Machine,
         api_server: Callable[[], str],
         scratch: Path,
-        habits: Habits | None = None,
+        behaviour: KubeletBehaviour | None = None,
         spawn: Spawn | None = None,
     ) -> None:
         self._machine = machine
         self._api_server = api_server
         self._root = scratch
-        self._habits = habits or Habits()
+        self._behaviour = behaviour or KubeletBehaviour()
         self._spawn = spawn or _spawn
         self._server: MetadataServer | None = None
         self._boot: asyncio.Task[None] | None = None
@@ -112,7 +112,7 @@ class ScriptGuest:
             self._server.changed()
 
     async def closed(self) -> None:
-        """Return when nothing of the guest runs any more; call `power_off` before."""
+        """Return when nothing of the VM agent runs any more; call `power_off` before."""
         if self._boot is not None:
             with suppress(asyncio.CancelledError):
                 await self._boot
@@ -173,4 +173,4 @@ class ScriptGuest:
         command += ["--root", str(self._root), "--connect", self._api_server()]
         command += ["--chips", str(chips_of(self._machine.machine_type))]
         command += ["--kubelet-version", f"v{minor}.4"]
-        return shlex.join([*command, "--habits", json.dumps(asdict(self._habits))])
+        return shlex.join([*command, "--behaviour", json.dumps(asdict(self._behaviour))])

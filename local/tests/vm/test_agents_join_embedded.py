@@ -1,4 +1,4 @@
-"""Guest, token and embedded API together: what `shared.node_groups.bootstrap` writes lets a VM join."""
+"""VM agent, token and embedded API: what `shared.node_groups.bootstrap` writes makes a VM join."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from local.base.clock import VirtualClock
 from local.base.http import Request
 from local.kube import ADMIN, KubeApi
-from local.vm.guests import Dials, InProcess, KubeGuest, Mishap
+from local.vm.agents import InProcess, JoinFault, KubeAgent, Timings
 from shared.node_groups.bootstrap import (
     KUBEADM_GROUP,
     Token,
@@ -29,10 +29,10 @@ ADMIN_TOKEN = "an-administrator"
 NODE_PATH = "/api/v1/nodes/tng-train-0a1b2c3d-x1y2"
 
 
-class World:
+class Bench:
     """One VM and the embedded API on a virtual clock."""
 
-    def __init__(self, dials: Dials | None = None, seed: int = 0) -> None:
+    def __init__(self, timings: Timings | None = None, seed: int = 0) -> None:
         self.clock = VirtualClock()
         self.random = Random(seed)
         self.kube = KubeApi(self.clock, random=self.random, tokens={ADMIN_TOKEN: ADMIN})
@@ -44,8 +44,8 @@ class World:
             node_labels={"cloud.google.com/gke-tpu-accelerator": "tpu7x"},
             node_taints=["google.com/tpu=present:NoSchedule"],
         )
-        self.guest = KubeGuest(self.vm, self.clock, InProcess(self.kube), dials)
-        self.guest.power_on()
+        self.agent = KubeAgent(self.vm, self.clock, InProcess(self.kube), timings)
+        self.agent.power_on()
         self.clock.run_for(1)  # the cluster publishes its CA
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -67,7 +67,7 @@ class World:
         )
         made = self.call("POST", "/api/v1/namespaces/kube-system/secrets", secret)
         assert made["kind"] == "Secret", made
-        self.guest.metadata_changed()
+        self.agent.metadata_changed()
         return token
 
     @property
@@ -86,60 +86,60 @@ class World:
 
 
 def test_a_token_of_ours_lets_a_vm_join() -> None:
-    world = World()
-    world.inject()
-    world.complete()
-    assert world.node["spec"]["providerID"] == f"gce://my-project/us-central1-c/{world.vm.name}"
-    assert world.node["metadata"]["labels"]["cloud.google.com/gke-tpu-accelerator"] == "tpu7x"
-    taints = {taint["key"] for taint in world.node["spec"]["taints"]}
+    bench = Bench()
+    bench.inject()
+    bench.complete()
+    assert bench.node["spec"]["providerID"] == f"gce://my-project/us-central1-c/{bench.vm.name}"
+    assert bench.node["metadata"]["labels"]["cloud.google.com/gke-tpu-accelerator"] == "tpu7x"
+    taints = {taint["key"] for taint in bench.node["spec"]["taints"]}
     assert "google.com/tpu" in taints
 
 
 def test_a_token_that_was_revoked_after_the_join_is_not_missed() -> None:
-    world = World()
-    token = world.inject()
-    world.complete()
-    world.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{token.secret_name}")
-    world.guest.power_off()
-    world.clock.run_for(3600)
-    world.guest.power_on()
-    world.clock.run_for(60)
-    world.complete()
+    bench = Bench()
+    token = bench.inject()
+    bench.complete()
+    bench.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{token.secret_name}")
+    bench.agent.power_off()
+    bench.clock.run_for(3600)
+    bench.agent.power_on()
+    bench.clock.run_for(60)
+    bench.complete()
 
 
 def test_an_expired_token_is_refused_and_a_new_one_helps() -> None:
-    world = World(Dials(mishaps=(Mishap.TOKEN_EXPIRES,)))
-    world.inject()
-    world.clock.run_for(2 * 3600)
-    assert "kubeadm join: error execution phase preflight:" in world.vm.serial
-    world.inject()
-    world.complete()
+    bench = Bench(Timings(join_faults=(JoinFault.TOKEN_EXPIRES,)))
+    bench.inject()
+    bench.clock.run_for(2 * 3600)
+    assert "kubeadm join: error execution phase preflight:" in bench.vm.serial
+    bench.inject()
+    bench.complete()
 
 
 def test_a_metadata_token_without_its_secret_does_not_let_a_vm_in() -> None:
-    world = World()
-    token = world.inject()
-    world.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{token.secret_name}")
-    world.clock.run_for(1200)
-    assert world.node == {"status": {}}
+    bench = Bench()
+    token = bench.inject()
+    bench.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{token.secret_name}")
+    bench.clock.run_for(1200)
+    assert bench.node == {"status": {}}
     assert 'could not find a JWS signature in the cluster-info ConfigMap for token ID "' in (
-        world.vm.serial
+        bench.vm.serial
     )
 
 
 def test_the_heartbeat_of_a_node_is_its_lease() -> None:
-    world = World()
-    world.inject()
-    world.complete()
-    path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{world.vm.name}"
-    before = world.call("GET", path)["spec"]["renewTime"]
-    world.clock.run_for(30)
-    assert world.call("GET", path)["spec"]["renewTime"] > before
+    bench = Bench()
+    bench.inject()
+    bench.complete()
+    path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{bench.vm.name}"
+    before = bench.call("GET", path)["spec"]["renewTime"]
+    bench.clock.run_for(30)
+    assert bench.call("GET", path)["spec"]["renewTime"] > before
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_vm_joins_whatever_its_random_numbers(seed: int) -> None:
-    world = World(seed=seed)
-    world.inject()
-    world.complete()
-    assert world.clock.now() < VirtualClock().now() + timedelta(minutes=5)
+    bench = Bench(seed=seed)
+    bench.inject()
+    bench.complete()
+    assert bench.clock.now() < VirtualClock().now() + timedelta(minutes=5)

@@ -7,16 +7,16 @@ from random import Random
 from typing import Any
 
 from local.base.clock import Clock
-from local.base.machine import GuestFactory
+from local.base.machine import VmAgentFactory
 from local.gce.audit import AuditLog
-from local.gce.dials import Dials
 from local.gce.environment import Environment
 from local.gce.operations import Operations
 from local.gce.supply import Supply
+from local.gce.timings import Timings
 
 
-class World(Environment):
-    """The environment with the audit log, the operations, the supply and the guests."""
+class Context(Environment):
+    """The environment with the audit log, the operations, the supply and the agents."""
 
     def __init__(
         self,
@@ -24,12 +24,12 @@ class World(Environment):
         *,
         projects: Mapping[str, str],
         random: Random,
-        guests: GuestFactory,
+        agents: VmAgentFactory,
         on_log_entry: Callable[[dict[str, Any]], None],
-        dials: Dials,
+        timings: Timings,
     ) -> None:
-        super().__init__(clock, projects=projects, random=random, dials=dials)
-        self.guests = guests
+        super().__init__(clock, projects=projects, random=random, timings=timings)
+        self.agents = agents
         self.audit = AuditLog(self, on_log_entry)
         self.supply = Supply(self)
         self.operations = Operations(self, self.audit)

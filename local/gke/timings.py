@@ -22,8 +22,8 @@ OPERATION_S: Mapping[str, Range] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Dials:
-    """The time dial. ``operation_s`` holds what shall differ from `OPERATION_S`."""
+class Timings:
+    """Durations. ``operation_s`` holds what shall differ from `OPERATION_S`."""
 
     operation_s: Mapping[str, Range] = field(default_factory=dict)
     pending_s: Range = (0.5, 2.0)

@@ -27,7 +27,7 @@ import psutil
 from local import gce, gke, jobsets, pubsub
 from local.base.clock import LoopClock
 from local.base.cluster_client import ClusterClient
-from local.base.events import AuditEntry, ChildLine, Observe, Ticked
+from local.base.events import AuditEntry, Observe, SubprocessLine, SweepTriggered
 from local.base.http import Application
 from local.base.ports import LOOPBACK, check_port, find_free_ports
 from local.base.web import serve
@@ -36,7 +36,7 @@ from local.cloud.logging import CloudLogging
 from local.cloud.logging import serve as serve_logging
 from local.cloud.simulation import PROJECT, PROJECT_NUMBER, SWEEP_EVERY_S
 from local.cloud.sinks import Sinks
-from local.cloud.topics import PUSHER, Inboxes
+from local.cloud.topics import PUSHER, Topics
 from local.cluster.credentials import ADMIN, Credentials, write_private
 from local.cluster.embedded import Cluster, EmbeddedCluster
 from local.cluster.manifests import (
@@ -49,10 +49,10 @@ from local.gce import Inventory, read_inventory
 from local.jobsets import LiveStandIn
 from local.pubsub.server import serve as serve_pubsub
 from local.run.processes import Processes
-from local.run.subprocesses import Child, Children
+from local.run.subprocesses import Subprocess, Subprocesses
 from local.run.vms import Vms
-from local.vm import guests
-from local.vm.kubeadm import Bearer, Habits, Identity
+from local.vm import agents
+from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
 
 STEPS = (
     "create_resources",
@@ -95,7 +95,7 @@ _OWN_TEMPLATE = {
     },
 }
 
-LIVELY_GCE = gce.Dials(
+FAST_GCE = gce.Timings(
     operation_s={
         "resourcePolicies.insert": (0.8, 1.5),
         "resourcePolicies.delete": (0.5, 1.0),
@@ -127,17 +127,17 @@ LIVELY_GCE = gce.Dials(
 )
 """A Compute Engine in a hurry: what takes minutes there takes seconds here."""
 
-LIVELY_BACKOFF_S = 10
+SHORT_BACKOFF_S = 10
 """What nobody can read is a dead letter after a minute and a half instead of twenty minutes."""
-LIVELY_GUESTS = guests.Dials(
+FAST_AGENTS = agents.Timings(
     boot_s=(3.0, 5.0),
     prepare_s=(1.0, 2.0),
     join_s=(1.0, 2.0),
     ready_s=(1.0, 2.0),
     plugin_s=(1.0, 2.0),
 )
-LIVELY_PODS = jobsets.Habits(run_s=5.0)
-LIVELY_HABITS = Habits(ready_s=2.0, plugin_s=1.5, label_poll_s=1.0)
+FAST_PODS = jobsets.PodBehaviour(run_s=5.0)
+FAST_KUBELETS = KubeletBehaviour(ready_s=2.0, plugin_s=1.5, label_poll_s=1.0)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Setup:
-    """How a station is set up.
+    """How a supervisor is set up.
 
     ``directory`` is its own, readable by the owner only. ``kubeconfig`` names somebody's cluster,
     ``pubsub`` (``host:port``) somebody's Pub/Sub emulator: without them both are embedded.
@@ -170,8 +170,8 @@ class Setup:
     kubeconfig: Path | None = None
     pubsub: str = ""
     ports: Ports = Ports()
-    gce: gce.Dials = LIVELY_GCE
-    guests: guests.Dials = LIVELY_GUESTS
+    gce: gce.Timings = FAST_GCE
+    agents: agents.Timings = FAST_AGENTS
     scripts: int = 1
     for_examples: bool = False
     in_front: Callable[[Application], Application] = lambda application: application
@@ -191,13 +191,13 @@ class Setup:
         return (*(step.replace("_", "-") for step in self.steps), "relay")
 
 
-class Station:
-    """All parts of it; made by `open_station`."""
+class Supervisor:
+    """All parts of it; made by `open_supervisor`."""
 
     def __init__(self, setup: Setup, observe: Observe, processes: Processes) -> None:
         self.setup = setup
         self.processes = processes
-        self.children = Children(processes, ROOT, observe)
+        self.subprocesses = Subprocesses(processes, ROOT, observe)
         self.compute_url = ""
         self.pubsub_address = setup.pubsub
         self._push_certificates = ""
@@ -207,8 +207,8 @@ class Station:
         self._vms = Vms(
             self._clock,
             self.cluster.network,
-            dials=setup.guests,
-            habits=LIVELY_HABITS,
+            timings=setup.agents,
+            behaviour=FAST_KUBELETS,
             random=Random(secrets.randbits(64)),
             scratch=setup.directory / "vms",
             api_server=lambda: self.cluster.url,
@@ -223,9 +223,9 @@ class Station:
             self._clock,
             projects={PROJECT: PROJECT_NUMBER},
             random=Random(secrets.randbits(64)),
-            guests=self._vms.boot,
+            agents=self._vms.boot,
             on_log_entry=self._on_log_entry,
-            dials=setup.gce,
+            timings=setup.gce,
         )
         self.gce.restrict(setup.inventory)
         self.pools: gke.Simulator | None = None
@@ -234,7 +234,7 @@ class Station:
         self.logging = CloudLogging(self._clock, PROJECT)
         self.logging_address = ""
         self._sinks = Sinks(_filters(), self._publish)
-        self._inboxes: Inboxes | None = None
+        self._topics: Topics | None = None
 
     @property
     def kubeconfig(self) -> Path:
@@ -248,7 +248,7 @@ class Station:
 
     @property
     def tool_environment(self) -> dict[str, str]:
-        """What the operator's tool needs to work on this station."""
+        """What the operator's tool needs to work on this supervisor."""
         return {
             "KUBECONFIG": str(self.kubeconfig),
             "PUBSUB_PROJECT": PROJECT,
@@ -282,10 +282,10 @@ class Station:
         steps = self.setup.steps
         endpoints = dict(zip(steps, find_free_ports(len(steps)), strict=True))
         await self._start_pubsub(stack, endpoints)
-        stack.push_async_callback(self.children.stop)
+        stack.push_async_callback(self.subprocesses.stop)
         stack.push_async_callback(self._vms.close)
         (relay_port,) = find_free_ports(1)
-        await self.children.start(
+        await self.subprocesses.start(
             [
                 *(self._function(step, port) for step, port in endpoints.items()),
                 self._relay(relay_port),
@@ -306,9 +306,9 @@ class Station:
         if ports.pubsub and not self.setup.pubsub:
             check_port(ports.pubsub, "--pubsub-port")
         if self.setup.pubsub:
-            self._inboxes = Inboxes(self.setup.pubsub)
-            stack.push_async_callback(self._inboxes.close)
-            await self._inboxes.check(self.setup.steps)
+            self._topics = Topics(self.setup.pubsub)
+            stack.push_async_callback(self._topics.close)
+            await self._topics.check(self.setup.steps)
         await self.cluster.check()
 
     @property
@@ -318,8 +318,14 @@ class Station:
 
     async def _stand_in_for_controllers(self, stack: AsyncExitStack) -> None:
         client = await stack.enter_async_context(self.client())
-        parts = self.cluster.parts if self.setup.slices else self.cluster.parts & jobsets.WORKLOADS
-        live = LiveStandIn(*(client, self.cluster.selector), parts=parts, habits=LIVELY_PODS)
+        controllers = (
+            self.cluster.controllers
+            if self.setup.slices
+            else self.cluster.controllers & jobsets.WORKLOADS
+        )
+        live = LiveStandIn(
+            *(client, self.cluster.selector), controllers=controllers, behaviour=FAST_PODS
+        )
         await stack.enter_async_context(live.at_work())
 
     def _choose_cluster(self) -> Cluster:
@@ -380,7 +386,7 @@ class Station:
             Random(secrets.randbits(64)),
             self.cluster.network,
             administrator,
-            LIVELY_HABITS,
+            FAST_KUBELETS,
             self._on_log_entry,
         )
         runner, port = await serve(self.pools, host=LOOPBACK)
@@ -390,22 +396,22 @@ class Station:
     async def _start_pubsub(self, stack: AsyncExitStack, ports: dict[str, int]) -> None:
         if not self.setup.pubsub:
             await self._embed_pubsub(stack)
-        assert self._inboxes is not None
-        stack.push_async_callback(self._inboxes.remove, self.setup.steps)
-        await self._inboxes.create({step: _endpoint(port) for step, port in ports.items()})
+        assert self._topics is not None
+        stack.push_async_callback(self._topics.remove, self.setup.steps)
+        await self._topics.create({step: _endpoint(port) for step, port in ports.items()})
 
     async def _embed_pubsub(self, stack: AsyncExitStack) -> None:
         port = self.setup.ports.pubsub
-        server = await serve_pubsub(host=LOOPBACK, port=port, dials=pubsub.Dials())
+        server = await serve_pubsub(host=LOOPBACK, port=port, timings=pubsub.Timings())
         stack.push_async_callback(server.stop)
         self.pubsub_address = server.address
-        self._inboxes = Inboxes(server.address, LIVELY_BACKOFF_S)
-        stack.push_async_callback(self._inboxes.close)
+        self._topics = Topics(server.address, SHORT_BACKOFF_S)
+        stack.push_async_callback(self._topics.close)
         runner, port = await serve(server.tokens, host=LOOPBACK)
         stack.push_async_callback(runner.cleanup)
         self._push_certificates = f"http://{LOOPBACK}:{port}/certs"
 
-    def _function(self, step: str, port: int) -> Child:
+    def _function(self, step: str, port: int) -> Subprocess:
         command = ["functions-framework", "--target", step, "--source", "main.py"]
         command += ["--signature-type", "http", "--host", LOOPBACK, "--port", str(port)]
         environment = self._environment(step.replace("_", "-")) | {
@@ -422,9 +428,9 @@ class Station:
                 "PUSH_CERTIFICATES_URL": self._push_certificates,
             }
         # The framework answers 404 here without waking the function.
-        return Child(step, command, environment, f"{_endpoint(port)}robots.txt")
+        return Subprocess(step, command, environment, f"{_endpoint(port)}robots.txt")
 
-    def _webhook(self) -> Iterator[Child]:
+    def _webhook(self) -> Iterator[Subprocess]:
         """The webhook inject_env, with a certificate of the cluster's CA, where workloads run."""
         cluster = self.cluster
         if not (self.setup.workloads and isinstance(cluster, EmbeddedCluster)):
@@ -440,15 +446,15 @@ class Station:
         command = [sys.executable, "-m", "webhook", f"--host={LOOPBACK}", f"--port={port}"]
         command += [f"--tls-cert-file={certificate}", f"--tls-key-file={key}", "--drain-seconds=0"]
         environment = {"PATH": os.defpath, "PYTHONUNBUFFERED": "1"}
-        yield Child("inject_env", command, environment, f"{url}/readyz")
+        yield Subprocess("inject_env", command, environment, f"{url}/readyz")
 
-    def _relay(self, port: int) -> Child:
+    def _relay(self, port: int) -> Subprocess:
         environment = self._environment("relay") | {
             "PORT": str(port),
             "JOBSETS": "true" if self.setup.slices else "false",
         }
         command = [sys.executable, "-m", "relay"]
-        return Child("relay", command, environment, f"http://{LOOPBACK}:{port}/readyz")
+        return Subprocess("relay", command, environment, f"http://{LOOPBACK}:{port}/readyz")
 
     def _environment(self, name: str) -> dict[str, str]:
         """No variable of the person's, so that no proxy and no credentials get in the way."""
@@ -470,16 +476,16 @@ class Station:
             self._sinks.on_log_entry(entry)
 
     def _publish(self, step: str, data: bytes, attributes: Any) -> None:
-        # Entries of what was made before there was an inbox find nobody, as in the cloud.
-        if self._inboxes is not None:
-            self._inboxes.publish(step, data, attributes)
+        # Entries of what was made before there was a topic find nobody, as in the cloud.
+        if self._topics is not None:
+            self._topics.publish(step, data, attributes)
 
     async def _tick(self) -> None:
         """As the Scheduler does: at each full minute."""
         while True:
             every_s = self.setup.sweep_every_s
             await asyncio.sleep(every_s - self._clock.now().timestamp() % every_s)
-            self._observe(Ticked())
+            self._observe(SweepTriggered())
             self._publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
             self._forget()
 
@@ -492,8 +498,8 @@ class Station:
 
 
 @asynccontextmanager
-async def open_station(setup: Setup, observe: Observe) -> AsyncIterator[Station]:
-    """A station that works until the block is left.
+async def open_supervisor(setup: Setup, observe: Observe) -> AsyncIterator[Supervisor]:
+    """A supervisor that works until the block is left.
 
     Raises `local.base.ports.PortTaken`, `local.cluster.embedded.ClusterUnusable`,
     `local.cloud.topics.PubSubUnusable`, `local.run.processes.ProcessError` when a child does not
@@ -502,15 +508,15 @@ async def open_station(setup: Setup, observe: Observe) -> AsyncIterator[Station]
 
     def on_line(text: str) -> None:
         child, _, line = text.partition(" | ")
-        station.write_line(child.strip(), line)
-        observe(ChildLine(child.strip(), line))
+        supervisor.write_line(child.strip(), line)
+        observe(SubprocessLine(child.strip(), line))
 
     async with AsyncExitStack() as stack:
         processes = Processes(on_line=on_line, log=setup.directory / LOG)
         await stack.enter_async_context(processes)
-        station = Station(setup, observe, processes)
-        await station.start(stack)
-        yield station
+        supervisor = Supervisor(setup, observe, processes)
+        await supervisor.start(stack)
+        yield supervisor
 
 
 def _endpoint(port: int) -> str:

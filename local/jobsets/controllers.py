@@ -1,4 +1,4 @@
-"""All parts together: from what there is to what they do next."""
+"""All controllers together: from what there is to what they do next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 from local.gke.kubelets import SIMULATED
 from local.jobsets import job, jobset, kubelet, scheduler, statefulset
-from local.jobsets.kubelet import Habits as Habits
+from local.jobsets.kubelet import PodBehaviour as PodBehaviour
 from local.jobsets.objects import (
     JOBS,
     JOBSETS,
@@ -26,7 +26,7 @@ _SLICE = "tpu-functions.dev/resource-name"
 """On the Nodes of VMs that the product has made, which there is no kubelet on but a simulated one."""
 
 
-class Part(Enum):
+class Controller(Enum):
     """Whom the stand-in stands in for."""
 
     JOBSET_CONTROLLER = "JobSet's controller"
@@ -37,56 +37,56 @@ class Part(Enum):
 
 
 _KINDS = {
-    Part.JOBSET_CONTROLLER: (JOBSETS, JOBS),
-    Part.JOB_CONTROLLER: (JOBS, STATEFUL_SETS, PODS, NODES),
-    Part.SCHEDULER: (PODS, NODES),
-    Part.KUBELETS: (JOBS, PODS, NODES),
+    Controller.JOBSET_CONTROLLER: (JOBSETS, JOBS),
+    Controller.JOB_CONTROLLER: (JOBS, STATEFUL_SETS, PODS, NODES),
+    Controller.SCHEDULER: (PODS, NODES),
+    Controller.KUBELETS: (JOBS, PODS, NODES),
 }
-OF_JOBSET = frozenset({Part.JOBSET_CONTROLLER, Part.JOB_SELECTOR})
+OF_JOBSET = frozenset({Controller.JOBSET_CONTROLLER, Controller.JOB_SELECTOR})
 """What a cluster has in which JobSet is installed, and perhaps the webhook."""
-WORKLOADS = frozenset(Part) - OF_JOBSET
+WORKLOADS = frozenset(Controller) - OF_JOBSET
 """What makes Jobs and StatefulSets run where there is no JobSet."""
-BESIDE_A_CONTROL_PLANE = OF_JOBSET | {Part.KUBELETS}
+BESIDE_A_CONTROL_PLANE = OF_JOBSET | {Controller.KUBELETS}
 """What a control plane does not have by itself."""
 
 
-def kinds_of(parts: frozenset[Part]) -> frozenset[str]:
-    """The kinds that some parts have to follow."""
-    return frozenset(kind for part in parts for kind in _KINDS.get(part, ()))
+def kinds_of(controllers: frozenset[Controller]) -> frozenset[str]:
+    """The kinds that some controllers have to follow."""
+    return frozenset(kind for one in controllers for kind in _KINDS.get(one, ()))
 
 
 def decide(
-    objects: Objects, parts: frozenset[Part], habits: Habits, now: datetime
+    objects: Objects, controllers: frozenset[Controller], behaviour: PodBehaviour, now: datetime
 ) -> Iterator[Step]:
-    """All that the parts would do now; what has been done already follows from what there is."""
-    if Part.JOBSET_CONTROLLER in parts:
-        adds_selector = Part.JOB_SELECTOR in parts
+    """All that the controllers would do now; what has been done already follows from what there is."""
+    if Controller.JOBSET_CONTROLLER in controllers:
+        adds_selector = Controller.JOB_SELECTOR in controllers
         jobs = objects.by_owner(JOBS)
         for one in objects.all(JOBSETS):
             mine = jobs.get(one["metadata"]["uid"], [])
             yield from jobset.step(one, mine, now, adds_selector=adds_selector)
     pods, nodes = objects.all(PODS), objects.all(NODES)
-    if Part.JOB_CONTROLLER in parts:
+    if Controller.JOB_CONTROLLER in controllers:
         owned = objects.by_owner(PODS)
         for one in objects.all(JOBS):
             yield from job.step(one, owned.get(one["metadata"]["uid"], []), now)
         for one in objects.all(STATEFUL_SETS):
             yield from statefulset.step(one, owned.get(one["metadata"]["uid"], []), now)
     names = {node["metadata"]["name"] for node in nodes}
-    if Part.JOB_CONTROLLER in parts:
+    if Controller.JOB_CONTROLLER in controllers:
         for pod in pods:
             node = pod["spec"].get("nodeName")
             if node and node not in names and not is_deleting(pod):
                 yield delete(PODS, pod)
-    if Part.SCHEDULER in parts:
+    if Controller.SCHEDULER in controllers:
         yield from scheduler.step(pods, nodes, now)
-    if Part.KUBELETS in parts:
+    if Controller.KUBELETS in controllers:
         ours = {node["metadata"]["name"] for node in nodes if _is_simulated(node)}
         together = _find_beginnings(objects)
         for pod in pods:
             if pod["spec"].get("nodeName") in ours:
                 began = together.get(pod["metadata"]["uid"], _started(pod))
-                yield from kubelet.step(pod, habits, now, began=began)
+                yield from kubelet.step(pod, behaviour, now, began=began)
 
 
 def _find_beginnings(objects: Objects) -> Mapping[str, datetime | None]:
