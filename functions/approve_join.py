@@ -1,6 +1,6 @@
 """approve_join: a VM gets the certificate of its own Node, and with one VM's token nobody gets another.
 
-Occasions: requests for kubelets' certificates by holders of our bootstrap tokens, from the relay as
+Triggers: requests for kubelets' certificates by holders of our bootstrap tokens, from the relay as
 they come, from the sweep while they are pending.
 
 A request is approved if it is exactly what a kubelet sends, its Node has the name of a VM that the
@@ -158,7 +158,7 @@ def observe(work: JoinWork) -> ObservedRequests:
     """Read each request, its group and its VM, as long as there is time to decide what was read."""
     candidates: list[Candidate] = []
     errors: list[CallError | OutOfTimeError] = []
-    message = work.occasion.message
+    message = work.trigger.message
     names = message.requests if message is not None else ()
     found = _Found(work)
     with work.reserve(SECONDS_FOR_WRITING):

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause
 from shared.frame.plan import Action, Plan, Send
 from shared.frame.snapshot import Rules, whole
@@ -67,7 +67,7 @@ class ObservedResources:
 
     group: NodeGroup
     status: Status
-    occasion: Occasion
+    trigger: Trigger
     projects: frozenset[str]
     """Those in which groups of this installation may ask for TPUs."""
     has_foreign_children: bool = False
@@ -101,10 +101,10 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     observed = ObservedResources(
         group,
         known,
-        work.occasion,
+        work.trigger,
         work.settings.projects,
         is_foreign,
-        is_redelivered=work.occasion.is_redelivered and work.is_first_look,
+        is_redelivered=work.trigger.is_redelivered and work.is_first_look,
     )
     if _is_over(group) or is_foreign or _violations(group, work.settings.projects):
         return observed
@@ -198,7 +198,7 @@ def _to_be_read(work: GroupWork, spec: Spec) -> Iterator[str]:
 
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
     """Policy and template are inserted in parallel: an event about one says nothing about the other."""
-    event = work.occasion.event
+    event = work.trigger.event
     if event is None or not work.is_first_look or kind == MIG:
         return True
     resource = work.status.resources.get(kind)
@@ -208,7 +208,7 @@ def _may_have_changed(work: GroupWork, kind: str) -> bool:
 
 def _is_failure_reported(work: GroupWork) -> bool:
     """Whether this is another failed insert of a VM, and the condition already reports the error."""
-    event, said = work.occasion.event, work.status.conditions.get(Type.MIG_READY)
+    event, said = work.trigger.event, work.status.conditions.get(Type.MIG_READY)
     is_failure = event is not None and event.has_failed and event.concerns_vm
     return is_failure and said is not None and said.reason not in ("Ready", Reason.PROVISIONING)
 
@@ -236,7 +236,7 @@ def _operations(
 
 def _members(work: GroupWork, spec: Spec, found: Found | None) -> tuple[ManagedInstance, ...]:
     """The MIG's members with their errors, if the creation or repair of a VM may have failed."""
-    event = work.occasion.event
+    event = work.trigger.event
     may_have_failed = event is None or event.has_failed
     if not isinstance(found, Mig) or not may_have_failed:
         return ()
@@ -389,7 +389,7 @@ def _advance(
         observed.found,
         observed.operations,
         violation=_find_violation(observed, kind),
-        is_resync=observed.occasion.is_sync,
+        is_resync=observed.trigger.is_sync,
         is_redelivered=observed.is_redelivered,
         is_blocked=is_blocked,
         was_complete=observed.status.completed_at is not None,

@@ -158,7 +158,7 @@ Observed = ObservedPod | ObservedImpossible | ObservedOperation | ObservedQueue
 def open_pod(invocation: Invocation, is_first_look: bool) -> PodWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
     work = PodWork(**slice_work_fields(invocation, is_first_look=is_first_look))
-    message = invocation.occasion.message
+    message = invocation.trigger.message
     if message is not None:
         work.leader = _find_leader(message, work)
         work.about = work.leader.raw
@@ -182,7 +182,7 @@ def observe(work: PodWork) -> Observed:
     """Read what the decision needs: about one Pod, the end of an operation, or all Pods that wait."""
     if work.leader is not None:
         return _observe_pod(work, work.leader)
-    event = work.occasion.event
+    event = work.trigger.event
     return _observe_queue(work) if event is None else _observe_operation(work, event)
 
 
@@ -384,7 +384,7 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
         naming=provider,
         users=users,
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
-        is_sync=work.occasion.is_sync,
+        is_sync=work.trigger.is_sync,
     )
 
 
@@ -400,7 +400,7 @@ def _has_waited_beside(existing: Slice, leader: Leader, work: PodWork) -> bool:
     """Whether it matters since when the slice is there, and its provider does not say so, as GKE."""
     is_dated = existing.state is not SliceState.READY or existing.since is not None
     waited = work.now - waits_since(leader)
-    return not is_dated and work.occasion.is_sync and waited >= UNFIT_AFTER
+    return not is_dated and work.trigger.is_sync and waited >= UNFIT_AFTER
 
 
 def _since_its_nodes(existing: Slice, cluster: Cluster) -> datetime | None:

@@ -124,7 +124,7 @@ def open_slices(invocation: Invocation, is_first_look: bool) -> SliceWork:
 
 def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
-    message, event = work.occasion.message, work.occasion.event
+    message, event = work.trigger.message, work.trigger.event
     if message is not None:
         return _observe_named(work, message)
     if event is None:

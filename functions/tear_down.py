@@ -128,7 +128,7 @@ def observe(work: GroupWork) -> Observed:
     group = work.group
     if isinstance(group, UnreadableGroup):
         return UnreadableRemains(group, work.status)
-    observed = ObservedRemains(group, work.status, is_retry_due=work.occasion.is_sync)
+    observed = ObservedRemains(group, work.status, is_retry_due=work.trigger.is_sync)
     if group.deleting is None or not group.has_finalizer:
         return observed
     was_gone = _is_gone(group, work.status, MIG)
@@ -257,7 +257,7 @@ def _last_kinds(spec: Spec) -> tuple[str, ...]:
 
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
     """Policy and template are deleted in parallel: an event about one says nothing about the other."""
-    event = work.occasion.event
+    event = work.trigger.event
     if event is None or not work.is_first_look:
         return True
     is_of_other = KINDS[kind].collection not in event.method and MIG_COLLECTION not in event.method

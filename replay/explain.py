@@ -21,7 +21,7 @@ from shared.base.backoff import TICK
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.reasons import REASONS
 from shared.base.timestamps import render_time
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.step import Step
 from shared.node_groups import status
@@ -137,7 +137,7 @@ def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
         random_bytes=ways.random_bytes,
         remaining_s=ways.count_down(),
         now=now,
-        occasion=Occasion(message.cause, now, message=message),
+        trigger=Trigger(message.cause, now, message=message),
         group=group,
         status=known,
         reported=known,

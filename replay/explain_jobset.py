@@ -17,7 +17,7 @@ from replay.explain import CANNOT_LOOK, Answer, publish_nothing, render_answer
 from replay.ways import Ways
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import JOBSET_KIND
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Plan
 from shared.frame.settings import TPU_NODE_GROUP
@@ -143,7 +143,7 @@ def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
         "publish": publish_nothing,
         "random_bytes": ways.random_bytes,
         "now": now,
-        "occasion": Occasion(message.cause, now, message=message),
+        "trigger": Trigger(message.cause, now, message=message),
         "provider": make_provider(ways.settings, cluster, ways.gke, ways.now, remaining_s),
     }
 

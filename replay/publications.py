@@ -16,7 +16,7 @@ from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.work import message_about
 
 GROUP_STEPS = tuple(step for step in STEPS if step not in CLUSTER_STEPS)
-"""The steps that take an occasion about a group."""
+"""The steps that take a trigger about a group."""
 
 
 @dataclass(frozen=True)

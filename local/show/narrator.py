@@ -134,8 +134,8 @@ class Narrator:
         what = f"{decision}: {DECISIONS[decision]}" if decision in DECISIONS else decision
         what = f"{_subject(record)}{what}"
         note = f"; {record['note']}" if record.get("note") else ""
-        occasion = record.get("occasion", "a message").removeprefix("compute.")
-        why = f"{occasion}{note}"
+        trigger = record.get("trigger", "a message").removeprefix("compute.")
+        why = f"{trigger}{note}"
         counts = f"{calls['gce']} GCE and {calls['kubernetes']} Kubernetes calls"
         why = f"{why}; {counts}, {record['milliseconds']} ms"
         return Line(step, what, why, is_bad=decision == "Poison")

@@ -66,7 +66,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Message:
-    """An occasion to look at one object, a TPUNodeGroup if nothing else is said, as this system
+    """A trigger to look at one object, a TPUNodeGroup if nothing else is said, as this system
     publishes it.
 
     ``nodes`` and ``vms`` are names (at most `MAX_NAMES` together), ``at`` is when the sender saw

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from shared.base.errors import CallError, OutOfTimeError
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import MAX_NAMES, Message
 from shared.frame.settings import Settings
 from shared.ports.gce.calls import Gce
@@ -55,7 +55,7 @@ class Work:
     reserve: Callable[[float], AbstractContextManager[None]] = lambda _: nullcontext()
     """In this context the last so many seconds are not there for calls: what follows it has them."""
     now: datetime
-    occasion: Occasion
+    trigger: Trigger
     facts: dict[str, Any] = field(default_factory=dict)
     """Fields of the invocation's log line."""
     step: str = ""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError
 from shared.frame import snapshot
-from shared.frame.decode import Delivery, Occasion, decode
+from shared.frame.decode import Delivery, Trigger, decode
 from shared.frame.message import PoisonError
 from shared.frame.plan import (
     BEST_EFFORT,
@@ -53,7 +53,7 @@ SECONDS_AFTER_BATCHES = 10.0
 """What the calls of a batch leave of those: what follows needs time, too."""
 MAX_ATTEMPTS = 5
 MAX_AGE = timedelta(minutes=10)
-"""How long an occasion is tried where Pub/Sub does not count the attempts."""
+"""How long a trigger is tried where Pub/Sub does not count the attempts."""
 MAX_SYNC_AGE = timedelta(minutes=2)
 
 _MAX_UNDONE = 20
@@ -98,7 +98,7 @@ class Invocation:
 
     runtime: Runtime
     step: str
-    occasion: Occasion
+    trigger: Trigger
     started: float
     facts: dict[str, Any] = field(default_factory=dict)
     is_last_try: bool = False
@@ -260,7 +260,7 @@ def work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any
         "remaining_s": invocation.remaining_s,
         "reserve": invocation.reserve,
         "now": runtime.now(),
-        "occasion": invocation.occasion,
+        "trigger": invocation.trigger,
         "facts": invocation.facts,
         "step": invocation.step,
         "is_first_look": is_first_look,
@@ -295,7 +295,7 @@ def execute(plan: Plan, work: Work) -> str:
         left = _apply_batch(action, work, failures)
         if left and action.resume is not None:
             outcome = PARTLY
-            _end_partly(action.resume, left, work, may_resume=not failures or work.occasion.is_sync)
+            _end_partly(action.resume, left, work, may_resume=not failures or work.trigger.is_sync)
             break
         if failures and action.is_required:
             break
@@ -381,16 +381,16 @@ def _answer(
     except PoisonError as error:
         return Answer(POISON, "Poison", str(error))
     facts |= {"message_id": delivery.message_id, "attempt": delivery.attempt}
-    occasion = delivery.occasion
-    if occasion is None:
+    trigger = delivery.trigger
+    if trigger is None:
         return Answer(ACKNOWLEDGED, "NobodysBusiness", delivery.note)
-    facts["occasion"] = occasion.cause
-    if not occasion.is_for(step):
-        return Answer(ACKNOWLEDGED, "NotForThisStep", f"{occasion.cause} wakes others")
-    if occasion.is_sync and runtime.now() - occasion.at > MAX_SYNC_AGE:
+    facts["trigger"] = trigger.cause
+    if not trigger.is_for(step):
+        return Answer(ACKNOWLEDGED, "NotForThisStep", f"{trigger.cause} wakes others")
+    if trigger.is_sync and runtime.now() - trigger.at > MAX_SYNC_AGE:
         return Answer(ACKNOWLEDGED, "StaleSync", "a newer one is on its way")
     is_last_try = _is_last_try(delivery, runtime)
-    invocation = Invocation(runtime, step, occasion, started, facts, is_last_try)
+    invocation = Invocation(runtime, step, trigger, started, facts, is_last_try)
     try:
         return run(invocation)
     except CallError as error:
@@ -428,13 +428,13 @@ def _try_again_or_not(
         return Answer(ACKNOWLEDGED, REFUSED, note)
     if not _is_last_try(delivery, runtime):
         return Answer(TRY_AGAIN, "TryAgain", note)
-    is_sync = delivery.occasion is not None and delivery.occasion.is_sync
+    is_sync = delivery.trigger is not None and delivery.trigger.is_sync
     return Answer(ACKNOWLEDGED, SYNC_DROPPED if is_sync else LEFT_TO_THE_SWEEP, note)
 
 
 def _is_last_try(delivery: Delivery, runtime: Runtime) -> bool:
     """Whether the message is not nacked any more: a resync never is, another one within bounds."""
-    if delivery.occasion is not None and delivery.occasion.is_sync:
+    if delivery.trigger is not None and delivery.trigger.is_sync:
         return True
     published = delivery.published
     # A time far in the future is as wrong as none: either would be tried again for ever.

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.base.timestamps import guess_time
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.node_groups.membership import bears_name_of, is_match
 from shared.node_groups.node_group import InstanceConfig, NodeGroup
 from shared.node_groups.resources import machine_of
@@ -155,10 +155,10 @@ def reported_lost(known: Status) -> frozenset[str]:
 
 
 def count(
-    seen: Members, occasion: Occasion, join_timeout: timedelta, known: Status, now: datetime
+    seen: Members, trigger: Trigger, join_timeout: timedelta, known: Status, now: datetime
 ) -> Status:
     """``known`` with the counts and the VMs that block readiness."""
-    return _Count(seen, occasion, join_timeout, known, now).take()
+    return _Count(seen, trigger, join_timeout, known, now).take()
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class _Count:
     """One count of a slice: what was observed, by which trigger, and what was known before."""
 
     seen: Members
-    occasion: Occasion
+    trigger: Trigger
     join_timeout: timedelta
     known: Status
     now: datetime
@@ -240,11 +240,11 @@ class _Count:
         return not is_loss or (instance is not None and instance.status in UP)
 
     def _losses(self) -> Iterator[tuple[str, str]]:
-        event = self.occasion.event
+        event = self.trigger.event
         if event is not None:
             instance = self.seen.instances.get(event.name)
             started = instance.started if instance is not None else None
-            if started is None or started <= self.occasion.at:
+            if started is None or started <= self.trigger.at:
                 yield event.name, self._why_lost(event.name, LOSSES.get(event.method))
         if self.known.completed_at is None:
             return
@@ -259,7 +259,7 @@ class _Count:
             if is_gone and bears_name_of(self.seen.group, node):
                 yield node.vm
         names = {*(node.name for node in self.seen.nodes), *self.seen.unread_nodes}
-        for name in self.occasion.nodes:
+        for name in self.trigger.nodes:
             vm = name.partition(".")[0]
             is_own = vm.startswith(f"{self.seen.group.resource_name}-")
             if is_own and name not in names and vm not in self.seen.vms:
@@ -319,8 +319,8 @@ class _Count:
     def _why_not_let_in(self, vm: str) -> Reason | None:
         """The reason that ``approve_join`` reported for a VM's request; it is kept until the VM has
         joined."""
-        if vm in self.occasion.vms and self.occasion.cause in _JOIN_REASONS:
-            return Reason(self.occasion.cause)
+        if vm in self.trigger.vms and self.trigger.cause in _JOIN_REASONS:
+            return Reason(self.trigger.cause)
         entry = self.before.get(vm)
         return Reason(entry.why) if entry is not None and entry.why in _JOIN_REASONS else None
 

@@ -46,7 +46,7 @@ class GroupWork(Work):
         are written in batches of their own, whose end shows in a condition."""
         is_done = self.step != "inject_token" or self.status.is_true(Type.TOKENS_INJECTED)
         known = self.status.without_retry(self.step)
-        if self.occasion.is_sync and is_done and known != self.status:
+        if self.trigger.is_sync and is_done and known != self.status:
             yield WriteStatus(readiness.conclude(self.group, known, self.now))
 
     def took(self, raw: Mapping[str, Any]) -> None:
@@ -93,7 +93,7 @@ def open_group(invocation: Invocation, is_first_look: bool) -> GroupWork:
 def find_group(invocation: Invocation) -> AnyGroup:
     """The group that the trigger names. Raises `NothingToDo` and `CallError`."""
     cluster_id = invocation.cluster.get_cluster_id()
-    message, event = invocation.occasion.message, invocation.occasion.event
+    message, event = invocation.trigger.message, invocation.trigger.event
     if message is not None:
         invocation.facts["group"] = f"{message.namespace}/{message.name}"
         raw = invocation.cluster.find_group(message.namespace, message.name)
@@ -135,7 +135,7 @@ def report_refusal(
     reason = verdict_of(error).reason
     if is_stale(error) or reason is None:
         return None
-    event = work.occasion.event
+    event = work.trigger.event
     if event is not None and event.concerns_vm:
         return Plan(reason, note=str(error))
     known = work.status = work.reported = status.parse(work.group.raw.get("status"))

@@ -50,7 +50,7 @@ def slice_work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[st
 
     Raises `NothingToDo` if slices are switched off, or the trigger is about another cluster.
     """
-    settings, event = invocation.runtime.settings, invocation.occasion.event
+    settings, event = invocation.runtime.settings, invocation.trigger.event
     if not settings.jobset_provider:
         raise NothingToDo("SwitchedOff")
     if event is not None and not is_of_our_pools(event, settings):

@@ -150,9 +150,9 @@ def genuine(harness: Harness) -> list[Genuine]:
 
 def _steps_for(document: Document) -> tuple[str, ...]:
     data = base64.b64encode(json.dumps(document).encode()).decode()
-    occasion = decode(json.dumps({"message": {"data": data}}).encode()).occasion
+    trigger = decode(json.dumps({"message": {"data": data}}).encode()).trigger
     steps = (*STEPS, *JOBSET_STEPS)
-    return tuple(step for step in steps if occasion is not None and occasion.is_for(step))
+    return tuple(step for step in steps if trigger is not None and trigger.is_for(step))
 
 
 def _documents(harness: Harness) -> list[Document]:

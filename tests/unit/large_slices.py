@@ -54,7 +54,7 @@ def label(
 
 def inject(hosts: int) -> Decide:
     vms = [Vm(injection.instance(name), None, None) for name in names(hosts)]
-    given = injection.seen(*vms, occasion=injection.SYNC, about=about(hosts))
+    given = injection.seen(*vms, trigger=injection.SYNC, about=about(hosts))
     return partial(inject_token.decide, given, NOW)
 
 

@@ -61,7 +61,7 @@ def work(
         random_bytes=bytes,
         remaining_s=lambda: 30.0,
         now=NOW + age,
-        occasion=ADDED,
+        trigger=ADDED,
         is_first_look=is_first_look,
         group=replace(group(), raw=raw),
         status=known,

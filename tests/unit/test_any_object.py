@@ -158,8 +158,8 @@ def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
         return
     nothing: dict[str, Found | None] = {}
     for found in (nothing, absent, there):
-        for occasion in (ADDED, SYNC):
-            observed = ObservedResources(group, known, occasion, SETTINGS.projects, found=found)
+        for trigger in (ADDED, SYNC):
+            observed = ObservedResources(group, known, trigger, SETTINGS.projects, found=found)
             yield create_resources.decide(observed, NOW)
         yield tear_down.decide(ObservedRemains(group, known, found=found), NOW)
     if group.spec.bootstrap is None:

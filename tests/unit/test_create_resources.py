@@ -10,7 +10,7 @@ import pytest
 
 from functions.create_resources import ObservedResources, ObservedUnreadable, WriteCreated, decide
 from shared.base.reasons import REASONS, Reason
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Action, Plan, Send
 from shared.frame.settings import Settings
@@ -34,8 +34,8 @@ from shared.ports.kubernetes.access_settings import Kubeconfig
 from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
 
 URI = "projects/my-gcp-project/x/" + RESOURCE
-SYNC = Occasion("Sync", NOW, message=Message("default", "my-slice", "", Cause.SYNC, NOW))
-ADDED = Occasion("Added", NOW, message=Message("default", "my-slice", "", Cause.ADDED, NOW))
+SYNC = Trigger("Sync", NOW, message=Message("default", "my-slice", "", Cause.SYNC, NOW))
+ADDED = Trigger("Added", NOW, message=Message("default", "my-slice", "", Cause.ADDED, NOW))
 SETTINGS = Settings(
     "my-gcp-project", "t-", frozenset({"my-gcp-project"}), Kubeconfig(""), "", timedelta(minutes=15)
 )
@@ -93,11 +93,11 @@ STAND = {POLICY: ready(POLICY), TEMPLATE: ready(TEMPLATE)}
 def seen(
     about: NodeGroup | None = None,
     known: Status | None = None,
-    occasion: Occasion = ADDED,
+    trigger: Trigger = ADDED,
     **rest: Any,
 ) -> ObservedResources:
     return ObservedResources(
-        about or group(), known or Status(), occasion, SETTINGS.projects, **rest
+        about or group(), known or Status(), trigger, SETTINGS.projects, **rest
     )
 
 
@@ -255,7 +255,7 @@ def test_a_failure_is_tried_again_on_a_sync_and_keeps_its_first_time() -> None:
     known = Status(resources=resources(**{POLICY: failed, TEMPLATE: ready(TEMPLATE)}))
     young = replace(failed, since=JUST_NOW)
 
-    on_sync = decide(seen(known=known, occasion=SYNC, found={POLICY: None}), NOW)
+    on_sync = decide(seen(known=known, trigger=SYNC, found={POLICY: None}), NOW)
     on_event = decide(seen(known=known.with_resource(POLICY, young), found={POLICY: None}), NOW)
 
     assert (inserts(on_sync), inserts(on_event)) == ([POLICY], [])

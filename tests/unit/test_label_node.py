@@ -15,7 +15,7 @@ from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
 from shared.base.topology import find_machine
 from shared.frame.audit_log import LogEvent
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Action, Batch, Emit, Plan, Send
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
@@ -41,8 +41,8 @@ from tests.unit.test_inject_token import OLD, instance
 
 A, B, C = (f"{RESOURCE}-{name}" for name in ("aaaa", "bbbb", "cccc"))
 EARLIER = NOW - timedelta(minutes=10)
-SYNC = Occasion("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW))
-NODES = Occasion("x", NOW, Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=(A,)))
+SYNC = Trigger("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW))
+NODES = Trigger("x", NOW, Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=(A,)))
 GROUP_STANDS = Status(
     conditions={
         Type.ACCEPTED: Condition("True", "Accepted", "", EARLIER, 1),
@@ -53,9 +53,9 @@ GROUP_STANDS = Status(
 )
 
 
-def preempted(vm: str, method: str = "compute.instances.preempted") -> Occasion:
+def preempted(vm: str, method: str = "compute.instances.preempted") -> Trigger:
     event = LogEvent(method, "my-gcp-project", "us-central1-c", vm)
-    return Occasion(method, NOW, event=event)
+    return Trigger(method, NOW, event=event)
 
 
 def node(
@@ -117,18 +117,18 @@ def vm(name: str = A, status: str = "RUNNING", started: datetime = EARLIER) -> I
 def seen(
     *nodes: Node,
     known: Status = GROUP_STANDS,
-    occasion: Occasion = NODES,
+    trigger: Trigger = NODES,
     about: NodeGroup | None = None,
     instances: Mapping[str, Instance | None] | None = None,
     is_complete: bool = False,
     **rest: Any,
 ) -> ObservedNodes:
     members = Members(about or group(), known, nodes, instances or {}, is_complete)
-    return ObservedNodes(members, occasion, timedelta(minutes=15), **rest)
+    return ObservedNodes(members, trigger, timedelta(minutes=15), **rest)
 
 
 def on_sync(*nodes: Node, **rest: Any) -> ObservedNodes:
-    return seen(*nodes, occasion=SYNC, is_complete=True, **rest)
+    return seen(*nodes, trigger=SYNC, is_complete=True, **rest)
 
 
 def result(given: ObservedNodes, now: datetime = NOW) -> Status:
@@ -260,13 +260,13 @@ def names_of(batch: Batch) -> list[str]:
     return [one.name for one in batch.actions]
 
 
-def about_nodes(cause: Cause, *nodes: str) -> Occasion:
+def about_nodes(cause: Cause, *nodes: str) -> Trigger:
     message = Message("default", "x", "", cause, NOW, nodes=nodes)
-    return Occasion(cause, NOW, message)
+    return Trigger(cause, NOW, message)
 
 
 @pytest.mark.parametrize(
-    "occasion, names",
+    "trigger, names",
     [
         pytest.param(
             about_nodes(Cause.NODES_CHANGED, B), [B, A, C], id="those that are named first"
@@ -276,10 +276,10 @@ def about_nodes(cause: Cause, *nodes: str) -> Occasion:
         pytest.param(about_nodes(Cause.CONTINUED, C, B), [B, C], id="from the first that is named"),
     ],
 )
-def test_in_which_order_nodes_are_labelled(occasion: Occasion, names: list[str]) -> None:
+def test_in_which_order_nodes_are_labelled(trigger: Trigger, names: list[str]) -> None:
     nodes = [node(name, proved=False) for name in (C, B, A)]
     instances = {name: vm(name) for name in (A, B, C)}
-    plan = decide(seen(*nodes, occasion=occasion, instances=instances), NOW)
+    plan = decide(seen(*nodes, trigger=trigger, instances=instances), NOW)
     assert names_of(batch_of(plan)) == names
 
 
@@ -292,7 +292,7 @@ def test_what_there_is_no_time_for_continues_by_a_message_that_names_it() -> Non
 
 
 def test_a_node_that_there_was_no_time_to_read_is_not_lost() -> None:
-    given = seen(node(A), occasion=about_nodes(Cause.NODES_CHANGED, B), known=COMPLETE, slice=WIRED)
+    given = seen(node(A), trigger=about_nodes(Cause.NODES_CHANGED, B), known=COMPLETE, slice=WIRED)
     unread = replace(given, members=replace(given.members, unread_nodes=frozenset({B})))
     assert [entry.why for entry in result(given).pending] == ["NodeLost"]
     assert result(unread).pending == ()
@@ -378,7 +378,7 @@ READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
             node(),
             node(B),
             known=COMPLETE,
-            occasion=preempted(B),
+            trigger=preempted(B),
             instances={B: vm(B, "STOPPING")},
         ),
         ("False", "Preempted"),
@@ -388,7 +388,7 @@ READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
             node(),
             node(B),
             known=COMPLETE,
-            occasion=preempted(B, "compute.instances.delete"),
+            trigger=preempted(B, "compute.instances.delete"),
             instances={B: None},
         ),
         ("False", "NodeLost"),
@@ -419,7 +419,7 @@ def test_what_befell_a_vm_is_forgotten_when_it_is_up_again() -> None:
 
 def test_an_old_entry_about_a_vm_that_runs_again_says_nothing() -> None:
     back = replace(vm(B), started=NOW + timedelta(seconds=5))
-    given = seen(node(), node(B), occasion=preempted(B), instances={B: back}, slice=WIRED)
+    given = seen(node(), node(B), trigger=preempted(B), instances={B: back}, slice=WIRED)
     assert reason(given) == ("True", "Ready")
 
 
@@ -435,7 +435,7 @@ TOLD = replace(
 
 
 @pytest.mark.parametrize(
-    "occasion, known, after_s, is_told",
+    "trigger, known, after_s, is_told",
     [
         pytest.param(preempted(B), TOLD, 9, True, id="a loss nine seconds ago"),
         pytest.param(preempted(B), TOLD, 10, False, id="ten seconds ago"),
@@ -446,13 +446,13 @@ TOLD = replace(
     ],
 )
 def test_of_hundreds_lost_at_once_one_speaks_for_all(
-    occasion: Occasion, known: Status, after_s: int, is_told: bool
+    trigger: Trigger, known: Status, after_s: int, is_told: bool
 ) -> None:
-    assert is_loss_reported(occasion, known, NOW + timedelta(seconds=after_s)) is is_told
+    assert is_loss_reported(trigger, known, NOW + timedelta(seconds=after_s)) is is_told
 
 
 def test_the_next_one_lost_is_looked_at_alone_and_counts_nothing() -> None:
-    one = seen(node(B), known=TOLD, occasion=preempted(B), instances={B: vm(B, "STOPPING")})
+    one = seen(node(B), known=TOLD, trigger=preempted(B), instances={B: vm(B, "STOPPING")})
     gone = replace(one, members=replace(one.members, instances={B: None}))
     assert kinds(decide(replace(one, is_one_of_many=True), NOW)) == []
     assert kinds(decide(replace(gone, is_one_of_many=True), NOW)) == [DeleteNode]
@@ -625,9 +625,9 @@ def joined(given: ObservedNodes, now: datetime = NOW) -> tuple[str, str]:
     return said.reason, said.message
 
 
-def changed(*names: str) -> Occasion:
+def changed(*names: str) -> Trigger:
     message = Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=names)
-    return Occasion("x", NOW, message)
+    return Trigger("x", NOW, message)
 
 
 INDIVIDUAL = group(
@@ -661,7 +661,7 @@ TWO_DAYS_AGO = NOW - timedelta(hours=48)
 ENDED = preempted(B, "compute.instances.delete")
 WORDS: dict[str, tuple[ObservedNodes, str, str]] = {
     "a Node that is gone is named at once": (
-        seen(node(), known=COMPLETE, occasion=changed(B)),
+        seen(node(), known=COMPLETE, trigger=changed(B)),
         "NodeLost",
         f"Waiting for 1 of 2 nodes to join the cluster; {B}. {LOST_WORDS}",
     ),
@@ -713,7 +713,7 @@ WORDS: dict[str, tuple[ObservedNodes, str, str]] = {
         GONE_WORDS,
     ),
     "an event says that it is gone": (
-        seen(node(), occasion=ENDED, instances={B: None}),
+        seen(node(), trigger=ENDED, instances={B: None}),
         "NodeLost",
         GONE_WORDS,
     ),
@@ -727,7 +727,7 @@ WORDS: dict[str, tuple[ObservedNodes, str, str]] = {
             node(),
             known=COMPLETE,
             about=FLEX,
-            occasion=ENDED,
+            trigger=ENDED,
             instances={B: vm(B, "STOPPING", TWO_DAYS_AGO)},
         ),
         "MaxRunDurationReached",
@@ -738,14 +738,14 @@ WORDS: dict[str, tuple[ObservedNodes, str, str]] = {
             node(),
             known=replace(COMPLETE, completed_at=TWO_DAYS_AGO),
             about=FLEX,
-            occasion=ENDED,
+            trigger=ENDED,
             instances={B: None},
         ),
         "MaxRunDurationReached",
         f"Waiting for 1 of 2 nodes to join the cluster; {B}. {RUN_WORDS}",
     ),
     "its time is not over": (
-        seen(node(), known=COMPLETE, about=FLEX, occasion=ENDED, instances={B: None}),
+        seen(node(), known=COMPLETE, about=FLEX, trigger=ENDED, instances={B: None}),
         "NodeLost",
         f"Waiting for 1 of 2 nodes to join the cluster; {B}. {LOST_WORDS}",
     ),
@@ -761,7 +761,7 @@ def test_what_is_said_of_missing_nodes(case: tuple[ObservedNodes, str, str]) -> 
 def test_only_a_list_of_all_vms_takes_back_that_one_is_gone() -> None:
     """The status has no entry of it, because nobody knows its name."""
     first = result(on_sync(node(), instances={A: vm()}))
-    assert joined(seen(node(), known=first, occasion=NODES)) == ("NodeLost", GONE_WORDS)
+    assert joined(seen(node(), known=first, trigger=NODES)) == ("NodeLost", GONE_WORDS)
     back = on_sync(node(), known=first, instances={A: vm(), B: vm(B, started=NOW)})
     assert joined(back)[0] == "AwaitingNodeJoin"
 
@@ -806,15 +806,15 @@ def test_times_in_the_future_hold_nothing_up() -> None:
     assert is_loss_reported(preempted(B), told, NOW) is False
 
 
-def not_let_in(cause: Cause, *vms: str) -> Occasion:
+def not_let_in(cause: Cause, *vms: str) -> Trigger:
     message = Message("default", "my-slice", "", cause, NOW, vms=vms)
-    return Occasion(str(cause), NOW, message)
+    return Trigger(str(cause), NOW, message)
 
 
 @pytest.mark.parametrize("cause", [Cause.JOIN_NOT_APPROVED, Cause.JOIN_DENIED])
 def test_what_approve_join_says_of_a_vm_stands_until_it_has_joined(cause: Cause) -> None:
     both = {A: vm(), B: vm(B)}
-    told = result(seen(node(), occasion=not_let_in(cause, B), instances=both))
+    told = result(seen(node(), trigger=not_let_in(cause, B), instances=both))
     assert told.pending == (Pending(B, str(cause), NOW),)
     joined = told.conditions[Type.NODES_JOINED]
     assert (joined.reason, told.conditions[Type.READY].reason) == (cause, cause)
@@ -827,10 +827,10 @@ def test_what_approve_join_says_of_a_vm_stands_until_it_has_joined(cause: Cause)
 
 
 def test_what_approve_join_says_of_a_vm_that_has_joined_or_is_foreign_is_nothing() -> None:
-    occasion = not_let_in(Cause.JOIN_NOT_APPROVED, A, "tng-other-01234567-ab12")
+    trigger = not_let_in(Cause.JOIN_NOT_APPROVED, A, "tng-other-01234567-ab12")
     foreign = replace(vm("tng-other-01234567-ab12"), created_by="")
     told = result(
-        seen(node(), node(B), occasion=occasion, instances={A: vm(), foreign.name: foreign})
+        seen(node(), node(B), trigger=trigger, instances={A: vm(), foreign.name: foreign})
     )
     assert told.pending == ()
 

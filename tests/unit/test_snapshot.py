@@ -192,7 +192,7 @@ CASES: dict[str, tuple[str, Any]] = {
     ),
     "a VM that was preempted": (
         "label_node",
-        labels.seen(occasion=labels.preempted(labels.A), instances={labels.A: None}),
+        labels.seen(trigger=labels.preempted(labels.A), instances={labels.A: None}),
     ),
     "the taints of a Node": (
         "label_node",

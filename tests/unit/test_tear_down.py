@@ -18,7 +18,7 @@ from functions.tear_down import (
 from shared.base.errors import CallError
 from shared.base.names import VM_ID_LABEL
 from shared.base.reasons import Reason
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Plan
 from shared.node_groups.actions import Delete, PatchNode
@@ -420,7 +420,7 @@ def group_work(known: Status) -> GroupWork:
         publish=nothing,
         random_bytes=bytes,
         now=NOW,
-        occasion=Occasion("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW)),
+        trigger=Trigger("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW)),
         remaining_s=lambda: 30.0,
         group=about,
         status=known,

@@ -36,7 +36,7 @@ def step_line(**change: Any) -> str:
         "severity": "INFO",
         "step": "create_resources",
         "decision": "Inserting",
-        "occasion": "compute.resourcePolicies.insert",
+        "trigger": "compute.resourcePolicies.insert",
         "calls": {"gce": 2, "kubernetes": 9},
         "milliseconds": 34,
     }
@@ -63,7 +63,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="a decision that has words",
         ),
         pytest.param(
-            ChildLine("label_node", step_line(decision="Novel", note="because", occasion="Sync")),
+            ChildLine("label_node", step_line(decision="Novel", note="because", trigger="Sync")),
             Line("label_node", "Novel", "Sync; because; 2 GCE and 9 Kubernetes calls, 34 ms"),
             id="a decision without",
         ),
@@ -86,7 +86,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="a decision about a JobSet in another namespace",
         ),
         pytest.param(
-            ChildLine("sweep", step_line(decision="Poison", severity="WARNING", occasion="x")),
+            ChildLine("sweep", step_line(decision="Poison", severity="WARNING", trigger="x")),
             Line("sweep", "Poison", "x; 2 GCE and 9 Kubernetes calls, 34 ms", is_bad=True),
             id="poison",
         ),

@@ -187,7 +187,7 @@ def test_the_scheduler_wakes_the_sweep_every_minute() -> None:
     assert said is not None
     data = json.dumps({"version": int(said[1]), "kind": said[2]}).encode()
     push = {"message": {"data": base64.b64encode(data).decode(), "messageId": "1"}}
-    decoded = decode(json.dumps(push).encode()).occasion
+    decoded = decode(json.dumps(push).encode()).trigger
     assert decoded is not None
     assert decoded.cause == SWEEP_KIND
     assert target["topic_name"] == '${google_pubsub_topic.inbox["sweep"].id}'

@@ -14,7 +14,7 @@ from tests.unit.replay.desk import ALONE, Desk, training
 READY = timedelta(minutes=30)
 
 
-def test_a_sync_is_an_occasion_to_look_made_now(desk: Desk) -> None:
+def test_a_sync_is_published_with_the_current_time(desk: Desk) -> None:
     group = desk.harness.apply(training())
     desk.harness.run_for(timedelta(minutes=7))
     result = desk.run("resync", "default/training")

@@ -329,7 +329,7 @@ def test_that_todays_code_crashes_is_shown() -> None:
     document = json.loads(zlib.decompress(base64.b64decode(line()[FIELD]["data"])))
     number = [name for name, _ in document["classes"]].index("ObservedNodes")
     assert document["observed"][0] == number
-    document["observed"][2] = "no occasion"
+    document["observed"][2] = "no trigger"
     found = decide_again(line(**{FIELD: changed(observed=document["observed"])}))
     assert found.today is not None
     assert found.today.outcome == "Crashed"
