@@ -33,7 +33,7 @@ from shared.frame.plan import (
     join_outcomes,
 )
 from shared.frame.settings import Settings
-from shared.ports.classify import Kind, verdict_of
+from shared.ports.classify import ErrorKind, verdict_of
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError
@@ -394,12 +394,12 @@ def _answer(
     try:
         return run(invocation)
     except CallError as error:
-        return _try_again_or_not(delivery, runtime, error, is_ours=_is_transient(error))
+        return _try_again_or_not(delivery, runtime, error, is_transient=_is_transient(error))
     except (OutOfTimeError, AccessError) as error:
-        return _try_again_or_not(delivery, runtime, error, is_ours=True)
+        return _try_again_or_not(delivery, runtime, error, is_transient=True)
     except Exception as error:  # noqa: BLE001 - the outermost handler: a fault of ours is told, once
         facts["crash"] = traceback.format_exc(limit=-5)
-        answer = _try_again_or_not(delivery, runtime, error, is_ours=True)
+        answer = _try_again_or_not(delivery, runtime, error, is_transient=True)
         return Answer(answer.http, CRASHED, f"{type(error).__name__}: {error}")
     finally:
         facts["calls"] = {
@@ -416,15 +416,15 @@ def _is_transient(error: CallError | OutOfTimeError) -> bool:
     if isinstance(error, OutOfTimeError):
         return True
     is_untold = error.http in STALE_ANSWERS or error.http in (401, 403)
-    return is_untold or verdict_of(error).kind is Kind.OURS
+    return is_untold or verdict_of(error).kind is ErrorKind.TRANSIENT
 
 
 def _try_again_or_not(
-    delivery: Delivery, runtime: Runtime, error: Exception, *, is_ours: bool
+    delivery: Delivery, runtime: Runtime, error: Exception, *, is_transient: bool
 ) -> Answer:
     """Nack what is ours to retry, within bounds: what is given up here, the sweep takes up."""
     note = str(error)
-    if not is_ours:
+    if not is_transient:
         return Answer(ACKNOWLEDGED, REFUSED, note)
     if not _is_last_try(delivery, runtime):
         return Answer(TRY_AGAIN, "TryAgain", note)

@@ -21,7 +21,7 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
-from shared.ports.classify import Kind, classify
+from shared.ports.classify import ErrorKind, classify
 from shared.ports.gce.values import ManagedInstance, Mig, Template
 
 Words = tuple[bool, str, str]
@@ -145,7 +145,7 @@ class CreationReport:
         )
         for subject, fault in (*of_mig, *of_vms):
             verdict = classify(fault.http, fault.code, fault.message)
-            if verdict.kind is not Kind.OURS and verdict.reason is not None:
+            if verdict.kind is not ErrorKind.TRANSIENT and verdict.reason is not None:
                 words = f"{subject}: {fault.message} ({fault.code}). {REASONS[verdict.reason]}"
                 return verdict.reason, _with_field(verdict.reason, words)
         return None
