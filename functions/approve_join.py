@@ -147,10 +147,11 @@ class Revoke:
         return f"revoke the token {self.token_id}"
 
 
-def open_work(invocation: Invocation, is_first_look: bool) -> JoinWork:
+def open_work(invocation: Invocation, is_first_observation: bool) -> JoinWork:
     """The work on the requests that the trigger names."""
     return JoinWork(
-        **work_fields(invocation, is_first_look=is_first_look), log=invocation.runtime.log
+        **work_fields(invocation, is_first_observation=is_first_observation),
+        log=invocation.runtime.log,
     )
 
 

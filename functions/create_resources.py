@@ -104,7 +104,7 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
         work.trigger,
         work.settings.projects,
         is_foreign,
-        is_redelivered=work.trigger.is_redelivered and work.is_first_look,
+        is_redelivered=work.trigger.is_redelivered and work.is_first_observation,
     )
     if _is_over(group) or is_foreign or _violations(group, work.settings.projects):
         return observed
@@ -187,9 +187,9 @@ def _to_be_read(work: GroupWork, spec: Spec) -> Iterator[str]:
         if resource is None or resource.state is State.PENDING:
             is_known = resource is not None or not group.has_finalizer
             is_own = kind == TEMPLATE and spec.own_template is not None
-            must_read = is_own or not is_known or not work.is_first_look
+            must_read = is_own or not is_known or not work.is_first_observation
         else:
-            may_be_lost = not work.is_first_look and not _stands(known, MIG)
+            may_be_lost = not work.is_first_observation and not _stands(known, MIG)
             is_settled = resource.state is State.READY and kind != MIG and not may_be_lost
             must_read = not is_settled or _is_for_body(work, spec, kind)
         if must_read and _may_have_changed(work, kind):
@@ -199,7 +199,7 @@ def _to_be_read(work: GroupWork, spec: Spec) -> Iterator[str]:
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
     """Policy and template are inserted in parallel: an event about one says nothing about the other."""
     event = work.trigger.event
-    if event is None or not work.is_first_look or kind == MIG:
+    if event is None or not work.is_first_observation or kind == MIG:
         return True
     resource = work.status.resources.get(kind)
     is_being_made = resource is not None and resource.state is State.CREATING

@@ -155,9 +155,9 @@ class ObservedQueue:
 Observed = ObservedPod | ObservedImpossible | ObservedOperation | ObservedQueue
 
 
-def open_pod(invocation: Invocation, is_first_look: bool) -> PodWork:
+def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
-    work = PodWork(**slice_work_fields(invocation, is_first_look=is_first_look))
+    work = PodWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
     message = invocation.trigger.message
     if message is not None:
         work.leader = _find_leader(message, work)

@@ -117,9 +117,9 @@ class ObservedFleet:
 Observed = ObservedSlices | ObservedFailedUpdate | ObservedDeletion | ObservedFleet
 
 
-def open_slices(invocation: Invocation, is_first_look: bool) -> SliceWork:
+def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork:
     """The work on slices. Raises `NothingToDo`."""
-    return SliceWork(**slice_work_fields(invocation, is_first_look=is_first_look))
+    return SliceWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
 
 
 def observe(work: SliceWork) -> Observed:

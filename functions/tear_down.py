@@ -132,7 +132,7 @@ def observe(work: GroupWork) -> Observed:
     if group.deleting is None or not group.has_finalizer:
         return observed
     was_gone = _is_gone(group, work.status, MIG)
-    if not was_gone and work.is_first_look and not _is_delete_begun(work.status):
+    if not was_gone and work.is_first_observation and not _is_delete_begun(work.status):
         beginning = _observe_beginning(work, group)
         if not beginning.is_over:
             return beginning
@@ -258,7 +258,7 @@ def _last_kinds(spec: Spec) -> tuple[str, ...]:
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
     """Policy and template are deleted in parallel: an event about one says nothing about the other."""
     event = work.trigger.event
-    if event is None or not work.is_first_look:
+    if event is None or not work.is_first_observation:
         return True
     is_of_other = KINDS[kind].collection not in event.method and MIG_COLLECTION not in event.method
     resource = work.status.resources.get(kind)

@@ -35,7 +35,7 @@ STEPS: tuple[Step[Any, Any], ...] = (
     label_node.STEP,
     tear_down.STEP,
 )
-CANNOT_LOOK = "CannotLook"
+CANNOT_OBSERVE = "CannotObserve"
 """The outcome of a step whose reads were refused: to this person, which says nothing of the step."""
 
 
@@ -43,7 +43,7 @@ CANNOT_LOOK = "CannotLook"
 class Answer:
     """What a step would do on a SYNC; ``is_woken`` says whether the sweep would send it one.
 
-    ``has_looked`` is false when what it needs could not be read; ``note`` then says why. ``about`` is
+    ``has_observed`` is false when what it needs could not be read; ``note`` then says why. ``about`` is
     the Pod or the slice, where a step answers for several.
     """
 
@@ -52,18 +52,18 @@ class Answer:
     outcome: str
     note: str = ""
     actions: tuple[str, ...] = ()
-    has_looked: bool = True
+    has_observed: bool = True
     about: str = ""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """How the sweep sees the group; ``next_look`` is the minute of its next SYNC,
+    """How the sweep sees the group; ``next_resync`` is the minute of its next SYNC,
     if nothing happens before; ``None``: not within the hour (clocks are apart)."""
 
     is_settled: bool
     is_due: bool
-    next_look: datetime | None
+    next_resync: datetime | None
     inboxes: tuple[str, ...]
 
 
@@ -90,7 +90,7 @@ class Explanation:
     @property
     def is_whole(self) -> bool:
         """Whether every step could look that the sweep would wake."""
-        return all(answer.has_looked for answer in self.steps if answer.is_woken)
+        return all(answer.has_observed for answer in self.steps if answer.is_woken)
 
 
 def explain(ways: Ways, namespace: str, name: str) -> Explanation:
@@ -108,7 +108,7 @@ def _ask_sweep(group: AnyGroup, known: Status, now: datetime) -> Sweep:
     return Sweep(
         is_settled=sweep.is_settled(group, known),
         is_due=sweep.is_due(group, known, now),
-        next_look=next((tick for tick in ticks if sweep.is_due(group, known, tick)), None),
+        next_resync=next((tick for tick in ticks if sweep.is_due(group, known, tick)), None),
         inboxes=sweep.list_steps(group, known),
     )
 
@@ -120,7 +120,9 @@ def _ask(
     try:
         plan = step.decide(step.observe(_work(ways, group, now)), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
-        return Answer(step.name, is_woken, CANNOT_LOOK, in_plain_words(error), has_looked=False)
+        return Answer(
+            step.name, is_woken, CANNOT_OBSERVE, in_plain_words(error), has_observed=False
+        )
     actions = tuple(action.describe() for action in plan.list_actions())
     return Answer(step.name, is_woken, plan.outcome, plan.note, actions)
 
@@ -167,7 +169,7 @@ def to_document(explanation: Explanation) -> dict[str, Any]:
         "sweep": {
             "settled": found.is_settled,
             "due": found.is_due,
-            "nextLook": render_time(found.next_look) if found.next_look else None,
+            "nextResync": render_time(found.next_resync) if found.next_resync else None,
             "inboxes": list(found.inboxes),
         },
         "steps": [render_answer(answer) for answer in explanation.steps],
@@ -179,7 +181,7 @@ def render_answer(answer: Answer) -> dict[str, Any]:
     return {
         "step": answer.step,
         "wokenBySweep": answer.is_woken,
-        "looked": answer.has_looked,
+        "observed": answer.has_observed,
         "outcome": answer.outcome,
         "note": answer.note,
         "actions": list(answer.actions),

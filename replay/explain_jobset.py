@@ -13,7 +13,7 @@ from functions import provision_slice, release_slice
 from functions.provision_slice import PodWork
 from functions.release_slice import ObservedSlices
 from replay.errors import ReplayError, in_plain_words
-from replay.explain import CANNOT_LOOK, Answer, publish_nothing, render_answer
+from replay.explain import CANNOT_OBSERVE, Answer, publish_nothing, render_answer
 from replay.ways import Ways
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import JOBSET_KIND
@@ -61,7 +61,7 @@ class JobSetExplanation:
     @property
     def is_whole(self) -> bool:
         """Whether everything could be observed."""
-        return all(answer.has_looked for answer in self.steps)
+        return all(answer.has_observed for answer in self.steps)
 
 
 def explain_jobset(ways: Ways, namespace: str, name: str) -> JobSetExplanation:
@@ -96,7 +96,7 @@ def _ask_about_pods(ways: Ways, namespace: str, name: str) -> Iterator[Answer]:
     try:
         leaders = provision_slice.find_leaders(ways.open_cluster().list_pending_pods())
     except (CallError, OutOfTimeError) as error:
-        yield _cannot_look(step, "", error)
+        yield _cannot_observe(step, "", error)
         return
     for leader in leaders:
         if (leader.namespace, leader.jobset) == (namespace, name):
@@ -110,7 +110,7 @@ def _ask_about_pod(ways: Ways, leader: Leader) -> Answer:
     try:
         plan = provision_slice.decide(provision_slice.observe(work), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
-        return _cannot_look(provision_slice.STEP.name, leader.name, error)
+        return _cannot_observe(provision_slice.STEP.name, leader.name, error)
     return _answer(provision_slice.STEP.name, leader.name, plan, is_woken=True)
 
 
@@ -121,11 +121,11 @@ def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[Answer]
     try:
         observed = release_slice.observe(work)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
-        yield _cannot_look(step, "", error)
+        yield _cannot_observe(step, "", error)
         return
     for one in observed.slices if isinstance(observed, ObservedSlices) else ():
         if isinstance(one.users, CallError):
-            yield _cannot_look(step, one.existing.name, one.users)
+            yield _cannot_observe(step, one.existing.name, one.users)
             continue
         plan = release_slice.decide(ObservedSlices((one,)), now)
         is_woken = release_slice.has_work(one, now)
@@ -148,9 +148,9 @@ def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
     }
 
 
-def _cannot_look(step: str, about: str, error: Exception) -> Answer:
+def _cannot_observe(step: str, about: str, error: Exception) -> Answer:
     note = in_plain_words(error)
-    return Answer(step, True, CANNOT_LOOK, note, has_looked=False, about=about)
+    return Answer(step, True, CANNOT_OBSERVE, note, has_observed=False, about=about)
 
 
 def _answer(step: str, about: str, plan: Plan, *, is_woken: bool) -> Answer:

@@ -262,7 +262,7 @@ def _sweep_words(explanation: Explanation) -> str:
     state = "settled, observed once an hour" if found.is_settled else "not settled"
     due = "; due in this minute" if found.is_due else ""
     inboxes = ", ".join(found.inboxes) or "no topic"
-    return f"{state}{due}; next resync {_when(found.next_look, explanation.now)}, to {inboxes}"
+    return f"{state}{due}; next resync {_when(found.next_resync, explanation.now)}, to {inboxes}"
 
 
 def _when(moment: datetime | None, now: datetime) -> str:

@@ -60,7 +60,7 @@ class Work:
     """Fields of the invocation's log line."""
     step: str = ""
     """The name of the step."""
-    is_first_look: bool = True
+    is_first_observation: bool = True
     """False when the step observes again because the first observation was stale."""
     observed: Any = None
     """What the step has observed, once it has: for what it does about a call that is refused."""

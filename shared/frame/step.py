@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 WorkT = TypeVar("WorkT", bound=Work)
 ObservedT = TypeVar("ObservedT")
 
-MAX_LOOKS = 3
+MAX_OBSERVATIONS = 3
 SECONDS_FOR_CALLS = 30.0
 """No call starts later than this after the look: what a step acts on is never older."""
 SECONDS_AFTER_BATCHES = 10.0
@@ -105,7 +105,7 @@ class Invocation:
     """Whether a transient error of this one is left to the sweep."""
 
     def __post_init__(self) -> None:
-        self.looked = self.started
+        self.observation_started = self.started
         self.reserved_s = 0.0
         self.gce = Gce(self.runtime.clients, self.remaining_s)
         self.cluster = Cluster(self.runtime.connection, self.step, self.remaining_s)
@@ -113,7 +113,7 @@ class Invocation:
     def remaining_s(self) -> float:
         """Seconds left for calls. Raises `OutOfTimeError` when there are none."""
         for_calls = SECONDS_FOR_CALLS - self.reserved_s
-        left = self.looked + for_calls - self.runtime.monotonic()
+        left = self.observation_started + for_calls - self.runtime.monotonic()
         if left <= 0:
             raise OutOfTimeError(f"no answer within {for_calls:.0f} s")
         return left
@@ -128,9 +128,9 @@ class Invocation:
         finally:
             self.reserved_s = before
 
-    def look_from_now(self) -> None:
+    def restart_call_time(self) -> None:
         """What is read from here on is fresh: the time for calls begins anew."""
-        self.looked = self.runtime.monotonic()
+        self.observation_started = self.runtime.monotonic()
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Step(Generic[WorkT, ObservedT]):
         """Best effort: nothing but the sweep retries from here on."""
         if self.give_up is None:
             return
-        invocation.look_from_now()
+        invocation.restart_call_time()
         try:
             work = self.open(invocation, False)
             execute(self.give_up(work, error), work)
@@ -177,18 +177,18 @@ class Step(Generic[WorkT, ObservedT]):
 
     def _run(self, invocation: Invocation) -> Answer:
         note = ""
-        for attempt in range(MAX_LOOKS):
-            invocation.look_from_now()
+        for attempt in range(MAX_OBSERVATIONS):
+            invocation.restart_call_time()
             try:
-                return self._once(invocation, is_first_look=attempt == 0)
+                return self._once(invocation, is_first_observation=attempt == 0)
             except StaleObservation as stale:
                 note = str(stale)
         raise CallError(self.name, 409, "conditionNotMet", f"the world keeps moving: {note}")
 
-    def _once(self, invocation: Invocation, *, is_first_look: bool) -> Answer:
+    def _once(self, invocation: Invocation, *, is_first_observation: bool) -> Answer:
         invocation.facts.pop(snapshot.FIELD, None)
         try:
-            work = self.open(invocation, is_first_look)
+            work = self.open(invocation, is_first_observation)
         except NothingToDo as nothing:
             return Answer(ACKNOWLEDGED, nothing.outcome, nothing.note)
         try:
@@ -243,12 +243,12 @@ class Step(Generic[WorkT, ObservedT]):
         return self._execute(recovery, work, recoveries - 1)
 
 
-def open_work(invocation: Invocation, is_first_look: bool) -> Work:
+def open_work(invocation: Invocation, is_first_observation: bool) -> Work:
     """The work of a step whose triggers name no object."""
-    return Work(**work_fields(invocation, is_first_look=is_first_look))
+    return Work(**work_fields(invocation, is_first_observation=is_first_observation))
 
 
-def work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any]:
+def work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[str, Any]:
     """The fields of `Work`, from an invocation: a domain's work has these and its own."""
     runtime = invocation.runtime
     return {
@@ -263,7 +263,7 @@ def work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any
         "trigger": invocation.trigger,
         "facts": invocation.facts,
         "step": invocation.step,
-        "is_first_look": is_first_look,
+        "is_first_observation": is_first_observation,
     }
 
 

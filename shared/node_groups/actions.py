@@ -104,10 +104,10 @@ class Insert:
             for kind, entry in work.status.resources.items()
             if kind != self.kind
         )
-        if not work.is_first_look and not is_fresh:
+        if not work.is_first_observation and not is_fresh:
             return resource.fail(Reason.REFUSED, error.reason, error.message, work.now)
         self._take_back(work, resource)
-        if work.is_first_look:
+        if work.is_first_observation:
             raise StaleObservation(str(error)) from error
         raise CallError(error.call, 400, NOT_READY, error.message) from error
 

@@ -81,12 +81,12 @@ class WriteStatus:
         return "write the status, if it has changed"
 
 
-def open_group(invocation: Invocation, is_first_look: bool) -> GroupWork:
+def open_group(invocation: Invocation, is_first_observation: bool) -> GroupWork:
     """The work on the group that the trigger names. Raises `NothingToDo` and `CallError`."""
     group = find_group(invocation)
     invocation.facts |= {"group": group.key, "uid": group.uid}
     known = status.parse(group.raw.get("status"))
-    fields = work_fields(invocation, is_first_look=is_first_look)
+    fields = work_fields(invocation, is_first_observation=is_first_observation)
     return GroupWork(**fields, group=group, status=known, reported=known)
 
 

@@ -49,7 +49,11 @@ class Scripted:
 
 
 def work(
-    answer: Outcome, known: Status, *, is_first_look: bool = True, age: timedelta = timedelta()
+    answer: Outcome,
+    known: Status,
+    *,
+    is_first_observation: bool = True,
+    age: timedelta = timedelta(),
 ) -> tuple[GroupWork, Scripted]:
     scripted = Scripted(answer)
     raw = raw_group(status=status.render(known))
@@ -62,7 +66,7 @@ def work(
         remaining_s=lambda: 30.0,
         now=NOW + age,
         trigger=ADDED,
-        is_first_look=is_first_look,
+        is_first_observation=is_first_observation,
         group=replace(group(), raw=raw),
         status=known,
         reported=known,
@@ -113,7 +117,7 @@ def test_a_refusal_of_the_environment_is_recorded() -> None:
 
 
 @pytest.mark.parametrize(
-    "is_first_look, others_since, raised, state",
+    "is_first_observation, others_since, raised, state",
     [
         pytest.param(True, LONG_AGO, "StaleObservation", State.PENDING, id="observed wrongly?"),
         pytest.param(False, NOW, "resourceNotReady", State.PENDING, id="not visible yet?"),
@@ -121,10 +125,10 @@ def test_a_refusal_of_the_environment_is_recorded() -> None:
     ],
 )
 def test_an_insert_that_refers_to_something_unknown(
-    is_first_look: bool, others_since: Any, raised: str, state: State
+    is_first_observation: bool, others_since: Any, raised: str, state: State
 ) -> None:
     known = entries(State.CREATING, others_since)
-    its_work, _ = work(error(404, "notFound"), known, is_first_look=is_first_look)
+    its_work, _ = work(error(404, "notFound"), known, is_first_observation=is_first_observation)
     told = ""
     try:
         Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)

@@ -454,10 +454,10 @@ def test_a_step_without_rules_writes_none(capsys: pytest.CaptureFixture[str]) ->
 def test_a_second_look_that_finds_nothing_leaves_none_of_the_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def open_once(invocation: Invocation, is_first_look: bool) -> Any:
-        if not is_first_look:
+    def open_once(invocation: Invocation, is_first_observation: bool) -> Any:
+        if not is_first_observation:
             raise NothingToDo("GroupGone")
-        return open_work(invocation, is_first_look)
+        return open_work(invocation, is_first_observation)
 
     def look_again(_observed: Whole, _now: datetime) -> Plan:
         return Plan("Looking", (ObserveAgain("it moved"),))

@@ -261,9 +261,9 @@ def run_step(
     """Run a step whose reads and whose writes of a refusal answer so, one after the other."""
     opened: list[bool] = []
 
-    def begin(invocation: Invocation, is_first_look: bool) -> Work:
-        opened.append(is_first_look)
-        return open_work(invocation, is_first_look)
+    def begin(invocation: Invocation, is_first_observation: bool) -> Work:
+        opened.append(is_first_observation)
+        return open_work(invocation, is_first_observation)
 
     def look(_: Work) -> None:
         error = looks.pop(0)
@@ -328,7 +328,7 @@ def clocked_work(sent: list[Message], trigger: Trigger | None = None) -> Clocked
     made.monotonic = lambda: clock.now_s
     made.publish = lambda _step, messages: sent.extend(messages)
     invocation = Invocation(made, STEP, trigger or Trigger("Added", NOW), 0.0)
-    return ClockedWork(**work_fields(invocation, is_first_look=True), clock=clock, done=[])
+    return ClockedWork(**work_fields(invocation, is_first_observation=True), clock=clock, done=[])
 
 
 CONTINUE = Message("default", "train", "u", Cause.CONTINUED, NOW)
@@ -466,9 +466,9 @@ def test_a_step_that_observes_again_has_the_whole_time_and_says_first_what_has_c
     made.monotonic = lambda: clock.now_s
 
     def observe(work: Work) -> bool:
-        looks.append((work.is_first_look, work.remaining_s()))
+        looks.append((work.is_first_observation, work.remaining_s()))
         clock.now_s += 25
-        return work.is_first_look
+        return work.is_first_observation
 
     def decide_(is_first: bool, _now: datetime) -> Plan:
         actions = (ObserveAgain("to be sure"), Say("never")) if is_first else (Say("done"),)

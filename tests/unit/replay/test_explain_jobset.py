@@ -126,7 +126,7 @@ def test_what_gke_refuses_to_show_is_told_in_its_words() -> None:
     result = desk.run(*ABOUT)
     assert result.exit_code == 1
     assert result.stderr == "Error: a step could not observe; the lines under its name say why\n"
-    assert result.stdout.count("CannotLook") == 2
+    assert result.stdout.count("CannotObserve") == 2
     assert "You need the role roles/container.clusterViewer" in result.stdout
 
 
