@@ -389,7 +389,7 @@ def _advance(
         observed.found,
         observed.operations,
         violation=_find_violation(observed, kind),
-        is_resync=observed.trigger.is_sync,
+        is_resync=observed.trigger.is_resync,
         is_redelivered=observed.is_redelivered,
         is_blocked=is_blocked,
         was_complete=observed.status.completed_at is not None,

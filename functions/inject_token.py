@@ -78,7 +78,7 @@ class Vm:
 
 @dataclass(frozen=True)
 class ObservedVms:
-    """What the step has seen; ``vms`` are those named, or all of the group on a SYNC.
+    """What the step has seen; ``vms`` are those named, or all of the group on a resync.
 
     ``fresh`` holds a new token for each VM that may need one: randomness is drawn while looking.
     """

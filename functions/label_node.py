@@ -106,7 +106,7 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         work.status,
         tuple(nodes.values()),
         instances,
-        is_complete=work.trigger.is_sync,
+        is_complete=work.trigger.is_resync,
         unread_nodes=frozenset(unlisted) - found.keys(),
     )
     return ObservedNodes(
@@ -185,7 +185,7 @@ def _instances(
     A changed Node of a VM that is reported lost may show that the VM is back. A Node that reports
     another boot than the one of its proof may be another VM's by now.
     """
-    if work.trigger.is_sync:
+    if work.trigger.is_resync:
         return dict(_list_instances(work, group))
     unproved = {node.vm for node in nodes.values() if not node.proved_vm_id}
     if group.spec.bootstrap is None:
@@ -231,7 +231,7 @@ def _unlisted(
     """
     listed = {node.vm for node in nodes.values()}
     yield from (name for name in work.trigger.nodes if name not in nodes)
-    if not work.trigger.is_sync:
+    if not work.trigger.is_resync:
         return
     registers_labelled = group.spec.bootstrap is not None
     for name in _begin_anywhere(work, list(instances)):
@@ -256,7 +256,7 @@ def _read_missing_instances(
     missing = {
         node.vm
         for node in nodes.values()
-        if node.vm not in instances and (work.trigger.is_sync or not node.proved_vm_id)
+        if node.vm not in instances and (work.trigger.is_resync or not node.proved_vm_id)
     }
     instances |= _find_instances(work, group, sorted(missing))
 
@@ -264,7 +264,7 @@ def _read_missing_instances(
 def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
     """Read the MIG for its interconnect: when all Nodes are ready, until it is up, and on a resync."""
     group, spec = members.group, members.group.spec
-    are_up = members.status.is_true(Type.INTERCONNECT_READY) and not work.trigger.is_sync
+    are_up = members.status.is_true(Type.INTERCONNECT_READY) and not work.trigger.is_resync
     if not spec.is_bulk or are_up or len(members.ready) < spec.node_count:
         return None
     return work.gce.find_mig(spec.project, spec.zone, group.resource_name)
@@ -337,7 +337,7 @@ def _trigger_others(observed: Members, now: datetime) -> Iterator[Action]:
         yield Send("inject_token", (message,))
     is_last = len(observed.proved) >= wanted
     if is_last and not observed.status.is_true(Type.TOKENS_INJECTED):
-        yield Send("inject_token", (message_about(observed.group, Cause.SYNC, now),))
+        yield Send("inject_token", (message_about(observed.group, Cause.RESYNC, now),))
     vms_are_missing = observed.is_complete and len(observed.vms) < wanted
     group = observed.status.resources.get(MIG)
     stands = group is not None and group.state is State.READY

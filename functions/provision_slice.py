@@ -1,13 +1,13 @@
 """provision_slice: a Job of a JobSet whose first Pod no Node takes gets a slice.
 
-Triggers: such a Pod (its leader) is unschedulable; a node pool was created or deleted; SYNC, which each
+Triggers: such a Pod (its leader) is unschedulable; a node pool was created or deleted; a resync, which each
 sweep run sends to this step's topic for the Pods that wait, at intervals that grow with the wait.
 
 GKE changes a few node pools at a time and refuses the rest. A Pod that is refused for that is not
-retried by Pub/Sub: when a node pool was created or deleted, the Pods that are selected get a SYNC.
+retried by Pub/Sub: when a node pool was created or deleted, the Pods that are selected get a resync.
 
 What prevents a slice is reported once, as an Event on the Pod. A slice that cannot be created is deleted
-and created again on a SYNC, and so at these intervals; one whose provider goes on by itself is kept.
+and created again on a resync, and so at these intervals; one whose provider goes on by itself is kept.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ObservedPod:
     """A Pod that waits, and its slice.
 
     ``jobset`` is ``None`` if there is none. ``users`` names the Jobs of others whose Pods run on the
-    existing slice. ``is_sync``: nothing new has happened, it is time to observe again.
+    existing slice. ``is_resync``: nothing new has happened, it is time to observe again.
     """
 
     leader: Leader
@@ -104,7 +104,7 @@ class ObservedPod:
     naming: Naming
     users: tuple[str, ...] = ()
     is_paused: bool = False
-    is_sync: bool = False
+    is_resync: bool = False
 
 
 @dataclass(frozen=True)
@@ -267,8 +267,8 @@ def _messages(leaders: Iterable[Leader], now: datetime) -> list[Message]:
 
 
 def build_message(leader: Leader, now: datetime) -> Message:
-    """A SYNC about a Pod that waits."""
-    return Message(leader.namespace, leader.name, leader.uid, Cause.SYNC, now, kind=POD_KIND)
+    """A resync about a Pod that waits."""
+    return Message(leader.namespace, leader.name, leader.uid, Cause.RESYNC, now, kind=POD_KIND)
 
 
 def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
@@ -384,7 +384,7 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
         naming=provider,
         users=users,
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
-        is_sync=work.trigger.is_sync,
+        is_resync=work.trigger.is_resync,
     )
 
 
@@ -400,7 +400,7 @@ def _has_waited_beside(existing: Slice, leader: Leader, work: PodWork) -> bool:
     """Whether it matters since when the slice is there, and its provider does not say so, as GKE."""
     is_dated = existing.state is not SliceState.READY or existing.since is not None
     waited = work.now - waits_since(leader)
-    return not is_dated and work.trigger.is_sync and waited >= UNFIT_AFTER
+    return not is_dated and work.trigger.is_resync and waited >= UNFIT_AFTER
 
 
 def _since_its_nodes(existing: Slice, cluster: Cluster) -> datetime | None:
@@ -429,7 +429,7 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
     """What was observed, in the columns of the lifecycle table."""
     existing = observed.existing
     situation = Situation(
-        trigger=SliceTrigger.POD_RESYNC if observed.is_sync else SliceTrigger.POD,
+        trigger=SliceTrigger.POD_RESYNC if observed.is_resync else SliceTrigger.POD,
         need=_find_need(observed),
         phase=lifecycle.find_phase(existing),
         is_in_use=bool(observed.users),
@@ -479,7 +479,7 @@ def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionErro
     if is_out_of_slots(error, work.provider):
         words = {"name": observed.desired.name, "failure": error.message}
         queued = Emit(lifecycle.QUEUED.render(naming, words), once=True)
-        return Plan(QUEUED, () if observed.is_sync else (queued,), note=str(error))
+        return Plan(QUEUED, () if observed.is_resync else (queued,), note=str(error))
     is_parent_missing = isinstance(action, CreateSlice) and error.http == 404
     reason = Reason.REFUSED if is_parent_missing else find_refusal(error)
     if reason is None:

@@ -1,7 +1,7 @@
 """release_slice: a slice whose JobSet needs it no longer is deleted, half a minute later.
 
 Triggers: a JobSet has completed, failed or was deleted; a node pool was created or deleted, or its
-update has failed; SYNC, which each sweep run sends to this step's topic for each slice about which there
+update has failed; a resync, which each sweep run sends to this step's topic for each slice about which there
 is something to do, and the end of an operation for the slices that are selected, where only some can be
 changed at the same time.
 
@@ -77,7 +77,7 @@ class ObservedSlice:
 
 @dataclass(frozen=True)
 class ObservedSlices:
-    """The slices that the trigger is about. ``others`` get a SYNC, at the end of an operation."""
+    """The slices that the trigger is about. ``others`` get a resync, at the end of an operation."""
 
     slices: tuple[ObservedSlice, ...]
     others: tuple[Slice, ...] | None = None
@@ -240,7 +240,7 @@ def select(slices: Iterable[Slice], slots: int, now: datetime) -> list[Slice]:
 
 def _messages(slices: Iterable[Slice], now: datetime) -> list[Message]:
     return [
-        Message(one.owner.namespace, one.name, "", Cause.SYNC, now, kind=SLICE_KIND)
+        Message(one.owner.namespace, one.name, "", Cause.RESYNC, now, kind=SLICE_KIND)
         for one in slices
     ]
 

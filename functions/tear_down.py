@@ -128,7 +128,7 @@ def observe(work: GroupWork) -> Observed:
     group = work.group
     if isinstance(group, UnreadableGroup):
         return UnreadableRemains(group, work.status)
-    observed = ObservedRemains(group, work.status, is_retry_due=work.trigger.is_sync)
+    observed = ObservedRemains(group, work.status, is_retry_due=work.trigger.is_resync)
     if group.deleting is None or not group.has_finalizer:
         return observed
     was_gone = _is_gone(group, work.status, MIG)

@@ -41,7 +41,7 @@ CANNOT_OBSERVE = "CannotObserve"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a step would do on a SYNC; ``is_woken`` says whether the sweep would send it one.
+    """What a step would do on a resync; ``is_woken`` says whether the sweep would send it one.
 
     ``has_observed`` is false when what it needs could not be read; ``note`` then says why. ``about`` is
     the Pod or the slice, where a step answers for several.
@@ -58,7 +58,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sweep:
-    """How the sweep sees the group; ``next_resync`` is the minute of its next SYNC,
+    """How the sweep sees the group; ``next_resync`` is the minute of its next resync,
     if nothing happens before; ``None``: not within the hour (clocks are apart)."""
 
     is_settled: bool
@@ -128,8 +128,8 @@ def _ask(
 
 
 def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
-    """What a step gets on a SYNC; there is nowhere to publish to."""
-    message = message_about(group, Cause.SYNC, now)
+    """What a step gets on a resync; there is nowhere to publish to."""
+    message = message_about(group, Cause.RESYNC, now)
     known = status.parse(group.raw.get("status"))
     return GroupWork(
         settings=ways.settings,

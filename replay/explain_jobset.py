@@ -116,7 +116,7 @@ def _ask_about_pod(ways: Ways, leader: Leader) -> Answer:
 
 def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[Answer]:
     now, step = ways.now(), release_slice.STEP.name
-    message = Message(namespace, name, "", Cause.SYNC, now, kind=JOBSET_KIND)
+    message = Message(namespace, name, "", Cause.RESYNC, now, kind=JOBSET_KIND)
     work = SliceWork(**_fields(ways, message, now))
     try:
         observed = release_slice.observe(work)
@@ -133,7 +133,7 @@ def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[Answer]
 
 
 def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
-    """What a step gets on a SYNC; there is nowhere to publish to."""
+    """What a step gets on a resync; there is nowhere to publish to."""
     cluster, remaining_s = ways.open_cluster(), ways.count_down()
     return {
         "remaining_s": remaining_s,

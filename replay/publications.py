@@ -61,7 +61,7 @@ def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iter
     """A resync of each group, to the step named, or else to those that the sweep would choose."""
     for group in groups:
         for inbox in (step,) if step else choose_inboxes(group):
-            message = message_about(group, Cause.SYNC, now)
+            message = message_about(group, Cause.RESYNC, now)
             yield Publication(
                 inbox,
                 message.encode(),

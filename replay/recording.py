@@ -105,7 +105,7 @@ def _read(recorded: _Recorded, name: str, number: int, rules: Rules) -> Found:
     if not steps:
         return f"the message {name} wakes nobody: {trigger.cause}"
     data, about = base64.b64decode(recorded.data), _about(trigger)
-    if trigger.is_sync and trigger.message is not None:
+    if trigger.is_resync and trigger.message is not None:
         data = replace(trigger.message, at=rules.now).encode()
     attributes = _without_pubsub(recorded.attributes)
     return tuple(

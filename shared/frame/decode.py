@@ -52,8 +52,8 @@ class Trigger:
     """An earlier delivery was not acknowledged: the process that had it may have ended halfway."""
 
     @property
-    def is_sync(self) -> bool:
-        return self.message is not None and self.message.cause is Cause.SYNC
+    def is_resync(self) -> bool:
+        return self.message is not None and self.message.cause is Cause.RESYNC
 
     @property
     def kind(self) -> str:

@@ -54,7 +54,7 @@ SECONDS_AFTER_BATCHES = 10.0
 MAX_ATTEMPTS = 5
 MAX_AGE = timedelta(minutes=10)
 """How long a trigger is tried where Pub/Sub does not count the attempts."""
-MAX_SYNC_AGE = timedelta(minutes=2)
+MAX_RESYNC_AGE = timedelta(minutes=2)
 
 _MAX_UNDONE = 20
 """Errors of best-effort actions in one log line, which may have 256 KB."""
@@ -62,8 +62,8 @@ _MAX_UNDONE = 20
 ACKNOWLEDGED, POISON, TRY_AGAIN = 204, 400, 503
 
 CRASHED, REFUSED, PARTLY = "Crashed", "Refused", "Partly"
-SYNC_DROPPED, LEFT_TO_THE_SWEEP = "SyncDropped", "LeftToTheSweep"
-_GIVEN_UP = frozenset({REFUSED, SYNC_DROPPED, LEFT_TO_THE_SWEEP})
+RESYNC_DROPPED, LEFT_TO_THE_SWEEP = "ResyncDropped", "LeftToTheSweep"
+_GIVEN_UP = frozenset({REFUSED, RESYNC_DROPPED, LEFT_TO_THE_SWEEP})
 
 
 @dataclass
@@ -295,7 +295,9 @@ def execute(plan: Plan, work: Work) -> str:
         left = _apply_batch(action, work, failures)
         if left and action.resume is not None:
             outcome = PARTLY
-            _end_partly(action.resume, left, work, may_resume=not failures or work.trigger.is_sync)
+            _end_partly(
+                action.resume, left, work, may_resume=not failures or work.trigger.is_resync
+            )
             break
         if failures and action.is_required:
             break
@@ -387,8 +389,8 @@ def _answer(
     facts["trigger"] = trigger.cause
     if not trigger.is_for(step):
         return Answer(ACKNOWLEDGED, "NotForThisStep", f"{trigger.cause} wakes others")
-    if trigger.is_sync and runtime.now() - trigger.at > MAX_SYNC_AGE:
-        return Answer(ACKNOWLEDGED, "StaleSync", "a newer one is on its way")
+    if trigger.is_resync and runtime.now() - trigger.at > MAX_RESYNC_AGE:
+        return Answer(ACKNOWLEDGED, "StaleResync", "a newer one is on its way")
     is_last_try = _is_last_try(delivery, runtime)
     invocation = Invocation(runtime, step, trigger, started, facts, is_last_try)
     try:
@@ -428,13 +430,13 @@ def _try_again_or_not(
         return Answer(ACKNOWLEDGED, REFUSED, note)
     if not _is_last_try(delivery, runtime):
         return Answer(TRY_AGAIN, "TryAgain", note)
-    is_sync = delivery.trigger is not None and delivery.trigger.is_sync
-    return Answer(ACKNOWLEDGED, SYNC_DROPPED if is_sync else LEFT_TO_THE_SWEEP, note)
+    is_resync = delivery.trigger is not None and delivery.trigger.is_resync
+    return Answer(ACKNOWLEDGED, RESYNC_DROPPED if is_resync else LEFT_TO_THE_SWEEP, note)
 
 
 def _is_last_try(delivery: Delivery, runtime: Runtime) -> bool:
     """Whether the message is not nacked any more: a resync never is, another one within bounds."""
-    if delivery.trigger is not None and delivery.trigger.is_sync:
+    if delivery.trigger is not None and delivery.trigger.is_resync:
         return True
     published = delivery.published
     # A time far in the future is as wrong as none: either would be tried again for ever.

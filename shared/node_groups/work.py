@@ -46,7 +46,7 @@ class GroupWork(Work):
         are written in batches of their own, whose end shows in a condition."""
         is_done = self.step != "inject_token" or self.status.is_true(Type.TOKENS_INJECTED)
         known = self.status.without_retry(self.step)
-        if self.trigger.is_sync and is_done and known != self.status:
+        if self.trigger.is_resync and is_done and known != self.status:
             yield WriteStatus(readiness.conclude(self.group, known, self.now))
 
     def took(self, raw: Mapping[str, Any]) -> None:

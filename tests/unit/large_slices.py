@@ -43,7 +43,7 @@ def label(
     known: Status = labels.GROUP_STANDS,
 ) -> Decide:
     """label_node on a resync: how each Node is (``None``: there are none), and each VM."""
-    given = labels.on_sync(
+    given = labels.on_resync(
         *(map(make, names(hosts)) if make else ()),
         about=about(hosts),
         instances={name: read(name) for name in names(hosts)} if read else {},
@@ -54,7 +54,7 @@ def label(
 
 def inject(hosts: int) -> Decide:
     vms = [Vm(injection.instance(name), None, None) for name in names(hosts)]
-    given = injection.seen(*vms, trigger=injection.SYNC, about=about(hosts))
+    given = injection.seen(*vms, trigger=injection.RESYNC, about=about(hosts))
     return partial(inject_token.decide, given, NOW)
 
 

@@ -34,7 +34,7 @@ from shared.ports.kubernetes.access_settings import Kubeconfig
 from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
 
 URI = "projects/my-gcp-project/x/" + RESOURCE
-SYNC = Trigger("Sync", NOW, message=Message("default", "my-slice", "", Cause.SYNC, NOW))
+RESYNC = Trigger("Resync", NOW, message=Message("default", "my-slice", "", Cause.RESYNC, NOW))
 ADDED = Trigger("Added", NOW, message=Message("default", "my-slice", "", Cause.ADDED, NOW))
 SETTINGS = Settings(
     "my-gcp-project", "t-", frozenset({"my-gcp-project"}), Kubeconfig(""), "", timedelta(minutes=15)
@@ -255,11 +255,11 @@ def test_a_failure_is_tried_again_on_a_sync_and_keeps_its_first_time() -> None:
     known = Status(resources=resources(**{POLICY: failed, TEMPLATE: ready(TEMPLATE)}))
     young = replace(failed, since=JUST_NOW)
 
-    on_sync = decide(seen(known=known, trigger=SYNC, found={POLICY: None}), NOW)
+    on_resync = decide(seen(known=known, trigger=RESYNC, found={POLICY: None}), NOW)
     on_event = decide(seen(known=known.with_resource(POLICY, young), found={POLICY: None}), NOW)
 
-    assert (inserts(on_sync), inserts(on_event)) == ([POLICY], [])
-    again = outcome_status(on_sync).resources[POLICY]
+    assert (inserts(on_resync), inserts(on_event)) == ([POLICY], [])
+    again = outcome_status(on_resync).resources[POLICY]
     assert again.trouble is not None
     assert again.trouble.since == EARLIER
 

@@ -29,7 +29,7 @@ CREATED_BY = f"projects/1/zones/us-central1-c/instanceGroupManagers/{RESOURCE}"
 NEW = Token("newnew", "n" * 16, NOW + TOKEN_LIFE)
 OLD = Token("oldold", "o" * 16, NOW + timedelta(minutes=30))
 NAMED = Trigger("x", NOW, Message("default", "my-slice", "", Cause.VMS_NEED_TOKENS, NOW, vms=(VM,)))
-SYNC = Trigger("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW))
+RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
 
 
 def instance(
@@ -138,7 +138,7 @@ def test_only_the_stale_node_is_deleted_not_one_that_has_come_meanwhile() -> Non
 
 def test_a_sync_hands_vms_to_the_own_inbox_in_batches_of_twenty() -> None:
     vms = [Vm(instance(f"{RESOURCE}-{index:04}"), None, None) for index in range(45)]
-    plan = decide(seen(*vms, trigger=SYNC), NOW)
+    plan = decide(seen(*vms, trigger=RESYNC), NOW)
 
     batches = [
         message.vms
@@ -161,7 +161,7 @@ FRESH = Token("oldold", "o" * 16, NOW + TOKEN_LIFE - timedelta(seconds=30))
 def test_a_sync_repeats_a_secret_only_where_its_maker_may_have_died(
     token: Token, batches: int
 ) -> None:
-    plan = decide(seen(Vm(instance(token=token), None, token), trigger=SYNC), NOW)
+    plan = decide(seen(Vm(instance(token=token), None, token), trigger=RESYNC), NOW)
     assert sum(isinstance(action, Send) for action in plan.actions) == batches
 
 
@@ -180,7 +180,7 @@ def test_tokens_injected_counts_vms_with_a_token_or_a_node(
         Vm(instance(token=OLD), None, OLD) if word == "token" else Vm(instance(), node(), None)
         for word in vms
     ]
-    given = seen(*made, trigger=SYNC)
+    given = seen(*made, trigger=RESYNC)
     write = decide(given, NOW).actions[-1]
     assert isinstance(write, WriteStatus)
     said = write.status
@@ -209,7 +209,7 @@ def test_no_secret_stands_in_what_a_plan_shows_of_itself() -> None:
 
 
 def test_reasons_are_words_of_the_catalogue() -> None:
-    given = seen(trigger=SYNC)
+    given = seen(trigger=RESYNC)
     write = decide(given, NOW).actions[-1]
     assert isinstance(write, WriteStatus)
     condition = write.status.conditions[Type.TOKENS_INJECTED]

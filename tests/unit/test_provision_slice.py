@@ -133,7 +133,7 @@ LATER = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
 
 TABLE: dict[str, tuple[World, Plan]] = {
     "nothing there": (seen(), CREATE),
-    "nothing there, and time to look again": (seen(is_sync=True), CREATE),
+    "nothing there, and time to look again": (seen(is_resync=True), CREATE),
     "nothing there, and paused": (seen(is_paused=True), PAUSE),
     "the JobSet is gone": (seen(jobset=None), Plan("JobSetGone")),
     "the JobSet is being deleted": (
@@ -203,29 +203,29 @@ TABLE: dict[str, tuple[World, Plan]] = {
         Plan("Going"),
     ),
     "it is being deleted and is another": (
-        seen(replace(ANOTHER, state=SliceState.DELETING), is_sync=True),
+        seen(replace(ANOTHER, state=SliceState.DELETING), is_resync=True),
         Plan("Going"),
     ),
     "it is there, and the Pod waits for long": (
-        seen(GOOD, is_sync=True, now=LATER),
+        seen(GOOD, is_resync=True, now=LATER),
         Plan("Unfit", (UNFIT,)),
     ),
     "it is there, was to go, and the Pod waits for long": (
-        seen(MARKED, is_sync=True, now=LATER),
+        seen(MARKED, is_resync=True, now=LATER),
         Plan("Unfit", (kept(MARKED), UNFIT)),
     ),
     "it is there, and the Pod waits for nearly as long": (
-        seen(GOOD, is_sync=True, now=LATER - timedelta(seconds=1)),
+        seen(GOOD, is_resync=True, now=LATER - timedelta(seconds=1)),
         Plan("Ready"),
     ),
     "it is there at last, and the Pod has waited for long": (
-        seen(replace(GOOD, since=LATER - timedelta(minutes=14)), is_sync=True, now=LATER),
+        seen(replace(GOOD, since=LATER - timedelta(minutes=14)), is_resync=True, now=LATER),
         Plan("Ready"),
     ),
     "it is there for long, and the Pod waits for less": (
         seen(
             replace(GOOD, since=LATER - timedelta(hours=9)),
-            is_sync=True,
+            is_resync=True,
             now=LATER - timedelta(seconds=1),
         ),
         Plan("Ready"),
@@ -264,7 +264,7 @@ TABLE: dict[str, tuple[World, Plan]] = {
     "it is another, and paused": (seen(ANOTHER, is_paused=True), PAUSE),
     "it waits for capacity": (seen(TROUBLED), Plan("Troubled", (TROUBLE,))),
     "it waits for capacity still": (
-        seen(TROUBLED, is_sync=True),
+        seen(TROUBLED, is_resync=True),
         Plan("Troubled", (TROUBLE,)),
     ),
     "it waits for capacity and was to go": (
@@ -273,7 +273,7 @@ TABLE: dict[str, tuple[World, Plan]] = {
     ),
     "it was lost": (seen(LOST), Plan("Troubled", (LOSS,))),
     "it was lost, and time has passed": (
-        seen(LOST, is_sync=True),
+        seen(LOST, is_resync=True),
         Plan(
             "Replacing",
             (
@@ -283,10 +283,10 @@ TABLE: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "it was lost, and some of its Nodes are ready": (
-        seen(replace(LOST, has_ready_nodes=True), is_sync=True),
+        seen(replace(LOST, has_ready_nodes=True), is_resync=True),
         Plan("Troubled", (LOSS,)),
     ),
-    "it was lost, and paused": (seen(LOST, is_sync=True, is_paused=True), PAUSE),
+    "it was lost, and paused": (seen(LOST, is_resync=True, is_paused=True), PAUSE),
 }
 
 
@@ -350,8 +350,8 @@ REFUSALS: dict[str, tuple[CallError, bool, Plan | None]] = {
 
 @pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
 def test_what_is_done_about_a_refusal(case: tuple[CallError, bool, Plan | None]) -> None:
-    error, is_sync, plan = case
-    work = SimpleNamespace(observed=replace(POD, is_sync=is_sync), provider=POOLS, now=NOW)
+    error, is_resync, plan = case
+    work = SimpleNamespace(observed=replace(POD, is_resync=is_resync), provider=POOLS, now=NOW)
     expected = plan and replace(plan, note=str(error))
     assert recover(cast("PodWork", work), error) == expected
 

@@ -105,11 +105,11 @@ CASES = {
     "handled": Case(lambda _: Answer(204, "Settled"), "Added", 1, (204, "Settled", "INFO")),
     "a crash comes again": Case(crash, "Added", 1, (503, "Crashed", "ERROR")),
     "a crash that came five times": Case(crash, "Added", 5, (204, "Crashed", "ERROR")),
-    "a crash of what the sweep sends": Case(crash, "Sync", 1, (204, "Crashed", "ERROR")),
+    "a crash of what the sweep sends": Case(crash, "Resync", 1, (204, "Crashed", "ERROR")),
     "no answer": Case(refuse(503), "Added", 1, (503, "TryAgain", "WARNING")),
     "no answer five times": Case(refuse(503), "Added", 5, (204, "LeftToTheSweep", "WARNING")),
-    "no answer to the sweep's": Case(refuse(503), "Sync", 1, (204, "SyncDropped", "WARNING")),
-    "a right that is missing": Case(refuse(401), "Sync", 1, (204, "SyncDropped", "WARNING")),
+    "no answer to the sweep's": Case(refuse(503), "Resync", 1, (204, "ResyncDropped", "WARNING")),
+    "a right that is missing": Case(refuse(401), "Resync", 1, (204, "ResyncDropped", "WARNING")),
     "a refusal": Case(refuse(400), "Added", 1, (204, "Refused", "WARNING")),
 }
 
@@ -227,7 +227,7 @@ def test_a_message_that_cannot_be_published_ends_the_plan_only_if_it_is_required
     def refuse_to_publish(_step: str, _messages: object) -> None:
         raise CallError("publish", 503, "unreachable", "no")
 
-    send = Send(STEP, (Message("default", "train", "u", Cause.SYNC, NOW),))
+    send = Send(STEP, (Message("default", "train", "u", Cause.RESYNC, NOW),))
     assert carry_out(Plan("Sent", (send, Say("1"))), publish=refuse_to_publish).outcome == "Sent"
     assert SAID == ["1"]
     with pytest.raises(CallError, match=r"^publish: 503"):
@@ -406,14 +406,14 @@ def test_a_message_names_as_many_objects_that_are_left_as_it_holds() -> None:
     assert sent == [replace(CONTINUE, nodes=tuple(names[1 : MAX_NAMES + 1]))]
 
 
-SYNC_TRIGGER = Trigger("Sync", NOW, replace(CONTINUE, cause=Cause.SYNC))
+RESYNC_TRIGGER = Trigger("Resync", NOW, replace(CONTINUE, cause=Cause.RESYNC))
 
 
 @pytest.mark.parametrize(
     "trigger, left",
     [
         pytest.param(None, [], id="which is retried"),
-        pytest.param(SYNC_TRIGGER, [("b",)], id="but for a resync, which is not"),
+        pytest.param(RESYNC_TRIGGER, [("b",)], id="but for a resync, which is not"),
     ],
 )
 def test_after_a_failure_in_a_batch_no_message_continues_the_one(
@@ -456,7 +456,7 @@ def test_a_step_that_cannot_continue_needs_attention() -> None:
         return Plan("Done", (Batch(tuple(NamedAction("a", one) for one in actions), RESUME),))
 
     step = Step(STEP, open_work, lambda _: None, decide_, recover)
-    answer = step.run(Invocation(made, STEP, Trigger("Sync", NOW), 0.0))
+    answer = step.run(Invocation(made, STEP, Trigger("Resync", NOW), 0.0))
     assert (answer.outcome, answer.needs_attention) == ("Partly", True)
 
 

@@ -420,7 +420,7 @@ def group_work(known: Status) -> GroupWork:
         publish=nothing,
         random_bytes=bytes,
         now=NOW,
-        trigger=Trigger("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW)),
+        trigger=Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW)),
         remaining_s=lambda: 30.0,
         group=about,
         status=known,

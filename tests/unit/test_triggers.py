@@ -61,7 +61,7 @@ def test_a_message_is_read_as_it_was_written(cause: Cause) -> None:
     trigger = read(push(message.encode()))
     assert (trigger.message, trigger.cause, trigger.at) == (message, cause, NOW)
     assert (trigger.nodes, trigger.vms) == (("n",), ("v",))
-    assert trigger.is_sync == (cause is Cause.SYNC)
+    assert trigger.is_resync == (cause is Cause.RESYNC)
 
 
 labels = st.from_regex("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
@@ -496,7 +496,7 @@ def test_an_entry_whose_resource_has_no_name_of_ours_concerns_no_step(name: str,
 def test_the_vm_of_an_entry_is_the_one_to_look_at() -> None:
     trigger = read(ours("vm-insert-by-group-last"))
     assert [vm.rsplit("-", 1)[0] for vm in trigger.vms] == [RESOURCE]
-    assert not trigger.is_sync
+    assert not trigger.is_resync
 
 
 def test_an_entry_about_the_group_names_no_vm() -> None:

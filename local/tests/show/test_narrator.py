@@ -63,8 +63,8 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="a decision that has words",
         ),
         pytest.param(
-            ChildLine("label_node", step_line(decision="Novel", note="because", trigger="Sync")),
-            Line("label_node", "Novel", "Sync; because; 2 GCE and 9 Kubernetes calls, 34 ms"),
+            ChildLine("label_node", step_line(decision="Novel", note="because", trigger="Resync")),
+            Line("label_node", "Novel", "Resync; because; 2 GCE and 9 Kubernetes calls, 34 ms"),
             id="a decision without",
         ),
         pytest.param(

@@ -169,7 +169,7 @@ OF_JOBSETS = {"Pod": "provision_slice", "JobSet": "release_slice", "Slice": "rel
 
 @pytest.mark.parametrize("kind", OF_JOBSETS)
 def test_a_dead_letter_about_a_jobset_goes_to_the_one_step_that_takes_it(kind: str) -> None:
-    about = message(kind=kind, cause="Sync", nodes=[])
+    about = message(kind=kind, cause="Resync", nodes=[])
     source = f"tpu-functions-{OF_JOBSETS[kind].replace('_', '-')}"
     dead = pubsub(about, **{SOURCE: source})
     assert read(dead).step == read(about).step == OF_JOBSETS[kind]
@@ -189,7 +189,7 @@ def test_an_entry_that_wakes_nobody_is_left_out_with_the_reason() -> None:
 
 
 def test_a_sync_counts_as_new() -> None:
-    old = message(cause="Sync", step="label_node", nodes=[])
+    old = message(cause="Resync", step="label_node", nodes=[])
     assert sent(read(old))["at"] == "2026-11-20T12:00:00Z"
 
 
