@@ -1,7 +1,7 @@
 """provision_slice: a Job of a JobSet whose first Pod no Node takes gets a slice.
 
-Triggers: such a Pod (its leader) is unschedulable; a node pool was created or deleted; a resync, which each
-sweep run sends to this step's topic for the Pods that wait, at intervals that grow with the wait.
+Triggers: such a Pod (its leader) is unschedulable; a node pool was created or deleted; a resync, which
+each sweep run sends to this step's topic for the Pods that wait, at intervals that grow with the wait.
 
 GKE changes a few node pools at a time and refuses the rest. A Pod that is refused for that is not
 retried by Pub/Sub: when a node pool was created or deleted, the Pods that are selected get a resync.
@@ -189,9 +189,9 @@ def observe(work: PodWork) -> Observed:
 def decide(observed: Observed, now: datetime) -> Plan:
     """What is to be done for the Pods that wait."""
     if isinstance(observed, ObservedQueue):
-        return _decide_to_wake(observed, now)
+        return _decide_to_trigger(observed, now)
     if isinstance(observed, ObservedOperation):
-        return _and_wake_next(_decide_after(observed, now), observed, now)
+        return _and_trigger_next(_decide_after(observed, now), observed, now)
     return _decide_about_pod(observed, now)
 
 
@@ -199,14 +199,14 @@ def recover(work: PodWork, error: CallError) -> Plan | None:
     """What is done about a refused call of an action: reported on the Pod, unless it is transient."""
     if not isinstance(error, SliceActionError):
         return None
-    observed, is_next_woken = work.observed, False
+    observed, is_next_triggered = work.observed, False
     if isinstance(observed, ObservedOperation):
-        observed, is_next_woken = observed.pod, True
+        observed, is_next_triggered = observed.pod, True
     if not isinstance(observed, ObservedPod):
         return None
     plan = _report_refusal(work, observed, error)
-    if plan is not None and is_next_woken:
-        return _and_wake_next(plan, work.observed, work.now)
+    if plan is not None and is_next_triggered:
+        return _and_trigger_next(plan, work.observed, work.now)
     return plan
 
 
@@ -250,11 +250,11 @@ def waits_since(leader: Leader) -> datetime:
     return guess_time(next(said, None)) or parse_time(metadata["creationTimestamp"])
 
 
-def _decide_to_wake(observed: ObservedQueue, now: datetime) -> Plan:
+def _decide_to_trigger(observed: ObservedQueue, now: datetime) -> Plan:
     due: Sequence[Leader] = observed.due
     if observed.slots is not None:
         due = _select(due, observed.slots, now)
-    facts = {"waiting": observed.waiting, "woken": len(due)}
+    facts = {"waiting": observed.waiting, "triggered": len(due)}
     return Plan("Swept", resync(NAME, _messages(due, now)), facts=facts)
 
 
@@ -338,7 +338,7 @@ def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
     return Plan(outcome, (Emit(about, once=True),))
 
 
-def _and_wake_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Plan:
+def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Plan:
     """The plan, and SYNCs for the Pods that can be served next, as the slices are after the plan."""
     waiting = observed.waiting
     if waiting is None:
@@ -356,9 +356,9 @@ def _and_wake_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Pl
     slices += [Slice(one.name, one.owner, one.hash, SliceState.PROVISIONING) for one in created]
     without = [leader for leader, desired in waiting.without_slice if desired not in created]
     chosen = _select(without, concurrency.count_slots(waiting.limit, slices), now)
-    facts = {"waiting": len(without), "woken": len(chosen)}
-    wake = resync(NAME, _messages(chosen, now))
-    return replace(plan, actions=(*plan.actions, *wake), facts={**plan.facts, **facts})
+    facts = {"waiting": len(without), "triggered": len(chosen)}
+    resyncs = resync(NAME, _messages(chosen, now))
+    return replace(plan, actions=(*plan.actions, *resyncs), facts={**plan.facts, **facts})
 
 
 def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossible:

@@ -126,8 +126,8 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
     actions += _hand_out_requests(observed.requests, now)
     if observed.requests_failure is not None:
         actions.append(ForOne((Fail(observed.requests_failure),)))
-    woken = {step: len(messages) for step, messages in topics.items()}
-    facts: dict[str, Any] = {"groups": len(observed.groups), "woken": woken}
+    triggered = {step: len(messages) for step, messages in topics.items()}
+    facts: dict[str, Any] = {"groups": len(observed.groups), "triggered": triggered}
     if unserved:
         facts["unserved"] = unserved[:MAX_UNSERVED]
     return Plan("Swept", tuple(actions), facts=facts, needs_attention=bool(unserved))

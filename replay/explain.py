@@ -41,14 +41,14 @@ CANNOT_OBSERVE = "CannotObserve"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a step would do on a resync; ``is_woken`` says whether the sweep would send it one.
+    """What a step would do on a resync; ``is_triggered`` says whether the sweep would send it one.
 
     ``has_observed`` is false when what it needs could not be read; ``note`` then says why. ``about`` is
     the Pod or the slice, where a step answers for several.
     """
 
     step: str
-    is_woken: bool
+    is_triggered: bool
     outcome: str
     note: str = ""
     actions: tuple[str, ...] = ()
@@ -89,8 +89,8 @@ class Explanation:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every step could look that the sweep would wake."""
-        return all(answer.has_observed for answer in self.steps if answer.is_woken)
+        """Whether every step could look that the sweep would trigger."""
+        return all(answer.has_observed for answer in self.steps if answer.is_triggered)
 
 
 def explain(ways: Ways, namespace: str, name: str) -> Explanation:
@@ -116,15 +116,15 @@ def _ask_sweep(group: AnyGroup, known: Status, now: datetime) -> Sweep:
 def _ask(
     step: Step[Any, Any], ways: Ways, group: AnyGroup, now: datetime, inboxes: tuple[str, ...]
 ) -> Answer:
-    is_woken = step.name in inboxes
+    is_triggered = step.name in inboxes
     try:
         plan = step.decide(step.observe(_work(ways, group, now)), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
         return Answer(
-            step.name, is_woken, CANNOT_OBSERVE, in_plain_words(error), has_observed=False
+            step.name, is_triggered, CANNOT_OBSERVE, in_plain_words(error), has_observed=False
         )
     actions = tuple(action.describe() for action in plan.list_actions())
-    return Answer(step.name, is_woken, plan.outcome, plan.note, actions)
+    return Answer(step.name, is_triggered, plan.outcome, plan.note, actions)
 
 
 def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
@@ -180,7 +180,7 @@ def render_answer(answer: Answer) -> dict[str, Any]:
     """A step's answer as JSON has it."""
     return {
         "step": answer.step,
-        "wokenBySweep": answer.is_woken,
+        "triggeredBySweep": answer.is_triggered,
         "observed": answer.has_observed,
         "outcome": answer.outcome,
         "note": answer.note,

@@ -111,7 +111,7 @@ def _ask_about_pod(ways: Ways, leader: Leader) -> Answer:
         plan = provision_slice.decide(provision_slice.observe(work), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
         return _cannot_observe(provision_slice.STEP.name, leader.name, error)
-    return _answer(provision_slice.STEP.name, leader.name, plan, is_woken=True)
+    return _answer(provision_slice.STEP.name, leader.name, plan, is_triggered=True)
 
 
 def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[Answer]:
@@ -128,8 +128,8 @@ def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[Answer]
             yield _cannot_observe(step, one.existing.name, one.users)
             continue
         plan = release_slice.decide(ObservedSlices((one,)), now)
-        is_woken = release_slice.has_work(one, now)
-        yield _answer(step, one.existing.name, plan, is_woken=is_woken)
+        is_triggered = release_slice.has_work(one, now)
+        yield _answer(step, one.existing.name, plan, is_triggered=is_triggered)
 
 
 def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
@@ -153,9 +153,9 @@ def _cannot_observe(step: str, about: str, error: Exception) -> Answer:
     return Answer(step, True, CANNOT_OBSERVE, note, has_observed=False, about=about)
 
 
-def _answer(step: str, about: str, plan: Plan, *, is_woken: bool) -> Answer:
+def _answer(step: str, about: str, plan: Plan, *, is_triggered: bool) -> Answer:
     actions = tuple(action.describe() for action in plan.list_actions())
-    return Answer(step, is_woken, plan.outcome, plan.note, actions, about=about)
+    return Answer(step, is_triggered, plan.outcome, plan.note, actions, about=about)
 
 
 def to_document(explanation: JobSetExplanation) -> dict[str, Any]:

@@ -242,7 +242,7 @@ def _print_answers(answers: Sequence[Answer]) -> None:
         (
             answer.step,
             *((answer.about,) if about else ()),
-            "yes" if answer.is_woken else "no",
+            "yes" if answer.is_triggered else "no",
             answer.outcome,
         )
         for answer in answers

@@ -44,7 +44,7 @@ Found = tuple[Publication, ...] | str
 
 @dataclass(frozen=True)
 class Recording:
-    """A file that was read. ``wrong`` says what would be right; ``left_out`` why nobody is woken."""
+    """A file. ``wrong`` says what would be right; ``left_out`` says why no step is triggered."""
 
     publications: tuple[Publication, ...]
     wrong: tuple[str, ...]
@@ -83,7 +83,7 @@ def read_recording(lines: Iterable[bytes], rules: Rules) -> Recording:
 
 
 def read_line(number: int, line: bytes, rules: Rules) -> Found:
-    """What one line says to whom, or why it wakes nobody. Raises `PoisonError`, naming the line."""
+    """What one line says to whom, or why it triggers no step. Raises `PoisonError`, naming the line."""
     name = f"of line {number}"
     return _read(_unwrap(line, name), name, number, rules)
 
@@ -100,10 +100,10 @@ def _read(recorded: _Recorded, name: str, number: int, rules: Rules) -> Found:
     delivery = decode(json.dumps(envelope).encode())
     trigger = delivery.trigger
     if trigger is None:
-        return f"the message {name} wakes nobody: {delivery.note}"
+        return f"the message {name} triggers no step: {delivery.note}"
     steps = _steps_of(trigger, recorded, rules, name)
     if not steps:
-        return f"the message {name} wakes nobody: {trigger.cause}"
+        return f"the message {name} triggers no step: {trigger.cause}"
     data, about = base64.b64decode(recorded.data), _about(trigger)
     if trigger.is_resync and trigger.message is not None:
         data = replace(trigger.message, at=rules.now).encode()
@@ -164,7 +164,7 @@ def _own_attributes(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _steps_of(trigger: Trigger, recorded: _Recorded, rules: Rules, name: str) -> tuple[str, ...]:
-    """An audit entry belongs to the steps that it wakes; a message of our own to its addressee."""
+    """An audit entry belongs to the steps that it triggers; a message of our own to its addressee."""
     if trigger.event is not None:
         return find_steps(trigger.event)
     if trigger.message is None:

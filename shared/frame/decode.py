@@ -85,7 +85,7 @@ class Trigger:
 class Delivery:
     """One push: what it says, and what Pub/Sub says about it. ``attempt`` is 0 unless it is counted.
 
-    ``trigger`` is ``None`` for an entry that wakes nobody; ``note`` then says why.
+    ``trigger`` is ``None`` for an entry that triggers no step; ``note`` then says why.
     """
 
     message_id: str

@@ -133,7 +133,7 @@ class Send:
 
     def describe(self) -> str:
         causes = ", ".join(sorted({str(message.cause) for message in self.messages}))
-        return f"wake {self.step} ({causes})"
+        return f"trigger {self.step} ({causes})"
 
 
 @dataclass(frozen=True)

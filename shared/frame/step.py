@@ -388,7 +388,7 @@ def _answer(
         return Answer(ACKNOWLEDGED, "NobodysBusiness", delivery.note)
     facts["trigger"] = trigger.cause
     if not trigger.is_for(step):
-        return Answer(ACKNOWLEDGED, "NotForThisStep", f"{trigger.cause} wakes others")
+        return Answer(ACKNOWLEDGED, "NotForThisStep", f"{trigger.cause} triggers other steps")
     if trigger.is_resync and runtime.now() - trigger.at > MAX_RESYNC_AGE:
         return Answer(ACKNOWLEDGED, "StaleResync", "a newer one is on its way")
     is_last_try = _is_last_try(delivery, runtime)

@@ -373,12 +373,12 @@ def test_after_a_deletion_its_own_pod_is_served_and_then_those_for_whom_there_is
     plan = decide(observed, NOW)
     assert plan.outcome == "Creating"
     assert plan.actions[0] == CREATION
-    assert plan.facts == {"waiting": 3, "woken": 2}, "its own takes one of three places"
+    assert plan.facts == {"waiting": 3, "triggered": 2}, "its own takes one of three places"
     assert isinstance(plan.actions[-1], Require)
     work = cast("PodWork", SimpleNamespace(observed=observed, provider=POOLS, now=NOW))
     recovery = recover(work, refused(CREATION, 429))
     assert recovery is not None
-    assert (recovery.outcome, recovery.facts) == ("Queued", {"waiting": 4, "woken": 3})
+    assert (recovery.outcome, recovery.facts) == ("Queued", {"waiting": 4, "triggered": 3})
 
 
 def test_a_creation_that_nobody_waits_for_wakes_those_that_wait() -> None:
@@ -386,7 +386,7 @@ def test_a_creation_that_nobody_waits_for_wakes_those_that_wait() -> None:
     waiting = WaitingPods(5, (another("first"),), ())
     observed = ObservedOperation(event, POOLS, None, has_pod=False, waiting=waiting)
     assert decide(observed, NOW) == Plan(
-        "NobodyWaits", (wake(another("first")[0]),), facts={"waiting": 1, "woken": 1}
+        "NobodyWaits", (wake(another("first")[0]),), facts={"waiting": 1, "triggered": 1}
     )
 
 

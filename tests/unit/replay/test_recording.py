@@ -183,7 +183,7 @@ def test_no_step_named_by_hand_turns_an_audit_log_entry_from_its_inbox() -> None
 def test_an_entry_that_wakes_nobody_is_left_out_with_the_reason() -> None:
     found = read_line(7, json.dumps(entry("policy-delete-first")).encode(), RULES)
     assert found == (
-        "the message of line 7 wakes nobody: compute.resourcePolicies.delete: not the end of an "
+        "the message of line 7 triggers no step: compute.resourcePolicies.delete: not the end of an "
         "operation"
     )
 
