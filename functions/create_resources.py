@@ -342,7 +342,7 @@ def _outcome(
     if inserts:
         return "Inserting"
     if all(resource.state is State.READY for resource in resources.values()):
-        return "AllStand"
+        return "ResourcesReady"
     return "Paused" if observed.group.is_paused else "Waiting"
 
 

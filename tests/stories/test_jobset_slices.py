@@ -617,7 +617,7 @@ def test_two_looks_at_the_same_time_make_one_slice() -> None:
     looked = [line for line in harness.log.lines if line["step"] == "provision_slice"]
     assert [line["decision"] for line in looked if line["trigger"] == "Unschedulable"] == [
         "Creating",
-        "Coming",
+        "Provisioning",
     ]
 
 

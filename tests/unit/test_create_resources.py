@@ -179,7 +179,7 @@ CASES: dict[str, tuple[dict[str, Resource], dict[str, Found | None], list[str], 
         [MIG],
         "Inserting",
     ),
-    "all stand": (STAND | {MIG: ready(MIG)}, {MIG: instance_group()}, [], "AllStand"),
+    "all are ready": (STAND | {MIG: ready(MIG)}, {MIG: instance_group()}, [], "ResourcesReady"),
 }
 
 

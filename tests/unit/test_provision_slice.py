@@ -176,7 +176,7 @@ TABLE: dict[str, tuple[World, Plan]] = {
     "somebody else's of that name": (
         seen(NameConflict(WANTED.name, "a TPUNodeGroup that was not made for a JobSet")),
         Plan(
-            "Clash",
+            "NameConflict",
             (
                 told(
                     "CreationFailed",
@@ -187,7 +187,7 @@ TABLE: dict[str, tuple[World, Plan]] = {
             ),
         ),
     ),
-    "it is being made": (seen(COMING), Plan("Coming")),
+    "it is being made": (seen(COMING), Plan("Provisioning")),
     "it is there": (seen(GOOD), Plan("Ready")),
     "it is there and was to go": (
         seen(MARKED),
@@ -200,11 +200,11 @@ TABLE: dict[str, tuple[World, Plan]] = {
     ),
     "it is being deleted": (
         seen(replace(GOOD, state=SliceState.DELETING)),
-        Plan("Going"),
+        Plan("Deleting"),
     ),
     "it is being deleted and is another": (
         seen(replace(ANOTHER, state=SliceState.DELETING), is_resync=True),
-        Plan("Going"),
+        Plan("Deleting"),
     ),
     "it is there, and the Pod waits for long": (
         seen(GOOD, is_resync=True, now=LATER),
@@ -262,16 +262,16 @@ TABLE: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "it is another, and paused": (seen(ANOTHER, is_paused=True), PAUSE),
-    "it waits for capacity": (seen(TROUBLED), Plan("Troubled", (TROUBLE,))),
+    "it waits for capacity": (seen(TROUBLED), Plan("SliceFailed", (TROUBLE,))),
     "it waits for capacity still": (
         seen(TROUBLED, is_resync=True),
-        Plan("Troubled", (TROUBLE,)),
+        Plan("SliceFailed", (TROUBLE,)),
     ),
     "it waits for capacity and was to go": (
         seen(MARKED_TROUBLED),
-        Plan("Troubled", (kept(MARKED_TROUBLED), TROUBLE)),
+        Plan("SliceFailed", (kept(MARKED_TROUBLED), TROUBLE)),
     ),
-    "it was lost": (seen(LOST), Plan("Troubled", (LOSS,))),
+    "it was lost": (seen(LOST), Plan("SliceFailed", (LOSS,))),
     "it was lost, and time has passed": (
         seen(LOST, is_resync=True),
         Plan(
@@ -284,7 +284,7 @@ TABLE: dict[str, tuple[World, Plan]] = {
     ),
     "it was lost, and some of its Nodes are ready": (
         seen(replace(LOST, has_ready_nodes=True), is_resync=True),
-        Plan("Troubled", (LOSS,)),
+        Plan("SliceFailed", (LOSS,)),
     ),
     "it was lost, and paused": (seen(LOST, is_resync=True, is_paused=True), PAUSE),
 }

@@ -89,7 +89,7 @@ MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
     "waiting for capacity": (
         _stuck,
         {
-            "create_resources": "AllStand",
+            "create_resources": "ResourcesReady",
             "inject_token": "AllHaveTokens",
             "label_node": "Counting",
             "tear_down": "NotDeleted",
@@ -99,7 +99,7 @@ MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
     "ready": (
         _ready,
         {
-            "create_resources": "AllStand",
+            "create_resources": "ResourcesReady",
             "inject_token": "AllHaveTokens",
             "label_node": "AllReady",
             "tear_down": "NotDeleted",

@@ -65,14 +65,14 @@ def test_a_slice_in_use_stays_and_is_released_when_its_jobset_is_gone(provider: 
     desk = make_desk(provider, alone=False)
     post(desk.harness)
     until(desk.harness, lambda: running(desk.harness) == 1)
-    assert rows(desk) == [("release_slice", NAME, False, "Wanted", "", [])]
+    assert rows(desk) == [("release_slice", NAME, False, "Needed", "", [])]
     assert desk.json(*ABOUT)["state"] == "has not ended"
     lines = desk.run(*ABOUT).stdout.splitlines()
     hint = f"Is the slice Ready? kubectl tng explain default/{NAME}"
     assert (hint in lines) == (provider == TPU_NODE_GROUP)
     delete(desk.harness)
     ((step, about, is_triggered, outcome, _, actions),) = rows(desk)
-    assert (step, about, is_triggered, outcome) == ("release_slice", NAME, True, "Marked")
+    assert (step, about, is_triggered, outcome) == ("release_slice", NAME, True, "DeadlineSet")
     assert actions[0].startswith(f"set the release deadline of {NAME} to 20")
     assert desk.json(*ABOUT)["state"] == "does not exist any more"
 
