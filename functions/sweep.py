@@ -218,7 +218,7 @@ def last_progress(group: AnyGroup, known: Status) -> datetime:
     moments += [entry.since for entry in known.pending]
     moments += [retry.since for retry in known.retries]
     moments += [
-        resource.trouble.since if resource.trouble else resource.since
+        resource.error.since if resource.error else resource.since
         for resource in known.resources.values()
         if not _is_retried(known, resource)
     ]

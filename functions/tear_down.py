@@ -211,7 +211,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
                 Type.NODES_JOINED, False, reason, message, group=group, now=now
             )
         resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
-        return known.with_resource(kind, resource.with_trouble(reason, error.reason, message, now))
+        return known.with_resource(kind, resource.with_error(reason, error.reason, message, now))
 
     return report_refusal(work, error, describe)
 
@@ -368,7 +368,7 @@ def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status
     if mig.state is State.READY:
         mig = mig.enter(State.DELETING, now)
     resources = {
-        kind: replace(entry, trouble=None) for kind, entry in {**known.resources, MIG: mig}.items()
+        kind: replace(entry, error=None) for kind, entry in {**known.resources, MIG: mig}.items()
     }
     counts = known.counts if observed.note else replace(known.counts, joined=joined)
     known = replace(known, observed_generation=group.generation, resources=resources, counts=counts)

@@ -149,9 +149,9 @@ class Delete:
             begun = resource.since or now
             if self.kind != MIG and now - begun < IN_USE_FOR_LONG:
                 raise error
-            return resource.with_trouble(Reason.IN_USE, error.reason, error.message, now)
+            return resource.with_error(Reason.IN_USE, error.reason, error.message, now)
         reason = _refusal_of_the_world(error)
-        return resource.with_trouble(reason, error.reason, error.message, now)
+        return resource.with_error(reason, error.reason, error.message, now)
 
     def describe(self) -> str:
         return f"delete the {NOUN[self.kind]}"

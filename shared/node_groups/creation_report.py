@@ -96,11 +96,11 @@ class CreationReport:
         if resource.state is State.GONE:
             text = f"The {noun} {resource.name} is gone. {REASONS[Reason.RESOURCE_LOST]}"
             return False, Reason.RESOURCE_LOST, text
-        if resource.trouble is not None:
-            trouble = resource.trouble
-            code = f" ({trouble.code})" if trouble.code else ""
-            text = f"{noun} {resource.name}: {trouble.message}{code}. {find_advice(trouble.reason)}"
-            return False, trouble.reason, _with_field(trouble.reason, text).rstrip()
+        if resource.error is not None:
+            error = resource.error
+            code = f" ({error.code})" if error.code else ""
+            text = f"{noun} {resource.name}: {error.message}{code}. {find_advice(error.reason)}"
+            return False, error.reason, _with_field(error.reason, text).rstrip()
         if group.is_paused:
             return False, Reason.PAUSED, REASONS[Reason.PAUSED]
         if resource.state is State.PENDING:

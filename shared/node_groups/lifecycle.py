@@ -389,7 +389,7 @@ def _apply(row: Row, resource: Resource, observation: Observation, now: datetime
         error = _describe(row.failure, observation)
         if row.next is State.FAILED:
             return resource.fail(*error, now)
-        resource = resource.with_trouble(*error, now)
+        resource = resource.with_error(*error, now)
     if row.next is None:
         return resource
     uri = observation.uri if row.next is State.READY else ""

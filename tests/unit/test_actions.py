@@ -111,8 +111,8 @@ def test_a_refusal_of_the_environment_is_recorded() -> None:
     its_work, cluster = work(error(403, "quotaExceeded"), entries(State.CREATING))
     Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
     entry = its_work.status.resources[POLICY]
-    assert entry.trouble is not None
-    assert (entry.state, entry.trouble.reason) == (State.FAILED, Reason.QUOTA_EXCEEDED)
+    assert entry.error is not None
+    assert (entry.state, entry.error.reason) == (State.FAILED, Reason.QUOTA_EXCEEDED)
     assert cluster.written == []
 
 
@@ -178,5 +178,5 @@ def test_a_refused_delete_is_tried_again_or_recorded(
             Delete(kind, SPEC).apply(its_work)
         return
     Delete(kind, SPEC).apply(its_work)
-    trouble = its_work.status.resources[kind].trouble
-    assert (trouble.reason if trouble is not None else "") == reason
+    error = its_work.status.resources[kind].error
+    assert (error.reason if error is not None else "") == reason

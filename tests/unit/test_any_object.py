@@ -32,10 +32,10 @@ from shared.node_groups.status import (
     Counts,
     Pending,
     Resource,
+    ResourceError,
     Retry,
     State,
     Status,
-    Trouble,
     Type,
 )
 from shared.node_groups.work import WriteStatus
@@ -65,7 +65,7 @@ FULL = status.render(
                 EARLIER,
                 "projects/p/x",
                 "operation-1",
-                Trouble(Reason.REFUSED, "quota", "none left", EARLIER),
+                ResourceError(Reason.REFUSED, "quota", "none left", EARLIER),
             )
             for kind in (POLICY, TEMPLATE, MIG)
         },

@@ -260,8 +260,8 @@ def test_a_failure_is_tried_again_on_a_sync_and_keeps_its_first_time() -> None:
 
     assert (inserts(on_resync), inserts(on_event)) == ([POLICY], [])
     again = outcome_status(on_resync).resources[POLICY]
-    assert again.trouble is not None
-    assert again.trouble.since == EARLIER
+    assert again.error is not None
+    assert again.error.since == EARLIER
 
 
 def test_a_group_without_status_that_has_our_finalizer_may_have_resources_under_way() -> None:

@@ -29,9 +29,9 @@ from shared.node_groups.status import (
     TEMPLATE,
     Counts,
     Resource,
+    ResourceError,
     State,
     Status,
-    Trouble,
     Type,
     render,
 )
@@ -316,7 +316,7 @@ def test_a_deletion_begins_with_the_status_and_the_nodes() -> None:
 def test_why_the_creation_waited_is_not_why_the_deletion_waits() -> None:
     known = Status(resources={MIG: refused(600)})
     after = announced(decide(beginning(status=known), NOW))
-    assert after.resources[MIG] == replace(refused(600), trouble=None)
+    assert after.resources[MIG] == replace(refused(600), error=None)
     assert after.conditions[Type.READY].reason == "DeletingMIG"
 
 
@@ -375,7 +375,7 @@ def test_joined_nodes_are_counted_if_they_were_read() -> None:
 def test_a_delete_that_has_failed_shows_why() -> None:
     given = replace(seen({MIG: DELETING}, {MIG: STANDING}, {MIG: FAULTY}), is_retry_due=False)
     after = announced(decide(given, NOW))
-    assert after.resources[MIG].trouble == Trouble(
+    assert after.resources[MIG].error == ResourceError(
         Reason.REFUSED, "INTERNAL_ERROR", "Internal error", NOW
     )
     ready = after.conditions[Type.READY]
@@ -403,10 +403,10 @@ def test_a_refusal_is_recorded_with_what_is_deleted_next(
     plan = recover(group_work(Status(resources=entries)), FORBIDDEN)
     assert plan is not None
     after = announced(plan)
-    troubles = {name: entry.trouble for name, entry in after.resources.items() if entry.trouble}
-    assert list(troubles) == [kind]
-    assert plan.outcome == troubles[kind].reason == "PermissionDenied"
-    assert troubles[kind].message.startswith("Required 'x' permission (resource_policies.delete). ")
+    errors = {name: entry.error for name, entry in after.resources.items() if entry.error}
+    assert list(errors) == [kind]
+    assert plan.outcome == errors[kind].reason == "PermissionDenied"
+    assert errors[kind].message.startswith("Required 'x' permission (resource_policies.delete). ")
 
 
 def group_work(known: Status) -> GroupWork:
