@@ -331,8 +331,8 @@ def _judge(candidate: Candidate, now: datetime) -> _Judged:
     request, subject, group = candidate.request, candidate.subject, candidate.group
     if request.is_decided:
         return _judge_decided(candidate)
-    if subject.fault:
-        return _Judged(candidate, DENIED, subject.fault, is_reported=True)
+    if subject.violation:
+        return _Judged(candidate, DENIED, subject.violation, is_reported=True)
     is_late = now - request.created >= LATE_AFTER
     if not find_resource_name(subject.node):
         vm = subject.node.partition(".")[0]

@@ -127,7 +127,7 @@ class CreationReport:
             )
             return False, Reason.RESOURCE_CONFLICT, text
         is_in_creation = found.is_bulk_in_progress or found.creating > 0 or found.recreating > 0
-        telling = self._find_telling_fault(found) if is_in_creation else None
+        telling = self._find_reported_error(found) if is_in_creation else None
         if telling is not None:
             return False, *telling
         if found.is_bulk_in_progress or (found.creating > 0 and known.completed_at is None):
@@ -135,18 +135,18 @@ class CreationReport:
             return False, Reason.PROVISIONING, f"Waiting for Compute Engine to create {count} VMs"
         return True, "Ready", _CREATED[MIG]
 
-    def _find_telling_fault(self, found: Mig) -> tuple[Reason, str] | None:
+    def _find_reported_error(self, found: Mig) -> tuple[Reason, str] | None:
         """The first error that is not transient, of the MIG or of a VM of it: reason and words."""
-        of_mig = ((found.uri, fault) for fault in found.faults)
+        of_mig = ((found.uri, error) for error in found.errors)
         of_vms = (
-            (f"VM {member.name} of {found.uri}", fault)
+            (f"VM {member.name} of {found.uri}", error)
             for member in self.members
-            for fault in member.faults
+            for error in member.errors
         )
-        for subject, fault in (*of_mig, *of_vms):
-            verdict = classify(fault.http, fault.code, fault.message)
+        for subject, error in (*of_mig, *of_vms):
+            verdict = classify(error.http, error.code, error.message)
             if verdict.kind is not ErrorKind.TRANSIENT and verdict.reason is not None:
-                words = f"{subject}: {fault.message} ({fault.code}). {REASONS[verdict.reason]}"
+                words = f"{subject}: {error.message} ({error.code}). {REASONS[verdict.reason]}"
                 return verdict.reason, _with_field(verdict.reason, words)
         return None
 

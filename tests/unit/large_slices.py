@@ -12,7 +12,7 @@ from functions.inject_token import Vm
 from shared.frame.plan import Plan
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, Status
-from shared.ports.gce.values import Fault, Instance, ManagedInstance
+from shared.ports.gce.values import GceError, Instance, ManagedInstance
 from shared.ports.kubernetes.nodes import Node
 from tests.unit import test_create_resources as creation
 from tests.unit import test_inject_token as injection
@@ -23,7 +23,7 @@ from tests.unit.builders import NOW, RESOURCE, group
 TOPOLOGIES = {32: "4x4x8", 288: "8x12x12", 2304: "16x24x24"}
 """By hosts of four chips; 2,304 are the most that a spec may ask for."""
 COMPLETE = labels.COMPLETE
-STOCKOUT = Fault("ZONE_RESOURCE_POOL_EXHAUSTED", "no", 503)
+STOCKOUT = GceError("ZONE_RESOURCE_POOL_EXHAUSTED", "no", 503)
 
 Decide = Callable[[], Plan]
 

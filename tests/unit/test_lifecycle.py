@@ -25,14 +25,14 @@ from shared.node_groups.lifecycle import (
 from shared.node_groups.reference import MEANINGS, Situation, list_situations, refresh, rows_of
 from shared.node_groups.resources import Found
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, ResourceError, State
-from shared.ports.gce.values import Fault, Operation
+from shared.ports.gce.values import GceError, Operation
 from tests.unit.builders import DATA, NOW, RESOURCE, group
 from tests.unit.test_create_resources import OWN, URI, instance_group, policy, template
 
 PAGE = DATA.parents[1] / "docs" / "reference" / "resource-lifecycle.md"
 EARLIER = NOW - timedelta(minutes=10)
 BEFORE = ResourceError(Reason.QUOTA_EXCEEDED, "quotaExceeded", "no", EARLIER)
-ERROR = Fault("RESOURCE_POOL_EXHAUSTED", "No TPUs", 503)
+ERROR = GceError("RESOURCE_POOL_EXHAUSTED", "No TPUs", 503)
 MARK = group().mark
 HAS_ERROR = (OperationState.FAILING, OperationState.FAILED)
 Decided = list[tuple[Situation, Row]]
@@ -276,7 +276,7 @@ STEPS: dict[str, Step] = {
         Goal.CREATE,
         entry(State.CREATING, operation="op"),
         Observation(
-            Presence.ABSENT, OperationState.FAILED, error=Fault("INTERNAL_ERROR", "oops", 500)
+            Presence.ABSENT, OperationState.FAILED, error=GceError("INTERNAL_ERROR", "oops", 500)
         ),
         Resource(
             RESOURCE,
@@ -514,7 +514,7 @@ def test_the_state_of_the_operation(name: str) -> None:
     seen = make_observation(group(), MIG, resource, {MIG: None}, {MIG: operation})
 
     assert seen.operation is state
-    assert seen.error == (operation.fault if operation else None)
+    assert seen.error == (operation.error if operation else None)
 
 
 FOUND: dict[str, tuple[str, dict[str, Found | None], Presence, str]] = {

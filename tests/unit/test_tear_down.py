@@ -36,7 +36,7 @@ from shared.node_groups.status import (
     render,
 )
 from shared.node_groups.work import GroupWork, WriteStatus
-from shared.ports.gce.values import Fault, Instance, Operation
+from shared.ports.gce.values import GceError, Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
 from tests.unit.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.unit.test_create_resources import instance_group, policy, template
@@ -48,7 +48,7 @@ READY = Resource(RESOURCE, State.READY, EARLIER, "uri")
 GONE = Resource(RESOURCE, State.GONE, EARLIER, "uri")
 DELETING = Resource(RESOURCE, State.DELETING, EARLIER, "uri", operation="op")
 RUNS, ENDED = Operation("op", False), Operation("op", True)
-FAULTY = Operation("op", True, Fault("INTERNAL_ERROR", "Internal error", 500))
+FAULTY = Operation("op", True, GceError("INTERNAL_ERROR", "Internal error", 500))
 ALL_READY = {POLICY: READY, TEMPLATE: READY, MIG: READY}
 
 
