@@ -37,7 +37,7 @@ from shared.node_groups.node_group import (
     Spec,
     UnreadableGroup,
 )
-from shared.node_groups.own_template import find_template_problem
+from shared.node_groups.own_template import find_template_violation
 from shared.node_groups.resources import KINDS, Found, mig_body, policy_body, template_body
 from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import (
@@ -128,7 +128,7 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
     if group.carries_foreign_finalizer or observed.has_foreign_children:
         return Plan("ManagedElsewhere", (_managed_elsewhere(group, observed.status, now),))
     if isinstance(observed, ObservedUnreadable):
-        return _refuse(group, observed.status, [*map(str, group.problems)], {}, now)
+        return _refuse(group, observed.status, [*map(str, group.violations)], {}, now)
     violations = _violations(observed.group, observed.projects)
     if violations:
         return _refuse(group, observed.status, violations, _entries(observed, now), now)
@@ -254,7 +254,7 @@ def _hand_over(group: AnyGroup, now: datetime) -> Plan:
 
 def _violations(group: NodeGroup, projects: frozenset[str]) -> list[str]:
     """The violations of the spec, each with its field."""
-    violations = [str(problem) for problem in group.problems]
+    violations = [str(violation) for violation in group.violations]
     project = group.spec.project
     if project not in projects:
         served = ", ".join(sorted(projects))
@@ -403,7 +403,7 @@ def _find_violation(observed: ObservedResources, kind: str) -> str:
     spec, found = observed.group.spec, observed.found.get(kind)
     if spec.own_template is None or not isinstance(found, Template):
         return ""
-    return find_template_problem(spec, found) or ""
+    return find_template_violation(spec, found) or ""
 
 
 def _inserts(observed: ObservedResources, transitions: Mapping[str, Transition]) -> list[Action]:

@@ -381,7 +381,7 @@ def _finish_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
     if states <= {State.PENDING, State.GONE}:
         return Plan("Done", (RemoveFinalizer(),))
     write = WriteStatus(readiness.conclude(observed.group, observed.status, now))
-    return Plan("Unreadable", (write,), "; ".join(map(str, observed.group.problems)))
+    return Plan("Unreadable", (write,), "; ".join(map(str, observed.group.violations)))
 
 
 def _advance_all(observed: ObservedRemains, now: datetime) -> dict[str, Transition]:

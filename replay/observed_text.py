@@ -160,7 +160,7 @@ def _describe_group(group: AnyGroup) -> Iterator[str]:
         yield "the group is paused"
     if group.carries_foreign_finalizer:
         yield "the group has tpu-operator's finalizer"
-    yield from (f"spec: {problem}" for problem in group.problems[:MAX_NAMES])
+    yield from (f"spec: {violation}" for violation in group.violations[:MAX_NAMES])
 
 
 def _describe_status(known: Status) -> Iterator[str]:

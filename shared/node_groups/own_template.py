@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from shared.base.topology import find_count_problem, find_machine, find_shape_problem
+from shared.base.topology import find_count_violation, find_machine, find_shape_violation
 from shared.node_groups.node_group import Spec
 from shared.ports.gce.values import Template
 
 TEMPLATE_MODELS = ("", "STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START")
 
 
-def find_template_problem(spec: Spec, template: Template) -> str | None:
+def find_template_violation(spec: Spec, template: Template) -> str | None:
     """What makes a user's own template unfit for this group, or ``None``."""
     violation = _find_template_violation(template)
     machine = find_machine(template.machine_type)
     if violation is None and machine is not None:
-        violation = find_shape_problem(spec.topology, machine) or find_count_problem(
+        violation = find_shape_violation(spec.topology, machine) or find_count_violation(
             spec.topology, machine, spec.node_count, spec.mode
         )
     return f"invalid external template: {violation}" if violation else None

@@ -16,7 +16,7 @@ from shared.frame.plan import Action, Plan, Send
 from shared.frame.settings import Settings
 from shared.node_groups.actions import Insert, TakeOwnership
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.own_template import find_template_problem
+from shared.node_groups.own_template import find_template_violation
 from shared.node_groups.resources import Found
 from shared.node_groups.status import (
     MIG,
@@ -424,7 +424,7 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
 @pytest.mark.parametrize("case", TEMPLATES.values(), ids=TEMPLATES)
 def test_a_template_of_ones_own_that(case: tuple[dict[str, Any], str | None]) -> None:
     change, said = case
-    assert find_template_problem(group(change=OWN).spec, template(**change)) == said
+    assert find_template_violation(group(change=OWN).spec, template(**change)) == said
 
 
 def test_a_template_that_does_not_exist_yet_is_waited_for() -> None:
