@@ -27,8 +27,8 @@ from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.health import Members, reported_lost
 from shared.node_groups.membership import (
-    bears_name_of,
     find_vm_of_misnamed,
+    has_vm_name,
     is_of_predecessor,
     proof_patch,
 )
@@ -294,7 +294,7 @@ def _work_on_nodes(observed: ObservedNodes, now: datetime) -> Batch:
 
 def _node_actions(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
     if node.vm in observed.instances and observed.instances[node.vm] is None:
-        if bears_name_of(observed.group, node):
+        if has_vm_name(observed.group, node):
             yield DeleteNode(node.name, node.uid)
     elif observed.is_own(node):
         yield from _prove(observed, node, now)

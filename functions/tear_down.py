@@ -44,7 +44,7 @@ from shared.node_groups.lifecycle import (
     make_observation,
     next_step,
 )
-from shared.node_groups.membership import bears_name_of, proof_patch
+from shared.node_groups.membership import has_vm_name, proof_patch
 from shared.node_groups.node_group import AnyGroup, NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found
 from shared.node_groups.snapshot import RULES
@@ -102,7 +102,7 @@ class ObservedBeginning:
     @property
     def own(self) -> list[Node]:
         """The Nodes of the group's VMs, by name."""
-        own = (node for node in self.nodes if bears_name_of(self.group, node))
+        own = (node for node in self.nodes if has_vm_name(self.group, node))
         return sorted(own, key=lambda node: node.name)
 
     @property
@@ -333,7 +333,7 @@ def _observe_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRem
 
 def _list_proved(group: NodeGroup, nodes: Iterable[Node]) -> frozenset[str]:
     """The VMs with proved Nodes: their tokens are revoked."""
-    return frozenset(node.vm for node in nodes if node.proved_vm_id and bears_name_of(group, node))
+    return frozenset(node.vm for node in nodes if node.proved_vm_id and has_vm_name(group, node))
 
 
 def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
@@ -428,7 +428,7 @@ def _label(observed: ObservedRemains) -> Iterator[NamedAction]:
     machine_type = observed.status.machine_type
     for node in observed.nodes:
         is_unproved = not node.proved_vm_id and node.vm in members
-        if not is_unproved or not bears_name_of(observed.group, node):
+        if not is_unproved or not has_vm_name(observed.group, node):
             continue
         patch = dict(proof_patch(observed.group, node, machine_type, members[node.vm]))
         if not node.is_unschedulable:
@@ -450,7 +450,7 @@ def _delete_rest(
     nodes = tuple(
         NamedAction(node.name, DeleteNode(node.name, node.uid))
         for node in observed.nodes
-        if bears_name_of(observed.group, node)
+        if has_vm_name(observed.group, node)
     )
     again = Resume(STEP.name, message_about(observed.group, Cause.CONTINUED, now))
     delete_nodes = Batch(nodes, again, is_required=True)

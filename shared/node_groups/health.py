@@ -10,7 +10,7 @@ from functools import cached_property
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.base.timestamps import guess_time
 from shared.frame.decode import Trigger
-from shared.node_groups.membership import bears_name_of, is_match
+from shared.node_groups.membership import has_vm_name, is_match
 from shared.node_groups.node_group import InstanceConfig, NodeGroup
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
@@ -144,7 +144,7 @@ class Members:
 
     def _is_match(self, node: Node) -> bool:
         if node.vm not in self.instances:
-            return bool(node.proved_vm_id) and bears_name_of(self.group, node)
+            return bool(node.proved_vm_id) and has_vm_name(self.group, node)
         instance = self.instances[node.vm]
         return instance is not None and is_match(self.group, node, instance)
 
@@ -256,7 +256,7 @@ class _Count:
         """VMs of a complete slice that are known not to exist, or whose Node has been deleted."""
         for node in self.seen.nodes:
             is_gone = self.seen.instances.get(node.vm, node) is None
-            if is_gone and bears_name_of(self.seen.group, node):
+            if is_gone and has_vm_name(self.seen.group, node):
                 yield node.vm
         names = {*(node.name for node in self.seen.nodes), *self.seen.unread_nodes}
         for name in self.trigger.nodes:
