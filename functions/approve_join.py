@@ -343,11 +343,11 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
         return _Assessment(candidate, DENIED, why, is_reported=True)
     if group is not None and group.deleting is not None:
         return _Assessment(candidate, "Deleting")
-    violation = _find_violation(candidate, now)
-    if not violation:
+    obstacle = _find_obstacle(candidate, now)
+    if not obstacle:
         return _Assessment(candidate, "Approved")
-    is_violation = is_late or _holds_other_token(candidate, now)
-    return _Assessment(candidate, NOT_APPROVED if is_violation else "Pending", violation, is_late)
+    must_report = is_late or _holds_other_token(candidate, now)
+    return _Assessment(candidate, NOT_APPROVED if must_report else "Pending", obstacle, is_late)
 
 
 def _assess_decided(candidate: Candidate) -> _Assessment:
@@ -362,7 +362,7 @@ def _assess_decided(candidate: Candidate) -> _Assessment:
     return _Assessment(candidate, ELSEWHERE, why, is_reported=True)
 
 
-def _find_violation(candidate: Candidate, now: datetime) -> str:
+def _find_obstacle(candidate: Candidate, now: datetime) -> str:
     """Why a request is not approved that may be right; empty if it is approved."""
     node, group, instance = candidate.subject.node, candidate.group, candidate.instance
     if candidate.error is not None:

@@ -64,7 +64,7 @@ class Sweep:
     is_settled: bool
     is_due: bool
     next_resync: datetime | None
-    inboxes: tuple[str, ...]
+    topics: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def explain(ways: Ways, namespace: str, name: str) -> Explanation:
     group = get_group(ways, namespace, name)
     known, now = status.parse(group.raw.get("status")), ways.now()
     swept = _ask_sweep(group, known, now)
-    steps = tuple(_ask(step, ways, group, now, swept.inboxes) for step in STEPS)
+    steps = tuple(_ask(step, ways, group, now, swept.topics) for step in STEPS)
     return Explanation(group, known, now, swept, steps)
 
 
@@ -109,14 +109,14 @@ def _ask_sweep(group: AnyGroup, known: Status, now: datetime) -> Sweep:
         is_settled=sweep.is_settled(group, known),
         is_due=sweep.is_due(group, known, now),
         next_resync=next((tick for tick in ticks if sweep.is_due(group, known, tick)), None),
-        inboxes=sweep.list_steps(group, known),
+        topics=sweep.list_steps(group, known),
     )
 
 
 def _ask(
-    step: Step[Any, Any], ways: Ways, group: AnyGroup, now: datetime, inboxes: tuple[str, ...]
+    step: Step[Any, Any], ways: Ways, group: AnyGroup, now: datetime, topics: tuple[str, ...]
 ) -> Answer:
-    is_triggered = step.name in inboxes
+    is_triggered = step.name in topics
     try:
         plan = step.decide(step.observe(_work(ways, group, now)), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
@@ -170,7 +170,7 @@ def to_document(explanation: Explanation) -> dict[str, Any]:
             "settled": found.is_settled,
             "due": found.is_due,
             "nextResync": render_time(found.next_resync) if found.next_resync else None,
-            "inboxes": list(found.inboxes),
+            "topics": list(found.topics),
         },
         "steps": [render_answer(answer) for answer in explanation.steps],
     }

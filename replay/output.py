@@ -261,8 +261,8 @@ def _sweep_words(explanation: Explanation) -> str:
     found = explanation.sweep
     state = "settled, observed once an hour" if found.is_settled else "not settled"
     due = "; due in this minute" if found.is_due else ""
-    inboxes = ", ".join(found.inboxes) or "no topic"
-    return f"{state}{due}; next resync {_when(found.next_resync, explanation.now)}, to {inboxes}"
+    topics = ", ".join(found.topics) or "no topic"
+    return f"{state}{due}; next resync {_when(found.next_resync, explanation.now)}, to {topics}"
 
 
 def _when(moment: datetime | None, now: datetime) -> str:

@@ -60,10 +60,10 @@ def list_groups(ways: Ways) -> list[AnyGroup]:
 def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iterator[Publication]:
     """A resync of each group, to the step named, or else to those that the sweep would choose."""
     for group in groups:
-        for inbox in (step,) if step else choose_inboxes(group):
+        for topic in (step,) if step else select_topics(group):
             message = message_about(group, Cause.RESYNC, now)
             yield Publication(
-                inbox,
+                topic,
                 message.encode(),
                 message.attributes(group.cluster),
                 about=group.key,
@@ -71,7 +71,7 @@ def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iter
             )
 
 
-def choose_inboxes(group: AnyGroup) -> tuple[str, ...]:
+def select_topics(group: AnyGroup) -> tuple[str, ...]:
     """The inboxes that the sweep would choose, were it the group's minute."""
     return sweep.list_steps(group, status.parse(group.raw.get("status")))
 

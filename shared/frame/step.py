@@ -385,7 +385,7 @@ def _answer(
     facts |= {"message_id": delivery.message_id, "attempt": delivery.attempt}
     trigger = delivery.trigger
     if trigger is None:
-        return Answer(ACKNOWLEDGED, "NobodysBusiness", delivery.note)
+        return Answer(ACKNOWLEDGED, "NotRelevant", delivery.note)
     facts["trigger"] = trigger.cause
     if not trigger.is_for(step):
         return Answer(ACKNOWLEDGED, "NotForThisStep", f"{trigger.cause} triggers other steps")
@@ -411,14 +411,15 @@ def _answer(
 
 
 def _is_transient(error: CallError | OutOfTimeError) -> bool:
-    """A refusal that comes this far stands in no condition. Of rights that means that not even the
-    group could be read or written: an API server that has just started refuses so what it allows a
-    second later.
+    """Whether to retry an error that `Step.recover` has left to the frame.
+
+    No condition records such an error yet. A 401 or 403 here means that the group itself could not be
+    read or written: an API server that has just started denies what it allows a second later.
     """
     if isinstance(error, OutOfTimeError):
         return True
-    is_untold = error.http in STALE_ANSWERS or error.http in (401, 403)
-    return is_untold or verdict_of(error).kind is ErrorKind.TRANSIENT
+    is_unreported = error.http in STALE_ANSWERS or error.http in (401, 403)
+    return is_unreported or verdict_of(error).kind is ErrorKind.TRANSIENT
 
 
 def _try_again_or_not(

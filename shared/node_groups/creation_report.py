@@ -127,9 +127,9 @@ class CreationReport:
             )
             return False, Reason.RESOURCE_CONFLICT, text
         is_in_creation = found.is_bulk_in_progress or found.creating > 0 or found.recreating > 0
-        telling = self._find_reported_error(found) if is_in_creation else None
-        if telling is not None:
-            return False, *telling
+        specific = self._find_reported_error(found) if is_in_creation else None
+        if specific is not None:
+            return False, *specific
         if found.is_bulk_in_progress or (found.creating > 0 and known.completed_at is None):
             count = found.creating or desired
             return False, Reason.PROVISIONING, f"Waiting for Compute Engine to create {count} VMs"

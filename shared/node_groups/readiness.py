@@ -120,10 +120,10 @@ def _check_acceptance(_: AnyGroup, status: Status) -> Readiness | None:
 
 def _check_resources(_: AnyGroup, status: Status) -> Readiness | None:
     verdicts = list(_resource_verdicts(status))
-    telling = [verdict for verdict in verdicts if verdict.reason != Reason.PROVISIONING]
-    if status.counts.joined and not telling:
+    specific = [verdict for verdict in verdicts if verdict.reason != Reason.PROVISIONING]
+    if status.counts.joined and not specific:
         return None  # VMs have joined, so they exist, even if the MIG was not read since
-    return next(iter(telling or verdicts), None)
+    return next(iter(specific or verdicts), None)
 
 
 def _resource_verdicts(status: Status) -> Iterator[Readiness]:

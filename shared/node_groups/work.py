@@ -49,7 +49,7 @@ class GroupWork(Work):
         if self.trigger.is_resync and is_done and known != self.status:
             yield WriteStatus(readiness.conclude(self.group, known, self.now))
 
-    def took(self, raw: Mapping[str, Any]) -> None:
+    def replace_object(self, raw: Mapping[str, Any]) -> None:
         """Use the object that a write has returned."""
         self.group = node_group.parse(raw, self.group.cluster)
 
@@ -58,7 +58,7 @@ class GroupWork(Work):
         self.status = wanted
         rendered = status.render(wanted)
         if rendered != (self.group.raw.get("status") or {}):
-            self.took(self.cluster.replace_status(self.group.raw, rendered))
+            self.replace_object(self.cluster.replace_status(self.group.raw, rendered))
             ready = wanted.conditions.get(Type.READY)
             if ready is not None:
                 self.facts["ready"] = {"reason": ready.reason, "message": ready.message}

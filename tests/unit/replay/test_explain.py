@@ -164,7 +164,7 @@ def test_each_step_says_what_it_would_come_to(moment: str) -> None:
 @moments
 def test_the_sweep_says_whom_it_would_wake(moment: str) -> None:
     told = _desk_at(moment).json("explain", "default/training")
-    assert told["sweep"]["inboxes"] == MOMENTS[moment][2]
+    assert told["sweep"]["topics"] == MOMENTS[moment][2]
     woken = [step["step"] for step in told["steps"] if step["triggeredBySweep"]]
     assert woken == MOMENTS[moment][2]
 
