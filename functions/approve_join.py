@@ -1,6 +1,6 @@
 """approve_join: a VM gets the certificate of its own Node, and with one VM's token nobody gets another.
 
-Occasions: requests for kubelets' certificates by holders of our bootstrap tokens, from the relay as
+Triggers: requests for kubelets' certificates by holders of our bootstrap tokens, from the relay as
 they come, from the sweep while they are pending.
 
 A request is approved if it is exactly what a kubelet sends, its Node has the name of a VM that the
@@ -147,10 +147,11 @@ class Revoke:
         return f"revoke the token {self.token_id}"
 
 
-def open_work(invocation: Invocation, is_first_look: bool) -> JoinWork:
+def open_work(invocation: Invocation, is_first_observation: bool) -> JoinWork:
     """The work on the requests that the trigger names."""
     return JoinWork(
-        **work_fields(invocation, is_first_look=is_first_look), log=invocation.runtime.log
+        **work_fields(invocation, is_first_observation=is_first_observation),
+        log=invocation.runtime.log,
     )
 
 
@@ -158,7 +159,7 @@ def observe(work: JoinWork) -> ObservedRequests:
     """Read each request, its group and its VM, as long as there is time to decide what was read."""
     candidates: list[Candidate] = []
     errors: list[CallError | OutOfTimeError] = []
-    message = work.occasion.message
+    message = work.trigger.message
     names = message.requests if message is not None else ()
     found = _Found(work)
     with work.reserve(SECONDS_FOR_WRITING):
@@ -185,19 +186,19 @@ def _remaining_s(work: Work) -> float:
 
 def decide(observed: ObservedRequests, now: datetime) -> Plan:
     """Approve, deny or leave pending, each request by itself."""
-    judged = [_judge(candidate, now) for candidate in observed.candidates]
-    actions = [action for one in judged for action in one.list_actions()]
-    actions += _trigger_label_node(judged, now)
+    assessments = [_assess(candidate, now) for candidate in observed.candidates]
+    actions = [action for one in assessments for action in one.list_actions()]
+    actions += _trigger_label_node(assessments, now)
     if observed.unread:
         rest = message_about_requests(Cause.FORWARDED, now, observed.unread)
         actions.append(ForOne((Send("approve_join", (rest,)),)))
-    failed = [one.candidate.error for one in judged if one.candidate.error is not None]
+    failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
     # The first is raised: one that passes makes the message come again.
     errors = sorted((*failed, *observed.errors), key=_is_lasting)
     actions += (ForOne((Fail(error),)) for error in errors)
-    outcome = join_outcomes(one.outcome for one in judged) or "NothingToDo"
-    note = "; ".join(f"{one.name}: {one.why}" for one in judged if one.why)
-    needs_attention = any(one.outcome in _CAUSES or one.is_reported for one in judged)
+    outcome = join_outcomes(one.outcome for one in assessments) or "NothingToDo"
+    note = "; ".join(f"{one.name}: {one.why}" for one in assessments if one.why)
+    needs_attention = any(one.outcome in _CAUSES or one.is_reported for one in assessments)
     facts = _name_group(observed.candidates)
     return Plan(outcome, tuple(actions), note, facts, needs_attention=needs_attention)
 
@@ -278,7 +279,7 @@ def _find_candidate(work: Work, found: _Found, name: str) -> Candidate | None:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _Assessment:
     """What becomes of one request, in one word, and why if it is not approved."""
 
     candidate: Candidate
@@ -326,42 +327,42 @@ class _Judged:
         return Decide(self.name, condition, self.candidate.raw)
 
 
-def _judge(candidate: Candidate, now: datetime) -> _Judged:
+def _assess(candidate: Candidate, now: datetime) -> _Assessment:
     request, subject, group = candidate.request, candidate.subject, candidate.group
     if request.is_decided:
-        return _judge_decided(candidate)
-    if subject.fault:
-        return _Judged(candidate, DENIED, subject.fault, is_reported=True)
+        return _assess_decided(candidate)
+    if subject.violation:
+        return _Assessment(candidate, DENIED, subject.violation, is_reported=True)
     is_late = now - request.created >= LATE_AFTER
     if not find_resource_name(subject.node):
         vm = subject.node.partition(".")[0]
         if find_resource_name(vm):
             why = f"{subject.node} must be the VM's name alone: register the kubelet as {vm}"
-            return _Judged(candidate, NOT_APPROVED, why, is_late)
+            return _Assessment(candidate, NOT_APPROVED, why, is_late)
         why = f"{subject.node} is no name of a TPUNodeGroup's VM"
-        return _Judged(candidate, DENIED, why, is_reported=True)
+        return _Assessment(candidate, DENIED, why, is_reported=True)
     if group is not None and group.deleting is not None:
-        return _Judged(candidate, "Deleting")
-    waits_for = _find_doubt(candidate, now)
-    if not waits_for:
-        return _Judged(candidate, "Approved")
-    is_doubtful = is_late or _holds_other_token(candidate, now)
-    return _Judged(candidate, NOT_APPROVED if is_doubtful else "Pending", waits_for, is_late)
+        return _Assessment(candidate, "Deleting")
+    obstacle = _find_obstacle(candidate, now)
+    if not obstacle:
+        return _Assessment(candidate, "Approved")
+    must_report = is_late or _holds_other_token(candidate, now)
+    return _Assessment(candidate, NOT_APPROVED if must_report else "Pending", obstacle, is_late)
 
 
-def _judge_decided(candidate: Candidate) -> _Judged:
+def _assess_decided(candidate: Candidate) -> _Assessment:
     request = candidate.request
     if not request.is_approved_elsewhere:
-        return _Judged(candidate, "Decided")
+        return _Assessment(candidate, "Decided")
     why = (
         f"it was approved by somebody else ({request.approver}): with a token of the group "
         f"{BOOTSTRAP_GROUP} any Node's certificate can be had. Remove the binding or the approver that "
         "allows it"
     )
-    return _Judged(candidate, ELSEWHERE, why, is_reported=True)
+    return _Assessment(candidate, ELSEWHERE, why, is_reported=True)
 
 
-def _find_doubt(candidate: Candidate, now: datetime) -> str:
+def _find_obstacle(candidate: Candidate, now: datetime) -> str:
     """Why a request is not approved that may be right; empty if it is approved."""
     node, group, instance = candidate.subject.node, candidate.group, candidate.instance
     if candidate.error is not None:
@@ -405,11 +406,11 @@ _DENIALS = (400, 403, 422)
 _CAUSES = {DENIED: Cause.JOIN_DENIED, NOT_APPROVED: Cause.JOIN_NOT_APPROVED}
 
 
-def _trigger_label_node(judged: Sequence[_Judged], now: datetime) -> Iterator[Send]:
+def _trigger_label_node(assessments: Sequence[_Assessment], now: datetime) -> Iterator[Send]:
     """One message for each group and cause: label_node shows at the VMs what holds them up."""
     vms: dict[tuple[str, Cause], dict[str, None]] = {}
     groups: dict[str, AnyGroup] = {}
-    for one in judged:
+    for one in assessments:
         group, cause = one.candidate.group, _CAUSES.get(one.outcome)
         if cause is Cause.JOIN_DENIED and not _holds_token(one.candidate, now):
             cause = Cause.JOIN_NOT_APPROVED  # whoever has another token says nothing about this VM

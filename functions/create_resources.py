@@ -15,7 +15,7 @@ from datetime import datetime
 
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause
 from shared.frame.plan import Action, Plan, Send
 from shared.frame.snapshot import Rules, whole
@@ -37,7 +37,7 @@ from shared.node_groups.node_group import (
     Spec,
     UnreadableGroup,
 )
-from shared.node_groups.own_template import find_template_problem
+from shared.node_groups.own_template import find_template_violation
 from shared.node_groups.resources import KINDS, Found, mig_body, policy_body, template_body
 from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import (
@@ -67,7 +67,7 @@ class ObservedResources:
 
     group: NodeGroup
     status: Status
-    occasion: Occasion
+    trigger: Trigger
     projects: frozenset[str]
     """Those in which groups of this installation may ask for TPUs."""
     has_foreign_children: bool = False
@@ -101,10 +101,10 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     observed = ObservedResources(
         group,
         known,
-        work.occasion,
+        work.trigger,
         work.settings.projects,
         is_foreign,
-        is_redelivered=work.occasion.is_redelivered and work.is_first_look,
+        is_redelivered=work.trigger.is_redelivered and work.is_first_observation,
     )
     if _is_over(group) or is_foreign or _violations(group, work.settings.projects):
         return observed
@@ -128,7 +128,7 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
     if group.carries_foreign_finalizer or observed.has_foreign_children:
         return Plan("ManagedElsewhere", (_managed_elsewhere(group, observed.status, now),))
     if isinstance(observed, ObservedUnreadable):
-        return _refuse(group, observed.status, [*map(str, group.problems)], {}, now)
+        return _refuse(group, observed.status, [*map(str, group.violations)], {}, now)
     violations = _violations(observed.group, observed.projects)
     if violations:
         return _refuse(group, observed.status, violations, _entries(observed, now), now)
@@ -187,9 +187,9 @@ def _to_be_read(work: GroupWork, spec: Spec) -> Iterator[str]:
         if resource is None or resource.state is State.PENDING:
             is_known = resource is not None or not group.has_finalizer
             is_own = kind == TEMPLATE and spec.own_template is not None
-            must_read = is_own or not is_known or not work.is_first_look
+            must_read = is_own or not is_known or not work.is_first_observation
         else:
-            may_be_lost = not work.is_first_look and not _stands(known, MIG)
+            may_be_lost = not work.is_first_observation and not _stands(known, MIG)
             is_settled = resource.state is State.READY and kind != MIG and not may_be_lost
             must_read = not is_settled or _is_for_body(work, spec, kind)
         if must_read and _may_have_changed(work, kind):
@@ -198,8 +198,8 @@ def _to_be_read(work: GroupWork, spec: Spec) -> Iterator[str]:
 
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
     """Policy and template are inserted in parallel: an event about one says nothing about the other."""
-    event = work.occasion.event
-    if event is None or not work.is_first_look or kind == MIG:
+    event = work.trigger.event
+    if event is None or not work.is_first_observation or kind == MIG:
         return True
     resource = work.status.resources.get(kind)
     is_being_made = resource is not None and resource.state is State.CREATING
@@ -208,7 +208,7 @@ def _may_have_changed(work: GroupWork, kind: str) -> bool:
 
 def _is_failure_reported(work: GroupWork) -> bool:
     """Whether this is another failed insert of a VM, and the condition already reports the error."""
-    event, said = work.occasion.event, work.status.conditions.get(Type.MIG_READY)
+    event, said = work.trigger.event, work.status.conditions.get(Type.MIG_READY)
     is_failure = event is not None and event.has_failed and event.concerns_vm
     return is_failure and said is not None and said.reason not in ("Ready", Reason.PROVISIONING)
 
@@ -236,7 +236,7 @@ def _operations(
 
 def _members(work: GroupWork, spec: Spec, found: Found | None) -> tuple[ManagedInstance, ...]:
     """The MIG's members with their errors, if the creation or repair of a VM may have failed."""
-    event = work.occasion.event
+    event = work.trigger.event
     may_have_failed = event is None or event.has_failed
     if not isinstance(found, Mig) or not may_have_failed:
         return ()
@@ -254,7 +254,7 @@ def _hand_over(group: AnyGroup, now: datetime) -> Plan:
 
 def _violations(group: NodeGroup, projects: frozenset[str]) -> list[str]:
     """The violations of the spec, each with its field."""
-    violations = [str(problem) for problem in group.problems]
+    violations = [str(violation) for violation in group.violations]
     project = group.spec.project
     if project not in projects:
         served = ", ".join(sorted(projects))
@@ -342,7 +342,7 @@ def _outcome(
     if inserts:
         return "Inserting"
     if all(resource.state is State.READY for resource in resources.values()):
-        return "AllStand"
+        return "ResourcesReady"
     return "Paused" if observed.group.is_paused else "Waiting"
 
 
@@ -389,7 +389,7 @@ def _advance(
         observed.found,
         observed.operations,
         violation=_find_violation(observed, kind),
-        is_resync=observed.occasion.is_sync,
+        is_resync=observed.trigger.is_resync,
         is_redelivered=observed.is_redelivered,
         is_blocked=is_blocked,
         was_complete=observed.status.completed_at is not None,
@@ -403,7 +403,7 @@ def _find_violation(observed: ObservedResources, kind: str) -> str:
     spec, found = observed.group.spec, observed.found.get(kind)
     if spec.own_template is None or not isinstance(found, Template):
         return ""
-    return find_template_problem(spec, found) or ""
+    return find_template_violation(spec, found) or ""
 
 
 def _inserts(observed: ObservedResources, transitions: Mapping[str, Transition]) -> list[Action]:

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import BATCH, Cause
 from shared.frame.plan import Action, Fail, ForOne, Plan, Send
 from shared.frame.snapshot import Rules, whole
@@ -78,7 +78,7 @@ class Vm:
 
 @dataclass(frozen=True)
 class ObservedVms:
-    """What the step has seen; ``vms`` are those named, or all of the group on a SYNC.
+    """What the step has seen; ``vms`` are those named, or all of the group on a resync.
 
     ``fresh`` holds a new token for each VM that may need one: randomness is drawn while looking.
     """
@@ -86,7 +86,7 @@ class ObservedVms:
     group: NodeGroup
     bootstrap: Bootstrap
     status: Status
-    occasion: Occasion
+    trigger: Trigger
     vms: tuple[Vm, ...] = ()
     fresh: Mapping[str, Token] = field(default_factory=dict)
     ca_hash: str = ""
@@ -113,15 +113,15 @@ def observe(work: GroupWork) -> ObservedVms | NoTokensNeeded:
     bootstrap = group.spec.bootstrap
     if group.deleting is not None or bootstrap is None:
         return NoTokensNeeded(group, known)
-    if not work.occasion.vms:
+    if not work.trigger.vms:
         vms = tuple(_all_vms(work, group))
-        return ObservedVms(group, bootstrap, known, work.occasion, vms)
+        return ObservedVms(group, bootstrap, known, work.trigger, vms)
     vms, unread, errors = _read_named_vms(work, group)
     return ObservedVms(
         group,
         bootstrap,
         known,
-        work.occasion,
+        work.trigger,
         vms,
         fresh={vm.instance.name: new_token(work.random_bytes, work.now) for vm in vms},
         ca_hash=_get_ca_hash(work) if vms else "",
@@ -134,7 +134,7 @@ def decide(observed: ObservedVms | NoTokensNeeded, now: datetime) -> Plan:
     """Decide which of the observed VMs get a token."""
     if isinstance(observed, NoTokensNeeded):
         return _decide_no_need(observed, now)
-    if not observed.occasion.vms:
+    if not observed.trigger.vms:
         return _hand_out(observed, now)
     provided = [
         ForOne(actions) for vm in observed.vms if (actions := tuple(_provide(observed, vm, now)))
@@ -189,7 +189,7 @@ def _read_named_vms(
     """
     vms: list[Vm] = []
     errors: list[CallError] = []
-    names = work.occasion.vms
+    names = work.trigger.vms
     end_s = work.remaining_s() * (1 - READING_SHARE)
     for index, name in enumerate(names):
         if index and work.remaining_s() <= end_s:
@@ -229,7 +229,7 @@ def _all_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
 
 def _provide(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
     """The actions for one VM: none, the Secret of its token, or a new token."""
-    if vm.has_joined or not _takes_metadata(vm, observed.occasion):
+    if vm.has_joined or not _takes_metadata(vm, observed.trigger):
         return
     if vm.node is not None:
         yield DeleteNode(vm.node.name, vm.node.uid)
@@ -247,9 +247,7 @@ def _metadata(observed: ObservedVms, vm: Vm, token: Token) -> dict[str, str]:
 
 
 def _hand_out(observed: ObservedVms, now: datetime) -> Plan:
-    needy = [
-        vm.instance.name for vm in observed.vms if _needs_something(vm, observed.occasion, now)
-    ]
+    needy = [vm.instance.name for vm in observed.vms if _needs_something(vm, observed.trigger, now)]
     sends = tuple(_sends(observed, needy, now))
     actions: tuple[Action, ...] = (*sends, _report(observed, bool(needy), now))
     return Plan("HandingOut" if sends else "AllHaveTokens", actions)
@@ -266,19 +264,19 @@ def _batches(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(names[start : start + BATCH])
 
 
-def _takes_metadata(vm: Vm, occasion: Occasion) -> bool:
+def _takes_metadata(vm: Vm, trigger: Trigger) -> bool:
     """Whether Compute Engine lets the metadata of a VM in this state be written.
 
     During an insert or start it answers "not ready". A VM whose insert or start has ended may still be
     STAGING for a moment.
     """
     return vm.instance.status == "RUNNING" or (
-        occasion.event is not None and vm.instance.status == "STAGING"
+        trigger.event is not None and vm.instance.status == "STAGING"
     )
 
 
-def _needs_something(vm: Vm, occasion: Occasion, now: datetime) -> bool:
-    if vm.has_joined or not _takes_metadata(vm, occasion):
+def _needs_something(vm: Vm, trigger: Trigger, now: datetime) -> bool:
+    if vm.has_joined or not _takes_metadata(vm, trigger):
         return False
     if vm.token is None or vm.token.expires - now < MIN_LEFT or vm.node_is_stale:
         return True

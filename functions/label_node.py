@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import BATCH, Cause
 from shared.frame.plan import Action, Batch, Emit, ForOne, NamedAction, Plan, Resume, Send
 from shared.frame.snapshot import Rules, whole
@@ -27,8 +27,8 @@ from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.health import Members, reported_lost
 from shared.node_groups.membership import (
-    bears_name_of,
     find_vm_of_misnamed,
+    has_vm_name,
     is_of_predecessor,
     proof_patch,
 )
@@ -61,7 +61,7 @@ class ObservedNodes:
     """What the step has observed. ``slice`` is the MIG, if it was read for the interconnect."""
 
     members: Members
-    occasion: Occasion
+    trigger: Trigger
     join_timeout: timedelta
     slice: Mig | None = None
     is_one_of_many: bool = False
@@ -92,9 +92,9 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
     if group.deleting is not None or not group.is_owned:
         return NothingToCount(group)
     timeout = settings.join_timeout
-    if is_loss_reported(work.occasion, work.status, work.now):
+    if is_loss_reported(work.trigger, work.status, work.now):
         members = _read_one(work, group)
-        return ObservedNodes(members, work.occasion, timeout, is_one_of_many=True)
+        return ObservedNodes(members, work.trigger, timeout, is_one_of_many=True)
     nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
     instances = _instances(work, group, nodes)
     unlisted = list(_unlisted(work, group, nodes, instances))
@@ -106,11 +106,11 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         work.status,
         tuple(nodes.values()),
         instances,
-        is_complete=work.occasion.is_sync,
+        is_complete=work.trigger.is_resync,
         unread_nodes=frozenset(unlisted) - found.keys(),
     )
     return ObservedNodes(
-        members, work.occasion, timeout, slice=_find_mig_for_interconnect(work, members)
+        members, work.trigger, timeout, slice=_find_mig_for_interconnect(work, members)
     )
 
 
@@ -151,12 +151,12 @@ STEP = Step(
 run = STEP.run
 
 
-def is_loss_reported(occasion: Occasion, known: Status, now: datetime) -> bool:
+def is_loss_reported(trigger: Trigger, known: Status, now: datetime) -> bool:
     """True if the status already reports a recent loss, and the event is about another VM.
 
     A later event, the changes of the Nodes or a resync count how many VMs are lost.
     """
-    if occasion.event is None or not occasion.event.concerns_vm:
+    if trigger.event is None or not trigger.event.concerns_vm:
         return False
     ready = known.conditions.get(Type.READY)
     newest = max((entry.since for entry in known.pending), default=None)
@@ -166,7 +166,7 @@ def is_loss_reported(occasion: Occasion, known: Status, now: datetime) -> bool:
 
 def _read_one(work: GroupWork, group: NodeGroup) -> Members:
     """Read the VM that the event names, and the Node of its name."""
-    (vm,) = work.occasion.vms
+    (vm,) = work.trigger.vms
     instance = work.gce.find_instance(group.spec.project, group.spec.zone, vm)
     raw = work.cluster.find_node(vm)
     nodes = (parse_node(raw),) if raw is not None else ()
@@ -185,15 +185,15 @@ def _instances(
     A changed Node of a VM that is reported lost may show that the VM is back. A Node that reports
     another boot than the one of its proof may be another VM's by now.
     """
-    if work.occasion.is_sync:
+    if work.trigger.is_resync:
         return dict(_list_instances(work, group))
     unproved = {node.vm for node in nodes.values() if not node.proved_vm_id}
     if group.spec.bootstrap is None:
         unproved |= {node.vm for node in nodes.values() if node.has_rebooted}
-    named = {name.partition(".")[0] for name in work.occasion.nodes}
-    if work.occasion.cause != Cause.CONTINUED:
+    named = {name.partition(".")[0] for name in work.trigger.nodes}
+    if work.trigger.cause != Cause.CONTINUED:
         named &= reported_lost(work.status)
-    wanted = unproved | set(work.occasion.vms) | named
+    wanted = unproved | set(work.trigger.vms) | named
     listed = _list_instances(work, group) if len(wanted) > FEW else {}
     found = {vm: listed[vm] for vm in sorted(wanted) if vm in listed}
     return {**found, **_find_instances(work, group, sorted(wanted - found.keys()))}
@@ -230,8 +230,8 @@ def _unlisted(
     one, because there may not be time for all.
     """
     listed = {node.vm for node in nodes.values()}
-    yield from (name for name in work.occasion.nodes if name not in nodes)
-    if not work.occasion.is_sync:
+    yield from (name for name in work.trigger.nodes if name not in nodes)
+    if not work.trigger.is_resync:
         return
     registers_labelled = group.spec.bootstrap is not None
     for name in _begin_anywhere(work, list(instances)):
@@ -256,7 +256,7 @@ def _read_missing_instances(
     missing = {
         node.vm
         for node in nodes.values()
-        if node.vm not in instances and (work.occasion.is_sync or not node.proved_vm_id)
+        if node.vm not in instances and (work.trigger.is_resync or not node.proved_vm_id)
     }
     instances |= _find_instances(work, group, sorted(missing))
 
@@ -264,7 +264,7 @@ def _read_missing_instances(
 def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
     """Read the MIG for its interconnect: when all Nodes are ready, until it is up, and on a resync."""
     group, spec = members.group, members.group.spec
-    are_up = members.status.is_true(Type.INTERCONNECT_READY) and not work.occasion.is_sync
+    are_up = members.status.is_true(Type.INTERCONNECT_READY) and not work.trigger.is_resync
     if not spec.is_bulk or are_up or len(members.ready) < spec.node_count:
         return None
     return work.gce.find_mig(spec.project, spec.zone, group.resource_name)
@@ -276,9 +276,9 @@ def _work_on_nodes(observed: ObservedNodes, now: datetime) -> Batch:
     A message that continues a batch concerns only the first Node that it names and those after it, so
     the sequence ends even if the actions have no effect.
     """
-    members, named = observed.members, set(observed.occasion.nodes)
+    members, named = observed.members, set(observed.trigger.nodes)
     nodes = sorted(members.nodes, key=lambda node: (node.name not in named, node.name))
-    if observed.occasion.cause == Cause.CONTINUED:
+    if observed.trigger.cause == Cause.CONTINUED:
         first = min(named, default="")
         nodes = sorted(
             (node for node in members.nodes if node.name >= first), key=lambda node: node.name
@@ -294,7 +294,7 @@ def _work_on_nodes(observed: ObservedNodes, now: datetime) -> Batch:
 
 def _node_actions(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
     if node.vm in observed.instances and observed.instances[node.vm] is None:
-        if bears_name_of(observed.group, node):
+        if has_vm_name(observed.group, node):
             yield DeleteNode(node.name, node.uid)
     elif observed.is_own(node):
         yield from _prove(observed, node, now)
@@ -321,7 +321,7 @@ def _outcome(observed: Members) -> str:
 
 def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
     group, members = observed.group, observed.members
-    known = health.count(members, observed.occasion, observed.join_timeout, observed.status, now)
+    known = health.count(members, observed.trigger, observed.join_timeout, observed.status, now)
     known = join_report.describe(members, known, now)
     known = interconnect.describe(observed.slice, group, known, now)
     return WriteStatus(readiness.conclude(group, known, now))
@@ -337,7 +337,7 @@ def _trigger_others(observed: Members, now: datetime) -> Iterator[Action]:
         yield Send("inject_token", (message,))
     is_last = len(observed.proved) >= wanted
     if is_last and not observed.status.is_true(Type.TOKENS_INJECTED):
-        yield Send("inject_token", (message_about(observed.group, Cause.SYNC, now),))
+        yield Send("inject_token", (message_about(observed.group, Cause.RESYNC, now),))
     vms_are_missing = observed.is_complete and len(observed.vms) < wanted
     group = observed.status.resources.get(MIG)
     stands = group is not None and group.state is State.READY

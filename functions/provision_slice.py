@@ -1,13 +1,13 @@
 """provision_slice: a Job of a JobSet whose first Pod no Node takes gets a slice.
 
-Triggers: such a Pod (its leader) is unschedulable; a node pool was created or deleted; SYNC, which each
-sweep run sends to this step's topic for the Pods that wait, at intervals that grow with the wait.
+Triggers: such a Pod (its leader) is unschedulable; a node pool was created or deleted; a resync, which
+each sweep run sends to this step's topic for the Pods that wait, at intervals that grow with the wait.
 
 GKE changes a few node pools at a time and refuses the rest. A Pod that is refused for that is not
-retried by Pub/Sub: when a node pool was created or deleted, the Pods that are selected get a SYNC.
+retried by Pub/Sub: when a node pool was created or deleted, the Pods that are selected get a resync.
 
 What prevents a slice is reported once, as an Event on the Pod. A slice that cannot be created is deleted
-and created again on a SYNC, and so at these intervals; one whose provider goes on by itself is kept.
+and created again on a resync, and so at these intervals; one whose provider goes on by itself is kept.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ObservedPod:
     """A Pod that waits, and its slice.
 
     ``jobset`` is ``None`` if there is none. ``users`` names the Jobs of others whose Pods run on the
-    existing slice. ``is_sync``: nothing new has happened, it is time to observe again.
+    existing slice. ``is_resync``: nothing new has happened, it is time to observe again.
     """
 
     leader: Leader
@@ -104,7 +104,7 @@ class ObservedPod:
     naming: Naming
     users: tuple[str, ...] = ()
     is_paused: bool = False
-    is_sync: bool = False
+    is_resync: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ class ObservedQueue:
 Observed = ObservedPod | ObservedImpossible | ObservedOperation | ObservedQueue
 
 
-def open_pod(invocation: Invocation, is_first_look: bool) -> PodWork:
+def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
-    work = PodWork(**slice_work_fields(invocation, is_first_look=is_first_look))
-    message = invocation.occasion.message
+    work = PodWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
+    message = invocation.trigger.message
     if message is not None:
         work.leader = _find_leader(message, work)
         work.about = work.leader.raw
@@ -182,16 +182,16 @@ def observe(work: PodWork) -> Observed:
     """Read what the decision needs: about one Pod, the end of an operation, or all Pods that wait."""
     if work.leader is not None:
         return _observe_pod(work, work.leader)
-    event = work.occasion.event
+    event = work.trigger.event
     return _observe_queue(work) if event is None else _observe_operation(work, event)
 
 
 def decide(observed: Observed, now: datetime) -> Plan:
     """What is to be done for the Pods that wait."""
     if isinstance(observed, ObservedQueue):
-        return _decide_to_wake(observed, now)
+        return _decide_to_trigger(observed, now)
     if isinstance(observed, ObservedOperation):
-        return _and_wake_next(_decide_after(observed, now), observed, now)
+        return _and_trigger_next(_decide_after(observed, now), observed, now)
     return _decide_about_pod(observed, now)
 
 
@@ -199,14 +199,14 @@ def recover(work: PodWork, error: CallError) -> Plan | None:
     """What is done about a refused call of an action: reported on the Pod, unless it is transient."""
     if not isinstance(error, SliceActionError):
         return None
-    observed, is_next_woken = work.observed, False
+    observed, is_next_triggered = work.observed, False
     if isinstance(observed, ObservedOperation):
-        observed, is_next_woken = observed.pod, True
+        observed, is_next_triggered = observed.pod, True
     if not isinstance(observed, ObservedPod):
         return None
     plan = _report_refusal(work, observed, error)
-    if plan is not None and is_next_woken:
-        return _and_wake_next(plan, work.observed, work.now)
+    if plan is not None and is_next_triggered:
+        return _and_trigger_next(plan, work.observed, work.now)
     return plan
 
 
@@ -250,11 +250,11 @@ def waits_since(leader: Leader) -> datetime:
     return guess_time(next(said, None)) or parse_time(metadata["creationTimestamp"])
 
 
-def _decide_to_wake(observed: ObservedQueue, now: datetime) -> Plan:
+def _decide_to_trigger(observed: ObservedQueue, now: datetime) -> Plan:
     due: Sequence[Leader] = observed.due
     if observed.slots is not None:
         due = _select(due, observed.slots, now)
-    facts = {"waiting": observed.waiting, "woken": len(due)}
+    facts = {"waiting": observed.waiting, "triggered": len(due)}
     return Plan("Swept", resync(NAME, _messages(due, now)), facts=facts)
 
 
@@ -267,8 +267,8 @@ def _messages(leaders: Iterable[Leader], now: datetime) -> list[Message]:
 
 
 def build_message(leader: Leader, now: datetime) -> Message:
-    """A SYNC about a Pod that waits."""
-    return Message(leader.namespace, leader.name, leader.uid, Cause.SYNC, now, kind=POD_KIND)
+    """A resync about a Pod that waits."""
+    return Message(leader.namespace, leader.name, leader.uid, Cause.RESYNC, now, kind=POD_KIND)
 
 
 def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
@@ -338,7 +338,7 @@ def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
     return Plan(outcome, (Emit(about, once=True),))
 
 
-def _and_wake_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Plan:
+def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Plan:
     """The plan, and SYNCs for the Pods that can be served next, as the slices are after the plan."""
     waiting = observed.waiting
     if waiting is None:
@@ -356,9 +356,9 @@ def _and_wake_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Pl
     slices += [Slice(one.name, one.owner, one.hash, SliceState.PROVISIONING) for one in created]
     without = [leader for leader, desired in waiting.without_slice if desired not in created]
     chosen = _select(without, concurrency.count_slots(waiting.limit, slices), now)
-    facts = {"waiting": len(without), "woken": len(chosen)}
-    wake = resync(NAME, _messages(chosen, now))
-    return replace(plan, actions=(*plan.actions, *wake), facts={**plan.facts, **facts})
+    facts = {"waiting": len(without), "triggered": len(chosen)}
+    resyncs = resync(NAME, _messages(chosen, now))
+    return replace(plan, actions=(*plan.actions, *resyncs), facts={**plan.facts, **facts})
 
 
 def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossible:
@@ -384,7 +384,7 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
         naming=provider,
         users=users,
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
-        is_sync=work.occasion.is_sync,
+        is_resync=work.trigger.is_resync,
     )
 
 
@@ -400,7 +400,7 @@ def _has_waited_beside(existing: Slice, leader: Leader, work: PodWork) -> bool:
     """Whether it matters since when the slice is there, and its provider does not say so, as GKE."""
     is_dated = existing.state is not SliceState.READY or existing.since is not None
     waited = work.now - waits_since(leader)
-    return not is_dated and work.occasion.is_sync and waited >= UNFIT_AFTER
+    return not is_dated and work.trigger.is_resync and waited >= UNFIT_AFTER
 
 
 def _since_its_nodes(existing: Slice, cluster: Cluster) -> datetime | None:
@@ -429,7 +429,7 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
     """What was observed, in the columns of the lifecycle table."""
     existing = observed.existing
     situation = Situation(
-        trigger=SliceTrigger.POD_RESYNC if observed.is_sync else SliceTrigger.POD,
+        trigger=SliceTrigger.POD_RESYNC if observed.is_resync else SliceTrigger.POD,
         need=_find_need(observed),
         phase=lifecycle.find_phase(existing),
         is_in_use=bool(observed.users),
@@ -479,7 +479,7 @@ def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionErro
     if is_out_of_slots(error, work.provider):
         words = {"name": observed.desired.name, "failure": error.message}
         queued = Emit(lifecycle.QUEUED.render(naming, words), once=True)
-        return Plan(QUEUED, () if observed.is_sync else (queued,), note=str(error))
+        return Plan(QUEUED, () if observed.is_resync else (queued,), note=str(error))
     is_parent_missing = isinstance(action, CreateSlice) and error.http == 404
     reason = Reason.REFUSED if is_parent_missing else find_refusal(error)
     if reason is None:

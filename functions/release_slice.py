@@ -1,9 +1,9 @@
 """release_slice: a slice whose JobSet needs it no longer is deleted, half a minute later.
 
 Triggers: a JobSet has completed, failed or was deleted; a node pool was created or deleted, or its
-update has failed; SYNC, which each sweep run sends to this step's topic for each slice about which there
-is something to do, and the end of an operation for the slices that are selected, where only some can be
-changed at the same time.
+update has failed; a resync, which each sweep run sends to this step's topic for each slice about which
+there is something to do, and the end of an operation for the slices that are selected, where only some
+can be changed at the same time.
 
 The first observation sets the slice's release deadline, and only a later one, which finds the same,
 deletes it: a JobSet that is recreated at once under its name keeps its slices. A slice on which Pods run
@@ -77,7 +77,7 @@ class ObservedSlice:
 
 @dataclass(frozen=True)
 class ObservedSlices:
-    """The slices that the trigger is about. ``others`` get a SYNC, at the end of an operation."""
+    """The slices that the trigger is about. ``others`` get a resync, at the end of an operation."""
 
     slices: tuple[ObservedSlice, ...]
     others: tuple[Slice, ...] | None = None
@@ -117,14 +117,14 @@ class ObservedFleet:
 Observed = ObservedSlices | ObservedFailedUpdate | ObservedDeletion | ObservedFleet
 
 
-def open_slices(invocation: Invocation, is_first_look: bool) -> SliceWork:
+def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork:
     """The work on slices. Raises `NothingToDo`."""
-    return SliceWork(**slice_work_fields(invocation, is_first_look=is_first_look))
+    return SliceWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
 
 
 def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
-    message, event = work.occasion.message, work.occasion.event
+    message, event = work.trigger.message, work.trigger.event
     if message is not None:
         return _observe_named(work, message)
     if event is None:
@@ -138,7 +138,7 @@ def observe(work: SliceWork) -> Observed:
 def decide(observed: Observed, now: datetime) -> Plan:
     """What is to be done about the slices."""
     if isinstance(observed, ObservedFleet):
-        return _decide_to_wake(observed, now)
+        return _decide_to_trigger(observed, now)
     if isinstance(observed, ObservedDeletion):
         return _decide_after_deletion(observed, now)
     if isinstance(observed, ObservedFailedUpdate):
@@ -148,7 +148,7 @@ def decide(observed: Observed, now: datetime) -> Plan:
     if observed.others is None:
         return Plan(outcome, parts=parts)
     messages = _messages(observed.others, now)
-    return Plan(outcome, resync(NAME, messages), facts={"woken": len(messages)}, parts=parts)
+    return Plan(outcome, resync(NAME, messages), facts={"triggered": len(messages)}, parts=parts)
 
 
 def recover(work: SliceWork, error: CallError) -> Plan | None:
@@ -197,10 +197,10 @@ def _jobset_of(existing: Slice) -> tuple[str, str]:
     return existing.owner.namespace, existing.owner.jobset
 
 
-def _decide_to_wake(observed: ObservedFleet, now: datetime) -> Plan:
+def _decide_to_trigger(observed: ObservedFleet, now: datetime) -> Plan:
     to_report = [one.existing for one in observed.slices if is_report_due(one, now)]
     messages = _messages([*_select_next(observed.slices, observed.limit, now), *to_report], now)
-    return Plan("Swept", resync(NAME, messages), facts={"woken": len(messages)})
+    return Plan("Swept", resync(NAME, messages), facts={"triggered": len(messages)})
 
 
 def is_report_due(one: ObservedSlice, now: datetime) -> bool:
@@ -240,7 +240,7 @@ def select(slices: Iterable[Slice], slots: int, now: datetime) -> list[Slice]:
 
 def _messages(slices: Iterable[Slice], now: datetime) -> list[Message]:
     return [
-        Message(one.owner.namespace, one.name, "", Cause.SYNC, now, kind=SLICE_KIND)
+        Message(one.owner.namespace, one.name, "", Cause.RESYNC, now, kind=SLICE_KIND)
         for one in slices
     ]
 
@@ -308,7 +308,7 @@ def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -
 def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | ObservedDeletion:
     """There is room for others; a deletion that has failed is tried again when the sweep finds it.
 
-    After a creation one release is served at once, while Pods that wait for a slice are being woken;
+    After a creation one release is served at once, while Pods that wait for a slice are being triggered;
     after a deletion it is the other way round. So neither delays the other.
     """
     provider, is_deletion = work.provider, event.method == DELETE_METHOD
@@ -365,7 +365,7 @@ def _jobs(name: str, jobset: Mapping[str, Any]) -> Iterator[str]:
 def _decide_after_deletion(observed: ObservedDeletion, now: datetime) -> Plan:
     event = observed.event
     messages = _messages(observed.following, now)
-    actions, facts = resync(NAME, messages), {"woken": len(messages)}
+    actions, facts = resync(NAME, messages), {"triggered": len(messages)}
     if observed.has_jobset and is_old_news(event, observed.existing):
         return Plan("OldNews", actions, facts=facts)
     template = lifecycle.NOT_DELETED if event.has_failed else lifecycle.DELETED

@@ -77,10 +77,11 @@ class ReportLeak:
         return f"report the leaked slice {self.leak.name}"
 
 
-def open_work(invocation: Invocation, is_first_look: bool) -> LeakWork:
+def open_work(invocation: Invocation, is_first_observation: bool) -> LeakWork:
     """The work on all served projects."""
     return LeakWork(
-        **work_fields(invocation, is_first_look=is_first_look), log=invocation.runtime.log
+        **work_fields(invocation, is_first_observation=is_first_observation),
+        log=invocation.runtime.log,
     )
 
 

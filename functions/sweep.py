@@ -1,7 +1,7 @@
 """sweep: once a minute, list all groups and publish a resync for each group that needs one.
 
 Compute Engine logs nothing while a BULK group waits for capacity, nor when its links are up, and
-messages can be lost. A group that is not settled gets a SYNC at gaps that grow from a minute to half
+messages can be lost. A group that is not settled gets a resync at gaps that grow from a minute to half
 an hour with the time since its last progress; a settled one once an hour, at its own minute.
 
 A group that cannot be read, or whose state the sweep has no answer to, is named in the log line
@@ -121,13 +121,13 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
             unserved.append(f"{group.key}: {type(error).__name__}: {error}")
             continue
         for step in steps:
-            topics.setdefault(step, []).append(message_about(group, Cause.SYNC, now))
+            topics.setdefault(step, []).append(message_about(group, Cause.RESYNC, now))
     actions += (_send(step, messages) for step, messages in topics.items())
     actions += _hand_out_requests(observed.requests, now)
     if observed.requests_failure is not None:
         actions.append(ForOne((Fail(observed.requests_failure),)))
-    woken = {step: len(messages) for step, messages in topics.items()}
-    facts: dict[str, Any] = {"groups": len(observed.groups), "woken": woken}
+    triggered = {step: len(messages) for step, messages in topics.items()}
+    facts: dict[str, Any] = {"groups": len(observed.groups), "triggered": triggered}
     if unserved:
         facts["unserved"] = unserved[:MAX_UNSERVED]
     return Plan("Swept", tuple(actions), facts=facts, needs_attention=bool(unserved))
@@ -166,7 +166,7 @@ def _hand_out_requests(requests: Iterable[SigningRequest], now: datetime) -> Ite
 
 
 def _minute(now: datetime) -> Message:
-    return Message("", "", "", Cause.SYNC, now, kind=SWEEP_KIND)
+    return Message("", "", "", Cause.RESYNC, now, kind=SWEEP_KIND)
 
 
 def _send(step: str, messages: list[Message]) -> Action:
@@ -218,7 +218,7 @@ def last_progress(group: AnyGroup, known: Status) -> datetime:
     moments += [entry.since for entry in known.pending]
     moments += [retry.since for retry in known.retries]
     moments += [
-        resource.trouble.since if resource.trouble else resource.since
+        resource.error.since if resource.error else resource.since
         for resource in known.resources.values()
         if not _is_retried(known, resource)
     ]

@@ -44,7 +44,7 @@ from shared.node_groups.lifecycle import (
     make_observation,
     next_step,
 )
-from shared.node_groups.membership import bears_name_of, proof_patch
+from shared.node_groups.membership import has_vm_name, proof_patch
 from shared.node_groups.node_group import AnyGroup, NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found
 from shared.node_groups.snapshot import RULES
@@ -102,7 +102,7 @@ class ObservedBeginning:
     @property
     def own(self) -> list[Node]:
         """The Nodes of the group's VMs, by name."""
-        own = (node for node in self.nodes if bears_name_of(self.group, node))
+        own = (node for node in self.nodes if has_vm_name(self.group, node))
         return sorted(own, key=lambda node: node.name)
 
     @property
@@ -128,11 +128,11 @@ def observe(work: GroupWork) -> Observed:
     group = work.group
     if isinstance(group, UnreadableGroup):
         return UnreadableRemains(group, work.status)
-    observed = ObservedRemains(group, work.status, is_retry_due=work.occasion.is_sync)
+    observed = ObservedRemains(group, work.status, is_retry_due=work.trigger.is_resync)
     if group.deleting is None or not group.has_finalizer:
         return observed
     was_gone = _is_gone(group, work.status, MIG)
-    if not was_gone and work.is_first_look and not _is_delete_begun(work.status):
+    if not was_gone and work.is_first_observation and not _is_delete_begun(work.status):
         beginning = _observe_beginning(work, group)
         if not beginning.is_over:
             return beginning
@@ -211,7 +211,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
                 Type.NODES_JOINED, False, reason, message, group=group, now=now
             )
         resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
-        return known.with_resource(kind, resource.with_trouble(reason, error.reason, message, now))
+        return known.with_resource(kind, resource.with_error(reason, error.reason, message, now))
 
     return report_refusal(work, error, describe)
 
@@ -257,8 +257,8 @@ def _last_kinds(spec: Spec) -> tuple[str, ...]:
 
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
     """Policy and template are deleted in parallel: an event about one says nothing about the other."""
-    event = work.occasion.event
-    if event is None or not work.is_first_look:
+    event = work.trigger.event
+    if event is None or not work.is_first_observation:
         return True
     is_of_other = KINDS[kind].collection not in event.method and MIG_COLLECTION not in event.method
     resource = work.status.resources.get(kind)
@@ -333,7 +333,7 @@ def _observe_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRem
 
 def _list_proved(group: NodeGroup, nodes: Iterable[Node]) -> frozenset[str]:
     """The VMs with proved Nodes: their tokens are revoked."""
-    return frozenset(node.vm for node in nodes if node.proved_vm_id and bears_name_of(group, node))
+    return frozenset(node.vm for node in nodes if node.proved_vm_id and has_vm_name(group, node))
 
 
 def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
@@ -368,7 +368,7 @@ def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status
     if mig.state is State.READY:
         mig = mig.enter(State.DELETING, now)
     resources = {
-        kind: replace(entry, trouble=None) for kind, entry in {**known.resources, MIG: mig}.items()
+        kind: replace(entry, error=None) for kind, entry in {**known.resources, MIG: mig}.items()
     }
     counts = known.counts if observed.note else replace(known.counts, joined=joined)
     known = replace(known, observed_generation=group.generation, resources=resources, counts=counts)
@@ -381,7 +381,7 @@ def _finish_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
     if states <= {State.PENDING, State.GONE}:
         return Plan("Done", (RemoveFinalizer(),))
     write = WriteStatus(readiness.conclude(observed.group, observed.status, now))
-    return Plan("Unreadable", (write,), "; ".join(map(str, observed.group.problems)))
+    return Plan("Unreadable", (write,), "; ".join(map(str, observed.group.violations)))
 
 
 def _advance_all(observed: ObservedRemains, now: datetime) -> dict[str, Transition]:
@@ -428,7 +428,7 @@ def _label(observed: ObservedRemains) -> Iterator[NamedAction]:
     machine_type = observed.status.machine_type
     for node in observed.nodes:
         is_unproved = not node.proved_vm_id and node.vm in members
-        if not is_unproved or not bears_name_of(observed.group, node):
+        if not is_unproved or not has_vm_name(observed.group, node):
             continue
         patch = dict(proof_patch(observed.group, node, machine_type, members[node.vm]))
         if not node.is_unschedulable:
@@ -450,7 +450,7 @@ def _delete_rest(
     nodes = tuple(
         NamedAction(node.name, DeleteNode(node.name, node.uid))
         for node in observed.nodes
-        if bears_name_of(observed.group, node)
+        if has_vm_name(observed.group, node)
     )
     again = Resume(STEP.name, message_about(observed.group, Cause.CONTINUED, now))
     delete_nodes = Batch(nodes, again, is_required=True)

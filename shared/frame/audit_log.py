@@ -48,9 +48,9 @@ class LogEvent:
         return self.name.rsplit("-", 1)[0] if self.concerns_vm else self.name
 
 
-# An audit entry's way to a step. What is not here wakes nobody: reads, setMetadata and setLabels
+# An audit entry's way to a step. What is not here triggers no step: reads, setMetadata and setLabels
 # (our own writes, or none of our business), disks, other services.
-_WAKES = {
+_STEP_OF = {
     "compute.resourcePolicies.insert": "create_resources",
     "compute.instanceTemplates.insert": "create_resources",
     "compute.regionInstanceTemplates.insert": "create_resources",
@@ -78,32 +78,32 @@ _WAKES = {
     "compute.instances.instanceManagerHaltForRestart": "label_node",
     "compute.instances.repair.recreateInstance": "label_node",
 }
-_WAKES_WHEN_FAILED = {
+_STEP_OF_FAILED = {
     "compute.instances.insert": "create_resources",
     "compute.instances.start": "label_node",
     "compute.instances.reset": "label_node",
 }
 
 
-_NODE_POOL_WAKES = {
+_NODE_POOL_STEPS = {
     "container.nodePools.create": ("provision_slice", "release_slice"),
     "container.nodePools.delete": ("provision_slice", "release_slice"),
 }
-_NODE_POOL_WAKES_WHEN_FAILED = {"container.nodePools.update": ("release_slice",)}
+_NODE_POOL_STEPS_OF_FAILED = {"container.nodePools.update": ("release_slice",)}
 
 
 def find_steps(event: LogEvent) -> tuple[str, ...]:
-    """The steps that an entry wakes: none, one, or both that see to a node pool's end."""
+    """The steps that an entry triggers: none, one, or both that see to a node pool's end."""
     if event.method in _NODE_POOL_METHODS.values():
         if not (_SLICE_NAME.fullmatch(event.name) and is_dns_label(event.name)):
             return ()
-        failed = _NODE_POOL_WAKES_WHEN_FAILED if event.has_failed else {}
-        return {**_NODE_POOL_WAKES, **failed}.get(event.method, ())
+        failed = _NODE_POOL_STEPS_OF_FAILED if event.has_failed else {}
+        return {**_NODE_POOL_STEPS, **failed}.get(event.method, ())
     name = _VM_NAME if event.concerns_vm else _RESOURCE_NAME
     if not (name.fullmatch(event.name) and is_dns_label(event.name)):
         return ()
-    wakes = (event.has_failed and _WAKES_WHEN_FAILED.get(event.method)) or _WAKES.get(event.method)
-    return (wakes,) if wakes else ()
+    step = (event.has_failed and _STEP_OF_FAILED.get(event.method)) or _STEP_OF.get(event.method)
+    return (step,) if step else ()
 
 
 def parse_entry(entry: Mapping[str, Any], message_id: str) -> tuple[LogEvent | None, str]:

@@ -1,7 +1,7 @@
-"""What triggers a step: a push envelope becomes an `Occasion`.
+"""What triggers a step: a push envelope becomes a `Trigger`.
 
 Two kinds of message come in (docs/how-it-works.md): our own (`message`) and a Cloud Logging entry as
-a log sink publishes it (`audit_log`). An occasion says where to look and why; it never says what to do.
+a log sink publishes it (`audit_log`). A trigger says where to look and why; it never says what to do.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Occasion:
+class Trigger:
     """Where to look, and why: from a message of ours or from an entry of the audit log."""
 
     cause: str
@@ -52,8 +52,8 @@ class Occasion:
     """An earlier delivery was not acknowledged: the process that had it may have ended halfway."""
 
     @property
-    def is_sync(self) -> bool:
-        return self.message is not None and self.message.cause is Cause.SYNC
+    def is_resync(self) -> bool:
+        return self.message is not None and self.message.cause is Cause.RESYNC
 
     @property
     def kind(self) -> str:
@@ -85,13 +85,13 @@ class Occasion:
 class Delivery:
     """One push: what it says, and what Pub/Sub says about it. ``attempt`` is 0 unless it is counted.
 
-    ``occasion`` is ``None`` for an entry that wakes nobody; ``note`` then says why.
+    ``trigger`` is ``None`` for an entry that triggers no step; ``note`` then says why.
     """
 
     message_id: str
     attempt: int
     published: datetime | None
-    occasion: Occasion | None
+    trigger: Trigger | None
     note: str = ""
 
 
@@ -107,10 +107,10 @@ def decode(body: bytes) -> Delivery:
     document = _json(data, f"message {message_id}")
     attempt = envelope.get("deliveryAttempt")
     attempt = max(0, attempt) if isinstance(attempt, int) else 0
-    occasion, note = _occasion(document, message_id, published)
-    if occasion is not None and attempt > 1:
-        occasion = replace(occasion, is_redelivered=True)
-    return Delivery(message_id, attempt, published, occasion, note)
+    trigger, note = _read_trigger(document, message_id, published)
+    if trigger is not None and attempt > 1:
+        trigger = replace(trigger, is_redelivered=True)
+    return Delivery(message_id, attempt, published, trigger, note)
 
 
 def find_message_id(body: bytes) -> str:
@@ -154,25 +154,23 @@ def _find_time(text: Any) -> datetime | None:
         return None
 
 
-def _occasion(
+def _read_trigger(
     document: dict[str, Any], message_id: str, published: datetime | None
-) -> tuple[Occasion | None, str]:
+) -> tuple[Trigger | None, str]:
     if "protoPayload" in document or "logName" in document:
         return _from_entry(document, message_id)
     return _from_message(document, message_id, published), ""
 
 
-def _from_entry(entry: dict[str, Any], message_id: str) -> tuple[Occasion | None, str]:
+def _from_entry(entry: dict[str, Any], message_id: str) -> tuple[Trigger | None, str]:
     event, note = parse_entry(entry, message_id)
     if event is None:
         return None, note
     at = _find_time(entry.get("timestamp")) or _EPOCH
-    return Occasion(event.method, at, event=event), ""
+    return Trigger(event.method, at, event=event), ""
 
 
-def _from_message(
-    document: dict[str, Any], message_id: str, published: datetime | None
-) -> Occasion:
+def _from_message(document: dict[str, Any], message_id: str, published: datetime | None) -> Trigger:
     version = document.get("version")
     if version != MESSAGE_VERSION:
         raise PoisonError(
@@ -180,6 +178,6 @@ def _from_message(
         )
     at = _find_time(document.get("at")) or published
     if document.get("kind") == SWEEP_KIND:
-        return Occasion(SWEEP_KIND, at or _EPOCH)
+        return Trigger(SWEEP_KIND, at or _EPOCH)
     message = parse_message(document, message_id, at)
-    return Occasion(parse_cause(document), message.at, message=message)
+    return Trigger(parse_cause(document), message.at, message=message)

@@ -44,7 +44,7 @@ class PoisonError(Exception):
 
 
 class Cause(StrEnum):
-    """Why somebody should look: a word for the log. Only ``Sync`` is treated apart."""
+    """Why somebody should look: a word for the log. Only ``Resync`` is treated apart."""
 
     ADDED = "Added"
     UNSCHEDULABLE = "Unschedulable"
@@ -55,7 +55,7 @@ class Cause(StrEnum):
     METADATA_CHANGED = "MetadataChanged"
     DELETING = "Deleting"
     NODES_CHANGED = "NodesChanged"
-    SYNC = "Sync"
+    RESYNC = "Resync"
     VMS_NEED_TOKENS = "VMsNeedTokens"
     JOIN_REQUESTED = "JoinRequested"
     JOIN_NOT_APPROVED = "JoinNotApproved"
@@ -66,7 +66,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Message:
-    """An occasion to look at one object, a TPUNodeGroup if nothing else is said, as this system
+    """A trigger to look at one object, a TPUNodeGroup if nothing else is said, as this system
     publishes it.
 
     ``nodes`` and ``vms`` are names (at most `MAX_NAMES` together), ``at`` is when the sender saw

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from shared.base.errors import CallError, OutOfTimeError
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import MAX_NAMES, Message
 from shared.frame.settings import Settings
 from shared.ports.gce.calls import Gce
@@ -55,12 +55,12 @@ class Work:
     reserve: Callable[[float], AbstractContextManager[None]] = lambda _: nullcontext()
     """In this context the last so many seconds are not there for calls: what follows it has them."""
     now: datetime
-    occasion: Occasion
+    trigger: Trigger
     facts: dict[str, Any] = field(default_factory=dict)
     """Fields of the invocation's log line."""
     step: str = ""
     """The name of the step."""
-    is_first_look: bool = True
+    is_first_observation: bool = True
     """False when the step observes again because the first observation was stale."""
     observed: Any = None
     """What the step has observed, once it has: for what it does about a call that is refused."""
@@ -133,7 +133,7 @@ class Send:
 
     def describe(self) -> str:
         causes = ", ".join(sorted({str(message.cause) for message in self.messages}))
-        return f"wake {self.step} ({causes})"
+        return f"trigger {self.step} ({causes})"
 
 
 @dataclass(frozen=True)

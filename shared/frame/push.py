@@ -28,9 +28,9 @@ UNAUTHORIZED, FORBIDDEN, UNAVAILABLE = 401, 403, 503
 
 _ISSUERS = ("https://accounts.google.com", "accounts.google.com")
 _REMOVED = ".SIGNATURE_REMOVED_BY_GOOGLE"
-_ASK_AGAIN_S = 60.0
+_REFETCH_AFTER_S = 60.0
 """A key that is not known is asked for, but not more often than this: anybody can make one up."""
-_TRY_AGAIN_S = 5.0
+_RETRY_AFTER_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Gate:
         if scheme.lower() != "bearer" or not token:
             return Refusal(UNAUTHORIZED, "there is no bearer token")
         if self._pusher.verification is PushVerification.PLATFORM:
-            return _judge_verified(token, self._pusher, self._now())
+            return _check_verified(token, self._pusher, self._now())
         if token.endswith(_REMOVED):
             return Refusal(UNAUTHORIZED, _SIGNATURE_REMOVED)
         key_id = find_key_id(token)
@@ -85,7 +85,7 @@ class Gate:
             return Refusal(
                 UNAUTHORIZED, f"the token's key is none of those at {self._pusher.certificates_url}"
             )
-        return _judge(token, certificate, self._pusher)
+        return _check_token(token, certificate, self._pusher)
 
 
 _SIGNATURE_REMOVED = (
@@ -94,24 +94,24 @@ _SIGNATURE_REMOVED = (
 )
 
 
-def _judge(token: str, certificate: str, pusher: Pusher) -> Refusal | None:
+def _check_token(token: str, certificate: str, pusher: Pusher) -> Refusal | None:
     try:
         claims = read_claims(token, certificate)
     except TokenError as error:
         return Refusal(UNAUTHORIZED, str(error))
-    return _judge_claims(claims, pusher)
+    return _check_claims(claims, pusher)
 
 
-def _judge_verified(token: str, pusher: Pusher, now: float) -> Refusal | None:
+def _check_verified(token: str, pusher: Pusher, now: float) -> Refusal | None:
     """The same claims and end of a token whose signature the platform has verified."""
     try:
         claims = read_verified_claims(token, now)
     except TokenError as error:
         return Refusal(UNAUTHORIZED, str(error))
-    return _judge_claims(claims, pusher)
+    return _check_claims(claims, pusher)
 
 
-def _judge_claims(claims: Mapping[str, Any], pusher: Pusher) -> Refusal | None:
+def _check_claims(claims: Mapping[str, Any], pusher: Pusher) -> Refusal | None:
     found = {name: claims.get(name) for name in ("iss", "aud", "email", "email_verified")}
     if found["iss"] not in _ISSUERS:
         return Refusal(UNAUTHORIZED, f"the token is by {found['iss']!r}, not by {_ISSUERS[0]}")
@@ -139,8 +139,8 @@ class _Keys:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._certificates: Mapping[str, str] = {}
-        self._good_until = self._ask_after = float("-inf")
-        self._trouble = ""
+        self._good_until = self._fetch_after = float("-inf")
+        self._error = ""
 
     def find(self, key_id: str) -> str | None:
         """The certificate of that name. Raises `KeysError`."""
@@ -148,18 +148,18 @@ class _Keys:
             now = self._monotonic()
             if now >= self._good_until:
                 self._certificates = {}
-            if key_id not in self._certificates and now >= self._ask_after:
-                self._ask(now)
-            if key_id not in self._certificates and self._trouble:
-                raise KeysError(self._trouble)
+            if key_id not in self._certificates and now >= self._fetch_after:
+                self._refresh(now)
+            if key_id not in self._certificates and self._error:
+                raise KeysError(self._error)
             return self._certificates.get(key_id)
 
-    def _ask(self, now: float) -> None:
+    def _refresh(self, now: float) -> None:
         try:
             self._certificates, good_s = self._fetch(self._url)
         except KeysError as error:
-            self._trouble = str(error)
-            self._ask_after = now + _TRY_AGAIN_S
+            self._error = str(error)
+            self._fetch_after = now + _RETRY_AFTER_S
         else:
-            self._trouble = ""
-            self._good_until, self._ask_after = now + good_s, now + min(good_s, _ASK_AGAIN_S)
+            self._error = ""
+            self._good_until, self._fetch_after = now + good_s, now + min(good_s, _REFETCH_AFTER_S)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError
 from shared.frame import snapshot
-from shared.frame.decode import Delivery, Occasion, decode
+from shared.frame.decode import Delivery, Trigger, decode
 from shared.frame.message import PoisonError
 from shared.frame.plan import (
     BEST_EFFORT,
@@ -33,7 +33,7 @@ from shared.frame.plan import (
     join_outcomes,
 )
 from shared.frame.settings import Settings
-from shared.ports.classify import Kind, verdict_of
+from shared.ports.classify import ErrorKind, verdict_of
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 WorkT = TypeVar("WorkT", bound=Work)
 ObservedT = TypeVar("ObservedT")
 
-MAX_LOOKS = 3
+MAX_OBSERVATIONS = 3
 SECONDS_FOR_CALLS = 30.0
 """No call starts later than this after the look: what a step acts on is never older."""
 SECONDS_AFTER_BATCHES = 10.0
 """What the calls of a batch leave of those: what follows needs time, too."""
 MAX_ATTEMPTS = 5
 MAX_AGE = timedelta(minutes=10)
-"""How long an occasion is tried where Pub/Sub does not count the attempts."""
-MAX_SYNC_AGE = timedelta(minutes=2)
+"""How long a trigger is tried where Pub/Sub does not count the attempts."""
+MAX_RESYNC_AGE = timedelta(minutes=2)
 
 _MAX_UNDONE = 20
 """Errors of best-effort actions in one log line, which may have 256 KB."""
@@ -62,8 +62,8 @@ _MAX_UNDONE = 20
 ACKNOWLEDGED, POISON, TRY_AGAIN = 204, 400, 503
 
 CRASHED, REFUSED, PARTLY = "Crashed", "Refused", "Partly"
-SYNC_DROPPED, LEFT_TO_THE_SWEEP = "SyncDropped", "LeftToTheSweep"
-_GIVEN_UP = frozenset({REFUSED, SYNC_DROPPED, LEFT_TO_THE_SWEEP})
+RESYNC_DROPPED, LEFT_TO_THE_SWEEP = "ResyncDropped", "LeftToTheSweep"
+_GIVEN_UP = frozenset({REFUSED, RESYNC_DROPPED, LEFT_TO_THE_SWEEP})
 
 
 @dataclass
@@ -98,14 +98,14 @@ class Invocation:
 
     runtime: Runtime
     step: str
-    occasion: Occasion
+    trigger: Trigger
     started: float
     facts: dict[str, Any] = field(default_factory=dict)
     is_last_try: bool = False
     """Whether a transient error of this one is left to the sweep."""
 
     def __post_init__(self) -> None:
-        self.looked = self.started
+        self.observation_started = self.started
         self.reserved_s = 0.0
         self.gce = Gce(self.runtime.clients, self.remaining_s)
         self.cluster = Cluster(self.runtime.connection, self.step, self.remaining_s)
@@ -113,7 +113,7 @@ class Invocation:
     def remaining_s(self) -> float:
         """Seconds left for calls. Raises `OutOfTimeError` when there are none."""
         for_calls = SECONDS_FOR_CALLS - self.reserved_s
-        left = self.looked + for_calls - self.runtime.monotonic()
+        left = self.observation_started + for_calls - self.runtime.monotonic()
         if left <= 0:
             raise OutOfTimeError(f"no answer within {for_calls:.0f} s")
         return left
@@ -128,9 +128,9 @@ class Invocation:
         finally:
             self.reserved_s = before
 
-    def look_from_now(self) -> None:
+    def restart_call_time(self) -> None:
         """What is read from here on is fresh: the time for calls begins anew."""
-        self.looked = self.runtime.monotonic()
+        self.observation_started = self.runtime.monotonic()
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Step(Generic[WorkT, ObservedT]):
         """Best effort: nothing but the sweep retries from here on."""
         if self.give_up is None:
             return
-        invocation.look_from_now()
+        invocation.restart_call_time()
         try:
             work = self.open(invocation, False)
             execute(self.give_up(work, error), work)
@@ -177,18 +177,18 @@ class Step(Generic[WorkT, ObservedT]):
 
     def _run(self, invocation: Invocation) -> Answer:
         note = ""
-        for attempt in range(MAX_LOOKS):
-            invocation.look_from_now()
+        for attempt in range(MAX_OBSERVATIONS):
+            invocation.restart_call_time()
             try:
-                return self._once(invocation, is_first_look=attempt == 0)
+                return self._once(invocation, is_first_observation=attempt == 0)
             except StaleObservation as stale:
                 note = str(stale)
         raise CallError(self.name, 409, "conditionNotMet", f"the world keeps moving: {note}")
 
-    def _once(self, invocation: Invocation, *, is_first_look: bool) -> Answer:
+    def _once(self, invocation: Invocation, *, is_first_observation: bool) -> Answer:
         invocation.facts.pop(snapshot.FIELD, None)
         try:
-            work = self.open(invocation, is_first_look)
+            work = self.open(invocation, is_first_observation)
         except NothingToDo as nothing:
             return Answer(ACKNOWLEDGED, nothing.outcome, nothing.note)
         try:
@@ -243,12 +243,12 @@ class Step(Generic[WorkT, ObservedT]):
         return self._execute(recovery, work, recoveries - 1)
 
 
-def open_work(invocation: Invocation, is_first_look: bool) -> Work:
+def open_work(invocation: Invocation, is_first_observation: bool) -> Work:
     """The work of a step whose triggers name no object."""
-    return Work(**work_fields(invocation, is_first_look=is_first_look))
+    return Work(**work_fields(invocation, is_first_observation=is_first_observation))
 
 
-def work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any]:
+def work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[str, Any]:
     """The fields of `Work`, from an invocation: a domain's work has these and its own."""
     runtime = invocation.runtime
     return {
@@ -260,10 +260,10 @@ def work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any
         "remaining_s": invocation.remaining_s,
         "reserve": invocation.reserve,
         "now": runtime.now(),
-        "occasion": invocation.occasion,
+        "trigger": invocation.trigger,
         "facts": invocation.facts,
         "step": invocation.step,
-        "is_first_look": is_first_look,
+        "is_first_observation": is_first_observation,
     }
 
 
@@ -295,7 +295,9 @@ def execute(plan: Plan, work: Work) -> str:
         left = _apply_batch(action, work, failures)
         if left and action.resume is not None:
             outcome = PARTLY
-            _end_partly(action.resume, left, work, may_resume=not failures or work.occasion.is_sync)
+            _end_partly(
+                action.resume, left, work, may_resume=not failures or work.trigger.is_resync
+            )
             break
         if failures and action.is_required:
             break
@@ -381,25 +383,25 @@ def _answer(
     except PoisonError as error:
         return Answer(POISON, "Poison", str(error))
     facts |= {"message_id": delivery.message_id, "attempt": delivery.attempt}
-    occasion = delivery.occasion
-    if occasion is None:
-        return Answer(ACKNOWLEDGED, "NobodysBusiness", delivery.note)
-    facts["occasion"] = occasion.cause
-    if not occasion.is_for(step):
-        return Answer(ACKNOWLEDGED, "NotForThisStep", f"{occasion.cause} wakes others")
-    if occasion.is_sync and runtime.now() - occasion.at > MAX_SYNC_AGE:
-        return Answer(ACKNOWLEDGED, "StaleSync", "a newer one is on its way")
+    trigger = delivery.trigger
+    if trigger is None:
+        return Answer(ACKNOWLEDGED, "NotRelevant", delivery.note)
+    facts["trigger"] = trigger.cause
+    if not trigger.is_for(step):
+        return Answer(ACKNOWLEDGED, "NotForThisStep", f"{trigger.cause} triggers other steps")
+    if trigger.is_resync and runtime.now() - trigger.at > MAX_RESYNC_AGE:
+        return Answer(ACKNOWLEDGED, "StaleResync", "a newer one is on its way")
     is_last_try = _is_last_try(delivery, runtime)
-    invocation = Invocation(runtime, step, occasion, started, facts, is_last_try)
+    invocation = Invocation(runtime, step, trigger, started, facts, is_last_try)
     try:
         return run(invocation)
     except CallError as error:
-        return _try_again_or_not(delivery, runtime, error, is_ours=_is_transient(error))
+        return _try_again_or_not(delivery, runtime, error, is_transient=_is_transient(error))
     except (OutOfTimeError, AccessError) as error:
-        return _try_again_or_not(delivery, runtime, error, is_ours=True)
+        return _try_again_or_not(delivery, runtime, error, is_transient=True)
     except Exception as error:  # noqa: BLE001 - the outermost handler: a fault of ours is told, once
         facts["crash"] = traceback.format_exc(limit=-5)
-        answer = _try_again_or_not(delivery, runtime, error, is_ours=True)
+        answer = _try_again_or_not(delivery, runtime, error, is_transient=True)
         return Answer(answer.http, CRASHED, f"{type(error).__name__}: {error}")
     finally:
         facts["calls"] = {
@@ -409,32 +411,33 @@ def _answer(
 
 
 def _is_transient(error: CallError | OutOfTimeError) -> bool:
-    """A refusal that comes this far stands in no condition. Of rights that means that not even the
-    group could be read or written: an API server that has just started refuses so what it allows a
-    second later.
+    """Whether to retry an error that `Step.recover` has left to the frame.
+
+    No condition records such an error yet. A 401 or 403 here means that the group itself could not be
+    read or written: an API server that has just started denies what it allows a second later.
     """
     if isinstance(error, OutOfTimeError):
         return True
-    is_untold = error.http in STALE_ANSWERS or error.http in (401, 403)
-    return is_untold or verdict_of(error).kind is Kind.OURS
+    is_unreported = error.http in STALE_ANSWERS or error.http in (401, 403)
+    return is_unreported or verdict_of(error).kind is ErrorKind.TRANSIENT
 
 
 def _try_again_or_not(
-    delivery: Delivery, runtime: Runtime, error: Exception, *, is_ours: bool
+    delivery: Delivery, runtime: Runtime, error: Exception, *, is_transient: bool
 ) -> Answer:
     """Nack what is ours to retry, within bounds: what is given up here, the sweep takes up."""
     note = str(error)
-    if not is_ours:
+    if not is_transient:
         return Answer(ACKNOWLEDGED, REFUSED, note)
     if not _is_last_try(delivery, runtime):
         return Answer(TRY_AGAIN, "TryAgain", note)
-    is_sync = delivery.occasion is not None and delivery.occasion.is_sync
-    return Answer(ACKNOWLEDGED, SYNC_DROPPED if is_sync else LEFT_TO_THE_SWEEP, note)
+    is_resync = delivery.trigger is not None and delivery.trigger.is_resync
+    return Answer(ACKNOWLEDGED, RESYNC_DROPPED if is_resync else LEFT_TO_THE_SWEEP, note)
 
 
 def _is_last_try(delivery: Delivery, runtime: Runtime) -> bool:
     """Whether the message is not nacked any more: a resync never is, another one within bounds."""
-    if delivery.occasion is not None and delivery.occasion.is_sync:
+    if delivery.trigger is not None and delivery.trigger.is_resync:
         return True
     published = delivery.published
     # A time far in the future is as wrong as none: either would be tried again for ever.

@@ -23,7 +23,7 @@ SIZE = int(os.environ.get("SCALE_FLEET", "1000"))
 PAGE_SIZE = 500
 LONGEST_MINUTES = 240
 SETTLING_MINUTES = 65
-"""A SYNC that the quota has refused comes again with a group's hourly look."""
+"""A resync that the quota has refused comes again with a group's hourly look."""
 
 
 @dataclass(frozen=True)

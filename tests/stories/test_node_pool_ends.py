@@ -155,7 +155,7 @@ def test_an_update_of_a_pool_that_is_needed_may_fail() -> None:
     harness = running()
     entry = json.loads(end_of("UpdateNodePool"))
     entry["protoPayload"]["status"] = {"code": 13, "message": "try later"}
-    assert answers(harness, "release_slice", json.dumps(entry).encode()) == ["Wanted"]
+    assert answers(harness, "release_slice", json.dumps(entry).encode()) == ["Needed"]
     harness.run_for(5 * MINUTE)
     assert are_running(harness)
 

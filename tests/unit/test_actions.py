@@ -49,7 +49,11 @@ class Scripted:
 
 
 def work(
-    answer: Outcome, known: Status, *, is_first_look: bool = True, age: timedelta = timedelta()
+    answer: Outcome,
+    known: Status,
+    *,
+    is_first_observation: bool = True,
+    age: timedelta = timedelta(),
 ) -> tuple[GroupWork, Scripted]:
     scripted = Scripted(answer)
     raw = raw_group(status=status.render(known))
@@ -61,8 +65,8 @@ def work(
         random_bytes=bytes,
         remaining_s=lambda: 30.0,
         now=NOW + age,
-        occasion=ADDED,
-        is_first_look=is_first_look,
+        trigger=ADDED,
+        is_first_observation=is_first_observation,
         group=replace(group(), raw=raw),
         status=known,
         reported=known,
@@ -107,13 +111,13 @@ def test_a_refusal_of_the_environment_is_recorded() -> None:
     its_work, cluster = work(error(403, "quotaExceeded"), entries(State.CREATING))
     Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
     entry = its_work.status.resources[POLICY]
-    assert entry.trouble is not None
-    assert (entry.state, entry.trouble.reason) == (State.FAILED, Reason.QUOTA_EXCEEDED)
+    assert entry.error is not None
+    assert (entry.state, entry.error.reason) == (State.FAILED, Reason.QUOTA_EXCEEDED)
     assert cluster.written == []
 
 
 @pytest.mark.parametrize(
-    "is_first_look, others_since, raised, state",
+    "is_first_observation, others_since, raised, state",
     [
         pytest.param(True, LONG_AGO, "StaleObservation", State.PENDING, id="observed wrongly?"),
         pytest.param(False, NOW, "resourceNotReady", State.PENDING, id="not visible yet?"),
@@ -121,10 +125,10 @@ def test_a_refusal_of_the_environment_is_recorded() -> None:
     ],
 )
 def test_an_insert_that_refers_to_something_unknown(
-    is_first_look: bool, others_since: Any, raised: str, state: State
+    is_first_observation: bool, others_since: Any, raised: str, state: State
 ) -> None:
     known = entries(State.CREATING, others_since)
-    its_work, _ = work(error(404, "notFound"), known, is_first_look=is_first_look)
+    its_work, _ = work(error(404, "notFound"), known, is_first_observation=is_first_observation)
     told = ""
     try:
         Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
@@ -174,5 +178,5 @@ def test_a_refused_delete_is_tried_again_or_recorded(
             Delete(kind, SPEC).apply(its_work)
         return
     Delete(kind, SPEC).apply(its_work)
-    trouble = its_work.status.resources[kind].trouble
-    assert (trouble.reason if trouble is not None else "") == reason
+    error = its_work.status.resources[kind].error
+    assert (error.reason if error is not None else "") == reason

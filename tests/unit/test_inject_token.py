@@ -11,7 +11,7 @@ from functions.inject_token import NoTokensNeeded, ObservedVms, Vm, decide
 from shared.base.errors import CallError
 from shared.base.reasons import Reason
 from shared.frame.audit_log import LogEvent
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Fail, Plan, Send
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
@@ -28,10 +28,8 @@ BOOTED = NOW - timedelta(minutes=1)
 CREATED_BY = f"projects/1/zones/us-central1-c/instanceGroupManagers/{RESOURCE}"
 NEW = Token("newnew", "n" * 16, NOW + TOKEN_LIFE)
 OLD = Token("oldold", "o" * 16, NOW + timedelta(minutes=30))
-NAMED = Occasion(
-    "x", NOW, Message("default", "my-slice", "", Cause.VMS_NEED_TOKENS, NOW, vms=(VM,))
-)
-SYNC = Occasion("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW))
+NAMED = Trigger("x", NOW, Message("default", "my-slice", "", Cause.VMS_NEED_TOKENS, NOW, vms=(VM,)))
+RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
 
 
 def instance(
@@ -51,12 +49,12 @@ def node() -> Node:
     return parse_node({"metadata": {"name": VM, "uid": "node-uid"}})
 
 
-def seen(*vms: Vm, occasion: Occasion = NAMED, about: NodeGroup | None = None) -> ObservedVms:
+def seen(*vms: Vm, trigger: Trigger = NAMED, about: NodeGroup | None = None) -> ObservedVms:
     fresh = {vm.instance.name: NEW for vm in vms}
     own = about or group()
     bootstrap = own.spec.bootstrap
     assert bootstrap is not None
-    return ObservedVms(own, bootstrap, Status(), occasion, vms, fresh, "sha256:x")
+    return ObservedVms(own, bootstrap, Status(), trigger, vms, fresh, "sha256:x")
 
 
 def in_words(plan: Plan) -> list[str]:
@@ -103,8 +101,8 @@ def test_a_vm_by_its_name(case: tuple[Vm, list[str]]) -> None:
 
 def test_a_vm_whose_insert_has_just_ended_gets_its_token_though_it_is_still_being_staged() -> None:
     event = LogEvent("compute.instances.insert", "my-gcp-project", "us-central1-c", VM)
-    ended = Occasion(event.method, NOW, event=event)
-    staged = seen(Vm(instance(status="STAGING"), None, None), occasion=ended)
+    ended = Trigger(event.method, NOW, event=event)
+    staged = seen(Vm(instance(status="STAGING"), None, None), trigger=ended)
     assert in_words(decide(staged, NOW)) == ["SetMetadata", "CreateSecret newnew"]
 
 
@@ -140,7 +138,7 @@ def test_only_the_stale_node_is_deleted_not_one_that_has_come_meanwhile() -> Non
 
 def test_a_sync_hands_vms_to_the_own_inbox_in_batches_of_twenty() -> None:
     vms = [Vm(instance(f"{RESOURCE}-{index:04}"), None, None) for index in range(45)]
-    plan = decide(seen(*vms, occasion=SYNC), NOW)
+    plan = decide(seen(*vms, trigger=RESYNC), NOW)
 
     batches = [
         message.vms
@@ -163,7 +161,7 @@ FRESH = Token("oldold", "o" * 16, NOW + TOKEN_LIFE - timedelta(seconds=30))
 def test_a_sync_repeats_a_secret_only_where_its_maker_may_have_died(
     token: Token, batches: int
 ) -> None:
-    plan = decide(seen(Vm(instance(token=token), None, token), occasion=SYNC), NOW)
+    plan = decide(seen(Vm(instance(token=token), None, token), trigger=RESYNC), NOW)
     assert sum(isinstance(action, Send) for action in plan.actions) == batches
 
 
@@ -182,7 +180,7 @@ def test_tokens_injected_counts_vms_with_a_token_or_a_node(
         Vm(instance(token=OLD), None, OLD) if word == "token" else Vm(instance(), node(), None)
         for word in vms
     ]
-    given = seen(*made, occasion=SYNC)
+    given = seen(*made, trigger=RESYNC)
     write = decide(given, NOW).actions[-1]
     assert isinstance(write, WriteStatus)
     said = write.status
@@ -211,7 +209,7 @@ def test_no_secret_stands_in_what_a_plan_shows_of_itself() -> None:
 
 
 def test_reasons_are_words_of_the_catalogue() -> None:
-    given = seen(occasion=SYNC)
+    given = seen(trigger=RESYNC)
     write = decide(given, NOW).actions[-1]
     assert isinstance(write, WriteStatus)
     condition = write.status.conditions[Type.TOKENS_INJECTED]

@@ -102,14 +102,14 @@ def deleting(outcome: str, existing: Slice, why: str) -> Plan:
 
 
 def marking(existing: Slice) -> Plan:
-    return Plan("Marked", (SetReleaseDeadline(existing, IN_HALF_A_MINUTE),))
+    return Plan("DeadlineSet", (SetReleaseDeadline(existing, IN_HALF_A_MINUTE),))
 
 
 def keeping(existing: Slice) -> Plan:
-    return Plan("WantedAgain", (SetReleaseDeadline(existing, None),))
+    return Plan("NeededAgain", (SetReleaseDeadline(existing, None),))
 
 
-WANTED, WAIT = Plan("Wanted"), Plan("Waiting")
+WANTED, WAIT = Plan("Needed"), Plan("Waiting")
 MARK = marking(SLICE)
 LOSS = Plan(
     "Lost",
@@ -175,7 +175,7 @@ TABLE: dict[str, Case] = {
         SETTINGS,
         deleting("Releasing", DUE, "JobSet train has ended (Completed)"),
     ),
-    "being deleted": (GOING, None, SETTINGS, Plan("Going")),
+    "being deleted": (GOING, None, SETTINGS, Plan("Deleting")),
     "its JobSet has its Job no more": (SLICE, with_jobs("others"), SETTINGS, MARK),
     "its JobSet was made again without anything": (
         SLICE,
@@ -289,7 +289,7 @@ def test_a_slice_whose_pods_cannot_be_read_stays_and_is_tried_again_if_that_may_
 def test_the_outcome_of_a_jobset_is_that_of_all_its_slices() -> None:
     assert decide_about() == Plan("NoSlice")
     plan = decide_about(observed(DUE, None), observed(SLICE, None), observed(DUE, None))
-    assert plan.outcome == "Marked,Releasing"
+    assert plan.outcome == "DeadlineSet,Releasing"
 
 
 def refused(action: AnySliceAction, http: int) -> SliceActionError:

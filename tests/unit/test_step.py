@@ -13,7 +13,7 @@ import pytest
 
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
-from shared.frame.decode import Occasion, decode
+from shared.frame.decode import Trigger, decode
 from shared.frame.message import MAX_NAMES, Cause, Message
 from shared.frame.plan import (
     Action,
@@ -105,11 +105,11 @@ CASES = {
     "handled": Case(lambda _: Answer(204, "Settled"), "Added", 1, (204, "Settled", "INFO")),
     "a crash comes again": Case(crash, "Added", 1, (503, "Crashed", "ERROR")),
     "a crash that came five times": Case(crash, "Added", 5, (204, "Crashed", "ERROR")),
-    "a crash of what the sweep sends": Case(crash, "Sync", 1, (204, "Crashed", "ERROR")),
+    "a crash of what the sweep sends": Case(crash, "Resync", 1, (204, "Crashed", "ERROR")),
     "no answer": Case(refuse(503), "Added", 1, (503, "TryAgain", "WARNING")),
     "no answer five times": Case(refuse(503), "Added", 5, (204, "LeftToTheSweep", "WARNING")),
-    "no answer to the sweep's": Case(refuse(503), "Sync", 1, (204, "SyncDropped", "WARNING")),
-    "a right that is missing": Case(refuse(401), "Sync", 1, (204, "SyncDropped", "WARNING")),
+    "no answer to the sweep's": Case(refuse(503), "Resync", 1, (204, "ResyncDropped", "WARNING")),
+    "a right that is missing": Case(refuse(401), "Resync", 1, (204, "ResyncDropped", "WARNING")),
     "a refusal": Case(refuse(400), "Added", 1, (204, "Refused", "WARNING")),
 }
 
@@ -170,7 +170,7 @@ def carry_out(
     step = Step(STEP, open_work, lambda _: "seen", lambda _, __: plan, recover, recoveries)
     made = runtime()
     made.publish = publish or made.publish
-    return step.run(Invocation(made, STEP, Occasion("Sweep", NOW), 0.0))
+    return step.run(Invocation(made, STEP, Trigger("Sweep", NOW), 0.0))
 
 
 def test_the_outcome_of_parts_is_made_of_theirs_and_a_refusal_ends_its_part_alone() -> None:
@@ -219,7 +219,7 @@ def test_what_was_observed_is_there_when_a_refusal_is_recovered() -> None:
 
     plan = Plan("planned", (Say("x", http=400),))
     step = Step(STEP, open_work, lambda _: "seen", lambda _, __: plan, look_back)
-    step.run(Invocation(runtime(), STEP, Occasion("Sweep", NOW), 0.0))
+    step.run(Invocation(runtime(), STEP, Trigger("Sweep", NOW), 0.0))
     assert observed == ["seen"]
 
 
@@ -227,7 +227,7 @@ def test_a_message_that_cannot_be_published_ends_the_plan_only_if_it_is_required
     def refuse_to_publish(_step: str, _messages: object) -> None:
         raise CallError("publish", 503, "unreachable", "no")
 
-    send = Send(STEP, (Message("default", "train", "u", Cause.SYNC, NOW),))
+    send = Send(STEP, (Message("default", "train", "u", Cause.RESYNC, NOW),))
     assert carry_out(Plan("Sent", (send, Say("1"))), publish=refuse_to_publish).outcome == "Sent"
     assert SAID == ["1"]
     with pytest.raises(CallError, match=r"^publish: 503"):
@@ -261,9 +261,9 @@ def run_step(
     """Run a step whose reads and whose writes of a refusal answer so, one after the other."""
     opened: list[bool] = []
 
-    def begin(invocation: Invocation, is_first_look: bool) -> Work:
-        opened.append(is_first_look)
-        return open_work(invocation, is_first_look)
+    def begin(invocation: Invocation, is_first_observation: bool) -> Work:
+        opened.append(is_first_observation)
+        return open_work(invocation, is_first_observation)
 
     def look(_: Work) -> None:
         error = looks.pop(0)
@@ -277,8 +277,8 @@ def run_step(
 
     step = Step(STEP, begin, look, lambda _, __: Plan("Done"), recover)
     delivery = decode(message("Added", 1))
-    assert delivery.occasion is not None
-    return step.run(Invocation(runtime(), STEP, delivery.occasion, 0.0)), opened
+    assert delivery.trigger is not None
+    return step.run(Invocation(runtime(), STEP, delivery.trigger, 0.0)), opened
 
 
 def test_a_conflict_while_a_refusal_is_written_makes_the_step_observe_again() -> None:
@@ -322,13 +322,13 @@ class ClockedWork(Work):
     done: list[str]
 
 
-def clocked_work(sent: list[Message], occasion: Occasion | None = None) -> ClockedWork:
+def clocked_work(sent: list[Message], trigger: Trigger | None = None) -> ClockedWork:
     """Work whose clock goes on by the seconds that actions take."""
     clock, made = SimpleNamespace(now_s=0.0), runtime()
     made.monotonic = lambda: clock.now_s
     made.publish = lambda _step, messages: sent.extend(messages)
-    invocation = Invocation(made, STEP, occasion or Occasion("Added", NOW), 0.0)
-    return ClockedWork(**work_fields(invocation, is_first_look=True), clock=clock, done=[])
+    invocation = Invocation(made, STEP, trigger or Trigger("Added", NOW), 0.0)
+    return ClockedWork(**work_fields(invocation, is_first_observation=True), clock=clock, done=[])
 
 
 CONTINUE = Message("default", "train", "u", Cause.CONTINUED, NOW)
@@ -406,21 +406,21 @@ def test_a_message_names_as_many_objects_that_are_left_as_it_holds() -> None:
     assert sent == [replace(CONTINUE, nodes=tuple(names[1 : MAX_NAMES + 1]))]
 
 
-SYNC_TRIGGER = Occasion("Sync", NOW, replace(CONTINUE, cause=Cause.SYNC))
+RESYNC_TRIGGER = Trigger("Resync", NOW, replace(CONTINUE, cause=Cause.RESYNC))
 
 
 @pytest.mark.parametrize(
-    "occasion, left",
+    "trigger, left",
     [
         pytest.param(None, [], id="which is retried"),
-        pytest.param(SYNC_TRIGGER, [("b",)], id="but for a resync, which is not"),
+        pytest.param(RESYNC_TRIGGER, [("b",)], id="but for a resync, which is not"),
     ],
 )
 def test_after_a_failure_in_a_batch_no_message_continues_the_one(
-    occasion: Occasion | None, left: list[tuple[str, ...]]
+    trigger: Trigger | None, left: list[tuple[str, ...]]
 ) -> None:
     sent: list[Message] = []
-    work = clocked_work(sent, occasion)
+    work = clocked_work(sent, trigger)
     with pytest.raises(CallError, match="403 Forbidden"):
         execute(batch(Act("a", 20, REFUSED), Act("b")), work)
     assert (work.done, [message.nodes for message in sent]) == ([], left)
@@ -456,7 +456,7 @@ def test_a_step_that_cannot_continue_needs_attention() -> None:
         return Plan("Done", (Batch(tuple(NamedAction("a", one) for one in actions), RESUME),))
 
     step = Step(STEP, open_work, lambda _: None, decide_, recover)
-    answer = step.run(Invocation(made, STEP, Occasion("Sync", NOW), 0.0))
+    answer = step.run(Invocation(made, STEP, Trigger("Resync", NOW), 0.0))
     assert (answer.outcome, answer.needs_attention) == ("Partly", True)
 
 
@@ -466,9 +466,9 @@ def test_a_step_that_observes_again_has_the_whole_time_and_says_first_what_has_c
     made.monotonic = lambda: clock.now_s
 
     def observe(work: Work) -> bool:
-        looks.append((work.is_first_look, work.remaining_s()))
+        looks.append((work.is_first_observation, work.remaining_s()))
         clock.now_s += 25
-        return work.is_first_look
+        return work.is_first_observation
 
     def decide_(is_first: bool, _now: datetime) -> Plan:
         actions = (ObserveAgain("to be sure"), Say("never")) if is_first else (Say("done"),)
@@ -476,6 +476,6 @@ def test_a_step_that_observes_again_has_the_whole_time_and_says_first_what_has_c
 
     SAID.clear()
     step = Step(STEP, open_work, observe, decide_, recover)
-    answer = step.run(Invocation(made, STEP, Occasion("Added", NOW), 0.0))
+    answer = step.run(Invocation(made, STEP, Trigger("Added", NOW), 0.0))
     assert (answer.outcome, SAID) == ("Done", ["done"])
     assert looks == [(True, SECONDS_FOR_CALLS), (False, SECONDS_FOR_CALLS)]

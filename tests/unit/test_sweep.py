@@ -221,7 +221,7 @@ def test_an_object_that_cannot_be_served_is_named_and_stops_no_other() -> None:
     plan = decide(ObservedGroups((impossible, *groups), False, unreadable), NOW)
     assert plan.facts == {
         "groups": 2,
-        "woken": {"create_resources": 1},
+        "triggered": {"create_resources": 1},
         "unserved": [
             "default/broken: metadata.namespace, metadata.name and metadata.uid must be text",
             "default/my-slice: AttributeError: 'NoneType' object has no attribute 'get'",
@@ -358,4 +358,4 @@ def test_requests_that_cannot_be_listed_keep_no_group_from_its_sync() -> None:
         ObservedGroups((group(owned=False),), False, requests_failure=refused), FIRST_MINUTE
     )
     assert [type(one).__name__ for one in flat(plan)] == ["Send", "Fail"]
-    assert plan.facts["woken"] == {"create_resources": 1}
+    assert plan.facts["triggered"] == {"create_resources": 1}

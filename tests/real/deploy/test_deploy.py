@@ -495,7 +495,7 @@ def test_a_cluster_that_is_away_is_named_with_credentials_that_are_missing(
 
 
 def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(deploy: Installer) -> None:
-    why = "SyncDropped\tGET /api/v1/namespaces/kube-system: 401 Unauthorized: Unauthorized"
+    why = "ResyncDropped\tGET /api/v1/namespaces/kube-system: 401 Unauthorized: Unauthorized"
     deploy.gcloud = [("logging read", why, 0)]
     with playing_kubelet(deploy.plane):
         ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")

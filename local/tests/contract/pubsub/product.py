@@ -84,10 +84,10 @@ def _deliveries(inbox: Inbox, count: int) -> list[Delivery]:
 
 def _what_comes(inbox: Inbox) -> dict[str, Any]:
     (delivery,) = _deliveries(inbox, 1)
-    assert delivery.occasion is not None
+    assert delivery.trigger is not None
     (push,) = inbox.wait(1)
     assert delivery.message_id == push.message["messageId"]
-    return {"message": delivery.occasion.message, "attributes": push.message["attributes"]}
+    return {"message": delivery.trigger.message, "attributes": push.message["attributes"]}
 
 
 @case(_COMES)
