@@ -215,7 +215,7 @@ class KubeGuest:
         if not self._dials.joins:
             return
         if self._identity is not None:
-            self._say("joined", "before this boot; the kubelet goes on with its own certificate")
+            self._say("joined", "before this boot; the kubelet uses its own certificate")
             self._run_kubelet(self._identity)
         elif self._dials.identity is not None:
             self._later(self._dials.join_s, self._register_otherwise)
