@@ -20,8 +20,8 @@ from local.cluster.credentials import ADMIN, Credentials, write_private
 from local.cluster.manifests import FOR_PODS, Manifest, read_manifests
 from local.cluster.webhooks import Webhooks
 from local.jobsets import Controller
-from local.vm import agents
-from local.vm.kubeadm import Certificate, Identity
+from local.vm.conversation import Certificate, Identity
+from local.vm.transport import InProcess, Network
 
 KUBECONFIG = "kubeconfig"
 
@@ -33,7 +33,7 @@ class ClusterUnusable(Exception):
 class Cluster(Protocol):
     """What a supervisor asks of its cluster, in this order."""
 
-    network: agents.Network
+    network: Network
     """By which VMs reach it."""
     controllers: frozenset[Controller]
     """What of JobSets and their Pods it does not do by itself; known once it has started."""
@@ -94,7 +94,7 @@ class EmbeddedCluster:
             ca=credentials.ca,
             tokens=credentials.users(),
         )
-        self.network: agents.Network = agents.InProcess(self._api)
+        self.network: Network = InProcess(self._api)
         self._webhooks: Webhooks | None = None
 
     @property

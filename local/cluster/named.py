@@ -37,8 +37,8 @@ from local.cluster.manifests import collection_path, object_path
 from local.cluster.node_certificates import NotSigned, request_certificate
 from local.cluster.requirements import UnmetRequirement, check_cluster, check_user
 from local.jobsets import BESIDE_A_CONTROL_PLANE, OF_JOBSET
-from local.vm import agents
-from local.vm.kubeadm import Identity
+from local.vm.conversation import Identity
+from local.vm.transport import Https, Network
 
 TOKEN_LIFE_S = 24 * 3600
 """Asked for; the cluster may give less."""
@@ -77,8 +77,8 @@ class NamedCluster:
         self._observe = observe
         self._hurry = hurry
         self._access = _read(kubeconfig, directory)
-        self._https = agents.Https(lambda _server: self.url)
-        self.network: agents.Network = self._https
+        self._https = Https(lambda _server: self.url)
+        self.network: Network = self._https
 
     @property
     def url(self) -> str:

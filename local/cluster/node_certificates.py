@@ -12,7 +12,8 @@ from local.base.access import decode
 from local.base.cluster_client import ClusterClient, Document, Refused
 from local.cluster.leftovers import CSRS
 from local.cluster.manifests import LABEL, LABEL_VALUE
-from local.vm.kubeadm import Certificate, signing_request
+from local.vm.conversation import Certificate
+from local.vm.kubeadm import signing_request
 
 _POLL_S = 0.2
 

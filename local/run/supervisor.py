@@ -52,7 +52,8 @@ from local.run.processes import Processes
 from local.run.subprocesses import Subprocess, Subprocesses
 from local.run.vms import Vms
 from local.vm import agents
-from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
+from local.vm.conversation import Bearer, Identity
+from local.vm.kubelet import KubeletBehaviour
 
 STEPS = (
     "create_resources",

@@ -16,8 +16,10 @@ from local.base.events import Observe, SerialText
 from local.base.machine import Machine, VmAgent
 from local.cluster.node_certificates import NotSigned
 from local.vm import agents
-from local.vm.kubeadm import Identity, KubeletBehaviour
+from local.vm.conversation import Identity
+from local.vm.kubelet import KubeletBehaviour
 from local.vm.script_agent import ScriptAgent, Spawn
+from local.vm.transport import Network
 
 Identify = Callable[[str], Awaitable[Identity]]
 _SCRIPT = "startup-script"
@@ -37,7 +39,7 @@ class Vms:
     def __init__(
         self,
         clock: Clock,
-        network: agents.Network,
+        network: Network,
         *,
         timings: agents.Timings,
         behaviour: KubeletBehaviour,

@@ -13,7 +13,7 @@ from local import kube
 from local.base.machine import Machine
 from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
 from local.vm import agents
-from local.vm.kubeadm import Bearer, Identity
+from local.vm.conversation import Bearer, Identity
 from tests.harness import Harness
 
 MINUTE = timedelta(minutes=1)
