@@ -181,7 +181,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_demo(
         JobSetDemo,
         options,
-        pubsub=options.pubsub,
         slices=GKE if options.gke else TPU_NODE_GROUP,
         sweep_every_s=SWEEP_EVERY_S,
     )
