@@ -28,21 +28,9 @@ class Anonymous:
 
 @dataclass(frozen=True)
 class Bearer:
-    """A token in the Authorization header. Its holder may impersonate the kubelet of a Node."""
+    """A token in the Authorization header."""
 
     token: str = field(repr=False)
-    node: str = ""
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What it is shown by."""
-        shown = {"Authorization": f"Bearer {self.token}"}
-        if self.node:
-            shown |= {
-                "Impersonate-User": f"system:node:{self.node}",
-                "Impersonate-Group": "system:nodes",
-            }
-        return shown
 
 
 @dataclass(frozen=True)
@@ -108,17 +96,24 @@ def run_conversation(
 
 @dataclass(frozen=True)
 class Identity:
-    """What a kubelet.conf holds: where the API server is, whom to trust, who one is."""
+    """What a kubelet.conf holds: the API server, its CA, a credential.
+
+    ``impersonates``: the credential is an administrator's, who impersonates the kubelet.
+    """
 
     server: str
     ca_pem: str
     credential: Credential
+    impersonates: bool = False
 
 
 class Api:
-    """Calls to one server as one user."""
+    """Calls to one server as one user, who may impersonate the kubelet of ``node``."""
 
-    def __init__(self, server: str, ca_pem: str | None, credential: Credential) -> None:
+    def __init__(
+        self, server: str, ca_pem: str | None, credential: Credential, node: str = ""
+    ) -> None:
+        self._node = node
         self._server = server
         self._ca_pem = ca_pem
         self._credential = credential
@@ -145,7 +140,10 @@ class Api:
         if body is not None:
             headers["Content-Type"] = content_type
         if isinstance(self._credential, Bearer):
-            headers |= self._credential.headers
+            headers["Authorization"] = f"Bearer {self._credential.token}"
+        if self._node:
+            headers["Impersonate-User"] = f"system:node:{self._node}"
+            headers["Impersonate-Group"] = "system:nodes"
         raw = None if body is None else json.dumps(body)
         request = Request.of(method, path, headers=headers, body=raw)
         reply = yield Send(self._server, request, self._credential, self._ca_pem)

@@ -60,11 +60,14 @@ class JoinConfiguration:
     token: str = field(repr=False)
     ca_hashes: tuple[str, ...]
     node: Node
+    discovery_timeout_s: float = 300.0
+    bootstrap_timeout_s: float = 300.0
 
 
-_DISCOVERY_TIMEOUT_S = 300.0
-_TLS_BOOTSTRAP_TIMEOUT_S = 300.0
 _CERTIFICATE_POLL_S = 1.0
+_DISCOVERY_FAILED = (
+    "error execution phase preflight: couldn't validate the identity of the API Server: "
+)
 _CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 _CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
@@ -107,7 +110,8 @@ def join(configuration: JoinConfiguration, now: Now) -> Conversation[Identity]:
     yield from _fetch_configuration(bootstrap)
     yield from _check_node_name(bootstrap, configuration.node.name)
     _check_labels(configuration.node.labels)
-    certificate = yield from _get_certificate(bootstrap, configuration.node.name, now)
+    timeout_s = configuration.bootstrap_timeout_s
+    certificate = yield from _get_certificate(bootstrap, configuration.node.name, timeout_s, now)
     return Identity(cluster.server, cluster.ca_pem, certificate)
 
 
@@ -119,38 +123,38 @@ class _Cluster:
 
 def _discover(configuration: JoinConfiguration, now: Now) -> Conversation[_Cluster]:
     """Token-based discovery: trust the CA because the token signed it and the pin names it."""
-    failed = "error execution phase preflight: couldn't validate the identity of the API Server: "
     endpoint = f"https://{configuration.endpoint}"
     token_id = configuration.token.partition(".")[0]
     insecure = Api(endpoint, None, Anonymous())
-    info = yield from _await_cluster_info(insecure, token_id, now, failed)
+    info = yield from _await_cluster_info(insecure, token_id, configuration, now)
     kubeconfig = info.get("kubeconfig", "")
     if not _is_signed(info[_jws_key(token_id)], kubeconfig, configuration.token):
         raise JoinFailed(
-            failed + "failed to verify JWS signature of received cluster info object,"
+            _DISCOVERY_FAILED + "failed to verify JWS signature of received cluster info object,"
             " can't trust this API Server"
         )
     cluster = _parse_kubeconfig(kubeconfig)
     pin = public_key_pin(cluster.ca_pem)
     if configuration.ca_hashes and pin not in configuration.ca_hashes:
         raise JoinFailed(
-            failed + "cluster CA found in cluster-info ConfigMap is invalid:"
+            _DISCOVERY_FAILED + "cluster CA found in cluster-info ConfigMap is invalid:"
             f' none of the public keys "{pin}" are pinned'
         )
     secure = Api(endpoint, cluster.ca_pem, Anonymous())
-    again = yield from _await_cluster_info(secure, token_id, now, failed)
+    again = yield from _await_cluster_info(secure, token_id, configuration, now)
     if again.get("kubeconfig") != kubeconfig:
         raise JoinFailed(
-            failed + "the second kubeconfig from the cluster-info ConfigMap (using validated TLS)"
+            _DISCOVERY_FAILED
+            + "the second kubeconfig from the cluster-info ConfigMap (using validated TLS)"
             " was different from the first"
         )
     return cluster
 
 
 def _await_cluster_info(
-    api: Api, token_id: str, now: Now, failed: str
+    api: Api, token_id: str, configuration: JoinConfiguration, now: Now
 ) -> Conversation[dict[str, str]]:
-    deadline = now() + timedelta(seconds=_DISCOVERY_TIMEOUT_S)
+    deadline = now() + timedelta(seconds=configuration.discovery_timeout_s)
     while True:
         reply = yield from api.get(_CLUSTER_INFO)
         data: dict[str, str] = {}
@@ -165,7 +169,7 @@ def _await_cluster_info(
         else:
             problem = f"failed to request the cluster-info ConfigMap: {message_of(reply)}"
         if now() >= deadline:
-            raise JoinFailed(failed + problem)
+            raise JoinFailed(_DISCOVERY_FAILED + problem)
         yield Wait(RETRY_S)
 
 
@@ -270,11 +274,11 @@ def _check_labels(labels: Iterable[str]) -> None:
         )
 
 
-def _get_certificate(api: Api, node: str, now: Now) -> Conversation[Certificate]:
+def _get_certificate(api: Api, node: str, timeout_s: float, now: Now) -> Conversation[Certificate]:
     """The kubelet's TLS bootstrap: a key, a signing request, and the wait for its certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     body = signing_request(key, node)
-    deadline = now() + timedelta(seconds=_TLS_BOOTSTRAP_TIMEOUT_S)
+    deadline = now() + timedelta(seconds=timeout_s)
     reply = yield from _retry(lambda: api.post(_CSRS, body), (201, 409), deadline, now)
     path = f"{_CSRS}/{body['metadata']['name']}"
     while now() < deadline:

@@ -95,7 +95,8 @@ class _Kubelet:
     def __init__(
         self, identity: Identity, node: Node, behaviour: KubeletBehaviour, now: Now
     ) -> None:
-        self._api = Api(identity.server, identity.ca_pem, identity.credential)
+        impersonated = node.name if identity.impersonates else ""
+        self._api = Api(identity.server, identity.ca_pem, identity.credential, impersonated)
         self._node = node
         self._behaviour = behaviour
         self._now = now
