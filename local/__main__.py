@@ -87,7 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 directory,
                 credentials=_credentials(directory),
                 kubeconfig=kubeconfig,
-                pubsub=options.pubsub,
                 ports=_ports(options),
                 for_examples=True,
                 slices="" if options.kubeconfig else TPU_NODE_GROUP,
@@ -179,8 +178,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if (options.kubeconfig or options.real) and options.port is not None:
         parser.error("--port is the embedded Kubernetes API's; --kubeconfig and --real are others")
-    if options.pubsub and options.pubsub_port is not None:
-        parser.error("--pubsub-port is the embedded Pub/Sub's; --pubsub names another")
     return options
 
 

@@ -27,9 +27,9 @@ from local.base.clock import OffsetClock, VirtualClock
 from local.base.http import Application, Request, Response
 from local.cloud.simulation import PROJECT, PROJECT_NUMBER, Cluster, Options, Simulation
 from local.gce.inprocess import mount
-from local.vm.agents import Network
-from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
-from local.vm.transport import InProcess
+from local.vm.conversation import Bearer, Identity
+from local.vm.kubelet import KubeletBehaviour
+from local.vm.transport import InProcess, Network
 from relay.changes.outbox import Outbox
 from shared.base.errors import CallError
 from shared.base.names import JOBSET_STEPS, STEPS

@@ -29,18 +29,6 @@ class Access:
     authorization: Callable[[], str | None] = field(default=lambda: None, repr=False)
     client_certificate: tuple[str, str] | None = None
 
-    def with_token(self, token: str) -> Access:
-        """The same server, as the owner of a bearer token."""
-        return Access(self.server, self.ca_pem, lambda: f"Bearer {token}")
-
-    def anonymous(self) -> Access:
-        """The same server, as nobody."""
-        return Access(self.server, self.ca_pem)
-
-    def trusting(self, ca_pem: str) -> Access:
-        """The same server, as nobody, with another CA."""
-        return Access(self.server, ca_pem)
-
     def tls(self) -> ssl.SSLContext:
         """What the server must show and what is shown to it."""
         context = ssl.create_default_context(cadata=self.ca_pem)

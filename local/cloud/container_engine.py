@@ -9,7 +9,8 @@ from typing import Any
 from local import gke
 from local.base.clock import Clock
 from local.cloud.simulation import PROJECT, PROJECT_NUMBER
-from local.vm.kubeadm import Identity, KubeletBehaviour
+from local.vm.conversation import Identity
+from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import Network
 
 CLUSTER, REGION, ZONE = "my-cluster", "us-central2", "us-central2-b"

@@ -22,6 +22,7 @@ from local.base.machine import Machine, VmAgent
 from local.cloud.sinks import Sinks
 from local.pubsub.model import DeadLetterPolicy, PushConfig, RetryPolicy, SubscriptionConfig
 from local.vm import agents
+from local.vm.transport import InProcess, Network
 
 PROJECT = "my-gcp-project"
 PROJECT_NUMBER = "123456789012"
@@ -141,7 +142,7 @@ class Simulation:
         outbox: Outbox,
         manifests: Iterable[Mapping[str, Any]],
         filters: Mapping[str, str],
-        cluster: tuple[Cluster, agents.Network] | None = None,
+        cluster: tuple[Cluster, Network] | None = None,
         options: Options | None = None,
         seed: int = 0,
         observe: Callable[[dict[str, Any]], None] = lambda _: None,
@@ -182,14 +183,14 @@ class Simulation:
         )
         self._agents_random = Random(seed + 3)
 
-    def _embedded_cluster(self, seed: int) -> tuple[Cluster, agents.Network]:
+    def _embedded_cluster(self, seed: int) -> tuple[Cluster, Network]:
         names = [step.replace("_", "-") for step in self._steps]
         tokens = {name: identity(name) for name in (*names, "relay")}
         tokens["admin"] = kube.User("admin", ("system:masters", "system:authenticated"))
         random = Random(seed)
         clock = OffsetClock(self.clock, self.options.clocks.api_server_s)
         api = kube.KubeApi(clock, random=random, tokens=tokens, dials=self.options.kube)
-        return api, agents.InProcess(api)
+        return api, InProcess(api)
 
     def start(self) -> None:
         """Make the topics and subscriptions, connect the relay, let the Scheduler tick."""

@@ -1,19 +1,17 @@
-"""The steps' topics in a Pub/Sub that is found by its address, whoever's it is.
+"""The topics of the steps, with push subscriptions, in a Pub/Sub at an address.
 
-Settings are those of the deployment: a request may take as long as a step may, what is refused is
-tried again ever more rarely, and after ten attempts it is a dead letter.
+Settings are those of the deployment: deadline, backoff, and a dead letter after ten attempts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from typing import Any
 
 import grpc
-from google.api_core.exceptions import GoogleAPICallError, NotFound, ServiceUnavailable
+from google.api_core.exceptions import GoogleAPICallError
 from google.pubsub_v1 import types
 from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
@@ -32,15 +30,11 @@ from local.cloud.simulation import (
 )
 
 PUSHER = f"pusher@{PROJECT}.iam.gserviceaccount.com"
-"""Whose tokens come with pushes, each for its endpoint; Google's emulator sends none."""
+"""The service account of the tokens in pushes; each token is for one endpoint."""
 
 _TIMEOUT_S = 10.0
 _DEAD = f"projects/{PROJECT}/topics/{DEAD_LETTERS}"
 _KEPT = f"projects/{PROJECT}/subscriptions/{DEAD_LETTERS}"
-
-
-class PubSubUnusable(Exception):
-    """A Pub/Sub that somebody named cannot be used; the message says what to do."""
 
 
 class Topics:
@@ -48,7 +42,6 @@ class Topics:
 
     def __init__(self, address: str, max_backoff_s: float = MAX_BACKOFF_S) -> None:
         """``address`` is host and port of a Pub/Sub without TLS."""
-        self._address = address
         self._max_backoff_s = max_backoff_s
         self._channel = grpc.aio.insecure_channel(address)
         self._publisher = PublisherAsyncClient(
@@ -59,41 +52,6 @@ class Topics:
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
-
-    async def check(self, steps: Iterable[str]) -> None:
-        """Raise `PubSubUnusable` unless a Pub/Sub answers that has none of the topics."""
-        found = await self.find(steps)
-        if found:
-            names = ", ".join(name.rpartition("/")[2] for name in found)
-            raise PubSubUnusable(
-                f"the Pub/Sub at {self._address} has topics already, of another run that goes on or "
-                f"was killed: {names}\nRemove them: make demo ARGS='--pubsub {self._address} --clean'"
-            )
-
-    async def find(self, steps: Iterable[str]) -> list[str]:
-        """Those of the topics that exist. Raises `PubSubUnusable` when nobody answers."""
-        try:
-            listed = await self._publisher.list_topics(
-                project=f"projects/{PROJECT}", timeout=_TIMEOUT_S, retry=None
-            )
-            there = {one.name async for one in listed}
-        except GoogleAPICallError as error:
-            raise PubSubUnusable(f"no Pub/Sub answers at {self._address}: {error}") from error
-        return [name for name in (_DEAD, *map(topic, steps)) if name in there]
-
-    async def remove(self, steps: Iterable[str]) -> None:
-        """Take away what `create` makes; a Pub/Sub that has ended has taken it along."""
-        limits: dict[str, Any] = {"timeout": _TIMEOUT_S, "retry": None}
-        with suppress(ServiceUnavailable):
-            for step in steps:
-                with suppress(NotFound):
-                    name = _subscription(step)
-                    await self._subscriber.delete_subscription(subscription=name, **limits)
-            with suppress(NotFound):
-                await self._subscriber.delete_subscription(subscription=_KEPT, **limits)
-            for name in (*map(topic, steps), _DEAD):
-                with suppress(NotFound):
-                    await self._publisher.delete_topic(topic=name, **limits)
 
     async def create(self, endpoints: Mapping[str, str]) -> None:
         """Make each step's topic, and the subscription that pushes to the step's endpoint."""

@@ -20,8 +20,8 @@ from local.cluster.credentials import ADMIN, Credentials, write_private
 from local.cluster.manifests import FOR_PODS, Manifest, read_manifests
 from local.cluster.webhooks import Webhooks
 from local.jobsets import Controller
-from local.vm import agents
-from local.vm.kubeadm import Certificate, Identity
+from local.vm.conversation import Bearer, Identity
+from local.vm.transport import InProcess, Network
 
 KUBECONFIG = "kubeconfig"
 
@@ -33,7 +33,7 @@ class ClusterUnusable(Exception):
 class Cluster(Protocol):
     """What a supervisor asks of its cluster, in this order."""
 
-    network: agents.Network
+    network: Network
     """By which VMs reach it."""
     controllers: frozenset[Controller]
     """What of JobSets and their Pods it does not do by itself; known once it has started."""
@@ -49,11 +49,8 @@ class Cluster(Protocol):
     async def drain(self) -> None:
         """Delete the JobSets and groups that are left, as long as there are functions that see to it."""
 
-    async def identify(self, node: str) -> Identity:
-        """How a VM of somebody's own image joins: its owner gave it a kubelet's certificate.
-
-        Raises `local.cluster.node_certificates.NotSigned` when nobody gives it one, which has been told.
-        """
+    def identify(self) -> Identity:
+        """What the kubelet of a VM with a custom image registers with."""
 
     @property
     def url(self) -> str:
@@ -94,7 +91,7 @@ class EmbeddedCluster:
             ca=credentials.ca,
             tokens=credentials.users(),
         )
-        self.network: agents.Network = agents.InProcess(self._api)
+        self.network: Network = InProcess(self._api)
         self._webhooks: Webhooks | None = None
 
     @property
@@ -134,11 +131,9 @@ class EmbeddedCluster:
     async def drain(self) -> None:
         """The cluster ends, and so do its groups."""
 
-    async def identify(self, node: str) -> Identity:
-        user = kube.User(f"system:node:{node}", ("system:nodes",))
-        pair = self._credentials.ca.issue_client(user, self._clock.now())
-        certificate = Certificate(pair.certificate_pem, pair.key_pem)
-        return Identity(self._url, self._credentials.ca.certificate_pem, certificate)
+    def identify(self) -> Identity:
+        ca, token = self._credentials.ca, self._credentials.tokens[ADMIN]
+        return Identity(self._url, ca.certificate_pem, Bearer(token), impersonates=True)
 
     def client(self) -> ClusterClient:
         ca, token = self._credentials.ca, self._credentials.tokens[ADMIN]

@@ -13,20 +13,21 @@ Manifest = dict[str, Any]
 
 LABEL = "app.kubernetes.io/managed-by"
 LABEL_VALUE = "tpu-functions-local"
-"""Of all that a run puts into somebody's cluster: it is found again by it."""
+"""The label of all objects that a run applies to a named cluster."""
+ALL_SLICES = "tpu-node-group"
+"""For these slices, a run applies all that any run applies."""
 FOLDER = Path(__file__).resolve().parents[2] / "infra" / "kubernetes" / "base"
 FOR_PODS = frozenset({"device-plugin.yaml", "relay.yaml"})
-"""What only Pods need: on this machine the relay is a process, and VMs bring their chips along."""
+"""Left out: on this machine the relay is a process, and the simulated kubelets report the chips."""
 _FOR_JOBSETS = {"gke": ("jobsets",), "tpu-node-group": ("jobsets", "jobsets-node-groups")}
-"""Components, by what JobSets get."""
+"""Components by kind of slice."""
 _WEBHOOK = FOLDER.parent / "components" / "inject-env" / "webhook.yaml"
 _JOBSET_CRD = Path(__file__).parents[1] / "jobsets" / "crd.yaml"
 _KUEUE_CRDS = Path(__file__).parents[1] / "jobsets" / "kueue.yaml"
 
 
 def read_manifests_for_jobsets(slices: str) -> list[Manifest]:
-    """JobSet's definition, as its stand-in has it, and what the product needs of its own for JobSets
-    that get such slices."""
+    """JobSet's CRD, as its stand-in has it, and the components for JobSets that get such slices."""
     components = [FOLDER.parent / "components" / name for name in _FOR_JOBSETS[slices]]
     found = [
         document for component in components for document in _read_folder(component, without=())
@@ -34,13 +35,28 @@ def read_manifests_for_jobsets(slices: str) -> list[Manifest]:
     return [yaml.safe_load(_JOBSET_CRD.read_text()), *found]
 
 
+def read_labelled_manifests(slices: str) -> list[Manifest]:
+    """What a run applies to a named cluster, with the label of a run.
+
+    ``slices`` are what JobSets get; empty where they get none.
+    """
+    more = read_manifests_for_jobsets(slices) if slices else []
+    return [_with_label(one) for one in (*read_manifests(without=FOR_PODS), *more)]
+
+
+def _with_label(manifest: Manifest) -> Manifest:
+    metadata = manifest["metadata"]
+    labels = {**metadata.get("labels", {}), LABEL: LABEL_VALUE}
+    return {**manifest, "metadata": {**metadata, "labels": labels}}
+
+
 def read_definitions_for_examples() -> list[Manifest]:
-    """Definitions of kinds that ``examples/`` has and that the product does without."""
+    """CRDs of kinds in ``examples/`` that the product does not need."""
     return list(yaml.safe_load_all(_KUEUE_CRDS.read_text()))
 
 
 def read_webhook_configuration() -> Manifest:
-    """Whom an installation has the API server ask when a workload is made."""
+    """The configuration of the webhook inject_env."""
     configuration: Manifest = yaml.safe_load(_WEBHOOK.read_text())
     return configuration
 
@@ -79,13 +95,22 @@ def object_path(manifest: Manifest) -> str:
     return f"{collection_path(manifest)}/{manifest['metadata']['name']}"
 
 
+def item_path(collection: str, item: Manifest) -> str:
+    """The URL path of an item in the list at ``collection``, of one namespace or of all."""
+    head, _, plural = collection.partition("?")[0].rpartition("/")
+    namespace = item["metadata"].get("namespace")
+    if namespace and not head.endswith(f"/namespaces/{namespace}"):
+        head = f"{head}/namespaces/{namespace}"
+    return f"{head}/{plural}/{item['metadata']['name']}"
+
+
 def describe(manifest: Manifest) -> str:
-    """The object in words: its kind and name."""
+    """Kind and name of an object."""
     metadata = manifest["metadata"]
     namespace = f"{metadata['namespace']}/" if "namespace" in metadata else ""
     return f"{manifest['kind']} {namespace}{metadata['name']}"
 
 
 def is_local(found: Manifest) -> bool:
-    """Whether an object of a cluster was put there by a run."""
+    """Whether a run has applied an object."""
     return bool(found["metadata"].get("labels", {}).get(LABEL) == LABEL_VALUE)

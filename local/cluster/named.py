@@ -1,8 +1,8 @@
-"""Somebody's own cluster, by a kubeconfig of its administrator's: checked, used, left as it was.
+"""A cluster that a kubeconfig of its administrator names: checked, used, left as it was.
 
-The manifests are applied but for those of Pods (the relay runs on this machine, the simulated VMs
-bring their chips along). The functions and the relay are the ServiceAccounts of the manifests, by
-tokens that are asked for and renewed. VMs join over TLS: the cluster itself signs what they get.
+All manifests are applied but those of Pods. The functions and the relay are the ServiceAccounts of the
+manifests, by tokens that are requested and renewed. VMs join over TLS, and the cluster signs their
+certificates.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from local.base.cluster_client import ClusterClient, Document, Refused
 from local.base.events import ClusterAction, Observe
 from local.cluster.credentials import ADMIN, write_private
 from local.cluster.embedded import KUBECONFIG, ClusterUnusable
-from local.cluster.jobset_leftovers import SELECTOR, delete_marked, find_marked, has_controller
-from local.cluster.leftovers import (
-    GROUPS,
-    JOBSET_CRD,
-    RUN,
-    Leftovers,
-    Run,
-    find_leftovers,
-    group_path,
-    manifests_for_a_named_cluster,
-    remove_everything,
+from local.cluster.jobsets import (
+    JOBS_OF_RUN,
+    JOBSETS_OF_RUN,
+    PODS_OF_RUN,
+    SELECTOR,
+    has_controller,
 )
-from local.cluster.manifests import collection_path, object_path
-from local.cluster.node_certificates import NotSigned, request_certificate
-from local.cluster.requirements import UnmetRequirement, check_cluster, check_user
+from local.cluster.leftovers import GROUPS, JOBSET_CRD, RUN, Leftovers, Run, find_leftovers
+from local.cluster.manifests import (
+    collection_path,
+    item_path,
+    object_path,
+    read_labelled_manifests,
+)
+from local.cluster.removal import remove_everything
+from local.cluster.trial import try_to_join
 from local.jobsets import BESIDE_A_CONTROL_PLANE, OF_JOBSET
-from local.vm import agents
-from local.vm.kubeadm import Identity
+from local.vm.conversation import Bearer, Certificate, Identity
+from local.vm.kubeadm import JoinFailed
+from local.vm.transport import Https, Network
 
 TOKEN_LIFE_S = 24 * 3600
 """Asked for; the cluster may give less."""
@@ -46,8 +48,9 @@ RENEW_AT = 0.5
 """The part of its life after which a token is renewed."""
 DRAIN_S = 60.0
 _ESTABLISHED_S = 30.0
-_SIGNED_S = 60.0
 _RENEW_AGAIN_S = 30.0
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_NEEDED = "The cluster needs what `kubeadm init` creates for nodes that join: see docs/local.md."
 _POLL_S = 0.2
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError, Refused)
 
@@ -77,8 +80,8 @@ class NamedCluster:
         self._observe = observe
         self._hurry = hurry
         self._access = _read(kubeconfig, directory)
-        self._https = agents.Https(lambda _server: self.url)
-        self.network: agents.Network = self._https
+        self._https = Https(lambda _server: self.url)
+        self.network: Network = self._https
 
     @property
     def url(self) -> str:
@@ -91,14 +94,20 @@ class NamedCluster:
         return self._kubeconfig if name == ADMIN else self._directory / f"{name}.{KUBECONFIG}"
 
     async def check(self) -> None:
-        self._say("looks whether the cluster has what it takes, and nothing of ours", self.url)
+        self._say(
+            "checks the cluster: nothing of tpu-functions or tpu-operator may be there", self.url
+        )
         await check(self._access, self._kubeconfig, gives_slices=bool(self._slices))
 
     async def start(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._leave)
         try:
             await _uninterrupted(self._apply())
+            async with self.client() as client:
+                await try_to_join(client, self.url, self.network)
             good_for_s = await self._write_identities()
+        except JoinFailed as error:
+            raise ClusterUnusable(f"VMs cannot join {self.url}: {error}\n{_NEEDED}") from error
         except _FAILURES as error:
             raise ClusterUnusable(f"the manifests could not be applied: {_words(error)}") from error
         renewal = asyncio.create_task(self._renew(good_for_s))
@@ -111,17 +120,19 @@ class NamedCluster:
         except _FAILURES as error:
             self._say("could not delete what is left", _words(error), is_bad=True)
 
-    async def identify(self, node: str) -> Identity:
-        try:
-            async with self.client() as client:
-                certificate = await request_certificate(client, node, _SIGNED_S)
-        except (NotSigned, *_FAILURES) as error:
-            self._say(f"VM {node} got no certificate", _words(error), is_bad=True)
-            raise NotSigned(_words(error)) from error
-        return Identity(self.url, self._access.ca_pem or "", certificate)
+    def identify(self) -> Identity:
+        access = self._access
+        credential: Bearer | Certificate
+        if access.client_certificate is not None:
+            credential = Certificate(
+                *(Path(file).read_text() for file in access.client_certificate)
+            )
+        else:
+            credential = Bearer((access.authorization() or "").removeprefix("Bearer "))
+        return Identity(self.url, access.ca_pem or "", credential, impersonates=True)
 
     async def _apply(self) -> None:
-        manifests = manifests_for_a_named_cluster(self._slices)
+        manifests = read_labelled_manifests(self._slices)
         async with self.client() as client:
             if await client.find(JOBSET_CRD) is not None:
                 manifests = [one for one in manifests if object_path(one) != JOBSET_CRD]
@@ -151,16 +162,18 @@ class NamedCluster:
 
     async def _drain(self, client: ClusterClient) -> None:
         deadline = asyncio.get_running_loop().time() + DRAIN_S
-        # While there is a JobSet, its groups would be made again.
-        for kind, find, delete in (
-            ("JobSets", find_marked, delete_marked),
-            ("TPUNodeGroups", _find_groups, _delete_groups),
+        # JobSets first: a group that is deleted before its JobSet is created again.
+        for kind, path, awaited in (
+            ("JobSets", JOBSETS_OF_RUN, (JOBSETS_OF_RUN, JOBS_OF_RUN, PODS_OF_RUN)),
+            ("TPUNodeGroups", GROUPS, (GROUPS,)),
         ):
-            found = await find(client)
-            if found:
+            if found := await client.list(path):
                 names = ", ".join(one["metadata"]["name"] for one in found)
                 self._say(f"deletes the {kind} that are left: {names}", f"{DRAIN_S:g} s at most")
-            while await delete(client):
+            while any([await client.list(one) for one in awaited]):
+                for one in await client.list(path):
+                    if "deletionTimestamp" not in one["metadata"]:
+                        await client.delete(item_path(path, one), one["metadata"]["uid"])
                 if self._hurry.is_set() or asyncio.get_running_loop().time() > deadline:
                     self._say("removes them by force", "finalizers and all", is_bad=True)
                     return
@@ -196,12 +209,11 @@ async def check(access: Access, kubeconfig: Path, *, gives_slices: bool) -> None
     """Raises `ClusterUnusable` with all that is in the way; nothing is changed before."""
     try:
         async with ClusterClient(access) as client:
-            await _raise_unmet(await check_user(client), access)
+            await _check_administrator(client)
             leftovers = await find_leftovers(client)
             problem = describe_leftovers(leftovers, kubeconfig, gives_slices=gives_slices)
             if problem:
                 raise ClusterUnusable(f"{access.server} has been left as it is, because\n{problem}")
-            await _raise_unmet(await check_cluster(client, access), access)
     except _FAILURES as error:
         raise ClusterUnusable(
             f"{access.server}, which {kubeconfig} names, cannot be used: {_words(error)}"
@@ -217,9 +229,9 @@ async def clean(kubeconfig: Path, directory: Path) -> Sequence[str]:
     try:
         async with ClusterClient(access) as client:
             leftovers = await find_leftovers(client)
-            if leftovers.run is not None and leftovers.run.goes_on():
+            if leftovers.run is not None and leftovers.run.is_running():
                 raise ClusterUnusable(
-                    f"the run that uses {access.server} goes on: {_end(leftovers)}"
+                    f"the run that uses {access.server} is still running: {_end(leftovers)}"
                 )
             await remove_everything(client)
     except _FAILURES as error:
@@ -245,7 +257,7 @@ def describe_leftovers(leftovers: Leftovers, kubeconfig: Path, *, gives_slices: 
     if leftovers.earlier_run:
         right = (
             _end(leftovers)
-            if leftovers.run is not None and leftovers.run.goes_on()
+            if leftovers.run is not None and leftovers.run.is_running()
             else f"Remove them: {_clean_command(kubeconfig)}"
         )
         parts.append(_part("an earlier run has left things there:", leftovers.earlier_run, right))
@@ -271,23 +283,15 @@ def _part(head: str, found: Sequence[str], right: str) -> str:
     return "\n".join([f"  {head}", *shown, *more, f"  {right}"])
 
 
-async def _raise_unmet(unmet: Sequence[UnmetRequirement], access: Access) -> None:
-    if unmet:
-        lines = [f"  - {one.what}\n    right: {one.right}" for one in unmet]
-        raise ClusterUnusable("\n".join([f"{access.server} lacks what it takes:", *lines]))
-
-
-async def _find_groups(client: ClusterClient) -> Sequence[Document]:
-    return await client.list(GROUPS)
-
-
-async def _delete_groups(client: ClusterClient) -> bool:
-    """Begin to delete them, those too that have come meanwhile; whether any is left."""
-    groups = await _find_groups(client)
-    for group in groups:
-        if "deletionTimestamp" not in group["metadata"]:
-            await client.delete(group_path(group), group["metadata"]["uid"])
-    return bool(groups)
+async def _check_administrator(client: ClusterClient) -> None:
+    """Raises `ClusterUnusable`."""
+    review = {"spec": {"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}}
+    code, answer = await client.request("POST", _REVIEWS, review)
+    if code != 201 or not answer["status"]["allowed"]:
+        raise ClusterUnusable(
+            "the kubeconfig's user is not the cluster's administrator\n"
+            "Name a user that is bound to cluster-admin: a CRD and ClusterRoles are applied."
+        )
 
 
 def _words(error: Exception) -> str:

@@ -7,15 +7,8 @@ from collections.abc import Callable
 from local.base.clock import Clock
 from local.gke.nodes import PoolNode
 from local.vm.agents import Boot
-from local.vm.kubeadm import (
-    Identity,
-    JoinFailed,
-    KubeletBehaviour,
-    Node,
-    chips_of,
-    remove_node,
-    run_kubelet,
-)
+from local.vm.conversation import Identity
+from local.vm.kubelet import KubeletBehaviour, Node, chips_of, remove_node, run_kubelet
 from local.vm.transport import Network
 
 SIMULATED = "local/simulated"
@@ -59,14 +52,10 @@ class Kubelets:
         boot = self._boots[node.name] = Boot(self._clock, self._network)
         identity = self._identify(node.name)
         conversation = run_kubelet(identity, registered, self._behaviour, self._clock.now)
-        boot.converse(conversation, lambda _: None, _fail)
+        boot.converse(conversation)
 
     def remove(self, name: str) -> None:
         """Let the kubelet fall silent and its Node be deleted."""
         self._boots.pop(name).end()
         removal = remove_node(self._administrator, name)
-        Boot(self._clock, self._network).converse(removal, lambda _: None, _fail)
-
-
-def _fail(failure: JoinFailed) -> None:
-    raise failure
+        Boot(self._clock, self._network).converse(removal)

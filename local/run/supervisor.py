@@ -1,7 +1,7 @@
 """Everything on this machine, wired: the product in processes of its own, the cloud in this one.
 
 This process holds the simulated Compute Engine (HTTP), log sinks, Scheduler and VMs, all on one event
-loop; and, unless somebody names another, a cluster (TLS) and a Pub/Sub (gRPC, pushes by HTTP). Its
+loop, a Pub/Sub (gRPC, pushes by HTTP), and, unless the user names another, a cluster (TLS). Its
 children are one functions-framework process a step, started as in the cloud, and the relay. They
 know of this process what they know of a cloud: addresses, a kubeconfig with an identity of their
 own, and topics.
@@ -52,7 +52,8 @@ from local.run.processes import Processes
 from local.run.subprocesses import Subprocess, Subprocesses
 from local.run.vms import Vms
 from local.vm import agents
-from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
+from local.vm.conversation import Bearer, Identity
+from local.vm.kubelet import KubeletBehaviour
 
 STEPS = (
     "create_resources",
@@ -153,8 +154,8 @@ class Ports:
 class Setup:
     """How a supervisor is set up.
 
-    ``directory`` is its own, readable by the owner only. ``kubeconfig`` names somebody's cluster,
-    ``pubsub`` (``host:port``) somebody's Pub/Sub emulator: without them both are embedded.
+    ``directory`` is its own, readable by the owner only. ``kubeconfig`` names a cluster;
+    without it, the cluster is embedded.
     ``scripts`` is how many VMs at a time really run their startup script. ``for_examples``: there
     are the reservation and the template that the manifests in ``examples/`` name. ``in_front``
     wraps the simulated Compute Engine; ``inventory`` is what exists there. ``workloads``: on the
@@ -168,7 +169,6 @@ class Setup:
         default_factory=lambda: Credentials.create(IDENTITIES, datetime.now(UTC))
     )
     kubeconfig: Path | None = None
-    pubsub: str = ""
     ports: Ports = Ports()
     gce: gce.Timings = FAST_GCE
     agents: agents.Timings = FAST_AGENTS
@@ -199,7 +199,7 @@ class Supervisor:
         self.processes = processes
         self.subprocesses = Subprocesses(processes, ROOT, observe)
         self.compute_url = ""
-        self.pubsub_address = setup.pubsub
+        self.pubsub_address = ""
         self._push_certificates = ""
         self._observe = observe
         self._clock = LoopClock(asyncio.get_running_loop())
@@ -273,7 +273,7 @@ class Supervisor:
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Start every part; ``stack`` ends them, the last first."""
-        await self._check(stack)
+        await self._check()
         await self.cluster.start(stack)
         await self._start_cloud_logging(stack)
         await self._start_compute_engine(stack)
@@ -298,17 +298,13 @@ class Supervisor:
             await self._stand_in_for_controllers(stack)
         stack.push_async_callback(self.cluster.drain)
 
-    async def _check(self, stack: AsyncExitStack) -> None:
+    async def _check(self) -> None:
         """All that can be wrong with the parts, before anything is changed."""
         ports = self.setup.ports
         if ports.compute:
             check_port(ports.compute, "--compute-port")
-        if ports.pubsub and not self.setup.pubsub:
+        if ports.pubsub:
             check_port(ports.pubsub, "--pubsub-port")
-        if self.setup.pubsub:
-            self._topics = Topics(self.setup.pubsub)
-            stack.push_async_callback(self._topics.close)
-            await self._topics.check(self.setup.steps)
         await self.cluster.check()
 
     @property
@@ -394,13 +390,6 @@ class Supervisor:
         self._container_environment = container_engine.environment(f"http://{LOOPBACK}:{port}")
 
     async def _start_pubsub(self, stack: AsyncExitStack, ports: dict[str, int]) -> None:
-        if not self.setup.pubsub:
-            await self._embed_pubsub(stack)
-        assert self._topics is not None
-        stack.push_async_callback(self._topics.remove, self.setup.steps)
-        await self._topics.create({step: _endpoint(port) for step, port in ports.items()})
-
-    async def _embed_pubsub(self, stack: AsyncExitStack) -> None:
         port = self.setup.ports.pubsub
         server = await serve_pubsub(host=LOOPBACK, port=port, timings=pubsub.Timings())
         stack.push_async_callback(server.stop)
@@ -410,6 +399,7 @@ class Supervisor:
         runner, port = await serve(server.tokens, host=LOOPBACK)
         stack.push_async_callback(runner.cleanup)
         self._push_certificates = f"http://{LOOPBACK}:{port}/certs"
+        await self._topics.create({step: _endpoint(port) for step, port in ports.items()})
 
     def _function(self, step: str, port: int) -> Subprocess:
         command = ["functions-framework", "--target", step, "--source", "main.py"]
@@ -419,14 +409,11 @@ class Supervisor:
             "PROJECTS": PROJECT,
             "THREADS": _THREADS,
             "JOBSET_PROVIDER": self.setup.slices,
+            "PUSH_SERVICE_ACCOUNT": PUSHER,
+            "PUSH_AUDIENCE": _endpoint(port),
+            "PUSH_CERTIFICATES_URL": self._push_certificates,
             **self._container_environment,
         }
-        if self._push_certificates:
-            environment |= {
-                "PUSH_SERVICE_ACCOUNT": PUSHER,
-                "PUSH_AUDIENCE": _endpoint(port),
-                "PUSH_CERTIFICATES_URL": self._push_certificates,
-            }
         # The framework answers 404 here without waking the function.
         return Subprocess(step, command, environment, f"{_endpoint(port)}robots.txt")
 
@@ -490,7 +477,7 @@ class Supervisor:
             self._forget()
 
     def _forget(self) -> None:
-        """What would grow for ever."""
+        """Drop records that would grow without bound."""
         if len(self.gce.calls.records) > _MAX_CALLS_KEPT:
             self.gce.calls.clear()
         if self._clock.now().minute == 0:
@@ -499,11 +486,11 @@ class Supervisor:
 
 @asynccontextmanager
 async def open_supervisor(setup: Setup, observe: Observe) -> AsyncIterator[Supervisor]:
-    """A supervisor that works until the block is left.
+    """A supervisor that runs until the block is left.
 
     Raises `local.base.ports.PortTaken`, `local.cluster.embedded.ClusterUnusable`,
-    `local.cloud.topics.PubSubUnusable`, `local.run.processes.ProcessError` when a child does not
-    start, and `local.run.processes.Interrupted` when a signal ended it.
+    `local.run.processes.ProcessError` when a subprocess does not start, and
+    `local.run.processes.Interrupted` when a signal ended it.
     """
 
     def on_line(text: str) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -14,37 +13,36 @@ from weakref import WeakSet
 from local.base.clock import Clock
 from local.base.events import Observe, SerialText
 from local.base.machine import Machine, VmAgent
-from local.cluster.node_certificates import NotSigned
 from local.vm import agents
-from local.vm.kubeadm import Identity, KubeletBehaviour
+from local.vm.conversation import Identity
+from local.vm.kubelet import KubeletBehaviour
 from local.vm.script_agent import ScriptAgent, Spawn
+from local.vm.transport import Network
 
-Identify = Callable[[str], Awaitable[Identity]]
 _SCRIPT = "startup-script"
 
 
 class Vms:
-    """Makes the agent of each VM, and monitors its serial port.
+    """Creates the agent of each VM, and reports what VMs write to their serial ports.
 
-    ``api_server`` gives the URL at which VMs that run their script reach the cluster; at most
-    ``scripts`` of them run at a time, with ``behaviour``, as processes that ``spawn`` starts. A VM
-    without startup script has an image of its owner's, which joins by itself with what
-    ``identify`` gives for its name. ``has_packages`` says whether there are packages of a minor version
-    of Kubernetes: a VM that wants another never joins. ``exists`` says whether there still is a VM of
-    that name.
+    At most ``scripts`` VMs at a time run their startup script, as processes that ``spawn`` starts;
+    ``api_server`` gives the URL of the cluster, ``behaviour`` is that of their kubelets.
+    A VM without startup script has a custom image, whose kubelet registers with what ``identify`` gives.
+    A VM whose version of Kubernetes ``has_packages`` does not know never joins. ``exists`` says whether
+    there still is a VM of a name.
     """
 
     def __init__(
         self,
         clock: Clock,
-        network: agents.Network,
+        network: Network,
         *,
         timings: agents.Timings,
         behaviour: KubeletBehaviour,
         random: Random,
         scratch: Path,
         api_server: Callable[[], str],
-        identify: Identify,
+        identify: Callable[[], Identity],
         has_packages: Callable[[str], bool],
         exists: Callable[[str], bool],
         observe: Observe,
@@ -71,9 +69,8 @@ class Vms:
         """The agent of a new VM: a `local.base.machine.VmAgentFactory`."""
         monitored = _MonitoredMachine(machine, self._observe)
         if _SCRIPT not in machine.attributes():
-            return self._keep(
-                _CustomImageAgent(monitored, self._identify, self._python_agent, self._timings)
-            )
+            registers = replace(self._timings, identity=lambda _: self._identify())
+            return self._keep(self._python_agent(monitored, registers))
         minor = agents.read_minor(machine.attributes()[_SCRIPT])
         if not self._has_packages(minor):
             return self._keep(_AgentWithoutPackages(monitored, minor))
@@ -132,48 +129,6 @@ class _TrackedScriptAgent:
 
     async def closed(self) -> None:
         await self._agent.closed()
-
-
-class _CustomImageAgent:
-    """A VM agent that has its kubelet's certificate from elsewhere, in time for its first boot."""
-
-    def __init__(
-        self,
-        machine: Machine,
-        identify: Identify,
-        make: Callable[[Machine, agents.Timings], VmAgent],
-        timings: agents.Timings,
-    ) -> None:
-        self._machine = machine
-        self._identify = identify
-        self._make = make
-        self._timings = timings
-        self._agent: VmAgent | None = None
-        self._provision: asyncio.Task[None] | None = None
-
-    def power_on(self) -> None:
-        if self._agent is not None:
-            self._agent.power_on()
-        else:
-            self._provision = asyncio.get_running_loop().create_task(self._boot_first())
-
-    def power_off(self) -> None:
-        if self._provision is not None:
-            self._provision.cancel()
-        if self._agent is not None:
-            self._agent.power_off()
-
-    def metadata_changed(self) -> None:
-        if self._agent is not None:
-            self._agent.metadata_changed()
-
-    async def _boot_first(self) -> None:
-        with suppress(NotSigned):  # told by who has been asked; such a VM stays outside
-            identity = await self._identify(self._machine.name)
-            self._agent = self._make(
-                self._machine, replace(self._timings, identity=lambda _: identity)
-            )
-            self._agent.power_on()
 
 
 class _AgentWithoutPackages:

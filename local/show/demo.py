@@ -401,7 +401,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.clean:
         return run_clean_up("make demo", options, Timeline())
-    return run_demo(Demo, options, pubsub=options.pubsub, workloads=True)
+    return run_demo(Demo, options, workloads=True)
 
 
 def run_demo(make: Callable[[Timeline], Demo], options: argparse.Namespace, **setup: Any) -> int:

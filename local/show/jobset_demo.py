@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from local.base.cluster_client import ClusterClient
-from local.cluster.jobset_leftovers import mark
+from local.cluster.jobsets import mark
 from local.cluster.leftovers import GROUPS, NODES
 from local.run.supervisor import GKE, ROOT, TPU_NODE_GROUP, Supervisor
 from local.show.demo import PODS, WORKLOAD_LEFTOVERS, Demo, Kind, run_demo
@@ -181,7 +181,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_demo(
         JobSetDemo,
         options,
-        pubsub=options.pubsub,
         slices=GKE if options.gke else TPU_NODE_GROUP,
         sweep_every_s=SWEEP_EVERY_S,
     )

@@ -17,23 +17,10 @@ from typing import TypeVar
 
 from local.base.clock import Clock, Timer
 from local.base.machine import Machine
-from local.vm.kubeadm import (
-    Conversation,
-    Identity,
-    JoinConfiguration,
-    JoinFailed,
-    KubeletBehaviour,
-    Node,
-    Reply,
-    Send,
-    chips_of,
-    join,
-    parse_labels,
-    run_kubelet,
-)
-from local.vm.transport import Https as Https
-from local.vm.transport import InProcess as InProcess
-from local.vm.transport import Network as Network
+from local.vm.conversation import Conversation, Identity, Reply, Send
+from local.vm.kubeadm import JoinConfiguration, JoinFailed, join
+from local.vm.kubelet import KubeletBehaviour, Node, chips_of, parse_labels, run_kubelet
+from local.vm.transport import Network
 
 T = TypeVar("T")
 Range = tuple[float, float]
@@ -102,10 +89,10 @@ class Boot:
     def converse(
         self,
         conversation: Conversation[T],
-        on_end: Callable[[T], None],
-        on_failure: Callable[[JoinFailed], None],
+        on_end: Callable[[T], None] = lambda _: None,
+        on_failure: Callable[[JoinFailed], None] | None = None,
     ) -> None:
-        """Carry a conversation on, in the background, to its result or failure."""
+        """Run a conversation in the background, to its result or failure."""
 
         def advance(reply: Reply | None = None) -> None:
             if not self._is_on:
@@ -116,6 +103,8 @@ class Boot:
                 on_end(end.value)
                 return
             except JoinFailed as failure:
+                if on_failure is None:
+                    raise
                 on_failure(failure)
                 return
             if isinstance(step, Send):
@@ -273,17 +262,16 @@ class KubeAgent:
         self._say("joining", words)
         join_fault = self._next_join_fault()
 
-        def fail(failure: JoinFailed) -> None:
-            self._failed(failure)
-
         def run() -> None:
             if join_fault is JoinFault.KUBEADM_FAILS:
-                fail(JoinFailed("error execution phase preflight: [preflight] Some fatal errors"))
+                self._failed(
+                    JoinFailed("error execution phase preflight: [preflight] Some fatal errors")
+                )
                 return
             configuration = JoinConfiguration(
                 data.endpoint, data.token, (data.ca_hash,), self._node()
             )
-            self._running.converse(join(configuration, self._clock.now), self._joined, fail)
+            self._running.converse(join(configuration, self._clock.now), self._joined, self._failed)
 
         delay_s = self._draw(self._timings.join_s)
         if join_fault is JoinFault.TOKEN_EXPIRES:
@@ -311,10 +299,7 @@ class KubeAgent:
             lease_s=self._timings.lease_s,
         )
         conversation = run_kubelet(identity, self._node(), behaviour, self._clock.now)
-        self._running.converse(conversation, lambda _: None, self._kubelet_failed)
-
-    def _kubelet_failed(self, failure: JoinFailed) -> None:
-        self._say("failed", str(failure))
+        self._running.converse(conversation)
 
     # --- small things ---
 

@@ -19,18 +19,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from local.vm.kubeadm import (
-    Certificate,
-    Conversation,
-    Identity,
-    JoinFailed,
-    KubeletBehaviour,
-    Node,
-    join,
-    parse_join_configuration,
-    run_conversation,
-    run_kubelet,
-)
+from local.vm.conversation import Certificate, Conversation, Identity, run_conversation
+from local.vm.kubeadm import JoinFailed, join, parse_join_configuration
+from local.vm.kubelet import KubeletBehaviour, Node, run_kubelet
 from local.vm.transport import send_https
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from local.base.machine import Machine
-from local.vm.kubeadm import KubeletBehaviour, chips_of
+from local.vm.kubelet import KubeletBehaviour, chips_of
 from local.vm.metadata_server import MetadataServer
 
 _REPOSITORY = Path(__file__).resolve().parents[2]

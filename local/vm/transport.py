@@ -1,4 +1,4 @@
-"""How a conversation of `local.vm.kubeadm` reaches an API server: by a call, or over TLS."""
+"""How a conversation (`local.vm.conversation`) reaches an API server: by a call, or over TLS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import urllib3
 
 from local.base.http import Application, Request, Response
-from local.vm.kubeadm import Certificate, ConnectionRefused, Reply, Send
+from local.vm.conversation import Certificate, ConnectionRefused, Reply, Send
 
 OnReply = Callable[[Reply], None]
 Resolve = Callable[[str], str]

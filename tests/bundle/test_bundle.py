@@ -28,7 +28,8 @@ from local.cloud.simulation import PROJECT
 from local.kube import CertificateAuthority
 from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
-from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
+from local.vm.conversation import Bearer, Identity
+from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess
 from shared.base.names import JOBSET_STEPS, STEPS
 from tests.bench import Bench, make_group, push

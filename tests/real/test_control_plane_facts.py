@@ -15,17 +15,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from local.base.http import Request
-from local.vm.kubeadm import (
-    Certificate,
-    Conversation,
-    Identity,
-    JoinConfiguration,
-    Node,
-    join,
-    public_key_pin,
-    run_conversation,
-    signing_request,
-)
+from local.vm.conversation import Certificate, Conversation, Identity, run_conversation
+from local.vm.kubeadm import JoinConfiguration, join, public_key_pin, signing_request
+from local.vm.kubelet import Node
 from local.vm.transport import send_https
 from shared.base.names import BOOTSTRAP_GROUP, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret

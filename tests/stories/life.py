@@ -13,7 +13,7 @@ from local import kube
 from local.base.machine import Machine
 from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
 from local.vm import agents
-from local.vm.kubeadm import Bearer, Identity
+from local.vm.conversation import Bearer, Identity
 from tests.harness import Harness
 
 MINUTE = timedelta(minutes=1)
@@ -46,9 +46,9 @@ def watchful(**change: Any) -> Options:
     return Options(agents=agents.Timings(**{"lease_s": 10.0, **change}), kube=kube.Dials())
 
 
-def by_other_means(machine: Machine) -> Identity:
+def by_other_means(_: Machine) -> Identity:
     """VMs whose image brings what makes them join."""
-    return Identity("https://10.128.0.2:6443", "", Bearer("admin", node=machine.name))
+    return Identity("https://10.128.0.2:6443", "", Bearer("admin"), impersonates=True)
 
 
 def as_kubelet(vm: str) -> dict[str, str]:

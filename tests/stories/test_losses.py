@@ -15,7 +15,7 @@ import pytest
 
 from local.cloud.simulation import PROJECT, identity
 from local.vm.agents import JoinFault
-from local.vm.kubeadm import ACCELERATOR_LABEL
+from local.vm.kubelet import ACCELERATOR_LABEL
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time

@@ -162,7 +162,7 @@ def test_jobsets_of_others_are_not_in_the_way_of_who_gives_them_nothing() -> Non
 
 
 @pytest.mark.parametrize(
-    "run, goes_on",
+    "run, is_running",
     [
         pytest.param(HERE, True, id="this process"),
         pytest.param(ENDED, False, id="another process had this number"),
@@ -170,8 +170,8 @@ def test_jobsets_of_others_are_not_in_the_way_of_who_gives_them_nothing() -> Non
         pytest.param(Run(max(psutil.pids()) + 999, 0, HERE.host), False, id="nobody"),
     ],
 )
-def test_a_run_goes_on_as_long_as_its_process(run: Run, goes_on: bool) -> None:
-    assert run.goes_on() is goes_on
+def test_a_run_is_running_as_long_as_its_process(run: Run, is_running: bool) -> None:
+    assert run.is_running() is is_running
     assert Run.parse(run.render()) == run
 
 

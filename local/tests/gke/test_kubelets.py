@@ -12,7 +12,8 @@ from local.base.http import Request
 from local.gke import Cluster, Kubelets, Simulator
 from local.tests.contract.kubernetes.embedded import Embedded
 from local.tests.gke.small_gke import CLUSTER, LOCATION, NUMBER, POOLS, PROJECT, pool_body
-from local.vm.kubeadm import Bearer, Identity, KubeletBehaviour
+from local.vm.conversation import Bearer, Identity
+from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess
 
 ADMIN = Identity("https://10.128.0.2:6443", "", Bearer("admin"))

@@ -12,8 +12,11 @@ import pytest
 from local.base.clock import VirtualClock
 from local.base.http import Response
 from local.tests.vm.small_cluster import SmallCluster
-from local.vm.agents import InProcess, JoinFault, KubeAgent, Timings
-from local.vm.kubeadm import Bearer, Identity, chips_of, public_key_pin
+from local.vm.agents import JoinFault, KubeAgent, Timings
+from local.vm.conversation import Bearer, Identity
+from local.vm.kubeadm import public_key_pin
+from local.vm.kubelet import chips_of
+from local.vm.transport import InProcess
 
 TOKEN = "abc123.0123456789abcdef"
 OTHER_TOKEN = "xyz789.fedcba9876543210"

@@ -13,7 +13,8 @@ import pytest
 from local.base.clock import VirtualClock
 from local.base.http import Request
 from local.kube import ADMIN, KubeApi
-from local.vm.agents import InProcess, JoinFault, KubeAgent, Timings
+from local.vm.agents import JoinFault, KubeAgent, Timings
+from local.vm.transport import InProcess
 from shared.node_groups.bootstrap import (
     KUBEADM_GROUP,
     Token,

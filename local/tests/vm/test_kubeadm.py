@@ -9,21 +9,23 @@ from cryptography import x509
 
 from local.base.http import Response
 from local.tests.vm.small_cluster import SmallCluster, sign_detached
-from local.vm.kubeadm import (
+from local.vm.conversation import (
     Certificate,
     ConnectionRefused,
     Conversation,
     Identity,
-    JoinConfiguration,
-    JoinFailed,
-    Node,
     Reply,
     Send,
+    run_conversation,
+)
+from local.vm.kubeadm import (
+    JoinConfiguration,
+    JoinFailed,
     join,
     parse_join_configuration,
     public_key_pin,
-    run_conversation,
 )
+from local.vm.kubelet import Node
 from local.vm.transport import InProcess
 
 TOKEN = "abc123.0123456789abcdef"

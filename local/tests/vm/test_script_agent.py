@@ -16,17 +16,12 @@ from local.base.http import Request, Response
 from local.base.machine import VmAgent
 from local.base.web import serve
 from local.tests.vm.small_cluster import SmallCluster
-from local.vm.agents import Https, KubeAgent, Timings
-from local.vm.kubeadm import (
-    Anonymous,
-    ConnectionRefused,
-    KubeletBehaviour,
-    Reply,
-    Send,
-    public_key_pin,
-)
+from local.vm.agents import KubeAgent, Timings
+from local.vm.conversation import Anonymous, ConnectionRefused, Reply, Send
+from local.vm.kubeadm import public_key_pin
+from local.vm.kubelet import KubeletBehaviour
 from local.vm.script_agent import ScriptAgent
-from local.vm.transport import send_https
+from local.vm.transport import Https, send_https
 from shared.node_groups.bootstrap import join_metadata, new_token, render_startup_script
 from tests.unit.startup.vm import Machine
 

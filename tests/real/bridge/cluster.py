@@ -17,7 +17,7 @@ from local.base.clock import Clock
 from local.base.http import Request, Response
 from local.kube import Call, CallLog, Dials
 from local.kube.requests import RequestInfo, parse_request
-from local.vm.kubeadm import Bearer, Certificate, Send
+from local.vm.conversation import Bearer, Certificate, Send
 from local.vm.transport import OnReply
 from tests.real.bridge.administrator import MERGE_PATCH, Document
 from tests.real.bridge.connections import Caller, showing, trusting, trusting_anybody

@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 import urllib3
 
 from local.base.http import Request, Response
-from local.vm.kubeadm import Certificate
+from local.vm.conversation import Certificate
 
 _TIMEOUT_S = 60.0
 
