@@ -18,7 +18,7 @@ from local.kube.field_selectors import parse_field_selector
 from local.kube.go_words import json_fault, unmarshal_fault
 from local.kube.kinds import Document, Kind, Version, expand_schema
 from local.kube.label_selectors import parse_label_selector
-from local.kube.requests import RequestInfo, is_true
+from local.kube.requests import RequestInfo
 from local.kube.schema import Schema
 from local.kube.store import Key, Record
 from local.kube.users import User
@@ -79,10 +79,6 @@ def _unreadable_version(text: str) -> str:
     return str(errors.invalid_value("resourceVersion", text, fault))
 
 
-def bad_options(kind: str, field: str, why: str) -> errors.ApiError:
-    return errors.invalid(f"{kind}.meta.k8s.io", "", [errors.forbidden_field(field, why)])
-
-
 def check_watch_arguments(request: Request) -> None:
     """Raises 422 for arguments that do not go together."""
     _refuse_list_options(_watch_option_errors(request))
@@ -136,7 +132,6 @@ def _refuse_list_options(found: Iterator[FieldError]) -> None:
 
 
 _VALIDATIONS = ("Ignore", "Strict", "Warn")
-_MAX_MANAGER_BYTES = 128
 _POLICIES = ("Foreground", "Background", "Orphan")
 
 
@@ -147,16 +142,10 @@ def read_write(
     request = call.request
     validation = request.argument("fieldValidation") or "Warn"
     dry_run = request.query.get("dryRun", [])
-    manager = request.argument("fieldManager")
-    found = list(_option_errors(dry_run, manager, validation))
+    found = list(_option_errors(dry_run, validation))
     if found:
         raise errors.invalid(f"{options_kind}.meta.k8s.io", "", found)
-    options = Options(
-        manager or request.headers.get("user-agent", "unknown").partition("/")[0],
-        bool(dry_run),
-        validation,
-        is_true(request, "force"),
-    )
+    options = Options(bool(dry_run), validation)
     doubled = tuple(f'duplicate field "{path}"' for path in (body.doubled if body else ()))
     write = Write(call.kind, call.version, call.user, options, call.info.subresource)
     if doubled and validation == "Strict":
@@ -164,11 +153,9 @@ def read_write(
     return write, () if validation == "Ignore" else doubled
 
 
-def _option_errors(dry_run: list[str], manager: str, validation: str) -> Iterator[FieldError]:
+def _option_errors(dry_run: list[str], validation: str) -> Iterator[FieldError]:
     if set(dry_run) - {"All"}:
         yield errors.not_supported("dryRun", dry_run, ["All"])
-    if len(manager.encode()) > _MAX_MANAGER_BYTES:
-        yield errors.too_long("fieldManager", _MAX_MANAGER_BYTES)
     if validation not in _VALIDATIONS:
         yield errors.not_supported("fieldValidation", validation, ("", *_VALIDATIONS))
 
@@ -182,7 +169,7 @@ def read_wishes(call: Call) -> dict[str, Any]:
     if call.request.argument("gracePeriodSeconds"):
         wishes.setdefault("gracePeriodSeconds", number_argument(call.request, "gracePeriodSeconds"))
     dry_run = [*(wishes.get("dryRun") or ()), *call.request.query.get("dryRun", [])]
-    found = [*_policy_errors(wishes), *_option_errors(dry_run, "", "Warn")]
+    found = [*_policy_errors(wishes), *_option_errors(dry_run, "Warn")]
     if found:
         raise errors.invalid("DeleteOptions.meta.k8s.io", "", found)
     wishes["dryRun"] = bool(dry_run)

@@ -1,4 +1,4 @@
-"""Bodies on their way in: JSON, YAML, and the little protobuf that kubectl sends."""
+"""Request bodies: JSON and YAML."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from typing import Any
 import yaml
 
 from local.base.http import Request
-from local.kube import errors, protobuf
-from local.kube.go_words import head_fault, json_fault, summarize, unmarshal_fault
+from local.kube import errors
+from local.kube.go_words import head_fault, json_fault, summarize
 from local.kube.kinds import Document, Kind
 
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
+_NO_PROTOBUF = (
+    ". This command sends protobuf, which the embedded API does not read: use `kubectl apply -f` with "
+    "a manifest, or a real control plane (`make local ARGS=--real`)"
+)
+"""kubectl sends protobuf to ``create`` and ``auth``, and does not fall back to JSON."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,8 @@ class Unreadable(ValueError):
 def _decode(request: Request) -> Body:
     decode = _DECODERS.get(content_type(request))
     if decode is None:
-        raise errors.unsupported_media_type((JSON, YAML, PROTOBUF))
+        hint = _NO_PROTOBUF if content_type(request) == PROTOBUF else ""
+        raise errors.unsupported_media_type((JSON, YAML), hint)
     try:
         document, doubled = decode(request.body)
     except (ValueError, yaml.YAMLError) as error:
@@ -94,28 +100,6 @@ def read_patch(body: bytes) -> Any:
     except ValueError as error:
         text = body.decode(errors="replace")
         raise errors.bad_request(f"error decoding patch: {json_fault(error, text)}") from error
-
-
-def read_applied(body: bytes) -> Document:
-    """What is applied, in JSON or YAML. Raises 400."""
-    try:
-        return _as_object(json.loads(body))
-    except ValueError:
-        pass  # it may be YAML, of which JSON is the usual case
-    try:
-        return _as_object(yaml.safe_load(body))
-    except yaml.YAMLError as error:
-        raise errors.bad_request(
-            f"error decoding YAML: error converting YAML to JSON: yaml: {error}"
-        ) from error
-
-
-def _as_object(value: Any) -> Document:
-    if not isinstance(value, dict):
-        raise errors.bad_request(
-            f"error decoding YAML: {unmarshal_fault(value, 'map[string]interface {}')}"
-        )
-    return value
 
 
 def _decode_json(body: bytes) -> tuple[Any, tuple[str, ...]]:
@@ -149,5 +133,4 @@ def _find_doubled(value: Any, path: str = "") -> Iterator[str]:
 _DECODERS: dict[str, Callable[[bytes], tuple[Any, tuple[str, ...]]]] = {
     JSON: _decode_json,
     YAML: lambda body: (yaml.safe_load(body), ()),
-    PROTOBUF: lambda body: (protobuf.decode(body), ()),
 }

@@ -12,9 +12,6 @@ from local.kube.kinds import Document, Kind, Version
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """The content type by which a client knows an aggregated answer."""
 
-_VIRTUAL_KINDS = {"eviction": ("policy", "v1", "Eviction")}
-"""Subresources whose body is of another kind than the object: group, version, kind."""
-
 
 def wants_aggregated(accept: str) -> bool:
     """Whether the Accept header asks for the aggregated form, version 2."""
@@ -70,9 +67,7 @@ def _describe(kind: Kind, version: Version) -> Document:
         "subresources": [
             {
                 "subresource": name,
-                "responseKind": _gvk(*_VIRTUAL_KINDS[name])
-                if name in _VIRTUAL_KINDS
-                else _response_kind(kind, version),
+                "responseKind": _response_kind(kind, version),
                 "verbs": list(verbs),
             }
             for name, verbs in sorted(version.subresources.items())
@@ -140,14 +135,11 @@ def _entries(kinds: Iterable[Kind], version: str) -> Iterator[Document]:
         }
         yield {**entry, **{name: value for name, value in optional.items() if value}}
         for name, verbs in sorted(kind.versions[version].subresources.items()):
-            group, of_version, shown = _VIRTUAL_KINDS.get(name, ("", "", kind.kind))
-            foreign = {"group": group, "version": of_version} if group else {}
             yield {
                 "name": f"{kind.plural}/{name}",
                 "singularName": "",
                 "namespaced": kind.namespaced,
-                **foreign,
-                "kind": shown,
+                "kind": kind.kind,
                 "verbs": list(verbs),
             }
 

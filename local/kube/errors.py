@@ -170,13 +170,14 @@ def not_acceptable_form(message: str) -> ApiError:
     return ApiError(406, "NotAcceptable", message)
 
 
-def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
-    """415: the body is in a form that is not read here."""
+def unsupported_media_type(accepted: Sequence[str], hint: str = "") -> ApiError:
+    """415: the body is in a form that is not read here; ``hint`` follows the sentence."""
     return ApiError(
         415,
         "UnsupportedMediaType",
         "the body of the request was in an unknown format - accepted media types include: "
-        + ", ".join(accepted),
+        + ", ".join(accepted)
+        + hint,
     )
 
 
@@ -221,29 +222,6 @@ _IN_STORAGE = {"nodes": "minions"}
 MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
-
-
-def apply_conflict(fields: Sequence[tuple[str, str]]) -> ApiError:
-    """409 of a server-side apply: pairs of (manager in words, field path)."""
-    causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": path}
-        for manager, path in fields
-    ]
-    return ApiError(409, "Conflict", _apply_conflict_message(fields), {"causes": causes})
-
-
-def _apply_conflict_message(fields: Sequence[tuple[str, str]]) -> str:
-    if len(fields) == 1:
-        manager, path = fields[0]
-        return f"Apply failed with 1 conflict: conflict with {manager}: {path}"
-    by_manager: dict[str, list[str]] = {}
-    for manager, path in fields:
-        by_manager.setdefault(manager, []).append(path)
-    listed = "\n".join(
-        f"conflicts with {manager}:\n" + "\n".join(f"- {path}" for path in paths)
-        for manager, paths in by_manager.items()
-    )
-    return f"Apply failed with {len(fields)} conflicts: {listed}"
 
 
 class Expired(ApiError):

@@ -13,10 +13,8 @@ from local.kube import errors
 from local.kube.arguments import (
     GO_ON,
     Call,
-    bad_options,
     check_list_arguments,
     check_watch_arguments,
-    check_wishes,
     matcher_of,
     number_argument,
     read_token,
@@ -25,15 +23,8 @@ from local.kube.arguments import (
     version_argument,
     write_token,
 )
-from local.kube.bodies import (
-    Body,
-    content_type,
-    read_applied,
-    read_object,
-    read_options,
-    read_patch,
-)
-from local.kube.decoding import Undecodable, own_metadata
+from local.kube.bodies import content_type, read_object, read_patch
+from local.kube.decoding import Undecodable
 from local.kube.dials import Dials
 from local.kube.go_words import render_map
 from local.kube.kinds import Document, Kind, Version
@@ -46,13 +37,12 @@ from local.kube.reviews import Reviews
 from local.kube.store import Key, Record
 from local.kube.users import User
 from local.kube.watch import INITIAL_EVENTS_END, WatchHub, WatchRequest, WatchStream
-from local.kube.writing import Deletion, Outcome, Write
+from local.kube.writing import Deletion, Outcome
 
-APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-_PATCH_TYPES = (JSON_PATCH, MERGE, APPLY)
+_PATCH_TYPES = (JSON_PATCH, MERGE)
 
 _MIN_WATCH_S = 1800
 """A watch that names no time-out ends after 30 to 60 minutes (documented)."""
@@ -220,8 +210,6 @@ class Handlers:
     # -- writing ----------------------------------------------------------------------------------
 
     def _create(self, call: Call) -> Response:
-        if call.info.subresource == "eviction":
-            return self._evict(call, read_options(call.request))
         body = read_object(call.request, call.kind)
         write, doubled = read_write(call, "CreateOptions", body)
         if call.kind.virtual:
@@ -229,20 +217,6 @@ class Handlers:
             return Response.of_json(self._reviews.answer(call.kind, call.user, review), 201)
         outcome = self._resources.create(write, call.namespace, body.document)
         return self._respond_outcome(call, outcome, doubled)
-
-    def _evict(self, call: Call, eviction: Document) -> Response:
-        wishes = check_wishes(eviction.get("deleteOptions") or {})
-        self._resources.delete(call.kind, call.key, call.user, wishes)
-        return Response.of_json(
-            {
-                "kind": "Status",
-                "apiVersion": "v1",
-                "metadata": {},
-                "status": "Success",
-                "code": 201,
-            },
-            201,
-        )
 
     def _update(self, call: Call) -> Response:
         body = read_object(call.request, call.kind)
@@ -252,16 +226,12 @@ class Handlers:
 
     def _patch(self, call: Call) -> Response:
         media_type = content_type(call.request)
-        if media_type == APPLY:
-            return self._apply(call)
         patch = _PATCHES.get(media_type)
         if call.kind.custom and (patch is None or media_type == STRATEGIC):
             raise errors.unsupported_media_type(_PATCH_TYPES)
         if patch is None:
             raise errors.unknown_patch_type()
         write, doubled = read_write(call, "PatchOptions")
-        if call.request.argument("force"):
-            raise bad_options("PatchOptions", "force", "may not be specified for non-apply patch")
         record = self._resources.get(call.kind, call.key)
         present = json.loads(self._plain(call, record))
         sent = read_patch(call.request.body)
@@ -280,19 +250,6 @@ class Handlers:
 
     def _plain(self, call: Call, record: Record) -> bytes:
         return View(call.kind, call.version, "", "", self._clock).one(record)
-
-    def _apply(self, call: Call) -> Response:
-        applied = read_applied(call.request.body)
-        write, doubled = read_write(call, "PatchOptions", Body(applied))
-        if not call.request.argument("fieldManager"):
-            raise errors.invalid(
-                "PatchOptions.meta.k8s.io",
-                "",
-                [errors.required("fieldManager", "is required for apply patch")],
-            )
-        _check_applied(call, write, applied)
-        outcome = self._resources.apply(write, call.key, applied)
-        return self._respond_outcome(call, outcome, doubled)
 
     def _respond_outcome(self, call: Call, outcome: Outcome, doubled: tuple[str, ...]) -> Response:
         response = _respond(self._view(call).one(outcome.record), 201 if outcome.created else 200)
@@ -359,18 +316,6 @@ def _success(kind: Kind, deletion: Deletion) -> Document:
         "status": "Success",
         "details": {name: value for name, value in details.items() if value},
     }
-
-
-def _check_applied(call: Call, write: Write, applied: Document) -> None:
-    version, kind = str(applied.get("apiVersion", "")), str(applied.get("kind", ""))
-    if (version, kind) != (call.kind.api_version(call.version.name), call.kind.kind):
-        group, _, name = version.rpartition("/")
-        raise errors.bad_request(f"invalid object type: {group}/{name}, Kind={kind}")
-    meta = own_metadata(write, applied)
-    if meta.get("managedFields"):
-        raise errors.bad_request("metadata.managedFields must be nil")
-    if (meta.get("name") or call.info.name) != call.info.name:
-        raise errors.name_mismatch(meta["name"], call.info.name)
 
 
 def _compact(document: Document) -> str:

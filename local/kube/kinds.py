@@ -99,7 +99,6 @@ class Kind:
     custom: bool = False
     builtin_verbs: tuple[str, ...] = VERBS
     hashed_as: str = ""
-    ownerless: tuple[str, ...] = ()
     virtual: bool = False
     counts_generation: bool = True
     create_on_update: bool = False
@@ -154,17 +153,14 @@ def expand_schema(short: Any) -> Document:
     if "*" in short:
         member = _nullable(expand_schema(short["*"]))
         return {"type": "object", "additionalProperties": member, "x-go-omitempty": True}
-    members = {name: child for name, child in short.items() if name != "."}
     schema: Document = {
         "type": "object",
         "properties": {
             name.rstrip("!~?"): {**expand_schema(child), **_WHEN_UNSET.get(name[-1], {})}
-            for name, child in members.items()
+            for name, child in short.items()
         },
     }
-    if "." in short:
-        schema["x-kubernetes-map-type"] = short["."]
-    required = [name.rstrip("!") for name in members if name.endswith("!")]
+    required = [name.rstrip("!") for name in short if name.endswith("!")]
     return {**schema, "required": required} if required else schema
 
 
@@ -251,7 +247,6 @@ def _read_row(name: str, row: Mapping[str, Any]) -> Kind:
         categories=tuple(row.get("categories", ())),
         builtin_verbs=tuple(verb for verb in VERBS if verb not in row.get("lacks", ())),
         hashed_as=row.get("hashedAs", ""),
-        ownerless=tuple(row.get("ownerless", ())),
         virtual=row.get("virtual", False),
         counts_generation=row.get("generation") != "none",
         create_on_update=row.get("createOnUpdate", False),

@@ -22,13 +22,6 @@ def key_of(meta: Mapping[str, Any]) -> Key:
     return meta.get("namespace", ""), meta["name"]
 
 
-def blank(write: Write, key: Key) -> Document:
-    """An object that is nothing but its name."""
-    kind, version = write.kind, write.version
-    meta = {"name": key[1], **({"namespace": key[0]} if key[0] else {})}
-    return {"apiVersion": kind.api_version(version.name), "kind": kind.kind, "metadata": meta}
-
-
 def check_preconditions(write: Write, record: Record, meta: Document) -> None:
     """Is this the object that the URL names, as the client last saw it?"""
     namespace, name = record.key
@@ -72,8 +65,6 @@ def isolate(write: Write, document: Document, old: Document) -> Document:
         new = {**kept, **{name: document[name] for name in parts if name in document}}
         # A custom resource's status write leaves metadata alone; the built-in kinds' does not.
         new["metadata"] = dict(old["metadata"] if write.kind.custom else document["metadata"])
-        if write.kind.custom and "managedFields" in document["metadata"]:
-            new["metadata"]["managedFields"] = document["metadata"]["managedFields"]
         return new
     if "status" not in write.version.subresources:
         return document
@@ -81,7 +72,7 @@ def isolate(write: Write, document: Document, old: Document) -> Document:
     return {**document, **({"status": old["status"]} if "status" in old else {})}
 
 
-def restore_system_fields(meta: Document, old: Mapping[str, Any], *, applied: bool) -> None:
+def restore_system_fields(meta: Document, old: Mapping[str, Any]) -> None:
     """Put back what no client may change; leave what is refused when it differs."""
     for name in ("uid", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if not meta.get(name) and name in old:
@@ -90,9 +81,7 @@ def restore_system_fields(meta: Document, old: Mapping[str, Any], *, applied: bo
         meta.pop(name, None)
         meta.update({name: old[name]} if name in old else {})
     meta["resourceVersion"] = old["resourceVersion"]
-    if not applied:
-        meta.pop("managedFields", None)
-        meta.update({"managedFields": old["managedFields"]} if "managedFields" in old else {})
+    meta.pop("managedFields", None)
 
 
 def validate(write: Write, document: Document, old: Document | None) -> None:

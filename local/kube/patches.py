@@ -1,7 +1,6 @@
 """What a PATCH body does to an object: JSON patch, merge patch and strategic merge patch.
 
-All three are functions of two documents that change neither. Server-side apply, the fourth kind,
-needs to know who owns what and lives in `apply`.
+All three are functions of two documents that change neither.
 """
 
 from __future__ import annotations

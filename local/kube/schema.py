@@ -107,7 +107,6 @@ class Schema:
         self.nullable = bool(source.get("nullable", False))
         self.map_keys: tuple[str, ...] = tuple(source.get("x-kubernetes-list-map-keys", ()))
         self.list_type = str(source.get("x-kubernetes-list-type", "atomic"))
-        self.is_atomic = source.get("x-kubernetes-map-type") == "atomic"
         self.rules = tuple(Rule.of(rule) for rule in source.get("x-kubernetes-validations", ()))
         self._required: tuple[str, ...] = tuple(source.get("required", ()))
         self.keeps_unknown = additional is True or bool(
@@ -144,17 +143,6 @@ class Schema:
                 found = self.source[keyword]
                 members = [found] if isinstance(found, Mapping) else found
                 yield _Junctor(tuple(Schema(member) for member in members), holds, words)
-
-    def zero(self) -> dict[str, Any]:
-        """What is there of a Go struct of this form when nothing is set."""
-        found: dict[str, Any] = {}
-        for name, child in self.properties.items():
-            default = child.source.get("default", ABSENT)
-            if child.properties and (name in self._required or default == {}):
-                found[name] = child.zero()
-            elif name in self._required or not default:
-                found[name] = None if default is ABSENT else default
-        return found
 
     # -- prune and default ------------------------------------------------------------------------
 

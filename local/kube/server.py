@@ -42,7 +42,7 @@ from local.kube.writing import Options, Write
 _NO_TOKENS: Mapping[str, User] = MappingProxyType({})
 _TEXT = "text/plain; charset=utf-8"
 _OK_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
-_MANIFESTS = Options(field_manager="kubectl-client-side-apply", field_validation="Strict")
+_MANIFESTS = Options(field_validation="Strict")
 
 
 def _not_served(path: str, error: UnknownPath) -> Response:

@@ -47,7 +47,6 @@ _POD_DEFAULTS = (
     *(f"spec.{name}" for name in ("securityContext", "serviceAccount", "serviceAccountName")),
     *(f"spec.{name}" for name in ("tolerations", "volumes")),
     "status.qosClass",
-    "metadata.managedFields",
 )
 """What a real cluster adds to a Pod."""
 
@@ -95,13 +94,8 @@ KNOWN: Mapping[str, tuple[Difference, ...]] = {
             "a strategic merge deletes from a keyed list",
             "body.spec",
             "body.status",
-            "body.metadata.managedFields",
         ),
         *_pods("pods of jobsets that have not started are listed", "body", "body.items.0"),
-        *_within(
-            "pods of jobsets that have not started are listed",
-            "body.rows.0.object.metadata.managedFields",
-        ),
         *_pods(
             "pods of jobsets that wait are watched until they run",
             *("body", "body.0.object", "body.1.object"),

@@ -46,7 +46,7 @@ def mask(value: Any, name: str = "") -> Any:
         masked = {mask(key): mask(item, key) for key, item in _settled(value).items()}
         return Served(masked) if isinstance(value, Served) else masked
     if isinstance(value, list):
-        return [mask(item) for item in (_ranked(value) if name == "managedFields" else value)]
+        return [mask(item) for item in value]
     if not isinstance(value, str):
         return value
     if name in _BUILD:
@@ -58,16 +58,10 @@ def mask(value: Any, name: str = "") -> Any:
     return value
 
 
-def _ranked(entries: list[Any]) -> list[Any]:
-    """managedFields stand in the order of their times, which is that of whole seconds."""
-    entries = [one for one in entries if _OF_NODE_CONTROLLERS not in json.dumps(one)]
-    return sorted(
-        entries, key=lambda one: (one["operation"], one["manager"], one.get("subresource", ""))
-    )
-
-
 def _settled(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without what a Node's controllers add at their own time."""
+    """Without managedFields, which only a real server keeps, and what a Node's controllers add at
+    their own time."""
+    document = {key: value for key, value in document.items() if key != "managedFields"}
     annotations = document.get("annotations")
     if not isinstance(annotations, Mapping) or _OF_NODE_CONTROLLERS not in annotations:
         return document

@@ -19,7 +19,6 @@ from local.tests.contract.kubernetes.cases.objects import (
 )
 from local.tests.contract.kubernetes.dialogue import (
     ABSENT,
-    APPLY,
     JSON,
     JSON_PATCH,
     STRATEGIC,
@@ -75,10 +74,6 @@ def bad_options(step: Step, kind: str, message: str) -> Step:
     )
 
 
-_PATCH_TYPES = (
-    "the body of the request was in an unknown format - accepted media types include: "
-    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
-)
 _TIMES = 'as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"'
 _NAMELESS = "was undeterminable: name must be provided"
 
@@ -360,15 +355,8 @@ PATCHES = (
         "a patch of no known type is refused",
         MAKE,
         post(MAPS, meta()),
-        patch(f"{WIDGETS}/a", {}, JSON).gives(
-            415, reason="UnsupportedMediaType", message=_PATCH_TYPES, details=ABSENT
-        ),
-        patch(f"{MAPS}/a", {}, JSON).gives(
-            415,
-            reason="UnsupportedMediaType",
-            message="415: Unsupported Media Type",
-            details={},
-        ),
+        patch(f"{WIDGETS}/a", {}, JSON).gives(415, reason="UnsupportedMediaType"),
+        patch(f"{MAPS}/a", {}, JSON).gives(415, reason="UnsupportedMediaType"),
     ),
     case(
         "a patch cannot change what an object is called",
@@ -459,60 +447,7 @@ PATCHES = (
             }
         ),
     ),
-    case(
-        "what is applied must be of the URL's kind and name",
-        *(
-            bad(patch(f"{WIDGETS}/a?fieldManager=f", body, APPLY), message)
-            for body, message in (
-                ({}, "invalid object type: /, Kind="),
-                (
-                    {**widget(), "kind": "Gadget"},
-                    "invalid object type: cases.example.com/v1, Kind=Gadget",
-                ),
-                (widget("b"), "the name of the object (b) does not match the name on the URL (a)"),
-            )
-        ),
-    ),
-    case(
-        "what is applied must be of the schema's form",
-        *(
-            patch(f"{WIDGETS}/a?fieldManager=f", widget(spec=spec), APPLY).gives(
-                500,
-                reason=ABSENT,
-                message="failed to create typed patch object (/a; cases.example.com/v1, "
-                f"Kind=Widget): {why}",
-            )
-            for spec, why in (
-                ({"colour": 1}, ".spec.colour: field not declared in schema"),
-                (
-                    {"code": 7},
-                    ".spec.code: expected string, got &value.valueUnstructured{Value:7}",
-                ),
-                (
-                    {"parts": [{"name": "x"}, {"name": "x"}]},
-                    '.spec.parts: duplicate entries for key [name="x"]',
-                ),
-                ({"tags": ["x", "x"]}, '.spec.tags: duplicate entries for key [="x"]'),
-                (
-                    {"parts": [{"count": 1}]},
-                    ".spec.parts: element 0: associative list with keys has an element that omits "
-                    'all key fields ["name"] (and doesn\'t have default values for any key fields)',
-                ),
-            )
-        ),
-        patch(
-            f"{MAPS}/a?fieldManager=f",
-            {"apiVersion": "v1", "kind": "ConfigMap", **meta(), "dada": {}},
-            APPLY,
-        ).gives(
-            500,
-            message="failed to create typed patch object (/a; /v1, Kind=ConfigMap): .dada: field "
-            "not declared in schema",
-        ),
-    ),
 )
-
-_LONG = "x" * 129
 
 OPTIONS = (
     case(
@@ -522,11 +457,6 @@ OPTIONS = (
             "CreateOptions",
             'fieldValidation: Unsupported value: "Nope": supported values: "", "Ignore", "Strict", '
             '"Warn"',
-        ),
-        bad_options(
-            post(f"{WIDGETS}?fieldManager={_LONG}", widget()),
-            "CreateOptions",
-            "fieldManager: Too long: may not be more than 128 bytes",
         ),
         bad_options(
             post(f"{WIDGETS}?dryRun=Some&fieldValidation=Nope", widget()),
