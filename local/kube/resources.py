@@ -178,10 +178,6 @@ class Resources:
             return self.create(write, key[0], document)
         check_type(write, document)
         meta = own_metadata(write, document)
-        if found is None:
-            decode(write, document)
-        if not meta.get("name"):
-            raise errors.nameless(key[1])
         record = self.get(kind, key)
         if not meta.get("resourceVersion") and (kind.custom or kind.require_version):
             raise errors.invalid(kind.resource, key[1], [_VERSION_MISSING])
@@ -299,7 +295,7 @@ def _place(kind: Kind, meta: Document, namespace: str) -> None:
     if not kind.namespaced:
         meta.pop("namespace", None)
     elif (meta.get("namespace") or namespace) != namespace:
-        raise errors.namespace_mismatch()
+        raise errors.mismatch("namespace", meta["namespace"], namespace)
     else:
         meta["namespace"] = namespace
 

@@ -21,11 +21,6 @@ class DefinitionController:
         self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
         resources.store.listen(self._follow)
 
-    def resync(self) -> None:
-        """Look at every definition."""
-        for record in self._cluster.store.records(CRD_RESOURCE):
-            self._queue.add(record.key[1])
-
     def _follow(self, change: Change) -> None:
         if change.resource == CRD_RESOURCE:
             self._establish(change)
