@@ -7,7 +7,12 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from local.kube import errors
 from local.kube.catalogue import Catalogue
+from local.kube.cel import CelError
+from local.kube.checks import type_name
+from local.kube.errors import FieldError
+from local.kube.jsonpath import compile_path
 from local.kube.kinds import (
     AGE_COLUMN,
     NAME_COLUMN,
@@ -22,6 +27,12 @@ from local.kube.store import Change, Store
 from local.kube.watch import WatchHub
 
 CRD_RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
+_COUNTED = ("Length", "Items", "Properties")
+_MEMBER_TYPES = {
+    "required": str,
+    "x-kubernetes-list-map-keys": str,
+    "x-kubernetes-validations": dict,
+}
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Holds a CRD until its objects are gone."""
 
@@ -81,6 +92,81 @@ def _columns_of(version: Mapping[str, Any]) -> Iterator[Column]:
 
 def _describe(path: str) -> str:
     return f"Custom resource definition column (in JSONPath format): {path}"
+
+
+def find_crd_errors(document: Document, old: Document | None) -> Iterator[FieldError]:
+    """What keeps a CRD from being served. What it leaves unchecked of a schema is no more than
+    what `Schema` does not read."""
+    del old
+    spec, name = document["spec"], document["metadata"]["name"]
+    if name != f"{spec['names']['plural']}.{spec['group']}":
+        yield errors.invalid_value(
+            "metadata.name", name, 'must be spec.names.plural+"."+spec.group'
+        )
+    if spec["scope"] not in ("Cluster", "Namespaced"):
+        yield errors.not_supported("spec.scope", spec["scope"], ["Cluster", "Namespaced"])
+    if [one["storage"] for one in spec["versions"]].count(True) != 1:
+        names = [one["name"] for one in spec["versions"]]
+        why = "must have exactly one version marked as storage version"
+        yield errors.invalid_value("spec.versions", names, why)
+    for index, version in enumerate(spec["versions"]):
+        yield from _version_errors(version, f"spec.versions[{index}]")
+
+
+def _version_errors(version: Document, path: str) -> Iterator[FieldError]:
+    schema = version.get("schema", {}).get("openAPIV3Schema")
+    at = f"{path}.schema.openAPIV3Schema"
+    if schema is None:
+        yield errors.required(at, "schemas are required")
+    elif schema.get("type") != "object":
+        yield errors.invalid_value(f"{at}.type", schema.get("type"), "must be object at the root")
+    elif unreadable := list(_keyword_errors(schema, at)):
+        yield from unreadable
+    else:
+        try:
+            compile_schema(json.dumps(schema))
+        except CelError as error:
+            yield errors.invalid_value(at, errors.OMITTED, str(error))
+    for index, column in enumerate(version.get("additionalPrinterColumns", ())):
+        try:
+            compile_path(column["jsonPath"])
+        except ValueError as error:
+            where = f"{path}.additionalPrinterColumns[{index}].jsonPath"
+            yield errors.invalid_value(where, column["jsonPath"], str(error))
+
+
+_KEYWORD_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("type", "format", "pattern", "x-kubernetes-list-type"), (str,)),
+    **dict.fromkeys(("required", "enum", "x-kubernetes-list-map-keys"), (list,)),
+    **dict.fromkeys(("properties", "items"), (dict,)),
+    **dict.fromkeys((f"m{end}{what}" for end in ("in", "ax") for what in _COUNTED), (int,)),
+    **dict.fromkeys(("minimum", "maximum"), (int, float)),
+    "additionalProperties": (bool, dict),
+    "x-kubernetes-validations": (list,),
+}
+
+
+def _keyword_errors(schema: Any, path: str) -> Iterator[FieldError]:
+    """Keywords that `Schema` reads, and whose value is of a type that it cannot read."""
+    if not isinstance(schema, dict):
+        yield errors.wrong_type(path, type_name(schema), f"{path} must be an object")
+        return
+    for keyword, types in _KEYWORD_TYPES.items():
+        value = schema.get(keyword)
+        if value is not None and not isinstance(value, types):
+            at = f"{path}.{keyword}"
+            yield errors.wrong_type(at, type_name(value), f"{at} is of the wrong type")
+    for keyword, type_ in _MEMBER_TYPES.items():
+        value = schema.get(keyword)
+        members = value if isinstance(value, list) else ()
+        if any(not isinstance(one, type_) for one in members):
+            yield errors.wrong_type(f"{path}.{keyword}", "array", "a member is of the wrong type")
+    properties = schema.get("properties")
+    for name, child in properties.items() if isinstance(properties, dict) else ():
+        yield from _keyword_errors(child, f"{path}.properties[{name}]")
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            yield from _keyword_errors(schema[name], f"{path}.{name}")
 
 
 def complete_crd(document: Document) -> None:
@@ -178,11 +264,3 @@ class CrdRegistrar:
             self._hub.cut(resource)
         else:
             self._catalogue.add(kind_of(change.record.document))
-
-    def reload(self) -> None:
-        """Serve what the store's CRDs define, and nothing else that is not built in."""
-        for kind in tuple(self._catalogue):
-            if kind.custom:
-                self._catalogue.remove(kind.resource)
-        for record in self._store.records(CRD_RESOURCE):
-            self._catalogue.add(kind_of(record.document))

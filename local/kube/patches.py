@@ -1,7 +1,6 @@
 """What a PATCH body does to an object: JSON patch, merge patch and strategic merge patch.
 
-All three are functions of two documents that change neither. Server-side apply, the fourth kind,
-needs to know who owns what and lives in `apply`.
+All three are functions of two documents that change neither.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any
 import jsonpatch
 
 from local.kube import errors
-from local.kube.go_words import unmarshal_fault
 from local.kube.kinds import Document
 from local.kube.schema import Schema
 
@@ -28,31 +26,16 @@ _RETAIN = "$retainKeys"
 
 def json_patch(document: Document, operations: Any) -> Document:
     """RFC 6902. Raises 400 for what is no patch, 422 for one that fails, 413 for too many."""
-    _check_type(operations, list, "[]handlers.jsonPatchOp")
-    for operation in operations:
-        _check_type(operation, dict, "handlers.jsonPatchOp")
+    if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+        raise errors.bad_request("a JSON patch must be a list of operations")
     if len(operations) > MAX_OPERATIONS:
-        raise errors.ApiError(
-            413,
-            "RequestEntityTooLarge",
-            f"Request entity too large: The allowed maximum operations in a JSON patch is "
-            f"{MAX_OPERATIONS}, got {len(operations)}",
-        )
+        why = f"a JSON patch may have {MAX_OPERATIONS} operations, not {len(operations)}"
+        raise errors.ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {why}")
     try:
         patched: Document = jsonpatch.apply_patch(document, copy.deepcopy(operations))
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise errors.unprocessable() from error
     return patched
-
-
-def _check_type(value: Any, wanted: type, name: str) -> None:
-    if not isinstance(value, wanted):
-        raise errors.bad_request(f"error decoding patch: {unmarshal_fault(value, name)}")
-
-
-def check_object(patch: Any) -> None:
-    """Raises 400 for a merge patch of a whole object that is none itself."""
-    _check_type(patch, dict, "map[string]interface {}")
 
 
 def merge_patch(document: Any, patch: Any) -> Any:

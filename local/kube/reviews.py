@@ -7,7 +7,7 @@ from typing import Any
 
 from local.base.clock import Clock
 from local.kube import errors
-from local.kube.authorization import Authorizer, Rule
+from local.kube.authorization import Authorizer
 from local.kube.formats import render_time
 from local.kube.kinds import Document, Kind
 from local.kube.requests import RequestInfo
@@ -23,7 +23,6 @@ class Reviews:
         self._answers: dict[str, Callable[[User, Document], Document]] = {
             "selfsubjectaccessreviews": self._review_access,
             "subjectaccessreviews": self._review_others_access,
-            "selfsubjectrulesreviews": self._review_rules,
             "selfsubjectreviews": self._review_self,
         }
 
@@ -40,13 +39,6 @@ class Reviews:
         other = User(str(spec.get("user", "")), tuple(spec.get("groups") or ()))
         return {**document, "status": self._access(other, spec)}
 
-    def _review_rules(self, user: User, document: Document) -> Document:
-        namespace = document["spec"].get("namespace")
-        if not namespace:
-            raise errors.bad_request("no namespace on request")
-        status = self._rules(user, namespace)
-        return {**document, "metadata": {}, "spec": {}, "status": status}
-
     def _review_self(self, user: User, document: Document) -> Document:
         meta = {"creationTimestamp": render_time(self._clock.now())}
         return {**document, "metadata": meta, "status": _who(user)}
@@ -55,34 +47,6 @@ class Reviews:
         decision = self._authorizer.decide(user, _info_of(spec))
         status: Document = {"allowed": decision.allowed}
         return {**status, "reason": decision.reason} if decision.reason else status
-
-    def _rules(self, user: User, namespace: str) -> Document:
-        rules = [
-            rule
-            for grant in self._authorizer.rbac.grants_of(user)
-            if grant.namespace in ("", namespace)
-            for rule in grant.rules
-        ]
-        status: Document = {
-            "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
-            "nonResourceRules": [
-                {"verbs": sorted(rule.verbs), "nonResourceURLs": list(rule.paths)}
-                for rule in rules
-                if rule.paths
-            ],
-            "incomplete": bool(user.node_name),
-        }
-        why = "node authorizer does not support user rule resolution"
-        return {**status, "evaluationError": why} if user.node_name else status
-
-
-def _resource_rule(rule: Rule) -> Document:
-    described: Document = {
-        "verbs": sorted(rule.verbs),
-        "apiGroups": sorted(rule.groups),
-        "resources": sorted(rule.resources),
-    }
-    return {**described, "resourceNames": sorted(rule.names)} if rule.names else described
 
 
 def _who(user: User) -> Document:

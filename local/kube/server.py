@@ -28,7 +28,7 @@ from local.kube.crds import CrdRegistrar
 from local.kube.dials import Dials
 from local.kube.errors import ApiError, UnknownPath, method_not_allowed
 from local.kube.handlers import Handlers
-from local.kube.kinds import Document, builtin_kinds
+from local.kube.kinds import Document
 from local.kube.node_rights import restrict_nodes
 from local.kube.policies import Policies
 from local.kube.requests import RequestInfo, parse_request
@@ -42,20 +42,7 @@ from local.kube.writing import Options, Write
 _NO_TOKENS: Mapping[str, User] = MappingProxyType({})
 _TEXT = "text/plain; charset=utf-8"
 _OK_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
-_MANIFESTS = Options(field_manager="kubectl-client-side-apply", field_validation="Strict")
-
-
-def _not_served(path: str, error: UnknownPath) -> Response:
-    """Beneath a built-in group a Status, elsewhere text, as the Go server's parts have it."""
-    root, _, rest = path.lstrip("/").partition("/")
-    groups = {kind.group for kind in builtin_kinds()}
-    if (root == "api" and rest) or (root == "apis" and "/" in rest and _first(rest) in groups):
-        return Response.of_json(error.status(), error.code)
-    return Response(404, {"Content-Type": _TEXT}, error.TEXT.encode())
-
-
-def _first(path: str) -> str:
-    return path.partition("/")[0]
+_MANIFESTS = Options(field_validation="Strict")
 
 
 class KubeApi:
@@ -94,10 +81,8 @@ class KubeApi:
         self._handlers = Handlers(
             self._resources, Reviews(self._authorizer, clock), self._hub, clock, random, dials
         )
-        self._crds = CrdRegistrar(self._store, self._catalogue, self._hub)
-        self._controllers = start_controllers(
-            self._resources, self._authorizer, clock, self.ca, dials
-        )
+        CrdRegistrar(self._store, self._catalogue, self._hub)
+        start_controllers(self._resources, self._authorizer, clock, self.ca, dials)
         self.apply_manifests(initial_objects())
         self.advertise(dials.server)
 
@@ -113,7 +98,7 @@ class KubeApi:
             self._authorizer.check(user, info)
             response = self._answer(request, info, user)
         except UnknownPath as error:
-            response = _not_served(request.path, error)
+            response = Response(error.code, {"Content-Type": _TEXT}, error.TEXT.encode())
         except ApiError as error:
             response = Response.of_json(error.status(), error.code, error.headers)
         self.calls.add(
@@ -144,11 +129,7 @@ class KubeApi:
         return document
 
     def _find_document(self, request: Request) -> Response | None:
-        accept = request.headers.get("accept", "")
         parts = tuple(part for part in request.path.split("/") if part)
-        if parts in (("api",), ("apis",)) and discovery.wants_aggregated(accept):
-            document = discovery.aggregated(self._catalogue, core=parts == ("api",))
-            return Response.of_json(document, headers={"Content-Type": discovery.AGGREGATED})
         found = self._read_document(parts)
         headers = {"Content-Type": _TEXT} if parts == ("openapi", "v3") else None
         return None if found is None else Response.of_json(found, headers=headers)
@@ -182,22 +163,9 @@ class KubeApi:
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [anywhere]}
 
     def _version(self) -> Document:
-        major, minor, _ = self._dials.git_version.removeprefix("v").split(".", 2)
-        return {
-            "major": major,
-            "minor": minor,
-            "emulationMajor": major,
-            "emulationMinor": minor,
-            "minCompatibilityMajor": major,
-            "minCompatibilityMinor": str(int(minor) - 1),
-            "gitVersion": self._dials.git_version,
-            "gitCommit": "",
-            "gitTreeState": "clean",
-            "buildDate": "1970-01-01T00:00:00Z",
-            "goVersion": "",
-            "compiler": "",
-            "platform": "linux/amd64",
-        }
+        version = self._dials.git_version
+        major, minor, _ = version.removeprefix("v").split(".", 2)
+        return {"major": major, "minor": minor, "gitVersion": version, "platform": "linux/amd64"}
 
     # -- in process -------------------------------------------------------------------------------
 
@@ -260,15 +228,3 @@ class KubeApi:
     def watches(self) -> int:
         """How many watches are going on."""
         return len(self._hub)
-
-    def dump(self) -> Document:
-        """The whole state in JSON form; the CA is kept apart (`CertificateAuthority.keep`)."""
-        return self._store.dump()
-
-    def load(self, dumped: Mapping[str, Any]) -> None:
-        """Take over a dumped state in place of this one. Watches are cut."""
-        self._hub.cut()
-        self._store.load(dumped)
-        self._crds.reload()
-        for controller in self._controllers:
-            controller.resync()

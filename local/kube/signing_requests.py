@@ -52,15 +52,15 @@ def stamp_conditions(document: Document, now: str) -> None:
 _TRANSITION = "lastTransitionTime"
 
 
-def find_csr_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+def find_csr_errors(document: Document, old: Document | None) -> Iterator[FieldError]:
     """What is wrong with a request, or with what is decided about it."""
     if old is None:
-        yield from _request_faults(document["spec"])
+        yield from _request_errors(document["spec"])
         return
-    yield from _condition_faults(_conditions(document), _conditions(old))
+    yield from _condition_errors(_conditions(document), _conditions(old))
 
 
-def _request_faults(spec: Document) -> Iterator[FieldError]:
+def _request_errors(spec: Document) -> Iterator[FieldError]:
     usages = spec.get("usages") or ()
     if not usages:
         yield errors.required("spec.usages")
@@ -83,7 +83,7 @@ def _request_faults(spec: Document) -> Iterator[FieldError]:
             yield errors.duplicate(f"spec.usages[{index}]", usage)
 
 
-def _condition_faults(now: Sequence[Document], before: Sequence[Document]) -> Iterator[FieldError]:
+def _condition_errors(now: Sequence[Document], before: Sequence[Document]) -> Iterator[FieldError]:
     types = [one["type"] for one in now]
     for index, one in enumerate(now):
         if one["type"] in _LASTING and one["status"] != "True":

@@ -8,17 +8,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from local.kube import errors
-from local.kube.crds import CRD_RESOURCE, complete_crd, mark_crd, note_stored_versions
+from local.kube.crds import (
+    CRD_RESOURCE,
+    complete_crd,
+    find_crd_errors,
+    mark_crd,
+    note_stored_versions,
+)
 from local.kube.errors import FieldError
-from local.kube.events import find_event_faults
+from local.kube.events import find_event_errors
 from local.kube.kinds import Document, Kind
 from local.kube.signing_requests import (
-    find_csr_faults,
+    find_csr_errors,
     keep_request,
     sign_with_requestor,
     stamp_conditions,
 )
-from local.kube.structural import find_crd_errors
 from local.kube.users import User
 
 
@@ -226,11 +231,11 @@ _STRATEGIES: dict[str, Strategy] = {
     "certificatesigningrequests.certificates.k8s.io": Strategy(
         prepare_create=sign_with_requestor,
         prepare_update=keep_request,
-        find_errors=find_csr_faults,
+        find_errors=find_csr_errors,
         stamp=stamp_conditions,
     ),
     "jobs.batch": Strategy(prepare_create=_select_own_pods),
-    "events": Strategy(find_errors=find_event_faults),
+    "events": Strategy(find_errors=find_event_errors),
     CRD_RESOURCE: Strategy(
         _complete_crd, _note_stored, _note_stored_changed, find_crd_errors, mark_crd
     ),

@@ -50,11 +50,6 @@ class CsrController:
         self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
         resources.store.listen(self._follow, CSRS)
 
-    def resync(self) -> None:
-        """Look at every request."""
-        for record in self._cluster.store.records(CSRS):
-            self._queue.add(record.key[1])
-
     def _follow(self, change: Change) -> None:
         if change.type != "DELETED":
             self._queue.add(change.record.key[1])

@@ -37,8 +37,7 @@ class DaemonSetController:
         resources.store.listen(self._follow, DAEMON_SETS)
         resources.store.listen(self._follow_node, "nodes")
 
-    def resync(self) -> None:
-        """Look at every DaemonSet."""
+    def _recount(self) -> None:
         for record in self._cluster.store.records(DAEMON_SETS):
             self._queue.add(record.key)
 
@@ -47,7 +46,7 @@ class DaemonSetController:
 
     def _follow_node(self, change: Change) -> None:
         if change.type != "MODIFIED" or _asked_of(change.record) != _asked_of(change.previous):
-            self.resync()
+            self._recount()
 
     def _reconcile(self, key: Key) -> None:
         record = self._cluster.find(DAEMON_SETS, key)

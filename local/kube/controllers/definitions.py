@@ -11,22 +11,15 @@ from local.kube.resources import Resources
 from local.kube.store import Change
 from local.kube.users import controller
 
-_MANAGER = "kube-apiserver"
-
 
 class DefinitionController:
     """The naming controller, which acts at once, and the finalizer, which takes its time."""
 
     def __init__(self, resources: Resources, clock: Clock, delay_s: float) -> None:
         self._clock = clock
-        self._cluster = Cluster(resources, controller("crd-finalizer"), _MANAGER)
+        self._cluster = Cluster(resources, controller("crd-finalizer"))
         self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
         resources.store.listen(self._follow)
-
-    def resync(self) -> None:
-        """Look at every definition."""
-        for record in self._cluster.store.records(CRD_RESOURCE):
-            self._queue.add(record.key[1])
 
     def _follow(self, change: Change) -> None:
         if change.resource == CRD_RESOURCE:
