@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
-NOT_LEFT_TO_OTHER_TARGETS = ("-m", "not slow and not real")
+TESTS = ("-m", "not slow and not real")
 """The tests of ``make test``."""
+_SLOW_IMPORTS = ("aiohttp", "cryptography.x509", "hypothesis", "kubernetes.client", "structlog")
 
 
 def list_files(*folders: str) -> list[str]:
@@ -41,24 +46,38 @@ def copied_tree() -> Iterator[Path]:
 def run_pytest(
     copy: Path, arguments: Sequence[str], timeout: float | None = None, **environment: str
 ) -> tuple[int | None, str]:
-    """Run pytest in a copy: its exit code, None if it took too long, and its output."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["-p", "tests.mutants.plugin", *NOT_LEFT_TO_OTHER_TARGETS, *arguments]
-    with subprocess.Popen(
-        command,
-        cwd=copy,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            return None, ""
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    return process.returncode, output
+    """Run pytest in a copy: its exit code, None if it took too long, and its output.
+
+    The process is a fork of this one, so that it need not import the client libraries again.
+    """
+    for name in _SLOW_IMPORTS:
+        importlib.import_module(name)
+    output = copy.parent / "output"
+    command = ["-q", "-p", "no:cacheprovider", "-p", "tests.mutants.plugin", *TESTS, *arguments]
+    process = multiprocessing.get_context("fork").Process(
+        target=_run_child, args=(copy, command, output, environment)
+    )
+    process.start()
+    process.join(timeout)
+    if process.exitcode is None and process.pid is not None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+        return None, output.read_text()
+    return process.exitcode, output.read_text()
+
+
+def _run_child(
+    copy: Path, command: list[str], output: Path, environment: Mapping[str, str]
+) -> None:
+    os.setsid()
+    with output.open("w") as stream:
+        for descriptor in (sys.stdout, sys.stderr):
+            os.dup2(stream.fileno(), descriptor.fileno())
+    os.chdir(copy)
+    os.environ.update(environment)
+    sys.path[0] = str(copy)
+    sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in environment
+    folders = {path.name for path in copy.iterdir()}
+    for name in [name for name in sys.modules if name.partition(".")[0] in folders]:
+        del sys.modules[name]
+    sys.exit(pytest.main(command))
