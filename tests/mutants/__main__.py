@@ -35,7 +35,7 @@ from tests.mutants.tree import ROOT, copied_tree, run_pytest
 
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 UNIT = "tests/unit/"
-MOST = 300
+MOST = 100
 """So many tests of a mutant are run in each of the two stages."""
 
 

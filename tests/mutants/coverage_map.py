@@ -41,7 +41,7 @@ class CoverageMap:
         return Counter(tests)
 
     def find_tests(self, mutant: Mutant, source: str) -> list[str]:
-        """The tests of a mutant's lines, the most specific first.
+        """The tests of a mutant's lines, the most specific and fastest first.
 
         A line that runs at import, or that is newer than the map, has the tests of its whole file.
         """
@@ -51,7 +51,9 @@ class CoverageMap:
         if mutant.at_import or not old:
             old = set(lines)
         found = {test for line in old for test in lines.get(line, ())}
-        return sorted(found, key=lambda test: (self.breadth[test], self.seconds[test], test))
+        return sorted(
+            found, key=lambda test: (self.breadth[test] * (0.1 + self.seconds[test]), test)
+        )
 
 
 def _old_lines(old: str, new: str) -> dict[int, int]:
