@@ -30,7 +30,7 @@ from shared.frame.plan import (
 )
 from shared.frame.settings import Settings
 from shared.frame.step import (
-    MAX_SYNC_AGE,
+    MAX_RESYNC_AGE,
     SECONDS_AFTER_BATCHES,
     SECONDS_FOR_CALLS,
     Answer,
@@ -157,9 +157,9 @@ def test_how_long_a_message_is_retried(
 @pytest.mark.parametrize(
     "cause, age, outcome",
     [
-        ("Sync", MAX_SYNC_AGE, "Settled"),
-        ("Sync", MAX_SYNC_AGE + timedelta(seconds=1), "StaleSync"),
-        ("Added", MAX_SYNC_AGE + timedelta(seconds=1), "Settled"),
+        ("Resync", MAX_RESYNC_AGE, "Settled"),
+        ("Resync", MAX_RESYNC_AGE + timedelta(seconds=1), "StaleResync"),
+        ("Added", MAX_RESYNC_AGE + timedelta(seconds=1), "Settled"),
     ],
 )
 def test_an_old_resync_is_dropped_because_newer_ones_follow(

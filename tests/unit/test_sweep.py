@@ -29,7 +29,7 @@ from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import BOOTSTRAP_GROUP, KUBELET_SIGNER
 from shared.base.reasons import Reason
 from shared.base.signing_requests import SigningRequest
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import SWEEP_KIND, Cause, Message
 from shared.frame.plan import Fail, Send, Work
 from shared.frame.settings import JoinApproval
@@ -341,7 +341,7 @@ def test_steps_that_list_for_themselves_are_triggered_even_if_groups_cannot_be_l
     sent = [action for action in actions if isinstance(action, Send)]
     assert [send.step for send in sent] == topics
     assert {send.messages for send in sent} <= {
-        (Message("", "", "", Cause.SYNC, now, kind=SWEEP_KIND),)
+        (Message("", "", "", Cause.RESYNC, now, kind=SWEEP_KIND),)
     }
     assert actions[len(sent) :] == ([Fail(failure)] if failure else [])
 
@@ -428,7 +428,7 @@ def test_what_is_listed(
         random_bytes=bytes,
         remaining_s=lambda: 30.0,
         now=NOW,
-        occasion=Occasion("Sync", NOW),
+        trigger=Trigger("Resync", NOW),
     )
     found = observe(work)
     assert [one.name for one in found.requests] == names
