@@ -17,7 +17,7 @@ CLOUD := --project "$(PROJECT)" $(if $(ZONE),--zone "$(ZONE)")
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-jobset recording local test test-local test-real test-all test-cloud named-project control-plane terraform-validate check format bench performance scale kubectl-tng release lock
+.PHONY: help setup demo demo-jobset recording local test test-local test-real test-all test-cloud named-project mutants control-plane terraform-validate check format bench performance scale kubectl-tng release lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -60,6 +60,9 @@ test-real: $(STAMP) $(READERS) ## Run the tests on a real control plane, Pub/Sub
 
 test-all: $(STAMP) ## Run all tests, also the slow ones, on random examples
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=random
+
+mutants: $(STAMP) ## Change the product line by line: does a test fail? ARGS="--seed N --count 100"
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 test-cloud: named-project $(STAMP) ## Test assumptions about Compute Engine in a real project: PROJECT=ID; ARGS=--dry-run shows the cost
 	@$(BIN)/python -m tests.cloud $(CLOUD) $(ARGS)

@@ -24,7 +24,7 @@ from typing import Any
 from shared.base import backoff
 from shared.base.documents import read_mapping
 from shared.base.errors import CallError, OutOfTimeError
-from shared.base.names import JOBSET_STEPS, is_path_segment
+from shared.base.names import JOBSET_STEPS
 from shared.base.reasons import Reason
 from shared.base.signing_requests import (
     MAX_REQUESTS_OF_TOKEN,
@@ -84,7 +84,7 @@ def observe(work: Work) -> ObservedGroups:
         with work.reserve(SECONDS_AFTER_BATCHES):  # for the messages
             for raw in work.cluster.list_signing_requests():
                 request = find_signing_request(raw)
-                if request is not None and is_path_segment(request.name):
+                if request is not None:
                     requests.append(request)
     except (CallError, OutOfTimeError) as error:
         failure = error

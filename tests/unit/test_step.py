@@ -30,6 +30,7 @@ from shared.frame.plan import (
 )
 from shared.frame.settings import Settings
 from shared.frame.step import (
+    MAX_RESYNC_AGE,
     SECONDS_AFTER_BATCHES,
     SECONDS_FOR_CALLS,
     Answer,
@@ -67,7 +68,9 @@ def runtime() -> Runtime:
     )
 
 
-def message(cause: str, attempt: int) -> bytes:
+def message(
+    cause: str, attempt: int, published: datetime | None = NOW, *, at: datetime = NOW
+) -> bytes:
     document = {
         "version": 1,
         "kind": "TPUNodeGroup",
@@ -75,10 +78,12 @@ def message(cause: str, attempt: int) -> bytes:
         "name": "train",
         "uid": "u",
         "cause": cause,
-        "at": NOW.isoformat(),
+        "at": at.isoformat(),
     }
     body = json.loads(push(document))
-    body["message"]["publishTime"] = NOW.isoformat()
+    body["message"].pop("publishTime", None)
+    if published is not None:
+        body["message"]["publishTime"] = published.isoformat()
     return json.dumps({**body, "deliveryAttempt": attempt}).encode()
 
 
@@ -122,6 +127,46 @@ def test_what_is_left_undone_is_seen_in_the_log(
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (answer.http, line["decision"], line["severity"]) == case.told
     assert line["message"] == f"{STEP}: {case.told[1]}"
+
+
+LATE, EARLY = timedelta(minutes=10, seconds=1), -timedelta(minutes=10, seconds=1)
+RETRIED, LEFT = (503, "TryAgain"), (204, "LeftToTheSweep")
+
+
+@pytest.mark.parametrize(
+    "attempt, published, told",
+    [
+        pytest.param(4, NOW, RETRIED, id="fourth attempt"),
+        pytest.param(5, NOW, LEFT, id="fifth attempt"),
+        pytest.param(4, NOW - LATE, RETRIED, id="old, but the attempts are counted"),
+        pytest.param(1, None, RETRIED, id="of unknown age, but the attempts are counted"),
+        pytest.param(0, NOW, RETRIED, id="uncounted, new"),
+        pytest.param(0, NOW - timedelta(minutes=10), RETRIED, id="uncounted, ten minutes old"),
+        pytest.param(0, NOW - LATE, LEFT, id="uncounted, older"),
+        pytest.param(0, NOW - EARLY, LEFT, id="uncounted, of the future"),
+        pytest.param(0, None, LEFT, id="uncounted, of unknown age"),
+    ],
+)
+def test_how_long_a_message_is_retried(
+    attempt: int, published: datetime | None, told: tuple[int, str]
+) -> None:
+    answer = handle(STEP, refuse(503), message("Added", attempt, published), runtime())
+    assert (answer.http, answer.outcome) == told
+
+
+@pytest.mark.parametrize(
+    "cause, age, outcome",
+    [
+        ("Resync", MAX_RESYNC_AGE, "Settled"),
+        ("Resync", MAX_RESYNC_AGE + timedelta(seconds=1), "StaleResync"),
+        ("Added", MAX_RESYNC_AGE + timedelta(seconds=1), "Settled"),
+    ],
+)
+def test_an_old_resync_is_dropped_because_newer_ones_follow(
+    cause: str, age: timedelta, outcome: str
+) -> None:
+    body = message(cause, 1, at=NOW - age)
+    assert handle(STEP, lambda _: Answer(204, "Settled"), body, runtime()).outcome == outcome
 
 
 @pytest.mark.parametrize("needs_attention, severity", [(True, "WARNING"), (False, "INFO")])
