@@ -177,14 +177,10 @@ class Faults(FaultControls[Refused, OperationError]):
         vm = self._find_running(instance)
         vm.lose_host("compute.instances.terminateOnHostMaintenance", principal="")
 
-    def guest_shutdown(self, instance: str) -> None:
-        """Somebody shuts a VM down from within."""
-        self._find_running(instance).shut_down_by_vm()
-
     def act_by_hand(self, method: str, path: str, body: Document | None = None) -> Document:
         """A person with all permissions makes a call: ``act_by_hand("DELETE", vm)``.
 
-        ``path`` is that of a resource, perhaps with a verb and a query (``.../resize?size=2``).
+        ``path`` is that of a resource, perhaps with a verb (``.../reset``).
         Returns the answer, or raises `Refused`.
         """
         return self._act(PERSON, method, path, body)
