@@ -20,7 +20,14 @@ import time
 from collections.abc import Iterable
 
 GRACE_S = 1.0
+WATCH = (sys.executable, "-I", "-S", __file__, "watch")
+"""The command that watches."""
 _POLL_S = 0.02
+
+
+def exec_command(pipe: int) -> tuple[str, ...]:
+    """What precedes a command whose process group is ended with the parent; it inherits ``pipe``."""
+    return (sys.executable, "-I", "-S", __file__, "exec", str(pipe))
 
 
 def watch(lines: Iterable[str]) -> None:

@@ -42,10 +42,6 @@ class Faults(FaultControls[Refused, Failure]):
         """The project may have so many TPU chips of a family in a region; without it, any number."""
         self.plan.limit_chips(region, family, chips)
 
-    def remove_policy(self, policy: str, removed: bool = True) -> None:
-        """A workload policy does not exist, or exists again; all others that are named do."""
-        self.plan.set_policy_missing(policy, removed)
-
     # calls
 
     def fail_operations(

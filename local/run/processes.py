@@ -21,7 +21,6 @@ import contextlib
 import os
 import shutil
 import signal
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +28,6 @@ from types import TracebackType
 from typing import IO, Any
 
 import aiohttp
-import psutil
 
 from local.base import parent_watch
 
@@ -111,16 +109,6 @@ class Process:
         """SIGKILL to it and to all that it started; does nothing when it has ended."""
         if not self._ended.done():
             parent_watch.signal_group(self.pid, signal.SIGKILL)
-
-    def memory_bytes(self) -> int:
-        """What it and all that it started hold, shared pages counted in part (PSS).
-
-        Where the system does not know that figure, as on macOS, what is theirs alone (USS).
-        """
-        with contextlib.suppress(psutil.NoSuchProcess):
-            root = psutil.Process(self.pid)
-            return sum(_memory_bytes(one) for one in (root, *root.children(recursive=True)))
-        return 0
 
     def describe_exit(self) -> str:
         """How it ended."""
@@ -264,13 +252,9 @@ class Processes:
         for process in self._running:
             process.kill()
 
-    def memory_bytes(self) -> dict[str, int]:
-        """What each child holds, by name: `Process.memory_bytes`."""
-        return {process.name: process.memory_bytes() for process in self._running}
-
     async def _spawn(self, *argv: str, **options: Any) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *_watch_command("exec", str(self._watch_pipe)),
+            *parent_watch.exec_command(self._watch_pipe),
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.STDOUT,
@@ -303,7 +287,7 @@ class Processes:
         reading, self._watch_pipe = os.pipe()
         try:
             self._watch = await asyncio.create_subprocess_exec(
-                *_watch_command("watch"), stdin=reading, start_new_session=True
+                *parent_watch.WATCH, stdin=reading, start_new_session=True
             )
         finally:
             os.close(reading)
@@ -371,10 +355,6 @@ async def _connect_output(on_line: OnLine) -> tuple[_Output, int]:
     return output, writing
 
 
-def _watch_command(*arguments: str) -> list[str]:
-    return [sys.executable, "-I", "-S", parent_watch.__file__, *arguments]
-
-
 async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
     try:
         # Whether it serves is asked, not who it is: a child of ours, on the loopback interface.
@@ -382,11 +362,3 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
             return answer.status < 500
     except aiohttp.ClientError:
         return False
-
-
-def _memory_bytes(process: psutil.Process) -> int:
-    try:
-        info = process.memory_full_info()
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return 0
-    return int(getattr(info, "pss", info.uss))
