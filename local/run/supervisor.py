@@ -428,7 +428,7 @@ class Supervisor:
         write_private(key, pair.key_pem)
         (port,) = find_free_ports(1)
         url = f"https://{LOOPBACK}:{port}"
-        cluster.ask_webhooks(read_webhook_configuration(), url, ca.certificate_pem)
+        cluster.call_webhooks(read_webhook_configuration(), url, ca.certificate_pem)
         command = [sys.executable, "-m", "webhook", f"--host={LOOPBACK}", f"--port={port}"]
         command += [f"--tls-cert-file={certificate}", f"--tls-key-file={key}", "--drain-seconds=0"]
         environment = {"PATH": os.defpath, "PYTHONUNBUFFERED": "1"}
