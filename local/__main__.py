@@ -1,10 +1,9 @@
 """A cluster, a Compute Engine and the functions on this machine, until Ctrl-C (``make local``).
 
-Point kubectl at it with the line that it prints, and apply what is in examples/. Without --dir
-nothing is left when it ends. With --dir DIR, DIR keeps the kubeconfig, the cluster's CA, the tokens
-and the log, so that a terminal's KUBECONFIG stays good; what was in the cluster and on Compute
-Engine is gone in any case, because the one without the other would be a cluster whose VMs have
-vanished.
+Set KUBECONFIG with the line that it prints, and apply the manifests in examples/. Without --dir,
+nothing is left at the end. With --dir DIR, the kubeconfig, the cluster's CA, the tokens and the log
+stay in DIR, so that an exported KUBECONFIG stays valid; the objects in the cluster and on Compute
+Engine are not kept.
 """
 
 from __future__ import annotations
@@ -42,23 +41,23 @@ from local.show.timeline_printer import TimelinePrinter
 DEFAULT_PORTS = Ports(kubernetes=16443, compute=18080, pubsub=18085)
 CREDENTIALS = "credentials.json"
 TOOL_SETTINGS = "tool.env"
-"""A shell reads it, and the operator's tool works on this `make local`."""
+"""Environment variables for the operator's tool, to be sourced by a shell."""
 _VM = f"projects/{PROJECT}/zones/ZONE/instances/NAME"
 
 
 class DirectoryUnusable(Exception):
-    """What ``--dir`` names cannot be used; the message says why."""
+    """The directory of ``--dir`` cannot be used; the message says why."""
 
 
 class DecisionLog:
-    """A line for each decision of a step, and for all that goes wrong."""
+    """Prints a line for each decision of a step and for each failure."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._printer = TimelinePrinter()
 
     def observe(self, event: Event) -> None:
-        """Print what a person wants to see scroll by."""
+        """Print a decision or a failure."""
         line = self._printer.render(event)
         if line is None:
             return
@@ -96,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             asyncio.run(_serve(setup, timeline))
     except Interrupted as interrupted:
         timeline.say(f"{interrupted}; nothing runs any more")
-    except KeyboardInterrupt:  # before `Processes` has taken over what Ctrl-C means
+    except KeyboardInterrupt:  # before `Processes` handles Ctrl-C
         timeline.say("interrupted before anything had been started")
     except (DirectoryUnusable, gce.InventoryUnreadable, *FAILURES) as error:
         timeline.say(f"make local: {error}", style="bold red")
@@ -194,7 +193,7 @@ def _ports(options: argparse.Namespace) -> Ports:
 
 @contextmanager
 def _directory(kept: Path | None) -> Iterator[Path]:
-    """The supervisor's own directory; one that nobody asked to keep is removed at the end."""
+    """The supervisor's directory; removed at the end unless ``--dir`` names it."""
     if kept is None:
         directory = Path(tempfile.mkdtemp(prefix="tpu-functions-local-"))
         try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -58,7 +57,7 @@ def start(program: Path) -> Iterator[str]:
     """
     watch_end, watch_pipe = os.pipe()
     watcher = subprocess.Popen(
-        [sys.executable, "-I", "-S", parent_watch.__file__, "watch"],
+        parent_watch.WATCH,
         stdin=watch_end,
         start_new_session=True,
     )
@@ -69,7 +68,7 @@ def start(program: Path) -> Iterator[str]:
             address = f"{LOOPBACK}:{port}"
             child = subprocess.Popen(
                 [
-                    *(sys.executable, "-I", "-S", parent_watch.__file__, "exec", str(watch_pipe)),
+                    *parent_watch.exec_command(watch_pipe),
                     *(str(program), f"--host={LOOPBACK}", f"--port={port}"),
                 ],
                 stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""How an API server is reached, and as whom."""
+"""Access to a Kubernetes API server: address, CA, credential."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class KubeconfigUnusable(Exception):
 
 @dataclass(frozen=True)
 class Access:
-    """A server (``https://host:port``), whom to trust as such, and who one is.
+    """A server (``https://host:port``), its CA and a credential.
 
-    Without ``ca_pem`` the system's CAs are trusted. ``client_certificate`` is a file with certificate
-    and one with key. ``authorization`` gives the header, or nothing: each time anew, for it may expire.
+    Without ``ca_pem`` the system's CAs are trusted. ``client_certificate`` names a file with the
+    certificate and one with the key. ``authorization`` returns the current header, because tokens
+    expire.
     """
 
     server: str
@@ -30,7 +31,7 @@ class Access:
     client_certificate: tuple[str, str] | None = None
 
     def tls(self) -> ssl.SSLContext:
-        """What the server must show and what is shown to it."""
+        """The TLS settings of a connection."""
         context = ssl.create_default_context(cadata=self.ca_pem)
         if self.client_certificate is not None:
             context.load_cert_chain(*self.client_certificate)
@@ -42,12 +43,11 @@ class Access:
 
 
 def read_kubeconfig(path: Path, scratch: Path) -> Access:
-    """What a kubeconfig's current context says; ``scratch`` takes keys that must be files.
+    """Read the current context of a kubeconfig; keys that must be files are written to ``scratch``.
 
-    Any kind of user is understood that the kubernetes client understands. Raises
-    `KubeconfigUnusable`.
+    All kinds of users are supported that the kubernetes client supports. Raises `KubeconfigUnusable`.
     """
-    # Late: the client is of no use to the embedded cluster, and takes its time to import.
+    # Imported late: the import is slow, and the embedded cluster does not need it.
     from kubernetes.client.configuration import Configuration
     from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import load_kube_config
@@ -89,10 +89,10 @@ def _find_problem(configuration: Any) -> str | None:
 
 
 def encode(text: str) -> str:
-    """In base64."""
+    """Encode in base64."""
     return base64.b64encode(text.encode()).decode()
 
 
 def decode(text: str) -> str:
-    """From base64."""
+    """Decode base64."""
     return base64.b64decode(text).decode()

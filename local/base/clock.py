@@ -1,7 +1,7 @@
 """Time as an argument: one protocol, a virtual clock for tests, the event loop for a laptop.
 
 Everything in ``local/`` that takes time (an operation that runs, a VM that boots, a push that is
-tried again) is a callback on a `Clock`. On a `VirtualClock` hours pass in milliseconds and always
+retried) is a callback on a `Clock`. On a `VirtualClock` hours pass in milliseconds and always
 in the same order; on a `LoopClock` they pass for real. Neither knows what it runs.
 """
 
@@ -18,17 +18,17 @@ Callback = Callable[[], None]
 
 
 class Timer(Protocol):
-    """A callback that has been asked for and can still be called off."""
+    """A scheduled callback that can be cancelled."""
 
     def cancel(self) -> None:
-        """Call it off; does nothing when it has run or been cancelled already."""
+        """Cancel it; does nothing if it has run or was cancelled."""
 
 
 class Clock(Protocol):
-    """What time it is, and what shall happen later."""
+    """The current time, and scheduled callbacks."""
 
     def now(self) -> datetime:
-        """The present moment, aware, in UTC."""
+        """The current time, aware, in UTC."""
 
     def call_later(self, delay_s: float, callback: Callback) -> Timer:
         """Run ``callback`` once, ``delay_s`` seconds from now, never inside this call."""
@@ -43,7 +43,7 @@ class _VirtualTimer:
 
 
 class VirtualClock:
-    """A clock that moves only when told to; callbacks of one moment run in the order of asking."""
+    """A clock that moves only in `step` and `run_*`; callbacks that are due together run in order."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._now = start
@@ -72,7 +72,7 @@ class VirtualClock:
         return False
 
     def run_for(self, seconds: float) -> None:
-        """Let ``seconds`` pass, running all that falls due."""
+        """Let ``seconds`` pass and run what is due."""
         self.run_until(lambda: False, timeout_s=seconds)
 
     def run_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""A small client of a Kubernetes API for what a person does with kubectl."""
+"""A small client of a Kubernetes API, for what kubectl does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)
 
 
 class Refused(Exception):
-    """The API server has said no."""
+    """The API server has answered with an error."""
 
     def __init__(self, call: str, code: int, answer: Document) -> None:
         super().__init__(f"{call} was answered {code}: {answer.get('message', '')}")
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 class ClusterClient:
-    """Asks as somebody; an asynchronous context manager."""
+    """Calls an API server; an asynchronous context manager."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -60,7 +60,7 @@ class ClusterClient:
             return answer.status, _decode(await answer.text())
 
     async def find(self, path: str) -> Document | None:
-        """An object or a list, ``None`` where there is none. Raises `Refused`."""
+        """Find an object or a list; ``None`` if it does not exist. Raises `Refused`."""
         code, found = await self.request("GET", path)
         if code == 404:
             return None
@@ -78,28 +78,28 @@ class ClusterClient:
             return text
 
     async def list(self, path: str) -> list[Document]:
-        """The items of a collection; none where there is no such kind. Raises `Refused`."""
+        """List a collection; empty if the kind does not exist. Raises `Refused`."""
         listed = await self.find(path)
         return [] if listed is None else list(listed["items"])
 
     async def create(self, path: str, body: Mapping[str, Any]) -> Document:
-        """Create an object, and return it as it was made. Raises `Refused`."""
+        """Create an object and return it. Raises `Refused`."""
         code, made = await self.request("POST", path, body)
         if code not in (200, 201):
             raise Refused(f"POST {path}", code, made)
         return made
 
     async def delete(self, path: str, uid: str, **options: Any) -> None:
-        """Delete the very object that has this uid; not to find it is well. Raises `Refused`."""
+        """Delete the object with this uid, if it exists. Raises `Refused`."""
         body = {"preconditions": {"uid": uid}, **options}
         code, answer = await self.request("DELETE", path, body)
         if code not in (200, 202, 404, 409):
             raise Refused(f"DELETE {path}", code, answer)
 
     async def watch(self, path: str) -> AsyncIterator[tuple[str, Document]]:
-        """What there is (``ADDED``) and all changes, for ever: type and object.
+        """List (``ADDED``) and watch without end: type and object.
 
-        ``path`` may have a query. When the stream ends it begins anew, with what there is then.
+        ``path`` may have a query. When the stream ends, it lists and watches again.
         """
         join = "&" if "?" in path else "?"
         while True:

@@ -1,4 +1,4 @@
-"""The controls beside a simulated service: its faults, and what there is, over HTTP."""
+"""The HTTP controls of a simulated service: its faults and its state."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 from local.base.http import Request, Response
 
 PREFIX = "/_simulator/"
-"""What the paths of the controls begin with."""
+"""The prefix of the paths of the controls."""
 
 Fault = Callable[..., Any]
 
 
 class UnknownFault(Exception):
-    """A fault was asked for that does not exist, or of a resource that does not."""
+    """The fault, or the resource that it names, does not exist."""
 
 
 def list_faults(kind: type) -> Mapping[str, Fault]:
-    """The faults that can be asked for: a class's public methods."""
+    """List the faults: the public methods of a class."""
     return MappingProxyType(
         {
             name: method
@@ -32,7 +32,7 @@ def list_faults(kind: type) -> Mapping[str, Fault]:
 
 
 def describe_fault(fault: Fault) -> str:
-    """A fault's arguments and what it does."""
+    """Describe a fault: its arguments and effect."""
     parameters = list(inspect.signature(fault).parameters.values())[1:]
     arguments = ", ".join(
         parameter.name
@@ -47,7 +47,7 @@ def describe_fault(fault: Fault) -> str:
 def answer(
     request: Request, holder: object, faults: Mapping[str, Fault], state: Callable[[], Any]
 ) -> Response:
-    """Answer a request to the controls; ``holder`` is who has the faults."""
+    """Answer a request to the controls; ``holder`` has the faults as methods."""
     name = request.path.removeprefix(PREFIX)
     if request.method == "GET" and name == "state":
         return Response.of_json(state())
@@ -55,10 +55,10 @@ def answer(
         return Response.of_json({name: describe_fault(fault) for name, fault in faults.items()})
     if request.method != "POST" or name not in faults:
         return Response.of_json({"error": f"no such fault: {name}"}, 404)
-    return _bring_about(getattr(holder, name), name, request.body)
+    return _call_fault(getattr(holder, name), name, request.body)
 
 
-def _bring_about(fault: Fault, name: str, body: bytes) -> Response:
+def _call_fault(fault: Fault, name: str, body: bytes) -> Response:
     try:
         arguments = inspect.signature(fault).bind(**json.loads(body or b"{}"))
     except (TypeError, ValueError) as error:

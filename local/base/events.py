@@ -1,4 +1,4 @@
-"""What can be seen of a supervisor at work: the raw material of the demo's timeline and of the log."""
+"""The events of a run, from which the timeline and the log are rendered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class SubprocessLine:
-    """A child process wrote a line: a function or the relay."""
+    """A subprocess wrote a line: a function, the relay or the webhook."""
 
     process: str
     line: str
@@ -17,7 +17,7 @@ class SubprocessLine:
 
 @dataclass(frozen=True)
 class SubprocessEnded:
-    """A child process ended by itself; it is started again in ``again_in_s`` seconds."""
+    """A subprocess ended by itself; it is restarted in ``again_in_s`` seconds."""
 
     process: str
     how: str
@@ -27,7 +27,7 @@ class SubprocessEnded:
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """The simulated Compute Engine wrote an audit log entry; ``steps`` are whom a sink tells."""
+    """The simulated Compute Engine wrote an audit log entry, which the sinks of ``steps`` match."""
 
     entry: Mapping[str, Any]
     steps: tuple[str, ...]
@@ -43,12 +43,12 @@ class SerialText:
 
 @dataclass(frozen=True)
 class SweepTriggered:
-    """The Scheduler woke the sweep."""
+    """The Scheduler published to the sweep."""
 
 
 @dataclass(frozen=True)
 class ClusterAction:
-    """The supervisor does something to a cluster that is not its own."""
+    """The supervisor changes a named cluster."""
 
     what: str
     why: str = ""

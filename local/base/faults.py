@@ -1,7 +1,7 @@
-"""Faults on demand, as far as every simulated service has them.
+"""Injected faults that every simulated service has.
 
-A `FaultPlan` is what a service asks before it answers. `FaultControls` is how a test or a person changes
-that plan; each service adds faults of its own to both.
+A service reads its `FaultPlan` before it answers. Tests and users change the plan by
+`FaultControls`. Each service adds faults of its own to both.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class _Plan(Generic[_What]):
 
 
 class _Planned(Generic[_What]):
-    """Plans, used up one by one, those made first first."""
+    """Plans that are used up in order."""
 
     def __init__(self) -> None:
         self._plans: list[_Plan[_What]] = []
 
     def add(self, verbs: str, times: int, what: _What) -> None:
-        """For the next so many that match; ``verbs`` is a pattern as in a shell.
+        """Plan it for the next ``times`` matches; ``verbs`` is a pattern as in a shell.
 
-        0 ends what was planned for the same pattern.
+        0 removes the plans of the same pattern.
         """
         if not times:
             self._plans = [plan for plan in self._plans if plan.verbs != verbs]
         self._plans.append(_Plan(verbs, times, what))
 
     def take(self, verb: str) -> _What | None:
-        """What is planned for this verb, if anything, used up by asking."""
+        """Use up the next plan for this verb; ``None`` if there is none."""
         for plan in self._plans:
             if plan.left > 0 and fnmatchcase(verb, plan.verbs):
                 plan.left -= 1
@@ -64,27 +64,27 @@ class FaultPlan(Generic[_Refused, _Failure]):
         self._denied: defaultdict[str, set[str]] = defaultdict(set)
 
     def add_refusal(self, verbs: str, calls: int, refused: _Refused, *, carried_out: bool) -> None:
-        """Refuse the next so many calls that match, before or after each is carried out."""
+        """Refuse the next ``calls`` matches, before or after each is executed."""
         (self._lost_answers if carried_out else self._refusals).add(verbs, calls, refused)
 
     def take_refusal(self, verb: str, *, carried_out: bool) -> _Refused | None:
-        """The refusal that is planned for a call of this verb, used up by asking."""
+        """Use up the next planned refusal for this verb; ``None`` if there is none."""
         return (self._lost_answers if carried_out else self._refusals).take(verb)
 
     def add_failure(self, verbs: str, operations: int, failure: _Failure) -> None:
-        """Let the next so many operations that match fail."""
+        """Let the next ``operations`` matches fail."""
         self._failures.add(verbs, operations, failure)
 
     def take_failure(self, verb: str) -> _Failure | None:
-        """The failure that is planned for an operation of this verb, used up by asking."""
+        """Use up the next planned failure for this verb; ``None`` if there is none."""
         return self._failures.take(verb)
 
     def set_slowness(self, verbs: str, seconds: float) -> None:
-        """Let operations that match take so much longer from now on; 0 ends it."""
+        """Let matching operations take ``seconds`` longer from now on; 0 ends it."""
         self._slow[verbs] = seconds
 
     def slowness(self, verb: str) -> float:
-        """How many seconds longer an operation of this verb takes."""
+        """The additional seconds of an operation of this verb."""
         return sum(s for pattern, s in self._slow.items() if fnmatchcase(verb, pattern))
 
     def set_denied(self, email: str, permission: str, denied: bool) -> None:
@@ -97,7 +97,7 @@ class FaultPlan(Generic[_Refused, _Failure]):
 
 
 class FaultControls(ABC, Generic[_Refused, _Failure]):
-    """The faults that can be asked for of every simulated service."""
+    """The faults of every simulated service."""
 
     def __init__(
         self, plan: FaultPlan[_Refused, _Failure], forget_operations: Callable[[], None]
@@ -107,7 +107,7 @@ class FaultControls(ABC, Generic[_Refused, _Failure]):
 
     @abstractmethod
     def _make_refusal(self, http: int, reason: str, message: str) -> _Refused:
-        """The service's answer to a refused call; an empty ``message`` means its usual words."""
+        """The service's answer to a refused call; an empty ``message`` means the default."""
 
     def fail_next(
         self,

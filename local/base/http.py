@@ -38,7 +38,7 @@ class Request:
         body: bytes | str | None = None,
         peer_certificate: bytes | None = None,
     ) -> Request:
-        """A request from a URL (or a path with a query), as an HTTP client has them at hand."""
+        """A request from a URL, or from a path with a query."""
         parts = urlsplit(url)
         raw = body.encode() if isinstance(body, str) else body or b""
         lowered = {name.lower(): value for name, value in (headers or {}).items()}
@@ -52,19 +52,19 @@ class Request:
 
 
 class Subscription(Protocol):
-    """An open stream that somebody listens to."""
+    """A subscription to an open stream."""
 
     def cancel(self) -> None:
-        """Stop listening; the server forgets the stream."""
+        """Stop receiving; the server drops the stream."""
 
 
 class Stream(Protocol):
-    """A body that comes in pieces, as a Kubernetes watch does."""
+    """A streamed body, as of a Kubernetes watch."""
 
     def subscribe(
         self, on_chunk: Callable[[bytes], None], on_end: Callable[[], None]
     ) -> Subscription:
-        """Call ``on_chunk`` for what is there already and for all that comes, then ``on_end``."""
+        """Call ``on_chunk`` for existing and new content, then ``on_end``."""
 
 
 @dataclass

@@ -1,8 +1,8 @@
-"""The seam between the simulated Compute Engine and the software that runs inside its VMs.
+"""The interface between the simulated Compute Engine and the software that runs inside its VMs.
 
 The simulator owns the VM (`Machine`); what is booted on it is a `VmAgent`, which sees of the VM what
 the software of a real VM sees: metadata, serial port, guest attributes. A VM agent object stands for
-the VM's boot disk too: it lives through stop, start and reset, and a recreated VM gets a new one.
+the VM's boot disk too: it survives stop, start and reset, and a recreated VM gets a new one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Machine(Protocol):
-    """A VM as its own agent sees it."""
+    """A VM, for its agent."""
 
     @property
     def project(self) -> str:
@@ -38,14 +38,14 @@ class Machine(Protocol):
         """The metadata attributes as the metadata server shows them now."""
 
     def write_serial(self, text: str) -> None:
-        """Write to serial port 1, which a person reads with ``gcloud``."""
+        """Write to serial port 1."""
 
     def set_guest_attribute(self, namespace: str, key: str, value: str) -> None:
-        """Write a guest attribute, which a person reads with ``gcloud``."""
+        """Write a guest attribute."""
 
 
 class VmAgent(Protocol):
-    """What runs in a VM. All methods return at once; work goes on the clock or elsewhere."""
+    """The software of a VM. Methods return immediately; work is scheduled on the clock."""
 
     def power_on(self) -> None:
         """The VM has begun to run (first boot, start, reset, restart)."""
@@ -54,7 +54,7 @@ class VmAgent(Protocol):
         """The VM is being stopped, reset or deleted; called once for each `power_on`."""
 
     def metadata_changed(self) -> None:
-        """`Machine.attributes` shows something new."""
+        """`Machine.attributes` has changed."""
 
 
 VmAgentFactory = Callable[[Machine], VmAgent]

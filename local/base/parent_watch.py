@@ -1,9 +1,9 @@
-"""The process that outlives its parent just long enough to end the parent's children.
+"""A process that ends the subprocesses of its parent when the parent has ended, even by SIGKILL.
 
-Whatever happens to the parent, a SIGKILL included, the kernel closes its end of a pipe; the parent watch
-reads the other end. Children write themselves down there before they become what they shall be, so
-there is no moment at which one runs and is not known. Works wherever there are pipes and process
-groups, and reaches grandchildren too (a death signal asked of the kernel does neither).
+When the parent ends, the kernel closes its end of a pipe; the parent watch reads the other end. A
+subprocess writes its process group to the pipe before it executes its command, so no subprocess is
+missed. This needs only pipes and process groups, and ends grandchildren too (PR_SET_PDEATHSIG does
+not).
 
 Run as a script, by path, so that nothing else is imported:
 
@@ -20,11 +20,18 @@ import time
 from collections.abc import Iterable
 
 GRACE_S = 1.0
+WATCH = (sys.executable, "-I", "-S", __file__, "watch")
+"""The command that watches."""
 _POLL_S = 0.02
 
 
+def exec_command(pipe: int) -> tuple[str, ...]:
+    """The prefix of a command that must not outlive the parent; the command inherits ``pipe``."""
+    return (sys.executable, "-I", "-S", __file__, "exec", str(pipe))
+
+
 def watch(lines: Iterable[str]) -> None:
-    """Note groups until ``lines`` end, then end those groups: SIGTERM, and SIGKILL if need be."""
+    """Track groups until ``lines`` end, then end them: SIGTERM, after a grace period SIGKILL."""
     groups: set[int] = set()
     for line in lines:
         change = groups.add if line[0] == "+" else groups.discard
@@ -38,14 +45,14 @@ def watch(lines: Iterable[str]) -> None:
 
 
 def become(pipe: int, argv: list[str]) -> None:
-    """Make this process known to the parent watch and replace it by ``argv``. Raises `OSError`."""
+    """Register with the parent watch, then execute ``argv``. Raises `OSError`."""
     os.write(pipe, f"+{os.getpid()}\n".encode())
     os.close(pipe)
     os.execvp(argv[0], argv)
 
 
 def _signal_groups(groups: set[int], number: int) -> set[int]:
-    """Signal each group (0 only asks); returns those that were there."""
+    """Signal each group (0 only checks); returns those that exist."""
     return {group for group in groups if signal_group(group, number)}
 
 
@@ -54,7 +61,7 @@ def signal_group(group: int, number: int) -> bool:
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
-        # macOS says EPERM of a group that has only zombies left.
+        # macOS returns EPERM for a group that has only zombies.
         return False
     return True
 

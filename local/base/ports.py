@@ -1,4 +1,4 @@
-"""Ports of this machine: free ones, and who holds one that is not."""
+"""Ports of this machine: free ones, and the process that holds a taken one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ LOOPBACK = "127.0.0.1"
 
 
 class PortTaken(Exception):
-    """Somebody listens at a port that was asked for; the message says who, if that can be seen."""
+    """A requested port is taken; the message names the process if it is visible."""
 
 
 def find_free_ports(count: int) -> list[int]:
-    """So many different ports that nobody listens at now (somebody may a moment later)."""
+    """Find ``count`` different free ports. Another process may take them at any time."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -29,7 +29,7 @@ def check_port(port: int, option: str) -> None:
     ``option`` is the one that names another port.
     """
     with socket.socket() as attempt:
-        # As servers do; else a port would count as taken for minutes after its server's end.
+        # As servers do; otherwise a port would be taken for minutes after its server has ended.
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             attempt.bind((LOOPBACK, port))

@@ -1,8 +1,8 @@
-"""A real port in front of an `Application`: aiohttp does HTTP and TLS, the application the rest.
+"""Serves an `Application` on a port: aiohttp does HTTP and TLS.
 
-One event loop serves all local servers of a process, so an application needs no locks. aiohttp is
-here already as a dependency of the kubernetes client; it shows the peer's certificate, streams, and
-notices when a client hangs up.
+One event loop serves all local servers of a process, so an application needs no locks. aiohttp
+is a dependency of the kubernetes client; it exposes the peer's certificate, streams, and detects when a
+client disconnects.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def _send_stream(
         with suppress(ConnectionError):
             await outgoing.write_eof()
     except ConnectionError:
-        pass  # the watcher hung up, which is how watches end
+        pass  # the client has disconnected, as watches end
     finally:
         subscription.cancel()
     return outgoing

@@ -24,7 +24,7 @@ FAST_GKE = gke.Timings(
     register_s=(1.0, 3.0),
     log_delay_s=(0.2, 0.4),
 )
-"""In a hurry: what takes minutes there takes seconds here."""
+"""Accelerated: minutes become seconds."""
 
 
 def simulate(
@@ -35,7 +35,7 @@ def simulate(
     behaviour: KubeletBehaviour,
     on_log_entry: Callable[[dict[str, Any]], None],
 ) -> gke.Simulator:
-    """A GKE with one cluster. Its kubelets, too, come to the cluster as its administrator."""
+    """A GKE with one cluster, whose kubelets use the administrator's credential."""
     kubelets = gke.Kubelets(
         clock, network, lambda _: administrator, administrator, behaviour=behaviour
     )
@@ -50,7 +50,7 @@ def simulate(
 
 
 def environment(url: str) -> Mapping[str, str]:
-    """By which the functions find it."""
+    """The functions' settings for it."""
     return {
         "CONTAINER_ENDPOINT": url,
         "GCP_PROJECT_ID": PROJECT,

@@ -1,9 +1,8 @@
-"""An embedded Cloud Logging: entries that were written, listed over gRPC as its clients do.
+"""An embedded Cloud Logging, whose entries are listed over gRPC.
 
-Documented, and kept here: a page has at most 1,000 entries; a query has at most 20,000 characters;
-``timestamp asc`` and ``timestamp desc`` are the orders that there are; a page token belongs to the
-request that it came from; ``entries.list`` may be called 60 times a minute, more is
-RESOURCE_EXHAUSTED. Only ListLogEntries is here.
+As documented: a page has at most 1,000 entries; a query has at most 20,000 characters; the orders are
+``timestamp asc`` and ``timestamp desc``; a page token is valid for the request that it came from;
+``entries.list`` has a quota of 60 calls a minute (RESOURCE_EXHAUSTED). Only ListLogEntries is supported.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from local.cloud import logging_query
 MAX_KEPT = 20_000
 MAX_PAGE = 1_000
 _PAGE = 50
-"""Entries of a page where nobody asks for a number."""
+"""The default page size."""
 CALLS_A_MINUTE = 60
 _AUDIT_LOG = "type.googleapis.com/google.cloud.audit.AuditLog"
 _ORDERS = {"": False, "timestamp asc": False, "timestamp desc": True}
@@ -36,7 +35,7 @@ _SPECIAL = ("severity", "logging.googleapis.com/trace")
 
 
 class LoggingError(Exception):
-    """A refused call; ``status`` is gRPC's word for it."""
+    """A refused call; ``status`` is the name of its gRPC status."""
 
     def __init__(self, status: str, message: str) -> None:
         super().__init__(message)
@@ -45,14 +44,14 @@ class LoggingError(Exception):
 
 @dataclass(frozen=True)
 class _Rest:
-    """What a page token stands for: the request that it continues, and from where."""
+    """The state of a page token: the request that it continues, and the remaining entries."""
 
     request: bytes
     entries: tuple[Mapping[str, Any], ...]
 
 
 class CloudLogging:
-    """All entries of all projects, in their JSON form. Entries are never changed once written."""
+    """All entries of all projects, in their JSON form. Entries are immutable."""
 
     def __init__(self, clock: Clock, project: str) -> None:
         self._clock = clock
@@ -63,11 +62,11 @@ class CloudLogging:
         self._ids = itertools.count(1)
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Keep an entry as it is."""
+        """Write an entry."""
         self._entries.append(entry)
 
     def write_line(self, service: str, document: Mapping[str, Any]) -> None:
-        """Keep what a service on Cloud Run has written to stdout: one JSON object."""
+        """Write a JSON object that a service on Cloud Run has printed to stdout."""
         now = self._clock.now().isoformat().replace("+00:00", "Z")
         trace = str(document.get("logging.googleapis.com/trace") or "")
         self.write(
@@ -89,7 +88,7 @@ class CloudLogging:
         )
 
     def list(self, request: types.ListLogEntriesRequest) -> types.ListLogEntriesResponse:
-        """One page. Raises `LoggingError`."""
+        """List one page. Raises `LoggingError`."""
         self._count_call()
         size = min(request.page_size or _PAGE, MAX_PAGE)
         key = _without_token(request)
@@ -136,7 +135,7 @@ class CloudLogging:
 
 
 async def serve(logging: CloudLogging, host: str, port: int = 0) -> tuple[aio.Server, str]:
-    """Serve on the running loop; the server, and where it listens."""
+    """Serve on the running loop; returns the server and its address."""
 
     async def answer(request: types.ListLogEntriesRequest, context: Any) -> Any:
         try:

@@ -1,17 +1,17 @@
-"""The query language of Cloud Logging, as far as filters of log sinks need it.
+"""The part of Cloud Logging's query language that filters of log sinks use.
 
-    query      = term {[join] term}          join: AND, or nothing (a new line will do), or OR
+    query      = term {[join] term}          join: AND, nothing (a new line, for instance), or OR
     term       = {"NOT" | "-"} ("(" query ")" | log_id("ID") | comparison)
     comparison = FIELD operator value | FIELD operator "(" value {join value} ")" | FIELD ":*"
     operator   = "=" | "!=" | ":" | "=~" | "!~" | ">" | ">=" | "<" | "<="
     FIELD      = names joined by dots, a name of other than letters, digits and _ in double quotes
 
-Documented, and kept here: keywords are upper case; ``=`` and ``:`` (contains) ignore case; ``=~`` is
-a regular expression found anywhere in the text, and minds case; a comparison with a field that is
+As documented: keywords are upper case; ``=`` and ``:`` (contains) ignore case; ``=~`` is
+a regular expression found anywhere in the text, and is case-sensitive; a comparison with a field that is
 missing from the payload or from labels is false, whatever the operator, so its ``NOT`` is true; a
 field of the entry itself that is missing has its default.
 
-Stricter than Logging: AND and OR may not meet without parentheses (Logging binds OR tighter, which
+Stricter than Logging: AND and OR must not be mixed without parentheses (Logging binds OR tighter, which
 readers do not expect), words without a field are refused, and so are escapes other than of a quote
 or a backslash.
 """
@@ -68,11 +68,11 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(.)")
 _NOT_RE2 = re.compile(r"\(\?(?!:|i\)|P<)|\\[1-9]|[*+?}]\+")
-"""What Python's expressions have and RE2 has not: looking around, back references, possessives."""
+"""Python's syntax that RE2 does not have: lookaround, back references, possessive quantifiers."""
 
 
 class QueryError(ValueError):
-    """Not a query; says where it stopped making sense and what was expected there."""
+    """Not a query; the message has the position and what was expected there."""
 
 
 def parse(text: str) -> Query:
@@ -125,7 +125,7 @@ class _Parser:
         self._index += bool(text)
 
     def _joined(self, read: Callable[[], _T]) -> tuple[list[_T], _Combine]:
-        """One or more of what ``read`` reads, and whether all or any of them must hold."""
+        """Parse one or more terms with ``read``, joined by AND or OR."""
         items, joins = [read()], set()
         while self._peek.text not in ("", ")"):
             join = "OR" if self._peek.text == "OR" else "AND"
@@ -235,7 +235,7 @@ def _unquote(token: _Token) -> str:
 
 
 def _values(entry: Entry, path: tuple[str, ...]) -> list[Any]:
-    """What stands under a path: nothing, one value, or several where a list is on the way."""
+    """The values at a path: none, one, or several if a list is on the path."""
     found: list[Any] = [entry]
     for name in path:
         found = [value[name] for value in found if isinstance(value, Mapping) and name in value]

@@ -1,8 +1,8 @@
 """The whole simulation in one process: cluster, Compute Engine, Pub/Sub, log sinks and Scheduler.
 
-What is to be tried in it comes as arguments: the steps as functions from a push request's body to
-an HTTP status, the relay as its outbox. On a `VirtualClock` a slice's life takes a second; nothing
-here opens a port or starts a thread.
+The product is an argument: the steps as functions from a push request's body to an HTTP status, the
+relay as its outbox. On a `VirtualClock` a slice's life takes a second. Nothing here opens a port or
+starts a thread.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ ACK_DEADLINE_S = 120
 MAX_DELIVERY_ATTEMPTS = 10
 MIN_BACKOFF_S, MAX_BACKOFF_S = 2.0, 600.0
 SWEEP_EVERY_S = 60.0
-TRY_AGAIN_S = 10.0
+RETRY_S = 10.0
 RELAY_BACKOFF_S, RELAY_MAX_BACKOFF_S = 0.5, 30.0
 LAZY_LEASE_S = 600.0
-"""Kubelets renew their Leases seldom here, unless a test is about Nodes that fall silent."""
+"""Kubelets renew their Leases rarely, unless a test is about lost Nodes."""
 
 Serve = Callable[[bytes], int]
 """A step's HTTP function: the push request's body in, the status out."""
 
 
 class Publication(Protocol):
-    """A message of the relay's, on its way to a topic."""
+    """A message of the relay for a topic."""
 
     @property
     def step(self) -> str:
-        """Whose topic."""
+        """The step of the topic."""
 
     @property
     def message(self) -> Any:
-        """What is said; has ``encode()`` and ``attributes(cluster)``."""
+        """The message, with ``encode()`` and ``attributes(cluster)``."""
 
 
 class Outbox(Protocol):
     """The relay without its I/O."""
 
     def changed(self, kind: Any, event: Any, object: Mapping[str, Any], now: datetime) -> None:  # noqa: A002
-        """A watch said so."""
+        """Handle a watch event."""
 
     def relisted(self, kind: Any, objects: Iterable[Mapping[str, Any]], now: datetime) -> None:
-        """A fresh list."""
+        """Handle a new list."""
 
     def next_due(self) -> datetime | None:
-        """When there will be something to publish."""
+        """The time of the next publication."""
 
     def take_due(self, now: datetime) -> Sequence[Publication]:
-        """What is to be published now."""
+        """Remove and return what is to be published now."""
 
     def returned(self, publications: Sequence[Any], now: datetime) -> None:
-        """Publishing failed."""
+        """Handle a failed publication."""
 
 
 class Cluster(Application, Protocol):
-    """A Kubernetes API, the embedded one or another, as a simulation needs it.
+    """A Kubernetes API, embedded or real.
 
     It takes the bearer tokens ``admin``, ``relay`` and the steps' names, with dashes.
     """
@@ -88,7 +88,7 @@ class Cluster(Application, Protocol):
 
 @dataclass(frozen=True)
 class Clocks:
-    """By how many seconds the clocks of machines are ahead of the true time.
+    """The offsets of machines' clocks from the true time.
 
     VMs have Compute Engine's clock; Pub/Sub, Scheduler and relay have the true time. Another cluster
     than the embedded one has a clock of its own.
@@ -101,7 +101,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Options:
-    """How the parts of the simulation behave."""
+    """The options of a simulation."""
 
     gce: gce.Timings = field(default_factory=gce.Timings)
     agents: agents.Timings = field(default_factory=lambda: agents.Timings(lease_s=LAZY_LEASE_S))
@@ -111,9 +111,9 @@ class Options:
     sweeps: bool = True
     """Whether the Scheduler publishes every minute."""
     relays: bool = True
-    """Whether the relay's messages come through."""
+    """Whether the relay's messages are delivered."""
     sinks: bool = True
-    """Whether the log sinks' messages come through."""
+    """Whether the log sinks' messages are delivered."""
 
 
 def identity(name: str) -> kube.User:
@@ -129,9 +129,9 @@ def topic(step: str) -> str:
 
 
 class Simulation:
-    """Everything but the product, wired; `start` sets it going.
+    """The simulation around the product; `start` starts it.
 
-    ``cluster`` is another cluster than the embedded one, and the VMs' way to it.
+    ``cluster`` replaces the embedded cluster: the cluster and the network between it and the VMs.
     """
 
     def __init__(
@@ -148,9 +148,10 @@ class Simulation:
         observe: Callable[[dict[str, Any]], None] = lambda _: None,
         callers: Mapping[str, gce.Principal] = MappingProxyType({}),
     ) -> None:
-        """``observe`` sees every entry of the audit log, whatever the sinks make of it.
+        """``observe`` gets every entry of the audit log, whether a sink matches it or not.
 
-        ``callers`` are known to Compute Engine by bearer token; who has none may do everything.
+        ``callers`` are Compute Engine's principals by bearer token; a request without token may do
+        everything.
         """
         self.clock = clock
         self.options = options or Options()
@@ -170,7 +171,7 @@ class Simulation:
                 sinks.on_log_entry(entry)
 
         self.on_log_entry = on_log_entry
-        """Where other services' audit logs go, too."""
+        """The receiver of other services' audit logs, too."""
         self._gce_clock = OffsetClock(clock, self.options.clocks.compute_engine_s)
         self.gce = gce.Simulator(
             self._gce_clock,
@@ -193,7 +194,7 @@ class Simulation:
         return api, InProcess(api)
 
     def start(self) -> None:
-        """Make the topics and subscriptions, connect the relay, let the Scheduler tick."""
+        """Create topics and subscriptions, connect the relay, start the Scheduler."""
         self._create_topics()
         watched = _WATCHED | (_WATCHED_FOR_JOBSETS if "provision_slice" in self._steps else {})
         for kind, path in watched.items():
@@ -207,7 +208,7 @@ class Simulation:
         self.pubsub.publish(topic(step), data, attributes)
 
     def admin(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """Ask the cluster as its administrator; the answer's document, whatever its code."""
+        """Call the cluster as its administrator; returns the document of any response."""
         raw = json.dumps(body).encode() if body is not None else b""
         kind = {"Content-Type": "application/json", "Authorization": "Bearer admin"}
         return self.kube.handle(Request.of(method, path, headers=kind | headers, body=raw)).json()
@@ -238,11 +239,11 @@ class Simulation:
         done(self._steps[endpoint](json.dumps(envelope).encode()))
 
     def _sink(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
-        """A sink tries again while Pub/Sub is away, as the service does."""
+        """Publish an entry; retry while Pub/Sub is down, as the service does."""
         if not self.options.sinks:
             return
         if self.pubsub.is_away:
-            self.clock.call_later(TRY_AGAIN_S, lambda: self._sink(step, data, attributes))
+            self.clock.call_later(RETRY_S, lambda: self._sink(step, data, attributes))
         else:
             self.publish(step, data, attributes)
 
@@ -258,7 +259,7 @@ class Simulation:
         )
 
     def _watch(self, kind: str, path: str, failures: int = 0) -> None:
-        """List and watch; ``path`` has a query. A refusal is tried again, as the real relay does."""
+        """List and watch; ``path`` has a query. Retries refused lists, as the real relay does."""
         listed = self._ask_as_relay(path)
         if listed.status != 200:
             delay_s = min(RELAY_BACKOFF_S * 2 ** min(failures, 10), RELAY_MAX_BACKOFF_S)

@@ -15,10 +15,10 @@ Publish = Callable[[str, bytes, Mapping[str, str]], None]
 
 
 class Sinks:
-    """One sink for each step; ``publish(step, data, attributes)`` takes what passes its filter.
+    """One sink for each step; ``publish(step, data, attributes)`` gets the matching entries.
 
-    ``filters`` holds the filter's text by step. Raises `local.cloud.logging_query.QueryError` for one
-    that is no query. An entry that passes several filters is published several times.
+    ``filters`` are queries by step. Raises `local.cloud.logging_query.QueryError` for an invalid
+    query. An entry that matches several filters is published several times.
     """
 
     def __init__(self, filters: Mapping[str, str], publish: Publish) -> None:
@@ -33,5 +33,5 @@ class Sinks:
             self._publish(step, data, {TIMESTAMP_ATTRIBUTE: entry["timestamp"]})
 
     def find_steps(self, entry: Mapping[str, Any]) -> list[str]:
-        """The steps whose filters let the entry pass."""
+        """The steps whose filters match the entry."""
         return [step for step, matches in self._queries.items() if matches(entry)]

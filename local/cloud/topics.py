@@ -25,7 +25,7 @@ from local.cloud.simulation import (
     MAX_DELIVERY_ATTEMPTS,
     MIN_BACKOFF_S,
     PROJECT,
-    TRY_AGAIN_S,
+    RETRY_S,
     topic,
 )
 
@@ -38,7 +38,7 @@ _KEPT = f"projects/{PROJECT}/subscriptions/{DEAD_LETTERS}"
 
 
 class Topics:
-    """Makes the topics, and publishes as log sinks and the Scheduler do."""
+    """Creates the topics, and publishes as log sinks and the Scheduler do."""
 
     def __init__(self, address: str, max_backoff_s: float = MAX_BACKOFF_S) -> None:
         """``address`` is host and port of a Pub/Sub without TLS."""
@@ -54,7 +54,7 @@ class Topics:
         self._is_closed = False
 
     async def create(self, endpoints: Mapping[str, str]) -> None:
-        """Make each step's topic, and the subscription that pushes to the step's endpoint."""
+        """Create each step's topic, and the subscription that pushes to the step's endpoint."""
         await self._publisher.create_topic(name=_DEAD, timeout=_TIMEOUT_S)
         kept = types.Subscription(name=_KEPT, topic=_DEAD, ack_deadline_seconds=60)
         await self._subscriber.create_subscription(kept, timeout=_TIMEOUT_S)
@@ -83,15 +83,15 @@ class Topics:
             )
 
     def publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
-        """Publish in the background, again and again until Pub/Sub has taken it.
+        """Publish in the background, with retries until Pub/Sub accepts the message.
 
-        What comes after `close` is dropped: the simulated cloud may outlive the topics a little.
+        Messages after `close` are dropped: the simulated cloud ends a little later.
         """
         if not self._is_closed:
             self._in_background(self._publish(step, data, attributes))
 
     async def close(self) -> None:
-        """Give up what is not published yet."""
+        """Drop what is not published yet."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -106,7 +106,7 @@ class Topics:
                     topic=topic(step), messages=[message], timeout=_TIMEOUT_S, retry=None
                 )
             except GoogleAPICallError:
-                await asyncio.sleep(TRY_AGAIN_S)
+                await asyncio.sleep(RETRY_S)
             else:
                 return
 

@@ -1,4 +1,4 @@
-"""Who is who in a local cluster: its CA, and a bearer token for each identity."""
+"""The credentials of a local cluster: its CA, and a bearer token for each identity."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Credentials:
 
     @classmethod
     def create(cls, identities: Iterable[str], now: datetime) -> Credentials:
-        """New ones."""
+        """Create credentials."""
         tokens = {name: secrets.token_urlsafe(24) for name in (ADMIN, *identities)}
         return cls(CertificateAuthority.create(now), tokens)
 
     @classmethod
     def load(cls, path: Path) -> Credentials:
-        """What was kept. Raises `ValueError` or `KeyError` for a file that is no such thing."""
+        """Load credentials. Raises `ValueError` or `KeyError` for another file."""
         kept = json.loads(path.read_text())
         return cls(CertificateAuthority.load(KeyPair(**kept["ca"])), kept["tokens"])
 
     def keep(self, path: Path) -> None:
-        """Write them down, for the owner's eyes only."""
+        """Save them in a file that only the owner can read."""
         write_private(path, {"ca": asdict(self.ca.keep()), "tokens": dict(self.tokens)})
 
     def users(self) -> dict[str, kube.User]:
@@ -50,7 +50,7 @@ class Credentials:
 
 
 def write_private(path: Path, content: Mapping[str, Any] | str) -> None:
-    """Write text, or JSON, that only the owner can read; readers get all of the old or of the new."""
+    """Replace a file atomically by text or JSON that only the owner can read."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     new.touch(mode=0o600)

@@ -27,44 +27,44 @@ KUBECONFIG = "kubeconfig"
 
 
 class ClusterUnusable(Exception):
-    """A cluster cannot be used, or could not be left as it was; the message says what to do."""
+    """A cluster cannot be used or cleaned up; the message says what to do."""
 
 
 class Cluster(Protocol):
-    """What a supervisor asks of its cluster, in this order."""
+    """The cluster of a supervisor, which calls the methods in this order."""
 
     network: Network
-    """By which VMs reach it."""
+    """The network between VMs and API server."""
     controllers: frozenset[Controller]
-    """What of JobSets and their Pods it does not do by itself; known once it has started."""
+    """The controllers that must be simulated; known after `start`."""
     selector: str
-    """Of which JobSets, Jobs and Pods, by their labels; empty for all."""
+    """The label selector of the JobSets, Jobs and Pods that these controllers handle; empty for all."""
 
     async def check(self) -> None:
-        """Change nothing yet. Raises `ClusterUnusable` with all that is in the way."""
+        """Check without a change. Raises `ClusterUnusable` with all obstacles."""
 
     async def start(self, stack: AsyncExitStack) -> None:
-        """Have the manifests in it, and identities; ``stack`` leaves it as it was found."""
+        """Apply the manifests and create the identities; ``stack`` removes them."""
 
     async def drain(self) -> None:
-        """Delete the JobSets and groups that are left, as long as there are functions that see to it."""
+        """Delete the remaining JobSets and groups, while the functions still run."""
 
     def identify(self) -> Identity:
         """What the kubelet of a VM with a custom image registers with."""
 
     @property
     def url(self) -> str:
-        """Where its API listens."""
+        """The URL of its API."""
 
     def client(self) -> ClusterClient:
-        """The cluster as its administrator sees it; to be entered and left."""
+        """A client as the cluster's administrator; a context manager."""
 
     def kubeconfig_of(self, name: str) -> Path:
         """The kubeconfig of an identity: the administrator's, a step's (with dashes), the relay's."""
 
 
 class EmbeddedCluster:
-    """The embedded API in this process, behind TLS; nothing of it outlives the process."""
+    """The embedded API in this process, behind TLS."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class EmbeddedCluster:
         port: int,
         manifests: Iterable[Manifest] = (),
     ) -> None:
-        """``port`` is where it listens; 0 is any free one. ``manifests`` are more than the base's."""
+        """``port`` 0 is any free one. ``manifests`` are applied besides those of the base."""
         self._manifests = tuple(manifests)
         self._clock = clock
         self._credentials = credentials
@@ -114,8 +114,8 @@ class EmbeddedCluster:
         for name in (ADMIN, *self._identities):
             write_private(self.kubeconfig_of(name), self._credentials.kubeconfig(self._url, name))
 
-    def ask_webhooks(self, configuration: Manifest, url: str, trust: str) -> None:
-        """Ask these webhooks, served at ``url`` with a certificate of ``trust``, from now on."""
+    def call_webhooks(self, configuration: Manifest, url: str, trust: str) -> None:
+        """Call these webhooks at ``url``, whose certificate ``trust`` has signed, from now on."""
         self._webhooks = Webhooks(configuration, url, trust, self._labels_of)
 
     async def _admit(self, request: Request) -> Request | Response:
@@ -129,7 +129,7 @@ class EmbeddedCluster:
         return labels
 
     async def drain(self) -> None:
-        """The cluster ends, and so do its groups."""
+        """Does nothing: the cluster ends with the process."""
 
     def identify(self) -> Identity:
         ca, token = self._credentials.ca, self._credentials.tokens[ADMIN]

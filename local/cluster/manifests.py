@@ -1,4 +1,4 @@
-"""What an installation puts into a cluster, and where each object is found there."""
+"""The manifests of an installation, and the URL paths of their objects."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_webhook_configuration() -> Manifest:
 
 
 def read_manifests(without: Collection[str] = ()) -> list[Manifest]:
-    """The documents of ``infra/kubernetes/base`` but for some files, in the order of applying."""
+    """The documents of ``infra/kubernetes/base`` in the order of applying, without some files."""
     return _read_folder(FOLDER, without)
 
 
@@ -78,7 +78,7 @@ def _read_folder(folder: Path, without: Collection[str]) -> list[Manifest]:
 
 
 def collection_path(manifest: Manifest) -> str:
-    """The URL path of all objects of this kind (and namespace)."""
+    """The URL path of the collection of this kind (and namespace)."""
     version = manifest["apiVersion"]
     prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
     namespace = manifest["metadata"].get("namespace")

@@ -43,9 +43,9 @@ from local.vm.kubeadm import JoinFailed
 from local.vm.transport import Https, Network
 
 TOKEN_LIFE_S = 24 * 3600
-"""Asked for; the cluster may give less."""
+"""The requested lifetime; the cluster may give less."""
 RENEW_AT = 0.5
-"""The part of its life after which a token is renewed."""
+"""The fraction of its lifetime after which a token is renewed."""
 DRAIN_S = 60.0
 _ESTABLISHED_S = 30.0
 _RENEW_AGAIN_S = 30.0
@@ -67,7 +67,7 @@ class NamedCluster:
         hurry: asyncio.Event,
         slices: str = "",
     ) -> None:
-        """Raises `ClusterUnusable`. Once ``hurry`` is set, nobody is waited for any more.
+        """Raises `ClusterUnusable`. Once ``hurry`` is set, `drain` does not wait any more.
 
         ``slices`` are what JobSets get; empty where they get none.
         """
@@ -94,7 +94,7 @@ class NamedCluster:
         return self._kubeconfig if name == ADMIN else self._directory / f"{name}.{KUBECONFIG}"
 
     async def check(self) -> None:
-        self._say(
+        self._report(
             "checks the cluster: nothing of tpu-functions or tpu-operator may be there", self.url
         )
         await check(self._access, self._kubeconfig, gives_slices=bool(self._slices))
@@ -118,7 +118,7 @@ class NamedCluster:
             async with self.client() as client:
                 await self._drain(client)
         except _FAILURES as error:
-            self._say("could not delete what is left", _words(error), is_bad=True)
+            self._report("could not delete what is left", _words(error), is_bad=True)
 
     def identify(self) -> Identity:
         access = self._access
@@ -145,19 +145,21 @@ class NamedCluster:
             async with asyncio.timeout(_ESTABLISHED_S):
                 while (await client.request("GET", GROUPS))[0] != 200:  # 404, then 429, then served
                     await asyncio.sleep(_POLL_S)
-        what = f"has applied {len(manifests)} manifests (CRD, rights, admission policies)"
-        self._say(what, "no relay Deployment and no device plugin: both are played here")
+        what = f"has applied {len(manifests)} manifests (CRD, permissions, admission policies)"
+        self._report(
+            what, "not the relay's Deployment and the device plugin: both are simulated here"
+        )
 
     async def _leave(self) -> None:
         await self._https.closed()
-        self._say("removes from the cluster what it has put there")
+        self._report("removes what it has applied to the cluster")
         try:
             async with self.client() as client:
                 await _uninterrupted(remove_everything(client, Run.this()))
         except _FAILURES as error:
             raise ClusterUnusable(
-                f"{self.url} could not be left as it was found: {_words(error)}\n"
-                f"What is left there goes by: {_clean_command(self._kubeconfig)}"
+                f"{self.url} could not be cleaned up: {_words(error)}\n"
+                f"Remove what is left: {_clean_command(self._kubeconfig)}"
             ) from error
 
     async def _drain(self, client: ClusterClient) -> None:
@@ -169,20 +171,18 @@ class NamedCluster:
         ):
             if found := await client.list(path):
                 names = ", ".join(one["metadata"]["name"] for one in found)
-                self._say(f"deletes the {kind} that are left: {names}", f"{DRAIN_S:g} s at most")
+                self._report(f"deletes the {kind} that are left: {names}", f"{DRAIN_S:g} s at most")
             while any([await client.list(one) for one in awaited]):
                 for one in await client.list(path):
                     if "deletionTimestamp" not in one["metadata"]:
                         await client.delete(item_path(path, one), one["metadata"]["uid"])
                 if self._hurry.is_set() or asyncio.get_running_loop().time() > deadline:
-                    self._say("removes them by force", "finalizers and all", is_bad=True)
+                    self._report("removes them by force", "finalizers and all", is_bad=True)
                     return
                 await asyncio.sleep(_POLL_S)
 
-    # --- identities ---
-
     async def _write_identities(self) -> float:
-        """A new token for each; for how many seconds all are good."""
+        """Request a token for each identity; returns for how many seconds all are valid."""
         expires = []
         async with self.client() as client:
             for name in self._identities:
@@ -192,21 +192,21 @@ class NamedCluster:
         return (min(expires) - datetime.now(UTC)).total_seconds()
 
     async def _renew(self, good_for_s: float) -> None:
-        """Renew the tokens half-way, for ever. The product reads a kubeconfig that changes again."""
+        """Renew the tokens half-way. The product reads a kubeconfig again when it changes."""
         while True:
             await asyncio.sleep(good_for_s * RENEW_AT)
             try:
                 good_for_s = await self._write_identities()
             except _FAILURES as error:
-                self._say("could not renew the tokens", _words(error), is_bad=True)
+                self._report("could not renew the tokens", _words(error), is_bad=True)
                 good_for_s = _RENEW_AGAIN_S / RENEW_AT
 
-    def _say(self, what: str, why: str = "", *, is_bad: bool = False) -> None:
+    def _report(self, what: str, why: str = "", *, is_bad: bool = False) -> None:
         self._observe(ClusterAction(what, why, is_bad))
 
 
 async def check(access: Access, kubeconfig: Path, *, gives_slices: bool) -> None:
-    """Raises `ClusterUnusable` with all that is in the way; nothing is changed before."""
+    """Raise `ClusterUnusable` with all obstacles; changes nothing."""
     try:
         async with ClusterClient(access) as client:
             await _check_administrator(client)
@@ -221,9 +221,9 @@ async def check(access: Access, kubeconfig: Path, *, gives_slices: bool) -> None
 
 
 async def clean(kubeconfig: Path, directory: Path) -> Sequence[str]:
-    """Remove what an earlier run has left, and return it in words.
+    """Remove what an earlier run has left; returns descriptions of it.
 
-    Raises `ClusterUnusable`, also when that run still goes on.
+    Raises `ClusterUnusable`, also if that run is still running.
     """
     access = _read(kubeconfig, directory)
     try:
@@ -240,9 +240,9 @@ async def clean(kubeconfig: Path, directory: Path) -> Sequence[str]:
 
 
 def describe_leftovers(leftovers: Leftovers, kubeconfig: Path, *, gives_slices: bool) -> str:
-    """What is in the way, and what would be right; empty when nothing is.
+    """Describe the obstacles and what to do; empty if there is none.
 
-    Only to a run that ``gives_slices`` are the JobSets of others in the way.
+    JobSets of others are an obstacle only to a run that ``gives_slices``.
     """
     parts = []
     if leftovers.installation:
@@ -284,7 +284,7 @@ def _part(head: str, found: Sequence[str], right: str) -> str:
 
 
 async def _check_administrator(client: ClusterClient) -> None:
-    """Raises `ClusterUnusable`."""
+    """Raise `ClusterUnusable` unless the user may do everything."""
     review = {"spec": {"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}}
     code, answer = await client.request("POST", _REVIEWS, review)
     if code != 201 or not answer["status"]["allowed"]:
@@ -295,7 +295,7 @@ async def _check_administrator(client: ClusterClient) -> None:
 
 
 def _words(error: Exception) -> str:
-    return str(error) or "it takes too long"
+    return str(error) or "the request has timed out"
 
 
 def _read(kubeconfig: Path, scratch: Path) -> Access:
@@ -317,7 +317,7 @@ async def _request_token(client: ClusterClient, account: str) -> Document:
 
 
 async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Done to its end even when somebody cancels it meanwhile, who then waits a little."""
+    """Finish ``work`` even if the caller is cancelled meanwhile."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)

@@ -1,9 +1,9 @@
-"""Mutating webhooks, which an API server asks before it stores an object; the embedded one has none.
+"""Mutating webhooks for the embedded API server, which has none.
 
-`Webhooks.admit` stands in front of its port (`local.base.web.serve`). It reads a
-MutatingWebhookConfiguration as an installation has it: rules, match conditions, selectors of
-namespaces. Of one that fails, the object passes unchanged (``failurePolicy: Ignore``). Left out: objects
-that kubectl sends as protobuf (``kubectl create job``), server-side apply, ``UPDATE``, and asking again.
+`Webhooks.admit` handles requests before the server (`local.base.web.serve`). It supports of a
+MutatingWebhookConfiguration: rules, match conditions, selectors of namespaces, and ``failurePolicy:
+Ignore``. Not supported: objects that kubectl sends as protobuf (``kubectl create job``),
+server-side apply, ``UPDATE``, reinvocation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Webhooks:
         self._labels_of = labels_of
 
     async def admit(self, request: Request) -> Request | Response:
-        """The request as the webhooks want it, or a refusal."""
+        """The mutated request, or a refusal."""
         place = _read_place(request)
         if place is None:
             return request
@@ -87,7 +87,7 @@ class Webhooks:
                 yield webhook
 
     async def _ask(self, webhook: Document, found: Document, namespace: str) -> Document:
-        """The response of a review; empty where nobody answers."""
+        """The response of a review; empty if the webhook does not answer."""
         group, _, version = found["apiVersion"].rpartition("/")
         review = {
             "apiVersion": "admission.k8s.io/v1",
@@ -118,7 +118,7 @@ class Webhooks:
 
 
 def _read_place(request: Request) -> tuple[str, str, str] | None:
-    """Group, resource and namespace of a request that makes a namespaced object."""
+    """Group, resource and namespace of a request that creates a namespaced object."""
     match request.method, [part for part in request.path.split("/") if part]:
         case "POST", ["api", _, "namespaces", namespace, resource]:
             return "", resource, namespace
@@ -129,7 +129,7 @@ def _read_place(request: Request) -> tuple[str, str, str] | None:
 
 
 def _read_object(request: Request) -> Document | None:
-    """What cannot be read here, the server refuses or reads by itself."""
+    """Parse a body; ``None`` if it is not JSON or YAML, which is left to the server."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
     decode = _DECODERS.get(kind)
     if decode is None:
@@ -143,7 +143,7 @@ def _read_object(request: Request) -> Document | None:
 
 
 def _matches(webhook: Document, found: Document) -> bool:
-    """Whether all conditions hold; one that fails to be evaluated does not."""
+    """Whether all conditions hold; a condition that cannot be evaluated does not."""
     for condition in webhook.get("matchConditions") or ():
         result = _ENVIRONMENT.compile(condition["expression"]).eval(data={"object": found})
         if result.value() is not True:

@@ -13,7 +13,6 @@ import os
 import shutil
 import ssl
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -176,7 +175,7 @@ class OwnControlPlane(ControlPlane):
         path = self._write_kubeconfig("admin", ca.certificate_pem, admin)
         watch_end, self._watch_pipe = os.pipe()
         self._watch = subprocess.Popen(
-            [sys.executable, "-I", "-S", parent_watch.__file__, "watch"],
+            parent_watch.WATCH,
             stdin=watch_end,
             start_new_session=True,
         )
@@ -309,14 +308,7 @@ class OwnControlPlane(ControlPlane):
         with (self.directory / f"{name}.log").open("ab") as log:
             self._children[name] = subprocess.Popen(
                 [
-                    *(
-                        sys.executable,
-                        "-I",
-                        "-S",
-                        parent_watch.__file__,
-                        "exec",
-                        str(self._watch_pipe),
-                    ),
+                    *parent_watch.exec_command(self._watch_pipe),
                     self._binaries.path(name),
                     *arguments,
                 ],

@@ -60,12 +60,9 @@ class Call:
 
 _PERMISSIONS = {
     "aggregatedList": "list",
-    "deleteInstances": "update",
     "insert": "create",
     "listErrors": "get",
     "listManagedInstances": "get",
-    "patch": "update",
-    "recreateInstances": "update",
     "resize": "update",
     "wait": "get",
 }

@@ -179,14 +179,10 @@ class Faults(FaultControls[Refused, OperationError]):
         vm = self._find_running(instance)
         vm.lose_host("compute.instances.terminateOnHostMaintenance", principal="")
 
-    def guest_shutdown(self, instance: str) -> None:
-        """Shut a VM down from its operating system."""
-        self._find_running(instance).shut_down_by_vm()
-
     def act_by_hand(self, method: str, path: str, body: Document | None = None) -> Document:
         """Make a call as a person with all permissions: ``act_by_hand("DELETE", vm)``.
 
-        ``path`` is a resource, optionally with a verb and a query (``.../resize?size=2``).
+        ``path`` is a resource, optionally with a verb (``.../reset``).
         Returns the answer, or raises `Refused`.
         """
         return self._act(PERSON, method, path, body)

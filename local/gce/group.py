@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from local.gce import links
 from local.gce.context import Context
@@ -78,13 +78,6 @@ class Group(GroupSettings):
         elif missing < 0:
             self.members.shrink(-missing)
 
-    def drop(self, names: Iterable[str]) -> None:
-        """Delete members, and want fewer from now on."""
-        before = self.members.wanted
-        self.members.drop(names)
-        self.settings["targetSize"] = self.target_size - (before - self.members.wanted)
-        self.revision += 1
-
     def dissolve(self, on_emptied: Callable[[], None]) -> None:
         """Begin to delete all VMs; ``on_emptied`` is called once, when they are gone."""
         self.deleting = True
@@ -111,10 +104,8 @@ class Group(GroupSettings):
         return links.fingerprint((self.path, self.id, str(self.revision)))
 
     def uses(self, path: str) -> bool:
-        """Whether it, or one of its VMs, needs a template or a policy."""
-        if path in (self.template, self.policy):
-            return True
-        return any(member.version == path for member in self.members)
+        """Whether it uses a template or a policy."""
+        return path in (self.template, self.policy)
 
     def summary(self) -> Document:
         """The group for people: its VMs, and why it waits if it does."""
@@ -173,13 +164,10 @@ class Group(GroupSettings):
         return {action: counts[action.lower()] for action in _ACTIONS}
 
     def _status(self) -> Document:
-        extra = self.all_instances_properties
         status: Document = {
             "isStable": not self.deleting and self.members.settled,
-            "versionTarget": {
-                "isReached": all(member.version == self.template for member in self.members)
-            },
-            "allInstancesConfig": {"effective": self.members.all_have(extra)},
+            "versionTarget": {"isReached": True},
+            "allInstancesConfig": {"effective": True},
             "stateful": {
                 "hasStatefulConfig": False,
                 "isStateful": False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from local.gce import links
 from local.gce.calls import Call
@@ -16,7 +15,6 @@ from local.gce.refusals import (
     BULK_REFUSES_CONFIG,
     BULK_SHRINKS,
     FLEX_START_REPAIRS,
-    NOT_A_MEMBER,
     REQUIRED,
     SIZE_AND_TOPOLOGY,
 )
@@ -90,15 +88,6 @@ def check_size_of_slice(topology: str, properties: Document, size: int) -> None:
         raise SIZE_AND_TOPOLOGY.refused(
             topology=topology, needed=needed, machine_type=machine_type, size=size
         )
-
-
-def member_names(group: Group, references: Iterable[str]) -> list[str]:
-    """The names of a group's VMs that a request names. Raises `Refused` for others."""
-    names = [links.name_of(reference) for reference in references]
-    for name in names:
-        if group.members.find(name) is None:
-            raise NOT_A_MEMBER.refused(value=name)
-    return names
 
 
 def refuse_order(call: Call) -> None:

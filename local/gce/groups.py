@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from local.gce import links
@@ -14,7 +13,6 @@ from local.gce.group_checks import (
     check_mode,
     check_new_size,
     check_template,
-    member_names,
     refuse_order,
 )
 from local.gce.instances import Instances
@@ -24,27 +22,17 @@ from local.gce.policies import Policies
 from local.gce.records import check_free, check_name
 from local.gce.refusals import (
     BAD_VALUE,
-    GROUP_FINGERPRINT,
     GROUP_IN_USE,
-    MODE_CHANGED,
     NOT_FOUND,
     NOT_READY,
     REQUIRED,
-    RESIZE_REQUEST,
     OperationError,
 )
-from local.gce.schema import Document, merge_patch
+from local.gce.schema import Document
 from local.gce.store import Store
 from local.gce.templates import Templates, check_region_of_template
 
 _KIND = "compute#instanceGroupManager"
-_DELETE = "InstanceGroupManagersDeleteInstancesRequest"
-_RECREATE = "InstanceGroupManagersRecreateInstancesRequest"
-_PATCHABLE = (
-    "description", "instanceTemplate", "allInstancesConfig", "instanceLifecyclePolicy",
-    "updatePolicy", "listManagedInstancesResults", "namedPorts", "autoHealingPolicies",
-    "statefulPolicy", "targetSizePolicy",
-)  # fmt: skip
 
 
 class Groups:
@@ -69,30 +57,11 @@ class Groups:
             Route(f"GET {base}", f"{verb}.list", self.list),
             Route(f"GET {named}", f"{verb}.get", self.get),
             Route(f"DELETE {named}", f"{verb}.delete", self.delete),
-            Route(f"PATCH {named}", f"{verb}.patch", self.patch, "InstanceGroupManager"),
             Route(f"POST {named} resize", f"{verb}.resize", self.resize),
-            Route(
-                f"POST {named} deleteInstances",
-                f"{verb}.deleteInstances",
-                self.delete_instances,
-                _DELETE,
-            ),
-            Route(
-                f"POST {named} recreateInstances",
-                f"{verb}.recreateInstances",
-                self.recreate_instances,
-                _RECREATE,
-            ),
             Route(
                 f"POST {named} listManagedInstances",
                 f"{verb}.listManagedInstances",
                 self.list_managed_instances,
-            ),
-            Route(
-                f"POST {named} resizeRequests",
-                "instanceGroupManagerResizeRequests.insert",
-                self.refuse_resize_request,
-                "InstanceGroupManagerResizeRequest",
             ),
             Route(f"GET {named} listErrors", f"{verb}.listErrors", self.list_errors),
             Route("GET aggregated instanceGroupManagers", f"{verb}.aggregatedList", self.list_all),
@@ -122,11 +91,6 @@ class Groups:
             return {"managedInstances": found} if found else {}
         page, token = paginate(call, found)
         return {"managedInstances": page, **({"nextPageToken": token} if token else {})}
-
-    def refuse_resize_request(self, call: Call) -> Operation:
-        """Refuse: groups of TPU VMs know no resize requests, and no others are simulated."""
-        self.store.get(call.path)
-        raise RESIZE_REQUEST.refused()
 
     def list_errors(self, call: Call) -> Document:
         """Answer listErrors, latest first."""
@@ -269,47 +233,12 @@ class Groups:
         size = call.integer("size", 0)
         group = self.store.get_idle(call.path)
         check_new_size(group, size)
-        return self._change(call, group, lambda: group.resize(size))
-
-    def patch(self, call: Call) -> Operation:
-        """Begin to change settings, by the rules of a JSON merge patch."""
-        group = self.store.get_idle(call.path)
-        if call.body.get("fingerprint") != group.fingerprint:
-            raise GROUP_FINGERPRINT.refused()
-        mode = (call.body.get("targetSizePolicy") or {}).get("mode", group.mode)
-        if mode != group.mode:
-            raise MODE_CHANGED.refused(value=mode)
-        changes = {key: call.body[key] for key in _PATCHABLE if key in call.body}
-        settings = merge_patch(group.settings, changes)
-        size = int(call.body.get("targetSize", group.target_size))
-        check_new_size(group, size)
-        settings, _ = self._checked(call, {**settings, "targetSize": size})
-
-        def apply() -> None:
-            group.settings = settings
-            group.resize(size)
-
-        return self._change(call, group, apply)
-
-    def delete_instances(self, call: Call) -> Operation:
-        """Begin to delete VMs and to want fewer of them."""
-        group = self.store.get_idle(call.path)
-        names = member_names(group, call.body.get("instances") or ())
-        return self._change(call, group, lambda: group.drop(names))
-
-    def recreate_instances(self, call: Call) -> Operation:
-        """Begin to delete VMs and to make them anew under their names."""
-        group = self.store.get_idle(call.path)
-        names = member_names(group, call.body.get("instances") or ())
-        return self._change(call, group, lambda: group.members.recreate(names))
-
-    def _change(self, call: Call, group: Group, apply: Callable[[], None]) -> Operation:
         operation = group.busy = self._context.operations.begin_for(call, group.id)
 
         def settle(error: OperationError | None) -> None:
             group.busy = None
             if error is None:
-                apply()
+                group.resize(size)
 
         self._context.operations.settle_later(operation, settle)
         return operation

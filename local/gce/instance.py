@@ -298,16 +298,6 @@ class Instance:
         )
         self._come_up()
 
-    def shut_down_by_vm(self) -> None:
-        """The VM agent halts the machine."""
-        self._context.audit.write_system_event(
-            "compute.instances.guestTerminate", self.path, self.id, principal=""
-        )
-        self._go_down()
-        self._stand_still()
-        if self._ownership.owner is not None:
-            self._ownership.owner.vm_down(self)
-
     def release(self, operation: Operation) -> bool:
         """Free the VM from an operation; false when another one has taken the VM over."""
         mine = self.busy is operation

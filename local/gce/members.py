@@ -6,7 +6,7 @@ there is room for all; meanwhile the group looks again and again, and writes no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from local.base.clock import Timer
@@ -25,13 +25,12 @@ _FALLEN = frozenset({"STOPPING", "TERMINATED"})
 class Member:
     """One managed instance: a name, and a VM when there is one.
 
-    ``version`` is the path of its template, ``config`` the group's additions that its VM got.
+    ``version`` is the path of its template.
     """
 
     __slots__ = (
         "action",
         "attempts",
-        "config",
         "error",
         "instance",
         "instance_id",
@@ -47,7 +46,6 @@ class Member:
         self.instance: Instance | None = None
         self.instance_id = ""
         self.attempts = 0
-        self.config: Document | None = None
         self.error: OperationError | None = None
         self.timer: Timer | None = None
 
@@ -106,10 +104,6 @@ class Members:
         """Whether nothing is going on and nothing is planned."""
         return not self.bulk_in_progress and all(member.action == "NONE" for member in self)
 
-    def all_have(self, config: Document) -> bool:
-        """Whether no VM was made with other additions of the group's than these."""
-        return all(member.config in (None, config) for member in self)
-
     # growing
 
     def grow(self, count: int) -> None:
@@ -167,7 +161,6 @@ class Members:
     def _make(self, member: Member) -> None:
         """Begin the insert of a member's VM, as the service agent."""
         owner = Ownership(self, grants=self._group.is_bulk)
-        member.config = self._group.all_instances_properties
         member.instance = self._vms.make(member.name, member.version, owner, member.instance_id)
         member.instance.create(self._vms.log_insert(member.instance))
 
@@ -276,13 +269,6 @@ class Members:
             f"Instance eligible for repair: instance should be RUNNING, but is {instance.status}."
         )
 
-    def recreate(self, names: Iterable[str]) -> None:
-        """Delete VMs and make them anew under their names."""
-        for member in self._chosen(names):
-            member.call_off()
-            member.action = "RECREATING"
-            self._replace(member)
-
     def _replace(self, member: Member) -> None:
         if member.instance is None:
             self._make(member)
@@ -296,19 +282,10 @@ class Members:
         """How many members are not being deleted."""
         return sum(member.action != "DELETING" for member in self)
 
-    def _chosen(self, names: Iterable[str]) -> list[Member]:
-        """The members of those names, each once, without those that are on their way out."""
-        found = (self._members.get(name) for name in dict.fromkeys(names))
-        return [member for member in found if member is not None and member.action != "DELETING"]
-
     def shrink(self, count: int) -> None:
-        """Drop members, the last ones first."""
-        names = [member.name for member in self if member.action != "DELETING"]
-        self.drop(names[len(names) - count :])
-
-    def drop(self, names: Iterable[str]) -> None:
-        """Drop members and delete their VMs."""
-        for member in self._chosen(names):
+        """Delete VMs, the last ones first."""
+        members = [member for member in self if member.action != "DELETING"]
+        for member in members[len(members) - count :]:
             member.call_off()
             member.action = "DELETING"
             if member.instance is None:

@@ -281,10 +281,6 @@ GROUP_IN_USE = Refusal(
     "The instance_group_manager resource '{resource}' is already being used by '{user}'", "seen",
     (3, "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"),
 )  # fmt: skip
-GROUP_FINGERPRINT = Refusal(
-    "instanceGroupManagers.patch", "the fingerprint is stale or missing", _CALL, 412,
-    "conditionNotMet", "Invalid fingerprint.", "seen", FAILED_PRECONDITION,
-)  # fmt: skip
 BASE_NAME = Refusal(
     "instanceGroupManagers.insert", "baseInstanceName does not match its pattern, or is too long", _CALL,
     400, "invalid", "Invalid value for field 'resource.baseInstanceName': '{value}'. Must be a "
@@ -297,12 +293,12 @@ BULK_NEEDED = Refusal(
     "MIGs with TPU accelerator topology require BULK mode in target size policy.", "seen",
 )  # fmt: skip
 SIZE_AND_TOPOLOGY = Refusal(
-    "instanceGroupManagers.insert, .patch, .resize", "the target size does not fit the topology",
+    "instanceGroupManagers.insert, .resize", "the target size does not fit the topology",
     _CALL, 400, "invalid", "Unsupported TPU configuration: accelerator topology {topology} needs "
     "{needed} instances of machine type {machine_type}, target size is {size}.", "assumed",
 )  # fmt: skip
 BULK_REFUSES_CONFIG = Refusal(
-    "instanceGroupManagers.insert, .patch", "allInstancesConfig is set in BULK mode (an option)",
+    "instanceGroupManagers.insert", "allInstancesConfig is set in BULK mode (an option)",
     _CALL, 400, "invalid", "Invalid value for field 'resource.allInstancesConfig'. All-instances "
     "configuration is not supported in BULK mode.", "assumed",
 )  # fmt: skip
@@ -311,30 +307,16 @@ FLEX_START_REPAIRS = Refusal(
     "Invalid value for field 'resource.instanceLifecyclePolicy.defaultActionOnFailure': "
     "'{value}'. It must be DO_NOTHING for the FLEX_START provisioning model.", "documented",
 )  # fmt: skip
-MODE_CHANGED = Refusal(
-    "instanceGroupManagers.patch", "targetSizePolicy.mode would change", _CALL, 400, "invalid",
-    "Invalid value for field 'resource.targetSizePolicy.mode': '{value}'. The mode cannot be "
-    "changed.", "documented",
-)  # fmt: skip
 BULK_GROWS = Refusal(
-    "instanceGroupManagers.resize, .patch", "a BULK MIG that is not empty would grow", _CALL,
+    "instanceGroupManagers.resize", "a BULK MIG that is not empty would grow", _CALL,
     400, "invalid", "Invalid value for field 'size': '{size}'. A group in BULK mode can grow only "
     "from size 0.", "documented",
 )  # fmt: skip
 BULK_SHRINKS = Refusal(
-    "instanceGroupManagers.resize, .patch",
+    "instanceGroupManagers.resize",
     "a BULK MIG whose VMs are being created would shrink, but not to 0", _CALL,
     400, "invalid", "Invalid value for field 'size': '{size}'. A bulk operation is in progress.",
     "documented",
-)  # fmt: skip
-RESIZE_REQUEST = Refusal(
-    "instanceGroupManagerResizeRequests.insert", "the MIG's VMs have TPUs", _CALL, 400, "invalid",
-    "Creating resize requests for managed instance group with TPU is not allowed.", "seen",
-)  # fmt: skip
-NOT_A_MEMBER = Refusal(
-    "instanceGroupManagers.deleteInstances, .recreateInstances", "a named VM is not in the MIG",
-    _CALL, 400, "invalid", "Invalid value for field 'instances': '{value}'. The instance is not a "
-    "member of the instance group manager.", "assumed",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- VMs: calls

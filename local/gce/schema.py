@@ -86,17 +86,3 @@ _SCALARS: dict[str, Callable[[Any], bool]] = {
 
 def _wrong(value: Any, kind: str, path: str) -> Refused:
     return WRONG_VALUE.refused(field=path, kind=kind, value=json.dumps(value)[:80])
-
-
-def merge_patch(target: Document, patch: Document) -> Document:
-    """A JSON merge patch (RFC 7396) applied; neither argument is changed."""
-    merged = dict(target)
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        elif isinstance(value, dict):
-            old = merged.get(key)
-            merged[key] = merge_patch(old if isinstance(old, dict) else {}, value)
-        else:
-            merged[key] = value
-    return merged

@@ -1,20 +1,19 @@
-"""Which calls and operations of the simulated GKE are to fail, and what its pools lack."""
+"""Which calls and operations of the simulated GKE are to fail."""
 
 from __future__ import annotations
 
-from local.base.faults import FaultPlan, set_limit, switch
+from local.base.faults import FaultPlan, set_limit
 from local.gce.refusals import Refused
 from local.gke.operations import Failure
 
 
 class PoolFaultPlan(FaultPlan[Refused, Failure]):
-    """The common plan with capacity, the quota of chips, and workload policies that are missing."""
+    """The common plan with capacity and the quota of chips."""
 
     def __init__(self) -> None:
         super().__init__()
         self._room: dict[tuple[str, str], int] = {}
         self._chips: dict[tuple[str, str], int] = {}
-        self._no_policies: set[str] = set()
 
     def limit_room(self, zone: str, family: str, vms: int | None) -> None:
         """Limit the VMs of a family in a zone; ``None`` is endless."""
@@ -32,11 +31,3 @@ class PoolFaultPlan(FaultPlan[Refused, Failure]):
     def chip_quota(self, region: str, family: str) -> int | None:
         """How many chips the project may have."""
         return self._chips.get((region, family))
-
-    def set_policy_missing(self, policy: str, missing: bool) -> None:
-        """Let a workload policy not exist, or exist again."""
-        switch(self._no_policies, policy, missing)
-
-    def has_policy(self, policy: str) -> bool:
-        """Whether a workload policy exists."""
-        return policy not in self._no_policies

@@ -42,10 +42,6 @@ class Faults(FaultControls[Refused, Failure]):
         """Limit the TPU chips of a family in a region; without ``chips``, remove the limit."""
         self.plan.limit_chips(region, family, chips)
 
-    def remove_policy(self, policy: str, removed: bool = True) -> None:
-        """Remove a workload policy, or restore it; all others exist."""
-        self.plan.set_policy_missing(policy, removed)
-
     # calls
 
     def fail_operations(

@@ -23,7 +23,6 @@ from local.gke.refusals import (
     CLUSTER_ABSENT,
     COMPACT_TPU7X,
     ETAG,
-    POLICY_ABSENT,
     POOL_ABSENT,
     POOL_BUSY,
     POOL_EXISTS,
@@ -256,15 +255,10 @@ class PoolApi:
         content, zone = pool.content, pool.content["locations"][0]
         machine = machines.find_machine(content["config"]["machineType"])
         placement = content.get("placementPolicy") or {}
-        policy = placement.get("policyName", "")
         if machine is None:
             return None
         if machine.family == "tpu7x-standard" and placement.get("type") == "COMPACT":
             return _failure(COMPACT_TPU7X, machine_type=machine.name)
-        if policy and not self._plan.has_policy(policy):
-            return _failure(
-                POLICY_ABSENT, project=cluster.project, region=cluster.region, policy=policy
-            )
         count = content.get("initialNodeCount", 0)
         used = self._count_vms(machine.family, zone) - count
         if self._plan.has_room(zone, machine.family, used, count):

@@ -159,11 +159,6 @@ COMPACT_TPU7X = Refusal(
     "Creation of a managed instance group with {machine_type} machine type with placement policy is "
     "not supported. Use workload policy instead.", "seen", _INVALID,
 )  # fmt: skip
-POLICY_ABSENT = Refusal(
-    _POOL, "the workload policy is absent", _OPERATION, 404, "UNKNOWN",
-    "The resource 'projects/{project}/regions/{region}/resourcePolicies/{policy}' was not found.",
-    "assumed", _NOT_FOUND,
-)  # fmt: skip
 INTERNAL = Refusal(
     "any operation", "on demand", _OPERATION, 500, "UNKNOWN", "Internal error.", "seen",
     (13, "INTERNAL"),

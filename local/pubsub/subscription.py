@@ -115,11 +115,6 @@ class Subscription:
         """Messages that somebody has been given and not answered for yet."""
         return len(self._leases)
 
-    @property
-    def oldest_publish_time(self) -> datetime | None:
-        """When the oldest message of the backlog was published."""
-        return min((delivery.message.publish_time for delivery in self._held), default=None)
-
     def accept(self, message: Message) -> None:
         """Take a message from the topic, unless the filter leaves it out."""
         if not self._passes(message.attributes):

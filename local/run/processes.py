@@ -1,15 +1,14 @@
-"""Subprocesses that behave as somebody at a terminal expects, and never outlive their parent.
+"""Subprocesses that behave as expected at a terminal and never outlive their parent.
 
     async with Processes(on_line=print, log=Path("local.log")) as processes:
         relay = await processes.start("relay", [sys.executable, "-m", "relay"])
         await relay.ready("http://127.0.0.1:8080/healthz")
         await processes.until_one_ends()
 
-However the block is left, its processes end: SIGTERM, and after a grace time SIGKILL for them and
-all that they have started. SIGINT (Ctrl-C), SIGTERM and SIGHUP end the block, which then raises
-`Interrupted`; the same once more kills what is still there at once. Should this very process be
-killed, `local.base.parent_watch` does the rest. Each child leads a session of its own, so that a
-Ctrl-C reaches this process only, which then stops them in good order.
+When the block is left, its processes get SIGTERM, and after a grace period they and their descendants
+get SIGKILL. SIGINT (Ctrl-C), SIGTERM and SIGHUP end the block, which then raises `Interrupted`; a second
+signal kills the remaining processes immediately. If this process is killed, `local.base.parent_watch`
+ends them. Each child leads its own session, so a Ctrl-C reaches only this process, which stops them.
 
 On Linux and macOS, on the main thread.
 """
@@ -21,7 +20,6 @@ import contextlib
 import os
 import shutil
 import signal
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,14 +27,13 @@ from types import TracebackType
 from typing import IO, Any
 
 import aiohttp
-import psutil
 
 from local.base import parent_watch
 
 GRACE_S = 5.0
 TAIL_LINES = 20
 MAX_LINE_BYTES = 256 * 1024
-"""What Cloud Logging takes in one entry."""
+"""The limit of an entry in Cloud Logging."""
 PREFIX_WIDTH = 18
 _POLL_S = 0.05
 _DRAIN_S = 1.0
@@ -50,7 +47,7 @@ class ProcessError(Exception):
 
 
 class Interrupted(Exception):
-    """Somebody ended this process by a signal; ``exit_code`` is what a shell expects then."""
+    """A signal ended this process; ``exit_code`` is the exit code by the convention of shells."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}")
@@ -81,13 +78,13 @@ class Process:
         return self._ended.result() if self._ended.done() else None
 
     async def wait(self) -> int:
-        """Wait for its end, and that of all that it started; returns the exit code."""
+        """Wait until it and its descendants have ended; returns the exit code."""
         return await asyncio.shield(self._ended)
 
     async def ready(self, url: str, *, within_s: float = 30.0) -> None:
         """Wait until GET ``url`` is answered by a status under 500.
 
-        Raises `ProcessError` when the process ends before, or the time is over.
+        Raises `ProcessError` if the process ends before, or after ``within_s``.
         """
         try:
             async with asyncio.timeout(within_s), aiohttp.ClientSession() as session:
@@ -96,11 +93,12 @@ class Process:
                     await asyncio.sleep(_POLL_S)
         except TimeoutError as error:
             raise ProcessError(
-                f"{self.name} did not answer GET {url} within {within_s:g} seconds{self._said()}"
+                f"{self.name} did not answer GET {url} within {within_s:g} seconds"
+                f"{self._describe_output()}"
             ) from error
 
     async def stop(self, grace_s: float = GRACE_S) -> int:
-        """SIGTERM, and SIGKILL after ``grace_s``; returns the exit code."""
+        """Send SIGTERM, and SIGKILL after ``grace_s``; returns the exit code."""
         with contextlib.suppress(ProcessLookupError):
             self._child.terminate()
         await asyncio.wait([self._ended], timeout=grace_s)
@@ -108,22 +106,12 @@ class Process:
         return await self.wait()
 
     def kill(self) -> None:
-        """SIGKILL to it and to all that it started; does nothing when it has ended."""
+        """Send SIGKILL to it and its descendants; does nothing if it has ended."""
         if not self._ended.done():
             parent_watch.signal_group(self.pid, signal.SIGKILL)
 
-    def memory_bytes(self) -> int:
-        """What it and all that it started hold, shared pages counted in part (PSS).
-
-        Where the system does not know that figure, as on macOS, what is theirs alone (USS).
-        """
-        with contextlib.suppress(psutil.NoSuchProcess):
-            root = psutil.Process(self.pid)
-            return sum(_memory_bytes(one) for one in (root, *root.children(recursive=True)))
-        return 0
-
     def describe_exit(self) -> str:
-        """How it ended."""
+        """How the process ended."""
         code = self.exit_code
         assert code is not None
         how = (
@@ -132,14 +120,14 @@ class Process:
         return f"{self.name} {how}"
 
     def describe_end(self) -> str:
-        """How it ended, with its last lines."""
-        return f"{self.describe_exit()}{self._said()}"
+        """How the process ended, with its last lines."""
+        return f"{self.describe_exit()}{self._describe_output()}"
 
     def _check_runs(self, when: str) -> None:
         if self._ended.done():
             raise ProcessError(f"{when}: {self.describe_end()}")
 
-    def _said(self) -> str:
+    def _describe_output(self) -> str:
         if not self.tail:
             return "; it wrote nothing"
         return "; its last lines:\n" + "\n".join(f"  {line}" for line in self.tail)
@@ -154,8 +142,8 @@ class Process:
 class Processes:
     """The children of this process; an asynchronous context manager that ends them all.
 
-    ``on_line`` is given each line that a child writes, with its name in front; ``log`` is a file
-    that the same lines are added to. A child that ignores SIGTERM is killed after ``grace_s``.
+    ``on_line`` gets each line that a child writes, prefixed with the child's name; the lines are also
+    appended to the file ``log``. A child that ignores SIGTERM is killed after ``grace_s``.
     """
 
     def __init__(
@@ -167,7 +155,7 @@ class Processes:
         self._log: IO[str] | None = None
         self._running: list[Process] = []
         self.hurry = asyncio.Event()
-        """Set when somebody who has ended this process by a signal does so once more."""
+        """Set by a second signal."""
         self._waiting: set[asyncio.Task[int]] = set()
         self._signal: int | None = None
         self._leaving = False
@@ -213,9 +201,9 @@ class Processes:
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
     ) -> Process:
-        """Start a child in a session of its own, with ``environment`` in place of this process's.
+        """Start a child in its own session, with ``environment`` instead of this process's.
 
-        Raises `ProcessError` when there is no such command.
+        Raises `ProcessError` if the command does not exist.
         """
         path = (environment or os.environ).get("PATH")
         if shutil.which(argv[0], path=path) is None:
@@ -232,9 +220,9 @@ class Processes:
         return process
 
     async def spawn(self, *argv: str, **options: Any) -> asyncio.subprocess.Process:
-        """Start a process that its starter ends, and the parent watch if this process cannot any more.
+        """Start a process that the caller ends; if this process is killed, the parent watch ends it.
 
-        ``options`` are those of `asyncio.create_subprocess_exec`. It leads a session of its own.
+        ``options`` are those of `asyncio.create_subprocess_exec`. It leads its own session.
         """
         child = await self._spawn(*argv, **options)
         waiting = asyncio.create_task(child.wait())
@@ -250,7 +238,7 @@ class Processes:
         return code
 
     async def until_one_ends(self) -> Process:
-        """Wait until one of those that run has ended by itself, and return it."""
+        """Wait until one of the processes ends, and return it."""
         waiting = {asyncio.ensure_future(process.wait()): process for process in self._running}
         try:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -260,17 +248,13 @@ class Processes:
         return waiting[done.pop()]
 
     def kill(self) -> None:
-        """SIGKILL to all of them, at once."""
+        """Send SIGKILL to all."""
         for process in self._running:
             process.kill()
 
-    def memory_bytes(self) -> dict[str, int]:
-        """What each child holds, by name: `Process.memory_bytes`."""
-        return {process.name: process.memory_bytes() for process in self._running}
-
     async def _spawn(self, *argv: str, **options: Any) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *_watch_command("exec", str(self._watch_pipe)),
+            *parent_watch.exec_command(self._watch_pipe),
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.STDOUT,
@@ -288,7 +272,7 @@ class Processes:
             return
         self._write(
             f"{'':<{PREFIX_WIDTH}} | {signal.Signals(number).name}: stopping "
-            f"{len(self._running)} processes (the same again kills them at once)"
+            f"{len(self._running)} processes (a second signal kills them)"
         )
         assert self._owner is not None
         self._owner.cancel()
@@ -303,7 +287,7 @@ class Processes:
         reading, self._watch_pipe = os.pipe()
         try:
             self._watch = await asyncio.create_subprocess_exec(
-                *_watch_command("watch"), stdin=reading, start_new_session=True
+                *parent_watch.WATCH, stdin=reading, start_new_session=True
             )
         finally:
             os.close(reading)
@@ -315,16 +299,16 @@ class Processes:
         await self._watch.wait()
 
     def _forget(self, pid: int) -> None:
-        """Its number may soon be somebody else's."""
+        """Tell the parent watch that a process has ended: its pid may be reused."""
         if self._watch_pipe >= 0:
             os.write(self._watch_pipe, f"-{pid}\n".encode())
 
 
 class _Output(asyncio.Protocol):
-    """What a child writes, cut into lines; one that is too long comes in parts.
+    """The output of a child by lines; a line that is too long comes in parts.
 
-    The pipe is our own and not asyncio's: that one makes waiting for a child wait for all who hold
-    its pipe, and a grandchild may hold it for ever.
+    The pipe is not asyncio's, with which waiting for a child waits for all processes that hold the pipe;
+    a grandchild may hold it without end.
     """
 
     def __init__(self, on_line: OnLine) -> None:
@@ -351,7 +335,7 @@ class _Output(asyncio.Protocol):
         self._closed.set_result(error)
 
     async def drain(self) -> None:
-        """Take in what is left; whoever has left the session and holds the pipe is not waited for."""
+        """Read the rest. Does not wait for a process outside the session that holds the pipe."""
         assert self._transport is not None
         await asyncio.wait([self._closed], timeout=_DRAIN_S)
         self._transport.close()
@@ -364,29 +348,17 @@ class _Output(asyncio.Protocol):
 
 
 async def _connect_output(on_line: OnLine) -> tuple[_Output, int]:
-    """A pipe whose lines go to ``on_line``, and its writing end, which the caller closes."""
+    """Create a pipe whose lines go to ``on_line``; the caller closes the returned writing end."""
     reading, writing = os.pipe()
     loop = asyncio.get_running_loop()
     _, output = await loop.connect_read_pipe(lambda: _Output(on_line), os.fdopen(reading, "rb"))
     return output, writing
 
 
-def _watch_command(*arguments: str) -> list[str]:
-    return [sys.executable, "-I", "-S", parent_watch.__file__, *arguments]
-
-
 async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
     try:
-        # Whether it serves is asked, not who it is: a child of ours, on the loopback interface.
+        # No TLS verification: the server is a child of this process, on the loopback interface.
         async with session.get(url, allow_redirects=False, ssl=False) as answer:
             return answer.status < 500
     except aiohttp.ClientError:
         return False
-
-
-def _memory_bytes(process: psutil.Process) -> int:
-    try:
-        info = process.memory_full_info()
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return 0
-    return int(getattr(info, "pss", info.uss))

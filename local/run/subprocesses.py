@@ -1,4 +1,4 @@
-"""Subprocesses that are started again when they end, with growing gaps."""
+"""Subprocesses that are restarted when they end, with exponential backoff."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from local.run.processes import Process, Processes
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 SETTLED_S = 60.0
-"""One that has lived so long is started again after the first pause."""
+"""A subprocess that has run this long is restarted after the first pause again."""
 READY_WITHIN_S = 60.0
 _LINES_SHOWN = 3
-"""Of what a subprocess wrote before it ended; the log file has all."""
+"""The last lines of a subprocess that are shown; the log file has all."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Subprocesses:
     """Keeps subprocesses running until `stop`."""
 
     def __init__(self, processes: Processes, directory: Path, observe: Observe) -> None:
-        """``directory`` is where they run."""
+        """``directory`` is the working directory."""
         self._processes = processes
         self._directory = directory
         self._observe = observe
@@ -41,7 +41,7 @@ class Subprocesses:
         self._restarts: list[asyncio.Task[None]] = []
 
     async def start(self, subprocesses: Sequence[Subprocess]) -> None:
-        """Start all and return when all serve. Raises `ProcessError` when one does not."""
+        """Start all and wait until they serve. Raises `ProcessError` if one does not."""
         for subprocess in subprocesses:
             await self._start(subprocess)
         await asyncio.gather(
@@ -55,11 +55,11 @@ class Subprocesses:
         ]
 
     def __getitem__(self, name: str) -> Process:
-        """The process that runs under this name now, or did last."""
+        """The latest process of this name."""
         return self._running[name]
 
     async def stop(self) -> None:
-        """End all, and start none again."""
+        """End all without restarts."""
         for restart in self._restarts:
             restart.cancel()
         await asyncio.gather(*self._restarts, return_exceptions=True)

@@ -1,10 +1,10 @@
-"""Everything on this machine, wired: the product in processes of its own, the cloud in this one.
+"""The wiring of everything on this machine: the product in subprocesses, the cloud in this process.
 
-This process holds the simulated Compute Engine (HTTP), log sinks, Scheduler and VMs, all on one event
-loop, a Pub/Sub (gRPC, pushes by HTTP), and, unless the user names another, a cluster (TLS). Its
-children are one functions-framework process a step, started as in the cloud, and the relay. They
-know of this process what they know of a cloud: addresses, a kubeconfig with an identity of their
-own, and topics.
+This process holds the simulated Compute Engine (HTTP), log sinks, Scheduler and VMs, all on one
+event loop, a Pub/Sub (gRPC, pushes by HTTP), and, unless the user names another, a cluster (TLS).
+Its subprocesses are one functions-framework process for each step, started as in the cloud, the
+relay and the webhook. They find this process as they find a cloud: by addresses, a kubeconfig and
+topics.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ STEPS = (
 )
 """The entry points of ``main.py``."""
 JOBSET_STEPS = ("provision_slice", "release_slice")
-"""Those that give JobSets their slices."""
+"""The steps that create slices for JobSets."""
 SLICES = (TPU_NODE_GROUP, GKE) = ("tpu-node-group", "gke")
-"""What JobSets may get."""
+"""The kinds of slices that JobSets can get."""
 IDENTITIES = (*(step.replace("_", "-") for step in (*STEPS, *JOBSET_STEPS)), "relay")
 ROOT = Path(__file__).resolve().parents[2]
 LOG = "log"
-"""The file with all that the children have written."""
+"""The file with the output of all subprocesses."""
 
 _FILTERS = ROOT / "infra" / "terraform" / "filters"
 _THREADS = "8"
@@ -126,10 +126,10 @@ FAST_GCE = gce.Timings(
     preemption_s=(3.0, 5.0),
     automatic_restart_after_s=(5.0, 10.0),
 )
-"""A Compute Engine in a hurry: what takes minutes there takes seconds here."""
+"""An accelerated Compute Engine: minutes become seconds."""
 
 SHORT_BACKOFF_S = 10
-"""What nobody can read is a dead letter after a minute and a half instead of twenty minutes."""
+"""With it, a message that no step can read is a dead letter after 90 seconds, not 20 minutes."""
 FAST_AGENTS = agents.Timings(
     boot_s=(3.0, 5.0),
     prepare_s=(1.0, 2.0),
@@ -143,7 +143,7 @@ FAST_KUBELETS = KubeletBehaviour(ready_s=2.0, plugin_s=1.5, label_poll_s=1.0)
 
 @dataclass(frozen=True)
 class Ports:
-    """Where this process listens on the loopback interface; 0 is any free port."""
+    """The ports of this process on the loopback interface; 0 is any free port."""
 
     kubernetes: int = 0
     compute: int = 0
@@ -152,16 +152,15 @@ class Ports:
 
 @dataclass(frozen=True)
 class Setup:
-    """How a supervisor is set up.
+    """The settings of a supervisor.
 
-    ``directory`` is its own, readable by the owner only. ``kubeconfig`` names a cluster;
-    without it, the cluster is embedded.
-    ``scripts`` is how many VMs at a time really run their startup script. ``for_examples``: there
-    are the reservation and the template that the manifests in ``examples/`` name. ``in_front``
-    wraps the simulated Compute Engine; ``inventory`` is what exists there. ``workloads``: on the
-    embedded cluster Jobs and StatefulSets run on the slices, and the webhook inject_env is asked about
-    them. ``slices`` are what JobSets get, `TPU_NODE_GROUP` or, of the embedded cluster, `GKE`: then a
-    stand-in for JobSet is at work.
+    ``directory`` is for its files, and readable by the owner only. ``kubeconfig`` names a cluster;
+    without it, the cluster is embedded. At most ``scripts`` VMs at a time run their startup script.
+    ``for_examples``: create the reservation and the template that the manifests in ``examples/``
+    name. ``in_front`` wraps the simulated Compute Engine; ``inventory`` lists what exists there.
+    ``workloads``: on the embedded cluster, Jobs and StatefulSets run on the slices, with the
+    webhook inject_env. ``slices`` is the kind of slices of JobSets, `TPU_NODE_GROUP` or, on the
+    embedded cluster, `GKE`; with it, JobSet's controller is simulated.
     """
 
     directory: Path
@@ -182,17 +181,17 @@ class Setup:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The functions that there are."""
+        """The steps that run."""
         return (*STEPS, *JOBSET_STEPS) if self.slices else STEPS
 
     @property
     def identities(self) -> tuple[str, ...]:
-        """Who asks the cluster for anything."""
+        """The identities that call the cluster."""
         return (*(step.replace("_", "-") for step in self.steps), "relay")
 
 
 class Supervisor:
-    """All parts of it; made by `open_supervisor`."""
+    """Starts, connects and ends all parts. Created by `open_supervisor`."""
 
     def __init__(self, setup: Setup, observe: Observe, processes: Processes) -> None:
         self.setup = setup
@@ -229,7 +228,7 @@ class Supervisor:
         )
         self.gce.restrict(setup.inventory)
         self.pools: gke.Simulator | None = None
-        """The simulated GKE, where JobSets get node pools."""
+        """The simulated GKE, if JobSets get node pools."""
         self._container_environment: Mapping[str, str] = {}
         self.logging = CloudLogging(self._clock, PROJECT)
         self.logging_address = ""
@@ -243,12 +242,12 @@ class Supervisor:
 
     @property
     def kubernetes_url(self) -> str:
-        """Where the cluster's API listens."""
+        """The URL of the cluster's API."""
         return self.cluster.url
 
     @property
     def tool_environment(self) -> dict[str, str]:
-        """What the operator's tool needs to work on this supervisor."""
+        """The environment in which the operator's tool uses these services."""
         return {
             "KUBECONFIG": str(self.kubeconfig),
             "PUBSUB_PROJECT": PROJECT,
@@ -259,20 +258,20 @@ class Supervisor:
 
     @property
     def log(self) -> Path:
-        """The file with all that the children have written."""
+        """The file with the output of all subprocesses."""
         return self.setup.directory / LOG
 
     def client(self) -> ClusterClient:
-        """The cluster as its administrator sees it; to be entered and left."""
+        """A client of the cluster as its administrator; a context manager."""
         return self.cluster.client()
 
     def memory_bytes(self) -> int:
-        """What this process and all that it started hold (PSS; USS where there is no such figure)."""
+        """The memory of this process and its descendants (PSS; USS where the system has no PSS)."""
         this = psutil.Process()
         return sum(_memory_bytes(one) for one in (this, *this.children(recursive=True)))
 
     async def start(self, stack: AsyncExitStack) -> None:
-        """Start every part; ``stack`` ends them, the last first."""
+        """Start all parts; ``stack`` ends them in reverse order."""
         await self._check()
         await self.cluster.start(stack)
         await self._start_cloud_logging(stack)
@@ -299,7 +298,7 @@ class Supervisor:
         stack.push_async_callback(self.cluster.drain)
 
     async def _check(self) -> None:
-        """All that can be wrong with the parts, before anything is changed."""
+        """Check ports and cluster before anything is changed."""
         ports = self.setup.ports
         if ports.compute:
             check_port(ports.compute, "--compute-port")
@@ -352,7 +351,7 @@ class Supervisor:
         stack.push_async_callback(server.stop, None)
 
     def write_line(self, child: str, line: str) -> None:
-        """What a child process has written: Cloud Logging keeps it where it is a JSON object."""
+        """Write a subprocess's line to Cloud Logging if it is a JSON object."""
         if child not in self.setup.steps:
             return
         try:
@@ -414,7 +413,7 @@ class Supervisor:
             "PUSH_CERTIFICATES_URL": self._push_certificates,
             **self._container_environment,
         }
-        # The framework answers 404 here without waking the function.
+        # The framework answers 404 here without calling the function.
         return Subprocess(step, command, environment, f"{_endpoint(port)}robots.txt")
 
     def _webhook(self) -> Iterator[Subprocess]:
@@ -429,7 +428,7 @@ class Supervisor:
         write_private(key, pair.key_pem)
         (port,) = find_free_ports(1)
         url = f"https://{LOOPBACK}:{port}"
-        cluster.ask_webhooks(read_webhook_configuration(), url, ca.certificate_pem)
+        cluster.call_webhooks(read_webhook_configuration(), url, ca.certificate_pem)
         command = [sys.executable, "-m", "webhook", f"--host={LOOPBACK}", f"--port={port}"]
         command += [f"--tls-cert-file={certificate}", f"--tls-key-file={key}", "--drain-seconds=0"]
         environment = {"PATH": os.defpath, "PYTHONUNBUFFERED": "1"}
@@ -444,7 +443,7 @@ class Supervisor:
         return Subprocess("relay", command, environment, f"http://{LOOPBACK}:{port}/readyz")
 
     def _environment(self, name: str) -> dict[str, str]:
-        """No variable of the person's, so that no proxy and no credentials get in the way."""
+        """A fresh environment: no proxy and no credentials of the user."""
         beside = Path(sys.executable).parent
         return {
             "PATH": f"{beside}{os.pathsep}{os.defpath}",
@@ -463,12 +462,12 @@ class Supervisor:
             self._sinks.on_log_entry(entry)
 
     def _publish(self, step: str, data: bytes, attributes: Any) -> None:
-        # Entries of what was made before there was a topic find nobody, as in the cloud.
+        # Entries that are written before the topics exist are lost, as in the cloud.
         if self._topics is not None:
             self._topics.publish(step, data, attributes)
 
     async def _tick(self) -> None:
-        """As the Scheduler does: at each full minute."""
+        """Publish to the sweep at each full minute, as the Scheduler does."""
         while True:
             every_s = self.setup.sweep_every_s
             await asyncio.sleep(every_s - self._clock.now().timestamp() % every_s)

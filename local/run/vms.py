@@ -1,4 +1,4 @@
-"""The software in the simulated VMs: agents in Python, and some agents that really run their script."""
+"""The software in the simulated VMs: agents in Python, and some that run the startup script."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Vms:
         return self._keep(self._python_agent(monitored, self._timings))
 
     async def close(self) -> None:
-        """Take the power from all, and wait for the end of those that are processes."""
+        """Power off all VMs, and wait until their processes have ended."""
         for agent in (*self._scripted, *self._others):
             agent.power_off()
         await asyncio.gather(*(agent.closed() for agent in self._scripted))
@@ -101,14 +101,14 @@ class Vms:
         return scripted
 
     def _scrap_disks(self) -> None:
-        """Those of VMs that are no more; a stopped VM keeps its own."""
+        """Delete the disks of VMs that are deleted; a stopped VM keeps its disk."""
         for agent in [one for one in self._scripted if not one.is_on and not self._exists(one.vm)]:
             shutil.rmtree(agent.disk, ignore_errors=True)
             self._scripted.discard(agent)
 
 
 class _TrackedScriptAgent:
-    """A `ScriptAgent` that knows whether it is on."""
+    """A `ScriptAgent` with its disk and power state."""
 
     def __init__(self, vm: str, disk: Path, agent: ScriptAgent) -> None:
         self.vm = vm
@@ -132,7 +132,7 @@ class _TrackedScriptAgent:
 
 
 class _AgentWithoutPackages:
-    """A VM agent whose startup script asks for packages that nobody has, and asks again for ever."""
+    """A VM agent whose startup script requests packages that do not exist, again and again."""
 
     def __init__(self, machine: Machine, minor: str) -> None:
         self._machine = machine
@@ -141,18 +141,18 @@ class _AgentWithoutPackages:
     def power_on(self) -> None:
         wanted = f"kubelet={self._minor}.* kubeadm={self._minor}.*"
         self._machine.write_serial(f"tpu-functions: installing: {wanted}\n")
-        # What the package repository answers about a version that it does not have is a guess.
+        # A guess: the answer of the package repository for a version that it does not have.
         self._machine.write_serial("curl: (22) The requested URL returned error: 403\n")
 
     def power_off(self) -> None:
-        """There is nothing to end."""
+        """Does nothing: the agent runs nothing."""
 
     def metadata_changed(self) -> None:
-        """It has not come to where it waits for a token."""
+        """Does nothing: the agent does not wait for a token."""
 
 
 class _MonitoredMachine:
-    """A machine whose serial port somebody listens to."""
+    """A machine whose serial output is reported to ``observe``."""
 
     def __init__(self, machine: Machine, observe: Observe) -> None:
         self._machine = machine

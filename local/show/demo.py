@@ -1,7 +1,7 @@
-"""A slice's whole life on this machine, live: applied, Ready, deleted, gone (``make demo``).
+"""Shows the whole life of a slice: applied, Ready, deleted, gone (``make demo``).
 
-Exits 0 only after a look that finds nothing left: no resource on Compute Engine, no Node, no token,
-no TPUNodeGroup, no process; and nothing of ours in a cluster that has been named.
+Exits with 0 only if nothing is left: no resource on Compute Engine, no Node, token or TPUNodeGroup, no
+process, and no object of the run in a named cluster.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from local.show.timeline_printer import (
 EXAMPLE = ROOT / "examples" / "tpu7x-2x2x2.yaml"
 WORKLOAD = ROOT / "examples" / "workload" / "job.yaml"
 COMPLETE_WITHIN_S = 60.0
-SAY_EVERY_S = 8.0
+REPORT_EVERY_S = 8.0
 READY_WITHIN_S = 120.0
 GONE_WITHIN_S = 90.0
 JOBS = "/apis/batch/v1/jobs"
@@ -57,7 +57,7 @@ NUMBERS = {7: "seven", 9: "nine"}
 
 @dataclass(frozen=True)
 class Kind:
-    """A watched path, and what renders a change of it: from the change, the object before and after."""
+    """A watched path, and a function that renders a change from its type, the old and the new object."""
 
     path: str
     render: Callable[[str, dict[str, Any], dict[str, Any]], Line | None]
@@ -68,20 +68,20 @@ WORKLOAD_LEFTOVERS = {"Jobs": JOBS, "Pods": PODS}
 
 
 class DemoFailed(Exception):
-    """The demo did not come to its end; the message says why."""
+    """The demo has failed; the message says why."""
 
 
 class Demo:
-    """One run, of a TPUNodeGroup's life; other lives are told by classes of this one."""
+    """A run that shows a TPUNodeGroup; subclasses show other objects."""
 
     kinds: Sequence[Kind] = (
         Kind(GROUPS, lambda _, before, found: render_group(before, found)),
         Kind(NODES, render_node),
         Kind(TOKENS, lambda kind, _, found: render_secret(kind, found)),
     )
-    """What is watched, and told of."""
+    """The watched kinds."""
     leftover_paths: Mapping[str, str] = {"Nodes": NODES, "TPUNodeGroups, and so finalizers": GROUPS}
-    """What may be left in the cluster, tokens apart: in words, and the path."""
+    """The kinds of the leftover check, besides tokens: description and path."""
     shows_sweeps = True
 
     def __init__(self, timeline: Timeline) -> None:
@@ -96,7 +96,7 @@ class Demo:
         self._known: frozenset[str] = frozenset()
 
     def observe(self, event: Event) -> None:
-        """Print what happens, as long as the demo goes on."""
+        """Print an event while the demo runs."""
         if self._is_over and not isinstance(event, ClusterAction):
             return
         if isinstance(event, SubprocessLine):
@@ -106,7 +106,7 @@ class Demo:
             self.timeline.print(line)
 
     async def run(self, setup: Setup) -> None:
-        """Show it all. Raises `DemoFailed`, and what `open_supervisor` raises."""
+        """Run the demo. Raises `DemoFailed`, and what `open_supervisor` raises."""
         self.timeline.head("Setting up")
         self._others.update(psutil.Process().children(recursive=True))
         async with open_supervisor(setup, self.observe) as supervisor:
@@ -129,7 +129,7 @@ class Demo:
                 await self._check_cluster(client)
 
     async def show(self, supervisor: Supervisor, client: ClusterClient) -> None:
-        """The life. Raises `DemoFailed`."""
+        """Show the object's life. Raises `DemoFailed`."""
         manifest = yaml.safe_load(EXAMPLE.read_text())
         name = manifest["metadata"]["name"]
         async with self.watching(client) as seen:
@@ -151,7 +151,7 @@ class Demo:
             self.took.append(f"gone after {time.monotonic() - began:.0f} s")
 
     async def _run_workload(self, client: ClusterClient, seen: WatchedObjects) -> None:
-        """A Job on the slice, whose Pods get their TPU variables from the webhook inject_env."""
+        """Run a Job on the slice; its Pods get their TPU variables from the webhook inject_env."""
         manifests = list(yaml.safe_load_all(WORKLOAD.read_text()))
         job = next(one for one in manifests if one["kind"] == "Job")
         name, count = job["metadata"]["name"], job["spec"]["completions"]
@@ -161,7 +161,9 @@ class Demo:
         for manifest in manifests:
             await self.ask(client, "POST", collection_path(manifest), manifest)
         await self.until(
-            lambda: _is_complete(seen.find(JOBS, name)), COMPLETE_WITHIN_S, "the Job goes on"
+            lambda: _is_complete(seen.find(JOBS, name)),
+            COMPLETE_WITHIN_S,
+            "the Job is not complete",
         )
         self.took.append(f"its Job complete after {time.monotonic() - began:.0f} s")
         await self.show_tables(client, {"kubectl get jobs": JOBS})
@@ -206,13 +208,13 @@ class Demo:
     async def ask(
         self, client: ClusterClient, method: str, path: str, body: dict[str, Any] | None = None
     ) -> None:
-        """Ask for what must be granted. Raises `DemoFailed`."""
+        """Send a request that must succeed. Raises `DemoFailed`."""
         code, answer = await client.request(method, path, body)
         if code not in (200, 201):
             raise DemoFailed(f"the API server answered {code}: {answer.get('message')}")
 
     async def show_tables(self, client: ClusterClient, paths: Mapping[str, str]) -> None:
-        """What kubectl shows, by its command."""
+        """Print the tables that kubectl shows, by command."""
         for command, path in paths.items():
             self.timeline.head(command)
             _, table = await client.request("GET", path, accept=_TABLE)
@@ -238,16 +240,16 @@ class Demo:
         otherwise: str,
         meanwhile: Callable[[], str] = str,
     ) -> None:
-        """Wait. Raises `DemoFailed` with what is so ``otherwise``.
+        """Wait for ``condition``. Raises `DemoFailed` with the message ``otherwise``.
 
-        ``meanwhile`` is what to say every few seconds; empty for nothing.
+        Prints ``meanwhile`` every few seconds, unless it is empty.
         """
         began = said = time.monotonic()
         try:
             async with asyncio.timeout(within_s):
                 while not condition():
                     await asyncio.sleep(0.05)
-                    if time.monotonic() - said >= SAY_EVERY_S and meanwhile():
+                    if time.monotonic() - said >= REPORT_EVERY_S and meanwhile():
                         said = time.monotonic()
                         waited = f"{said - began:.0f} s so far"
                         self.timeline.print(Line("demo", meanwhile(), waited))
@@ -255,7 +257,7 @@ class Demo:
             raise DemoFailed(f"{otherwise} after {within_s:g} seconds") from error
 
     async def _list_all(self, supervisor: Supervisor, client: ClusterClient) -> dict[str, set[str]]:
-        """All that a life consists of, by name."""
+        """The names of all objects, by kind."""
         tokens = {
             name for name in await _names(client, TOKENS) if name.startswith("bootstrap-token")
         }
@@ -274,17 +276,17 @@ class Demo:
         after = await self._list_all(supervisor, client)
         left = {what: sorted(found - before[what]) for what, found in after.items()}
         for what, found in left.items():
-            self._say_left(found, what)
+            self._print_left(found, what)
         if any(left.values()):
             raise DemoFailed("something is left")
 
     async def _check_cluster(self, client: ClusterClient) -> None:
         leftovers = await find_leftovers(client)
-        self._say_left(leftovers.earlier_run, "objects that this demo has put into the cluster")
+        self._print_left(leftovers.earlier_run, "objects that this demo has created in the cluster")
         if leftovers.earlier_run:
             raise DemoFailed("something is left in the cluster")
 
-    def _say_left(self, found: Sequence[str], what: str) -> None:
+    def _print_left(self, found: Sequence[str], what: str) -> None:
         self.timeline.say(f"  {', '.join(found) or 'none':<6}  {what}")
 
     def measure(self, supervisor: Supervisor) -> None:
@@ -294,19 +296,21 @@ class Demo:
     def _check_processes(self) -> None:
         _, alive = psutil.wait_procs(list(self.processes), timeout=_ENDED_WITHIN_S)
         left = [process for process in alive if _is_more_than_a_zombie(process)]
-        self._say_left([str(one.pid) for one in left], f"processes, of {len(self.processes)}")
+        self._print_left([str(one.pid) for one in left], f"processes, of {len(self.processes)}")
         if left:
             raise DemoFailed("processes are left")
 
     def _summarize(self, supervisor: Supervisor) -> None:
-        self.timeline.head("Who did how much")
+        self.timeline.head("Calls")
         for step, counts in self.printer.step_calls.items():
             self.timeline.say_row(
                 f"  {step:<18}{counts.invocations:3} invocations {counts.gce:4} calls to Compute Engine"
                 f" {counts.kubernetes:4} to Kubernetes, slowest {counts.slowest_ms} ms"
             )
         calls = supervisor.gce.calls
-        self.timeline.say(f"  Compute Engine saw {calls.writes()} writes and {calls.reads()} reads")
+        self.timeline.say(
+            f"  Compute Engine received {calls.writes()} writes and {calls.reads()} reads"
+        )
         self.timeline.say(f"  at most {self.memory_bytes // _MIB} MiB of memory in all (PSS)")
         if self.took:
             step_calls = self.printer.step_calls.values()
@@ -316,7 +320,7 @@ class Demo:
 
 
 class WatchedObjects:
-    """What the watches have shown; says what is new, but for things that were ``known`` before."""
+    """The watched objects; prints changes, except of objects that were ``known`` before."""
 
     def __init__(self, timeline: Timeline, known: frozenset[str]) -> None:
         self._timeline = timeline
@@ -324,7 +328,7 @@ class WatchedObjects:
         self._objects: dict[str, dict[str, dict[str, Any]]] = {}
 
     def find(self, path: str, name: str) -> dict[str, Any]:
-        """An object of a path, empty while there is none."""
+        """Find an object; empty if it does not exist."""
         return self._objects.get(path, {}).get(name, {})
 
     def all(self, path: str) -> list[dict[str, Any]]:
@@ -411,7 +415,7 @@ def run_demo(make: Callable[[Timeline], Demo], options: argparse.Namespace, **se
     demo = make(timeline)
     code = _run(demo, options, Setup(directory, **setup))
     if options.keep_logs or (code == 1 and demo.last_lines):
-        timeline.say(f"All that the processes wrote is in {directory / LOG}.")
+        timeline.say(f"The output of all processes is in {directory / LOG}.")
     else:
         shutil.rmtree(directory)
     return code
@@ -426,7 +430,7 @@ def _run(demo: Demo, options: argparse.Namespace, setup: Setup) -> int:
     except Interrupted as interrupted:
         timeline.say(f"{interrupted}; nothing runs any more")
         return interrupted.exit_code
-    except KeyboardInterrupt:  # before `Processes` has taken over what Ctrl-C means
+    except KeyboardInterrupt:  # before `Processes` handles Ctrl-C
         timeline.say("interrupted before anything had been started")
         return 128 + signal.SIGINT
     except (DemoFailed, *FAILURES) as error:

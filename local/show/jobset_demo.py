@@ -1,7 +1,7 @@
-"""A JobSet's life on this machine, live: applied, given slices, run, gone (``make demo-jobset``).
+"""Shows the whole life of a JobSet: applied, provisioned, run, gone (``make demo-jobset``).
 
-The controllers of JobSets, Jobs and Pods, which the embedded Kubernetes API does not have, are played by
-a stand-in (`local.jobsets`). Exits 0 only after a look that finds nothing left.
+The controllers of JobSets, Jobs and Pods, which the embedded Kubernetes API does not have, are simulated
+(`local.jobsets`). Exits with 0 only if nothing is left.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ RUNNING_WITHIN_S = 120.0
 ENDED_WITHIN_S = 60.0
 GONE_WITHIN_S = 120.0
 SWEEP_EVERY_S = 5.0
-"""The Scheduler is in a hurry, too."""
+"""The accelerated interval of the sweep."""
 
 
 class JobSetDemo(Demo):
-    """One run."""
+    """A run that shows a JobSet."""
 
     kinds = (
         Kind(JOBSETS, render_jobset),
@@ -68,7 +68,7 @@ class JobSetDemo(Demo):
         name = manifest["metadata"]["name"]
         tables = {"kubectl get jobsets": JOBSETS}
         if supervisor.setup.slices == TPU_NODE_GROUP:
-            await self._say_what_slices_are_made_of(client)
+            await self._apply_template(client)
             tables["kubectl get tng"] = GROUPS
         async with self.watching(client) as seen:
             await self._apply_jobset(client, example, manifest)
@@ -82,7 +82,9 @@ class JobSetDemo(Demo):
             await self.show_tables(client, tables)
             self._show_places(_of(name, seen.all(PODS)))
             await self.until(
-                lambda: _has_ended(seen.find(JOBSETS, name)), ENDED_WITHIN_S, "the JobSet goes on"
+                lambda: _has_ended(seen.find(JOBSETS, name)),
+                ENDED_WITHIN_S,
+                "the JobSet is not finished",
             )
             await self.until(
                 lambda: not (seen.all(GROUPS) or seen.all(NODES) or _pools(supervisor)),
@@ -97,10 +99,10 @@ class JobSetDemo(Demo):
                 "Pods are left",
             )
 
-    async def _say_what_slices_are_made_of(self, client: ClusterClient) -> None:
+    async def _apply_template(self, client: ClusterClient) -> None:
         self.timeline.head(f"kubectl apply -f {TEMPLATE.relative_to(ROOT)}")
         data = yaml.safe_load(TEMPLATE.read_text())["data"]
-        what = "says what the slices of JobSets are made from"
+        what = "configures the slices of JobSets"
         self.timeline.print(Line("person", what, "ConfigMap jobsets of tpu-functions"))
         await self.ask(client, "PATCH", OPTIONS, {"data": data})
 
@@ -126,11 +128,11 @@ class JobSetDemo(Demo):
 
 
 def _describe_wait(groups: Sequence[dict[str, Any]]) -> str:
-    """What happens while nothing seems to: an ended JobSet keeps its slices for half a minute."""
+    """Describe why nothing changes: the slices of a finished JobSet stay for half a minute."""
     waiting = [one for one in groups if not one["metadata"].get("deletionTimestamp")]
     if not waiting:
         return ""
-    return "waits: the slices stay for half a minute, in case that the JobSet is applied again"
+    return "waits: the slices stay for half a minute, in case the JobSet is applied again"
 
 
 def _pools(supervisor: Supervisor) -> list[str]:

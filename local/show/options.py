@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def chosen_cluster(options: argparse.Namespace, timeline: Timeline) -> Iterator[Path | None]:
-    """The kubeconfig of the cluster that the options ask for; ``None`` for the embedded API.
+    """The kubeconfig of the cluster that the options name; ``None`` for the embedded API.
 
     A control plane of ``--real`` ends with the block. Raises `binaries.Unavailable` and
     `plane.ControlPlaneError`.

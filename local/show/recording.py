@@ -43,11 +43,11 @@ _FORM = """<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg
 </g>
 </svg>
 """
-"""Rich's own form loads fonts from the network; here they are the reader's."""
+"""Unlike Rich's own template, it loads no fonts from the network."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo and write the picture. Returns the demo's exit code; a failed run draws nothing."""
+    """Run the demo and write the picture. Returns the demo's exit code; a failed run writes nothing."""
     argparse.ArgumentParser(prog="python -m local.show.recording", description=__doc__).parse_args(
         arguments
     )

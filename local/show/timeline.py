@@ -1,4 +1,4 @@
-"""A timeline on a terminal: who did what, when and why. Plain lines where there is no terminal."""
+"""A timeline on a terminal: time, actor, action, cause. Plain lines if there is no terminal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _VM_STYLE = "bright_blue"
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that happened. ``is_bad`` is for what should not have."""
+    """A line of the timeline; ``is_bad`` for failures."""
 
     actor: str
     what: str
@@ -45,11 +45,10 @@ class Line:
 
 
 class Timeline:
-    """Prints lines with the seconds since it was made.
+    """Prints lines with the seconds since its creation.
 
-    On a terminal they are coloured by actor (unless ``NO_COLOR`` is set) and folded under their
-    column, what stands in a table too; elsewhere each is one line. The time's column is wide enough
-    for ten days.
+    On a terminal, lines are coloured by actor (unless ``NO_COLOR`` is set) and folded within their
+    column. The time's column is wide enough for ten days.
     """
 
     def __init__(
@@ -74,11 +73,11 @@ class Timeline:
         self.say(title, style="bold")
 
     def say(self, text: str, style: str = "") -> None:
-        """Print prose; a terminal gets it folded between words."""
+        """Print text; on a terminal, folded between words."""
         self._console.print(Text(text, style), soft_wrap=not self._console.is_terminal)
 
     def say_verbatim(self, text: str) -> None:
-        """Print text without a line break of our own, so that a command in it can be pasted."""
+        """Print text without folding, so that commands can be copied."""
         self._console.print(Text(text), soft_wrap=True)
 
     def say_row(self, text: str, indent: int = 4) -> None:

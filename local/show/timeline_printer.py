@@ -1,4 +1,4 @@
-"""Renders what happens in a simulated installation as lines of the timeline: who, what, why."""
+"""Renders the events of a run as lines of the timeline: actor, action, cause."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ DECISIONS = {
     "GroupGone": "the group is gone",
     "NotOurs": "belongs to no existing group",
 }
-"""The decisions in log lines, explained; a decision that is not here is shown without an explanation."""
+"""Explanations of the decisions in log lines; other decisions are shown without one."""
 
 
 @dataclass
@@ -253,7 +253,7 @@ def _render_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | No
     payload = entry["protoPayload"]
     actor, noun, verb = _parse_method(payload["methodName"])
     if not verb:
-        return None  # as NotifyInstanceLocation, which needs no line
+        return None  # NotifyInstanceLocation, for instance
     name = payload["resourceName"].rpartition("/")[2]
     status = payload.get("status", {})
     if status.get("message"):
@@ -268,7 +268,7 @@ def _render_audit(entry: Mapping[str, Any], steps: tuple[str, ...]) -> Line | No
 
 
 def _parse_method(method: str) -> tuple[str, str, str]:
-    """Who does it, what to, and the verb."""
+    """Actor, object and verb of an audit log entry."""
     if "ClusterManager." in method:
         words = re.fullmatch("(Create|Delete|Update)NodePool", method.rpartition(".")[2])
         verb = {"Create": "insert", "Delete": "delete", "Update": "update"}

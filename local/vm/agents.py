@@ -179,11 +179,6 @@ class KubeAgent:
         self._join_faults = list(self._timings.join_faults)
         self._boots = 0
 
-    @property
-    def has_joined(self) -> bool:
-        """Whether the VM agent has a kubelet's certificate."""
-        return self._identity is not None
-
     def power_on(self) -> None:
         self._boot = Boot(self._clock, self._network)
         self._boots += 1

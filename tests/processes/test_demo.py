@@ -165,5 +165,5 @@ def test_a_function_that_cannot_start_is_named_with_its_last_lines(tmp_path: Pat
     assert re.search(r"FAILED: before it was ready: \w+ ended with code 1; its last", demo.output)
     assert "SyntaxError" in demo.output
     (kept,) = demo.files()
-    assert f"All that the processes wrote is in {kept / 'log'}." in demo.output
+    assert f"The output of all processes is in {kept / 'log'}." in demo.output
     assert demo.children() == []

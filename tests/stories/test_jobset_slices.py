@@ -261,7 +261,7 @@ def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
     node = pods(harness)[0]["spec"]["nodeName"]
     delete(harness)
     harness.run_for(10 * SECOND)
-    agent = objects.pod(
+    guest = objects.pod(
         metadata={
             "name": "guest",
             "labels": {"batch.kubernetes.io/job-name": "other"},
@@ -269,12 +269,12 @@ def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
         },
         spec={"nodeName": node},
     )
-    harness.simulation.admin("POST", PODS, agent)
+    harness.simulation.admin("POST", PODS, guest)
     post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
     until_told(harness, "in use by Job default/other")
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
-    harness.simulation.admin("DELETE", f"{PODS}/agent", {"gracePeriodSeconds": 0})
+    harness.simulation.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
     until(harness, lambda: harness.group(NAME) is None or uid(harness) != before)
 
 
@@ -285,7 +285,7 @@ def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
     post(harness)
     until_running(harness)
     node = pods(harness)[0]["spec"]["nodeName"]
-    agent = objects.pod(
+    guest = objects.pod(
         metadata={
             "name": "guest",
             "labels": {"batch.kubernetes.io/job-name": job},
@@ -293,13 +293,13 @@ def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
         },
         spec={"nodeName": node},
     )
-    harness.simulation.admin("POST", PODS, agent)
+    harness.simulation.admin("POST", PODS, guest)
     before = uid(harness)
     delete(harness)
     until_told(harness, f"is in use by Job default/{job}: it is deleted when that has ended")
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
-    harness.simulation.admin("DELETE", f"{PODS}/agent", {"gracePeriodSeconds": 0})
+    harness.simulation.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
     until_gone(harness)
 
 

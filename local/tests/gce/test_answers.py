@@ -86,8 +86,10 @@ def test_a_template_comes_back_with(template: Document, path: str, value: Any) -
 def instance() -> Document:
     cloud = Cloud()
     cloud.settle("POST", TEMPLATE.rpartition("/")[0], template_body())
-    path = f"{ZONE_PATH}/instances?sourceInstanceTemplate={TEMPLATE}"
-    cloud.settle("POST", path, {"name": "vm", "metadata": {}})
+    properties = template_body()["properties"]
+    machine_type = f"zones/{ZONE}/machineTypes/{properties['machineType']}"
+    body = {"name": "vm", **properties, "machineType": machine_type, "metadata": {}}
+    cloud.settle("POST", f"{ZONE_PATH}/instances", body)
     cloud.clock.run_for(5)
     return cloud.get(VM)
 

@@ -60,10 +60,6 @@ def manual_call(
     return Action(name, run, refusals)
 
 
-def twice(_cloud: Cloud, vm: str) -> Document:
-    return {"instances": [vm, vm]}
-
-
 def same_metadata(cloud: Cloud, vm: str) -> Document:
     return dict(cloud.faults.act_by_hand("GET", vm)["metadata"])
 
@@ -72,14 +68,11 @@ VM_REFUSALS = (NOT_FOUND, NOT_READY)
 VM_ACTIONS = [
     Action("preempt", lambda cloud, vm: cloud.faults.preempt(vm)),
     Action("host error", lambda cloud, vm: cloud.faults.host_error(vm)),
-    Action("guest shutdown", lambda cloud, vm: cloud.faults.guest_shutdown(vm)),
     manual_call("stop", "POST", "{vm}/stop", refusals=VM_REFUSALS),
     manual_call("start", "POST", "{vm}/start", refusals=VM_REFUSALS),
     manual_call("reset", "POST", "{vm}/reset", refusals=VM_REFUSALS),
     manual_call("delete", "DELETE", refusals=VM_REFUSALS),
     manual_call("setMetadata", "POST", "{vm}/setMetadata", same_metadata, VM_REFUSALS),
-    manual_call("recreateInstances", "POST", f"{GROUP}/recreateInstances", twice, (NOT_READY,)),
-    manual_call("deleteInstances", "POST", f"{GROUP}/deleteInstances", twice, (NOT_READY,)),
 ]
 OTHER_ACTIONS = [
     manual_call("resize to 0", "POST", f"{GROUP}/resize?size=0", refusals=(NOT_READY,)),
@@ -209,13 +202,3 @@ def test_a_month_of_stockout_is_survived() -> None:
     cloud.clock.run_for(30 * 24 * 3600)
     cloud.faults.set_capacity(ZONE, "ct6e")
     cloud.run_until_running(1)
-
-
-def test_a_vm_deleted_twice_through_its_group_counts_once(slice_cloud: Cloud) -> None:
-    slice_cloud.make_group(size=3, bulk=False)
-    vm = slice_cloud.run_until_running(3)[0]
-    body = {"instances": [vm["instance"], vm["instance"]]}
-    slice_cloud.settle("POST", f"{GROUP}/deleteInstances", body)
-    slice_cloud.settle("POST", f"{GROUP}/deleteInstances", body)
-    slice_cloud.clock.run_for(120)
-    assert slice_cloud.get(GROUP)["targetSize"] == len(slice_cloud.managed()) == 2

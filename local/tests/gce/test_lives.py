@@ -20,7 +20,6 @@ from local.tests.gce.small_cloud import (
     Cloud,
     describe,
     group_body,
-    template_body,
 )
 
 NOTHING_RUNS = {"running": 0, "nonExistent": 2}
@@ -292,29 +291,19 @@ def test_a_repaired_vm_may_keep_its_id() -> None:
 
 
 def test_recreated_vms_lose_metadata_and_vm_agent(slice_cloud: Cloud) -> None:
-    slice_cloud.make_group(bulk=False)
+    slice_cloud.make_group(bulk=False, repair=True)
     vm = slice_cloud.run_until_running(2)[0]
     path = f"{ZONE_PATH}/instances/{vm['name']}"
     metadata = slice_cloud.get(path)["metadata"]
     metadata["items"].append({"key": "token", "value": "secret"})
     slice_cloud.settle("POST", f"{path}/setMetadata", metadata)
-    slice_cloud.settle("POST", f"{GROUP}/recreateInstances", {"instances": [vm["instance"]]})
+    slice_cloud.settle("DELETE", path)
     slice_cloud.clock.run_for(300)
     keys = [item["key"] for item in slice_cloud.get(path)["metadata"]["items"]]
     assert "token" not in keys
     agents = [agent for agent in slice_cloud.agents if agent.machine.name == vm["name"]]
     assert [agent.events[0] for agent in agents] == ["on", "on"]
     assert agents[0].events[-1] == "off"
-
-
-def test_delete_instances_lowers_the_target_size(slice_cloud: Cloud) -> None:
-    slice_cloud.make_group(size=3, bulk=False)
-    vm = slice_cloud.run_until_running(3)[0]
-    slice_cloud.settle("POST", f"{GROUP}/deleteInstances", {"instances": [vm["instance"]]})
-    slice_cloud.clock.run_for(120)
-    assert slice_cloud.get(GROUP)["targetSize"] == 2
-    assert vm["name"] not in {one["name"] for one in slice_cloud.managed()}
-    assert len(slice_cloud.managed()) == 2
 
 
 def test_resize_grows_and_shrinks_an_individual_group(slice_cloud: Cloud) -> None:
@@ -324,25 +313,6 @@ def test_resize_grows_and_shrinks_an_individual_group(slice_cloud: Cloud) -> Non
     slice_cloud.settle("POST", f"{GROUP}/resize?size=1")
     slice_cloud.clock.run_for(120)
     assert len(slice_cloud.managed()) == 1
-
-
-def test_a_patched_template_holds_for_new_vms_only(slice_cloud: Cloud) -> None:
-    slice_cloud.make_group(size=1, bulk=False)
-    slice_cloud.run_until_running(1)
-    body = template_body(labels={"new": "yes"}) | {"name": "second"}
-    slice_cloud.settle("POST", TEMPLATE.rpartition("/")[0], body)
-    slice_cloud.clock.run_for(5)
-    second = TEMPLATE.replace("slice", "second")
-    patch = {"fingerprint": slice_cloud.get(GROUP)["fingerprint"], "instanceTemplate": second}
-    slice_cloud.settle("PATCH", GROUP, patch)
-    assert not slice_cloud.group_status()["versionTarget"]["isReached"]
-    assert slice_cloud.send("DELETE", TEMPLATE)[0] == 400
-    slice_cloud.settle("POST", f"{GROUP}/resize?size=2")
-    versions = Counter(
-        vm["version"]["instanceTemplate"].rpartition("/")[2]
-        for vm in slice_cloud.run_until_running(2)
-    )
-    assert versions == {"slice": 1, "second": 1}
 
 
 # ---------------------------------------------------------------- SPOT, FLEX_START, hosts

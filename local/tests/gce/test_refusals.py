@@ -70,16 +70,6 @@ def insert_group(cloud: Cloud, body: Document | None = None, zone: str = ZONE) -
     )
 
 
-def patch_group(cloud: Cloud, body: Document) -> Any:
-    resource = compute_v1.InstanceGroupManager.from_json(json.dumps(body))
-    return cloud.client("InstanceGroupManagersClient").patch_unary(
-        project=PROJECT,
-        zone=ZONE,
-        instance_group_manager="slice",
-        instance_group_manager_resource=resource,
-    )
-
-
 def change_group(cloud: Cloud, method: str, **arguments: Any) -> Any:
     client = cloud.client("InstanceGroupManagersClient")
     return getattr(client, method)(
@@ -754,34 +744,6 @@ CALLS = [
         lambda c: c.make_parts(scheduling=FLEX),
     ),
     Case(
-        "patch without fingerprint",
-        "GROUP_FINGERPRINT",
-        lambda c: patch_group(c, {"description": "x"}),
-        "Invalid fingerprint.",
-        with_group,
-    ),
-    Case(
-        "patch with a stale fingerprint",
-        "GROUP_FINGERPRINT",
-        lambda c: patch_group(c, {"fingerprint": "c3RhbGU=", "description": "x"}),
-        "Invalid fingerprint.",
-        with_group,
-    ),
-    Case(
-        "patch of the mode",
-        "MODE_CHANGED",
-        lambda c: patch_group(
-            c,
-            {
-                "fingerprint": c.get(GROUP)["fingerprint"],
-                "targetSizePolicy": {"mode": "INDIVIDUAL"},
-            },
-        ),
-        "Invalid value for field 'resource.targetSizePolicy.mode': 'INDIVIDUAL'. The mode "
-        "cannot be changed.",
-        with_group,
-    ),
-    Case(
         "BULK group grows",
         "BULK_GROWS",
         lambda c: change_group(c, "resize_unary", size=3),
@@ -794,32 +756,6 @@ CALLS = [
         lambda c: change_group(c, "resize_unary", size=2),
         "Invalid value for field 'size': '2'. A bulk operation is in progress.",
         with_large_group,
-    ),
-    Case(
-        "resize request",
-        "RESIZE_REQUEST",
-        lambda c: c.client("InstanceGroupManagerResizeRequestsClient").insert_unary(
-            project=PROJECT,
-            zone=ZONE,
-            instance_group_manager="slice",
-            instance_group_manager_resize_request_resource=compute_v1.InstanceGroupManagerResizeRequest(
-                name="r"
-            ),
-        ),
-        "Creating resize requests for managed instance group with TPU is not allowed.",
-        with_group,
-    ),
-    Case(
-        "delete of a VM that is no member",
-        "NOT_A_MEMBER",
-        lambda c: change_group(
-            c,
-            "delete_instances_unary",
-            instance_group_managers_delete_instances_request_resource={"instances": [ROOT + VM]},
-        ),
-        "Invalid value for field 'instances': 'vm'. The instance is not a member of the "
-        "instance group manager.",
-        with_group,
     ),
     Case(
         "workload policy on one VM",

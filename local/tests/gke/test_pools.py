@@ -143,13 +143,6 @@ def test_a_placement_for_tpu7x_is_accepted_and_fails(gke: Gke) -> None:
     assert gke.get()["status"] == "ERROR"
 
 
-def test_a_workload_policy_that_is_not_there_is_found_out_later(gke: Gke) -> None:
-    gke.faults.remove_policy("tpu-provisioner-2x2x2")
-    placement = {"policyName": "tpu-provisioner-2x2x2"}
-    done = gke.settle(gke.create(machine_type="tpu7x-standard-4t", placementPolicy=placement))
-    assert done["error"]["code"] == 5
-
-
 def test_labels_are_changed_in_place(gke: Gke) -> None:
     gke.create(config={"labels": {"a": "1"}})
     gke.clock.run_for(600)

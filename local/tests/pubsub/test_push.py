@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -312,12 +311,3 @@ def test_what_a_subscription_held_when_its_topic_was_deleted_is_still_delivered(
     service.publish(b"y")
     service.clock.run_for(1)
     assert service.endpoint.datas == ["eA=="]
-
-
-def test_the_oldest_message_of_the_backlog_is_known(service: Service) -> None:
-    subscription = service.subscribe(retry=RetryPolicy(600, 600))
-    service.endpoint.statuses = [500]
-    service.publish(b"x")
-    service.clock.run_for(60)
-    service.publish(b"y")
-    assert subscription.oldest_publish_time == datetime(2026, 1, 1, tzinfo=UTC)

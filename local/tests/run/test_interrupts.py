@@ -93,7 +93,7 @@ def test_a_second_ctrl_c_does_not_wait_for_children_that_do_not_listen(parent: P
     parent.read_until("family", CHILDREN)
     running = parent.descendants()
     parent.process.send_signal(signal.SIGINT)
-    parent.read_until("SIGINT: stopping 3 processes (the same again kills them at once)")
+    parent.read_until("SIGINT: stopping 3 processes (a second signal kills them)")
     parent.process.send_signal(signal.SIGINT)
     assert parent.end() == 130
     wait_until_gone(running + parent.families)

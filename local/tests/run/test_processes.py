@@ -234,19 +234,3 @@ def test_a_child_gets_its_environment_and_directory(tmp_path: Path) -> None:
 
     asyncio.run(scenario())
     assert lines == [f"child              | hello True {tmp_path}"]
-
-
-def test_the_memory_of_a_child_is_that_of_all_that_it_started() -> None:
-    lines: list[str] = []
-
-    async def scenario() -> dict[str, int]:
-        async with Processes(on_line=lines.append) as processes:
-            await processes.start("pair", child())
-            await first_line(lines)
-            ended = await processes.start("ended", [*PYTHON, "-c", ""])
-            await ended.wait()
-            return processes.memory_bytes()
-
-    memory = asyncio.run(scenario())
-    assert memory["ended"] == 0
-    assert 4_000_000 < memory["pair"] < 100_000_000
