@@ -13,7 +13,7 @@ from local.kube import errors
 from local.kube.decoding import read_object
 from local.kube.errors import FieldError
 from local.kube.field_selectors import parse_field_selector
-from local.kube.kinds import Document, Kind, Version, expand_schema
+from local.kube.kinds import Document, Kind, expand_schema
 from local.kube.label_selectors import parse_label_selector
 from local.kube.requests import RequestInfo
 from local.kube.schema import Schema
@@ -30,7 +30,6 @@ class Call:
     info: RequestInfo
     user: User
     kind: Kind
-    version: Version
 
     @property
     def key(self) -> Key:
@@ -50,7 +49,7 @@ def matcher_of(call: Call) -> Callable[[Record], bool]:
     if not labels and not fields:
         return lambda record: True  # noqa: ARG005
     by_labels = parse_label_selector(labels)
-    by_fields = parse_field_selector(fields, call.version.selectable)
+    by_fields = parse_field_selector(fields, call.kind.selectable)
     return lambda record: (
         by_labels.matches(record.metadata.get("labels")) and by_fields.matches(record.document)
     )
@@ -66,18 +65,24 @@ def number_argument(request: Request, name: str) -> int:
 
 def check_list_options(request: Request, *, watch: bool) -> None:
     """Raises 422 for arguments of a list or watch that do not go together."""
+    violations = list(_list_option_errors(request, watch=watch))
+    if violations:
+        raise errors.invalid("ListOptions.meta.k8s.io", "", violations)
+
+
+def _list_option_errors(request: Request, *, watch: bool) -> Iterator[FieldError]:
     match, version = request.argument("resourceVersionMatch"), request.argument("resourceVersion")
     streams = bool(request.argument("sendInitialEvents"))
-    if streams and (not watch or match != "NotOlderThan"):
-        _refuse("sendInitialEvents", "it needs a watch, and resourceVersionMatch NotOlderThan")
-    if match and (not streams if watch else not version or bool(request.argument("continue"))):
-        _refuse("resourceVersionMatch", "it does not go with the other options")
-    if match and match not in ("NotOlderThan", *(() if watch else ("Exact",))):
-        _refuse("resourceVersionMatch", f"it cannot be {match}")
-
-
-def _refuse(field: str, why: str) -> None:
-    raise errors.invalid("ListOptions.meta.k8s.io", "", [errors.forbidden_field(field, why)])
+    known = ("NotOlderThan",) if watch else ("Exact", "NotOlderThan")
+    if streams and not watch:
+        yield errors.forbidden_field("sendInitialEvents", "it is for watches")
+    if match and match not in known:
+        yield errors.not_supported("resourceVersionMatch", match, known)
+    elif watch and streams != bool(match):
+        why = "a watch needs it with sendInitialEvents, and takes it with nothing else"
+        yield errors.forbidden_field("resourceVersionMatch", why)
+    elif match and not watch and (not version or request.argument("continue")):
+        yield errors.forbidden_field("resourceVersionMatch", "it needs a resourceVersion")
 
 
 _VALIDATIONS = ("Ignore", "Strict", "Warn")
@@ -90,7 +95,7 @@ def read_write(call: Call) -> Write:
     dry_run = call.request.query.get("dryRun", [])
     _check_options(_option_errors(dry_run, validation))
     options = Options(bool(dry_run), validation)
-    return Write(call.kind, call.version, call.user, options, call.info.subresource)
+    return Write(call.kind, call.user, options, call.info.subresource)
 
 
 def _check_options(found: Iterator[FieldError]) -> None:

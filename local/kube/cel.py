@@ -22,7 +22,7 @@ MAX_MESSAGE_BYTES = 5 * 1024
 """A message expression's result beyond this is dropped for the rule's own message (documented)."""
 
 _ENVIRONMENT = cel.NewEnv(
-    variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN, "hasOldSelf": cel.Type.BOOL},
+    variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN},
     extensions=[
         ext_strings.ExtStrings(),
         ext_optional.ExtOptional(),
@@ -72,11 +72,9 @@ class Program:
         except RuntimeError as error:
             raise CelError(f"the expression {text!r} does not compile: {error}") from error
 
-    def run(self, self_value: Any, old: Any = None, *, has_old: bool = False) -> Any:
+    def run(self, self_value: Any, old: Any = None) -> Any:
         """The expression's value. Raises `CelError` when it ends in an error."""
-        value = self._expression.eval(
-            data={"self": self_value, "oldSelf": old, "hasOldSelf": has_old}
-        )
+        value = self._expression.eval(data={"self": self_value, "oldSelf": old})
         if value.type() == cel.Type.ERROR:
             raise CelError(_MISSING_KEY.sub(r"no such key: \1", str(value.value())))
         return value.value()
@@ -117,7 +115,6 @@ class Rule:
     message_program: Program | None
     reason: str
     field_path: str
-    optional_old_self: bool
     transition: bool
     """The rule mentions ``oldSelf``: it runs on updates only, whether or not anything changed."""
 
@@ -128,47 +125,40 @@ class Rule:
         reason = str(document.get("reason", "FieldValueInvalid"))
         if reason not in _REASONS:
             raise CelError(f"the rule {text!r} has the unknown reason {reason!r}")
-        optional = bool(document.get("optionalOldSelf", False))
         message_expression = str(document.get("messageExpression", ""))
         return cls(
-            compile_program(_bind_optional(text) if optional else text),
+            compile_program(text),
             text,
             str(document.get("message", "")).strip() or f"failed rule: {text}",
             compile_program(message_expression) if message_expression else None,
             reason,
             str(document.get("fieldPath", "")),
-            optional,
             _OLD_SELF.search(_STRING.sub("", text)) is not None,
         )
 
     def find_failure(self, value: Any, old: Any, *, has_old: bool) -> str | None:
         """Why ``value`` breaks the rule, or ``None``. ``old`` is meant only with ``has_old``."""
-        if self.transition and not has_old and not self.optional_old_self:
+        if self.transition and not has_old:
             return None
         try:
-            held = self.program.run(value, old, has_old=has_old)
+            held = self.program.run(value, old)
         except CelError as error:
             return f"{error} evaluating rule: {self.message}"
         if held is True:
             return None
-        return self._render_message(value, old, has_old=has_old)
+        return self._render_message(value, old)
 
-    def _render_message(self, value: Any, old: Any, *, has_old: bool) -> str:
+    def _render_message(self, value: Any, old: Any) -> str:
         if self.message_program is None:
             return self.message
         try:
-            message = self.message_program.run(value, old, has_old=has_old)
+            message = self.message_program.run(value, old)
         except CelError:
             return self.message  # documented: a message that fails gives way to the plain one
         usable = isinstance(message, str) and message.strip() and "\n" not in message
         if not usable or len(message.encode()) > MAX_MESSAGE_BYTES:
             return self.message
         return str(message)
-
-
-def _bind_optional(text: str) -> str:
-    present = "hasOldSelf ? optional.of(oldSelf) : optional.none()"
-    return f"cel.bind(oldSelf, {present}, {text})"
 
 
 def parse_timestamp(text: str) -> Timestamp:

@@ -19,11 +19,11 @@ from local.kube.kinds import (
     Column,
     Document,
     Kind,
-    Version,
     with_object_fields,
 )
 from local.kube.schema import Schema
 from local.kube.store import Change, Store
+from local.kube.users import User
 from local.kube.watch import WatchHub
 
 CRD_RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
@@ -33,38 +33,36 @@ _MEMBER_TYPES = {
     "x-kubernetes-list-map-keys": str,
     "x-kubernetes-validations": dict,
 }
+_STATUS = {"status": ("get", "patch", "update")}
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Holds a CRD until its objects are gone."""
 
 
 def kind_of(crd: Mapping[str, Any]) -> Kind:
-    """The kind that a (valid) CRD defines."""
+    """The kind that a (valid) CRD defines, in the version that it stores."""
     spec = crd["spec"]
     names = spec["names"]
-    versions = [one for one in spec["versions"] if one["served"]]
+    version = _storage(spec)
     return Kind(
         group=spec["group"],
         kind=names["kind"],
         plural=names["plural"],
         singular=names.get("singular") or names["kind"].lower(),
         namespaced=spec["scope"] == "Namespaced",
-        versions={one["name"]: _version_of(one) for one in versions},
-        storage=next(one["name"] for one in spec["versions"] if one["storage"]),
+        version=version["name"],
+        schema=compile_schema(json.dumps(version["schema"]["openAPIV3Schema"])),
+        columns=(NAME_COLUMN, *_columns_of(version)),
+        subresources=_STATUS if "status" in version.get("subresources", {}) else {},
+        selectable=tuple(one["jsonPath"][1:] for one in version.get("selectableFields", ())),
         short_names=tuple(names.get("shortNames", ())),
         categories=tuple(names.get("categories", ())),
         custom=True,
     )
 
 
-def _version_of(version: Mapping[str, Any]) -> Version:
-    has_status = "status" in version.get("subresources", {})
-    return Version(
-        version["name"],
-        compile_schema(json.dumps(version["schema"]["openAPIV3Schema"])),
-        (NAME_COLUMN, *_columns_of(version)),
-        {"status": ("get", "patch", "update")} if has_status else {},
-        tuple(field["jsonPath"].removeprefix(".") for field in version.get("selectableFields", ())),
-    )
+def _storage(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    version: Mapping[str, Any] = next(one for one in spec["versions"] if one["storage"])
+    return version
 
 
 @lru_cache(maxsize=64)
@@ -85,19 +83,14 @@ def _columns_of(version: Mapping[str, Any]) -> Iterator[Column]:
             column["jsonPath"],
             column["type"],
             column.get("format", ""),
-            column.get("description") or _describe(column["jsonPath"]),
+            column.get("description", ""),
             column.get("priority", 0),
         )
-
-
-def _describe(path: str) -> str:
-    return f"Custom resource definition column (in JSONPath format): {path}"
 
 
 def find_crd_errors(document: Document, old: Document | None) -> Iterator[FieldError]:
     """What keeps a CRD from being served. What it leaves unchecked of a schema is no more than
     what `Schema` does not read."""
-    del old
     spec, name = document["spec"], document["metadata"]["name"]
     if name != f"{spec['names']['plural']}.{spec['group']}":
         yield errors.invalid_value(
@@ -109,6 +102,9 @@ def find_crd_errors(document: Document, old: Document | None) -> Iterator[FieldE
         names = [one["name"] for one in spec["versions"]]
         why = "must have exactly one version marked as storage version"
         yield errors.invalid_value("spec.versions", names, why)
+    elif old is not None and _storage(old["spec"])["name"] != _storage(spec)["name"]:
+        why = "the embedded API cannot change the version that is stored"
+        yield errors.forbidden_field("spec.versions", why)
     for index, version in enumerate(spec["versions"]):
         yield from _version_errors(version, f"spec.versions[{index}]")
 
@@ -153,7 +149,7 @@ def _keyword_errors(schema: Any, path: str) -> Iterator[FieldError]:
         return
     for keyword, types in _KEYWORD_TYPES.items():
         value = schema.get(keyword)
-        if value is not None and not isinstance(value, types):
+        if keyword in schema and not isinstance(value, types):
             at = f"{path}.{keyword}"
             yield errors.wrong_type(at, type_name(value), f"{at} is of the wrong type")
     for keyword, type_ in _MEMBER_TYPES.items():
@@ -171,50 +167,44 @@ def _keyword_errors(schema: Any, path: str) -> Iterator[FieldError]:
 
 def complete_crd(document: Document) -> None:
     """Complete a CRD by the names that follow from others."""
-    spec = document["spec"] = {"conversion": {"strategy": "None"}, **document["spec"]}
-    spec["versions"] = [_without_nulls(version) for version in spec["versions"]]
-    kind = spec["names"]["kind"]
-    spec["names"] = {"singular": kind.lower(), "listKind": f"{kind}List", **spec["names"]}
+    if _is_readable(document):
+        spec = document["spec"] = {"conversion": {"strategy": "None"}, **document["spec"]}
+        kind = spec["names"]["kind"]
+        spec["names"] = {"singular": kind.lower(), "listKind": f"{kind}List", **spec["names"]}
 
 
-def note_stored_versions(document: Document) -> None:
-    """Note in a CRD's status the version that its objects are stored in from now on."""
-    status = document.get("status") or {
-        "conditions": None,
-        "acceptedNames": {"plural": "", "kind": ""},
-    }
-    earlier = status.get("storedVersions") or ()
-    stored = [one["name"] for one in document["spec"]["versions"] if one["storage"]]
-    document["status"] = {
-        **status,
-        "storedVersions": [*earlier, *(name for name in stored if name not in earlier)],
-    }
+def _is_readable(document: Document) -> bool:
+    """Whether the parts are there that a CRD is completed from; validation says so if not."""
+    spec = document.get("spec") or {}
+    versions = spec.get("versions") or ()
+    return {"kind", "plural"} <= set(spec.get("names") or {}) and all(
+        {"name", "served", "storage"} <= set(version) for version in versions
+    )
 
 
-def is_established(crd: Mapping[str, Any]) -> bool:
-    """Whether the names of a CRD are accepted as they are."""
-    return bool(crd["status"]["acceptedNames"] == crd["spec"]["names"])
-
-
-def establish(crd: Document, now: str) -> None:
+def establish(document: Document, old: Document | None, user: User, subresource: str) -> None:
     """Accept a CRD's names. Kubernetes does so in a controller, half a second or so later."""
-    settled = {"status": "True", "lastTransitionTime": now}
-    conditions = crd["status"]["conditions"] or [
-        {
-            "type": "NamesAccepted",
-            **settled,
-            "reason": "NoConflicts",
-            "message": "no conflicts found",
-        },
-        {
-            "type": "Established",
-            **settled,
-            "reason": "InitialNamesAccepted",
-            "message": "the initial names have been accepted",
-        },
+    del user
+    if subresource or not _is_readable(document):
+        return
+    spec, now = document["spec"], document["metadata"]["creationTimestamp"]
+    known = None if old is None else old["status"].get("conditions")
+    accepted = [
+        _condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
+        _condition(
+            "Established", "InitialNamesAccepted", "the initial names have been accepted", now
+        ),
     ]
-    names = crd["spec"]["names"]
-    crd["status"] = {**crd["status"], "conditions": conditions, "acceptedNames": names}
+    document["status"] = {
+        "conditions": known or accepted,
+        "acceptedNames": spec["names"],
+        "storedVersions": [one["name"] for one in spec["versions"] if one["storage"]],
+    }
+
+
+def _condition(type_: str, reason: str, message: str, now: str) -> Document:
+    told = {"reason": reason, "message": message}
+    return {"type": type_, "status": "True", "lastTransitionTime": now, **told}
 
 
 def mark_crd(crd: Document, now: str) -> None:
@@ -222,29 +212,11 @@ def mark_crd(crd: Document, now: str) -> None:
     meta = crd["metadata"]
     held = [one for one in meta.get("finalizers", ()) if one != CLEANUP_FINALIZER]
     meta["finalizers"] = [*held, CLEANUP_FINALIZER]
-    terminating = {
-        "type": "Terminating",
-        "status": "True",
-        "lastTransitionTime": now,
-        "reason": "InstanceDeletionPending",
-        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will "
-        "begin soon",
-    }
-    conditions = [*(crd["status"]["conditions"] or ()), terminating]
-    crd["status"] = {**crd["status"], "conditions": conditions}
-
-
-def _without_nulls(value: Any) -> Any:
-    """A schema as Go writes it: null is the same as nothing, except among values."""
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: item if name in ("default", "enum") else _without_nulls(item)
-        for name, item in value.items()
-        if item is not None or name == "default"
-    }
+    terminating = _condition(
+        "Terminating", "InstanceDeletionPending", "its objects are being deleted", now
+    )
+    status = crd["status"]
+    crd["status"] = {**status, "conditions": [*(status.get("conditions") or ()), terminating]}
 
 
 class CrdRegistrar:

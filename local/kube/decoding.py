@@ -68,7 +68,7 @@ def own_metadata(write: Write, document: Document) -> Document:
 def check_type(write: Write, document: Document) -> None:
     """Does the body say that it is of the URL's kind? A built-in object need not say any."""
     kind = write.kind
-    wanted = kind.api_version(write.version.name)
+    wanted = kind.api_version
     if not kind.custom:
         document.setdefault("apiVersion", wanted)
         document.setdefault("kind", kind.kind)
@@ -83,7 +83,7 @@ def decode(write: Write, document: Document, old: Any = ABSENT) -> tuple[str, ..
     Raises `Undecodable`, also for values of a wrong type in the fields that Go knows: all of a
     built-in kind, and the metadata of any.
     """
-    schema = write.version.schema
+    schema = write.kind.schema
     unknown = schema.fill(document, old)
     if write.kind.custom:
         before = ABSENT if old is ABSENT else old["metadata"]

@@ -28,7 +28,7 @@ class ApiError(Exception):
     """A refusal, as a client receives it.
 
     ``reason`` is empty where Kubernetes gives none; ``details`` is the Status object's field of that
-    name (name, group, kind, uid, causes, retryAfterSeconds); ``headers`` go out with the answer.
+    name (name, group, kind, uid, causes, retryAfterSeconds).
     """
 
     def __init__(
@@ -39,12 +39,6 @@ class ApiError(Exception):
         self.reason = reason
         self.message = message
         self.details = dict(details or {})
-        self.headers: dict[str, str] = {}
-
-    def warn(self, warnings: Sequence[str]) -> None:
-        """Report besides what was found before the refusal."""
-        if warnings:
-            self.headers.setdefault("Warning", render_warnings(warnings))
 
     def status(self) -> dict[str, Any]:
         """The Status object that is the answer's body."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -22,13 +21,14 @@ from local.kube.arguments import (
 )
 from local.kube.decoding import content_type, read_object, read_patch
 from local.kube.dials import Dials
-from local.kube.kinds import Document, Kind, Version
+from local.kube.kinds import Document, Kind
 from local.kube.patches import json_patch, merge_patch, strategic_merge
 from local.kube.pod_logs import render_log
 from local.kube.render import Page, View, wants_table
 from local.kube.requests import RequestInfo, is_true
 from local.kube.resources import Resources
 from local.kube.reviews import Reviews
+from local.kube.schema import Schema
 from local.kube.store import Key, Record
 from local.kube.users import User
 from local.kube.watch import INITIAL_EVENTS_END, WatchHub, WatchRequest, WatchStream
@@ -74,20 +74,19 @@ class Handlers:
     def handle(self, request: Request, info: RequestInfo, user: User) -> Response:
         """Answer a request for a resource. Raises what there is to refuse."""
         kind = self._resources.catalogue.find(info.group, info.resource)
-        version = None if kind is None else kind.versions.get(info.version)
-        if kind is None or version is None or not _is_in_scope(kind, info):
+        if kind is None or kind.version != info.version or not _is_in_scope(kind, info):
             raise errors.UnknownPath
-        if info.subresource and info.subresource not in version.subresources:
+        if info.subresource and info.subresource not in kind.subresources:
             raise errors.UnknownPath
-        allowed = version.subresources.get(info.subresource, kind.verbs)
+        allowed = kind.subresources.get(info.subresource, kind.verbs)
         if info.verb not in allowed or not _fits(kind, info):
             raise errors.method_not_allowed()
-        return self._verbs[info.verb](Call(request, info, user, kind, version))
+        return self._verbs[info.verb](Call(request, info, user, kind))
 
     def _view(self, call: Call) -> View:
         as_table = wants_table(call.request.headers.get("accept", ""))
         include = call.request.argument("includeObject")
-        return View(call.kind, call.version, as_table, include, self._clock)
+        return View(call.kind, as_table, include, self._clock)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -95,9 +94,7 @@ class Handlers:
         self._check_not_from_the_future(call)
         record = self._resources.get(call.kind, call.key)
         if call.info.subresource == "log":
-            log = render_log(
-                json.loads(self._plain(call, record)), call.request.argument("container")
-            )
+            log = render_log(record.document, call.request.argument("container"))
             return Response(200, {"Content-Type": "text/plain"}, log.encode())
         return _respond(self._view(call).one(record))
 
@@ -211,8 +208,7 @@ class Handlers:
         sent = read_patch(call.request.body)
         if media_type != JSON_PATCH and not isinstance(sent, dict):
             raise errors.bad_request("the patch must be an object")
-        present = json.loads(self._plain(call, record))
-        patched = _PATCHES[media_type](present, sent, call.version)
+        patched = _PATCHES[media_type](record.copy(), sent, call.kind.schema)
         if not isinstance(patched, dict):
             raise errors.unprocessable()
         try:
@@ -221,9 +217,6 @@ class Handlers:
             wrong = errors.invalid_value("patch", errors.OMITTED, error.message)
             raise errors.invalid(call.kind.qualified_kind, call.info.name, [wrong]) from error
         return self._respond_outcome(call, outcome)
-
-    def _plain(self, call: Call, record: Record) -> bytes:
-        return View(call.kind, call.version, False, "", self._clock).one(record)
 
     def _respond_outcome(self, call: Call, outcome: Outcome) -> Response:
         response = _respond(self._view(call).one(outcome.record), 201 if outcome.created else 200)
@@ -291,8 +284,8 @@ def _success(kind: Kind, deletion: Deletion) -> Document:
     }
 
 
-_PATCHES: dict[str, Callable[[Document, Any, Version], Any]] = {
+_PATCHES: dict[str, Callable[[Document, Any, Schema], Any]] = {
     JSON_PATCH: lambda document, patch, _: json_patch(document, patch),
     MERGE: lambda document, patch, _: merge_patch(document, patch),
-    STRATEGIC: lambda document, patch, version: strategic_merge(document, patch, version.schema),
+    STRATEGIC: strategic_merge,
 }

@@ -54,30 +54,23 @@ AGE_COLUMN = Column("Age", ".metadata.creationTimestamp", type="date")
 
 
 @dataclass(frozen=True, eq=False)
-class Version:
-    """What one version of a kind accepts and shows.
-
-    ``subresources`` maps a name to its verbs; ``selectable`` are the fields of field selectors.
-    """
-
-    name: str
-    schema: Schema
-    columns: tuple[Column, ...]
-    subresources: Mapping[str, tuple[str, ...]]
-    selectable: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind: its names, its scope and what is particular about it (see ``builtin.yaml``)."""
+    """A kind in its one version: its names, its scope and what is particular about it.
+
+    ``subresources`` maps a name to its verbs; ``selectable`` are the fields of field selectors; the
+    rest is described in ``builtin.yaml``.
+    """
 
     group: str
     kind: str
     plural: str
     singular: str
     namespaced: bool
-    versions: Mapping[str, Version]
-    storage: str
+    version: str
+    schema: Schema
+    columns: tuple[Column, ...]
+    subresources: Mapping[str, tuple[str, ...]]
+    selectable: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     custom: bool = False
@@ -108,9 +101,10 @@ class Kind:
             return ("create",)
         return self.builtin_verbs
 
-    def api_version(self, version: str) -> str:
+    @property
+    def api_version(self) -> str:
         """``example.com/v1``, ``v1``."""
-        return f"{self.group}/{version}" if self.group else version
+        return f"{self.group}/{self.version}" if self.group else self.version
 
 
 def qualify(name: str, group: str) -> str:
@@ -211,21 +205,17 @@ def builtin_kinds() -> tuple[Kind, ...]:
 
 
 def _read_row(name: str, row: Mapping[str, Any]) -> Kind:
-    version = Version(
-        row["version"],
-        Schema(with_object_fields(expand_schema(row["schema"]))),
-        tuple(_read_columns(row)),
-        {key: tuple(verbs) for key, verbs in row.get("subresources", {}).items()},
-        tuple(row.get("selectable", ())),
-    )
     return Kind(
         group=row.get("group", ""),
         kind=name,
         plural=row["plural"],
         singular=name.lower(),
         namespaced=row.get("namespaced", True),
-        versions={version.name: version},
-        storage=version.name,
+        version=row["version"],
+        schema=Schema(with_object_fields(expand_schema(row["schema"]))),
+        columns=tuple(_read_columns(row)),
+        subresources={key: tuple(verbs) for key, verbs in row.get("subresources", {}).items()},
+        selectable=tuple(row.get("selectable", ())),
         short_names=tuple(row.get("short", ())),
         categories=tuple(row.get("categories", ())),
         builtin_verbs=tuple(verb for verb in VERBS if verb not in row.get("lacks", ())),

@@ -7,7 +7,7 @@ from typing import Any
 
 from local.kube import errors, metadata
 from local.kube.errors import FieldError
-from local.kube.kinds import Document, Kind, Version
+from local.kube.kinds import Document, Kind
 from local.kube.schema import ABSENT
 from local.kube.store import Key, Record
 from local.kube.strategies import strategy_of
@@ -55,7 +55,7 @@ def isolate(write: Write, document: Document, old: Document) -> Document:
         # A custom resource's status write leaves metadata alone; the built-in kinds' does not.
         new["metadata"] = dict(old["metadata"] if write.kind.custom else document["metadata"])
         return new
-    if "status" not in write.version.subresources:
+    if "status" not in write.kind.subresources:
         return document
     document.pop("status", None)
     return {**document, **({"status": old["status"]} if "status" in old else {})}
@@ -75,12 +75,12 @@ def restore_system_fields(meta: Document, old: Mapping[str, Any]) -> None:
 
 def validate(write: Write, document: Document, old: Document | None) -> None:
     """Raises 422 with all that is wrong with a document."""
-    kind, version = write.kind, write.version
+    kind = write.kind
     meta = document["metadata"]
     before = None if old is None else old["metadata"]
     found = [
         *metadata.find_errors(meta, kind.name_style, before, custom=kind.custom),
-        *version.schema.find_errors(document, ABSENT if old is None else old),
+        *kind.schema.find_errors(document, ABSENT if old is None else old),
         *(_immutable_errors(kind, document, old) if old is not None else ()),
     ]
     found = found or list(strategy_of(kind).find_errors(document, old))
@@ -109,10 +109,10 @@ def _read(document: Document, path: tuple[str, ...]) -> Any:
     return value
 
 
-def content_of(version: Version, document: Document) -> Document:
+def content_of(kind: Kind, document: Document) -> Document:
     """What counts for ``metadata.generation``."""
     left_out = {"apiVersion", "kind", "metadata"}
-    if "status" in version.subresources:
+    if "status" in kind.subresources:
         left_out.add("status")
     return {name: value for name, value in document.items() if name not in left_out}
 

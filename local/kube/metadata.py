@@ -60,12 +60,12 @@ def find_errors(
             yield errors.invalid_value("metadata.labels", value, why)
     yield from _annotation_errors(metadata.get("annotations") or {})
     yield from _owner_errors(metadata.get("ownerReferences") or ())
-    for name in metadata.get("finalizers") or ():
+    for index, name in enumerate(metadata.get("finalizers") or ()):
         for why in key_violations(name):
             yield errors.invalid_value("metadata.finalizers", name, why)
         if not custom and _is_bare(name):
             why = "name is neither a standard finalizer name nor is it fully qualified"
-            yield errors.invalid_value("metadata.finalizers", name, why)
+            yield errors.invalid_value(f"metadata.finalizers[{index}]", name, why)
 
 
 def _name_errors(name: str, style: str) -> Iterator[FieldError]:

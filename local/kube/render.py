@@ -11,10 +11,10 @@ from typing import Any
 
 from local.base.clock import Clock
 from local.kube import errors
-from local.kube.cells import CELLS, render_age
+from local.kube.cells import CELLS, NONE, render_age
 from local.kube.formats import parse_time
 from local.kube.jsonpath import compile_path, render_results
-from local.kube.kinds import Column, Document, Kind, Version
+from local.kube.kinds import Column, Document, Kind
 from local.kube.store import Record, encode
 
 _META_VERSION = "meta.k8s.io/v1"
@@ -45,9 +45,11 @@ class Page:
     token: str = ""
     remaining: int | None = None
 
-    def metadata(self) -> Document:
-        """The ListMeta."""
-        meta: Document = {"resourceVersion": str(self.revision), "continue": self.token}
+    def metadata(self, *, custom: bool) -> Document:
+        """The ListMeta; of custom resources, with a token even if it is empty."""
+        meta: Document = {"resourceVersion": str(self.revision)}
+        if self.token or custom:
+            meta["continue"] = self.token
         if self.remaining is not None:
             meta["remainingItemCount"] = self.remaining
         return meta
@@ -55,13 +57,12 @@ class Page:
 
 @dataclass(frozen=True)
 class View:
-    """How a client wants to see objects of one version of a kind.
+    """How a client wants to see objects of a kind.
 
     ``include`` is the query's ``includeObject``: what the rows of a Table bring along.
     """
 
     kind: Kind
-    version: Version
     as_table: bool
     include: str
     clock: Clock
@@ -71,20 +72,16 @@ class View:
         if self.as_table:
             meta = {"resourceVersion": record.metadata.get("resourceVersion", "")}
             return encode(self._table([record], meta))
-        if self.version.name == self.kind.storage:
-            return record.raw
-        stored = self._head(self.kind.api_version(self.kind.storage))
-        return self._head(self.kind.api_version(self.version.name)) + record.raw[len(stored) :]
+        return record.raw
 
     def page(self, page: Page) -> bytes:
         """A list."""
-        meta = page.metadata()
+        meta = page.metadata(custom=self.kind.custom and not self.as_table)
         if self.as_table:
             return encode(self._table(page.records, meta))
-        version = self.kind.api_version(self.version.name)
         items = map(self.one if self.kind.custom else self._bare, page.records)
         kind = f"{self.kind.kind}List"
-        head = encode({"kind": kind, "apiVersion": version, "metadata": meta})
+        head = encode({"kind": kind, "apiVersion": self.kind.api_version, "metadata": meta})
         return b'%s,"items":[%s]}' % (head[:-1], b",".join(items))
 
     def events(self) -> Callable[[Record], bytes]:
@@ -108,26 +105,22 @@ class View:
         if annotations:
             meta["annotations"] = dict(annotations)
         if not self.as_table:
-            version = self.kind.api_version(self.version.name)
-            return {"kind": self.kind.kind, "apiVersion": version, "metadata": meta}
-        cells = ["", *(None for _ in self.version.columns[1:])]
+            return {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": meta}
+        cells = ["", *(None for _ in self.kind.columns[1:])]
         table = self._table((), {"resourceVersion": str(revision)}, columns=False)
         return {**table, "rows": [{"cells": cells, "object": _partial(meta)}]}
 
-    def _head(self, version: str) -> bytes:
-        return encode({"apiVersion": version, "kind": self.kind.kind})[:-1]
-
     def _bare(self, record: Record) -> bytes:
         """As an item of a built-in list: without apiVersion and kind, as Go leaves them out."""
-        stored = self._head(self.kind.api_version(self.kind.storage))
-        return b"{" + record.raw[len(stored) + 1 :]
+        head = encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind})
+        return b"{" + record.raw[len(head) :]
 
     # -- tables -----------------------------------------------------------------------------------
 
     def _table(
         self, records: Iterable[Record], meta: Document, *, columns: bool = True
     ) -> Document:
-        described = [dataclasses.asdict(one) for one in self.version.columns]
+        described = [dataclasses.asdict(one) for one in self.kind.columns]
         shown = [{name: one[name] for name in one if name != "cell"} for one in described]
         return {
             "kind": "Table",
@@ -139,9 +132,12 @@ class View:
 
     def _row(self, record: Record) -> Document:
         now = self.clock.now()
-        cells = [cell_of(column, record.document, now) for column in self.version.columns]
+        cells = [cell_of(column, record.document, now) for column in self.kind.columns]
         if not self.kind.custom:
-            cells = ["" if cell is None else cell for cell in cells]
+            nothing = [NONE if column.priority else "" for column in self.kind.columns]
+            cells = [
+                blank if cell is None else cell for cell, blank in zip(cells, nothing, strict=True)
+            ]
         whole = self.include == "Object"
         return {"cells": cells, "object": record.document if whole else _partial(record.metadata)}
 

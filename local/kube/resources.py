@@ -11,7 +11,6 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -91,10 +90,9 @@ class Resources:
         check_type(write, document)
         own_metadata(write, document)
         warnings = decode(write, document)
-        with _warning_of(warnings):
-            self._prepare_new(write, namespace, document)
-            validate(write, document, None)
-            record = self._store_new(write, document)
+        self._prepare_new(write, namespace, document)
+        validate(write, document, None)
+        record = self._store_new(write, document)
         return Outcome(record, True, (*warnings, *_advice(write, document, None)))
 
     def _prepare_new(self, write: Write, namespace: str, document: Document) -> None:
@@ -108,11 +106,11 @@ class Resources:
             raise errors.version_on_create()
         self._fill_system_fields(write.kind, meta)
         self._admit(Attributes(write.user, write.kind, document, None, "CREATE"))
-        if "status" in write.version.subresources and not write.kind.status_on_create:
+        if "status" in write.kind.subresources and not write.kind.status_on_create:
             document.pop("status", None)
         document.update(json.loads(json.dumps(write.kind.initial)))
-        write.version.schema.fill(document)
-        strategy.prepare_create(document, write.user)
+        write.kind.schema.fill(document)
+        strategy.prepare(document, None, write.user, "")
 
     def read_review(self, write: Write, document: Document) -> Document:
         """A review as it was sent, decoded; reviews are answered and never stored."""
@@ -160,7 +158,6 @@ class Resources:
             meta["generation"] = 1
 
     def _store_new(self, write: Write, document: Document) -> Record:
-        document["apiVersion"] = write.kind.api_version(write.kind.storage)
         key = key_of(document["metadata"])
         if self.store.find(write.kind.resource, key) is not None:
             raise errors.already_exists(write.kind.resource, key[1])
@@ -192,10 +189,9 @@ class Resources:
         own_metadata(write, document)
         old = record.document
         warnings = decode(write, document, old)
-        with _warning_of(warnings):
-            document = self._prepare_changed(write, record, document)
-            validate(write, document, old)
-            changed = self._store_changed(write, record, document)
+        document = self._prepare_changed(write, record, document)
+        validate(write, document, old)
+        changed = self._store_changed(write, record, document)
         return Outcome(changed, False, (*warnings, *_advice(write, document, old)))
 
     def _prepare_changed(self, write: Write, record: Record, document: Document) -> Document:
@@ -206,7 +202,7 @@ class Resources:
         document = isolate(write, document, old)
         restore_system_fields(document["metadata"], record.metadata)
         self._admit(Attributes(write.user, write.kind, document, old, "UPDATE", write.subresource))
-        strategy.prepare_update(document, old, write.user, write.subresource)
+        strategy.prepare(document, old, write.user, write.subresource)
         if strategy.stamp is not None:
             strategy.stamp(document, render_time(self._clock.now()))
         if write.kind.counts_generation and _is_new_generation(write, document, old):
@@ -214,7 +210,6 @@ class Resources:
         return document
 
     def _store_changed(self, write: Write, record: Record, document: Document) -> Record:
-        document["apiVersion"] = write.kind.api_version(write.kind.storage)
         if document == record.document or write.options.dry_run:
             return Record.of(document, record.revision)
         if is_done(document):
@@ -274,16 +269,6 @@ class Resources:
             admission(attributes)
 
 
-@contextmanager
-def _warning_of(warnings: tuple[str, ...]) -> Iterator[None]:
-    """What was found before a refusal is told with it."""
-    try:
-        yield
-    except errors.ApiError as error:
-        error.warn(warnings)
-        raise
-
-
 def _advice(write: Write, document: Document, old: Document | None) -> Iterator[str]:
     if write.kind.custom:
         known = set(find_warnings(old["metadata"])) if old is not None else set()
@@ -301,4 +286,4 @@ def _place(kind: Kind, meta: Document, namespace: str) -> None:
 
 
 def _is_new_generation(write: Write, document: Document, old: Document) -> bool:
-    return content_of(write.version, document) != content_of(write.version, old)
+    return content_of(write.kind, document) != content_of(write.kind, old)

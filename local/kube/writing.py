@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from local.kube.kinds import Document, Kind, Version
+from local.kube.kinds import Document, Kind
 from local.kube.store import Record
 from local.kube.users import User
 
@@ -26,7 +26,6 @@ class Write:
     """A write of an object of some kind, or of its ``subresource``."""
 
     kind: Kind
-    version: Version
     user: User
     options: Options = DEFAULTS
     subresource: str = ""

@@ -6,7 +6,6 @@ from local.base.clock import Clock
 from local.kube.authorization import Authorizer
 from local.kube.certificates import CertificateAuthority
 from local.kube.controllers.csr import CsrController
-from local.kube.controllers.daemonsets import DaemonSetController
 from local.kube.controllers.definitions import DefinitionController
 from local.kube.controllers.garbage import GarbageCollector
 from local.kube.controllers.namespaces import NamespaceController
@@ -32,5 +31,4 @@ def start_controllers(
     NodeLifecycleController(
         resources, clock, delay_s, dials.node_grace_s, dials.node_startup_grace_s
     )
-    DaemonSetController(resources, clock, delay_s)
     DefinitionController(resources, clock, delay_s)

@@ -74,7 +74,7 @@ class CsrController:
         user = User(spec["username"], tuple(spec.get("groups") or ()))
         own = spec["username"] == _common_name(request)
         return any(
-            self._authorizer.decide(user, _permission(subresource)).allowed
+            self._authorizer.allows(user, _permission(subresource))
             for subresource in ("nodeclient", *(("selfnodeclient",) if own else ()))
         )
 

@@ -81,8 +81,7 @@ class Cluster:
         self._resources.replace(self._write(resource, subresource), record, document)
 
     def _write(self, resource: str, subresource: str = "") -> Write:
-        kind = self.catalogue[resource]
-        return Write(kind, kind.versions[kind.storage], self._user, subresource=subresource)
+        return Write(self.catalogue[resource], self._user, subresource=subresource)
 
     def delete(self, resource: str, key: Key, wishes: Mapping[str, Any] | None = None) -> None:
         """Delete an object; one that has gone, or is another by now, is let be."""

@@ -170,22 +170,6 @@ def test_the_objects_of_a_deleted_definition_go_first_and_are_seen_to_go() -> No
     assert server.send("GET", THINGS).status == 404
 
 
-def test_one_object_is_seen_in_each_version_that_is_served() -> None:
-    document = thing_crd({"type": "object", "properties": {"a": {"type": "integer"}}})
-    first = document["spec"]["versions"][0]
-    document["spec"]["versions"] = [
-        {**first, "name": "v1beta1", "storage": False},
-        {**first, "name": "v1", "storage": True},
-    ]
-    server = Embedded()
-    server.api.apply_manifests([document])
-    old = THINGS.replace("/v1/", "/v1beta1/")
-    made = server.ask("POST", old, thing({"a": 1}, version="v1beta1"))
-    assert made["apiVersion"] == "cases.example.com/v1beta1"
-    assert server.ask("GET", f"{THINGS}/t")["apiVersion"] == "cases.example.com/v1"
-    assert server.ask("GET", old)["items"][0]["apiVersion"] == "cases.example.com/v1beta1"
-
-
 def test_a_change_of_the_definition_counts_for_the_next_write() -> None:
     server = serve({"type": "object", "properties": {"a": {"type": "integer"}}})
     make(server, {"a": 1})
@@ -259,19 +243,6 @@ def test_a_rule_names_its_reason(reason: str, words: str) -> None:
         {"type": "object", "properties": {"a": {**INTEGER, "x-kubernetes-validations": [rule]}}}
     )
     assert words in refusal(server, "POST", THINGS, thing({"a": 3}))
-
-
-def test_a_rule_with_an_optional_oldSelf_runs_on_a_create_too() -> None:
-    rule = {
-        "rule": "oldSelf.hasValue() ? self.a >= oldSelf.value().a : self.a == 1",
-        "optionalOldSelf": True,
-        "message": "begins at 1 and grows",
-    }
-    server = serve(ruled(rule, a=INTEGER))
-    assert "begins at 1 and grows" in refusal(server, "POST", THINGS, thing({"a": 2}))
-    make(server, {"a": 1})
-    change(server, {"a": 5})
-    assert "begins at 1 and grows" in failure(server, {"a": 4})
 
 
 def test_items_of_a_keyed_list_are_told_together_by_their_key() -> None:

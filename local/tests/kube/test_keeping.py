@@ -69,9 +69,8 @@ def test_calls_are_counted_by_what_one_asks_for() -> None:
     server.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
     server.send("GET", "/api/v1/nodes", user="nobody")
     calls = server.api.calls
-    assert (len(calls), calls.by_user["admin"], calls.by_verb["list"]) == (5, 4, 4)
+    assert (len(calls), calls.by_user["admin"]) == (5, 4)
     assert calls.count(user="admin", resource="nodes", verb="list", code=200) == 3
-    assert (calls.reads("admin"), calls.writes("admin")) == (3, 1)
 
 
 def test_what_happens_within_is_no_call() -> None:

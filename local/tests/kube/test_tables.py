@@ -123,7 +123,7 @@ def test_a_pod_is_shown_with_what_its_containers_do() -> None:
     )
     shown = row(server, PODS)
     assert (shown["Ready"], shown["Status"], shown["Restarts"]) == ("1/1", "Running", "2")
-    assert (shown["Node"], shown["IP"]) == ("n", "")
+    assert (shown["Node"], shown["IP"]) == ("n", "<none>")
 
 
 def test_an_event_is_shown_with_what_it_is_about() -> None:

@@ -19,11 +19,11 @@ _TEXTS = (
     (re.compile(r"(?<=made-)[a-z0-9]{5}"), "<generated>"),
     (re.compile(r"(?<=\?hash=)[0-9A-F]+"), "<hash>"),
 )
-_BUILD = frozenset({"gitCommit", "gitVersion", "goVersion", "buildDate", "compiler", "platform"})
 _FIELDS = {
     "resourceVersion": "<version>",
     "continue": "<token>",
-    "serverAddress": "<address>",
+    "gitVersion": "<version>",
+    "platform": "<platform>",
     "kubeconfig": "<kubeconfig>",
     "certificate": "<certificate>",
 }
@@ -35,6 +35,7 @@ def mask(value: Any, name: str = "") -> Any:
     """A document, or what stands under ``name`` in one, without what chance and time put there."""
     if isinstance(value, Mapping):
         kind = value.get("kind", "" if set(value) == {"paths"} else None)
+        value = Served(value) if "gitVersion" in value else value
         reshape = _RESHAPE.get(kind) if isinstance(kind, str) else None
         if reshape is not None:
             value = reshape(value)
@@ -44,8 +45,6 @@ def mask(value: Any, name: str = "") -> Any:
         return [mask(item) for item in value]
     if not isinstance(value, str):
         return value
-    if name in _BUILD:
-        return "<build>"
     if name in _FIELDS and value:
         return _FIELDS[name]
     for pattern, shown in _TEXTS:
@@ -68,22 +67,6 @@ def _settled(document: Mapping[str, Any]) -> Mapping[str, Any]:
 _AGE = re.compile(r"(\d+[smhdy]){1,2}")
 
 
-def _mask_table(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without ages, and of the columns only their names."""
-    rows = [
-        {
-            **row,
-            "cells": [
-                "<age>" if isinstance(cell, str) and _AGE.fullmatch(cell) else cell
-                for cell in row["cells"]
-            ],
-        }
-        for row in table["rows"]
-    ]
-    columns = [one["name"] for one in table["columnDefinitions"] or ()]
-    return {**table, "columnDefinitions": columns, "rows": rows}
-
-
 class Served(dict[str, Any]):
     """What discovery lists, by its names: in no order, and a server may list more than another."""
 
@@ -98,7 +81,34 @@ def _reshape_groups(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _reshape_resources(document: Mapping[str, Any]) -> Mapping[str, Any]:
     rest = {name: value for name, value in document.items() if name != "kind"}
-    return {**rest, "resources": _by_name(document["resources"], "name")}
+    resources = [
+        Served({name: sorted(value) if name == "verbs" else value for name, value in one.items()})
+        for one in document["resources"]
+    ]
+    return {**rest, "resources": _by_name(resources, "name")}
+
+
+def _reshape_table(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Cells by their columns, without ages. Only the first Table of a watch names its columns."""
+    columns = [one["name"] for one in table["columnDefinitions"] or ()]
+    rows = [
+        {**row, "cells": Served(zip(columns, map(_mask_age, row["cells"]), strict=False))}
+        for row in table["rows"]
+    ]
+    return {**table, "columnDefinitions": Served(dict.fromkeys(columns, True)), "rows": rows}
+
+
+def _mask_age(cell: Any) -> Any:
+    return "<age>" if isinstance(cell, str) and _AGE.fullmatch(cell) else cell
+
+
+def _reshape_review(review: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without the reason, which only a real server gives."""
+    return {**review, "status": {"allowed": review["status"]["allowed"]}}
+
+
+def _reshape_status(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in status.items() if name != "message"}
 
 
 def _reshape_index(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -106,7 +116,10 @@ def _reshape_index(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _RESHAPE: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
-    "Table": _mask_table,
+    "Table": _reshape_table,
+    "Status": _reshape_status,
+    "SelfSubjectAccessReview": _reshape_review,
+    "APIVersions": Served,
     "APIGroupList": _reshape_groups,
     "APIResourceList": _reshape_resources,
     "": _reshape_index,
@@ -116,6 +129,8 @@ _RESHAPE: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
 def read(answer: Answer) -> dict[str, Any]:
     """All of an answer that two servers should have in common: of a refusal, not its words."""
     body = mask(_decode(answer.body))
+    if answer.status == 404:  # for what is not served, a Status or text
+        return {"status": 404}
     if answer.status >= 400:
         return {"status": answer.status, "body": _read_refusal(body)}
     return {
@@ -126,18 +141,16 @@ def read(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _read_refusal(body: Any) -> Any:
-    """Reason, object and fields. A real server tells some causes twice, and adds one about no field
-    where it has not checked all rules."""
-    if not isinstance(body, Mapping):
-        return ""
+def _read_refusal(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Reason, object and fields. A real server may find more fields than the embedded one, and
+    names some causes twice."""
     details = body.get("details") or {}
     causes = details.get("causes") or ()
-    fields = {(one.get("reason", ""), one.get("field", "")) for one in causes}
+    fields = {f"{one.get('reason', '')} {one.get('field', '')}" for one in causes}
     return {
         "reason": body.get("reason", ""),
-        **{name: details.get(name, "") for name in ("name", "group", "kind")},
-        "fields": sorted(fields - {("FieldValueInvalid", "<nil>")}),
+        "has fields": bool(fields),
+        "fields": Served(dict.fromkeys(fields, True)),
     }
 
 

@@ -214,16 +214,6 @@ LISTS = (
         get(f"{WIDGETS}?resourceVersion=1").has({"items.0.metadata.name": "a"}),
     ),
     case(
-        "a page of a list that is forgotten is refused",
-        MAKE,
-        post(WIDGETS, widget("b")),
-        get(f"{WIDGETS}?limit=1").keeps(token="metadata.continue"),
-        post(WIDGETS, widget("c")),
-        get(f"{WIDGETS}?limit=1&continue={{token}}")
-        .gives(410, reason="Expired")
-        .after_forgetting(),
-    ),
-    case(
         "a list from not before a version, page by page",
         MAKE.keeps(rv="metadata.resourceVersion"),
         post(WIDGETS, widget("b")),

@@ -127,17 +127,6 @@ BODIES = (
         put(f"{MAPS}/a", {"metadata": {"name": "a", "namespace": "elsewhere"}}).gives(400),
     ),
     case(
-        "keys of a config map and a secret have a form",
-        post(MAPS, {**meta(), "data": {"a b": "1"}}).gives(
-            422,
-            reason="Invalid",
-            message='ConfigMap "a" is invalid: data[a b]: Invalid value: "a b": a valid config key '
-            "must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
-            "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
-        ),
-        post(SECRETS, {**meta(), "stringData": {"a b": "1"}}).gives(422, reason="Invalid"),
-    ),
-    case(
         "a finalizer has a domain, or is one of a few",
         post(MAPS, meta(finalizers=["nope"])).gives(422, reason="Invalid"),
         post(WIDGETS, widget(metadata={"finalizers": ["nope"]})).warns(

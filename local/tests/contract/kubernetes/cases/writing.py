@@ -234,13 +234,6 @@ UPDATE = (
         ),
     ),
     case(
-        "an immutable config map keeps its data",
-        post(MAPS, {**config_map(), "immutable": True}),
-        patch(f"{MAPS}/a", {"data": {"k": "w"}})
-        .gives(422)
-        .has(invalid(("FieldValueForbidden", "data"))),
-    ),
-    case(
         "a lease is taken by whoever has its version",
         post(LEASES, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "one"}}).keeps(
             rv="metadata.resourceVersion"
