@@ -106,6 +106,23 @@ FIRST_PORT = {
     "name": "TPU_PROCESS_PORT",
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['p']"}},
 }
+UNREMARKABLE = {
+    "two containers": GROUPS["two containers"][0],
+    "a sidecar": GROUPS["a sidecar"][0],
+    "only an init container": group(
+        container("c", None), initContainers=[container("warm")], **TWO_HOSTS
+    )[0],
+    "subgroups and one container": group(container(), subgroup=2, **TWO_HOSTS)[0],
+}
+
+
+@pytest.mark.parametrize("case", UNREMARKABLE.values(), ids=UNREMARKABLE)
+def test_of_these_groups_nothing_is_said_about_containers(case: Manifest) -> None:
+    said = " ".join(Admitted(case).warnings)
+    assert "init container" not in said
+    assert "one container only" not in said
+
+
 WARNED: list[tuple[Manifest, str]] = [
     (
         group(nodeSelector=selector("tpu-v6e-slice", "4x4"))[0],
