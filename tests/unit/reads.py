@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from shared.frame.decode import Trigger
+from shared.frame.settings import Settings
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Status
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
+from shared.slices.provider import Provider
+from shared.slices.work import SliceWork
 from tests.unit.builders import NOW
 from tests.unit.test_create_resources import SETTINGS
 
@@ -26,10 +29,12 @@ class Reads:
 
     def __getattr__(self, call: str) -> Callable[..., Any]:
         if call not in self.answers:
+            if call.startswith("__"):
+                raise AttributeError(call)
             raise AssertionError(f"{call} was not expected after {self.made}")
 
-        def read(*arguments: Any) -> Any:
-            names = arguments[-1] if isinstance(arguments[-1], list) else []
+        def read(*arguments: Any, **_options: Any) -> Any:
+            names = arguments[-1] if arguments and isinstance(arguments[-1], list) else []
             self.made.append(" ".join([call, *names]))
             answer = self.answers[call]
             if isinstance(answer, Exception):
@@ -59,3 +64,42 @@ def reading_work(
         reported=known,
     )
     return replace(work, **change), reads
+
+
+WorkT = TypeVar("WorkT", bound=SliceWork)
+
+
+@dataclass
+class ProviderReads(Reads):
+    """A provider of slices; the same for a cluster."""
+
+    concurrency_limit: int | None = None
+    noun: str = "TPUNodeGroup"
+    event_prefix: str = "TPUNodeGroup"
+
+
+def reading_slices(
+    kind: type[WorkT],
+    trigger: Trigger,
+    answers: Mapping[str, Any],
+    *,
+    limit: int | None = None,
+    settings: Settings = SETTINGS,
+    **fields: Any,
+) -> tuple[WorkT, Reads]:
+    """The work of a step of JobSets that only reads."""
+    reads = ProviderReads(answers, concurrency_limit=limit)
+    nothing: Any = None
+    work = kind(
+        settings=settings,
+        gce=nothing,
+        cluster=cast("Cluster", reads),
+        publish=nothing,
+        random_bytes=bytes,
+        remaining_s=lambda: 30.0,
+        now=NOW,
+        trigger=trigger,
+        provider=cast("Provider", reads),
+        **fields,
+    )
+    return work, reads
