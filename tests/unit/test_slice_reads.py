@@ -24,10 +24,11 @@ from functions.release_slice import (
     ObservedSlices,
 )
 from shared.base.errors import CallError
+from shared.base.names import JOBSET_KIND
 from shared.base.timestamps import render_time
 from shared.frame.audit_log import LogEvent
 from shared.frame.decode import Trigger
-from shared.frame.message import JOBSET_KIND, SLICE_KIND, Cause, Message
+from shared.frame.message import SLICE_KIND, Cause, Message
 from shared.slices.jobsets import job_key
 from shared.slices.provider import InputError, Owner, Slice, slice_name
 from shared.slices.work import SliceWork

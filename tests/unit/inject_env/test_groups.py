@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shared.tpu_env.workloads import name_hosts
 from tests.unit.inject_env.lws import CONFIGURATION, ORDERS, OURS, PREFIX, Admitted, mutate
 from tests.unit.inject_env.workloads import Answered, Manifest, container, group_pod, selector
 
@@ -121,6 +122,11 @@ def test_of_these_groups_nothing_is_said_about_containers(case: Manifest) -> Non
     said = " ".join(Admitted(case).warnings)
     assert "init container" not in said
     assert "one container only" not in said
+
+
+@pytest.mark.parametrize("length, count", [(253, 2), (254, 0)])
+def test_hosts_have_names_as_long_as_a_dns_name_may_be(length: int, count: int) -> None:
+    assert len(name_hosts("a" * 50, range(2), "b" * (length - 50))) == count
 
 
 WARNED: list[tuple[Manifest, str]] = [
