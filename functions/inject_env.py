@@ -57,8 +57,8 @@ _FIXED = (
 class Injection:
     """The settings. ``is_strict``: reject what does not fit instead of warning."""
 
+    is_strict: bool
     ports: Ports = field(default_factory=Ports)
-    is_strict: bool = False
 
 
 def inject(request: AdmissionRequest, settings: Injection) -> AdmissionResponse:

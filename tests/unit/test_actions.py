@@ -13,7 +13,7 @@ from shared.base.errors import CallError
 from shared.base.reasons import Reason
 from shared.frame.plan import StaleObservation
 from shared.node_groups import status
-from shared.node_groups.actions import Delete, Insert
+from shared.node_groups.actions import SEEN_EVERYWHERE_AFTER, Delete, Insert
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.calls import Gce
@@ -121,6 +121,17 @@ def test_a_refusal_of_the_environment_is_recorded() -> None:
     [
         pytest.param(True, LONG_AGO, "StaleObservation", State.PENDING, id="observed wrongly?"),
         pytest.param(False, NOW, "resourceNotReady", State.PENDING, id="not visible yet?"),
+        pytest.param(False, None, "", State.FAILED, id="made nobody knows when"),
+        pytest.param(
+            False,
+            NOW - SEEN_EVERYWHERE_AFTER + timedelta(seconds=1),
+            "resourceNotReady",
+            State.PENDING,
+            id="not visible everywhere yet?",
+        ),
+        pytest.param(
+            False, NOW - SEEN_EVERYWHERE_AFTER, "", State.FAILED, id="visible everywhere by now"
+        ),
         pytest.param(False, LONG_AGO, "", State.FAILED, id="really absent"),
     ],
 )

@@ -333,6 +333,13 @@ GROUPS: dict[str, tuple[Mig, tuple[ManagedInstance, ...], bool, str]] = {
         Reason.INSUFFICIENT_CAPACITY,
     ),
     "is at its VMs": (instance_group(creating=2), (), False, Reason.PROVISIONING),
+    "is at its last VM": (instance_group(creating=1), (), False, Reason.PROVISIONING),
+    "is at its VMs, all in one": (
+        instance_group(is_bulk_in_progress=True),
+        (),
+        False,
+        Reason.PROVISIONING,
+    ),
     "has a VM that failed": (
         instance_group(creating=1),
         (ManagedInstance("a", "", (GceError("QUOTA_EXCEEDED", "no"),)),),

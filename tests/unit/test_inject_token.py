@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from functions.inject_token import NoTokensNeeded, ObservedVms, Vm, decide
+from functions.inject_token import MIN_LEFT, NoTokensNeeded, ObservedVms, Vm, decide
 from shared.base.errors import CallError
 from shared.base.reasons import Reason
 from shared.frame.audit_log import LogEvent
@@ -17,7 +17,7 @@ from shared.frame.plan import Fail, Plan, Send
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.status import Status, Type
+from shared.node_groups.status import Condition, Status, Type
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
@@ -163,6 +163,96 @@ def test_a_sync_repeats_a_secret_only_where_its_maker_may_have_died(
 ) -> None:
     plan = decide(seen(Vm(instance(token=token), None, token), trigger=RESYNC), NOW)
     assert sum(isinstance(action, Send) for action in plan.actions) == batches
+
+
+def lasting(*, left: timedelta) -> Token:
+    return Token("oldold", "o" * 16, NOW + left)
+
+
+UNUSED_FOR_TWO_MINUTES = TOKEN_LIFE - timedelta(minutes=2)
+SECOND = timedelta(seconds=1)
+NEEDS: dict[str, tuple[Vm, bool]] = {
+    "no token": (Vm(instance(), None, None), True),
+    "a token that is about to end": (
+        Vm(instance(), None, lasting(left=MIN_LEFT - SECOND)),
+        True,
+    ),
+    "a token, unused for two minutes": (
+        Vm(instance(), None, lasting(left=UNUSED_FOR_TWO_MINUTES)),
+        True,
+    ),
+    "a token, unused for less": (
+        Vm(instance(), None, lasting(left=UNUSED_FOR_TWO_MINUTES + SECOND)),
+        False,
+    ),
+    "a new token, and a predecessor's Node": (
+        Vm(instance(), node(), lasting(left=TOKEN_LIFE), node_is_stale=True),
+        True,
+    ),
+    "a Node": (Vm(instance(), node(), None), False),
+    "an end": (Vm(instance(status="STOPPING"), None, None), False),
+}
+
+
+@pytest.mark.parametrize("case", NEEDS.values(), ids=NEEDS)
+def test_a_resync_hands_out_a_vm_that_has(case: tuple[Vm, bool]) -> None:
+    vm, is_needy = case
+    plan = decide(seen(vm, trigger=RESYNC), NOW)
+    assert plan.outcome == ("HandingOut" if is_needy else "AllHaveTokens")
+    assert any(isinstance(action, Send) for action in plan.actions) is is_needy
+
+
+@pytest.mark.parametrize(
+    "left, words",
+    [
+        (MIN_LEFT, ["CreateSecret oldold"]),
+        (MIN_LEFT - SECOND, ["SetMetadata", "CreateSecret newnew"]),
+    ],
+)
+def test_a_token_is_replaced_in_its_last_ten_minutes(left: timedelta, words: list[str]) -> None:
+    assert timedelta(minutes=10) == MIN_LEFT
+    assert in_words(decide(seen(Vm(instance(), None, lasting(left=left))), NOW)) == words
+
+
+@pytest.mark.parametrize(
+    "left, provided", [(SECOND, 1), (timedelta(), 0), (-SECOND, 0)], ids=["valid", "ends", "ended"]
+)
+def test_only_a_token_that_is_valid_counts(left: timedelta, provided: int) -> None:
+    said = report(seen(Vm(instance(), None, lasting(left=left)), trigger=RESYNC))
+    assert said.message == f"{provided} of 2 VMs have a join token or have joined"
+
+
+def report(given: ObservedVms) -> Condition:
+    """TokensInjected."""
+    write = decide(given, NOW).actions[-1]
+    assert isinstance(write, WriteStatus)
+    return write.status.conditions[Type.TOKENS_INJECTED]
+
+
+NEEDY, HAS_ONE = Vm(instance(), None, None), Vm(instance(token=OLD), None, lasting(left=TOKEN_LIFE))
+DENIED = Condition("False", Reason.PERMISSION_DENIED, "may not", NOW, 1)
+BEFORE: dict[str, tuple[Condition | None, Vm, str]] = {
+    "an error stays while a VM needs a token": (DENIED, NEEDY, Reason.PERMISSION_DENIED),
+    "and no longer": (DENIED, HAS_ONE, Reason.PROVISIONING),
+    "progress is counted": (
+        replace(DENIED, reason=Reason.PROVISIONING),
+        NEEDY,
+        Reason.PROVISIONING,
+    ),
+    "what was true is counted again": (
+        Condition("True", "Injected", "", NOW, 1),
+        NEEDY,
+        Reason.PROVISIONING,
+    ),
+    "nothing is known": (None, NEEDY, Reason.PROVISIONING),
+}
+
+
+@pytest.mark.parametrize("case", BEFORE.values(), ids=BEFORE)
+def test_what_a_batch_has_reported(case: tuple[Condition | None, Vm, str]) -> None:
+    before, vm, reason = case
+    known = Status(conditions={} if before is None else {Type.TOKENS_INJECTED: before})
+    assert report(replace(seen(vm, trigger=RESYNC), status=known)).reason == reason
 
 
 @pytest.mark.parametrize(

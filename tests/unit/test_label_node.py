@@ -784,6 +784,50 @@ def test_a_node_that_flaps_is_told_at_once_and_counts_again_after_a_minute() -> 
     assert told == ["False", "False", "False", "True"] * 2
 
 
+FLAPPED = replace(
+    COMPLETE,
+    completed_at=NOW - timedelta(hours=1),
+    pending=(Pending(B, Reason.NODE_NOT_READY, NOW),),
+)
+
+
+@pytest.mark.parametrize(
+    "created, is_ready",
+    [
+        pytest.param(NOW - timedelta(minutes=15, seconds=-1), True, id="joining"),
+        pytest.param(NOW - timedelta(minutes=15), False, id="older than any that joins"),
+        pytest.param(NOW - timedelta(hours=1), False, id="as old as the complete slice"),
+        pytest.param(NOW + timedelta(minutes=15), False, id="of the future"),
+        pytest.param(None, False, id="of unknown age"),
+    ],
+)
+def test_a_node_that_was_not_ready_a_moment_ago_counts_only_if_it_is(
+    created: datetime | None, is_ready: bool
+) -> None:
+    after = result(seen(node(), node(B, created=created), known=FLAPPED, slice=WIRED))
+    assert after.conditions[Type.READY].is_true is is_ready
+
+
+@pytest.mark.parametrize(
+    "started, reasons",
+    [
+        pytest.param(NOW, [Reason.PREEMPTED], id="until then"),
+        pytest.param(NOW + timedelta(seconds=1), [Reason.NODE_NOT_READY], id="again since then"),
+        pytest.param(None, [Reason.PREEMPTED], id="nobody knows when"),
+    ],
+)
+def test_an_event_concerns_the_vm_that_ran(started: datetime | None, reasons: list[str]) -> None:
+    down = replace(vm(B, "RUNNING"), started=started)
+    given = seen(
+        node(),
+        node(B, ready=False),
+        known=COMPLETE,
+        trigger=preempted(B),
+        instances={B: down},
+    )
+    assert [entry.why for entry in result(given).pending] == reasons
+
+
 def test_a_new_slice_is_ready_as_soon_as_its_nodes_are() -> None:
     known = result(seen(node(), node(B, ready=False)))
     after = result(seen(node(), node(B), known=known, slice=WIRED), NOW + timedelta(seconds=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from copy import deepcopy
 from typing import Any
 
@@ -283,6 +284,26 @@ def test_a_group_applied_again_and_one_of_another_cluster_have_other_names() -> 
         resource_name("other", "a", "uid-1"),
     }
     assert len(names) == 3
+
+
+def test_the_names_of_tpu_operators_objects_end_in_eight_digits_of_the_uids_hash() -> None:
+    digest = hashlib.sha256(b"u").hexdigest()[:8]
+    assert node_group.parse(raw_group(uid="u"), CLUSTER).foreign_child_names == {
+        "workloadpolicies": f"my-slice-policy-{digest}",
+        "instancetemplates": f"my-slice-template-{digest}",
+        "managedinstancegroups": f"my-slice-mig-{digest}",
+    }
+
+
+URI = "projects/my-gcp-project/global/instanceTemplates/"
+
+
+@pytest.mark.parametrize("length, is_too_long", [(255, False), (256, True)])
+def test_the_uri_of_a_template_has_255_characters_at_most(length: int, is_too_long: bool) -> None:
+    uri = URI.ljust(length, "t")
+    change = {"instanceConfig": None, "bootstrapKubernetes": None, "instanceTemplateURI": uri}
+    violations = node_group.parse(raw_group(change=change), CLUSTER).violations
+    assert any("255" in one.text for one in violations) is is_too_long
 
 
 @pytest.mark.parametrize(

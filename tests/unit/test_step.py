@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import starmap
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -31,6 +32,7 @@ from shared.frame.plan import (
 from shared.frame.settings import Settings
 from shared.frame.step import (
     MAX_RESYNC_AGE,
+    POISON,
     SECONDS_AFTER_BATCHES,
     SECONDS_FOR_CALLS,
     Answer,
@@ -44,6 +46,7 @@ from shared.frame.step import (
     work_fields,
 )
 from shared.ports.gce.clients import Clients
+from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
 from tests.bench import push
@@ -106,6 +109,13 @@ class Case:
     told: tuple[int, str, str]
 
 
+def fail(error: Exception) -> Run:
+    def run(_: Invocation) -> Answer:
+        raise error
+
+    return run
+
+
 CASES = {
     "handled": Case(lambda _: Answer(204, "Settled"), "Added", 1, (204, "Settled", "INFO")),
     "a crash comes again": Case(crash, "Added", 1, (503, "Crashed", "ERROR")),
@@ -115,6 +125,16 @@ CASES = {
     "no answer five times": Case(refuse(503), "Added", 5, (204, "LeftToTheSweep", "WARNING")),
     "no answer to the sweep's": Case(refuse(503), "Resync", 1, (204, "ResyncDropped", "WARNING")),
     "a right that is missing": Case(refuse(401), "Resync", 1, (204, "ResyncDropped", "WARNING")),
+    "no time left": Case(
+        fail(OutOfTimeError("no answer")), "Added", 1, (503, "TryAgain", "WARNING")
+    ),
+    "no way into the cluster": Case(
+        fail(AccessError("no kubeconfig")), "Added", 5, (204, "LeftToTheSweep", "WARNING")
+    ),
+    "no way into the cluster yet": Case(
+        fail(AccessError("no kubeconfig")), "Added", 4, (503, "TryAgain", "WARNING")
+    ),
+    "a conflict": Case(refuse(409), "Added", 1, (503, "TryAgain", "WARNING")),
     "a refusal": Case(refuse(400), "Added", 1, (204, "Refused", "WARNING")),
 }
 
@@ -152,6 +172,51 @@ def test_how_long_a_message_is_retried(
 ) -> None:
     answer = handle(STEP, refuse(503), message("Added", attempt, published), runtime())
     assert (answer.http, answer.outcome) == told
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"{}"])
+def test_a_message_that_cannot_be_read_is_reported_as_such(body: bytes) -> None:
+    answer = handle(STEP, crash, body, runtime())
+    assert (answer.http, answer.outcome) == (POISON, "Poison")
+
+
+def test_a_message_about_another_kind_is_for_other_steps() -> None:
+    answer = handle("provision_slice", crash, message("Added", 1), runtime())
+    assert answer == Answer(204, "NotForThisStep", "Added triggers other steps")
+
+
+GIVEN_UP: dict[str, tuple[Run, str, int, list[str]]] = {
+    "the last attempt": (refuse(503), "Added", 5, ["GET /x: 503 Because: no"]),
+    "an earlier attempt": (refuse(503), "Added", 4, []),
+    "a resync, which is not retried": (refuse(503), "Resync", 1, ["GET /x: 503 Because: no"]),
+    "an error of the user": (refuse(400), "Added", 5, []),
+    "out of time": (fail(OutOfTimeError("slow")), "Added", 5, ["slow"]),
+}
+
+
+@pytest.mark.parametrize("case", GIVEN_UP.values(), ids=GIVEN_UP)
+def test_only_an_error_that_is_left_to_the_sweep_is_reported(
+    case: tuple[Run, str, int, list[str]],
+) -> None:
+    run, cause, attempt, reported = case
+    told: list[str] = []
+
+    def give_up(_work: Work, error: Exception) -> Plan:
+        told.append(str(error))
+        return Plan("Reported", (Say("reported"),))
+
+    def observe(work: Work) -> None:
+        run(cast("Invocation", work))
+
+    SAID.clear()
+    step = Step(STEP, open_work, observe, lambda _, __: Plan("x"), recover_nothing, give_up=give_up)
+    handle(STEP, step.run, message(cause, attempt), runtime())
+    assert told == reported
+    assert ["reported"] * len(reported) == SAID
+
+
+def recover_nothing(_work: Work, _error: CallError) -> None:
+    return None
 
 
 @pytest.mark.parametrize(

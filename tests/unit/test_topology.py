@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.base.accelerators import CHIP_BOUNDS
+from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS
 from shared.base.topology import (
     GROUP_GENERATIONS,
     Machine,
@@ -53,6 +53,20 @@ def test_a_generation_is_what_the_table_says(name: str) -> None:
     assert ours.dimensions == row["dimensions"]
     chips = {machine_type: machine(machine_type).chips for machine_type in row["machine_types"]}
     assert chips == {name: entry["chips"] for name, entry in row["machine_types"].items()}
+
+
+ONE_HOST = {
+    "tpu-v4-podslice": {4: "2x2x1"},
+    "tpu-v5-lite-podslice": {1: "1x1", 4: "2x2", 8: "2x4"},
+    "tpu-v5p-slice": {4: "2x2x1"},
+    "tpu-v6e-slice": {1: "1x1", 4: "2x2", 8: "2x4"},
+    "tpu7": {},
+    "tpu7x": {1: "1x1x1", 4: "2x2x1"},
+}
+
+
+def test_a_slice_of_one_host_has_one_shape_for_its_chips() -> None:
+    assert {name: one.single_host_shapes for name, one in GENERATIONS.items()} == ONE_HOST
 
 
 def test_a_hosts_chips_lie_as_the_device_plugin_says() -> None:
