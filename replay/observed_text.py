@@ -60,8 +60,8 @@ def _(observed: ObservedNodes) -> Iterator[str]:
     yield _describe_vms(members.instances, is_complete=members.is_complete)
     if members.unread_nodes:
         yield f"no time to read {_count(members.unread_nodes, 'Node')}"
-    if observed.slice is not None:
-        yield f"MIG: {_describe_mig(observed.slice)}"
+    if observed.mig is not None:
+        yield f"MIG: {_describe_mig(observed.mig)}"
     yield from _describe_status(observed.status)
 
 
@@ -77,7 +77,7 @@ def _(observed: ObservedVms) -> Iterator[str]:
     yield f"{_count(observed.vms, 'VM')} read{_describe_counts(states)}"
     if observed.vms:
         joined = sum(vm.has_joined for vm in observed.vms)
-        stale = sum(vm.node_is_stale for vm in observed.vms)
+        stale = sum(vm.is_node_stale for vm in observed.vms)
         tokens = [vm.token.expires for vm in observed.vms if vm.token is not None]
         until = f", the first until {render_time(min(tokens))}" if tokens else ""
         yield f"{joined} have joined, {stale} have the Node of a predecessor"

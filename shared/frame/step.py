@@ -1,8 +1,8 @@
-"""The frame of every step on Pub/Sub: message, trigger, observe, decide, execute, answer, log line.
+"""The frame of every step on Pub/Sub: decode, observe, decide, execute, answer, log.
 
-A step is a `Step`: how it observes (I/O), how it decides (pure), and what it does about a refused
-call. What all steps share stands here: what is acknowledged and what is tried again, that a stale
-observation makes the step observe again, how actions that fail are treated. The frame knows no domain.
+A `Step` has a function for each of its parts: observe (I/O), decide (pure), recover from a failed call.
+The frame does the rest: it acknowledges or retries messages, observes again after a stale observation,
+and handles actions that fail. The frame knows no domain.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ ObservedT = TypeVar("ObservedT")
 
 MAX_OBSERVATIONS = 3
 SECONDS_FOR_CALLS = 30.0
-"""No call starts later than this after the look: what a step acts on is never older."""
+"""No call starts later than this after the begin of the observation."""
 SECONDS_AFTER_BATCHES = 10.0
-"""What the calls of a batch leave of those: what follows needs time, too."""
+"""A batch leaves this much of the time for calls to the rest of the plan."""
 MAX_ATTEMPTS = 5
 MAX_AGE = timedelta(minutes=10)
-"""How long a trigger is tried where Pub/Sub does not count the attempts."""
+"""How long a message is retried if Pub/Sub does not count the attempts."""
 MAX_RESYNC_AGE = timedelta(minutes=2)
 
 _MAX_UNDONE = 20
-"""Errors of best-effort actions in one log line, which may have 256 KB."""
+"""How many errors of best-effort actions a log line has: Cloud Logging's limit is 256 KB."""
 
 ACKNOWLEDGED, POISON, TRY_AGAIN = 204, 400, 503
 
@@ -68,7 +68,7 @@ _GIVEN_UP = frozenset({REFUSED, RESYNC_DROPPED, LEFT_TO_THE_SWEEP})
 
 @dataclass
 class Runtime:
-    """All that a step gets from outside: settings, time, randomness, and the ways out."""
+    """The dependencies of a step: settings, connections, time, randomness and log."""
 
     settings: Settings
     connection: Connection
@@ -79,12 +79,12 @@ class Runtime:
     random_bytes: Callable[[int], bytes]
     log: Any
     gke: GkeClient | None = None
-    """The way to GKE, where JobSets get node pools."""
+    """``None`` unless JobSets get node pools."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What Pub/Sub is told, and in one word why."""
+    """The HTTP status for Pub/Sub, and the outcome in one word."""
 
     http: int
     outcome: str
@@ -94,7 +94,7 @@ class Answer:
 
 @dataclass
 class Invocation:
-    """One message in one step: its ports, and what the log line will say."""
+    """One message in one step: its ports, its time for calls, and the fields of its log line."""
 
     runtime: Runtime
     step: str
@@ -102,7 +102,7 @@ class Invocation:
     started: float
     facts: dict[str, Any] = field(default_factory=dict)
     is_last_try: bool = False
-    """Whether a transient error of this one is left to the sweep."""
+    """Whether Pub/Sub does not retry this message: the sweep retries its work."""
 
     def __post_init__(self) -> None:
         self.observation_started = self.started
@@ -120,7 +120,7 @@ class Invocation:
 
     @contextmanager
     def reserve(self, seconds: float) -> Iterator[None]:
-        """Leave the last so many seconds for calls after this context."""
+        """A context that keeps the last so many seconds free for calls after it."""
         before = self.reserved_s
         self.reserved_s = max(before, seconds)
         try:
@@ -129,20 +129,21 @@ class Invocation:
             self.reserved_s = before
 
     def restart_call_time(self) -> None:
-        """What is read from here on is fresh: the time for calls begins anew."""
+        """Restart the time for calls, before a new observation."""
         self.observation_started = self.runtime.monotonic()
 
 
 @dataclass(frozen=True)
 class Step(Generic[WorkT, ObservedT]):
-    """A step: from a trigger to its work, from there to what is observed, from there to a plan.
+    """The functions of a step.
 
-    ``open`` finds what the trigger names; its second argument is false when the step observes again.
-    It raises `NothingToDo` where there is no work. ``observe`` reads (I/O), ``decide`` is pure.
-    ``recover`` says what to do about a call that was refused: ``None`` leaves the error to the frame.
-    ``recoveries`` is how often that is asked, one refusal after the other: of the plan's call, and of
-    the calls of what is done about it.
-    ``give_up`` says what to write about a transient error that is left to the sweep.
+    ``open`` builds the work for a trigger, or raises `NothingToDo`. Its second argument is false when
+    the step observes again.
+    ``observe`` reads (I/O). ``decide`` is pure.
+    ``recover`` returns a plan for a call that failed; ``None`` leaves the error to the frame.
+    ``recoveries``: how many failed calls in sequence ``recover`` handles. A call of its own plan may
+    fail, too.
+    ``give_up`` returns a plan that reports a transient error when only the sweep retries.
     ``snapshot``: the rules by which observed values are written to the log; ``None``: they are not.
     """
 
@@ -156,7 +157,7 @@ class Step(Generic[WorkT, ObservedT]):
     snapshot: snapshot.Rules | None = None
 
     def run(self, invocation: Invocation) -> Answer:
-        """Observe, decide, execute; three times at most, while the observation is stale."""
+        """Observe, decide and execute, at most three times while the observation is stale."""
         try:
             return self._run(invocation)
         except (CallError, OutOfTimeError) as error:
@@ -165,7 +166,7 @@ class Step(Generic[WorkT, ObservedT]):
             raise
 
     def _report(self, invocation: Invocation, error: Exception) -> None:
-        """Best effort: nothing but the sweep retries from here on."""
+        """Report an error that only the sweep retries. Best effort."""
         if self.give_up is None:
             return
         invocation.restart_call_time()
@@ -183,7 +184,12 @@ class Step(Generic[WorkT, ObservedT]):
                 return self._once(invocation, is_first_observation=attempt == 0)
             except StaleObservation as stale:
                 note = str(stale)
-        raise CallError(self.name, 409, "conditionNotMet", f"the world keeps moving: {note}")
+        raise CallError(
+            self.name,
+            409,
+            "conditionNotMet",
+            f"{MAX_OBSERVATIONS} observations were stale: {note}",
+        )
 
     def _once(self, invocation: Invocation, *, is_first_observation: bool) -> Answer:
         invocation.facts.pop(snapshot.FIELD, None)
@@ -204,7 +210,7 @@ class Step(Generic[WorkT, ObservedT]):
         return answer
 
     def _decide(self, work: WorkT) -> Plan:
-        """Decide, and keep for the log line what that rested on, above all if it crashes."""
+        """Decide, and add a snapshot to the log line, even if the decision crashes."""
         plan = None
         try:
             plan = self.decide(work.observed, work.now)
@@ -244,12 +250,12 @@ class Step(Generic[WorkT, ObservedT]):
 
 
 def open_work(invocation: Invocation, is_first_observation: bool) -> Work:
-    """The work of a step whose triggers name no object."""
+    """The work of a step that is about no single object."""
     return Work(**work_fields(invocation, is_first_observation=is_first_observation))
 
 
 def work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[str, Any]:
-    """The fields of `Work`, from an invocation: a domain's work has these and its own."""
+    """The fields of `Work` from an invocation, for the subclasses of the domains."""
     runtime = invocation.runtime
     return {
         "settings": runtime.settings,
@@ -268,7 +274,7 @@ def work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[s
 
 
 def is_stale(error: CallError) -> bool:
-    """Whether the answer says that what was observed is no longer so."""
+    """Whether an error shows that the observation no longer holds."""
     return error.http in STALE_ANSWERS
 
 
@@ -277,11 +283,11 @@ def _stale_or_same(error: CallError) -> Exception:
 
 
 def execute(plan: Plan, work: Work) -> str:
-    """Execute a plan's actions in order, then write the Events that follow from what has changed.
+    """Execute a plan's actions in order, then write the Events about what has changed.
 
-    Returns the outcome: the plan's own, or ``Partly``. The first failure of an action ends the plan, but
-    for best effort and for actions about one object among many. Raises `CallError`, `StaleObservation`
-    and `OutOfTimeError`.
+    Returns the outcome: the plan's own, or ``Partly``. The first failure ends the plan, except for
+    best-effort actions and actions about one object of many. Raises `CallError`, `StaleObservation` and
+    `OutOfTimeError`.
     """
     work.facts.update(plan.facts)
     outcome, failures, again = plan.outcome, list[_Failure](), None
@@ -314,7 +320,7 @@ _Failure = CallError | StaleObservation
 
 
 def _apply(action: Action, work: Work, failures: list[_Failure]) -> None:
-    """Execute an action; what ends it, and not the plan, is added to the failures."""
+    """Execute an action. A failure that does not end the plan is added to ``failures``."""
     if isinstance(action, BEST_EFFORT):
         _try(action, work)
     elif isinstance(action, ForOne):
@@ -327,7 +333,7 @@ def _apply(action: Action, work: Work, failures: list[_Failure]) -> None:
 
 
 def _apply_batch(batch: Batch, work: Work, failures: list[_Failure]) -> list[str]:
-    """Execute a batch while there is time. Returns the names of what is left."""
+    """Execute a batch while there is time. Returns the names of the objects that are left."""
     named = list(batch.actions)
     if batch.resume is not None and named:
         _apply_one(named.pop(0).action, work, failures)
@@ -352,7 +358,7 @@ def _end_partly(resume: Resume, left: Sequence[str], work: Work, *, may_resume: 
 
 
 def _try(action: Action, work: Work) -> None:
-    """Best effort: a failure is logged, and the plan continues."""
+    """Execute an action, best effort: a failure is logged, and the plan continues."""
     try:
         action.apply(work)
     except (CallError, OutOfTimeError) as error:
@@ -362,7 +368,7 @@ def _try(action: Action, work: Work) -> None:
 
 
 def handle(step: str, run: Callable[[Invocation], Answer], body: bytes, runtime: Runtime) -> Answer:
-    """Answer one push request of a step's inbox, and write its log line."""
+    """Answer one push request of a step's subscription, and write its log line."""
     started = runtime.monotonic()
     facts: dict[str, Any] = {}
     answer = _answer(step, run, body, runtime, started, facts)
@@ -399,7 +405,7 @@ def _answer(
         return _try_again_or_not(delivery, runtime, error, is_transient=_is_transient(error))
     except (OutOfTimeError, AccessError) as error:
         return _try_again_or_not(delivery, runtime, error, is_transient=True)
-    except Exception as error:  # noqa: BLE001 - the outermost handler: a fault of ours is told, once
+    except Exception as error:  # noqa: BLE001 - the outermost handler: a bug is logged
         facts["crash"] = traceback.format_exc(limit=-5)
         answer = _try_again_or_not(delivery, runtime, error, is_transient=True)
         return Answer(answer.http, CRASHED, f"{type(error).__name__}: {error}")
@@ -425,7 +431,7 @@ def _is_transient(error: CallError | OutOfTimeError) -> bool:
 def _try_again_or_not(
     delivery: Delivery, runtime: Runtime, error: Exception, *, is_transient: bool
 ) -> Answer:
-    """Nack what is ours to retry, within bounds: what is given up here, the sweep takes up."""
+    """Nack a message with a transient error, within limits. Beyond them the sweep retries the work."""
     note = str(error)
     if not is_transient:
         return Answer(ACKNOWLEDGED, REFUSED, note)
@@ -436,17 +442,18 @@ def _try_again_or_not(
 
 
 def _is_last_try(delivery: Delivery, runtime: Runtime) -> bool:
-    """Whether the message is not nacked any more: a resync never is, another one within bounds."""
+    """Whether a failure of this attempt is acknowledged. A resync is never retried: the next sweep run
+    sends another."""
     if delivery.trigger is not None and delivery.trigger.is_resync:
         return True
     published = delivery.published
-    # A time far in the future is as wrong as none: either would be tried again for ever.
+    # A time far in the future counts as old: otherwise the message would be retried forever.
     is_recent = published is not None and abs(runtime.now() - published) <= MAX_AGE
     return delivery.attempt >= MAX_ATTEMPTS or (delivery.attempt == 0 and not is_recent)
 
 
 def _level(answer: Answer) -> str:
-    """What is acknowledged and still undone must be seen, too: nothing else tells of it."""
+    """The severity of the log line. Acknowledged work that is not done is a warning."""
     if answer.outcome == CRASHED:
         return "error"
     is_undone = answer.http != ACKNOWLEDGED or answer.outcome in _GIVEN_UP

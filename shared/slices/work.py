@@ -40,9 +40,8 @@ class SliceWork(Work):
     """Whether the slice that was to be deleted last was gone."""
 
     @property
-    def subject(self) -> Mapping[str, Any]:
-        """The object that Events are about."""
-        return self.about if self.about is not None else super().subject
+    def subject(self) -> Mapping[str, Any] | None:
+        return self.about
 
 
 def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[str, Any]:

@@ -81,12 +81,12 @@ CASES: dict[str, tuple[Vm, list[str]]] = {
     ),
     "a VM that has joined needs nothing": (Vm(instance(token=OLD), node(), OLD), []),
     "a recreated VM's stale Node goes first": (
-        Vm(instance(), node(), None, node_is_stale=True),
+        Vm(instance(), node(), None, is_node_stale=True),
         ["DeleteNode", "SetMetadata", "CreateSecret newnew"],
     ),
     "a VM that is going down gets none": (Vm(instance(status="STOPPING"), None, None), []),
     "a VM that is being inserted gets none yet": (
-        Vm(instance(status="PROVISIONING"), node(), None, node_is_stale=True),
+        Vm(instance(status="PROVISIONING"), node(), None, is_node_stale=True),
         [],
     ),
     "a VM that is being started gets none yet": (Vm(instance(status="STAGING"), None, None), []),
@@ -132,7 +132,7 @@ def test_the_metadata_that_others_have_written_is_kept() -> None:
 
 
 def test_only_the_stale_node_is_deleted_not_one_that_has_come_meanwhile() -> None:
-    plan = decide(seen(Vm(instance(), node(), None, node_is_stale=True)), NOW)
+    plan = decide(seen(Vm(instance(), node(), None, is_node_stale=True)), NOW)
     assert flat(plan)[0] == DeleteNode(VM, "node-uid")
 
 

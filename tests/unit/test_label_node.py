@@ -284,7 +284,7 @@ def test_in_which_order_nodes_are_labelled(trigger: Trigger, names: list[str]) -
 
 
 def test_what_there_is_no_time_for_continues_by_a_message_that_names_it() -> None:
-    known = seen(node(A), node(B, proved=False), instances={B: vm(B)}, slice=WIRED)
+    known = seen(node(A), node(B, proved=False), instances={B: vm(B)}, mig=WIRED)
     batch = batch_of(decide(known, NOW))
     assert batch.resume is not None
     message = Message("default", "my-slice", group().uid, Cause.CONTINUED, NOW, nodes=(B,))
@@ -292,7 +292,7 @@ def test_what_there_is_no_time_for_continues_by_a_message_that_names_it() -> Non
 
 
 def test_a_node_that_there_was_no_time_to_read_is_not_lost() -> None:
-    given = seen(node(A), trigger=about_nodes(Cause.NODES_CHANGED, B), known=COMPLETE, slice=WIRED)
+    given = seen(node(A), trigger=about_nodes(Cause.NODES_CHANGED, B), known=COMPLETE, mig=WIRED)
     unread = replace(given, members=replace(given.members, unread_nodes=frozenset({B})))
     assert [entry.why for entry in result(given).pending] == ["NodeLost"]
     assert result(unread).pending == ()
@@ -311,13 +311,13 @@ SILENT = instance_group()
 LATE = NOW + timedelta(minutes=20)
 READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
     "one of two": (seen(node()), ("False", "AwaitingNodeJoin")),
-    "both, and wired": (seen(node(), node(B), slice=WIRED), ("True", "Ready")),
+    "both, and wired": (seen(node(), node(B), mig=WIRED), ("True", "Ready")),
     "both, and GCE says nothing yet": (
-        seen(node(), node(B), slice=SILENT),
+        seen(node(), node(B), mig=SILENT),
         ("False", "InterconnectNotReady"),
     ),
     "both, and the links failed": (
-        seen(node(), node(B), slice=instance_group(topologies={"2x2x2": "FAILED"})),
+        seen(node(), node(B), mig=instance_group(topologies={"2x2x2": "FAILED"})),
         ("False", "InterconnectNotReady"),
     ),
     "one is not Ready": (seen(node(), node(B, ready=False)), ("False", "NodeNotReady")),
@@ -419,7 +419,7 @@ def test_what_befell_a_vm_is_forgotten_when_it_is_up_again() -> None:
 
 def test_an_old_entry_about_a_vm_that_runs_again_says_nothing() -> None:
     back = replace(vm(B), started=NOW + timedelta(seconds=5))
-    given = seen(node(), node(B), trigger=preempted(B), instances={B: back}, slice=WIRED)
+    given = seen(node(), node(B), trigger=preempted(B), instances={B: back}, mig=WIRED)
     assert reason(given) == ("True", "Ready")
 
 
@@ -454,14 +454,14 @@ def test_of_hundreds_lost_at_once_one_speaks_for_all(
 def test_the_next_one_lost_is_looked_at_alone_and_counts_nothing() -> None:
     one = seen(node(B), known=TOLD, trigger=preempted(B), instances={B: vm(B, "STOPPING")})
     gone = replace(one, members=replace(one.members, instances={B: None}))
-    assert kinds(decide(replace(one, is_one_of_many=True), NOW)) == []
-    assert kinds(decide(replace(gone, is_one_of_many=True), NOW)) == [DeleteNode]
+    assert kinds(decide(replace(one, has_one_vm=True), NOW)) == []
+    assert kinds(decide(replace(gone, has_one_vm=True), NOW)) == [DeleteNode]
 
 
 def test_when_compute_engine_says_nothing_of_the_links_nobody_waits_longer_than_five_minutes() -> (
     None
 ):
-    given = seen(node(), node(B), slice=SILENT)
+    given = seen(node(), node(B), mig=SILENT)
     first = result(given)
     asked = first.conditions[Type.INTERCONNECT_READY]
     again = replace(given, members=replace(given.members, status=first))
@@ -512,7 +512,7 @@ def test_a_node_with_the_providerid_of_a_vm_and_another_name_is_told_what_to_cha
 
 def test_when_the_last_node_has_joined_the_other_steps_are_told_once_more() -> None:
     known = replace(GROUP_STANDS, conditions={})
-    plan = decide(seen(node(), node(B), known=known, slice=WIRED), NOW)
+    plan = decide(seen(node(), node(B), known=known, mig=WIRED), NOW)
     sends = [
         (action.step, message.cause)
         for action in plan.actions
@@ -774,12 +774,12 @@ def test_a_list_may_lag_behind_a_mig_that_was_just_made() -> None:
 
 def test_a_node_that_flaps_is_told_at_once_and_counts_again_after_a_minute() -> None:
     up, down = (node(), node(B)), (node(), node(B, ready=False))
-    known = result(seen(*up, known=COMPLETE, slice=WIRED))
+    known = result(seen(*up, known=COMPLETE, mig=WIRED))
     told = []
     for half_minute in range(8):
         now = NOW + half_minute * timedelta(seconds=30)
         nodes = up if half_minute % 2 else down
-        known = result(seen(*nodes, known=known, slice=WIRED), now)
+        known = result(seen(*nodes, known=known, mig=WIRED), now)
         told.append(known.conditions[Type.READY].status)
     assert told == ["False", "False", "False", "True"] * 2
 
@@ -830,7 +830,7 @@ def test_an_event_concerns_the_vm_that_ran(started: datetime | None, reasons: li
 
 def test_a_new_slice_is_ready_as_soon_as_its_nodes_are() -> None:
     known = result(seen(node(), node(B, ready=False)))
-    after = result(seen(node(), node(B), known=known, slice=WIRED), NOW + timedelta(seconds=1))
+    after = result(seen(node(), node(B), known=known, mig=WIRED), NOW + timedelta(seconds=1))
     assert after.conditions[Type.READY].is_true
 
 
@@ -845,7 +845,7 @@ def test_times_in_the_future_hold_nothing_up() -> None:
     }
     ahead = (Pending(B, Reason.NODE_NOT_READY, FUTURE),)
     known = replace(COMPLETE, conditions=asking, pending=ahead)
-    assert reason(seen(node(), node(B), known=known, slice=SILENT)) == ("True", "Ready")
+    assert reason(seen(node(), node(B), known=known, mig=SILENT)) == ("True", "Ready")
     told = replace(TOLD, pending=(Pending(A, Reason.PREEMPTED, FUTURE),))
     assert is_loss_reported(preempted(B), told, NOW) is False
 

@@ -17,9 +17,9 @@ from functions.provision_slice import (
     WaitingPods,
     build_message,
     decide,
-    is_of,
+    find_wait_start,
+    is_first_pod_of,
     recover,
-    waits_since,
 )
 from shared.base import backoff
 from shared.base.errors import CallError
@@ -386,18 +386,18 @@ def test_a_creation_that_nobody_waits_for_wakes_those_that_wait() -> None:
     waiting = WaitingPods(5, (another("first"),), ())
     observed = ObservedOperation(event, POOLS, None, has_pod=False, waiting=waiting)
     assert decide(observed, NOW) == Plan(
-        "NobodyWaits", (wake(another("first")[0]),), facts={"waiting": 1, "triggered": 1}
+        "NoPod", (wake(another("first")[0]),), facts={"waiting": 1, "triggered": 1}
     )
 
 
-def test_a_pod_waits_since_the_scheduler_said_so() -> None:
-    assert waits_since(leader()) == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+def test_a_pod_waits_since_the_scheduler_reported_it_unschedulable() -> None:
+    assert find_wait_start(leader()) == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("since", ["", "0000-12-31T10:00:00Z"])
-def test_a_pod_waits_since_it_was_made_if_nobody_says_since_when(since: str) -> None:
+def test_without_the_schedulers_time_a_pod_waits_since_its_creation(since: str) -> None:
     status = objects.unschedulable(since)
-    assert waits_since(leader(status=status)) == datetime(2026, 11, 20, 9, 59, tzinfo=UTC)
+    assert find_wait_start(leader(status=status)) == datetime(2026, 11, 20, 9, 59, tzinfo=UTC)
 
 
 def test_when_a_wait_without_end_is_looked_at_is_soon_known() -> None:
@@ -454,4 +454,4 @@ POD_LABELS: dict[str, tuple[dict[str, str | None], bool]] = {
 @pytest.mark.parametrize("case", POD_LABELS.values(), ids=POD_LABELS)
 def test_whose_slice_has_a_name(case: tuple[dict[str, str | None], bool]) -> None:
     labels, is_its = case
-    assert is_of(objects.pod(metadata={"labels": labels}), WANTED.name) is is_its
+    assert is_first_pod_of(objects.pod(metadata={"labels": labels}), WANTED.name) is is_its

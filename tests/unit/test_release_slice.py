@@ -15,8 +15,8 @@ from functions.release_slice import (
     decide,
     find_jobset_of,
     is_change_due,
-    is_old_news,
     is_report_due,
+    is_superseded,
     recover,
     select,
 )
@@ -330,7 +330,7 @@ REFUSALS: dict[str, tuple[CallError, int | None, Plan | None]] = {
         deleting(
             "Releasing",
             SLICE,
-            "nobody needs it, and it cannot be marked to go later: call: 403 forbidden: no",
+            "no JobSet needs it, and its release deadline cannot be written: call: 403 forbidden: no",
         ),
     ),
     "changed meanwhile": (refused(SETTING, 412), None, None),
@@ -346,7 +346,7 @@ def test_what_is_done_about_a_refusal(case: tuple[CallError, int | None, Plan | 
 
 
 DELETION = LogEvent("container.nodePools.delete", "p", "us-central1", NAME, cluster="c")
-OLD_NEWS: dict[str, tuple[LogEvent, Slice | None, bool]] = {
+LATE_ENTRIES: dict[str, tuple[LogEvent, Slice | None, bool]] = {
     "deleted, and nothing there": (DELETION, None, False),
     "deleted, and another is being deleted": (DELETION, GOING, False),
     "deleted, and there": (DELETION, SLICE, True),
@@ -355,12 +355,12 @@ OLD_NEWS: dict[str, tuple[LogEvent, Slice | None, bool]] = {
 }
 
 
-@pytest.mark.parametrize("case", OLD_NEWS.values(), ids=OLD_NEWS)
-def test_whether_the_end_of_a_deletion_is_what_led_here(
+@pytest.mark.parametrize("case", LATE_ENTRIES.values(), ids=LATE_ENTRIES)
+def test_a_late_entry_about_a_deletion_is_superseded_by_what_exists_now(
     case: tuple[LogEvent, Slice | None, bool],
 ) -> None:
-    event, existing, is_old = case
-    assert is_old_news(event, existing) is is_old
+    event, existing, expected = case
+    assert is_superseded(event, existing) is expected
 
 
 IN_QUESTION: dict[str, tuple[ObservedSlice, bool, bool]] = {

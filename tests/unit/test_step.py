@@ -307,7 +307,7 @@ def test_a_part_that_cannot_be_recovered_is_raised_after_the_others() -> None:
 
 def test_a_part_that_is_stale_makes_the_step_observe_again() -> None:
     parts = (Plan("A", (Say("1", http=409),)), Plan("B", (Say("2"),)))
-    with pytest.raises(CallError, match="the world keeps moving: 1: 409 Because: no"):
+    with pytest.raises(CallError, match="3 observations were stale: 1: 409 Because: no"):
         carry_out(Plan("planned", parts=parts))
     assert SAID == ["1", "2"] * 3
 

@@ -276,7 +276,7 @@ def test_a_group_that_is_not_deleted_keeps_all_and_somebody_looks() -> None:
 
 def test_what_we_never_owned_is_nothing_to_us() -> None:
     assert decide(ObservedRemains(group(deleting=True, owned=False), Status()), NOW) == Plan(
-        "NothingOfOurs"
+        "NoFinalizer"
     )
 
 
@@ -349,7 +349,7 @@ def test_how_a_deletion_begins(case: tuple[ObservedBeginning, list[str]]) -> Non
 
 
 @pytest.mark.parametrize(
-    "given, is_over",
+    "given, is_finished",
     [
         pytest.param(beginning(status=UNANNOUNCED), False, id="the status does not show it"),
         pytest.param(beginning(node(), status=ANNOUNCED), False, id="a Node is not cordoned"),
@@ -361,9 +361,9 @@ def test_how_a_deletion_begins(case: tuple[ObservedBeginning, list[str]]) -> Non
     ],
 )
 def test_whether_the_beginning_of_a_deletion_is_over(
-    given: ObservedBeginning, is_over: bool
+    given: ObservedBeginning, is_finished: bool
 ) -> None:
-    assert given.is_over is is_over
+    assert given.is_finished is is_finished
 
 
 def test_joined_nodes_are_counted_if_they_were_read() -> None:
