@@ -10,8 +10,6 @@ from tests.real.bridge.ground import standing_on_real
 
 SLOW_ON_REAL = frozenset(
     {
-        "test_budget.py::test_a_whole_life_keeps_to_its_budget[real-16 hosts]",
-        "test_budget.py::test_a_whole_life_keeps_to_its_budget[real-64 hosts]",
         "test_joins.py::test_a_burst_of_requests_is_approved_before_any_kubelet_gives_up",
         "test_budget.py::test_two_hosts_keep_to_their_budget_however_their_changes_fall",
         "test_budget.py::test_a_settled_fleet_costs_two_lists_a_minute_and_a_look_per_group_and_hour",
@@ -20,7 +18,8 @@ SLOW_ON_REAL = frozenset(
         "test_at_the_same_time.py::test_a_message_may_be_at_work_twice",
     }
 )
-"""Stories of many VMs or of many lives, left to `make test-all` on a real control plane."""
+"""Stories of many VMs or of many lives, left to `make test-all` on a real control plane. Of the others
+each is told there in its first case every day, in the rest by `make test-all`."""
 EMBEDDED_ALONE = frozenset(
     {
         "tests.stories.test_clocks",
@@ -41,12 +40,16 @@ LONG_S = 1800
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    told: set[str] = set()
     for item in items:
-        story = item.nodeid.removeprefix("tests/stories/")
         if not item.get_closest_marker("real"):
             continue
-        if {story, story.partition("[")[0]} & SLOW_ON_REAL:
-            item.add_marker(pytest.mark.slow)
+        story = item.nodeid.removeprefix("tests/stories/").partition("[")[0]
+        if story != item.nodeid.partition("[")[0]:
+            if story in SLOW_ON_REAL | told:
+                item.add_marker(pytest.mark.slow)
+            elif not item.get_closest_marker("slow"):
+                told.add(story)
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(LONG_S))
 
