@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from tests.stories.conftest import EMBEDDED_ALONE, SLOW_ON_REAL
+from tests.stories.conftest import EMBEDDED_ALONE, EVERY_DAY_ON_REAL
 
 ROOT = Path(__file__).parents[2]
 COLLECT = """
@@ -54,11 +54,5 @@ def test_every_story_is_told_on_the_embedded_cluster_and_on_a_real_control_plane
     assert {name.replace("[real", "[embedded") for name in real} == both
 
 
-def test_every_day_each_story_is_told_in_one_case_unless_it_is_too_long() -> None:
-    names = sorted(map(name_of, cases("real")))
-    assert names == sorted(set(map(name_of, filter(is_told_on_both, cases()))) - SLOW_ON_REAL)
-    assert len(names) > 100
-
-
-def test_those_that_are_too_long_for_every_day_exist() -> None:
-    assert set(map(name_of, cases("real", "slow"))) >= SLOW_ON_REAL
+def test_every_day_a_real_control_plane_has_one_case_of_each_story_that_is_listed() -> None:
+    assert sorted(map(name_of, cases("real"))) == sorted(EVERY_DAY_ON_REAL)
