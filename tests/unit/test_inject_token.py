@@ -186,7 +186,7 @@ NEEDS: dict[str, tuple[Vm, bool]] = {
         False,
     ),
     "a new token, and a predecessor's Node": (
-        Vm(instance(), node(), lasting(left=TOKEN_LIFE), node_is_stale=True),
+        Vm(instance(), node(), lasting(left=TOKEN_LIFE), is_node_stale=True),
         True,
     ),
     "a Node": (Vm(instance(), node(), None), False),
@@ -198,7 +198,7 @@ NEEDS: dict[str, tuple[Vm, bool]] = {
 def test_a_resync_hands_out_a_vm_that_has(case: tuple[Vm, bool]) -> None:
     vm, is_needy = case
     plan = decide(seen(vm, trigger=RESYNC), NOW)
-    assert plan.outcome == ("HandingOut" if is_needy else "AllHaveTokens")
+    assert plan.outcome == ("PublishingVMs" if is_needy else "AllHaveTokens")
     assert any(isinstance(action, Send) for action in plan.actions) is is_needy
 
 

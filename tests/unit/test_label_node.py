@@ -804,7 +804,7 @@ FLAPPED = replace(
 def test_a_node_that_was_not_ready_a_moment_ago_counts_only_if_it_is(
     created: datetime | None, is_ready: bool
 ) -> None:
-    after = result(seen(node(), node(B, created=created), known=FLAPPED, slice=WIRED))
+    after = result(seen(node(), node(B, created=created), known=FLAPPED, mig=WIRED))
     assert after.conditions[Type.READY].is_true is is_ready
 
 

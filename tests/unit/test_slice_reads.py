@@ -18,9 +18,9 @@ from functions.provision_slice import (
     PodWork,
 )
 from functions.release_slice import (
+    ObservedAll,
     ObservedDeletion,
     ObservedFailedUpdate,
-    ObservedFleet,
     ObservedSlices,
 )
 from shared.base.errors import CallError
@@ -116,6 +116,7 @@ def test_whose_pods_a_deletion_waits_for(
     (one,) = observed.slices
     assert (one.existing, one.jobset, one.users) == (existing, jobset, users)
     assert observed.others is None
+    assert work.subject is not None
     assert work.subject["metadata"]["name"] == "train"
     assert work.facts[kind.lower()] == f"default/{name}"
 
@@ -131,6 +132,7 @@ def test_events_are_about_a_jobset_that_is_gone_by_its_name() -> None:
         SliceWork, message(SLICE_KIND, SLICE.name), {"get": SLICE, "find_jobset": None}
     )
     release_slice.observe(work)
+    assert work.subject is not None
     assert work.subject["kind"] == "JobSet"
     assert work.subject["metadata"]["name"] == "train"
 
@@ -148,7 +150,7 @@ def test_a_sweep_run_lists_jobsets_if_there_are_slices(
     answers = {"get_cluster_id": "c", "list_all": slices, "list_jobsets": [ALIVE]}
     work, reads = reading_slices(SliceWork, SWEEP, answers, limit=3)
     observed = release_slice.observe(work)
-    assert isinstance(observed, ObservedFleet)
+    assert isinstance(observed, ObservedAll)
     assert reads.made == calls
     assert observed.limit == 3
     assert [(one.existing, one.jobset) for one in observed.slices] == [
