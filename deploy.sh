@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Installs tpu-functions for one cluster, upgrades it, shows what would change, or takes it away.
+# Installs, upgrades or uninstalls tpu-functions for one cluster, or shows what would change.
 #
 #   ./deploy.sh CLUSTER              install or upgrade; asks before it changes anything
 #   ./deploy.sh --dry-run CLUSTER    check everything and show the plan; change nothing
-#   ./deploy.sh --destroy CLUSTER    take it away; refuses while there are TPUNodeGroups or JobSets' node pools
+#   ./deploy.sh --destroy CLUSTER    uninstall; only if no TPUNodeGroups and no node pools of JobSets exist
 #
-# CLUSTER is a name of yours. Its settings are infra/terraform/CLUSTER.tfvars; the cluster is the
-# current context of kubectl. Its overlay, infra/kubernetes/overlays/CLUSTER, is made when it is missing
-# and then yours, but for the folder `deployed` in it, which each run writes. Terraform's state is in a
-# workspace of that name; put a backend of yours into infra/terraform/backend.tf.
+# You choose the name CLUSTER. Its settings are in infra/terraform/CLUSTER.tfvars; the cluster is kubectl's
+# current context. The first run creates the overlay infra/kubernetes/overlays/CLUSTER, for you to change;
+# each run writes the folder `deployed` in it. Terraform's state is in a workspace of that name; to keep it
+# elsewhere, add infra/terraform/backend.tf.
 #
-#   --images REPOSITORY:TAG  where the images relay and inject-env are; without it, Cloud Build makes them. By
-#                            digest, each alone: REPOSITORY/relay@sha256:..., REPOSITORY/inject-env@sha256:...
+#   --images REPOSITORY:TAG  the images relay and inject-env; without it, Cloud Build builds them. By digest,
+#                            one option each: REPOSITORY/relay@sha256:..., REPOSITORY/inject-env@sha256:...
 #   --docker                 build and push them with docker instead
-#   --nodes-pull             the Nodes of a cluster of yours can pull from Artifact Registry (docs/install.md, Images)
+#   --nodes-pull             the Nodes can pull from Artifact Registry (docs/install.md, Images)
 #   --yes                    do not ask
 set -euo pipefail
 
@@ -51,10 +51,10 @@ read_arguments() {
   [[ $cluster =~ ^[a-z][a-z0-9-]*$ ]] || fail "CLUSTER must be lower-case letters, digits and hyphens, not $cluster"
 }
 
-# A digest is one image's: the relay's, if its name does not say otherwise.
+# A digest names one image: the relay's, unless the name ends with /inject-env.
 name_images() { # REPOSITORY:TAG or REPOSITORY[/NAME]@DIGEST
   images+=${images:+ }$1
-  [[ ! ${1%[:@]*} =~ [[:upper:]] ]] || fail "--images $1: names of images have no capitals; OWNER is the repository's owner, in lower case"
+  [[ ! ${1%[:@]*} =~ [[:upper:]] ]] || fail "--images $1: image names are lower-case; replace OWNER by the repository's owner in lower case"
   case $1 in
     *@*)
       [[ $1 =~ @sha256:[0-9a-f]{64}$ ]] || fail "--images $1: a digest is sha256: and 64 hexadecimal digits"
@@ -83,18 +83,18 @@ show_plan() {
   say "Google Cloud" && tf plan -input=false -var-file="$cluster.tfvars"
   say "Cluster"
   if [ -z "$resources" ] || ! tf output -raw component 2>/dev/null | grep Component >/dev/null; then
-    echo "$overlay would be made of Terraform's outputs, and applied"
+    echo "$overlay would be created from Terraform's outputs and applied"
   elif [ -z "$(kubectl get namespace tpu-functions --ignore-not-found --output=name)" ]; then echo "all of $overlay would be applied"
   else show_difference; fi
   say "Nothing was changed"
 }
 
-# Of an overlay beside the real one, as this run would write it; what it refers to is as far from there.
+# Compares with a copy of the overlay beside it, so that relative paths stay valid.
 show_difference() {
   beside=$(mktemp -d infra/kubernetes/overlays/.dry-run.XXXXXX)
   if [ -d "$overlay" ]; then cp -R "$overlay/." "$beside"; fi
   write_overlay "$beside"
-  echo "with Terraform's outputs as they are now, and ${images:-"the images as they are now: new ones would be built"}"
+  echo "compared with Terraform's current outputs, without the changes planned above; images: ${images:-"the current ones, but an installation would build new ones"}"
   kubectl diff --kustomize "$beside" && echo "no change" || [ $? -eq 1 ] || fail "kubectl diff failed"
 }
 
@@ -104,7 +104,7 @@ install() {
   tf apply -input=false "$temporary/plan"
   if [ -z "$images" ]; then build_images; fi
   say "Cluster"
-  [ -f "$overlay/kustomization.yaml" ] || echo "$overlay is made; it is yours to change and to keep"
+  [ -f "$overlay/kustomization.yaml" ] || echo "$overlay is created: change it as you need, and keep it in version control"
   write_overlay "$overlay"
   check_images
   kubectl apply --kustomize "$overlay"
@@ -112,10 +112,10 @@ install() {
   check_policy
   say "Terraform's outputs" && tf output
   check_path
-  say "Installed, and at work"
+  say "Installed; all checks succeeded"
 }
 
-# What was built is what rolls out: the tag is this run's alone, and only finds the digest.
+# Deploys the digests that were built: the tag is unique to this run, and used only to find them.
 build_images() {
   local name digest repository tag
   say "Images"
@@ -131,12 +131,12 @@ build_images() {
   done; fi
   for name in relay inject-env; do
     digest=$(gcloud artifacts docker images describe "$repository/$name:$tag" --project="$project" --format='value(image_summary.digest)')
-    [[ $digest == sha256:* ]] || fail "$repository/$name:$tag was built, and the registry does not say its digest: ${digest:-nothing}"
+    [[ $digest == sha256:* ]] || fail "$repository/$name:$tag was built, but the registry returned no digest (${digest:-no answer}); run this again"
     if [ $name = relay ]; then relay_image=$repository/$name@$digest; else inject_env_image=$repository/$name@$digest; fi
   done
 }
 
-# The overlay is the user's; the component in it is written from Terraform's outputs each time.
+# The overlay belongs to the user; each run writes its folder `deployed` from Terraform's outputs.
 write_overlay() { # FOLDER
   local name to=$1/deployed && mkdir -p "$to"
   tf output -raw component >"$temporary/component"
@@ -149,7 +149,7 @@ write_overlay() { # FOLDER
   fi
 }
 
-# An image that is not named stays what it is.
+# An image that is not given stays as it is.
 list_images() { # FILE
   local name image
   for name in relay inject-env; do
@@ -163,22 +163,22 @@ list_images() { # FILE
   done
 }
 
-# The images in `deployed` are given to what comes before it.
+# `deployed` sets the images of the components that are listed before it.
 check_images() {
   local unnamed
   kubectl kustomize "$overlay" >"$temporary/rendered"
   unnamed=$(sed -n 's/^[ -]*image: tpu-functions-\([a-z-]*\)$/\1/p' "$temporary/rendered" | head -n 1)
   [ -z "$unnamed" ] || ! grep -q "{name: tpu-functions-$unnamed," "$overlay/deployed/kustomization.yaml" ||
-    fail "$overlay gives $unnamed no image: list its component before deployed in $overlay/kustomization.yaml"
-  [ -z "$unnamed" ] || fail "$overlay has $unnamed, and no image is named for it: --images REPOSITORY/$unnamed@sha256:... as well"
+    fail "$overlay has no image for $unnamed: list its component before deployed in $overlay/kustomization.yaml"
+  [ -z "$unnamed" ] || fail "$overlay includes $unnamed, but no image is given for it: add --images REPOSITORY/$unnamed@sha256:..."
 }
 
-# Before Kubernetes 1.30 there are none: their component comes last of those that Terraform names.
+# Kubernetes before 1.30 has no admission policies: the last component removes them.
 without_policies() {
   if [ "$minor" -ge 30 ]; then cat; else add_component ../../../components/without-admission-policies; fi
 }
 
-# GKE has a device plugin of its own, whose DaemonSet has the same name.
+# GKE has its own device plugin, whose DaemonSet has the same name.
 without_device_plugin() {
   if $is_gke && ! grep -q /without-device-plugin "$temporary/component"; then
     add_component ../../../components/without-device-plugin
@@ -193,38 +193,38 @@ add_component() { # FOLDER
     END { if (listing) print last; else if (!done) print "components:\n" last }'
 }
 
-# A Pod whose Secret is missing waits for it, for ever.
+# A Pod waits without a limit for a missing Secret.
 check_rollouts() {
   local name found why
   for name in relay inject-env; do
     found=$(kubectl --namespace=tpu-functions get deployment "$name" --ignore-not-found --output=name)
     [ -n "$found" ] || continue
     kubectl --namespace=tpu-functions rollout status "deployment/$name" --timeout=180s && continue
-    why="kubectl --namespace=tpu-functions describe pods --selector=app.kubernetes.io/name=$name says why"
+    why="kubectl --namespace=tpu-functions describe pods --selector=app.kubernetes.io/name=$name shows the reason"
     kubectl --namespace=tpu-functions get pods --selector="app.kubernetes.io/name=$name" --output=jsonpath='{..waiting.reason}' |
       grep -v ImagePull >/dev/null || why="its Node cannot pull its image (docs/install.md, Images)"
     [ "$name" = relay ] || kubectl --namespace=tpu-functions get secret inject-env-tls >/dev/null 2>&1 ||
       why="its Secret inject-env-tls is missing (docs/injection.md, Switch it on)"
-    fail "$name has not become ready: $why; mend that, and run this again"
+    fail "$name is not ready: $why; fix that, and run this again"
   done
 }
 
-# A Secret of another type than a bootstrap token's must be refused, also to those who may create Secrets.
+# The policy must reject a Secret that is not a bootstrap token, although inject_token may create Secrets.
 check_policy() {
   [ "$minor" -ge 30 ] || return 0
   local tries answer as
   as=$(tf output -raw inject_token_user)
   for tries in {1..30}; do
-    answer=$(kubectl --namespace=kube-system create secret generic tpu-functions-check --dry-run=server --as="$as" 2>&1) && answer="it was let through"
-    if grep -q 'ValidatingAdmissionPolicy' <<<"$answer"; then echo "the policy on Secrets is in force"; return; fi
+    answer=$(kubectl --namespace=kube-system create secret generic tpu-functions-check --dry-run=server --as="$as" 2>&1) && answer="the Secret was accepted"
+    if grep -q 'ValidatingAdmissionPolicy' <<<"$answer"; then echo "the admission policy on Secrets has effect"; return; fi
     sleep 1
   done
-  fail "the policy on Secrets is not in force after $tries tries: $answer"
+  fail "the admission policy on Secrets has no effect after $tries attempts: $answer; see kubectl get validatingadmissionpolicies, and run this again"
 }
 
-# A message to label_node about a group that is not there: the step must ask the cluster, and say so in its
-# log. The first call of a new instance may fail: it is asked three times. Where there is no line at all, or
-# a 403, a grant may not have taken effect, which takes up to ten minutes.
+# Sends label_node a message about an absent group: its log line shows that it has called the cluster. An
+# error is retried twice, because the first call of a new instance may fail. A missing line or a 403 is
+# retried longer: a grant can take ten minutes to have effect.
 check_path() {
   local id found='' try
   for try in {1..10}; do
@@ -232,33 +232,33 @@ check_path() {
       --message='{"version": 1, "kind": "TPUNodeGroup", "namespace": "default", "name": "smoke-check", "uid": "00000000-0000-0000-0000-000000000000", "cause": "Resync", "at": "'"$(date -u +%Y-%m-%dT%H:%M:%SZ)"'"}')
     for _ in {1..15}; do
       found=$(gcloud logging read "jsonPayload.message_id=\"$id\"" --project="$project" --freshness=1h --limit=1 --format='value(jsonPayload.decision,jsonPayload.note)')
-      case $found in GroupGone*) echo "a message was handled, and the cluster asked"; return ;; ?*) break ;; *) sleep 4 ;; esac
+      case $found in GroupGone*) echo "label_node has handled a message and called the cluster"; return ;; ?*) break ;; *) sleep 4 ;; esac
     done
     case $found in
       PushRefused* | CannotStart*) break ;;
-      '' | *' 403 '*) echo "no answer yet, try $try of 10: ${found:-no line in the log}" && sleep 5 ;;
+      '' | *' 403 '*) echo "no answer yet, attempt $try of 10: ${found:-no log line}" && sleep 5 ;;
       *) [ "$try" -lt 3 ] || break ;;
     esac
   done
-  fail "all is there, but label_node cannot do its work: ${found:-"message $id left no line in its log"}"$'\n'"mend that (docs/cluster-access.md), and run this again; its log: gcloud logging read 'resource.labels.service_name:label-node' --project=$project --limit=20"
+  fail "everything is installed, but label_node does not work: ${found:-"its log has no line for message $id"}"$'\n'"fix that (docs/cluster-access.md), and run this again; its log: gcloud logging read 'resource.labels.service_name:label-node' --project=$project --limit=20"
 }
 
-# Terraform's part first: no group needs the functions any more, and as long as the cluster has its part,
-# an end half-way can be repeated.
+# Terraform's resources first: no group needs the functions any more, and an interrupted run can be repeated
+# as long as the objects are in the cluster.
 destroy() {
   local left kinds=namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts
   say "Google Cloud" && tf plan -destroy -input=false -var-file="$cluster.tfvars" -out="$temporary/plan"
-  say "Cluster" && echo "then all that $overlay names is deleted from $context"
-  confirm "Take tpu-functions away from $context and from $projects?"
-  check_nothing_left # once more: who had to confirm may have taken a while
+  say "Cluster" && echo "then all objects of $overlay are deleted from $context"
+  confirm "Uninstall tpu-functions from $context and from $projects?"
+  check_nothing_left # again: time has passed before the confirmation
   stop_if_missing
   tf apply -input=false "$temporary/plan"
   if [ -s "$temporary/manifests" ]; then kubectl delete --ignore-not-found --filename="$temporary/manifests"; fi
   kinds+=,deployments,daemonsets,services,configmaps,mutatingwebhookconfigurations
   [ "$minor" -lt 30 ] || kinds+=,validatingadmissionpolicies,validatingadmissionpolicybindings
   left=$(list_ours "$kinds")
-  say "Gone. $overlay and infra/terraform/$cluster.tfvars are left."
-  [ -z "$left" ] || printf 'Left in the cluster, too, because the overlay does not name it; delete it if nobody needs it:\n%s\n' "$left"
+  say "Uninstalled. $overlay and infra/terraform/$cluster.tfvars remain."
+  [ -z "$left" ] || printf 'These objects remain in the cluster, because the overlay does not have them; delete what is not needed:\n%s\n' "$left"
 }
 
 main "$@"

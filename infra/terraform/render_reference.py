@@ -90,15 +90,15 @@ _LIMITS = (
 _NONE = """\
 ## inject_env, admit_job: none
 
-No permission on Google Cloud and no role in the cluster: what an admission review says is all that they
-know, and they call nobody. The webhook's Pods have no token of their ServiceAccount. What it may do, its
-webhook configurations say: change the workloads that they ask it about.
+No permission on Google Cloud and no role in the cluster: they read only admission reviews and call no
+API. The webhook's Pods have no token of their ServiceAccount. They can change the workloads that the
+webhook configurations select.
 """
 _JOINING = """\
 ## VMs that join
 
-What a bootstrap token allows until its VM has joined: what `kubeadm join` asks for. It is in the group
-`system:bootstrappers:tpu-functions`, whose requests for certificates nobody but `approve_join`
+The permissions of a bootstrap token until its VM has joined: those that `kubeadm join` needs. The token
+is in the group `system:bootstrappers:tpu-functions`, whose requests for certificates only `approve_join`
 approves. With `join_approval = "external"` tokens are in kubeadm's group instead, and the cluster
 approves them for any Node.
 """

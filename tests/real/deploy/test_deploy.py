@@ -78,8 +78,8 @@ def test_it_installs_and_a_second_time_changes_nothing(deploy: Installer) -> Non
         first = deploy.run("--yes", "prod")
         assert first.code == 0, first.output
         assert "namespace/tpu-functions created" in first.output
-        assert "the policy on Secrets is in force" in first.output
-        assert "a message was handled, and the cluster asked" in first.output
+        assert "the admission policy on Secrets has effect" in first.output
+        assert "label_node has handled a message and called the cluster" in first.output
         (built,) = [call for call in first.calls if "builds submit" in call]
         for flag in (
             "--config=infra/cloudbuild.yaml",
@@ -120,8 +120,8 @@ def test_two_builds_of_one_commit_have_two_tags(look: Installer) -> None:
         tags += re.findall(r",_TAG=(\S+)", "\n".join(ran.calls))
         assert ran.code == 1
         assert re.search(
-            rf"deploy.sh: {re.escape(REPOSITORY)}/relay:\S+ was built, and the registry does not say "
-            "its digest: nothing\n$",
+            rf"deploy.sh: {re.escape(REPOSITORY)}/relay:\S+ was built, but the registry returned no "
+            r"digest \(no answer\); run this again\n$",
             ran.output,
         )
         look.run_shell("sleep 1")
@@ -163,8 +163,8 @@ def test_a_part_whose_image_is_not_named_is_not_rolled_out(deploy: Installer) ->
     ran = deploy.run("--yes", "--images", f"example.test/tpu/relay@{DIGESTS['relay']}", "prod")
     assert ran.code == 1
     assert ran.output.endswith(
-        f"deploy.sh: {OVERLAY} has inject-env, and no image is named for it: "
-        "--images REPOSITORY/inject-env@sha256:... as well\n"
+        f"deploy.sh: {OVERLAY} includes inject-env, but no image is given for it: "
+        "add --images REPOSITORY/inject-env@sha256:...\n"
     )
     assert deploy.plane.request("GET", "/api/v1/namespaces/tpu-functions")[0] == 404
 
@@ -179,7 +179,7 @@ def test_a_component_that_comes_too_late_for_its_image_is_named(deploy: Installe
     ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 1
     assert ran.output.endswith(
-        f"deploy.sh: {OVERLAY} gives inject-env no image: list its component before deployed in "
+        f"deploy.sh: {OVERLAY} has no image for inject-env: list its component before deployed in "
         f"{OVERLAY}/kustomization.yaml\n"
     )
     assert deploy.plane.request("GET", "/api/v1/namespaces/tpu-functions")[0] == 404
@@ -188,24 +188,23 @@ def test_a_component_that_comes_too_late_for_its_image_is_named(deploy: Installe
 # How Nodes pull
 
 PULLS = (
-    "  - nothing says how Nodes of this cluster pull images from us-central1-docker.pkg.dev, which "
-    "wants credentials\n"
-    "      docs/install.md, Images: a Secret tpu-functions-images; or a credential provider, and "
-    "--nodes-pull; or other --images\n"
+    "  - the Nodes of this cluster need credentials to pull images from us-central1-docker.pkg.dev\n"
+    "      create the Secret tpu-functions-images; or set up a credential provider and pass "
+    "--nodes-pull; or use other --images (docs/install.md, Images)\n"
 )
 
 
 def test_how_nodes_pull_is_asked_where_nobody_can_know(look: Installer) -> None:
     look.nodes_pull = False
     ran = look.run("prod", answer="n\n")
-    assert ran.output.endswith(f"deploy.sh: 1 thing(s) missing; nothing was changed\n\n{PULLS}")
+    assert ran.output.endswith(f"deploy.sh: 1 problem(s); nothing was changed\n\n{PULLS}")
     for images in (
         REPOSITORY + ":1",
         f"{REPOSITORY}/relay@{DIGEST}",
         "gcr.io/my-gcp-project/tpu:1",
     ):
         ran = look.run("--images", images, "prod", answer="n\n")
-        assert "  - nothing says how Nodes of this cluster pull images from " in ran.output
+        assert "  - the Nodes of this cluster need credentials to pull images from " in ran.output
 
 
 @pytest.mark.parametrize("case", ["another registry", "GKE", "it is said", "a secret"])
@@ -245,8 +244,8 @@ def test_a_pull_secret_that_the_overlay_does_not_use_is_named(installed: Install
     installed.kubectl = [("get secret tpu-functions-images", "", 0)]
     ran = installed.run("prod", answer="n\n")
     assert ran.output.endswith(
-        f"\n  - the Secret tpu-functions-images is there, and {OVERLAY} has no component that uses it\n"
-        "      add ../../components/image-pull-secret as the last of its components\n"
+        f"\n  - the Secret tpu-functions-images exists, but no component of {OVERLAY} uses it\n"
+        "      add ../../components/image-pull-secret as its last component\n"
     )
 
 
@@ -258,8 +257,8 @@ def test_a_relay_that_cannot_be_pulled_is_told_so(deploy: Installer) -> None:
     ran = deploy.run("--yes", "prod")
     assert ran.code == 1
     assert ran.output.endswith(
-        "deploy.sh: relay has not become ready: its Node cannot pull its image "
-        "(docs/install.md, Images); mend that, and run this again\n"
+        "deploy.sh: relay is not ready: its Node cannot pull its image "
+        "(docs/install.md, Images); fix that, and run this again\n"
     )
 
 
@@ -275,7 +274,7 @@ def test_a_dry_run_changes_nothing(look: Installer) -> None:
     assert ran.code == 0, ran.output
     assert ran.changing_calls() == []
     assert any("plan -input=false" in call for call in ran.calls)
-    assert "infra/kubernetes/overlays/prod would be made" in ran.output
+    assert "infra/kubernetes/overlays/prod would be created" in ran.output
     assert not (look.tree / "infra/kubernetes/overlays/prod").exists()
 
 
@@ -293,14 +292,14 @@ def test_all_that_is_missing_is_said_at_once_with_what_mends_it(look: Installer)
     ran = look.run("prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
-        "4 thing(s) missing; nothing was changed\n"
-        "\n  - project my-gcp-project: the API cloudresourcemanager.googleapis.com is off\n"
+        "4 problem(s); nothing was changed\n"
+        "\n  - project my-gcp-project: the API cloudresourcemanager.googleapis.com is disabled\n"
         "      gcloud services enable cloudresourcemanager.googleapis.com --project=my-gcp-project\n"
         "\n  - project my-gcp-project: you lack iam.roles.create\n"
         f"      {GRANT} --role=roles/iam.roleAdmin\n"
         "\n  - project my-gcp-project: you lack pubsub.topics.create\n"
         f"      {GRANT} --role=roles/pubsub.admin\n"
-        "\n  - secret kubeconfig-sweep is not there, or has no kubeconfig in it\n"
+        "\n  - secret kubeconfig-sweep does not exist, or has no enabled version\n"
         "      docs/install.md, Kubeconfigs\n"
     )  # fmt: skip
     assert ran.changing_calls() == []
@@ -313,7 +312,7 @@ def test_apis_that_cannot_be_listed_are_one_thing_of_those_missing(look: Install
     ran = look.run("prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
-        "2 thing(s) missing; nothing was changed\n"
+        "2 problem(s); nothing was changed\n"
         f"\n  - project my-gcp-project: its APIs cannot be listed: {told}\n"
         f"      {GRANT} --role=roles/serviceusage.serviceUsageViewer\n"
         "\n  - project my-gcp-project: you lack iam.roles.create\n"
@@ -385,8 +384,7 @@ def test_a_right_that_cannot_be_asked_for_is_said_and_holds_nothing_up(look: Ins
     look.lacking = {"iam.roles.create"}
     ran = look.run("prod")
     assert (
-        "project my-gcp-project: whether you have these rights cannot be asked:"
-        " run.services.setIamPolicy\n"
+        "project my-gcp-project: these permissions cannot be checked: run.services.setIamPolicy\n"
     ) in ran.output
     assert re.findall(r"you lack (\S+)", ran.output) == ["iam.roles.create"]
 
@@ -432,14 +430,16 @@ def test_a_cluster_that_approves_all_bootstrap_tokens_is_not_installed_on_unless
         look.plane.request("DELETE", f"{bindings}/auto-approve-csrs-for-group")
     assert ran.code == 1
     assert ran.output.endswith(
-        "1 thing(s) missing; nothing was changed\n"
-        "\n  - the cluster approves what our bootstrap tokens ask for by itself, so that each fits "
-        "every Node\n      take system:bootstrappers out of the ClusterRoleBindings to "
+        "1 problem(s); nothing was changed\n"
+        "\n  - the cluster approves the requests of all bootstrap tokens, so that each token fits "
+        "every Node\n      remove system:bootstrappers from the ClusterRoleBindings to "
         "system:certificates.k8s.io:certificatesigningrequests:nodeclient, or set join_approval = "
         '"external"\n'
     )
     assert said.code == 0, said.output
-    assert "join_approval is external: who holds a VM's token can become any Node" in said.output
+    assert (
+        "join_approval is external: the holder of a VM's token can become any Node" in said.output
+    )
 
 
 def test_jobsets_are_asked_for_only_where_jobset_is(look: Installer) -> None:
@@ -447,8 +447,8 @@ def test_jobsets_are_asked_for_only_where_jobset_is(look: Installer) -> None:
     ran = look.run("prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
-        "1 thing(s) missing; nothing was changed\n"
-        "\n  - JobSet is not in the cluster, and jobset_provider is tpu-node-group\n"
+        "1 problem(s); nothing was changed\n"
+        "\n  - jobset_provider is tpu-node-group, but JobSet is not installed in the cluster\n"
         "      https://jobset.sigs.k8s.io/docs/installation\n"
     )
 
@@ -485,7 +485,7 @@ def test_a_cluster_that_is_away_is_named_with_credentials_that_are_missing(
     assert ran.code == 1
     told = ran.output.partition("deploy.sh: ")[2].split("\n\n")
     assert told[:3] == [
-        "3 thing(s) missing; nothing was changed",
+        "3 problem(s); nothing was changed",
         "  - gcloud has no account\n      gcloud auth login",
         "  - Terraform has no credentials\n      gcloud auth application-default login",
     ]
@@ -502,8 +502,8 @@ def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(installed: 
     assert len([call for call in ran.calls if "topics publish" in call]) == 3
     assert "no answer yet" not in ran.output
     assert ran.output.endswith(
-        f"deploy.sh: all is there, but label_node cannot do its work: {why}\n"
-        "mend that (docs/cluster-access.md), and run this again; its log: gcloud logging read "
+        f"deploy.sh: everything is installed, but label_node does not work: {why}\n"
+        "fix that (docs/cluster-access.md), and run this again; its log: gcloud logging read "
         "'resource.labels.service_name:label-node' --project=my-gcp-project --limit=20\n"
     )
 
@@ -526,8 +526,11 @@ def test_what_may_yet_take_effect_is_waited_for_and_nothing_else(
     ran = installed.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 1
     assert len([call for call in ran.calls if "topics publish" in call]) == publishes
-    cause = said or "message 1234567890 left no line in its log"
-    assert f"\ndeploy.sh: all is there, but label_node cannot do its work: {cause}\n" in ran.output
+    cause = said or "its log has no line for message 1234567890"
+    assert (
+        f"\ndeploy.sh: everything is installed, but label_node does not work: {cause}\n"
+        in ran.output
+    )
 
 
 def test_its_scripts_run_in_the_bash_of_macos(look: Installer) -> None:
@@ -548,7 +551,7 @@ def test_tools_that_are_missing_are_named_together(look: Installer) -> None:
     ran = look.run("prod", path=os.fspath(bare))
     assert ran.code == 1
     assert ran.output == (
-        "deploy.sh: 3 thing(s) missing; nothing was changed\n"
+        "deploy.sh: 3 problem(s); nothing was changed\n"
         "\n  - gcloud is not installed\n      install gcloud, and put it on PATH\n"
         "\n  - terraform is not installed\n      install terraform, and put it on PATH\n"
         "\n  - kubectl is not installed\n      install kubectl, and put it on PATH\n"
@@ -579,7 +582,7 @@ def test_a_wrong_command_line_is_refused(
         ("example.test/tpu@sha256:12", "a digest is sha256: and 64 hexadecimal digits"),
         (
             "ghcr.io/OWNER/tpu:1",
-            "names of images have no capitals; OWNER is the repository's owner, in lower case",
+            "image names are lower-case; replace OWNER by the repository's owner in lower case",
         ),
     ],
 )
@@ -603,16 +606,16 @@ def test_a_cluster_of_another_installation_is_not_touched(
     ran = installed.run(*mode, "--yes", "prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
-        "1 thing(s) missing; nothing was changed\n"
-        "\n  - context tests is the cluster of project my-gcp-project with the prefix tpu-functions-,"
-        " and prod is project my-gcp-project with the prefix research-\n"
+        "1 problem(s); nothing was changed\n"
+        "\n  - context tests has the installation of project my-gcp-project with prefix tpu-functions-,"
+        " but prod is project my-gcp-project with prefix research-\n"
         "      kubectl config use-context CONTEXT\n"
     )
     assert ran.changing_calls() == []
 
 
 BY_HAND = (
-    "kubectl config use-context CONTEXT; if the cluster is gone for good, or never had it: "
+    "kubectl config use-context CONTEXT; if the cluster no longer exists, or never had tpu-functions: "
     "terraform -chdir=infra/terraform destroy -var-file=prod.tfvars "
     "(docs/install.md, A cluster that is gone)\n"
 )
@@ -623,8 +626,8 @@ def test_it_is_not_taken_away_where_the_cluster_has_nothing_of_it(look: Installe
     ran = look.run("--destroy", "--yes", "prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
-        "1 thing(s) missing; nothing was changed\n"
-        "\n  - context tests is no cluster of tpu-functions, and Terraform has 1 resource(s) of prod\n"
+        "1 problem(s); nothing was changed\n"
+        "\n  - context tests has no installation, but Terraform has 1 resource(s) of prod\n"
         f"      {BY_HAND}"
     )
     assert ran.changing_calls() == []
@@ -665,10 +668,10 @@ def test_it_is_not_taken_away_without_the_overlay_that_says_what_is_in_the_clust
     gone = installed.run("--destroy", "--yes", "prod")
     assert (halved.code, gone.code) == (1, 1)
     assert f"  - {OVERLAY} cannot be rendered: " in halved.output
-    assert f"  - there is no {OVERLAY}, and tpu-functions is in the cluster\n" in gone.output
+    assert f"  - {OVERLAY} does not exist, but tpu-functions is in the cluster\n" in gone.output
     for ran in (halved, gone):
         assert ran.output.endswith(
-            "\n      bring it back from version control, or have it made anew: ./deploy.sh prod\n"
+            "\n      restore it from version control, or create it again: ./deploy.sh prod\n"
         )
         assert ran.changing_calls() == []
 
@@ -676,9 +679,14 @@ def test_it_is_not_taken_away_without_the_overlay_that_says_what_is_in_the_clust
 def test_a_dry_run_shows_what_the_run_would_change_in_the_cluster(installed: Installer) -> None:
     same = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
     assert same.code == 0, same.output
-    assert "as they are now, and example.test/tpu:1\nno change\n" in same.output
+    assert (
+        "without the changes planned above; images: example.test/tpu:1\nno change\n" in same.output
+    )
     kept = installed.run("--dry-run", "prod")
-    assert "and the images as they are now: new ones would be built\nno change\n" in kept.output
+    assert (
+        "images: the current ones, but an installation would build new ones\nno change\n"
+        in kept.output
+    )
     other = installed.run("--dry-run", "--images", "example.test/tpu:2", "prod")
     assert other.code == 0, other.output
     changed = [line.split() for line in other.output.splitlines() if re.match(r"[-+] ", line)]
@@ -697,7 +705,7 @@ def test_a_cluster_without_admission_policies_gets_none(deploy: Installer) -> No
     assert ran.code == 0, ran.output
     assert (
         "Kubernetes 1.29 has no ValidatingAdmissionPolicies: "
-        "rights on Secrets and Nodes stay wide (SECURITY.md)\n"
+        "permissions on Secrets and Nodes are not restricted (SECURITY.md)\n"
     ) in ran.output
     policies = "validatingadmissionpolicies,validatingadmissionpolicybindings"
     found = deploy.plane.run_kubectl("get", policies, "-l", OURS, "-o", "name")
@@ -759,8 +767,8 @@ def test_a_webhook_without_its_certificate_is_no_installation(deploy: Installer)
         ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
         assert ran.code == 1
         assert ran.output.endswith(
-            "deploy.sh: inject-env has not become ready: its Secret inject-env-tls is missing "
-            "(docs/injection.md, Switch it on); mend that, and run this again\n"
+            "deploy.sh: inject-env is not ready: its Secret inject-env-tls is missing "
+            "(docs/injection.md, Switch it on); fix that, and run this again\n"
         )
         deploy.kubectl = []
         secret = {"metadata": {"name": "inject-env-tls"}, "type": "Opaque"}
@@ -781,14 +789,14 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
     refused = deploy.run("--destroy", "--yes", "prod")
     assert refused.code == 1
     assert (
-        f"  - there are TPUNodeGroups, whose slices nobody would delete: default/{name} \n"
+        f"  - TPUNodeGroups exist, and nothing would delete their slices: default/{name} \n"
         "      kubectl delete tpunodegroups --all --all-namespaces\n"
     ) in refused.output
     assert refused.changing_calls() == []
     deploy.kubectl = [("^#1 get tpunodegroups", "", 0)]
     meanwhile = deploy.run("--destroy", "prod", answer="y\n")
     assert meanwhile.code == 1
-    assert "  - there are TPUNodeGroups, whose slices nobody would delete" in meanwhile.output
+    assert "  - TPUNodeGroups exist, and nothing would delete their slices" in meanwhile.output
     assert meanwhile.changing_calls() == []
     deploy.plane.request("DELETE", f"{groups}/{name}")
     # It can end at each of its two halves, and be begun again.
@@ -807,8 +815,9 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
         gone = deploy.run("--destroy", "--yes", "prod")
     assert gone.code == 0, gone.output
     assert gone.output.endswith(
-        f"\n== Gone. {OVERLAY} and infra/terraform/prod.tfvars are left.\n"
-        "Left in the cluster, too, because the overlay does not name it; delete it if nobody needs it:\n"
+        f"\n== Uninstalled. {OVERLAY} and infra/terraform/prod.tfvars remain.\n"
+        "These objects remain in the cluster, because the overlay does not have them; "
+        "delete what is not needed:\n"
         "ConfigMap default/tpu-guardrails\n"
     )
     left = deploy.plane.run_kubectl(
@@ -830,7 +839,7 @@ def test_what_goes_is_shown_before_it_is_asked(installed: Installer) -> None:
     assert ran.code == 1
     assert ran.output.endswith(
         "\n== Google Cloud\nPlan: 0 to add, 0 to change, 7 to destroy.\n\n== Cluster\n"
-        f"then all that {OVERLAY} names is deleted from tests\n"
+        f"then all objects of {OVERLAY} are deleted from tests\n"
         "deploy.sh: not confirmed; nothing was changed\n"
     )
     assert ran.changing_calls() == []
@@ -846,8 +855,8 @@ def test_it_is_not_taken_away_from_under_node_pools_of_jobsets(look: Installer) 
     refused = look.run("--destroy", "--yes", "prod")
     assert refused.code == 1
     assert (
-        "  - there are node pools of JobSets, which nobody would delete: train-410e1982e93873ae \n"
-        "      delete the JobSets that they were made for, and wait until they are gone\n"
+        "  - node pools of JobSets exist, and nothing would delete them: train-410e1982e93873ae \n"
+        "      delete their JobSets, and wait until the node pools are gone\n"
     ) in refused.output
     assert refused.changing_calls() == []
 
@@ -871,8 +880,8 @@ def test_settings_credentials_and_cluster_that_are_missing_are_said_in_one_round
     assert ran.code == 1
     told = ran.output.partition("deploy.sh: ")[2].split("\n\n")
     assert [one.splitlines()[0].split(":")[0] for one in told] == [
-        "4 thing(s) missing; nothing was changed",
-        "  - there is no infra/terraform/prod.tfvars",
+        "4 problem(s); nothing was changed",
+        "  - infra/terraform/prod.tfvars does not exist",
         "  - gcloud has no account",
         "  - Terraform has no credentials",
         "  - the cluster does not answer",
@@ -887,19 +896,19 @@ def test_a_failing_terraform_init_is_one_line_among_what_is_missing(look: Instal
     assert ran.code == 1
     told = ran.output.partition("deploy.sh: ")[2].split("\n\n")
     assert told[:2] == [
-        "3 thing(s) missing; nothing was changed",
+        "3 problem(s); nothing was changed",
         "  - terraform init failed: Error: Failed to install provider could not connect more raw \n"
-        "      terraform -chdir=infra/terraform init says more",
+        "      terraform -chdir=infra/terraform init shows the whole error",
     ]
 
 
 def test_a_placeholder_of_the_examples_is_questioned(look: Installer) -> None:
-    words = "my-gcp-project is the name in the examples; is it yours? infra/terraform/prod.tfvars has it"
+    words = "my-gcp-project is the name in the examples; check infra/terraform/prod.tfvars"
     assert f"note: {words}\n" in look.run("--dry-run", "prod").output
     look.gcloud = [("projects describe", "not found", 1)]
     ran = look.run("--dry-run", "prod")
     assert ran.code == 1
     assert (
-        "project my-gcp-project is not there, or not for you to see: it is the name in the examples"
+        "project my-gcp-project does not exist, or you cannot read it: it is the name in the examples"
         in ran.output
     )

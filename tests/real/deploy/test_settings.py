@@ -101,7 +101,7 @@ def test_what_terraform_refuses_ends_it_in_terraforms_words(deploy: Installer) -
     ran = deploy.run("--dry-run", "prod")
     assert ran.code == 1
     assert (
-        "deploy.sh: infra/terraform/prod.tfvars: Terraform refuses it\n"
+        "deploy.sh: infra/terraform/prod.tfvars: Terraform rejects it\n"
         "Error: Invalid value for variable\n"
     ) in ran.output
     assert "region must be a region such as us-central1, not a zone." in ran.output
@@ -112,4 +112,4 @@ def test_settings_that_cannot_be_read_end_it_in_terraforms_words(deploy: Install
     settle(deploy, "gke", "vpc_egress = {\n")
     ran = deploy.run("--dry-run", "prod")
     assert ran.code == 1
-    assert "deploy.sh: infra/terraform/prod.tfvars: Terraform refuses it\nError: " in ran.output
+    assert "deploy.sh: infra/terraform/prod.tfvars: Terraform rejects it\nError: " in ran.output
