@@ -1,4 +1,4 @@
-"""The stand-in in real time, on a cluster somewhere else."""
+"""The stand-in in real time, on a cluster that it reaches over HTTPS."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LONG_S = 3600.0
 
 
 class LiveStandIn:
-    """Follows a cluster within `at_work`. ``client`` is its administrator's.
+    """Watches a cluster within `at_work`, with an administrator's ``client``.
 
-    It sees the JobSets, Jobs and Pods that have the labels of ``selector``; all if it is empty.
+    It handles the JobSets, Jobs and Pods that match the label ``selector``; all if it is empty.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class LiveStandIn:
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        """Until the block is left. Raises what the block raises, or what one of its own tasks does."""
+        """Run until the block is left. Raises what the block or a task raises."""
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
@@ -75,7 +75,7 @@ class LiveStandIn:
             delay_s = await self._take_turn()
 
     async def _take_turn(self) -> float:
-        """How long there is nothing to do then, if nothing happens."""
+        """Execute what is due; returns the seconds until the next time."""
         steps = list(decide(self._objects, self._controllers, self._behaviour, datetime.now(UTC)))
         for step in steps:
             if isinstance(step, Call):
