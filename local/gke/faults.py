@@ -1,7 +1,7 @@
-"""Faults on demand: what goes wrong in the simulated GKE, and when.
+"""Faults that can be injected into the simulated GKE.
 
-Every public method of `Faults` is a fault. The same can be asked for over HTTP by POST to
-``/_simulator/<method>`` with its arguments as a JSON object. Verbs are those of the call log, such as
+Every public method of `Faults` is a fault. Over HTTP, it is a POST to ``/_simulator/<method>`` with its
+arguments as a JSON object. Verbs are those of the call log, such as
 ``nodePools.create``; patterns as in a shell match many (``nodePools.*``).
 """
 
@@ -19,7 +19,7 @@ _STATUSES = {3: "INVALID_ARGUMENT", 8: "RESOURCE_EXHAUSTED", 13: "INTERNAL"}
 
 
 class Faults(FaultControls[Refused, Failure]):
-    """Makes things go wrong."""
+    """Injects faults."""
 
     plan: PoolFaultPlan
 

@@ -188,7 +188,7 @@ def _exclusive(jobset: Document, template: Mapping[str, Any]) -> str:
 
 
 def _keep_apart(pod: Document, topology: str, key: str) -> None:
-    """The affinity that JobSet's webhook adds to the first Pod: with its own Job only."""
+    """Add the affinity of JobSet's webhook to a Job's first Pod: no other Job in its domain."""
 
     def term(*expressions: Document) -> Document:
         return {

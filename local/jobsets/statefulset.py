@@ -52,7 +52,7 @@ def step(stateful_set: Document, pods: Sequence[Document], _now: datetime) -> It
 def _make(
     stateful_set: Document, names: Sequence[str], present: dict[str, Document]
 ) -> Iterator[Call]:
-    """Whether the next Pod is created: in parallel, or after the one before is ready."""
+    """Create missing Pods: all in parallel, or each after the one before is ready, by the policy."""
     is_parallel = stateful_set["spec"].get("podManagementPolicy") == "Parallel"
     for index, name in enumerate(names):
         pod = present.get(name)
