@@ -32,7 +32,7 @@ class ComputeFaultPlan(FaultPlan[Refused, OperationError]):
         self._minute = datetime.min
         self._calls_of_minute: Counter[tuple[str, bool]] = Counter()
         self._disabled: set[str] = set()
-        self._wiring: dict[str, str] = {}
+        self._interconnect: dict[str, str] = {}
 
     def limit_rate(self, calls: int, seconds: float, http: int) -> None:
         """Let the next so many calls, or all of the next so many seconds, exceed the rate quota."""
@@ -48,9 +48,9 @@ class ComputeFaultPlan(FaultPlan[Refused, OperationError]):
         """Disable the API in a project, or enable it."""
         switch(self._disabled, project, disabled)
 
-    def set_wiring(self, group: str, outcome: str) -> None:
-        """Set the state that the wiring of a group's slice ends in; ``NEVER``: it does not end."""
-        self._wiring[group] = outcome
+    def set_interconnect(self, group: str, outcome: str) -> None:
+        """Set the state that the interconnect of a group's slice ends in; ``NEVER``: it does not end."""
+        self._interconnect[group] = outcome
 
     def refuse(self, route: Route, project: str) -> None:
         """Raise `Refused` when the next call is to fail before it is read."""
@@ -80,9 +80,9 @@ class ComputeFaultPlan(FaultPlan[Refused, OperationError]):
             return RATE_LIMITED_429.refused()
         return RATE_LIMITED.refused(metric=_metric(route), number=number)
 
-    def wiring_outcome(self, group: str) -> str:
-        """The state that a slice's wiring ends in; empty when it never ends."""
-        outcome = self._wiring.get(group, "ACTIVE")
+    def interconnect_outcome(self, group: str) -> str:
+        """The state that a slice's interconnect ends in; empty when it never ends."""
+        outcome = self._interconnect.get(group, "ACTIVE")
         return "" if outcome == "NEVER" else outcome
 
 

@@ -65,12 +65,12 @@ class Faults(FaultControls[Refused, OperationError]):
         VMs that run already stay. Groups that wait look again at once.
         """
         self._supply.limit_hosts(zone, family, vms)
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     def set_chip_quota(self, region: str, family: str, chips: int | None = None) -> None:
         """The project may have so many TPU chips of a family in a region; without it, any number."""
         self._supply.limit_chips(region, family, chips)
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     def set_count_quota(self, collection: str, count: int | None = None) -> None:
         """A project may have so many ``resourcePolicies``, ``instanceTemplates``, and so on."""
@@ -82,7 +82,7 @@ class Faults(FaultControls[Refused, OperationError]):
         """A reservation exists: for ``vms`` VMs of one machine type."""
         used = self._supply.reservations.get(reservation, Reservation("", 0)).used
         self._supply.reservations[reservation] = Reservation(machine_type, vms, ready, used)
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     def remove_reservation(self, reservation: str) -> None:
         """A reservation exists no more."""
@@ -91,17 +91,17 @@ class Faults(FaultControls[Refused, OperationError]):
     def remove_resource(self, resource: str, removed: bool = True) -> None:
         """An image, network or subnetwork does not exist, or exists again."""
         switch(self._supply.missing, resource, removed)
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     def fill_subnetwork(self, subnetwork: str, full: bool = True) -> None:
         """A subnetwork has no free address, or has some again."""
         switch(self._supply.full_subnetworks, subnetwork, full)
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     def set_org_policy(self, project: str, constraint: str = "") -> None:
         """An organization policy forbids every new VM of a project; without one, none does."""
         self._supply.constraints[project] = constraint
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     # calls
 
@@ -139,7 +139,7 @@ class Faults(FaultControls[Refused, OperationError]):
         The groups' agent is a principal too: ``NUMBER@cloudservices.gserviceaccount.com``.
         """
         super().remove_permission(email, permission, removed)
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     def disable_api(self, project: str, disabled: bool = True) -> None:
         """The Compute Engine API is not enabled in a project, or is again."""
@@ -197,7 +197,7 @@ class Faults(FaultControls[Refused, OperationError]):
 
         ``ACTIVE`` mends it for the next time.
         """
-        self.plan.set_wiring(group, outcome)
+        self.plan.set_interconnect(group, outcome)
 
     def _find(self, path: str) -> Instance:
         instance = self._resources.instances.store.find(path)

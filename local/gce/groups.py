@@ -108,10 +108,10 @@ class Groups:
         until, user = self._lately_used.get(path, (datetime.min, ""))
         return user if user and self._context.clock.now() < until else ""
 
-    def look_again(self) -> None:
+    def retry_creation(self) -> None:
         """The supply has changed: let the groups that wait look at once."""
         for group in self.store:
-            group.members.look_again()
+            group.members.retry_creation()
 
     # insert
 

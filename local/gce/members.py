@@ -122,19 +122,19 @@ class Members:
                 self._make(member)
             self._wait_for_grant()
         else:
-            self.look_again()
+            self.retry_creation()
 
     def _wait_for_grant(self) -> None:
         delay = self._context.draw(self._context.timings.flex_start_grant_s)
         self._not_before = self._context.clock.now() + timedelta(seconds=delay)
-        self._check = self._context.clock.call_later(delay, self.look_again)
+        self._check = self._context.clock.call_later(delay, self.retry_creation)
 
     def _add(self) -> Member:
         name = self._vms.draw_name(self._members)
         member = self._members[name] = Member(name, self._group.template)
         return member
 
-    def look_again(self) -> None:
+    def retry_creation(self) -> None:
         """In BULK mode: see whether there is room for all now, and if so make all VMs."""
         waiting = [member for member in self if self._waits(member)]
         if not self.bulk_in_progress or not waiting or self._context.clock.now() < self._not_before:
@@ -145,7 +145,9 @@ class Members:
         order = self._vms.read_order(waiting[0].version)
         self.obstacle = self._context.supply.find_obstacle(order, len(waiting), bulk=True)
         if self.obstacle is not None:
-            self._check = self._context.later(self._context.timings.bulk_check_s, self.look_again)
+            self._check = self._context.later(
+                self._context.timings.bulk_check_s, self.retry_creation
+            )
             return
         for member in waiting:
             if member.instance is None:

@@ -10,7 +10,7 @@ from local.gce.environment import Environment
 from local.gce.schema import Document
 
 
-class Wiring:
+class Interconnect:
     """The state that ``appliedAcceleratorTopologies`` shows; none before all VMs ran once."""
 
     def __init__(self, environment: Environment, group_path: str, topology: str) -> None:
@@ -42,7 +42,7 @@ class Wiring:
         self._enter("")
 
     def _activated(self) -> None:
-        outcome = self._environment.fault_plan.wiring_outcome(self._group_path)
+        outcome = self._environment.fault_plan.interconnect_outcome(self._group_path)
         if outcome:
             self._enter(outcome)
 
