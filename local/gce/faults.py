@@ -1,7 +1,7 @@
-"""Faults on demand: what goes wrong in the simulated Compute Engine, and when.
+"""Faults that can be injected into the simulated Compute Engine.
 
-Every public method of `Faults` is a fault. The same can be asked for over HTTP by POST to
-``/_simulator/<method>`` with its arguments as a JSON object. Verbs are those of the call log, such
+Every public method of `Faults` is a fault. Over HTTP, it is a POST to ``/_simulator/<method>`` with its
+arguments as a JSON object. Verbs are those of the call log, such
 as ``instances.setMetadata``; patterns as in a shell match many (``instances.*``, ``*.delete``).
 Resources are named by their path, ``projects/P/zones/Z/instances/N``.
 """
@@ -30,14 +30,14 @@ from local.gce.schema import Document
 from local.gce.supply import Reservation
 
 Act = Callable[[Caller, str, str, Document | None], Document]
-"""Makes a call as somebody: caller, HTTP method, path, body."""
+"""Makes a call as a caller: caller, HTTP method, path, body."""
 
 PERSON = Caller(Principal("alice@example.com"), "google-cloud-sdk gcloud/540.0.0,gzip(gfe)")
-"""Somebody who changes things by hand."""
+"""A person who makes changes manually."""
 
 
 class Faults(FaultControls[Refused, OperationError]):
-    """Makes things go wrong."""
+    """Injects faults."""
 
     plan: ComputeFaultPlan
 
@@ -50,7 +50,7 @@ class Faults(FaultControls[Refused, OperationError]):
 
     @property
     def sinks_are_broken(self) -> bool:
-        """Whether log sinks lose what the audit log says."""
+        """Whether log sinks lose all entries."""
         return self._sinks_are_broken
 
     def _make_refusal(self, http: int, reason: str, message: str) -> Refused:
@@ -62,7 +62,7 @@ class Faults(FaultControls[Refused, OperationError]):
     def set_capacity(self, zone: str, family: str, vms: int | None = None) -> None:
         """A zone has room for ``vms`` VMs of a machine family in all; without it, for any number.
 
-        VMs that run already stay. Groups that wait look again at once.
+        Running VMs stay. Groups that wait retry immediately.
         """
         self._supply.limit_hosts(zone, family, vms)
         self._resources.groups.retry_creation()
@@ -85,7 +85,7 @@ class Faults(FaultControls[Refused, OperationError]):
         self._resources.groups.retry_creation()
 
     def remove_reservation(self, reservation: str) -> None:
-        """A reservation exists no more."""
+        """A reservation does not exist any more."""
         self._supply.reservations.pop(reservation, None)
 
     def remove_resource(self, resource: str, removed: bool = True) -> None:
@@ -115,7 +115,7 @@ class Faults(FaultControls[Refused, OperationError]):
     ) -> None:
         """The next so many operations that match end in an error and change nothing.
 
-        Of a VM's operations, inserts and setMetadata can.
+        Of a VM's operations, only inserts and setMetadata can fail.
         """
         log = LOG_STATUSES.get(http, FAILED_PRECONDITION)
         error = OperationError(code, message or INTERNAL_ERROR.message, http, log)
@@ -128,8 +128,8 @@ class Faults(FaultControls[Refused, OperationError]):
     def set_rate_quota(self, requests: int | None = None) -> None:
         """A project may make so many calls a minute of each quota group; without it, any number.
 
-        Groups are reads and queries (what changes something, and what asks a group about its VMs),
-        of regions and of the project each. They are filled up at every full minute.
+        Quota groups are reads and queries (changes, and reads of a group's VMs), each for regions
+        and for the project. They are refilled at every full minute.
         """
         self.plan.set_rate_quota(requests)
 
@@ -148,7 +148,7 @@ class Faults(FaultControls[Refused, OperationError]):
     # the audit log
 
     def break_sinks(self, broken: bool = True) -> None:
-        """Log sinks lose what the audit log says, as sinks without their permission do, or not again.
+        """Log sinks lose all entries, as sinks without their permission do, or work again.
 
         Cloud Logging keeps the entries.
         """
@@ -157,7 +157,7 @@ class Faults(FaultControls[Refused, OperationError]):
     # VMs and groups
 
     def preempt(self, instance: str) -> None:
-        """A SPOT VM is taken back; one that is still being made fails to start."""
+        """A SPOT VM is preempted; one that is still being created fails to start."""
         vm = self._find(instance)
         if vm.order.model != "SPOT":
             raise UnknownFault(f"{instance} is {vm.order.model}, only SPOT VMs are preempted")
@@ -186,16 +186,16 @@ class Faults(FaultControls[Refused, OperationError]):
         return self._act(PERSON, method, path, body)
 
     def use_group(self, group: str, backend_service: str = "") -> None:
-        """A backend service uses a group, which can then not be deleted; without one, none does."""
+        """A backend service uses a group, which prevents its deletion; without one, none does."""
         found = self._resources.groups.store.find(group)
         if found is None:
             raise UnknownFault(f"there is no {group}")
         found.backend_service = backend_service
 
     def break_wiring(self, group: str, outcome: str = "NEVER") -> None:
-        """The slice of a group is never wired (``NEVER``), or that fails (``FAILED``).
+        """The activation of a slice's interconnect never ends (``NEVER``), or fails (``FAILED``).
 
-        ``ACTIVE`` mends it for the next time.
+        ``ACTIVE`` ends the fault for the next activation.
         """
         self.plan.set_interconnect(group, outcome)
 

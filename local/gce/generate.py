@@ -1,7 +1,7 @@
-"""Makes what is generated: ``fields.json`` from the library, two tables of the docs page.
+"""Generates ``fields.json`` from the library, and two tables of the docs page.
 
 Run ``python -m local.gce.generate`` after a new google-cloud-compute or a change to the catalogue;
-a test fails when it was forgotten.
+a test fails if it was forgotten.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCALARS = {
     13: "int32",
 }  # fmt: skip
 _MORE_WORDS = re.compile(r"technical\s+reasons:(.*?)Values:", re.DOTALL)
-"""Some enums are incomplete in the library; the rest of their words stand in the documentation."""
+"""Enum values that are documented and missing in the library."""
 
 
 def render_fields() -> str:
@@ -74,7 +74,7 @@ def _kind(message: Any, field: Any) -> str:
 
 
 def render_refusals(catalogue: Mapping[str, Refusal]) -> str:
-    """A catalogue as a Markdown table."""
+    """Render a catalogue as a Markdown table."""
     head = "| call | when | where | HTTP | reason or code | message | how sure |\n"
     return head + "|---|---|---|---|---|---|---|\n" + "".join(map(_row, catalogue.values()))
 
@@ -90,12 +90,12 @@ def _row(refusal: Refusal) -> str:
 
 
 def render_faults(faults: Mapping[str, Fault]) -> str:
-    """Faults as a Markdown list."""
+    """Render faults as a Markdown list."""
     return "".join(f"- `{name}` {describe_fault(fault)}\n" for name, fault in faults.items())
 
 
 def with_tables(page: str, faults: Mapping[str, Fault], catalogue: Mapping[str, Refusal]) -> str:
-    """A simulator's docs page with all that is generated made anew, between its marks."""
+    """Render a simulator's docs page with its generated parts between the marks."""
     tables = {"faults": render_faults(faults), "refusals": render_refusals(catalogue)}
     for name, table in tables.items():
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"

@@ -1,4 +1,4 @@
-"""One managed instance group: its life, and how the API shows it."""
+"""One managed instance group and its document."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ class Group(GroupSettings):
             self._emptied()
 
     def _vms_changed(self) -> None:
-        """VMs of the group came or went."""
+        """Handle a change of the VMs."""
         self.interconnect.follow(all_run=self.members.all_run)
 
     def _emptied(self) -> None:
-        """The last member has gone."""
+        """Handle the deletion of the last VM."""
         self.interconnect.clear()
         on_emptied, self._on_emptied = self._on_emptied, None
         if on_emptied is not None:
@@ -108,7 +108,7 @@ class Group(GroupSettings):
         return path in (self.template, self.policy)
 
     def summary(self) -> Document:
-        """The group for people: its VMs, and why it waits if it does."""
+        """A summary for users: the VMs, and why the group waits."""
         obstacle = self.members.obstacle
         return {
             "path": self.path,
@@ -122,7 +122,7 @@ class Group(GroupSettings):
         }
 
     def document(self) -> Document:
-        """The group as the API answers it."""
+        """The resource in responses."""
         zone = f"projects/{self.project}/zones/{self.zone}"
         template = self.settings["instanceTemplate"]
         size = self.target_size

@@ -1,11 +1,10 @@
-"""The catalogue of refusals: everything that the simulated Compute Engine can say no with.
+"""The catalogue of all errors of the simulated Compute Engine.
 
-A refusal comes in one of three ways: as the HTTP answer of the call itself (``call``), as the error
-of an operation that is DONE (``operation``), or in the status of a managed instance group
-(``group``). Reasons of calls are camelCase, codes of operations and groups UPPER_CASE, as the real
-service has them. ``sure`` says where the words come from: ``documented`` by Google, ``seen`` in
-recordings, public client code or bug reports, ``assumed`` where nobody was found to have written
-them down.
+An error is the HTTP response of a call (``call``), the error of an operation that is DONE
+(``operation``), or in the status of a managed instance group (``group``). Reasons of calls are
+camelCase, codes of operations and groups UPPER_CASE, as in the real service. ``sure`` is the source
+of the message: ``documented`` by Google, ``seen`` in recordings, public client code or bug reports,
+or ``assumed``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ FAILED_PRECONDITION: LogStatus = (9, "FAILED_PRECONDITION")
 
 @dataclass(frozen=True)
 class OperationError:
-    """Why an operation failed, or why a group's VM could not be made."""
+    """The error of an operation, or of the creation of a group's VM."""
 
     code: str
     message: str
@@ -34,7 +33,7 @@ class OperationError:
     details: tuple[dict[str, Any], ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """The error as it stands in ``error.errors[]``."""
+        """The error in ``error.errors[]``."""
         document: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.details:
             document["errorDetails"] = list(self.details)
@@ -42,7 +41,7 @@ class OperationError:
 
 
 class Refused(Exception):
-    """A call is answered with an HTTP error."""
+    """An HTTP error of a call."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Refused(Exception):
         self._status = status
 
     def document(self) -> dict[str, Any]:
-        """The answer's body."""
+        """The body of the response."""
         detail = {"message": self.message, "domain": self._domain, "reason": self.reason}
         error: dict[str, Any] = {"code": self.http, "message": self.message, "errors": [detail]}
         if self._status:
@@ -88,7 +87,7 @@ class Refusal:
     status: str = ""
 
     def refused(self, **fields: object) -> Refused:
-        """The exception that makes a call fail with this refusal."""
+        """The exception for a call."""
         return Refused(
             self.http,
             self.reason,
@@ -99,7 +98,7 @@ class Refusal:
         )
 
     def error(self, *details: dict[str, Any], **fields: object) -> OperationError:
-        """The same as the error of an operation or of a group."""
+        """The error for an operation or a group."""
         return OperationError(
             self.code or self.reason,
             self.message.format(**fields),
@@ -457,12 +456,12 @@ LOG_STATUSES: dict[int, LogStatus] = {
     500: (13, "INTERNAL"),
     503: (14, "UNAVAILABLE"),
 }
-"""What the audit log shows of a failure that was asked for, by its HTTP code."""
+"""The audit log's status of an injected failure, by HTTP code."""
 
 CATALOGUE: dict[str, Refusal] = {
     name: value for name, value in list(globals().items()) if isinstance(value, Refusal)
 }
-"""Every refusal by the name it has in this module."""
+"""All refusals by name."""
 
 
 def phrase(http: int) -> str:
