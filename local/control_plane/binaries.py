@@ -29,7 +29,7 @@ _ETCD = "go.etcd.io/etcd/server/v3"
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 _SAY_EVERY_S = 30.0
 
-Say = Callable[[str], None]
+Print = Callable[[str], None]
 
 
 class Unavailable(Exception):
@@ -48,13 +48,13 @@ class Binaries:
         return str(self.directory / name)
 
 
-def obtain(environment: Mapping[str, str], say: Say) -> Binaries:
+def obtain(environment: Mapping[str, str], print_text: Print) -> Binaries:
     """Find the programs or build them; a build takes up to 15 minutes.
 
     Raises `Unavailable` if they are not found and cannot be built.
     """
     found = find(environment)
-    return found if found is not None else _build(environment, say)
+    return found if found is not None else _build(environment, print_text)
 
 
 def find(environment: Mapping[str, str]) -> Binaries | None:
@@ -108,7 +108,7 @@ def _is_whole(directory: Path) -> bool:
     return all(os.access(directory / name, os.X_OK) for name in NAMES)
 
 
-def _build(environment: Mapping[str, str], say: Say) -> Binaries:
+def _build(environment: Mapping[str, str], print_text: Print) -> Binaries:
     if not can_build():
         raise Unavailable(
             "there is no real control plane here: set KUBEBUILDER_ASSETS to a folder with "
@@ -117,9 +117,9 @@ def _build(environment: Mapping[str, str], say: Say) -> Binaries:
     target = cache(environment)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as made:
-        _go_build("etcd", [_ETCD], f"{made}/etcd", [], say)
+        _go_build("etcd", [_ETCD], f"{made}/etcd", [], print_text)
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd"]
-        _go_build("kubernetes", packages, f"{made}/", _version_flags(), say)
+        _go_build("kubernetes", packages, f"{made}/", _version_flags(), print_text)
         target.mkdir(exist_ok=True)
         for name in NAMES:
             (Path(made) / name).replace(target / name)
@@ -145,12 +145,12 @@ def _version_flags() -> list[str]:
 
 
 def _go_build(
-    module: str, packages: Sequence[str], output: str, flags: Sequence[str], say: Say
+    module: str, packages: Sequence[str], output: str, flags: Sequence[str], print_text: Print
 ) -> None:
     names = ", ".join("etcd" if one == _ETCD else Path(one).name for one in packages)
     command = ["go", "build", "-mod=readonly", "-trimpath", "-o", output]
     command += ["-ldflags", " ".join(["-s", "-w", *flags]), *packages]
-    with _telling(f"building {names}", say):
+    with _progress(f"building {names}", print_text):
         done = subprocess.run(
             command,
             cwd=HERE / module,
@@ -165,16 +165,16 @@ def _go_build(
 
 
 @contextmanager
-def _telling(what: str, say: Say) -> Iterator[None]:
+def _progress(what: str, print_text: Print) -> Iterator[None]:
     """Print the start, a line every half minute, and the duration of a build."""
     began = time.monotonic()
     ended = threading.Event()
 
     def tell() -> None:
         while not ended.wait(_SAY_EVERY_S):
-            say(f"  {what}: {time.monotonic() - began:.0f} s so far")
+            print_text(f"  {what}: {time.monotonic() - began:.0f} s so far")
 
-    say(f"{what} (once; a quarter of an hour on two cores when nothing is cached) ...")
+    print_text(f"{what} (once; a quarter of an hour on two cores when nothing is cached) ...")
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
     try:
@@ -182,4 +182,4 @@ def _telling(what: str, say: Say) -> Iterator[None]:
     finally:
         ended.set()
         teller.join()
-    say(f"  {what}: done in {time.monotonic() - began:.0f} s")
+    print_text(f"  {what}: done in {time.monotonic() - began:.0f} s")

@@ -34,7 +34,7 @@ class LiveStandIn:
         self._controllers = controllers
         self._behaviour = behaviour
         self._objects = Objects()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
@@ -60,21 +60,21 @@ class LiveStandIn:
         path = f"{PATHS[kind]}?labelSelector={self._selector}" if is_selected else PATHS[kind]
         async for event, item in self._client.watch(path):
             self._objects.note(kind, event, item)
-            self._news.set()
+            self._changed.set()
 
     async def _work(self) -> None:
         delay_s = _LONG_S
         while True:
             try:
                 async with asyncio.timeout(delay_s):
-                    await self._news.wait()
+                    await self._changed.wait()
             except TimeoutError:
                 pass
             await asyncio.sleep(_DELAY_S)
-            self._news.clear()
-            delay_s = await self._take_turn()
+            self._changed.clear()
+            delay_s = await self._execute_due()
 
-    async def _take_turn(self) -> float:
+    async def _execute_due(self) -> float:
         """Execute what is due; returns the seconds until the next time."""
         steps = list(decide(self._objects, self._controllers, self._behaviour, datetime.now(UTC)))
         for step in steps:

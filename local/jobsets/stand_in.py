@@ -60,9 +60,9 @@ class StandIn:
 
     def _soon(self) -> None:
         if self._turn is None:
-            self._turn = self._clock.call_later(DELAY_S, self._take_turn)
+            self._turn = self._clock.call_later(DELAY_S, self._execute_due)
 
-    def _take_turn(self) -> None:
+    def _execute_due(self) -> None:
         self._turn = None
         now = self._clock.now()
         steps = list(decide(self._objects, self.controllers, self.behaviour, now))
