@@ -137,7 +137,7 @@ Why is it not Ready? The operator's tool (docs/reference/replay.md):
 . {settings}
 .venv/bin/python -m replay explain default/training
 
-What there is on Compute Engine, and what can go wrong there:
+State and faults of the simulated Compute Engine:
 
 curl -s {url}/_simulator/state
 curl -s {url}/_simulator/faults

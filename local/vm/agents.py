@@ -300,14 +300,14 @@ class KubeAgent:
 
     def _node(self) -> Node:
         machine = self._machine
-        told = _parse_script(machine.attributes().get(_SCRIPT, ""))
+        values = _parse_script(machine.attributes().get(_SCRIPT, ""))
         return Node(
             name=machine.name,
             provider_id=f"gce://{machine.project}/{machine.zone}/{machine.name}",
-            labels=told.labels,
-            taints=told.taints,
+            labels=values.labels,
+            taints=values.taints,
             chips=chips_of(machine.machine_type),
-            kubelet_version=f"v{told.minor}.4",
+            kubelet_version=f"v{values.minor}.4",
             boot=f"{machine.id} {self._boots}",
         )
 

@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--root", type=Path, required=True, help="the root of the VM's files")
     parser.add_argument("--connect", help="the API server to reach, whatever it is called")
     parser.add_argument("--chips", type=int, default=0, help="TPU chips of the machine")
-    parser.add_argument("--kubelet-version", default="v1.31.4", help="what the kubelet says it is")
+    parser.add_argument("--kubelet-version", default="v1.31.4", help="the kubelet's version")
     parser.add_argument("--behaviour", type=json.loads, default={}, help="KubeletBehaviour as JSON")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("join").add_argument("--config", type=Path, required=True)
