@@ -229,7 +229,7 @@ check_path() {
   local id found='' try
   for try in {1..10}; do
     id=$(gcloud pubsub topics publish "$prefix-label-node" --project="$project" --format='value(messageIds[0])' \
-      --message='{"version": 1, "kind": "TPUNodeGroup", "namespace": "default", "name": "smoke-check", "uid": "00000000-0000-0000-0000-000000000000", "cause": "Sync", "at": "'"$(date -u +%Y-%m-%dT%H:%M:%SZ)"'"}')
+      --message='{"version": 1, "kind": "TPUNodeGroup", "namespace": "default", "name": "smoke-check", "uid": "00000000-0000-0000-0000-000000000000", "cause": "Resync", "at": "'"$(date -u +%Y-%m-%dT%H:%M:%SZ)"'"}')
     for _ in {1..15}; do
       found=$(gcloud logging read "jsonPayload.message_id=\"$id\"" --project="$project" --freshness=1h --limit=1 --format='value(jsonPayload.decision,jsonPayload.note)')
       case $found in GroupGone*) echo "a message was handled, and the cluster asked"; return ;; ?*) break ;; *) sleep 4 ;; esac

@@ -54,7 +54,7 @@ def tear_down(request: flask.Request) -> tuple[str, int]:
 
 
 def sweep(request: flask.Request) -> tuple[str, int]:
-    """Once a minute, a SYNC for each group that somebody must look at."""
+    """Once a minute, a resync for each group that somebody must look at."""
     return _serve("sweep", request)
 
 

@@ -1,7 +1,7 @@
 """``admit_job``: tie each Job of a JobSet that requests TPUs to its own slice.
 
-Its Pods get the node selector ``job-key``. Only the slice that is created for them has this label, so
-Jobs that restart do not take each other's slices.
+The Job's Pods get the node selector ``job-key``. Only the slice that is created for the Job has this
+label, so Jobs that restart do not use each other's slices.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 @dataclass(frozen=True)
 class Admission:
-    """How the step is set up, with the meaning of TPU Provisioner's variables of these names."""
+    """The settings. They mean the same as TPU Provisioner's."""
 
     is_on_demand_forced: bool = False
-    """Selectors of reservations and of Spot are taken away."""
+    """Whether selectors of reservations and of Spot are removed."""
     location_hint: str = ""
-    """Where not empty, the node selector ``cloud.google.com/gke-location-hint`` of every such Job."""
+    """The node selector ``cloud.google.com/gke-location-hint`` of every such Job; empty: none."""
 
 
 def admit(request: AdmissionRequest, settings: Admission) -> AdmissionResponse:
-    """The node selectors that a Job's Pods lack or must not have, as a patch."""
+    """The patch that adds and removes node selectors of a Job's Pods."""
     job = request.target
     if request.operation != "CREATE" or request.sub_resource or job.get("kind") != "Job":
         return AdmissionResponse()
     labels = _part(job, "metadata", "labels")
     pod = _part(job, "spec", "template", "spec")
-    if not labels.get(JOB_KEY) or _has_opted_out(job) or not _wants_slice(pod):
+    if not labels.get(JOB_KEY) or _has_opted_out(job) or not _needs_slice(pod):
         return AdmissionResponse()
-    return AdmissionResponse(patch=tuple(_make_patch(pod, str(labels[JOB_KEY]), settings)))
+    return AdmissionResponse(patch=tuple(_build_patch(pod, str(labels[JOB_KEY]), settings)))
 
 
 def _has_opted_out(job: Object) -> bool:
@@ -63,18 +63,18 @@ def _has_opted_out(job: Object) -> bool:
     )
 
 
-def _wants_slice(pod: Object) -> bool:
-    # A slice is made for what containers ask for, init containers apart; see `find_leader`.
+def _needs_slice(pod: Object) -> bool:
+    # Init containers do not count, as in `find_leader`.
     is_for_tpus = any(count_chips(container) for container in pod.get("containers") or ())
     return is_for_tpus and TOPOLOGY_LABEL in _part(pod, "nodeSelector")
 
 
-def _make_patch(pod: Object, job_key: str, settings: Admission) -> Iterator[Operation]:
+def _build_patch(pod: Object, job_key: str, settings: Admission) -> Iterator[Operation]:
     base = f"{TEMPLATE}/spec"
-    wanted = {JOB_KEY_SELECTOR: job_key}
+    selectors = {JOB_KEY_SELECTOR: job_key}
     if settings.location_hint:
-        wanted[LOCATION_HINT] = settings.location_hint
-    yield from set_keys(pod, base, "nodeSelector", wanted)
+        selectors[LOCATION_HINT] = settings.location_hint
+    yield from set_keys(pod, base, "nodeSelector", selectors)
     if settings.is_on_demand_forced:
         for key in RESERVED_OR_SPOT:
             if key in pod["nodeSelector"]:

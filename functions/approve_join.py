@@ -1,18 +1,20 @@
-"""approve_join: a VM gets the certificate of its own Node, and with one VM's token nobody gets another.
+"""approve_join: approve the certificate of a VM's own Node, and no other with the VM's token.
 
-Occasions: requests for kubelets' certificates by holders of our bootstrap tokens, from the relay as
-they come, from the sweep while they are pending.
+Triggers: CertificateSigningRequests of kubelets that use this system's bootstrap tokens. The relay
+publishes new ones, the sweep those that are still pending.
 
-A request is approved if it is exactly what a kubelet sends, its Node has the name of a VM that the
-group's MIG has made, and that VM's metadata holds the token that the requester has shown. What can
-never become right (no kubelet's request, no name of a VM of ours) is denied, and its token revoked: a
-kubelet that was denied would ask again every 32 seconds. All else stays pending, which a kubelet bears
-for 15 minutes: a token may have been renewed, an API may be away.
+A request is approved if three conditions hold: it has exactly the form that a kubelet sends; its Node
+has the name of a VM that the group's MIG created; that VM's metadata holds the token of the requester.
 
-A token that was revoked here stays in its VM's metadata, and inject_token may make it valid again: what
-its holder asks for is denied again.
+A request that can never become valid (its form, or the name of no VM of ours) is denied, and its token
+is revoked, because a denied kubelet makes a new request every 32 seconds. Any other request stays
+pending: a token may have been renewed, or an API may be unavailable. A kubelet waits 15 minutes.
 
-No status is written: a start makes as many requests as it has VMs. label_node is triggered instead.
+A revoked token stays in its VM's metadata, and inject_token may create its Secret again. The requests of
+its holder are then denied again.
+
+The step writes no status, because a group's start makes as many requests as it has VMs. It triggers
+label_node instead.
 """
 
 from __future__ import annotations
@@ -39,24 +41,24 @@ from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.events import Event
 
 SECONDS_FOR_WRITING = 15.0
-"""What reading leaves of the seconds for calls: writing takes as many."""
+"""Reading leaves so many seconds for writing."""
 LATE_AFTER = timedelta(minutes=2)
-"""A request that is pending this long is reported, whatever it waits for."""
+"""A request that is pending longer is reported, whatever the obstacle."""
 DENIED, NOT_APPROVED, ELSEWHERE = "Denied", "NotApproved", "ApprovedElsewhere"
-"""What becomes of a request, where that is to be reported. The alert of infra/terraform counts the log
-lines whose decision is one of these with ``Join`` before it."""
+"""The outcomes that get a log line of their own, with the prefix ``Join``. An alert in infra/terraform
+counts these lines."""
 
 
 @dataclass(kw_only=True)
 class JoinWork(Work):
-    """Work that writes lines to the log."""
+    """Work that writes log lines about single requests."""
 
     log: Any = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A request, and the VM for whose Node it asks, as far as they were found."""
+    """A request with the group and the VM of its Node, as far as they were found."""
 
     request: SigningRequest
     subject: Subject
@@ -65,23 +67,23 @@ class Candidate:
     is_served: bool = True
     instance: Instance | None = None
     error: CallError | None = None
-    """Why group or VM could not be read."""
+    """The error if the group or the VM could not be read."""
 
 
 @dataclass(frozen=True)
 class ObservedRequests:
-    """What the step has seen of the requests that the trigger names."""
+    """The requests that the trigger names."""
 
     candidates: tuple[Candidate, ...] = ()
     unread: tuple[str, ...] = ()
-    """Those that there was no time to read."""
+    """The names of requests that there was no time to read."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
-    """Why others could not be read."""
+    """The errors of requests that could not be read."""
 
 
 @dataclass(frozen=True)
 class Decide:
-    """Approve or deny a request, if it is still as it was read."""
+    """Approve or deny a request, if it is unchanged since it was read."""
 
     name: str
     condition: Mapping[str, str]
@@ -123,8 +125,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Revoke:
-    """Revoke the token by which a request was made. A Secret that we may not delete, mostly because it
-    is not ours, is reported: the request is denied all the same."""
+    """Revoke the token with which a request was made.
+
+    A Secret that the API server refuses to delete, mostly a foreign one, is reported; the request is
+    denied all the same.
+    """
 
     token_id: str
     request: str
@@ -139,7 +144,8 @@ class Revoke:
                 raise
             note = (
                 f"its token {self.token_id} could not be revoked: {error}. Delete the Secret "
-                f"bootstrap-token-{self.token_id} in kube-system: until then its holder asks again"
+                f"bootstrap-token-{self.token_id} in kube-system: until then its holder makes new "
+                "requests"
             )
             Report(DENIED, note, self.request, self.node, self.group).apply(work)
 
@@ -147,27 +153,27 @@ class Revoke:
         return f"revoke the token {self.token_id}"
 
 
-def open_work(invocation: Invocation, is_first_look: bool) -> JoinWork:
+def open_work(invocation: Invocation, is_first_observation: bool) -> JoinWork:
     """The work on the requests that the trigger names."""
     return JoinWork(
-        **work_fields(invocation, is_first_look=is_first_look), log=invocation.runtime.log
+        **work_fields(invocation, is_first_observation=is_first_observation),
+        log=invocation.runtime.log,
     )
 
 
 def observe(work: JoinWork) -> ObservedRequests:
-    """Read each request, its group and its VM, as long as there is time to decide what was read."""
+    """Read each request, its group and its VM, as long as time for writing is left."""
     candidates: list[Candidate] = []
     errors: list[CallError | OutOfTimeError] = []
-    message = work.occasion.message
+    message = work.trigger.message
     names = message.requests if message is not None else ()
-    found = _Found(work)
+    cache = _Cache(work)
     with work.reserve(SECONDS_FOR_WRITING):
         for index, name in enumerate(names):
-            begun_s = _remaining_s(work)
-            if not begun_s:
+            if not _has_time(work):
                 return ObservedRequests(tuple(candidates), names[index:], tuple(errors))
             try:
-                candidate = _find_candidate(work, found, name)
+                candidate = _find_candidate(work, cache, name)
             except (CallError, OutOfTimeError) as error:
                 errors.append(error)
                 continue
@@ -176,34 +182,35 @@ def observe(work: JoinWork) -> ObservedRequests:
     return ObservedRequests(tuple(candidates), (), tuple(errors))
 
 
-def _remaining_s(work: Work) -> float:
+def _has_time(work: Work) -> bool:
     try:
-        return work.remaining_s()
+        work.remaining_s()
     except OutOfTimeError:
-        return 0.0
+        return False
+    return True
 
 
 def decide(observed: ObservedRequests, now: datetime) -> Plan:
-    """Approve, deny or leave pending, each request by itself."""
-    judged = [_judge(candidate, now) for candidate in observed.candidates]
-    actions = [action for one in judged for action in one.list_actions()]
-    actions += _trigger_label_node(judged, now)
+    """Approve or deny each request, or leave it pending."""
+    assessments = [_assess(candidate, now) for candidate in observed.candidates]
+    actions = [action for one in assessments for action in one.list_actions()]
+    actions += _trigger_label_node(assessments, now)
     if observed.unread:
         rest = message_about_requests(Cause.FORWARDED, now, observed.unread)
         actions.append(ForOne((Send("approve_join", (rest,)),)))
-    failed = [one.candidate.error for one in judged if one.candidate.error is not None]
-    # The first is raised: one that passes makes the message come again.
+    failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
+    # The frame raises the first error: a transient one first, so that the message is retried.
     errors = sorted((*failed, *observed.errors), key=_is_lasting)
     actions += (ForOne((Fail(error),)) for error in errors)
-    outcome = join_outcomes(one.outcome for one in judged) or "NothingToDo"
-    note = "; ".join(f"{one.name}: {one.why}" for one in judged if one.why)
-    needs_attention = any(one.outcome in _CAUSES or one.is_reported for one in judged)
+    outcome = join_outcomes(one.outcome for one in assessments) or "NothingToDo"
+    note = "; ".join(f"{one.name}: {one.why}" for one in assessments if one.why)
+    needs_attention = any(one.outcome in _CAUSES or one.is_reported for one in assessments)
     facts = _name_group(observed.candidates)
     return Plan(outcome, tuple(actions), note, facts, needs_attention=needs_attention)
 
 
 def recover(_work: JoinWork, _error: CallError) -> Plan | None:
-    """Nothing: what could not be read or decided stays pending and is tried again."""
+    """No plan: requests that could not be read or decided stay pending and are retried."""
     return None
 
 
@@ -217,7 +224,7 @@ def _is_lasting(error: CallError | OutOfTimeError) -> bool:
 
 
 def _name_group(candidates: Iterable[Candidate]) -> dict[str, str]:
-    """The group for the log line, if the requests are of one: its timeline shows the line then."""
+    """The log fields of the group, if all requests are of one group: its timeline shows the line."""
     groups = {one.group.uid: one.group for one in candidates if one.group is not None}
     if len(groups) != 1:
         return {}
@@ -225,8 +232,8 @@ def _name_group(candidates: Iterable[Candidate]) -> dict[str, str]:
     return {"group": group.key, "uid": group.uid}
 
 
-class _Found:
-    """Groups by resource name and VMs by name, each asked for once."""
+class _Cache:
+    """Groups by resource name and VMs by name, each read once."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -234,15 +241,17 @@ class _Found:
         self._instances: dict[str, Instance | None] = {}
 
     def find_instance(self, group: NodeGroup, vm: str) -> Instance | None:
-        """A VM in a group's project and zone: its name has the group's in it."""
+        """The VM in the group's project and zone. A VM's name is unique: it contains the group's."""
         if vm not in self._instances:
             spec = group.spec
             self._instances[vm] = self._work.gce.find_instance(spec.project, spec.zone, vm)
         return self._instances[vm]
 
     def find_group(self, resource_name: str) -> AnyGroup | None:
-        """The group whose resources have this name. Users can write labels: the name that is computed
-        from its uid must agree."""
+        """The group whose resources have this name.
+
+        Groups are listed by a label that users can write, so the name computed from the uid decides.
+        """
         if resource_name not in self._found:
             cluster_id = self._work.cluster.get_cluster_id()
             labelled = self._work.cluster.list_groups_named(resource_name)
@@ -253,8 +262,8 @@ class _Found:
         return self._found[resource_name]
 
 
-def _find_candidate(work: Work, found: _Found, name: str) -> Candidate | None:
-    """``None`` for a request that is gone, or none of ours."""
+def _find_candidate(work: Work, cache: _Cache, name: str) -> Candidate | None:
+    """Read a request, its group and its VM. ``None`` if the request is gone or not by our token."""
     raw = work.cluster.find_signing_request(name)
     request = find_signing_request(raw) if raw is not None else None
     if raw is None or request is None:
@@ -266,26 +275,26 @@ def _find_candidate(work: Work, found: _Found, name: str) -> Candidate | None:
     if not resource_name:
         return Candidate(request, subject, raw)
     try:
-        group = found.find_group(resource_name)
+        group = cache.find_group(resource_name)
         if not isinstance(group, NodeGroup) or group.deleting is not None:
             return Candidate(request, subject, raw, group)
         if not work.settings.serves(group.spec.project):
             return Candidate(request, subject, raw, group, is_served=False)
-        instance = found.find_instance(group, subject.node)
+        instance = cache.find_instance(group, subject.node)
     except CallError as error:
         return Candidate(request, subject, raw, error=error)
     return Candidate(request, subject, raw, group, instance=instance)
 
 
 @dataclass(frozen=True)
-class _Judged:
-    """What becomes of one request, in one word, and why if it is not approved."""
+class _Assessment:
+    """The outcome of one request, and why it is not approved."""
 
     candidate: Candidate
     outcome: str
     why: str = ""
     is_reported: bool = False
-    """Whether a line of its own stands in the log, for the alert."""
+    """Whether it gets a log line of its own, which an alert counts."""
 
     @property
     def name(self) -> str:
@@ -295,11 +304,12 @@ class _Judged:
         request, subject = self.candidate.request, self.candidate.subject
         if self.outcome == "Approved":
             message = (
-                f"VM {subject.node} holds the token {request.token_id}, by which it was asked."
+                f"VM {subject.node} holds the token {request.token_id} with which the request was "
+                "made."
             )
             yield ForOne((self._decide("Approved", APPROVED_BY_US, message),))
         if self.outcome == DENIED:
-            # The token first: after a crash in between the request is still pending, and denied then.
+            # The token first: after a crash in between, the request is still pending and is denied.
             denial = self._decide("Denied", "DeniedByTpuFunctions", f"Denied: {self.why}.")
             about, key = self.candidate.raw, ""
             if self.candidate.group is not None:
@@ -308,9 +318,9 @@ class _Judged:
             text = (
                 f"Signing request {request.name} by token {request.token_id} is denied: {self.why}."
             )
-            # One Event for all requests of a token: its holder may ask every half minute.
-            said = f"{request.token_id}: {self.why}"
-            yield Emit(Event("JoinDenied", text, is_warning=True, key=said), about, once=True)
+            # One Event for all requests of a token: its holder may make one every half minute.
+            event_key = f"{request.token_id}: {self.why}"
+            yield Emit(Event("JoinDenied", text, is_warning=True, key=event_key), about, once=True)
         if self.is_reported:
             group = self.candidate.group
             key = group.key if group is not None else ""
@@ -326,69 +336,71 @@ class _Judged:
         return Decide(self.name, condition, self.candidate.raw)
 
 
-def _judge(candidate: Candidate, now: datetime) -> _Judged:
+def _assess(candidate: Candidate, now: datetime) -> _Assessment:
     request, subject, group = candidate.request, candidate.subject, candidate.group
     if request.is_decided:
-        return _judge_decided(candidate)
-    if subject.fault:
-        return _Judged(candidate, DENIED, subject.fault, is_reported=True)
+        return _assess_decided(candidate)
+    if subject.violation:
+        return _Assessment(candidate, DENIED, subject.violation, is_reported=True)
     is_late = now - request.created >= LATE_AFTER
     if not find_resource_name(subject.node):
         vm = subject.node.partition(".")[0]
         if find_resource_name(vm):
             why = f"{subject.node} must be the VM's name alone: register the kubelet as {vm}"
-            return _Judged(candidate, NOT_APPROVED, why, is_late)
-        why = f"{subject.node} is no name of a TPUNodeGroup's VM"
-        return _Judged(candidate, DENIED, why, is_reported=True)
+            return _Assessment(candidate, NOT_APPROVED, why, is_late)
+        why = f"{subject.node} is not the name of a TPUNodeGroup's VM"
+        return _Assessment(candidate, DENIED, why, is_reported=True)
     if group is not None and group.deleting is not None:
-        return _Judged(candidate, "Deleting")
-    waits_for = _find_doubt(candidate, now)
-    if not waits_for:
-        return _Judged(candidate, "Approved")
-    is_doubtful = is_late or _holds_other_token(candidate, now)
-    return _Judged(candidate, NOT_APPROVED if is_doubtful else "Pending", waits_for, is_late)
+        return _Assessment(candidate, "Deleting")
+    obstacle = _find_obstacle(candidate, now)
+    if not obstacle:
+        return _Assessment(candidate, "Approved")
+    must_report = is_late or _holds_other_token(candidate, now)
+    return _Assessment(candidate, NOT_APPROVED if must_report else "Pending", obstacle, is_late)
 
 
-def _judge_decided(candidate: Candidate) -> _Judged:
+def _assess_decided(candidate: Candidate) -> _Assessment:
     request = candidate.request
     if not request.is_approved_elsewhere:
-        return _Judged(candidate, "Decided")
+        return _Assessment(candidate, "Decided")
     why = (
-        f"it was approved by somebody else ({request.approver}): with a token of the group "
-        f"{BOOTSTRAP_GROUP} any Node's certificate can be had. Remove the binding or the approver that "
-        "allows it"
+        f"another approver has approved it ({request.approver}), so a token of the group "
+        f"{BOOTSTRAP_GROUP} is enough for any Node's certificate. Remove the binding or the approver "
+        "that allows it"
     )
-    return _Judged(candidate, ELSEWHERE, why, is_reported=True)
+    return _Assessment(candidate, ELSEWHERE, why, is_reported=True)
 
 
-def _find_doubt(candidate: Candidate, now: datetime) -> str:
-    """Why a request is not approved that may be right; empty if it is approved."""
+def _find_obstacle(candidate: Candidate, now: datetime) -> str:
+    """What prevents the approval of a valid request; empty if it is approved."""
     node, group, instance = candidate.subject.node, candidate.group, candidate.instance
     if candidate.error is not None:
         return str(candidate.error)
     if now - candidate.request.created >= WAITED_FOR:
         return "it is so old that no kubelet waits for it any more"
     if group is None:
-        return f"there is no TPUNodeGroup with a VM {node}"
-    if not isinstance(group, NodeGroup) or not candidate.is_served:
-        return f"group {group.key} cannot be served: its spec or its project is not right"
+        return f"no TPUNodeGroup has a VM {node}"
+    if not isinstance(group, NodeGroup):
+        return f"group {group.key} is not served: its spec is invalid"
+    if not candidate.is_served:
+        return f"group {group.key} is not served: this installation does not serve its project"
     if instance is None:
         return f"Compute Engine has no VM {node}"
     if not instance.is_member_of(group.spec.zone, group.resource_name):
-        return f"VM {node} was not made by {group.resource_name}"
+        return f"VM {node} was not created by the MIG {group.resource_name}"
     token = find_token(instance.metadata, now)
     if token is None:
         return f"the metadata of VM {node} holds no token"
     if token.id != candidate.request.token_id:
         return (
-            f"VM {node} holds the token {token.id}, and the request was made with "
-            f"{candidate.request.token_id}: it was renewed meanwhile, or is another VM's"
+            f"VM {node} holds the token {token.id}, but the request was made with "
+            f"{candidate.request.token_id}: the token was renewed, or it belongs to another VM"
         )
     return ""
 
 
 def _holds_token(candidate: Candidate, now: datetime) -> bool:
-    """Whether the VM holds the requester's token: the request is then its own."""
+    """Whether the VM holds the token of the request."""
     metadata = candidate.instance.metadata if candidate.instance is not None else {}
     token = find_token(metadata, now)
     return token is not None and token.id == candidate.request.token_id
@@ -401,18 +413,20 @@ def _holds_other_token(candidate: Candidate, now: datetime) -> bool:
 
 
 _DENIALS = (400, 403, 422)
-"""How API servers and their admission webhooks deny a write for good."""
+"""The HTTP status codes with which API servers and admission webhooks reject a write permanently."""
 _CAUSES = {DENIED: Cause.JOIN_DENIED, NOT_APPROVED: Cause.JOIN_NOT_APPROVED}
 
 
-def _trigger_label_node(judged: Sequence[_Judged], now: datetime) -> Iterator[Send]:
-    """One message for each group and cause: label_node shows at the VMs what holds them up."""
+def _trigger_label_node(assessments: Sequence[_Assessment], now: datetime) -> Iterator[Send]:
+    """Trigger label_node once for each group and cause: it reports at the VMs what delays them."""
     vms: dict[tuple[str, Cause], dict[str, None]] = {}
     groups: dict[str, AnyGroup] = {}
-    for one in judged:
+    for one in assessments:
         group, cause = one.candidate.group, _CAUSES.get(one.outcome)
         if cause is Cause.JOIN_DENIED and not _holds_token(one.candidate, now):
-            cause = Cause.JOIN_NOT_APPROVED  # whoever has another token says nothing about this VM
+            cause = (
+                Cause.JOIN_NOT_APPROVED
+            )  # another VM's token: this VM's own request is not denied
         if group is not None and cause is not None:
             groups[group.uid] = group
             vms.setdefault((group.uid, cause), {})[one.candidate.subject.node] = None

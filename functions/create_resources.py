@@ -1,10 +1,10 @@
 """create_resources: from a TPUNodeGroup to its workload policy, instance template and MIG.
 
-Triggers: the group was added; its spec, pause, label or finalizer changed; the end of an insert of
-one of its resources, of a change to its MIG, or of a failed insert of a VM; resync.
+Triggers: the group was added; its spec, pause, label or finalizer changed; an insert of one of its
+resources or a change to its MIG ended; the insert of a VM failed; a resync.
 
-One invocation takes ownership and inserts what is missing and possible now: policy and template in
-parallel, the MIG when both exist. An error of Compute Engine becomes a condition.
+One invocation takes ownership (label and finalizer) and inserts the missing resources: policy and
+template in parallel, the MIG when both exist. A condition reports each error of Compute Engine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import datetime
 
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause
 from shared.frame.plan import Action, Plan, Send
 from shared.frame.snapshot import Rules, whole
@@ -37,7 +37,7 @@ from shared.node_groups.node_group import (
     Spec,
     UnreadableGroup,
 )
-from shared.node_groups.own_template import find_template_problem
+from shared.node_groups.own_template import find_template_violation
 from shared.node_groups.resources import KINDS, Found, mig_body, policy_body, template_body
 from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import (
@@ -63,19 +63,20 @@ from shared.ports.gce.values import ManagedInstance, Mig, Operation, Template
 
 @dataclass(frozen=True)
 class ObservedResources:
-    """What the step has observed. ``found`` has only the kinds that were read."""
+    """A group and its resources. ``found`` has only the kinds that were read."""
 
     group: NodeGroup
     status: Status
-    occasion: Occasion
+    trigger: Trigger
     projects: frozenset[str]
-    """Those in which groups of this installation may ask for TPUs."""
+    """The projects that this installation serves."""
     has_foreign_children: bool = False
     found: Mapping[str, Found | None] = field(default_factory=dict)
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
     is_redelivered: bool = False
-    """An earlier delivery of the message may have ended halfway; false when the step observes again."""
+    """True if an earlier delivery of the message may have been interrupted; false when the step
+    observes again."""
 
     @property
     def report(self) -> CreationReport:
@@ -85,7 +86,7 @@ class ObservedResources:
 
 @dataclass(frozen=True)
 class ObservedUnreadable:
-    """The observation of a group whose spec cannot be read."""
+    """A group whose spec cannot be read."""
 
     group: UnreadableGroup
     status: Status
@@ -93,30 +94,31 @@ class ObservedUnreadable:
 
 
 def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
-    """Read what the decision needs; a resource that is known to exist is not read again."""
+    """Read the resources whose state the status does not prove."""
     group, known = work.group, work.status
-    is_foreign = not _is_over(group) and not group.has_finalizer and _has_foreign_children(work)
+    creates_nothing = group.deleting is not None or group.carries_foreign_finalizer
+    is_foreign = not creates_nothing and not group.has_finalizer and _has_foreign_children(work)
     if isinstance(group, UnreadableGroup):
         return ObservedUnreadable(group, known, is_foreign)
     observed = ObservedResources(
         group,
         known,
-        work.occasion,
+        work.trigger,
         work.settings.projects,
         is_foreign,
-        is_redelivered=work.occasion.is_redelivered and work.is_first_look,
+        is_redelivered=work.trigger.is_redelivered and work.is_first_observation,
     )
-    if _is_over(group) or is_foreign or _violations(group, work.settings.projects):
+    if creates_nothing or is_foreign or _list_violations(group, work.settings.projects):
         return observed
     found = {
         kind: KINDS[kind].find(work.gce, group.spec, group.resource_name)
-        for kind in _to_be_read(work, group.spec)
+        for kind in _list_kinds_to_read(work, group.spec)
     }
     return replace(
         observed,
         found=found,
-        operations=_operations(work, group.spec, found),
-        members=_members(work, group.spec, found.get(MIG)),
+        operations=_read_operations(work, group.spec, found),
+        members=_read_members(work, group.spec, found.get(MIG)),
     )
 
 
@@ -124,14 +126,14 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
     """Decide which resources to insert, and what the status reports."""
     group = observed.group
     if group.deleting is not None:
-        return _hand_over(group, now)
+        return _delegate_to_tear_down(group, now)
     if group.carries_foreign_finalizer or observed.has_foreign_children:
-        return Plan("ManagedElsewhere", (_managed_elsewhere(group, observed.status, now),))
+        return Plan("ManagedElsewhere", (_report_managed_elsewhere(group, observed.status, now),))
     if isinstance(observed, ObservedUnreadable):
-        return _refuse(group, observed.status, [*map(str, group.problems)], {}, now)
-    violations = _violations(observed.group, observed.projects)
+        return _reject(group, observed.status, [*map(str, group.violations)], {}, now)
+    violations = _list_violations(observed.group, observed.projects)
     if violations:
-        return _refuse(group, observed.status, violations, _entries(observed, now), now)
+        return _reject(group, observed.status, violations, _build_entries(observed, now), now)
     return _provision(observed, now)
 
 
@@ -167,39 +169,51 @@ STEP = Step(
 run = STEP.run
 
 
-def _is_over(group: AnyGroup) -> bool:
-    """Whether nothing is to be created: the group is being deleted, or tpu-operator manages it."""
-    return group.deleting is not None or group.carries_foreign_finalizer
-
-
 def _has_foreign_children(work: GroupWork) -> bool:
     group = work.group
     return work.cluster.has_foreign_children(group.namespace, group.foreign_child_names)
 
 
-def _to_be_read(work: GroupWork, spec: Spec) -> Iterator[str]:
-    """The kinds whose state is unknown: all but those that are Pending or known to exist."""
-    group, known = work.group, work.status
+def _list_kinds_to_read(work: GroupWork, spec: Spec) -> Iterator[str]:
+    """The kinds whose state the status does not prove, as far as the trigger concerns them."""
     if _is_failure_reported(work):
         return
     for kind in spec.resource_kinds:
-        resource = known.resources.get(kind)
+        resource = work.status.resources.get(kind)
         if resource is None or resource.state is State.PENDING:
-            is_known = resource is not None or not group.has_finalizer
-            is_own = kind == TEMPLATE and spec.own_template is not None
-            must_read = is_own or not is_known or not work.is_first_look
+            must_read = not _is_known_absent(work, spec, kind)
         else:
-            may_be_lost = not work.is_first_look and not _stands(known, MIG)
-            is_settled = resource.state is State.READY and kind != MIG and not may_be_lost
-            must_read = not is_settled or _is_for_body(work, spec, kind)
+            must_read = not _is_known_present(work, spec, kind, resource)
         if must_read and _may_have_changed(work, kind):
             yield kind
 
 
+def _is_known_absent(work: GroupWork, spec: Spec, kind: str) -> bool:
+    """Whether a resource without an entry, or with a Pending one, needs no read before its insert.
+
+    A group that has our finalizer and no entry has lost its status: the resource may exist.
+    """
+    is_own = kind == TEMPLATE and spec.own_template is not None
+    is_status_lost = kind not in work.status.resources and work.group.has_finalizer
+    return work.is_first_observation and not is_own and not is_status_lost
+
+
+def _is_known_present(work: GroupWork, spec: Spec, kind: str, resource: Resource) -> bool:
+    """Whether a resource exists and need not be read: a Ready policy or template.
+
+    Without a MIG, a second observation reads both: the insert of the MIG may have failed because one
+    is missing. Until then a user's own template is always read, for the body of that insert.
+    """
+    if kind == MIG or resource.state is not State.READY:
+        return False
+    is_own = kind == TEMPLATE and spec.own_template is not None
+    return _has_mig(work.status) or (work.is_first_observation and not is_own)
+
+
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
     """Policy and template are inserted in parallel: an event about one says nothing about the other."""
-    event = work.occasion.event
-    if event is None or not work.is_first_look or kind == MIG:
+    event = work.trigger.event
+    if event is None or not work.is_first_observation or kind == MIG:
         return True
     resource = work.status.resources.get(kind)
     is_being_made = resource is not None and resource.state is State.CREATING
@@ -208,25 +222,21 @@ def _may_have_changed(work: GroupWork, kind: str) -> bool:
 
 def _is_failure_reported(work: GroupWork) -> bool:
     """Whether this is another failed insert of a VM, and the condition already reports the error."""
-    event, said = work.occasion.event, work.status.conditions.get(Type.MIG_READY)
+    event, condition = work.trigger.event, work.status.conditions.get(Type.MIG_READY)
     is_failure = event is not None and event.has_failed and event.concerns_vm
-    return is_failure and said is not None and said.reason not in ("Ready", Reason.PROVISIONING)
+    has_error = condition is not None and condition.reason not in ("Ready", Reason.PROVISIONING)
+    return is_failure and has_error
 
 
-def _is_for_body(work: GroupWork, spec: Spec, kind: str) -> bool:
-    """A user's own template is read again for the body of the MIG's insert."""
-    is_own = kind == TEMPLATE and spec.own_template is not None
-    return is_own and not _stands(work.status, MIG)
+def _has_mig(known: Status) -> bool:
+    mig = known.resources.get(MIG)
+    return mig is not None and mig.state is State.READY
 
 
-def _stands(known: Status, kind: str) -> bool:
-    resource = known.resources.get(kind)
-    return resource is not None and resource.state is State.READY
-
-
-def _operations(
+def _read_operations(
     work: GroupWork, spec: Spec, found: Mapping[str, Found | None]
 ) -> dict[str, Operation | None]:
+    """Read the recorded operations of resources that were read and do not exist."""
     return {
         kind: work.gce.find_operation(spec.project, KINDS[kind].scope(spec), resource.operation)
         for kind, resource in work.status.resources.items()
@@ -234,9 +244,9 @@ def _operations(
     }
 
 
-def _members(work: GroupWork, spec: Spec, found: Found | None) -> tuple[ManagedInstance, ...]:
-    """The MIG's members with their errors, if the creation or repair of a VM may have failed."""
-    event = work.occasion.event
+def _read_members(work: GroupWork, spec: Spec, found: Found | None) -> tuple[ManagedInstance, ...]:
+    """Read the MIG's members with their errors, if the creation or repair of a VM may have failed."""
+    event = work.trigger.event
     may_have_failed = event is None or event.has_failed
     if not isinstance(found, Mig) or not may_have_failed:
         return ()
@@ -245,16 +255,16 @@ def _members(work: GroupWork, spec: Spec, found: Found | None) -> tuple[ManagedI
     return work.gce.list_managed_instances(spec.project, spec.zone, work.group.resource_name)
 
 
-def _hand_over(group: AnyGroup, now: datetime) -> Plan:
+def _delegate_to_tear_down(group: AnyGroup, now: datetime) -> Plan:
     if not group.has_finalizer:
         return Plan("Deleting")
     message = message_about(group, Cause.FORWARDED, now)
     return Plan("Deleting", (Send("tear_down", (message,)),))
 
 
-def _violations(group: NodeGroup, projects: frozenset[str]) -> list[str]:
+def _list_violations(group: NodeGroup, projects: frozenset[str]) -> list[str]:
     """The violations of the spec, each with its field."""
-    violations = [str(problem) for problem in group.problems]
+    violations = [str(violation) for violation in group.violations]
     project = group.spec.project
     if project not in projects:
         served = ", ".join(sorted(projects))
@@ -264,7 +274,7 @@ def _violations(group: NodeGroup, projects: frozenset[str]) -> list[str]:
     return violations
 
 
-def _managed_elsewhere(group: AnyGroup, known: Status, now: datetime) -> Action:
+def _report_managed_elsewhere(group: AnyGroup, known: Status, now: datetime) -> Action:
     message = (
         "tpu-operator manages this group: it has its finalizers or children. tpu-functions does "
         "nothing until they are removed. Migrate the group, or leave it to tpu-operator."
@@ -275,7 +285,7 @@ def _managed_elsewhere(group: AnyGroup, known: Status, now: datetime) -> Action:
     return WriteStatus(readiness.conclude(group, known, now))
 
 
-def _refuse(
+def _reject(
     group: AnyGroup,
     known: Status,
     violations: list[str],
@@ -288,11 +298,8 @@ def _refuse(
         Type.ACCEPTED, False, Reason.INVALID_SPEC, message, group=group, now=now
     )
     write = WriteStatus(readiness.conclude(group, known, now))
-    return Plan("InvalidSpec", (write, *_ownership(group)))
-
-
-def _ownership(group: AnyGroup) -> tuple[Action, ...]:
-    return () if group.is_owned else (TakeOwnership(),)
+    ownership = () if group.is_owned else (TakeOwnership(),)
+    return Plan("InvalidSpec", (write, *ownership))
 
 
 def _provision(observed: ObservedResources, now: datetime) -> Plan:
@@ -300,16 +307,16 @@ def _provision(observed: ObservedResources, now: datetime) -> Plan:
     actions: list[Action] = []
     if not group.is_owned:
         if not known.resources:
-            known = _describe(observed, known, _entries(observed, now), now)
+            known = _describe(observed, known, _build_entries(observed, now), now)
             actions.append(WriteStatus(known))
         actions.append(TakeOwnership())
     transitions = _advance_all(observed, now)
     resources = {kind: transition.resource for kind, transition in transitions.items()}
-    inserts = _inserts(observed, transitions)
+    inserts = _build_inserts(observed, transitions)
     actions.append(WriteStatus(_describe(observed, known, resources, now)))
     if inserts:
         actions += [*inserts, WriteCreated(observed.report)]
-    return Plan(_outcome(observed, resources, inserts), tuple(actions))
+    return Plan(_name_outcome(observed, resources, inserts), tuple(actions))
 
 
 def _describe(
@@ -323,7 +330,7 @@ def _describe(
 
 @dataclass(frozen=True)
 class WriteCreated:
-    """Write the results of the inserts."""
+    """Write the conditions that follow from the results of the inserts."""
 
     report: CreationReport = field(repr=False)
 
@@ -336,20 +343,21 @@ class WriteCreated:
         return "write the status, if it has changed"
 
 
-def _outcome(
+def _name_outcome(
     observed: ObservedResources, resources: Mapping[str, Resource], inserts: list[Action]
 ) -> str:
     if inserts:
         return "Inserting"
     if all(resource.state is State.READY for resource in resources.values()):
-        return "AllStand"
+        return "ResourcesReady"
     return "Paused" if observed.group.is_paused else "Waiting"
 
 
-def _entries(observed: ObservedResources, now: datetime) -> dict[str, Resource]:
+def _build_entries(observed: ObservedResources, now: datetime) -> dict[str, Resource]:
     """An entry for each resource that the spec needs.
 
-    A group that has our finalizer and lacks one has lost its status: perhaps under way since now.
+    A group that has our finalizer and no entry has lost its status: an insert may be in progress, so
+    the new entry is Creating since now.
     """
     spec = observed.group.spec
     name = observed.group.resource_name
@@ -363,7 +371,8 @@ def _entries(observed: ObservedResources, now: datetime) -> dict[str, Resource]:
 
 
 def _advance_all(observed: ObservedResources, now: datetime) -> dict[str, Transition]:
-    entries = _entries(observed, now)
+    """The next state of each resource; the MIG waits until the others are Ready."""
+    entries = _build_entries(observed, now)
     transitions = {
         kind: _advance(observed, kind, resource, now)
         for kind, resource in entries.items()
@@ -389,7 +398,7 @@ def _advance(
         observed.found,
         observed.operations,
         violation=_find_violation(observed, kind),
-        is_resync=observed.occasion.is_sync,
+        is_resync=observed.trigger.is_resync,
         is_redelivered=observed.is_redelivered,
         is_blocked=is_blocked,
         was_complete=observed.status.completed_at is not None,
@@ -403,21 +412,26 @@ def _find_violation(observed: ObservedResources, kind: str) -> str:
     spec, found = observed.group.spec, observed.found.get(kind)
     if spec.own_template is None or not isinstance(found, Template):
         return ""
-    return find_template_problem(spec, found) or ""
+    return find_template_violation(spec, found) or ""
 
 
-def _inserts(observed: ObservedResources, transitions: Mapping[str, Transition]) -> list[Action]:
-    """The inserts for which this invocation sets Creating. The status is written before, by
-    compare-and-swap, so no insert follows after another step has found the resource absent."""
+def _build_inserts(
+    observed: ObservedResources, transitions: Mapping[str, Transition]
+) -> list[Action]:
+    """The inserts for which this invocation sets Creating.
+
+    The status is written first, by compare-and-swap: if another step has written it since, nothing
+    is inserted.
+    """
     return [
         Insert(kind, observed.group.spec, body)
         for kind, transition in transitions.items()
         if transition.action is ResourceAction.INSERT
-        if (body := _body(observed, kind)) is not None
+        if (body := _build_body(observed, kind)) is not None
     ]
 
 
-def _body(observed: ObservedResources, kind: str) -> dict[str, object] | None:
+def _build_body(observed: ObservedResources, kind: str) -> dict[str, object] | None:
     """The body of an insert; ``None`` for a user's own template."""
     source = observed.group.spec.source
     if kind == POLICY:

@@ -1,8 +1,8 @@
 """``inject_env``: add TPU environment variables to workloads at admission.
 
-Values that users have set stay. These count as not set: an empty value, ``localhost`` if the slice has
-several hosts, and a value that this step has injected before; an annotation on the Pod template lists
-those by name and digest.
+Values that users have set are kept. Three kinds of values count as not set: an empty value,
+``localhost`` if the slice has several hosts, and a value that this step has injected before. An
+annotation on the Pod template lists the injected variables with digests.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ _FIXED = (
 
 @dataclass(frozen=True)
 class Injection:
-    """The settings. ``is_strict``: reject what does not fit instead of warning."""
+    """The settings. ``is_strict``: reject a workload with problems instead of warning about them."""
 
+    is_strict: bool
     ports: Ports = field(default_factory=Ports)
-    is_strict: bool = False
 
 
 def inject(request: AdmissionRequest, settings: Injection) -> AdmissionResponse:
-    """The missing variables of a workload as a patch, and warnings about what does not fit."""
-    workload = read(request.target) if _concerns_us(request) else None
+    """The patch that adds missing variables to a workload, and warnings about its problems."""
+    workload = read(request.target) if _is_injectable(request) else None
     if workload is None or _is_marked(workload.metadata, (INJECT,), DISABLED):
         return AdmissionResponse()
     if _is_marked(request.target["metadata"], (INJECT,), DISABLED):
@@ -72,11 +72,12 @@ def inject(request: AdmissionRequest, settings: Injection) -> AdmissionResponse:
     problems = (*environment.problems, *_find_contradictions(workload, environment))
     if problems and settings.is_strict:
         return AdmissionResponse(refusal="; ".join(problems))
-    patch = [*make_patch(workload, environment), *_note_refusal(workload, environment)]
+    patch = [*build_patch(workload, environment), *_annotate_problems(workload, environment)]
     return AdmissionResponse(patch=tuple(patch), warnings=(*problems, *environment.notices))
 
 
-def _concerns_us(request: AdmissionRequest) -> bool:
+def _is_injectable(request: AdmissionRequest) -> bool:
+    """Whether the request may be changed: containers of existing Pods and subresources cannot."""
     is_pod = request.target.get("kind") == "Pod"
     return not request.sub_resource and (not is_pod or request.operation == "CREATE")
 
@@ -93,14 +94,14 @@ def _find_contradictions(workload: Workload, environment: Environment) -> tuple[
         for container in _containers(workload, environment)
         for entry in container.entries()
         if entry["name"] in container.wanted and "valueFrom" not in entry
-        for problem in _contradict(
+        for problem in _check_value(
             entry["name"], str(entry.get("value") or ""), container.wanted[entry["name"]]
         )
     )
     return tuple(dict.fromkeys(found))
 
 
-def _contradict(name: str, given: str, wanted: Value) -> Iterator[str]:
+def _check_value(name: str, given: str, wanted: Value) -> Iterator[str]:
     if isinstance(wanted, FieldPath):
         yield f"{name} is {given} in all Pods, and each has its own; leave it out"
     elif name in LISTS:
@@ -113,14 +114,14 @@ def _contradict(name: str, given: str, wanted: Value) -> Iterator[str]:
         yield f"{name} is {given} and should be {wanted}; leave it out"
 
 
-def make_patch(workload: Workload, environment: Environment) -> Iterator[Operation]:
+def build_patch(workload: Workload, environment: Environment) -> Iterator[Operation]:
     """The operations that add missing variables and update injected ones."""
     containers = _containers(workload, environment)
     for container in containers:
         yield from container.patch()
     if not workload.path:
         return
-    # The label makes the webhook review its Pods, too; and a policy requires it on the template.
+    # With this label the webhook also reviews the template's Pods. A policy requires it on templates.
     if not _is_marked(workload.metadata, MARKS, ENABLED):
         yield from _mark_template(workload, ENABLED)
     if containers:
@@ -130,8 +131,8 @@ def make_patch(workload: Workload, environment: Environment) -> Iterator[Operati
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
 
 
-def _note_refusal(workload: Workload, environment: Environment) -> Iterator[Operation]:
-    """Write on a template why nothing is injected: the reason holds for its Pods, too."""
+def _annotate_problems(workload: Workload, environment: Environment) -> Iterator[Operation]:
+    """Write on a template why nothing is injected. The annotation also keeps its Pods unchanged."""
     if not workload.path:
         return
     base = f"{workload.path}/metadata"
@@ -150,32 +151,37 @@ def _mark_template(workload: Workload, word: str) -> Iterator[Operation]:
 
 
 def _containers(workload: Workload, environment: Environment) -> list[_Container]:
-    ours = _read_ours(workload)
+    injected = _read_injected(workload)
     return [
-        _Container(pointer, _find(workload, pointer), wanted, ours, bool(workload.path))
+        _Container(
+            pointer, _get_container(workload, pointer), wanted, injected, bool(workload.path)
+        )
         for pointer, wanted in environment.variables.items()
     ]
 
 
 @dataclass(frozen=True)
 class _Container:
-    """A container, the variables that it should have, and those that were injected before."""
+    """A container, the variables that it should have, and those that were injected before.
+
+    ``injected`` has the digest of each variable that was injected before.
+    """
 
     pointer: str
     document: Object
     wanted: Mapping[str, Value]
-    ours: Mapping[str, str]
+    injected: Mapping[str, str]
     is_template: bool
 
     def entries(self) -> Iterable[dict[str, Any]]:
-        """The variables after the patch; of several entries of one name the last one counts."""
+        """The variables after the patch. If a name has several entries, the last one counts."""
         return {new["name"]: new for _, new in self._changes if new is not None}.values()
 
     def patch(self) -> Iterator[Operation]:
         """The operations from the current to the desired entries."""
         changes, path = self._changes, f"{self.pointer}/env"
-        if self._has_superfluous:
-            # One operation: an API server needs quadratic time to remove many entries one by one.
+        if self._removes_duplicates:
+            # One operation: to remove many entries one by one, an API server needs quadratic time.
             left = [new for _, new in changes if new is not None]
             yield {"op": "replace", "path": path, "value": left}
             return
@@ -226,7 +232,8 @@ class _Container:
         ]
 
     @property
-    def _has_superfluous(self) -> bool:
+    def _removes_duplicates(self) -> bool:
+        """Whether the patch removes entries that a later entry of the same name overrides."""
         return any(
             new is None and old is not self._effective[old["name"]]
             for old, new in self._changes
@@ -234,49 +241,53 @@ class _Container:
         )
 
     def _replace(self, old: dict[str, Any]) -> dict[str, Any] | None:
-        """What comes in an entry's place. An earlier one of its name that says nothing else than the
-        effective one did goes with it; what a user has set stays."""
+        """The new entry in an entry's place; ``None``: it is removed.
+
+        An overridden entry is removed if the effective one changes and it has no value of its own: it
+        is empty or equal to the effective one. A value that a user has set is kept.
+        """
         name = old["name"]
         effective, after = self._effective[name], self._after[name]
         if old is effective:
             return after
         if after == effective:
             return old
-        return None if old == effective or self._says_nothing(old) else old
+        return None if old == effective or self._is_unset(old) else old
 
     def _update(self, old: dict[str, Any]) -> dict[str, Any] | None:
-        digest = self.ours.get(self._key(old))
-        is_ours = digest is not None and digest == _digest(old)
+        """The new entry for an effective one; ``None``: it is removed."""
+        digest = self.injected.get(self._key(old))
+        is_injected = digest is not None and digest == _digest(old)
         value = self.wanted.get(old["name"])
         if value is None:
-            # Of a Pod not all may be known that its template has got.
-            return None if is_ours and self.is_template else old
-        if is_ours and "valueFrom" in old and not self.is_template:
+            # A Pod alone may not show why its template got a variable, so it keeps the variable.
+            return None if is_injected and self.is_template else old
+        if is_injected and "valueFrom" in old and not self.is_template:
             return old
-        return render(old["name"], value) if is_ours or self._says_nothing(old) else old
+        return render(old["name"], value) if is_injected or self._is_unset(old) else old
 
     @cached_property
-    def _names_others(self) -> frozenset[str]:
-        """The variables whose wanted value names other hosts than this one."""
+    def _names_of_host_lists(self) -> frozenset[str]:
+        """The variables whose desired value names other hosts than this one."""
         return frozenset(
             name
             for name, value in self.wanted.items()
             if name in _NAMING_HOSTS and isinstance(value, str) and LOCALHOST not in value
         )
 
-    def _says_nothing(self, entry: Mapping[str, Any]) -> bool:
-        """Whether an entry is empty, or names this host alone where there are more."""
+    def _is_unset(self, entry: Mapping[str, Any]) -> bool:
+        """Whether an entry counts as not set: it is empty, or ``localhost`` for several hosts."""
         if "valueFrom" in entry or entry["name"] not in self.wanted:
             return False
         given = str(entry.get("value") or "")
-        return not given or (entry["name"] in self._names_others and LOCALHOST in given)
+        return not given or (entry["name"] in self._names_of_host_lists and LOCALHOST in given)
 
     def _key(self, entry: Mapping[str, Any]) -> str:
         return f"{self.document.get('name')}/{entry['name']}"
 
 
-def _read_ours(workload: Workload) -> Mapping[str, str]:
-    """The content of the annotation; empty if it cannot be parsed."""
+def _read_injected(workload: Workload) -> Mapping[str, str]:
+    """The digests in the annotation; empty if it cannot be parsed."""
     note = (workload.metadata.get("annotations") or {}).get(INJECTED, "{}")
     try:
         known = json.loads(note)
@@ -286,7 +297,7 @@ def _read_ours(workload: Workload) -> Mapping[str, str]:
 
 
 def _as_written(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The document without fields that the API server defaults."""
+    """The entry without fields that the API server defaults."""
     field = (entry.get("valueFrom") or {}).get("fieldRef")
     if not field or field.get("apiVersion") != "v1":
         return dict(entry)
@@ -299,7 +310,7 @@ def _digest(entry: Mapping[str, Any]) -> str:
     return hashlib.sha256(raw).hexdigest()[:8]
 
 
-def _find(workload: Workload, pointer: str) -> Object:
+def _get_container(workload: Workload, pointer: str) -> Object:
     part, _, place = pointer.removeprefix(f"{workload.path}/spec/").partition("/")
     found: Object = workload.spec[part][int(place)]
     return found

@@ -1,15 +1,16 @@
-"""inject_token: give each VM that is to join its own bootstrap token.
+"""inject_token: give each VM that shall join its own bootstrap token.
 
 Triggers: the end of a VM's insert, start or reset, or its automatic restart; a resync, which lists the
-group's VMs in one call and publishes those that need a token to this step's own topic in batches.
+group's VMs in one call and publishes the names of those that need a token to this step's own topic, in
+batches.
 
 For each named VM: delete the stale Node of its predecessor, write a token to the VM's metadata by one
-setMetadata, then create the token's Secret. The Secret is made from the metadata, so a repeat creates
-the same Secret.
+setMetadata, then create the token's Secret. The Secret is built from the metadata, so a repetition
+creates the same Secret.
 
-VMs are independent: the error of one is raised after the others have their tokens, and VMs that there
-was no time to read are published to the topic again. The metadata of a VM that is being created
-cannot be written yet: the end of its insert or start triggers the step, or else a resync.
+VMs are independent: the error of one is raised after the others have their tokens. VMs that there was
+no time to read are published to the topic again. The metadata of a VM that is being created cannot be
+written: the end of its insert or start triggers the step, or else a resync.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from datetime import datetime, timedelta
 
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import BATCH, Cause
 from shared.frame.plan import Action, Fail, ForOne, Plan, Send
 from shared.frame.snapshot import Rules, whole
@@ -53,9 +54,10 @@ from shared.ports.kubernetes.nodes import Node, parse_node
 MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""
 UNUSED_AFTER = timedelta(minutes=2)
-"""A token this old whose VM has not joined may lack its Secret (we may have died in between)."""
+"""A token this old whose VM has not joined may lack its Secret: an invocation may have ended before it
+created the Secret."""
 READING_SHARE = 1 / 3
-"""Of the seconds for calls, at most these go to reading: writing takes as many calls, or more."""
+"""The share of the time for calls that reading may take: writing needs at least as many calls."""
 
 
 @dataclass(frozen=True)
@@ -65,35 +67,36 @@ class Vm:
     instance: Instance
     node: Node | None
     token: Token | None
-    """What its metadata says; ``None`` if nothing, or nothing that can be read."""
+    """The token in its metadata; ``None`` if there is none that can be parsed."""
 
-    node_is_stale: bool = False
+    is_node_stale: bool = False
     """The Node is of a predecessor with the same name."""
 
     @property
     def has_joined(self) -> bool:
-        """There is a Node, and nothing shows that it is another VM's."""
-        return self.node is not None and not self.node_is_stale
+        """Whether there is a Node that is not stale."""
+        return self.node is not None and not self.is_node_stale
 
 
 @dataclass(frozen=True)
 class ObservedVms:
-    """What the step has seen; ``vms`` are those named, or all of the group on a SYNC.
+    """The VMs that the trigger names, or all VMs of the group on a resync.
 
-    ``fresh`` holds a new token for each VM that may need one: randomness is drawn while looking.
+    ``fresh`` has a new token for each VM that may need one: decisions are pure, so randomness is part of
+    the observation.
     """
 
     group: NodeGroup
     bootstrap: Bootstrap
     status: Status
-    occasion: Occasion
+    trigger: Trigger
     vms: tuple[Vm, ...] = ()
     fresh: Mapping[str, Token] = field(default_factory=dict)
     ca_hash: str = ""
     unread: tuple[str, ...] = ()
-    """Named VMs that there was no time to read."""
+    """The names of VMs that there was no time to read."""
     errors: tuple[CallError, ...] = ()
-    """The errors of other named VMs."""
+    """The errors of VMs that could not be read."""
 
 
 @dataclass(frozen=True)
@@ -113,15 +116,15 @@ def observe(work: GroupWork) -> ObservedVms | NoTokensNeeded:
     bootstrap = group.spec.bootstrap
     if group.deleting is not None or bootstrap is None:
         return NoTokensNeeded(group, known)
-    if not work.occasion.vms:
-        vms = tuple(_all_vms(work, group))
-        return ObservedVms(group, bootstrap, known, work.occasion, vms)
+    if not work.trigger.vms:
+        vms = tuple(_list_vms(work, group))
+        return ObservedVms(group, bootstrap, known, work.trigger, vms)
     vms, unread, errors = _read_named_vms(work, group)
     return ObservedVms(
         group,
         bootstrap,
         known,
-        work.occasion,
+        work.trigger,
         vms,
         fresh={vm.instance.name: new_token(work.random_bytes, work.now) for vm in vms},
         ca_hash=_get_ca_hash(work) if vms else "",
@@ -133,18 +136,18 @@ def observe(work: GroupWork) -> ObservedVms | NoTokensNeeded:
 def decide(observed: ObservedVms | NoTokensNeeded, now: datetime) -> Plan:
     """Decide which of the observed VMs get a token."""
     if isinstance(observed, NoTokensNeeded):
-        return _decide_no_need(observed, now)
-    if not observed.occasion.vms:
-        return _hand_out(observed, now)
-    provided = [
-        ForOne(actions) for vm in observed.vms if (actions := tuple(_provide(observed, vm, now)))
+        return _decide_without_tokens(observed, now)
+    if not observed.trigger.vms:
+        return _publish_batches(observed, now)
+    injections = [
+        ForOne(actions) for vm in observed.vms if (actions := tuple(_inject(observed, vm, now)))
     ]
-    rest = [ForOne((send,)) for send in _sends(observed, observed.unread, now)]
+    rest = [ForOne((send,)) for send in _build_messages(observed, observed.unread, now)]
     failures = [ForOne((Fail(error),)) for error in observed.errors]
-    return Plan("Injecting" if provided else "NothingToDo", (*provided, *rest, *failures))
+    return Plan("Injecting" if injections else "NothingToDo", (*injections, *rest, *failures))
 
 
-def _decide_no_need(observed: NoTokensNeeded, now: datetime) -> Plan:
+def _decide_without_tokens(observed: NoTokensNeeded, now: datetime) -> Plan:
     if observed.group.deleting is not None:
         return Plan("Deleting")
     if not observed.is_served:
@@ -183,13 +186,13 @@ def _get_ca_hash(work: GroupWork) -> str:
 def _read_named_vms(
     work: GroupWork, group: NodeGroup
 ) -> tuple[tuple[Vm, ...], tuple[str, ...], tuple[CallError, ...]]:
-    """The VMs, the names that there was no time for, and the errors of others.
+    """The VMs, the names of those that there was no time to read, and the errors of the others.
 
-    The first VM is always read, so each invocation makes progress, however slow calls are.
+    The first VM is always read, so each invocation makes progress, however slow the calls are.
     """
     vms: list[Vm] = []
     errors: list[CallError] = []
-    names = work.occasion.vms
+    names = work.trigger.vms
     end_s = work.remaining_s() * (1 - READING_SHARE)
     for index, name in enumerate(names):
         if index and work.remaining_s() <= end_s:
@@ -211,94 +214,89 @@ def _find_vm(work: GroupWork, group: NodeGroup, name: str) -> Vm | None:
     if instance is None or not instance.is_member_of(spec.zone, group.resource_name):
         return None
     raw = work.cluster.find_node(name)
-    return _vm(group, instance, parse_node(raw) if raw else None, work.now)
+    return _build_vm(group, instance, parse_node(raw) if raw else None, work.now)
 
 
-def _vm(group: NodeGroup, instance: Instance, node: Node | None, now: datetime) -> Vm:
+def _build_vm(group: NodeGroup, instance: Instance, node: Node | None, now: datetime) -> Vm:
     is_stale = node is not None and is_of_predecessor(group, node, instance)
     return Vm(instance, node, find_token(instance.metadata, now), is_stale)
 
 
-def _all_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
+def _list_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
     spec, name = group.spec, group.resource_name
     nodes = {node.vm: node for node in map(parse_node, work.cluster.list_nodes(name))}
     for instance in work.gce.list_instances(spec.project, spec.zone, name):
         if instance.is_member_of(spec.zone, name):
-            yield _vm(group, instance, nodes.get(instance.name), work.now)
+            yield _build_vm(group, instance, nodes.get(instance.name), work.now)
 
 
-def _provide(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
-    """The actions for one VM: none, the Secret of its token, or a new token."""
-    if vm.has_joined or not _takes_metadata(vm, observed.occasion):
+def _inject(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
+    """The actions for one VM: none, create the Secret of its token, or inject a new token."""
+    if vm.has_joined or not _is_metadata_writable(vm, observed.trigger):
         return
     if vm.node is not None:
         yield DeleteNode(vm.node.name, vm.node.uid)
     token = vm.token
     if token is None or token.expires - now < MIN_LEFT:
         token = observed.fresh[vm.instance.name]
-        yield SetMetadata(observed.group.spec, vm.instance, _metadata(observed, vm, token))
+        yield SetMetadata(observed.group.spec, vm.instance, _build_metadata(observed, vm, token))
     yield CreateSecret(token, vm.instance.name)
 
 
-def _metadata(observed: ObservedVms, vm: Vm, token: Token) -> dict[str, str]:
+def _build_metadata(observed: ObservedVms, vm: Vm, token: Token) -> dict[str, str]:
     """The VM's complete metadata, because setMetadata replaces all of it."""
-    ours = join_metadata(token, endpoint=observed.bootstrap.endpoint, ca_hash=observed.ca_hash)
-    return {**vm.instance.metadata, **ours}
+    added = join_metadata(token, endpoint=observed.bootstrap.endpoint, ca_hash=observed.ca_hash)
+    return {**vm.instance.metadata, **added}
 
 
-def _hand_out(observed: ObservedVms, now: datetime) -> Plan:
-    needy = [
-        vm.instance.name for vm in observed.vms if _needs_something(vm, observed.occasion, now)
-    ]
-    sends = tuple(_sends(observed, needy, now))
-    actions: tuple[Action, ...] = (*sends, _report(observed, bool(needy), now))
-    return Plan("HandingOut" if sends else "AllHaveTokens", actions)
+def _publish_batches(observed: ObservedVms, now: datetime) -> Plan:
+    """Publish the names of all VMs that need an injection, and report how many have a token."""
+    names = [vm.instance.name for vm in observed.vms if _needs_injection(vm, observed.trigger, now)]
+    sends = tuple(_build_messages(observed, names, now))
+    actions: tuple[Action, ...] = (*sends, _report(observed, bool(names), now))
+    return Plan("PublishingVMs" if sends else "AllHaveTokens", actions)
 
 
-def _sends(observed: ObservedVms, names: Sequence[str], now: datetime) -> Iterator[Send]:
-    for batch in _batches(names):
+def _build_messages(observed: ObservedVms, names: Sequence[str], now: datetime) -> Iterator[Send]:
+    for start in range(0, len(names), BATCH):
+        batch = tuple(names[start : start + BATCH])
         message = message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=batch)
         yield Send("inject_token", (message,))
 
 
-def _batches(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for start in range(0, len(names), BATCH):
-        yield tuple(names[start : start + BATCH])
+def _is_metadata_writable(vm: Vm, trigger: Trigger) -> bool:
+    """Whether Compute Engine accepts setMetadata for a VM in this state.
 
-
-def _takes_metadata(vm: Vm, occasion: Occasion) -> bool:
-    """Whether Compute Engine lets the metadata of a VM in this state be written.
-
-    During an insert or start it answers "not ready". A VM whose insert or start has ended may still be
-    STAGING for a moment.
+    During an insert or start it answers "not ready". A VM whose insert or start has just ended may
+    still be STAGING.
     """
     return vm.instance.status == "RUNNING" or (
-        occasion.event is not None and vm.instance.status == "STAGING"
+        trigger.event is not None and vm.instance.status == "STAGING"
     )
 
 
-def _needs_something(vm: Vm, occasion: Occasion, now: datetime) -> bool:
-    if vm.has_joined or not _takes_metadata(vm, occasion):
+def _needs_injection(vm: Vm, trigger: Trigger, now: datetime) -> bool:
+    if vm.has_joined or not _is_metadata_writable(vm, trigger):
         return False
-    if vm.token is None or vm.token.expires - now < MIN_LEFT or vm.node_is_stale:
+    if vm.token is None or vm.token.expires - now < MIN_LEFT or vm.is_node_stale:
         return True
     return now - (vm.token.expires - TOKEN_LIFE) >= UNUSED_AFTER
 
 
-def _report(observed: ObservedVms, is_handing_out: bool, now: datetime) -> WriteStatus:
-    """TokensInjected, from the list of a resync: every VM has joined or has a valid token.
+def _report(observed: ObservedVms, is_publishing: bool, now: datetime) -> WriteStatus:
+    """Write TokensInjected from the list of a resync: True if each VM has joined or has a valid token.
 
-    An error that a batch has reported stays until no VM needs a token.
+    An error that a batch has reported stays until no VM needs an injection.
     """
-    provided = sum(vm.has_joined or _holds_good_token(vm, now) for vm in observed.vms)
-    wanted = observed.group.spec.node_count
-    if provided >= wanted:
-        message = f"All {wanted} VMs have a join token or have joined"
+    done = sum(vm.has_joined or _has_valid_token(vm, now) for vm in observed.vms)
+    desired = observed.group.spec.node_count
+    if done >= desired:
+        message = f"All {desired} VMs have a join token or have joined"
         return _write(observed, True, "Injected", message, now)
     before = observed.status.conditions.get(Type.TOKENS_INJECTED)
-    if is_handing_out and before is not None and _is_refusal(before):
+    if is_publishing and before is not None and _has_error(before):
         return WriteStatus(readiness.conclude(observed.group, observed.status, now))
-    message = f"{provided} of {wanted} VMs have a join token or have joined"
+    message = f"{done} of {desired} VMs have a join token or have joined"
     return _write(observed, False, Reason.PROVISIONING, message, now)
 
 
@@ -311,9 +309,9 @@ def _write(
     return WriteStatus(readiness.conclude(observed.group, known, now))
 
 
-def _is_refusal(condition: Condition) -> bool:
+def _has_error(condition: Condition) -> bool:
     return not condition.is_true and condition.reason != Reason.PROVISIONING
 
 
-def _holds_good_token(vm: Vm, now: datetime) -> bool:
+def _has_valid_token(vm: Vm, now: datetime) -> bool:
     return vm.token is not None and vm.token.expires > now

@@ -1,12 +1,12 @@
 """label_node: match Nodes to VMs, label and count them, and decide ``Ready``.
 
 Triggers: a Node of the group was added, changed or deleted; a VM was preempted, failed, stopped or
-deleted; a resync, which lists the group's VMs in one call; a message of the step's own that names the
-Nodes for which the last invocation had no time.
+deleted; a resync, which lists the group's VMs in one call; a message of the step itself that names the
+Nodes for which the last invocation had no time; a message of approve_join about VMs that cannot join.
 
-A Node belongs to the group if it is proved: its providerID is the VM's, the first label of its name is
-the VM's name, and the group's MIG created the VM. Then the VM's token is revoked and the Node's
-labels are set, among them one that a kubelet cannot write. A Node whose VM is gone is deleted.
+A Node belongs to the group if it is proved: its providerID is the VM's, its name up to the first dot is
+the VM's name, and the group's MIG created the VM. The step revokes the VM's token and sets the Node's
+labels. One of these is the proof, which a kubelet cannot write. A Node whose VM is gone is deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import BATCH, Cause
 from shared.frame.plan import Action, Batch, Emit, ForOne, NamedAction, Plan, Resume, Send
 from shared.frame.snapshot import Rules, whole
@@ -27,8 +27,8 @@ from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.health import Members, reported_lost
 from shared.node_groups.membership import (
-    bears_name_of,
     find_vm_of_misnamed,
+    has_vm_name,
     is_of_predecessor,
     proof_patch,
 )
@@ -48,24 +48,24 @@ from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node
 
 DEBOUNCE = timedelta(seconds=10)
-"""For so long after a reported loss an event about another VM reads only that VM: if hundreds of VMs are
-lost together, the number of reads must not grow with its square."""
+"""For so long after a reported loss, an event about another VM reads only that VM. Otherwise the reads
+would grow with the square of the number of VMs that are lost together."""
 FEW = 4
-"""More VMs than this are read from one list, which may lag; those not in it are read one by one."""
+"""More VMs than this are read from one list. Lists may lag, so missing VMs are then read one by one."""
 UNLABELLED_LATE_AFTER = timedelta(minutes=5)
-"""After this a Node that should have registered with our label is read by its VM's name."""
+"""So long after its VM's start, a Node that was expected with our label is read by name."""
 
 
 @dataclass(frozen=True)
 class ObservedNodes:
-    """What the step has observed. ``slice`` is the MIG, if it was read for the interconnect."""
+    """A group's VMs and Nodes. ``mig`` was read only if its interconnect matters now."""
 
     members: Members
-    occasion: Occasion
+    trigger: Trigger
     join_timeout: timedelta
-    slice: Mig | None = None
-    is_one_of_many: bool = False
-    """Only the VM that the trigger names was read: the slice is not counted."""
+    mig: Mig | None = None
+    has_one_vm: bool = False
+    """Only the VM that the trigger names was read (`DEBOUNCE`): the slice is not counted."""
 
     @property
     def group(self) -> NodeGroup:
@@ -92,12 +92,12 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
     if group.deleting is not None or not group.is_owned:
         return NothingToCount(group)
     timeout = settings.join_timeout
-    if is_loss_reported(work.occasion, work.status, work.now):
+    if is_loss_reported(work.trigger, work.status, work.now):
         members = _read_one(work, group)
-        return ObservedNodes(members, work.occasion, timeout, is_one_of_many=True)
+        return ObservedNodes(members, work.trigger, timeout, has_one_vm=True)
     nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
-    instances = _instances(work, group, nodes)
-    unlisted = list(_unlisted(work, group, nodes, instances))
+    instances = _read_instances(work, group, nodes)
+    unlisted = list(_list_unlabelled(work, group, nodes, instances))
     found = work.cluster.find_nodes(unlisted)
     nodes |= {name: parse_node(raw) for name, raw in found.items() if raw is not None}
     _read_missing_instances(work, group, nodes, instances)
@@ -106,32 +106,30 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         work.status,
         tuple(nodes.values()),
         instances,
-        is_complete=work.occasion.is_sync,
+        is_complete=work.trigger.is_resync,
         unread_nodes=frozenset(unlisted) - found.keys(),
     )
-    return ObservedNodes(
-        members, work.occasion, timeout, slice=_find_mig_for_interconnect(work, members)
-    )
+    return ObservedNodes(members, work.trigger, timeout, _find_mig_for_interconnect(work, members))
 
 
 def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     """Decide what to do to the Nodes, and what the status reports."""
     if isinstance(observed, NothingToCount):
         return Plan("Deleting" if observed.group.deleting else "NotOurs")
-    work_on_nodes = _work_on_nodes(observed, now)
-    if observed.is_one_of_many:
-        return Plan("AlreadyReported", (work_on_nodes,))
+    node_actions = _build_batch(observed, now)
+    if observed.has_one_vm:
+        return Plan("AlreadyReported", (node_actions,))
     actions: tuple[Action | Batch, ...] = (
-        work_on_nodes,
+        node_actions,
         _count(observed, now),
         *_trigger_others(observed.members, now),
         *_list_node_events(observed.members),
     )
-    return Plan(_outcome(observed.members), actions)
+    return Plan(_name_outcome(observed.members), actions)
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
-    """Report an environment error. It says nothing about the Nodes: a ready slice stays ready."""
+    """Report an environment error. A ready slice stays ready: the error proves nothing about it."""
 
     def describe(known: Status, reason: Reason) -> Status:
         if known.is_true(Type.NODES_JOINED):
@@ -151,12 +149,12 @@ STEP = Step(
 run = STEP.run
 
 
-def is_loss_reported(occasion: Occasion, known: Status, now: datetime) -> bool:
-    """True if the status already reports a recent loss, and the event is about another VM.
+def is_loss_reported(trigger: Trigger, known: Status, now: datetime) -> bool:
+    """Whether the status already reports a recent loss and the trigger is an event about one VM.
 
-    A later event, the changes of the Nodes or a resync count how many VMs are lost.
+    The lost VMs are counted later: by another event, a change of a Node or a resync.
     """
-    if occasion.event is None or not occasion.event.concerns_vm:
+    if trigger.event is None or not trigger.event.concerns_vm:
         return False
     ready = known.conditions.get(Type.READY)
     newest = max((entry.since for entry in known.pending), default=None)
@@ -166,7 +164,7 @@ def is_loss_reported(occasion: Occasion, known: Status, now: datetime) -> bool:
 
 def _read_one(work: GroupWork, group: NodeGroup) -> Members:
     """Read the VM that the event names, and the Node of its name."""
-    (vm,) = work.occasion.vms
+    (vm,) = work.trigger.vms
     instance = work.gce.find_instance(group.spec.project, group.spec.zone, vm)
     raw = work.cluster.find_node(vm)
     nodes = (parse_node(raw),) if raw is not None else ()
@@ -177,23 +175,23 @@ def _list_nodes(work: GroupWork) -> list[dict[str, object]]:
     return work.cluster.list_nodes(work.group.resource_name)
 
 
-def _instances(
+def _read_instances(
     work: GroupWork, group: NodeGroup, nodes: Mapping[str, Node]
 ) -> dict[str, Instance | None]:
-    """Read the VMs: all on a resync, else those of the trigger and of Nodes to prove.
+    """Read all VMs on a resync, otherwise the VMs of the trigger and of Nodes without proof.
 
-    A changed Node of a VM that is reported lost may show that the VM is back. A Node that reports
-    another boot than the one of its proof may be another VM's by now.
+    Two kinds of Nodes need their VMs again: a changed Node of a VM that is reported lost, because the
+    VM may be back; and a Node that has rebooted since its proof, because the VM may be another one.
     """
-    if work.occasion.is_sync:
+    if work.trigger.is_resync:
         return dict(_list_instances(work, group))
     unproved = {node.vm for node in nodes.values() if not node.proved_vm_id}
     if group.spec.bootstrap is None:
         unproved |= {node.vm for node in nodes.values() if node.has_rebooted}
-    named = {name.partition(".")[0] for name in work.occasion.nodes}
-    if work.occasion.cause != Cause.CONTINUED:
+    named = {name.partition(".")[0] for name in work.trigger.nodes}
+    if work.trigger.cause != Cause.CONTINUED:
         named &= reported_lost(work.status)
-    wanted = unproved | set(work.occasion.vms) | named
+    wanted = unproved | set(work.trigger.vms) | named
     listed = _list_instances(work, group) if len(wanted) > FEW else {}
     found = {vm: listed[vm] for vm in sorted(wanted) if vm in listed}
     return {**found, **_find_instances(work, group, sorted(wanted - found.keys()))}
@@ -208,33 +206,35 @@ def _list_instances(work: GroupWork, group: NodeGroup) -> dict[str, Instance]:
 def _find_instances(
     work: GroupWork, group: NodeGroup, names: list[str]
 ) -> dict[str, Instance | None]:
-    """Read VMs one by one, from a random one on: there may not be time for all."""
+    """Read VMs one by one. There may not be time for all, so each invocation starts with another."""
     spec = group.spec
     if len(names) > FEW:
-        names = _begin_anywhere(work, names)
+        names = _rotate(work, names)
     return work.gce.find_instances(spec.project, spec.zone, names)
 
 
-def _begin_anywhere(work: GroupWork, names: list[str]) -> list[str]:
+def _rotate(work: GroupWork, names: list[str]) -> list[str]:
+    """The names, starting with a random one."""
     start = int.from_bytes(work.random_bytes(2)) % max(1, len(names))
     return names[start:] + names[:start]
 
 
-def _unlisted(
+def _list_unlabelled(
     work: GroupWork,
     group: NodeGroup,
     nodes: Mapping[str, Node],
     instances: Mapping[str, Instance | None],
 ) -> Iterator[str]:
-    """Names of Nodes that lack our label and may belong to the group. Each resync begins with another
-    one, because there may not be time for all.
+    """Names of Nodes that lack our label and may belong to the group: they are read by name.
+
+    There may not be time for all, so each resync starts with another one.
     """
     listed = {node.vm for node in nodes.values()}
-    yield from (name for name in work.occasion.nodes if name not in nodes)
-    if not work.occasion.is_sync:
+    yield from (name for name in work.trigger.nodes if name not in nodes)
+    if not work.trigger.is_resync:
         return
     registers_labelled = group.spec.bootstrap is not None
-    for name in _begin_anywhere(work, list(instances)):
+    for name in _rotate(work, list(instances)):
         instance = instances[name]
         if name in listed or instance is None or instance.status != "RUNNING":
             continue
@@ -249,36 +249,37 @@ def _read_missing_instances(
     nodes: Mapping[str, Node],
     instances: dict[str, Instance | None],
 ) -> None:
-    """Read the VMs of Nodes that a list of VMs lacks: lists may lag, so an absence there proves nothing.
+    """Read one by one the VMs of Nodes that the list of VMs lacks: lists may lag, so absence there
+    proves nothing.
 
-    Outside of a resync, read also the VM of a Node that was read by its name.
+    Without a resync, only VMs of Nodes without proof are read.
     """
     missing = {
         node.vm
         for node in nodes.values()
-        if node.vm not in instances and (work.occasion.is_sync or not node.proved_vm_id)
+        if node.vm not in instances and (work.trigger.is_resync or not node.proved_vm_id)
     }
     instances |= _find_instances(work, group, sorted(missing))
 
 
 def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
-    """Read the MIG for its interconnect: when all Nodes are ready, until it is up, and on a resync."""
+    """Read the MIG when all Nodes are ready, on a resync or until its interconnect is up."""
     group, spec = members.group, members.group.spec
-    are_up = members.status.is_true(Type.INTERCONNECT_READY) and not work.occasion.is_sync
+    are_up = members.status.is_true(Type.INTERCONNECT_READY) and not work.trigger.is_resync
     if not spec.is_bulk or are_up or len(members.ready) < spec.node_count:
         return None
     return work.gce.find_mig(spec.project, spec.zone, group.resource_name)
 
 
-def _work_on_nodes(observed: ObservedNodes, now: datetime) -> Batch:
-    """The actions about Nodes, those that the trigger names first.
+def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
+    """The actions on Nodes. Nodes that the trigger names come first.
 
-    A message that continues a batch concerns only the first Node that it names and those after it, so
-    the sequence ends even if the actions have no effect.
+    A message that continues a batch concerns only Nodes from the first named one on, by name. Thus the
+    sequence ends even if the actions have no effect.
     """
-    members, named = observed.members, set(observed.occasion.nodes)
+    members, named = observed.members, set(observed.trigger.nodes)
     nodes = sorted(members.nodes, key=lambda node: (node.name not in named, node.name))
-    if observed.occasion.cause == Cause.CONTINUED:
+    if observed.trigger.cause == Cause.CONTINUED:
         first = min(named, default="")
         nodes = sorted(
             (node for node in members.nodes if node.name >= first), key=lambda node: node.name
@@ -294,14 +295,15 @@ def _work_on_nodes(observed: ObservedNodes, now: datetime) -> Batch:
 
 def _node_actions(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
     if node.vm in observed.instances and observed.instances[node.vm] is None:
-        if bears_name_of(observed.group, node):
+        if has_vm_name(observed.group, node):
             yield DeleteNode(node.name, node.uid)
     elif observed.is_own(node):
         yield from _prove(observed, node, now)
 
 
 def _prove(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
-    """Revoke the token first: the VM of a proved Node is not read again."""
+    """Revoke the VM's token, then label the Node. The VM of a proved Node is not read again, so the
+    token would remain if the order were reversed."""
     instance = observed.instances.get(node.vm)
     if instance is not None and node.proved_vm_id != instance.id:
         token = find_token(instance.metadata, now)
@@ -312,43 +314,42 @@ def _prove(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
         yield PatchNode(node.name, node.uid, patch)
 
 
-def _outcome(observed: Members) -> str:
-    wanted = observed.group.spec.node_count
-    if len(observed.ready) >= wanted:
+def _name_outcome(observed: Members) -> str:
+    desired = observed.group.spec.node_count
+    if len(observed.ready) >= desired:
         return "AllReady"
-    return "AllJoined" if len(observed.proved) >= wanted else "Counting"
+    return "AllJoined" if len(observed.proved) >= desired else "Counting"
 
 
 def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
     group, members = observed.group, observed.members
-    known = health.count(members, observed.occasion, observed.join_timeout, observed.status, now)
+    known = health.count(members, observed.trigger, observed.join_timeout, observed.status, now)
     known = join_report.describe(members, known, now)
-    known = interconnect.describe(observed.slice, group, known, now)
+    known = interconnect.describe(observed.mig, group, known, now)
     return WriteStatus(readiness.conclude(group, known, now))
 
 
 def _trigger_others(observed: Members, now: datetime) -> Iterator[Action]:
-    """Trigger other steps whose work this step has observed."""
-    wanted = observed.group.spec.node_count
+    """Trigger the steps whose conditions contradict what this step has observed."""
+    known, desired = observed.status, observed.group.spec.node_count
     bootstraps = observed.group.spec.bootstrap is not None
     stale = tuple(node.vm for node in observed.nodes if bootstraps and _is_stale(observed, node))
     if stale:
         message = message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
         yield Send("inject_token", (message,))
-    is_last = len(observed.proved) >= wanted
-    if is_last and not observed.status.is_true(Type.TOKENS_INJECTED):
-        yield Send("inject_token", (message_about(observed.group, Cause.SYNC, now),))
-    vms_are_missing = observed.is_complete and len(observed.vms) < wanted
-    group = observed.status.resources.get(MIG)
-    stands = group is not None and group.state is State.READY
-    is_unsaid = is_last and not observed.status.is_true(Type.MIG_READY)
-    is_news = vms_are_missing and observed.status.is_true(Type.MIG_READY)
-    if stands and (is_news or is_unsaid):
+    have_all_joined = len(observed.proved) >= desired
+    if have_all_joined and not known.is_true(Type.TOKENS_INJECTED):
+        yield Send("inject_token", (message_about(observed.group, Cause.RESYNC, now),))
+    are_vms_missing = observed.is_complete and len(observed.vms) < desired
+    mig = known.resources.get(MIG)
+    if mig is None or mig.state is not State.READY:
+        return
+    if are_vms_missing if known.is_true(Type.MIG_READY) else have_all_joined:
         yield Send("create_resources", (message_about(observed.group, Cause.FORWARDED, now),))
 
 
 def _is_stale(observed: Members, node: Node) -> bool:
-    """A Node of a predecessor of its VM: inject_token removes it and lets the VM join."""
+    """Whether a Node is of a predecessor of its VM: inject_token deletes it, so that the VM can join."""
     instance = observed.instances.get(node.vm)
     return instance is not None and is_of_predecessor(observed.group, node, instance)
 

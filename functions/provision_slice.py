@@ -1,13 +1,14 @@
-"""provision_slice: a Job of a JobSet whose first Pod no Node takes gets a slice.
+"""provision_slice: create a slice for a Job of a JobSet whose first Pod is unschedulable.
 
-Triggers: such a Pod (its leader) is unschedulable; a node pool was created or deleted; SYNC, which each
-sweep run sends to this step's topic for the Pods that wait, at intervals that grow with the wait.
+Triggers: the first Pod of a Job (its leader) is unschedulable; a node pool was created or deleted; a
+resync. Each sweep run triggers this step, which publishes a resync for Pods that still wait, at
+intervals that grow with the wait.
 
-GKE changes a few node pools at a time and refuses the rest. A Pod that is refused for that is not
-retried by Pub/Sub: when a node pool was created or deleted, the Pods that are selected get a SYNC.
+GKE changes a few node pools at a time and rejects other changes. Pub/Sub does not retry a Pod whose
+slice was rejected for that: the end of an operation makes the step select the Pods that are next.
 
-What prevents a slice is reported once, as an Event on the Pod. A slice that cannot be created is deleted
-and created again on a SYNC, and so at these intervals; one whose provider goes on by itself is kept.
+An Event on the Pod reports once what prevents a slice. A slice that cannot be created is deleted and
+created again on a resync. It is kept if its provider retries by itself.
 """
 
 from __future__ import annotations
@@ -75,16 +76,16 @@ from shared.slices.work import (
 
 NAME = "provision_slice"
 UNFIT_AFTER = timedelta(minutes=15)
-"""The Pod waits for so long, and its slice is ready for as long, if it is known since when: it does not
-fit, or the Nodes are not there."""
+"""A Pod that waits longer than this beside a slice that has been ready as long does not fit the slice,
+or the Nodes are missing."""
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 CREATE_METHOD = "container.nodePools.create"
-"""The method of an entry of the audit log about the end of a creation, good or bad."""
+"""The method in the audit log for the end of a creation, whether it succeeded or failed."""
 
 
 @dataclass(kw_only=True)
 class PodWork(SliceWork):
-    """Work for the Pod that a message names; without one at an operation's end and in a sweep run."""
+    """Work for the Pod that a message names. At an operation's end and in a sweep run there is none."""
 
     leader: Leader | None = None
 
@@ -93,8 +94,8 @@ class PodWork(SliceWork):
 class ObservedPod:
     """A Pod that waits, and its slice.
 
-    ``jobset`` is ``None`` if there is none. ``users`` names the Jobs of others whose Pods run on the
-    existing slice. ``is_sync``: nothing new has happened, it is time to observe again.
+    ``jobset`` is ``None`` if it does not exist. ``users`` are other Jobs whose Pods run on the existing
+    slice. ``is_resync``: the trigger is a resync.
     """
 
     leader: Leader
@@ -104,12 +105,12 @@ class ObservedPod:
     naming: Naming
     users: tuple[str, ...] = ()
     is_paused: bool = False
-    is_sync: bool = False
+    is_resync: bool = False
 
 
 @dataclass(frozen=True)
 class ObservedImpossible:
-    """A Pod that waits for a slice that is impossible; ``message`` says what would be valid."""
+    """A Pod that asks for an impossible slice. ``message`` says what would be valid."""
 
     message: str
     naming: Naming
@@ -117,8 +118,10 @@ class ObservedImpossible:
 
 @dataclass(frozen=True)
 class WaitingPods:
-    """The Pods for whom a slice could be created and does not exist, and the slices that exist, where
-    the provider changes at most ``limit`` at the same time."""
+    """The Pods whose slices do not exist and can be created, and all existing slices.
+
+    The provider changes at most ``limit`` slices at the same time.
+    """
 
     limit: int
     without_slice: tuple[tuple[Leader, DesiredSlice], ...]
@@ -129,8 +132,8 @@ class WaitingPods:
 class ObservedOperation:
     """The end of an operation on a node pool.
 
-    ``pod`` is the Pod that waits for the slice after a deletion. ``has_pod``: there is a Pod on which
-    the end of a creation can be reported.
+    ``pod``: after a deletion, the Pod that waits for the slice. ``has_pod``: a Pod exists on which the
+    end of a creation can be reported.
     """
 
     event: LogEvent
@@ -142,9 +145,9 @@ class ObservedOperation:
 
 @dataclass(frozen=True)
 class ObservedQueue:
-    """All Pods that wait, in a sweep run; ``due`` are those of this minute.
+    """All Pods that wait, in a sweep run. ``due`` are those whose resync is due in this minute.
 
-    ``slots`` is for how many there is room; ``None``: for all.
+    ``slots`` is the number of free slots; ``None``: no limit.
     """
 
     waiting: int
@@ -155,10 +158,10 @@ class ObservedQueue:
 Observed = ObservedPod | ObservedImpossible | ObservedOperation | ObservedQueue
 
 
-def open_pod(invocation: Invocation, is_first_look: bool) -> PodWork:
+def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
-    work = PodWork(**slice_work_fields(invocation, is_first_look=is_first_look))
-    message = invocation.occasion.message
+    work = PodWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
+    message = invocation.trigger.message
     if message is not None:
         work.leader = _find_leader(message, work)
         work.about = work.leader.raw
@@ -182,31 +185,31 @@ def observe(work: PodWork) -> Observed:
     """Read what the decision needs: about one Pod, the end of an operation, or all Pods that wait."""
     if work.leader is not None:
         return _observe_pod(work, work.leader)
-    event = work.occasion.event
+    event = work.trigger.event
     return _observe_queue(work) if event is None else _observe_operation(work, event)
 
 
 def decide(observed: Observed, now: datetime) -> Plan:
-    """What is to be done for the Pods that wait."""
+    """Decide what to do for the Pod, or which Pods get a resync."""
     if isinstance(observed, ObservedQueue):
-        return _decide_to_wake(observed, now)
+        return _decide_to_trigger(observed, now)
     if isinstance(observed, ObservedOperation):
-        return _and_wake_next(_decide_after(observed, now), observed, now)
+        return _and_trigger_next(_decide_after(observed, now), observed, now)
     return _decide_about_pod(observed, now)
 
 
 def recover(work: PodWork, error: CallError) -> Plan | None:
-    """What is done about a refused call of an action: reported on the Pod, unless it is transient."""
+    """Report an environment error of an action on the Pod."""
     if not isinstance(error, SliceActionError):
         return None
-    observed, is_next_woken = work.observed, False
+    observed, is_next_triggered = work.observed, False
     if isinstance(observed, ObservedOperation):
-        observed, is_next_woken = observed.pod, True
+        observed, is_next_triggered = observed.pod, True
     if not isinstance(observed, ObservedPod):
         return None
     plan = _report_refusal(work, observed, error)
-    if plan is not None and is_next_woken:
-        return _and_wake_next(plan, work.observed, work.now)
+    if plan is not None and is_next_triggered:
+        return _and_trigger_next(plan, work.observed, work.now)
     return plan
 
 
@@ -227,34 +230,34 @@ def _observe_queue(work: PodWork) -> ObservedQueue:
 
 
 def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
-    """Those of the Pods that wait for a slice, the one that has waited longest first."""
+    """The Pods that wait for a slice, the longest wait first."""
     found = (leader for pod in pods if (leader := find_leader(pod)))
-    return sorted(found, key=lambda leader: (waits_since(leader), leader.uid))
+    return sorted(found, key=lambda leader: (find_wait_start(leader), leader.uid))
 
 
 def is_due(leader: Leader, now: datetime, provider: Provider) -> bool:
-    """Whether this minute is one of the Pod's. Where not all can be served at once, those that came
-    together have minutes of their own."""
+    """Whether the Pod's resync is due in this minute. With a concurrency limit, Pods that were created
+    together are spread over the minutes."""
     lag = 0.0 if provider.concurrency_limit is None else concurrency.hash_to_unit(leader.uid)
-    return backoff.is_due(waits_since(leader), now, lag)
+    return backoff.is_due(find_wait_start(leader), now, lag)
 
 
-def waits_since(leader: Leader) -> datetime:
-    """When the scheduler first said of a Pod that no Node takes it."""
+def find_wait_start(leader: Leader) -> datetime:
+    """When the scheduler first reported that the Pod is unschedulable."""
     metadata = leader.raw["metadata"]
-    said = (
+    times = (
         condition.get("lastTransitionTime")
         for condition in leader.raw["status"]["conditions"]
         if condition.get("type") == "PodScheduled"
     )
-    return guess_time(next(said, None)) or parse_time(metadata["creationTimestamp"])
+    return guess_time(next(times, None)) or parse_time(metadata["creationTimestamp"])
 
 
-def _decide_to_wake(observed: ObservedQueue, now: datetime) -> Plan:
+def _decide_to_trigger(observed: ObservedQueue, now: datetime) -> Plan:
     due: Sequence[Leader] = observed.due
     if observed.slots is not None:
         due = _select(due, observed.slots, now)
-    facts = {"waiting": observed.waiting, "woken": len(due)}
+    facts = {"waiting": observed.waiting, "triggered": len(due)}
     return Plan("Swept", resync(NAME, _messages(due, now)), facts=facts)
 
 
@@ -267,15 +270,17 @@ def _messages(leaders: Iterable[Leader], now: datetime) -> list[Message]:
 
 
 def build_message(leader: Leader, now: datetime) -> Message:
-    """A SYNC about a Pod that waits."""
-    return Message(leader.namespace, leader.name, leader.uid, Cause.SYNC, now, kind=POD_KIND)
+    """A resync about a Pod that waits."""
+    return Message(leader.namespace, leader.name, leader.uid, Cause.RESYNC, now, kind=POD_KIND)
 
 
 def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
-    """An operation has ended: first about its own Pod, and then about those that can be served next."""
+    """Read the Pod of the operation's slice, and the Pods that can be served next."""
     work.facts["slice"] = event.name
     pods = work.cluster.list_pending_pods()
-    pod: Mapping[str, Any] | None = next((pod for pod in pods if is_of(pod, event.name)), None)
+    pod: Mapping[str, Any] | None = next(
+        (pod for pod in pods if is_first_pod_of(pod, event.name)), None
+    )
     observed = None
     if event.method == CREATE_METHOD:
         pod = pod or _find_started_pod_of(event.name, work)
@@ -287,7 +292,7 @@ def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
     return ObservedOperation(event, work.provider, observed, pod is not None, waiting)
 
 
-def is_of(pod: Mapping[str, Any], name: str) -> bool:
+def is_first_pod_of(pod: Mapping[str, Any], name: str) -> bool:
     """Whether a Pod is the first of the Job whose slice has this name."""
     labels = pod["metadata"].get("labels") or {}
     is_first = labels.get(COMPLETION_INDEX) == "0" and JOBSET_NAME in labels and JOB_KEY in labels
@@ -295,14 +300,15 @@ def is_of(pod: Mapping[str, Any], name: str) -> bool:
 
 
 def _find_started_pod_of(name: str, work: PodWork) -> Mapping[str, Any] | None:
+    """The first Pod of the slice's Job, if it is no longer pending."""
     owners = (one.owner for one in work.provider.list_all() if one.name == name)
     owner = next(owners, None)
     pods = work.cluster.list_job_pods(owner.namespace, owner.job) if owner else []
-    return next((pod for pod in pods if is_of(pod, name)), None)
+    return next((pod for pod in pods if is_first_pod_of(pod, name)), None)
 
 
 def _observe_waiting(work: PodWork, leaders: Sequence[Leader]) -> WaitingPods | None:
-    """The Pods for whose slices nothing exists yet; existing ones are left to the sweep."""
+    """The Pods whose slices do not exist, if the provider has a limit. The sweep resyncs the others."""
     provider = work.provider
     if not leaders or provider.concurrency_limit is None:
         return None
@@ -329,17 +335,17 @@ def find_those_without(
 def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
     event, naming = observed.event, observed.naming
     if event.method != CREATE_METHOD:
-        return Plan("NobodyWaits") if observed.pod is None else _decide_about_pod(observed.pod, now)
+        return Plan("NoPod") if observed.pod is None else _decide_about_pod(observed.pod, now)
     if not observed.has_pod:
-        return Plan("NobodyWaits")
+        return Plan("NoPod")
     template = lifecycle.NOT_CREATED if event.has_failed else lifecycle.CREATED
     about = template.render(naming, {"name": event.name, "failure": event.words})
     outcome = "CreationFailed" if event.has_failed else "CreationSucceeded"
     return Plan(outcome, (Emit(about, once=True),))
 
 
-def _and_wake_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Plan:
-    """The plan, and SYNCs for the Pods that can be served next, as the slices are after the plan."""
+def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Plan:
+    """Add resyncs for the Pods that can be served next, as the slices will be after the plan."""
     waiting = observed.waiting
     if waiting is None:
         return plan
@@ -355,10 +361,10 @@ def _and_wake_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Pl
     created = [desired for _, desired in waiting.without_slice if desired.name in changed]
     slices += [Slice(one.name, one.owner, one.hash, SliceState.PROVISIONING) for one in created]
     without = [leader for leader, desired in waiting.without_slice if desired not in created]
-    chosen = _select(without, concurrency.count_slots(waiting.limit, slices), now)
-    facts = {"waiting": len(without), "woken": len(chosen)}
-    wake = resync(NAME, _messages(chosen, now))
-    return replace(plan, actions=(*plan.actions, *wake), facts={**plan.facts, **facts})
+    selected = _select(without, concurrency.count_slots(waiting.limit, slices), now)
+    facts = {"waiting": len(without), "triggered": len(selected)}
+    resyncs = resync(NAME, _messages(selected, now))
+    return replace(plan, actions=(*plan.actions, *resyncs), facts={**plan.facts, **facts})
 
 
 def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossible:
@@ -372,8 +378,8 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
     users: tuple[str, ...] = ()
     if isinstance(existing, Slice):
         set_trace(work, existing)
-        if _has_waited_beside(existing, leader, work):
-            existing = replace(existing, since=_since_its_nodes(existing, cluster) or work.now)
+        if _needs_node_ages(existing, leader, work):
+            existing = replace(existing, since=_find_newest_node(existing, cluster) or work.now)
         if not _is_as_asked(existing, desired):
             users = list_jobs_on(cluster, existing.name, work.now, but=desired.owner)
     return ObservedPod(
@@ -384,34 +390,36 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
         naming=provider,
         users=users,
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
-        is_sync=work.occasion.is_sync,
+        is_resync=work.trigger.is_resync,
     )
 
 
 def _build_desired(leader: Leader, provider: Provider) -> DesiredSlice:
-    """What a leader asks for. Raises `InputError`."""
+    """The slice that a leader asks for. Raises `InputError`."""
     desired, foreign = provider.build_desired(leader), find_foreign_key(leader)
     if foreign is not None:
         raise InputError(foreign)
     return desired
 
 
-def _has_waited_beside(existing: Slice, leader: Leader, work: PodWork) -> bool:
-    """Whether it matters since when the slice is there, and its provider does not say so, as GKE."""
-    is_dated = existing.state is not SliceState.READY or existing.since is not None
-    waited = work.now - waits_since(leader)
-    return not is_dated and work.occasion.is_sync and waited >= UNFIT_AFTER
+def _needs_node_ages(existing: Slice, leader: Leader, work: PodWork) -> bool:
+    """Whether the Pod waits long enough for `UNFIT_AFTER` and it is unknown how long the slice has been
+    ready: GKE does not report that."""
+    is_time_unknown = existing.state is SliceState.READY and existing.since is None
+    waited = work.now - find_wait_start(leader)
+    return is_time_unknown and work.trigger.is_resync and waited >= UNFIT_AFTER
 
 
-def _since_its_nodes(existing: Slice, cluster: Cluster) -> datetime | None:
-    """Since when all Nodes of a slice that exist have existed; ``None``: there are none yet."""
+def _find_newest_node(existing: Slice, cluster: Cluster) -> datetime | None:
+    """When the newest Node of a slice was created; ``None`` if it has no Node."""
     nodes = cluster.list_nodes_of_slice(existing.name)
     times = (guess_time(node["metadata"].get("creationTimestamp")) for node in nodes)
     return max((one for one in times if one is not None), default=None)
 
 
 def _is_as_asked(existing: Slice, desired: DesiredSlice) -> bool:
-    """Whether the Job's slice is what it asks for; one without a hash is, if its Pods select it."""
+    """Whether a slice is the one that its Job asks for. A slice without a hash is, if the Pods' node
+    selector matches it."""
     return existing.is_selected and existing.hash in ("", desired.hash)
 
 
@@ -429,7 +437,7 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
     """What was observed, in the columns of the lifecycle table."""
     existing = observed.existing
     situation = Situation(
-        trigger=SliceTrigger.POD_RESYNC if observed.is_sync else SliceTrigger.POD,
+        trigger=SliceTrigger.POD_RESYNC if observed.is_resync else SliceTrigger.POD,
         need=_find_need(observed),
         phase=lifecycle.find_phase(existing),
         is_in_use=bool(observed.users),
@@ -437,17 +445,17 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
     )
     if not isinstance(existing, Slice):
         return situation
-    waits = waits_since(observed.leader)
+    start = find_wait_start(observed.leader)
     return replace(
         situation,
         is_as_asked=_is_as_asked(existing, observed.desired),
         deadline=lifecycle.find_deadline(existing, now),
-        is_late=now - max(waits, existing.since or waits) >= UNFIT_AFTER,
+        is_late=now - max(start, existing.since or start) >= UNFIT_AFTER,
     )
 
 
 def _find_need(observed: ObservedPod) -> Need:
-    """Why no slice is created for the Pod, whatever exists, or `Need.NEEDED`."""
+    """Whether the Pod's JobSet needs a slice, and if not, why."""
     jobset = observed.jobset
     if jobset is None or "deletionTimestamp" in jobset["metadata"]:
         return Need.JOBSET_GONE
@@ -479,7 +487,7 @@ def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionErro
     if is_out_of_slots(error, work.provider):
         words = {"name": observed.desired.name, "failure": error.message}
         queued = Emit(lifecycle.QUEUED.render(naming, words), once=True)
-        return Plan(QUEUED, () if observed.is_sync else (queued,), note=str(error))
+        return Plan(QUEUED, () if observed.is_resync else (queued,), note=str(error))
     is_parent_missing = isinstance(action, CreateSlice) and error.http == 404
     reason = Reason.REFUSED if is_parent_missing else find_refusal(error)
     if reason is None:

@@ -1,13 +1,13 @@
-"""release_slice: a slice whose JobSet needs it no longer is deleted, half a minute later.
+"""release_slice: delete a slice half a minute after its JobSet needs it no longer.
 
 Triggers: a JobSet has completed, failed or was deleted; a node pool was created or deleted, or its
-update has failed; SYNC, which each sweep run sends to this step's topic for each slice about which there
-is something to do, and the end of an operation for the slices that are selected, where only some can be
-changed at the same time.
+update has failed; a resync. Each sweep run triggers this step, which publishes a resync for each slice
+that needs an action or a report. GKE changes only a few node pools at a time: then the step selects
+some, and the end of an operation makes it select the next.
 
-The first observation sets the slice's release deadline, and only a later one, which finds the same,
-deletes it: a JobSet that is recreated at once under its name keeps its slices. A slice on which Pods run
-stays until they end.
+The first observation of a slice without need sets its release deadline. An observation after the
+deadline deletes it: a JobSet that is deleted and recreated under its name keeps its slices. A slice on
+which Pods run is kept until they end.
 """
 
 from __future__ import annotations
@@ -52,19 +52,18 @@ from shared.slices.work import (
 
 NAME = "release_slice"
 MAX_JOBS = 10_000
-"""Jobs of one JobSet whose names are compared: more than a cluster has room for. A user may write two
-thousand million replicas."""
+"""How many Jobs of one JobSet are compared by name: users can write billions of replicas."""
 
 DELETE_METHOD, UPDATE_METHOD = "container.nodePools.delete", "container.nodePools.update"
-"""Methods of entries of the audit log; the second comes to this step when the update has failed."""
+"""Methods in the audit log. Of updates, only failed ones trigger this step."""
 
 
 @dataclass(frozen=True)
 class ObservedSlice:
     """A slice and its JobSet (``None``: gone).
 
-    ``users`` are the Jobs whose Pods run on a slice that is to be deleted, or why they cannot be read.
-    ``refusal`` says why its release deadline cannot be written.
+    ``users`` are the Jobs whose Pods run on a slice that is to be deleted, or the error of that read.
+    ``refusal`` is the error if its release deadline cannot be written.
     """
 
     existing: Slice
@@ -77,7 +76,10 @@ class ObservedSlice:
 
 @dataclass(frozen=True)
 class ObservedSlices:
-    """The slices that the trigger is about. ``others`` get a SYNC, at the end of an operation."""
+    """The slices that the trigger concerns.
+
+    ``others``: at the end of an operation, the slices that get a resync.
+    """
 
     slices: tuple[ObservedSlice, ...]
     others: tuple[Slice, ...] | None = None
@@ -85,18 +87,19 @@ class ObservedSlices:
 
 @dataclass(frozen=True)
 class ObservedFailedUpdate:
-    """The update of a node pool has failed: it may have been the one that writes its deadline."""
+    """A node pool whose update has failed. That update may have been the write of its deadline."""
 
     slice: ObservedSlice | None
     is_deadline_due: bool = False
-    """Whether the deadline should be written, so that the pool is deleted now."""
+    """True if the pool needs a deadline. As it cannot be written, the pool is deleted now."""
 
 
 @dataclass(frozen=True)
 class ObservedDeletion:
-    """A deletion of a node pool has ended. ``following`` are the slices that can be changed next.
+    """The end of a node pool's deletion.
 
-    ``existing`` is what has the pool's name now; ``has_jobset``: its JobSet is still there.
+    ``following``: the slices that can be changed next. ``existing``: the slice that has the pool's name
+    now. ``has_jobset``: the pool's JobSet still exists.
     """
 
     event: LogEvent
@@ -107,28 +110,28 @@ class ObservedDeletion:
 
 
 @dataclass(frozen=True)
-class ObservedFleet:
+class ObservedAll:
     """All slices, in a sweep run; at most ``limit`` can change at the same time (``None``: all)."""
 
     slices: tuple[ObservedSlice, ...]
     limit: int | None
 
 
-Observed = ObservedSlices | ObservedFailedUpdate | ObservedDeletion | ObservedFleet
+Observed = ObservedSlices | ObservedFailedUpdate | ObservedDeletion | ObservedAll
 
 
-def open_slices(invocation: Invocation, is_first_look: bool) -> SliceWork:
+def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork:
     """The work on slices. Raises `NothingToDo`."""
-    return SliceWork(**slice_work_fields(invocation, is_first_look=is_first_look))
+    return SliceWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
 
 
 def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
-    message, event = work.occasion.message, work.occasion.event
+    message, event = work.trigger.message, work.trigger.event
     if message is not None:
         return _observe_named(work, message)
     if event is None:
-        return _observe_fleet(work)
+        return _observe_all(work)
     work.facts["slice"] = event.name
     if event.method == UPDATE_METHOD:
         return _observe_failed_update(work, event)
@@ -136,9 +139,9 @@ def observe(work: SliceWork) -> Observed:
 
 
 def decide(observed: Observed, now: datetime) -> Plan:
-    """What is to be done about the slices."""
-    if isinstance(observed, ObservedFleet):
-        return _decide_to_wake(observed, now)
+    """Decide what to do with each observed slice, and which slices get a resync."""
+    if isinstance(observed, ObservedAll):
+        return _decide_to_trigger(observed, now)
     if isinstance(observed, ObservedDeletion):
         return _decide_after_deletion(observed, now)
     if isinstance(observed, ObservedFailedUpdate):
@@ -148,12 +151,12 @@ def decide(observed: Observed, now: datetime) -> Plan:
     if observed.others is None:
         return Plan(outcome, parts=parts)
     messages = _messages(observed.others, now)
-    return Plan(outcome, resync(NAME, messages), facts={"woken": len(messages)}, parts=parts)
+    return Plan(outcome, resync(NAME, messages), facts={"triggered": len(messages)}, parts=parts)
 
 
 def recover(work: SliceWork, error: CallError) -> Plan | None:
-    """What is done about a refused call of an action. A slice whose release deadline cannot be written
-    is deleted at once, instead of never."""
+    """Report an environment error. A slice whose release deadline cannot be written is deleted now:
+    otherwise it would never be deleted."""
     if not isinstance(error, SliceActionError):
         return None
     if is_out_of_slots(error, work.provider):
@@ -174,37 +177,39 @@ STEP = Step(NAME, open_slices, observe, decide, recover, recoveries=2)
 run = STEP.run
 
 
-def _observe_fleet(work: SliceWork) -> ObservedFleet:
+def _observe_all(work: SliceWork) -> ObservedAll:
     work.cluster.get_cluster_id()
     slices = list(work.provider.list_all())
     jobsets = list(work.cluster.list_jobsets()) if slices else []
     work.facts["slices"] = len(slices)
-    return ObservedFleet(_with_jobsets(work, slices, jobsets), work.provider.concurrency_limit)
+    return ObservedAll(_with_jobsets(work, slices, jobsets), work.provider.concurrency_limit)
 
 
 def _with_jobsets(
     work: SliceWork, slices: Iterable[Slice], jobsets: Iterable[Mapping[str, Any]]
 ) -> tuple[ObservedSlice, ...]:
     by_name = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in jobsets}
-    return tuple(_observed(work, one, by_name.get(_jobset_of(one))) for one in slices)
+    return tuple(_build_observed(work, one, by_name.get(_jobset_key(one))) for one in slices)
 
 
-def _observed(work: SliceWork, existing: Slice, jobset: Mapping[str, Any] | None) -> ObservedSlice:
+def _build_observed(
+    work: SliceWork, existing: Slice, jobset: Mapping[str, Any] | None
+) -> ObservedSlice:
     return ObservedSlice(existing, jobset, work.settings, work.provider)
 
 
-def _jobset_of(existing: Slice) -> tuple[str, str]:
+def _jobset_key(existing: Slice) -> tuple[str, str]:
     return existing.owner.namespace, existing.owner.jobset
 
 
-def _decide_to_wake(observed: ObservedFleet, now: datetime) -> Plan:
+def _decide_to_trigger(observed: ObservedAll, now: datetime) -> Plan:
     to_report = [one.existing for one in observed.slices if is_report_due(one, now)]
     messages = _messages([*_select_next(observed.slices, observed.limit, now), *to_report], now)
-    return Plan("Swept", resync(NAME, messages), facts={"woken": len(messages)})
+    return Plan("Swept", resync(NAME, messages), facts={"triggered": len(messages)})
 
 
 def is_report_due(one: ObservedSlice, now: datetime) -> bool:
-    """Whether there is something to report in this minute, and nothing to do: reported seldom."""
+    """Whether the slice needs a report and no action. Reports repeat at growing intervals."""
     row, since = _find_row(one, now), one.existing.since
     if row.action is not SliceAction.NOTHING or row.event is None:
         return False
@@ -212,17 +217,17 @@ def is_report_due(one: ObservedSlice, now: datetime) -> bool:
 
 
 def is_change_due(one: ObservedSlice, now: datetime) -> bool:
-    """Whether there is something to do about the slice."""
+    """Whether the slice needs an action."""
     return _find_row(one, now).action is not SliceAction.NOTHING
 
 
 def has_work(one: ObservedSlice, now: datetime) -> bool:
-    """Whether the sweep sends SYNCs about the slice: there is something to do, or to report."""
+    """Whether the sweep sends resyncs for the slice: it needs an action or a report."""
     return is_change_due(one, now) or _find_row(one, now).event is not None
 
 
 def _select_next(slices: Sequence[ObservedSlice], limit: int | None, now: datetime) -> list[Slice]:
-    """The slices about which there is something to do, as far as they can be changed now."""
+    """The slices that need an action and can be changed now."""
     to_change = [one.existing for one in slices if is_change_due(one, now)]
     if limit is None:
         return to_change
@@ -231,7 +236,7 @@ def _select_next(slices: Sequence[ObservedSlice], limit: int | None, now: dateti
 
 
 def select(slices: Iterable[Slice], slots: int, now: datetime) -> list[Slice]:
-    """The slices that are changed now: first those whose deadline is the earliest."""
+    """Select slices for the free slots, those with the earliest deadline first."""
     waiting = sorted(
         slices, key=lambda one: (one.release_after or datetime.max.replace(tzinfo=UTC), one.name)
     )
@@ -240,7 +245,7 @@ def select(slices: Iterable[Slice], slots: int, now: datetime) -> list[Slice]:
 
 def _messages(slices: Iterable[Slice], now: datetime) -> list[Message]:
     return [
-        Message(one.owner.namespace, one.name, "", Cause.SYNC, now, kind=SLICE_KIND)
+        Message(one.owner.namespace, one.name, "", Cause.RESYNC, now, kind=SLICE_KIND)
         for one in slices
     ]
 
@@ -252,8 +257,8 @@ def _observe_named(work: SliceWork, message: Message) -> ObservedSlices:
     else:
         one = work.provider.get(message.namespace, message.name)
         found = [] if one is None else [one]
-    jobsets = {key: work.cluster.find_jobset(*key) for key in {_jobset_of(one) for one in found}}
-    slices = tuple(_observe_slice(work, one, jobsets[_jobset_of(one)]) for one in found)
+    jobsets = {key: work.cluster.find_jobset(*key) for key in {_jobset_key(one) for one in found}}
+    slices = tuple(_observe_slice(work, one, jobsets[_jobset_key(one)]) for one in found)
     return ObservedSlices(slices)
 
 
@@ -262,17 +267,20 @@ def _observe_slice(
 ) -> ObservedSlice:
     set_trace(work, existing)
     _set_subject(work, existing, jobset)
-    return _with_users(work, _observed(work, existing, jobset))
+    return _with_users(work, _build_observed(work, existing, jobset))
 
 
 def _set_subject(work: SliceWork, existing: Slice, jobset: Mapping[str, Any] | None) -> None:
-    """Events are about the JobSet, as it was named if it is gone: all slices of a trigger have one."""
-    work.about = {**jobset_reference(*_jobset_of(existing)), **(jobset or {})}
+    """Write Events about the slice's JobSet. All slices of a trigger belong to the same one."""
+    work.about = {**jobset_reference(*_jobset_key(existing)), **(jobset or {})}
 
 
 def _with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
-    """With the Jobs that a deletion has to wait for: its own, too, which may be writing a last
-    checkpoint, but not when it is what is left of a slice that is rebuilt."""
+    """Add the Jobs for which a deletion waits.
+
+    The slice's own Job counts, because it may be writing its last checkpoint. It does not count if the
+    slice is rebuilt for it.
+    """
     row, existing = _find_row(one, work.now), one.existing
     is_without_nodes = existing.state is SliceState.FAILED and not existing.has_ready_nodes
     if row.action is not SliceAction.DELETE or is_without_nodes:
@@ -288,8 +296,8 @@ def _observe_failed_update(work: SliceWork, event: LogEvent) -> ObservedFailedUp
     existing = next((one for one in work.provider.list_all() if one.name == event.name), None)
     if existing is None:
         return ObservedFailedUpdate(None)
-    jobset = work.cluster.find_jobset(*_jobset_of(existing))
-    one = _observed(work, existing, jobset)
+    jobset = work.cluster.find_jobset(*_jobset_key(existing))
+    one = _build_observed(work, existing, jobset)
     if _find_row(one, work.now).action is not SliceAction.SET_DEADLINE:
         return ObservedFailedUpdate(one)
     _set_subject(work, existing, jobset)
@@ -306,16 +314,16 @@ def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -
 
 
 def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | ObservedDeletion:
-    """There is room for others; a deletion that has failed is tried again when the sweep finds it.
+    """Select the slices that can be changed next. The sweep retries a deletion that has failed.
 
-    After a creation one release is served at once, while Pods that wait for a slice are being woken;
-    after a deletion it is the other way round. So neither delays the other.
+    After a creation this step serves one release first; after a deletion provision_slice serves
+    creations first. Thus neither delays the other.
     """
     provider, is_deletion = work.provider, event.method == DELETE_METHOD
     slices = list(provider.list_all(with_nodes=False))
     jobsets = list(work.cluster.list_jobsets()) if slices or is_deletion else []
-    fleet = _with_jobsets(work, slices, jobsets)
-    following = tuple(_select_next(fleet, provider.concurrency_limit, work.now))
+    observed = _with_jobsets(work, slices, jobsets)
+    following = tuple(_select_next(observed, provider.concurrency_limit, work.now))
     if is_deletion:
         return _observe_deletion(work, event, slices, jobsets, following)
     first = provider.get(following[0].owner.namespace, following[0].name) if following else None
@@ -336,27 +344,29 @@ def _observe_deletion(
     jobset, existing = find_jobset_of(event.name, jobsets), None
     if jobset is not None:
         work.about = {**jobset_reference(), **jobset}
-        named = (jobset["metadata"]["namespace"], event.name)
-        existing = next((one for one in slices if (one.owner.namespace, one.name) == named), None)
+        key = (jobset["metadata"]["namespace"], event.name)
+        existing = next((one for one in slices if (one.owner.namespace, one.name) == key), None)
     return ObservedDeletion(event, work.provider, following, existing, jobset is not None)
 
 
 def find_jobset_of(wanted: str, jobsets: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The JobSet of which a Job has a slice of that name, whether it is there or not."""
+    """The JobSet with a Job whose slice has this name. The slice itself need not exist."""
     for jobset in jobsets:
         namespace, name = jobset["metadata"]["namespace"], jobset["metadata"]["name"]
-        jobs = islice(_jobs(name, jobset), MAX_JOBS) if _may_be_named(wanted, name) else ()
+        if not _has_name_of_jobset(wanted, name):
+            continue
+        jobs = islice(_list_job_names(name, jobset), MAX_JOBS)
         if any(slice_name(name, job_key(namespace, job)) == wanted for job in jobs):
             return jobset
     return None
 
 
-def _may_be_named(wanted: str, jobset: str) -> bool:
-    """Whether a Job of a JobSet of this name may have a slice of that name: what is not of its key."""
-    return slice_name(jobset, job_key("", "")).rpartition("-")[0] == wanted.rpartition("-")[0]
+def _has_name_of_jobset(name: str, jobset: str) -> bool:
+    """Whether the part of a slice's name before the Job's key is that of a JobSet: a cheap filter."""
+    return slice_name(jobset, job_key("", "")).rpartition("-")[0] == name.rpartition("-")[0]
 
 
-def _jobs(name: str, jobset: Mapping[str, Any]) -> Iterator[str]:
+def _list_job_names(name: str, jobset: Mapping[str, Any]) -> Iterator[str]:
     for one in list_replicated_jobs(jobset):
         for index in range(one.get("replicas", 1)):
             yield f"{name}-{one['name']}-{index}"
@@ -365,9 +375,9 @@ def _jobs(name: str, jobset: Mapping[str, Any]) -> Iterator[str]:
 def _decide_after_deletion(observed: ObservedDeletion, now: datetime) -> Plan:
     event = observed.event
     messages = _messages(observed.following, now)
-    actions, facts = resync(NAME, messages), {"woken": len(messages)}
-    if observed.has_jobset and is_old_news(event, observed.existing):
-        return Plan("OldNews", actions, facts=facts)
+    actions, facts = resync(NAME, messages), {"triggered": len(messages)}
+    if observed.has_jobset and is_superseded(event, observed.existing):
+        return Plan("Superseded", actions, facts=facts)
     template = lifecycle.NOT_DELETED if event.has_failed else lifecycle.DELETED
     if observed.has_jobset:
         words = {"name": event.name, "failure": event.words}
@@ -376,8 +386,11 @@ def _decide_after_deletion(observed: ObservedDeletion, now: datetime) -> Plan:
     return Plan(outcome, actions, event.words, facts)
 
 
-def is_old_news(event: LogEvent, existing: Slice | None) -> bool:
-    """Whether what exists now (``None``: nothing) is not what the end of a deletion would leave."""
+def is_superseded(event: LogEvent, existing: Slice | None) -> bool:
+    """Whether a late entry about the end of a deletion contradicts the slice that exists now.
+
+    After a failed deletion there must be a slice, after a successful one none.
+    """
     if event.has_failed:
         return existing is None
     return existing is not None and existing.state is not SliceState.DELETING
@@ -401,7 +414,7 @@ def _report_refusal(error: CallError, naming: Naming) -> Plan | None:
 def _words(one: ObservedSlice, now: datetime) -> dict[str, str]:
     why = find_reason(one.existing, one.jobset, now, one.settings.suspended_release)
     if one.refusal:
-        why = f"nobody needs it, and it cannot be marked to go later: {one.refusal}"
+        why = f"no JobSet needs it, and its release deadline cannot be written: {one.refusal}"
     users = () if isinstance(one.users, CallError) else one.users
     return {
         "name": one.existing.name,
@@ -447,7 +460,7 @@ def find_reason(
     now: datetime,
     suspended_release: timedelta | None,
 ) -> str | None:
-    """Why a slice is no longer needed; ``None`` while it is."""
+    """Why a slice is no longer needed; ``None`` while it is needed."""
     owner = existing.owner
     if jobset is None:
         return f"JobSet {owner.jobset} no longer exists"
@@ -464,8 +477,10 @@ def find_reason(
 
 
 def _may_have_job(existing: Slice, jobset: Mapping[str, Any]) -> bool:
-    """A JobSet that was recreated may have fewer Jobs. What is no Job of a JobSet by its name and key
-    is not judged."""
+    """Whether the JobSet still has the slice's Job: a JobSet that was recreated may have fewer.
+
+    True also for a slice whose name does not follow from its Job: nothing is known of it.
+    """
     owner = existing.owner
     key = job_key(owner.namespace, owner.job)
     if existing.name != slice_name(owner.jobset, key):

@@ -1,8 +1,9 @@
-"""report_leaks: once an hour, log an error for each leaked slice. It only reads.
+"""report_leaks: once an hour, log an error for each leaked slice. The step deletes nothing.
 
-A slice is leaked if its resources on Compute Engine have this cluster's ownership mark and its group is
-gone: a user has removed the finalizer, or a process was frozen for minutes during an insert. Three lists
-for each project and one of the groups find them; each slice that is found is read again.
+A slice is leaked if its resources on Compute Engine have this cluster's ownership mark and its group
+does not exist: a user has removed the finalizer, or a process was frozen for minutes during an insert.
+The step lists three kinds of resources in each project, and the groups. Each slice that looks leaked is
+read again before it is reported.
 """
 
 from __future__ import annotations
@@ -30,21 +31,22 @@ from shared.ports.gce.values import ListedResource, TemplateRef
 MAX_LEAKS = 10
 """How many leaked slices one invocation reads again and reports, the oldest first."""
 LEAKED = "LeakedSlice"
-"""The decision in the log line of each; the alert of infra/terraform counts these lines."""
+"""The decision in each leaked slice's log line. An alert in infra/terraform counts these lines."""
 
 
 @dataclass(kw_only=True)
 class LeakWork(Work):
-    """Work that writes lines to the log."""
+    """Work that writes log lines about single slices."""
 
     log: Any = field(repr=False)
 
 
 @dataclass(frozen=True)
 class ObservedLeaks:
-    """The leaked slices. ``failures`` are the errors of projects that could not be listed.
+    """The leaked slices, and how many resources were listed.
 
-    ``left`` counts the slices that look leaked and were not read again.
+    ``failures`` are the errors of projects that could not be listed. ``left`` is the number of slices
+    that look leaked and were not read again (`MAX_LEAKS`).
     """
 
     leaks: tuple[Leak, ...]
@@ -55,7 +57,7 @@ class ObservedLeaks:
 
 @dataclass(frozen=True)
 class ReportLeak:
-    """Write an error to the log."""
+    """Write an error about a leaked slice to the log."""
 
     leak: Leak
 
@@ -77,15 +79,16 @@ class ReportLeak:
         return f"report the leaked slice {self.leak.name}"
 
 
-def open_work(invocation: Invocation, is_first_look: bool) -> LeakWork:
+def open_work(invocation: Invocation, is_first_observation: bool) -> LeakWork:
     """The work on all served projects."""
     return LeakWork(
-        **work_fields(invocation, is_first_look=is_first_look), log=invocation.runtime.log
+        **work_fields(invocation, is_first_observation=is_first_observation),
+        log=invocation.runtime.log,
     )
 
 
 def observe(work: LeakWork) -> ObservedLeaks:
-    """List resources that have names of this system, then the groups; read again what looks leaked."""
+    """List the resources that have names of this system, then the groups. Read leaks again."""
     cluster = work.cluster.get_cluster_id()
     listed: list[ListedResource] = []
     failures: list[CallError] = []
@@ -106,7 +109,7 @@ def observe(work: LeakWork) -> ObservedLeaks:
 
 def confirm(gce: Gce, leak: Leak) -> Leak:
     """Read the slice's resources and VMs again: a list still shows what was deleted seconds ago."""
-    left = tuple(resource for resource in leak.resources if _is_there(gce, resource))
+    left = tuple(resource for resource in leak.resources if _exists(gce, resource))
     vms: list[str] = []
     for mig in left:
         if mig.service == MIGS:
@@ -115,7 +118,7 @@ def confirm(gce: Gce, leak: Leak) -> Leak:
     return replace(leak, resources=left, vms=tuple(vms))
 
 
-def _is_there(gce: Gce, resource: ListedResource) -> bool:
+def _exists(gce: Gce, resource: ListedResource) -> bool:
     project, location, name = resource.project, resource.location, resource.name
     if resource.service == MIGS:
         mig = gce.find_mig(project, location, name)
@@ -128,7 +131,7 @@ def _is_there(gce: Gce, resource: ListedResource) -> bool:
 
 
 def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
-    """Report each; then fail for the projects that could not be listed."""
+    """Report each leak, then raise the errors of projects that could not be listed."""
     reports = tuple(map(ReportLeak, observed.leaks))
     failures = tuple(map(Fail, observed.failures))
     outcome = "LeaksFound" if reports else "NoLeaks"

@@ -1,16 +1,15 @@
 """sweep: once a minute, list all groups and publish a resync for each group that needs one.
 
-Compute Engine logs nothing while a BULK group waits for capacity, nor when its links are up, and
-messages can be lost. A group that is not settled gets a SYNC at gaps that grow from a minute to half
-an hour with the time since its last progress; a settled one once an hour, at its own minute.
+Resyncs are needed because messages can be lost, and because Compute Engine logs nothing while a BULK
+group waits for capacity or when its interconnect is ready. A group that is not settled gets a resync at
+intervals that grow from a minute to half an hour with the time since its last progress. A settled group
+gets one every hour, at a minute of its own.
 
-A group that cannot be read, or whose state the sweep has no answer to, is named in the log line
-(`unserved`) and stops no other.
+A group that cannot be parsed, or on which the decision crashes, is named in the log line (`unserved`)
+and stops no other.
 
-Pending requests for certificates by VMs that join are published to ``approve_join``.
-
-Where JobSets get slices, each run triggers their steps, too; ``report_leaks`` is triggered
-once an hour.
+Each run also publishes pending certificate requests of VMs that join to ``approve_join``, and triggers
+the steps of JobSets if these are switched on. ``report_leaks`` is triggered once an hour.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 from shared.base import backoff
 from shared.base.documents import read_mapping
 from shared.base.errors import CallError, OutOfTimeError
-from shared.base.names import JOBSET_STEPS, is_path_segment
+from shared.base.names import JOBSET_STEPS
 from shared.base.reasons import Reason
 from shared.base.signing_requests import (
     MAX_REQUESTS_OF_TOKEN,
@@ -43,27 +42,27 @@ from shared.node_groups.work import message_about
 
 SETTLED_EVERY_MINUTES = 60
 MAX_UNSERVED = 20
-"""How many objects the log line names at most that cannot be served."""
+"""How many unserved objects the log line names at most."""
 _SPEC_CONDITIONS = (Type.ACCEPTED, Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY)
 LEAKS_MINUTE = 41
 """The minute of each hour in which ``report_leaks`` is triggered."""
 REPORTED_WITHIN = timedelta(seconds=30)
-"""The relay has just reported a younger request; a second message would only repeat the calls."""
+"""The relay publishes new requests itself: those younger than this are left out."""
 
 
 @dataclass(frozen=True)
 class ObservedGroups:
-    """What the sweep has observed. ``failure`` is why the groups could not be listed."""
+    """All groups and requests. ``failure`` is the error if the groups could not be listed."""
 
     groups: tuple[AnyGroup, ...]
     has_jobset_steps: bool
     unreadable: tuple[str, ...] = ()
-    """Objects that cannot be read as groups, and why."""
+    """Objects that cannot be parsed as groups, each with its error."""
     failure: CallError | OutOfTimeError | None = None
     requests: tuple[SigningRequest, ...] = ()
     """The CertificateSigningRequests of this system's bootstrap group, decided or not."""
     requests_failure: CallError | OutOfTimeError | None = None
-    """Why they could not all be listed."""
+    """The error if not all of them could be listed."""
 
 
 def observe(work: Work) -> ObservedGroups:
@@ -84,7 +83,7 @@ def observe(work: Work) -> ObservedGroups:
         with work.reserve(SECONDS_AFTER_BATCHES):  # for the messages
             for raw in work.cluster.list_signing_requests():
                 request = find_signing_request(raw)
-                if request is not None and is_path_segment(request.name):
+                if request is not None:
                     requests.append(request)
     except (CallError, OutOfTimeError) as error:
         failure = error
@@ -94,7 +93,7 @@ def observe(work: Work) -> ObservedGroups:
 def parse_groups(
     found: Iterable[Mapping[str, Any]], cluster_id: str
 ) -> tuple[tuple[AnyGroup, ...], tuple[str, ...]]:
-    """The groups, and the errors of objects that cannot be read as groups."""
+    """The groups, and the errors of objects that cannot be parsed as groups."""
     groups, unreadable = [], []
     for raw in found:
         try:
@@ -106,7 +105,7 @@ def parse_groups(
 
 
 def decide(observed: ObservedGroups, now: datetime) -> Plan:
-    """Trigger the steps that have work with groups, and each minute the steps of JobSets."""
+    """Trigger the steps that have work on groups, and the steps of JobSets."""
     actions = [_send(step, [_minute(now)]) for step in JOBSET_STEPS if observed.has_jobset_steps]
     if now.minute == LEAKS_MINUTE:
         actions.append(_send("report_leaks", [_minute(now)]))
@@ -121,13 +120,13 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
             unserved.append(f"{group.key}: {type(error).__name__}: {error}")
             continue
         for step in steps:
-            topics.setdefault(step, []).append(message_about(group, Cause.SYNC, now))
+            topics.setdefault(step, []).append(message_about(group, Cause.RESYNC, now))
     actions += (_send(step, messages) for step, messages in topics.items())
-    actions += _hand_out_requests(observed.requests, now)
+    actions += _publish_requests(observed.requests, now)
     if observed.requests_failure is not None:
         actions.append(ForOne((Fail(observed.requests_failure),)))
-    woken = {step: len(messages) for step, messages in topics.items()}
-    facts: dict[str, Any] = {"groups": len(observed.groups), "woken": woken}
+    triggered = {step: len(messages) for step, messages in topics.items()}
+    facts: dict[str, Any] = {"groups": len(observed.groups), "triggered": triggered}
     if unserved:
         facts["unserved"] = unserved[:MAX_UNSERVED]
     return Plan("Swept", tuple(actions), facts=facts, needs_attention=bool(unserved))
@@ -146,9 +145,9 @@ def _bootstraps(group: AnyGroup) -> bool:
     return isinstance(group, NodeGroup) and group.spec.bootstrap is not None
 
 
-def _hand_out_requests(requests: Iterable[SigningRequest], now: datetime) -> Iterator[Action]:
-    """Publish the requests that a kubelet may wait for, in batches. Of each token only the newest count,
-    so that a flood by one token does not delay other VMs."""
+def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iterator[Action]:
+    """Publish the requests for which a kubelet may wait, in batches. Only the newest of each token are
+    published, so that a flood by one token does not delay other VMs."""
     by_token: dict[str, list[SigningRequest]] = {}
     for request in requests:
         is_open = not request.is_decided or request.is_approved_elsewhere
@@ -166,11 +165,11 @@ def _hand_out_requests(requests: Iterable[SigningRequest], now: datetime) -> Ite
 
 
 def _minute(now: datetime) -> Message:
-    return Message("", "", "", Cause.SYNC, now, kind=SWEEP_KIND)
+    return Message("", "", "", Cause.RESYNC, now, kind=SWEEP_KIND)
 
 
 def _send(step: str, messages: list[Message]) -> Action:
-    """Publish to a step; a failure does not stop the other topics."""
+    """Publish to a step's topic. A failure does not stop the other topics."""
     return ForOne((Send(step, tuple(messages)),))
 
 
@@ -195,8 +194,10 @@ def is_due(group: AnyGroup, known: Status, now: datetime) -> bool:
 
 
 def is_settled(group: AnyGroup, known: Status) -> bool:
-    """Ready, paused, or with a spec that cannot work (by our rules or Compute Engine's words),
-    with label and finalizer in place, and with no step that is retried."""
+    """Whether there is nothing to do until an event: the group is Ready, paused, or has an invalid spec.
+
+    The label and the finalizer must be set, and no step may be retrying.
+    """
     if group.deleting is not None or not group.is_owned or known.retries:
         return False
     if _has_invalid_spec(known):
@@ -205,20 +206,19 @@ def is_settled(group: AnyGroup, known: Status) -> bool:
 
 
 def _has_invalid_spec(known: Status) -> bool:
-    """Whether a condition reports an invalid spec, which only another spec ends."""
+    """Whether a condition reports an invalid spec, by our rules or by Compute Engine's."""
     found = (known.conditions.get(kind) for kind in _SPEC_CONDITIONS)
     return any(one is not None and one.reason == Reason.INVALID_SPEC for one in found)
 
 
 def last_progress(group: AnyGroup, known: Status) -> datetime:
-    """The time of the last change. An error that persists is no change, nor are the intents of
-    retries."""
+    """The time of the last change. Neither a persisting error nor the intent of a retry is one."""
     moments = [group.created, group.deleting]
     moments += [condition.since for condition in known.conditions.values()]
     moments += [entry.since for entry in known.pending]
     moments += [retry.since for retry in known.retries]
     moments += [
-        resource.trouble.since if resource.trouble else resource.since
+        resource.error.since if resource.error else resource.since
         for resource in known.resources.values()
         if not _is_retried(known, resource)
     ]
@@ -237,7 +237,7 @@ def _own_minute(group: AnyGroup) -> int:
 
 
 def _has_begun(known: Status) -> bool:
-    """Whether an insert of any resource has begun that is not gone."""
+    """Whether any resource may exist: an insert has begun, and it is not gone."""
     return any(
         resource.state not in (State.PENDING, State.GONE) for resource in known.resources.values()
     )
@@ -249,13 +249,18 @@ def _steps(group: AnyGroup, known: Status) -> Iterator[str]:
         return
     if not group.is_owned or not known.is_true(Type.MIG_READY):
         yield "create_resources"
-    resource = known.resources.get(MIG)
-    stands = resource is not None and resource.state is State.READY
-    is_bulk = isinstance(group, NodeGroup) and group.spec.is_bulk
-    if not stands or (is_bulk and not known.is_true(Type.MIG_READY)):
+    mig, are_vms_ready, counts = (
+        known.resources.get(MIG),
+        known.is_true(Type.MIG_READY),
+        known.counts,
+    )
+    if mig is None or mig.state is not State.READY:
         return
-    is_made, counts = known.is_true(Type.MIG_READY), known.counts
-    if not known.is_true(Type.NODES_JOINED) and (is_made or counts.running > counts.joined):
+    # A BULK group has no VM before it has all.
+    is_bulk = isinstance(group, NodeGroup) and group.spec.is_bulk
+    if is_bulk and not are_vms_ready:
+        return
+    if not known.is_true(Type.NODES_JOINED) and (are_vms_ready or counts.running > counts.joined):
         yield "inject_token"
-    if is_made or counts.running != counts.ready:
+    if are_vms_ready or counts.running != counts.ready:
         yield "label_node"

@@ -1,17 +1,17 @@
-"""tear_down: from a deleted TPUNodeGroup to nothing left of it.
+"""tear_down: delete all resources of a deleted TPUNodeGroup, then remove its finalizer.
 
-Triggers: the group got its deletionTimestamp; a delete of its MIG, template or policy ended; resync; a
-message of the step's own, which continues a batch.
+Triggers: the group got its deletionTimestamp; a delete of its MIG, template or policy ended; a resync;
+a message of the step itself, which continues a batch.
 
-The first invocation writes the status, revokes tokens and cordons Nodes, which needs no call to Compute
-Engine. Then it observes again, with the whole time for calls, and deletes the MIG with its VMs, which
-cost money: no failure or timeout before prevents that. The rest follows in order: template and policy in
-parallel; the Node objects; the remaining tokens; the finalizer. Each invocation continues up to the next
-operation that takes time.
+The first invocation writes the status, revokes tokens and cordons Nodes. That needs no call to Compute
+Engine. Then it observes again, with the whole time for calls, and deletes the MIG with its VMs. VMs cost
+money, so no earlier failure or timeout prevents their delete. The rest follows in order: template and
+policy in parallel; the Node objects; the remaining tokens; the finalizer. Each invocation continues up
+to the next operation that takes time.
 
-A resource counts as absent if Compute Engine does not find it and no create can be in progress:
-the operation that was recorded has ended or is forgotten, or, where none was recorded, the intent is
-older than any invocation can be.
+A resource is GONE if Compute Engine does not find it and no create can be in progress: the recorded
+operation has ended or is forgotten. Without a recorded operation, the intent must be older than any
+invocation can be.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from shared.node_groups.lifecycle import (
     make_observation,
     next_step,
 )
-from shared.node_groups.membership import bears_name_of, proof_patch
+from shared.node_groups.membership import has_vm_name, proof_patch
 from shared.node_groups.node_group import AnyGroup, NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found
 from shared.node_groups.snapshot import RULES
@@ -71,7 +71,7 @@ from shared.ports.kubernetes.nodes import Node, parse_node
 
 @dataclass(frozen=True)
 class ObservedRemains:
-    """What the step has observed; ``found`` and ``operations`` have only what was read."""
+    """A group and its resources. ``found`` and ``operations`` have only what was read."""
 
     group: NodeGroup
     status: Status
@@ -85,14 +85,17 @@ class ObservedRemains:
     """Errors of reads without which the deletion continues."""
 
     def resource(self, kind: str, now: datetime) -> Resource:
-        """The entry of a resource; a lost one is treated as possibly in progress since now."""
+        """The entry of a resource. Without one, an insert may be in progress: Creating since now."""
         known = self.status.resources.get(kind)
         return known or Resource(self.group.resource_name, State.CREATING, now)
 
 
 @dataclass(frozen=True)
 class ObservedBeginning:
-    """The Nodes of a group whose MIG's delete has not begun, and the error if they cannot be read."""
+    """A group whose MIG's delete has not begun, and its Nodes.
+
+    ``note`` is the error if the Nodes could not be read.
+    """
 
     group: NodeGroup
     status: Status
@@ -100,15 +103,15 @@ class ObservedBeginning:
     note: str = ""
 
     @property
-    def own(self) -> list[Node]:
+    def own_nodes(self) -> list[Node]:
         """The Nodes of the group's VMs, by name."""
-        own = (node for node in self.nodes if bears_name_of(self.group, node))
+        own = (node for node in self.nodes if has_vm_name(self.group, node))
         return sorted(own, key=lambda node: node.name)
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the MIG can be deleted now: the status is written and the Nodes are cordoned."""
-        all_cordoned = all(node.is_unschedulable for node in self.own)
+        all_cordoned = all(node.is_unschedulable for node in self.own_nodes)
         return is_announced(self.group, self.status) and all_cordoned and not self.note
 
 
@@ -128,23 +131,23 @@ def observe(work: GroupWork) -> Observed:
     group = work.group
     if isinstance(group, UnreadableGroup):
         return UnreadableRemains(group, work.status)
-    observed = ObservedRemains(group, work.status, is_retry_due=work.occasion.is_sync)
+    observed = ObservedRemains(group, work.status, is_retry_due=work.trigger.is_resync)
     if group.deleting is None or not group.has_finalizer:
         return observed
     was_gone = _is_gone(group, work.status, MIG)
-    if not was_gone and work.is_first_look and not _is_delete_begun(work.status):
+    if not was_gone and work.is_first_observation and not _is_delete_begun(work.status):
         beginning = _observe_beginning(work, group)
-        if not beginning.is_over:
+        if not beginning.is_finished:
             return beginning
         observed = replace(observed, nodes=beginning.nodes)
     if not was_gone:
         observed = _observe_resource(work, observed, MIG)
         if observed.found.get(MIG) is not None:
             return _observe_members(work, observed)
-    for kind in _last_kinds(group.spec):
+    for kind in _list_remaining_kinds(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             observed = _observe_resource(work, observed, kind)
-    # Nodes are read when the VMs have gone and once more at the end, not in between.
+    # Nodes are read when the VMs have gone and once more before the finalizer is removed.
     if was_gone and not _is_all_gone(_advance_all(observed, work.now)):
         return observed
     return replace(observed, nodes=_list_nodes(work))
@@ -155,8 +158,10 @@ def _is_all_gone(transitions: Mapping[str, Transition]) -> bool:
 
 
 def is_announced(group: NodeGroup, known: Status) -> bool:
-    """Whether tear_down has written the status: a deletion increments the generation, and no other step
-    writes observedGeneration of a group that is being deleted."""
+    """Whether tear_down has written the status of the deletion.
+
+    A deletion increments the generation, and only tear_down then writes observedGeneration.
+    """
     return known.observed_generation == group.generation
 
 
@@ -166,7 +171,7 @@ def _is_delete_begun(known: Status) -> bool:
 
 
 def _observe_beginning(work: GroupWork, group: NodeGroup) -> ObservedBeginning:
-    """Read the Nodes. If that fails, they are not cordoned: the delete of the VMs does not wait."""
+    """Read the Nodes. If that fails, they are not cordoned, and the MIG is deleted all the same."""
     observed = ObservedBeginning(group, work.status)
     try:
         with work.reserve(SECONDS_AFTER_BATCHES):
@@ -184,7 +189,7 @@ def decide(observed: Observed, now: datetime) -> Plan:
         message = message_about(group, Cause.FORWARDED, now)
         return Plan("NotDeleted", (Send("create_resources", (message,)),))
     if not group.has_finalizer:
-        return Plan("NothingOfOurs")
+        return Plan("NoFinalizer")
     if isinstance(observed, UnreadableRemains):
         return _finish_unreadable(observed, now)
     transitions = _advance_all(observed, now)
@@ -201,7 +206,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     """Report an environment error in the entry of the resource that is being deleted, or in
     NodesJoined."""
     group, now = work.group, work.now
-    kinds = [MIG, *(_last_kinds(group.spec) if isinstance(group, NodeGroup) else ())]
+    kinds = [MIG, *(_list_remaining_kinds(group.spec) if isinstance(group, NodeGroup) else ())]
 
     def describe(known: Status, reason: Reason) -> Status:
         kind = next((kind for kind in kinds if not _is_gone(group, known, kind)), None)
@@ -211,7 +216,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
                 Type.NODES_JOINED, False, reason, message, group=group, now=now
             )
         resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
-        return known.with_resource(kind, resource.with_trouble(reason, error.reason, message, now))
+        return known.with_resource(kind, resource.with_error(reason, error.reason, message, now))
 
     return report_refusal(work, error, describe)
 
@@ -228,55 +233,61 @@ run = STEP.run
 
 
 def _is_gone(group: AnyGroup, known: Status, kind: str) -> bool:
-    """Only a GONE written after deletionTimestamp counts: an earlier one may be create_resources', which
-    decides by less evidence."""
+    """Whether the status proves that a resource is gone.
+
+    Only a GONE written after deletionTimestamp counts: create_resources writes it with less evidence.
+    """
     resource = known.resources.get(kind)
     if resource is None or resource.state is not State.GONE or group.deleting is None:
         return False
     return resource.since is not None and resource.since >= group.deleting
 
 
-_NOT_MADE = (State.PENDING, State.FAILED)
+_NOT_CREATED = (State.PENDING, State.FAILED)
 
 
-def _was_never_asked_for(resource: Resource, now: datetime) -> bool:
-    """Whether no insert can arrive: no intent was ever written, or the last one was withdrawn or
-    rejected so long ago that a slower invocation's insert cannot follow."""
-    is_idle = resource.state in _NOT_MADE and not resource.uri and not resource.operation
+def _can_never_exist(resource: Resource, now: datetime) -> bool:
+    """Whether the resource was not created and no insert can still arrive.
+
+    No intent was ever written, or the last one was withdrawn or rejected so long ago that no running
+    invocation can insert.
+    """
+    is_idle = resource.state in _NOT_CREATED and not resource.uri and not resource.operation
     if_absent = next_step(Goal.TEAR_DOWN, resource, Observation(Presence.ABSENT), now)
     return is_idle and if_absent.resource.state is State.GONE
 
 
-def _last_kinds(spec: Spec) -> tuple[str, ...]:
-    """The kinds that are deleted after the MIG; a user's own template is not deleted."""
-    own = spec.own_template is not None
-    return tuple(
-        kind for kind in spec.resource_kinds if kind != MIG and not (own and kind == TEMPLATE)
-    )
+def _list_remaining_kinds(spec: Spec) -> tuple[str, ...]:
+    """The kinds that are deleted after the MIG. A user's own template is not deleted."""
+    kept = {MIG} if spec.own_template is None else {MIG, TEMPLATE}
+    return tuple(kind for kind in spec.resource_kinds if kind not in kept)
 
 
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
     """Policy and template are deleted in parallel: an event about one says nothing about the other."""
-    event = work.occasion.event
-    if event is None or not work.is_first_look:
+    event = work.trigger.event
+    if event is None or not work.is_first_observation:
         return True
-    is_of_other = KINDS[kind].collection not in event.method and MIG_COLLECTION not in event.method
+    concerns_kind = KINDS[kind].collection in event.method or MIG_COLLECTION in event.method
     resource = work.status.resources.get(kind)
-    return not is_of_other or resource is None or resource.state is not State.DELETING
+    return concerns_kind or resource is None or resource.state is not State.DELETING
 
 
 def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> ObservedRemains:
-    """Read the operation that creates a resource, then the resource: a create that has ended cannot make
-    the resource appear later."""
+    """Read a resource and its operation.
+
+    The operation of a create is read before the resource: if it has ended by then, the resource cannot
+    appear after the read.
+    """
     resource = observed.resource(kind, work.now)
-    if _was_never_asked_for(resource, work.now):
+    if _can_never_exist(resource, work.now):
         return replace(observed, found={**observed.found, kind: None})
-    is_being_made = resource.state is State.CREATING
-    if is_being_made:
+    is_being_created = resource.state is State.CREATING
+    if is_being_created:
         observed = _observe_operation(work, observed, kind, resource)
     found = KINDS[kind].find(work.gce, observed.group.spec, observed.group.resource_name)
     observed = replace(observed, found={**observed.found, kind: found})
-    if found is not None and not is_being_made:
+    if found is not None and not is_being_created:
         observed = _observe_operation(work, observed, kind, resource)
     return observed
 
@@ -293,10 +304,13 @@ def _observe_operation(
 
 
 def _observe_members(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
-    """Read Nodes and VMs when the MIG's delete begins, unless all VMs had joined, so that Nodes without
-    our label are found at the end. An error or a timeout of these reads does not delay the delete."""
-    has_joined = observed.status.counts.joined >= observed.group.spec.node_count
-    if _is_delete_begun(observed.status) or has_joined:
+    """Read Nodes and VMs before the MIG's delete, unless all VMs had joined.
+
+    Without the VMs, a Node that lacks our label cannot be found at the end. An error or a timeout of
+    these reads does not delay the delete.
+    """
+    have_all_joined = observed.status.counts.joined >= observed.group.spec.node_count
+    if _is_delete_begun(observed.status) or have_all_joined:
         return observed
     try:
         with work.reserve(SECONDS_AFTER_BATCHES):
@@ -319,10 +333,10 @@ def _observe_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRem
     )
     listed = {node.vm for node in observed.nodes}
     unlisted = [instance.name for instance in instances if instance.name not in listed]
-    asked_for = work.cluster.find_nodes(unlisted)
-    found = [parse_node(raw) for raw in asked_for.values() if raw is not None]
-    left = len(unlisted) - len(asked_for)
-    note = (f"no time to look for the Nodes of {left} VMs by name",) if left else ()
+    by_name = work.cluster.find_nodes(unlisted)
+    found = [parse_node(raw) for raw in by_name.values() if raw is not None]
+    left = len(unlisted) - len(by_name)
+    note = (f"no time to read the Nodes of {left} VMs by name",) if left else ()
     return replace(
         observed,
         instances=instances,
@@ -332,8 +346,8 @@ def _observe_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRem
 
 
 def _list_proved(group: NodeGroup, nodes: Iterable[Node]) -> frozenset[str]:
-    """The VMs with proved Nodes: their tokens are revoked."""
-    return frozenset(node.vm for node in nodes if node.proved_vm_id and bears_name_of(group, node))
+    """The VMs with proved Nodes. label_node has revoked their tokens."""
+    return frozenset(node.vm for node in nodes if node.proved_vm_id and has_vm_name(group, node))
 
 
 def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
@@ -346,29 +360,27 @@ def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
         NamedAction(
             node.name, Attempt(PatchNode(node.name, node.uid, {"spec": {"unschedulable": True}}))
         )
-        for node in observed.own
+        for node in observed.own_nodes
         if not node.is_unschedulable
     )
     actions: tuple[Action | Batch, ...] = (
         *((WriteStatus(_announce(observed, len(proved), now)),) if is_first else ()),
         *((Attempt(RevokeTokens()),) if is_first and has_tokens else ()),
         Batch(cordons),
-        ObserveAgain("the Nodes are cordoned, as far as they can be"),
+        ObserveAgain("the status is written; cordoning is best effort"),
     )
     return Plan("Cordoning", actions, observed.note, {"cordons": len(cordons)})
 
 
 def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status:
-    """The first status of a deletion, with the intent to delete a MIG that exists.
-
-    Errors of the creation are removed.
-    """
+    """The first status of a deletion: errors of the creation are removed, and an existing MIG is
+    Deleting."""
     group, known = observed.group, observed.status
     mig = known.resources.get(MIG) or Resource(group.resource_name, State.CREATING, now)
     if mig.state is State.READY:
         mig = mig.enter(State.DELETING, now)
     resources = {
-        kind: replace(entry, trouble=None) for kind, entry in {**known.resources, MIG: mig}.items()
+        kind: replace(entry, error=None) for kind, entry in {**known.resources, MIG: mig}.items()
     }
     counts = known.counts if observed.note else replace(known.counts, joined=joined)
     known = replace(known, observed_generation=group.generation, resources=resources, counts=counts)
@@ -376,18 +388,21 @@ def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status
 
 
 def _finish_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
-    """Nothing can have been created from a spec that cannot be read: it names no zone."""
+    """Remove the finalizer if nothing was created before the spec became unreadable.
+
+    Otherwise the group waits for an operator: without a spec, project and zone are unknown.
+    """
     states = {resource.state for resource in observed.status.resources.values()}
     if states <= {State.PENDING, State.GONE}:
         return Plan("Done", (RemoveFinalizer(),))
     write = WriteStatus(readiness.conclude(observed.group, observed.status, now))
-    return Plan("Unreadable", (write,), "; ".join(map(str, observed.group.problems)))
+    return Plan("Unreadable", (write,), "; ".join(map(str, observed.group.violations)))
 
 
 def _advance_all(observed: ObservedRemains, now: datetime) -> dict[str, Transition]:
     mig = _advance(observed, MIG, now)
     is_blocked = mig.resource.state is not State.GONE
-    kinds = _last_kinds(observed.group.spec)
+    kinds = _list_remaining_kinds(observed.group.spec)
     return {MIG: mig} | {
         kind: _advance(observed, kind, now, is_blocked=is_blocked) for kind in kinds
     }
@@ -417,18 +432,18 @@ def _delete_mig(
         return Plan("AwaitingCreate", (write,), note)
     if transitions[MIG].action is not ResourceAction.DELETE:
         return Plan("AwaitingDelete", (write,), note)
-    labels = Batch(tuple(_label(observed)))
+    labels = Batch(tuple(_label_unproved(observed)))
     delete = (write, Delete(MIG, observed.group.spec), WriteResults())
     return Plan("DeletingMIG", (*delete, labels), note)
 
 
-def _label(observed: ObservedRemains) -> Iterator[NamedAction]:
-    """Label the Nodes that lack our label, so that they are found at the end, and cordon them."""
+def _label_unproved(observed: ObservedRemains) -> Iterator[NamedAction]:
+    """Label and cordon the Nodes that lack our label: by the label they are found at the end."""
     members = {instance.name: instance for instance in observed.instances}
     machine_type = observed.status.machine_type
     for node in observed.nodes:
         is_unproved = not node.proved_vm_id and node.vm in members
-        if not is_unproved or not bears_name_of(observed.group, node):
+        if not is_unproved or not has_vm_name(observed.group, node):
             continue
         patch = dict(proof_patch(observed.group, node, machine_type, members[node.vm]))
         if not node.is_unschedulable:
@@ -438,7 +453,7 @@ def _label(observed: ObservedRemains) -> Iterator[NamedAction]:
 
 
 def _revoke_all(observed: ObservedRemains) -> Iterator[Action]:
-    """Revoke all tokens of the group: no invocation that creates one can be in progress any more."""
+    """Revoke all tokens of the group. No running invocation can create another one."""
     if observed.group.spec.bootstrap is not None:
         yield Attempt(RevokeTokens())
 
@@ -450,7 +465,7 @@ def _delete_rest(
     nodes = tuple(
         NamedAction(node.name, DeleteNode(node.name, node.uid))
         for node in observed.nodes
-        if bears_name_of(observed.group, node)
+        if has_vm_name(observed.group, node)
     )
     again = Resume(STEP.name, message_about(observed.group, Cause.CONTINUED, now))
     delete_nodes = Batch(nodes, again, is_required=True)

@@ -21,7 +21,7 @@ from shared.base.backoff import TICK
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.reasons import REASONS
 from shared.base.timestamps import render_time
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.step import Step
 from shared.node_groups import status
@@ -35,36 +35,36 @@ STEPS: tuple[Step[Any, Any], ...] = (
     label_node.STEP,
     tear_down.STEP,
 )
-CANNOT_LOOK = "CannotLook"
+CANNOT_OBSERVE = "CannotObserve"
 """The outcome of a step whose reads were refused: to this person, which says nothing of the step."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a step would do on a SYNC; ``is_woken`` says whether the sweep would send it one.
+    """What a step would do on a resync; ``is_triggered`` says whether the sweep would send it one.
 
-    ``has_looked`` is false when what it needs could not be read; ``note`` then says why. ``about`` is
+    ``has_observed`` is false when what it needs could not be read; ``note`` then says why. ``about`` is
     the Pod or the slice, where a step answers for several.
     """
 
     step: str
-    is_woken: bool
+    is_triggered: bool
     outcome: str
     note: str = ""
     actions: tuple[str, ...] = ()
-    has_looked: bool = True
+    has_observed: bool = True
     about: str = ""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """How the sweep sees the group; ``next_look`` is the minute of its next SYNC,
+    """How the sweep sees the group; ``next_resync`` is the minute of its next resync,
     if nothing happens before; ``None``: not within the hour (clocks are apart)."""
 
     is_settled: bool
     is_due: bool
-    next_look: datetime | None
-    inboxes: tuple[str, ...]
+    next_resync: datetime | None
+    topics: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class Explanation:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every step could look that the sweep would wake."""
-        return all(answer.has_looked for answer in self.steps if answer.is_woken)
+        """Whether every step could look that the sweep would trigger."""
+        return all(answer.has_observed for answer in self.steps if answer.is_triggered)
 
 
 def explain(ways: Ways, namespace: str, name: str) -> Explanation:
@@ -98,7 +98,7 @@ def explain(ways: Ways, namespace: str, name: str) -> Explanation:
     group = get_group(ways, namespace, name)
     known, now = status.parse(group.raw.get("status")), ways.now()
     swept = _ask_sweep(group, known, now)
-    steps = tuple(_ask(step, ways, group, now, swept.inboxes) for step in STEPS)
+    steps = tuple(_ask(step, ways, group, now, swept.topics) for step in STEPS)
     return Explanation(group, known, now, swept, steps)
 
 
@@ -108,26 +108,28 @@ def _ask_sweep(group: AnyGroup, known: Status, now: datetime) -> Sweep:
     return Sweep(
         is_settled=sweep.is_settled(group, known),
         is_due=sweep.is_due(group, known, now),
-        next_look=next((tick for tick in ticks if sweep.is_due(group, known, tick)), None),
-        inboxes=sweep.list_steps(group, known),
+        next_resync=next((tick for tick in ticks if sweep.is_due(group, known, tick)), None),
+        topics=sweep.list_steps(group, known),
     )
 
 
 def _ask(
-    step: Step[Any, Any], ways: Ways, group: AnyGroup, now: datetime, inboxes: tuple[str, ...]
+    step: Step[Any, Any], ways: Ways, group: AnyGroup, now: datetime, topics: tuple[str, ...]
 ) -> Answer:
-    is_woken = step.name in inboxes
+    is_triggered = step.name in topics
     try:
         plan = step.decide(step.observe(_work(ways, group, now)), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
-        return Answer(step.name, is_woken, CANNOT_LOOK, in_plain_words(error), has_looked=False)
+        return Answer(
+            step.name, is_triggered, CANNOT_OBSERVE, in_plain_words(error), has_observed=False
+        )
     actions = tuple(action.describe() for action in plan.list_actions())
-    return Answer(step.name, is_woken, plan.outcome, plan.note, actions)
+    return Answer(step.name, is_triggered, plan.outcome, plan.note, actions)
 
 
 def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
-    """What a step gets on a SYNC; there is nowhere to publish to."""
-    message = message_about(group, Cause.SYNC, now)
+    """What a step gets on a resync; there is nowhere to publish to."""
+    message = message_about(group, Cause.RESYNC, now)
     known = status.parse(group.raw.get("status"))
     return GroupWork(
         settings=ways.settings,
@@ -137,7 +139,7 @@ def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
         random_bytes=ways.random_bytes,
         remaining_s=ways.count_down(),
         now=now,
-        occasion=Occasion(message.cause, now, message=message),
+        trigger=Trigger(message.cause, now, message=message),
         group=group,
         status=known,
         reported=known,
@@ -167,8 +169,8 @@ def to_document(explanation: Explanation) -> dict[str, Any]:
         "sweep": {
             "settled": found.is_settled,
             "due": found.is_due,
-            "nextLook": render_time(found.next_look) if found.next_look else None,
-            "inboxes": list(found.inboxes),
+            "nextResync": render_time(found.next_resync) if found.next_resync else None,
+            "topics": list(found.topics),
         },
         "steps": [render_answer(answer) for answer in explanation.steps],
     }
@@ -178,8 +180,8 @@ def render_answer(answer: Answer) -> dict[str, Any]:
     """A step's answer as JSON has it."""
     return {
         "step": answer.step,
-        "wokenBySweep": answer.is_woken,
-        "looked": answer.has_looked,
+        "triggeredBySweep": answer.is_triggered,
+        "observed": answer.has_observed,
         "outcome": answer.outcome,
         "note": answer.note,
         "actions": list(answer.actions),

@@ -13,11 +13,11 @@ from functions import provision_slice, release_slice
 from functions.provision_slice import PodWork
 from functions.release_slice import ObservedSlices
 from replay.errors import ReplayError, in_plain_words
-from replay.explain import CANNOT_LOOK, Answer, publish_nothing, render_answer
+from replay.explain import CANNOT_OBSERVE, Answer, publish_nothing, render_answer
 from replay.ways import Ways
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import JOBSET_KIND
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Plan
 from shared.frame.settings import TPU_NODE_GROUP
@@ -61,7 +61,7 @@ class JobSetExplanation:
     @property
     def is_whole(self) -> bool:
         """Whether everything could be observed."""
-        return all(answer.has_looked for answer in self.steps)
+        return all(answer.has_observed for answer in self.steps)
 
 
 def explain_jobset(ways: Ways, namespace: str, name: str) -> JobSetExplanation:
@@ -96,7 +96,7 @@ def _ask_about_pods(ways: Ways, namespace: str, name: str) -> Iterator[Answer]:
     try:
         leaders = provision_slice.find_leaders(ways.open_cluster().list_pending_pods())
     except (CallError, OutOfTimeError) as error:
-        yield _cannot_look(step, "", error)
+        yield _cannot_observe(step, "", error)
         return
     for leader in leaders:
         if (leader.namespace, leader.jobset) == (namespace, name):
@@ -110,30 +110,30 @@ def _ask_about_pod(ways: Ways, leader: Leader) -> Answer:
     try:
         plan = provision_slice.decide(provision_slice.observe(work), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
-        return _cannot_look(provision_slice.STEP.name, leader.name, error)
-    return _answer(provision_slice.STEP.name, leader.name, plan, is_woken=True)
+        return _cannot_observe(provision_slice.STEP.name, leader.name, error)
+    return _answer(provision_slice.STEP.name, leader.name, plan, is_triggered=True)
 
 
 def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[Answer]:
     now, step = ways.now(), release_slice.STEP.name
-    message = Message(namespace, name, "", Cause.SYNC, now, kind=JOBSET_KIND)
+    message = Message(namespace, name, "", Cause.RESYNC, now, kind=JOBSET_KIND)
     work = SliceWork(**_fields(ways, message, now))
     try:
         observed = release_slice.observe(work)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
-        yield _cannot_look(step, "", error)
+        yield _cannot_observe(step, "", error)
         return
     for one in observed.slices if isinstance(observed, ObservedSlices) else ():
         if isinstance(one.users, CallError):
-            yield _cannot_look(step, one.existing.name, one.users)
+            yield _cannot_observe(step, one.existing.name, one.users)
             continue
         plan = release_slice.decide(ObservedSlices((one,)), now)
-        is_woken = release_slice.has_work(one, now)
-        yield _answer(step, one.existing.name, plan, is_woken=is_woken)
+        is_triggered = release_slice.has_work(one, now)
+        yield _answer(step, one.existing.name, plan, is_triggered=is_triggered)
 
 
 def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
-    """What a step gets on a SYNC; there is nowhere to publish to."""
+    """What a step gets on a resync; there is nowhere to publish to."""
     cluster, remaining_s = ways.open_cluster(), ways.count_down()
     return {
         "remaining_s": remaining_s,
@@ -143,19 +143,19 @@ def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
         "publish": publish_nothing,
         "random_bytes": ways.random_bytes,
         "now": now,
-        "occasion": Occasion(message.cause, now, message=message),
+        "trigger": Trigger(message.cause, now, message=message),
         "provider": make_provider(ways.settings, cluster, ways.gke, ways.now, remaining_s),
     }
 
 
-def _cannot_look(step: str, about: str, error: Exception) -> Answer:
+def _cannot_observe(step: str, about: str, error: Exception) -> Answer:
     note = in_plain_words(error)
-    return Answer(step, True, CANNOT_LOOK, note, has_looked=False, about=about)
+    return Answer(step, True, CANNOT_OBSERVE, note, has_observed=False, about=about)
 
 
-def _answer(step: str, about: str, plan: Plan, *, is_woken: bool) -> Answer:
+def _answer(step: str, about: str, plan: Plan, *, is_triggered: bool) -> Answer:
     actions = tuple(action.describe() for action in plan.list_actions())
-    return Answer(step, is_woken, plan.outcome, plan.note, actions, about=about)
+    return Answer(step, is_triggered, plan.outcome, plan.note, actions, about=about)
 
 
 def to_document(explanation: JobSetExplanation) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from shared.base.timestamps import render_time
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.resources import Found
 from shared.node_groups.status import NOUN, Status, Type
-from shared.ports.gce.values import Fault, Instance, Mig, Operation
+from shared.ports.gce.values import GceError, Instance, Mig, Operation
 from shared.ports.kubernetes.nodes import Node
 
 MAX_NAMES = 3
@@ -37,9 +37,9 @@ def _(observed: ObservedResources) -> Iterator[str]:
         yield "tpu-operator's children of the group exist"
     yield from _describe_status(observed.status)
     yield from _describe_found(observed.found, observed.operations)
-    faults = [fault for member in observed.members for fault in member.faults]
+    errors = [error for member in observed.members for error in member.errors]
     if observed.members:
-        yield f"{len(observed.members)} VMs of the MIG listed{_describe_faults(faults)}"
+        yield f"{len(observed.members)} VMs of the MIG listed{_describe_errors(errors)}"
     if observed.is_redelivered:
         yield "an earlier delivery of the message ended halfway"
 
@@ -60,8 +60,8 @@ def _(observed: ObservedNodes) -> Iterator[str]:
     yield _describe_vms(members.instances, is_complete=members.is_complete)
     if members.unread_nodes:
         yield f"no time to read {_count(members.unread_nodes, 'Node')}"
-    if observed.slice is not None:
-        yield f"MIG: {_describe_mig(observed.slice)}"
+    if observed.mig is not None:
+        yield f"MIG: {_describe_mig(observed.mig)}"
     yield from _describe_status(observed.status)
 
 
@@ -77,7 +77,7 @@ def _(observed: ObservedVms) -> Iterator[str]:
     yield f"{_count(observed.vms, 'VM')} read{_describe_counts(states)}"
     if observed.vms:
         joined = sum(vm.has_joined for vm in observed.vms)
-        stale = sum(vm.node_is_stale for vm in observed.vms)
+        stale = sum(vm.is_node_stale for vm in observed.vms)
         tokens = [vm.token.expires for vm in observed.vms if vm.token is not None]
         until = f", the first until {render_time(min(tokens))}" if tokens else ""
         yield f"{joined} have joined, {stale} have the Node of a predecessor"
@@ -134,7 +134,7 @@ def _describe_candidate(one: Candidate) -> str:
     request, subject = one.request, one.subject
     if request.is_decided:
         return f"{request.name}: decided already"
-    found = subject.fault or one.error or _describe_requester(one)
+    found = subject.violation or one.error or _describe_requester(one)
     made = f"made with the token {request.token_id}, {render_time(request.created)}"
     return f"{request.name} for {subject.node or 'no Node'}, {made}: {found}"
 
@@ -160,7 +160,7 @@ def _describe_group(group: AnyGroup) -> Iterator[str]:
         yield "the group is paused"
     if group.carries_foreign_finalizer:
         yield "the group has tpu-operator's finalizer"
-    yield from (f"spec: {problem}" for problem in group.problems[:MAX_NAMES])
+    yield from (f"spec: {violation}" for violation in group.violations[:MAX_NAMES])
 
 
 def _describe_status(known: Status) -> Iterator[str]:
@@ -188,8 +188,8 @@ def _describe_found(
             yield f"Compute Engine has {'no' if one is None else 'the'} {noun}"
     for kind, operation in operations.items():
         state = "unknown" if operation is None else "done" if operation.is_done else "running"
-        fault = operation.fault if operation is not None else None
-        yield f"operation of the {NOUN.get(kind, kind)}: {f'failed, {fault.code}' if fault else state}"
+        error = operation.error if operation is not None else None
+        yield f"operation of the {NOUN.get(kind, kind)}: {f'failed, {error.code}' if error else state}"
 
 
 def _describe_mig(mig: Mig) -> str:
@@ -198,11 +198,11 @@ def _describe_mig(mig: Mig) -> str:
     parts += [f"{mig.recreating} being repaired"] if mig.recreating else []
     parts += ["bulk operation in progress"] if mig.is_bulk_in_progress else []
     parts += [f"topology {name} {state}" for name, state in mig.topologies.items()]
-    return f"{', '.join(parts)}{_describe_faults(mig.faults)}"
+    return f"{', '.join(parts)}{_describe_errors(mig.errors)}"
 
 
-def _describe_faults(faults: Iterable[Fault]) -> str:
-    codes = Counter(fault.code for fault in faults)
+def _describe_errors(errors: Iterable[GceError]) -> str:
+    codes = Counter(error.code for error in errors)
     return f", errors: {', '.join(codes)}" if codes else ""
 
 

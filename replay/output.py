@@ -242,7 +242,7 @@ def _print_answers(answers: Sequence[Answer]) -> None:
         (
             answer.step,
             *((answer.about,) if about else ()),
-            "yes" if answer.is_woken else "no",
+            "yes" if answer.is_triggered else "no",
             answer.outcome,
         )
         for answer in answers
@@ -261,8 +261,8 @@ def _sweep_words(explanation: Explanation) -> str:
     found = explanation.sweep
     state = "settled, observed once an hour" if found.is_settled else "not settled"
     due = "; due in this minute" if found.is_due else ""
-    inboxes = ", ".join(found.inboxes) or "no topic"
-    return f"{state}{due}; next resync {_when(found.next_look, explanation.now)}, to {inboxes}"
+    topics = ", ".join(found.topics) or "no topic"
+    return f"{state}{due}; next resync {_when(found.next_resync, explanation.now)}, to {topics}"
 
 
 def _when(moment: datetime | None, now: datetime) -> str:

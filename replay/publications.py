@@ -16,7 +16,7 @@ from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.work import message_about
 
 GROUP_STEPS = tuple(step for step in STEPS if step not in CLUSTER_STEPS)
-"""The steps that take an occasion about a group."""
+"""The steps that take a trigger about a group."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ def list_groups(ways: Ways) -> list[AnyGroup]:
 def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iterator[Publication]:
     """A resync of each group, to the step named, or else to those that the sweep would choose."""
     for group in groups:
-        for inbox in (step,) if step else choose_inboxes(group):
-            message = message_about(group, Cause.SYNC, now)
+        for topic in (step,) if step else select_topics(group):
+            message = message_about(group, Cause.RESYNC, now)
             yield Publication(
-                inbox,
+                topic,
                 message.encode(),
                 message.attributes(group.cluster),
                 about=group.key,
@@ -71,7 +71,7 @@ def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iter
             )
 
 
-def choose_inboxes(group: AnyGroup) -> tuple[str, ...]:
+def select_topics(group: AnyGroup) -> tuple[str, ...]:
     """The inboxes that the sweep would choose, were it the group's minute."""
     return sweep.list_steps(group, status.parse(group.raw.get("status")))
 

@@ -18,7 +18,7 @@ from typing import Any
 from replay.publications import GROUP_STEPS, Publication
 from shared.base.names import CLUSTER_STEPS, JOBSET_STEPS, topic_id
 from shared.frame.audit_log import find_steps
-from shared.frame.decode import Occasion, decode
+from shared.frame.decode import Trigger, decode
 from shared.frame.message import PoisonError
 
 DEAD_LETTER_SOURCE = "CloudPubSubDeadLetterSourceSubscription"
@@ -44,7 +44,7 @@ Found = tuple[Publication, ...] | str
 
 @dataclass(frozen=True)
 class Recording:
-    """A file that was read. ``wrong`` says what would be right; ``left_out`` why nobody is woken."""
+    """A file. ``wrong`` says what would be right; ``left_out`` says why no step is triggered."""
 
     publications: tuple[Publication, ...]
     wrong: tuple[str, ...]
@@ -83,7 +83,7 @@ def read_recording(lines: Iterable[bytes], rules: Rules) -> Recording:
 
 
 def read_line(number: int, line: bytes, rules: Rules) -> Found:
-    """What one line says to whom, or why it wakes nobody. Raises `PoisonError`, naming the line."""
+    """What one line says to whom, or why it triggers no step. Raises `PoisonError`, naming the line."""
     name = f"of line {number}"
     return _read(_unwrap(line, name), name, number, rules)
 
@@ -98,18 +98,18 @@ def _read(recorded: _Recorded, name: str, number: int, rules: Rules) -> Found:
         "message": {"data": recorded.data, "messageId": name, "publishTime": recorded.published}
     }
     delivery = decode(json.dumps(envelope).encode())
-    occasion = delivery.occasion
-    if occasion is None:
-        return f"the message {name} wakes nobody: {delivery.note}"
-    steps = _steps_of(occasion, recorded, rules, name)
+    trigger = delivery.trigger
+    if trigger is None:
+        return f"the message {name} triggers no step: {delivery.note}"
+    steps = _steps_of(trigger, recorded, rules, name)
     if not steps:
-        return f"the message {name} wakes nobody: {occasion.cause}"
-    data, about = base64.b64decode(recorded.data), _about(occasion)
-    if occasion.is_sync and occasion.message is not None:
-        data = replace(occasion.message, at=rules.now).encode()
+        return f"the message {name} triggers no step: {trigger.cause}"
+    data, about = base64.b64decode(recorded.data), _about(trigger)
+    if trigger.is_resync and trigger.message is not None:
+        data = replace(trigger.message, at=rules.now).encode()
     attributes = _without_pubsub(recorded.attributes)
     return tuple(
-        Publication(step, data, attributes, about, occasion.cause, number) for step in steps
+        Publication(step, data, attributes, about, trigger.cause, number) for step in steps
     )
 
 
@@ -163,19 +163,19 @@ def _own_attributes(document: Mapping[str, Any]) -> dict[str, str]:
     return {"cause": cause} if isinstance(cause, str) else {}
 
 
-def _steps_of(occasion: Occasion, recorded: _Recorded, rules: Rules, name: str) -> tuple[str, ...]:
-    """An audit entry belongs to the steps that it wakes; a message of our own to its addressee."""
-    if occasion.event is not None:
-        return find_steps(occasion.event)
-    if occasion.message is None:
+def _steps_of(trigger: Trigger, recorded: _Recorded, rules: Rules, name: str) -> tuple[str, ...]:
+    """An audit entry belongs to the steps that it triggers; a message of our own to its addressee."""
+    if trigger.event is not None:
+        return find_steps(trigger.event)
+    if trigger.message is None:
         step = recorded.step or _step_of_subscription(recorded.subscription, rules.topic_prefix)
         return (step if step in CLUSTER_STEPS else "sweep",)
-    able = tuple(step for step in (*GROUP_STEPS, *JOBSET_STEPS) if occasion.is_for(step))
+    able = tuple(step for step in (*GROUP_STEPS, *JOBSET_STEPS) if trigger.is_for(step))
     choices = ", ".join(able)
     step = rules.step or recorded.step
     if step and step not in able:
         raise PoisonError(
-            f"message {name}: step {step!r} takes no message about a {occasion.kind}; it must be "
+            f"message {name}: step {step!r} takes no message about a {trigger.kind}; it must be "
             f"one of {choices}"
         )
     if len(able) == 1:
@@ -195,10 +195,10 @@ def _step_of_subscription(subscription: str, topic_prefix: str) -> str:
     return steps.get(subscription, "")
 
 
-def _about(occasion: Occasion) -> str:
-    if occasion.event is not None:
-        return occasion.event.name
-    message = occasion.message
+def _about(trigger: Trigger) -> str:
+    if trigger.event is not None:
+        return trigger.event.name
+    message = trigger.message
     return f"{message.namespace}/{message.name}" if message is not None else ""
 
 

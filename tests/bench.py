@@ -158,7 +158,7 @@ def make_group(bench: Bench, name: str, step: str) -> bytes:
         return ask_to_join(bench, name, f"{resource}-ab12")
     if step in CLUSTER_STEPS:
         return push({"version": 1, "kind": "Sweep"})
-    cause = "Added" if step == "create_resources" else "Sync"
+    cause = "Added" if step == "create_resources" else "Resync"
     return push(
         {
             "version": 1,

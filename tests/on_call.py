@@ -44,7 +44,7 @@ EXPECTED = (
         "kubectl tng explain default/training",
         r"^default/training has not been Ready for \S+ \(InsufficientCapacity\): The zone has no",
     ),
-    Expected("kubectl tng resync default/training", r"^default/training +Sync +tpu-functions-"),
+    Expected("kubectl tng resync default/training", r"^default/training +Resync +tpu-functions-"),
     Expected("kubectl wait", r"condition met"),
     Expected("kubectl tng timeline default/training | head", r"^- InsufficientCapacity, "),
     Expected("kubectl wait", r"condition met"),

@@ -65,7 +65,7 @@ async def _drain(
 ) -> None:
     await going.wait()
     _LOG.info("ending", drain_s=drain_s)
-    webhook.let_go()
+    webhook.stop_keep_alive()
     await asyncio.sleep(drain_s)
     stop.set()
 

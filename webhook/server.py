@@ -61,7 +61,7 @@ class Webhook:
             for outcome in (*OUTCOMES, "invalid"):
                 _REVIEWS.labels(path, outcome)
 
-    def let_go(self) -> None:
+    def stop_keep_alive(self) -> None:
         """From now on, close each connection after its answer: the next review shall go elsewhere."""
         self._is_ending = True
 
@@ -131,7 +131,7 @@ class Webhook:
         outcome = reviewed.answer.outcome
         _REVIEWS.labels(path, outcome).inc()
         if self._is_verbose or outcome != "unchanged":
-            _LOG.info(outcome, path=path, **_say(reviewed))
+            _LOG.info(outcome, path=path, **_log_fields(reviewed))
         return web.json_response(reviewed.document)
 
 
@@ -152,7 +152,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port))
 
 
-def _say(reviewed: Reviewed) -> dict[str, object]:
+def _log_fields(reviewed: Reviewed) -> dict[str, object]:
     """Whose review it was and what came of it; of the object nothing but its name."""
     request, answer = reviewed.request, reviewed.answer
     metadata = request.target.get("metadata") or {}

@@ -1,5 +1,5 @@
 output "service_accounts" {
-  description = "For each step, as whom it comes to Google's APIs and to the API server: e-mail and unique id."
+  description = "For each step, the e-mail and unique id of its service account."
   value = {
     for step, account in google_service_account.step :
     step => { email = account.email, unique_id = account.unique_id }
@@ -22,12 +22,12 @@ locals {
 }
 
 output "installation" {
-  description = "What the overlay's ConfigMap `installation` holds: the users to whom RBAC gives the steps' rights, and the relay's Google identity. Steps that come with a kubeconfig are ServiceAccounts of the cluster and not in it."
+  description = "The overlay's ConfigMap `installation`: the users to whom RBAC grants the steps' permissions, and the relay's Google identity. Without steps that use a kubeconfig: these are ServiceAccounts of the cluster."
   value       = local.installation
 }
 
 output "component" {
-  description = "A kustomize component with what the overlay needs of all this: `installation`, `relay_settings` and, with `jobset_provider`, the components of JobSets. deploy.sh writes it."
+  description = "A kustomize component with all that the overlay needs: `installation`, `relay_settings` and, with `jobset_provider`, the components for JobSets. deploy.sh writes it."
   value = yamlencode(merge({
     apiVersion = "kustomize.config.k8s.io/v1alpha1"
     kind       = "Component"
@@ -53,7 +53,7 @@ output "component" {
 }
 
 output "overlay" {
-  description = "A kustomize overlay to begin with, for a folder of infra/kubernetes/overlays, with `component` in its folder `deployed`."
+  description = "A kustomize overlay to start with, for a folder of infra/kubernetes/overlays, with `component` in its folder `deployed`."
   value = yamlencode({
     apiVersion = "kustomize.config.k8s.io/v1beta1"
     kind       = "Kustomization"
@@ -69,22 +69,22 @@ output "overlay" {
 }
 
 output "inject_token_user" {
-  description = "Whom the API server takes inject_token for: what it may do is tried with `kubectl --as`."
+  description = "The Kubernetes user of inject_token, for `kubectl --as`."
   value       = lookup(local.users, "inject-token", "system:serviceaccount:${local.namespace}:inject-token")
 }
 
 output "relay_settings" {
-  description = "What the overlay's ConfigMap `relay` holds; also the replay tool's environment."
+  description = "The overlay's ConfigMap `relay`; also the environment of the operator's tool."
   value       = local.relay_settings
 }
 
 output "relay_member" {
-  description = "As whom the relay publishes, as IAM writes it."
+  description = "The relay's Google identity as an IAM member."
   value       = one(local.relay_members)
 }
 
 output "relay_key_command" {
-  description = "With `key_file`: makes the relay's key, to be put into a Secret. Null otherwise."
+  description = "With `key_file`: the command that creates the relay's key, for a Secret. Null otherwise."
   value = one([
     for account in var.relay_identity.key_file ? google_service_account.relay : [] :
     "gcloud iam service-accounts keys create key.json --iam-account=${account.email} --project=${var.project_id}"
@@ -92,12 +92,12 @@ output "relay_key_command" {
 }
 
 output "authentication_configuration" {
-  description = "With `google_id_token`: the file that the API server's --authentication-config names (Kubernetes 1.34 on; from 1.30 with apiVersion apiserver.config.k8s.io/v1beta1). It lets in the steps' accounts and nobody else of Google's. Null otherwise."
+  description = "With `google_id_token`: the file for the API server's --authentication-config (from Kubernetes 1.34; from 1.30 with apiVersion apiserver.config.k8s.io/v1beta1). Of Google's accounts it admits only those of the steps. Null otherwise."
   value       = local.authentication_configuration
 }
 
 output "kubeconfig_commands" {
-  description = "With `kubeconfig_secrets`: for each step, what gives it another kubeconfig. It is read at once, without a deployment."
+  description = "With `kubeconfig_secrets`: for each step, the command that replaces its kubeconfig. It has effect immediately, without a deployment."
   value = {
     for step, secret in local.kubeconfig_secrets == null ? {} : local.kubeconfig_secrets :
     step => "gcloud secrets versions add ${secret} --project=${var.project_id} --data-file=kubeconfig-${local.slugs[step]}"
@@ -105,31 +105,31 @@ output "kubeconfig_commands" {
 }
 
 output "image_repository" {
-  description = "Where deploy.sh puts the images of the relay and of inject-env."
+  description = "The repository for the images of the relay and of inject-env."
   value       = "${var.region}-docker.pkg.dev/${var.project_id}/${google_artifact_registry_repository.images.repository_id}"
 }
 
 output "image_builder" {
-  description = "As whom Cloud Build builds these images: the name of a service account."
+  description = "The name of the service account with which Cloud Build builds these images."
   value       = google_service_account.builder.name
 }
 
 output "image_sources" {
-  description = "Where Cloud Build finds what these images are built of."
+  description = "The bucket folder with the sources of these images."
   value       = "gs://${google_storage_bucket.source.name}/images"
 }
 
 output "topics" {
-  description = "For each step the id of its topic."
+  description = "For each step, the id of its topic."
   value       = { for step, topic in google_pubsub_topic.inbox : step => topic.id }
 }
 
 output "functions" {
-  description = "For each step the name of its function."
+  description = "For each step, the name of its function."
   value       = { for step, function in google_cloudfunctions2_function.step : step => function.name }
 }
 
 output "dead_letters_command" {
-  description = "Lists the messages that no step has taken."
+  description = "The command that lists dead letters."
   value       = "PUBSUB_PROJECT=${var.project_id} TOPIC_PREFIX=${local.topic_prefix} kubectl tng dead-letters list"
 }

@@ -20,7 +20,7 @@ resource "google_logging_project_sink" "step" {
 
   project     = each.value.project
   name        = "${var.name_prefix}-${local.slugs[each.value.step]}"
-  description = "Occasions for ${each.value.step} of ${var.name_prefix} in ${var.project_id}"
+  description = "Triggers for ${each.value.step} of ${var.name_prefix} in ${var.project_id}"
   destination = "pubsub.googleapis.com/${google_pubsub_topic.inbox[each.value.step].id}"
   filter      = local.filters[each.value.step]
 

@@ -1,5 +1,5 @@
 variable "project_id" {
-  description = "Project in which functions, topics and service accounts are made."
+  description = "Project of the functions, topics and service accounts."
   type        = string
 
   validation {
@@ -9,7 +9,7 @@ variable "project_id" {
 }
 
 variable "region" {
-  description = "Region of the functions, best the one of the cluster's API server."
+  description = "Region of the functions; best that of the cluster's API server."
   type        = string
 
   validation {
@@ -19,7 +19,7 @@ variable "region" {
 }
 
 variable "name_prefix" {
-  description = "What all names begin with. Give each cluster its own; no two installations that serve the same project may share one."
+  description = "Prefix of all names. Installations that serve the same project need different prefixes."
   type        = string
   default     = "tpu-functions"
 
@@ -35,7 +35,7 @@ variable "name_prefix" {
 }
 
 variable "projects" {
-  description = "Projects in which groups may ask for TPUs. Empty: project_id alone."
+  description = "Projects in which groups may create TPU VMs. Empty: only project_id."
   type        = list(string)
   default     = []
 
@@ -46,7 +46,7 @@ variable "projects" {
 }
 
 variable "cluster_access" {
-  description = "How the functions get into the cluster; one of the three. `kubeconfig_secrets`: for each step the name of a secret in project_id that holds a kubeconfig; it must have a version before the first apply. `google_id_token`: an API server that trusts Google's ID tokens (output authentication_configuration), with its address, its CA (PEM) and the audience that it accepts (by default the address). `google_access_token`: GKE, with the address of the endpoint, its CA (PEM) and the cluster's project."
+  description = "How the functions authenticate to the cluster; exactly one of three. `kubeconfig_secrets`: for each step the name of a secret in project_id with a kubeconfig; it must have a version before the first apply. `google_id_token`: an API server that trusts Google's ID tokens (output authentication_configuration), with its address, its CA (PEM) and the audience that it accepts (default: the address). `google_access_token`: GKE, with the address of the endpoint, its CA (PEM) and the cluster's project."
   type = object({
     kubeconfig_secrets = optional(map(string))
     google_id_token = optional(object({
@@ -99,7 +99,7 @@ variable "cluster_access" {
 }
 
 variable "relay_identity" {
-  description = "As whom the relay in the cluster publishes; one of the four. `workload_identity_federation`: a self-managed cluster's own tokens, with the issuer that stands in them, the cluster's public keys (`kubectl get --raw /openid/v1/jwks`; without them Google fetches them from the issuer) and, if `<name_prefix>-cluster` is taken, the pool's id. `vm_service_account`: the e-mail of the account that the relay's VM runs as. `key_file`: an account of its own, whose key is made outside. `gke_workload_identity`: GKE, with the cluster's project."
+  description = "The Google identity with which the relay publishes; exactly one of four. `workload_identity_federation`: tokens of a self-managed cluster, with their issuer, the cluster's public keys (`kubectl get --raw /openid/v1/jwks`; without them Google fetches them from the issuer) and, if `<name_prefix>-cluster` is taken, the id of the pool. `vm_service_account`: the e-mail of the service account of the relay's VM. `key_file`: a service account of its own, whose key you create. `gke_workload_identity`: GKE, with the cluster's project."
   type = object({
     workload_identity_federation = optional(object({
       issuer  = string
@@ -145,7 +145,7 @@ variable "relay_identity" {
 }
 
 variable "vpc_egress" {
-  description = "The functions' way to an API server that has a private address only; nothing: they reach it over the internet. `direct`: addresses in a subnet (a /26 or larger; for a Shared VPC, the project's Cloud Run service agent must have roles/compute.networkUser on it). `connector`: the id of a Serverless VPC Access connector. Private ranges take this way, Google's APIs do not. The first connection of a new instance may take some seconds or fail; it is tried once more at once, then Pub/Sub delivers again."
+  description = "How the functions reach an API server that has only a private address. Empty: over the internet. `direct`: addresses in a subnet (a /26 or larger; for a Shared VPC, the project's Cloud Run service agent needs roles/compute.networkUser on it). `connector`: the id of a Serverless VPC Access connector. Only private ranges use it, Google's APIs do not. The first connection of a new instance may take some seconds or fail; it is retried once immediately, and then by Pub/Sub."
   type = object({
     direct = optional(object({
       network    = optional(string)
@@ -169,7 +169,7 @@ variable "vpc_egress" {
 }
 
 variable "shared_vpc_subnets" {
-  description = "Subnets of a Shared VPC's host project on which groups may put their VMs. create_resources and Google's agent that makes the VMs get roles/compute.networkUser on each."
+  description = "Subnets of a Shared VPC's host project on which groups may create VMs. create_resources and Google's service agent that creates the VMs get roles/compute.networkUser on each."
   type = list(object({
     project_id = string
     region     = string
@@ -189,7 +189,7 @@ variable "shared_vpc_subnets" {
 }
 
 variable "vm_service_accounts" {
-  description = "E-mails of the service accounts that TPU VMs may run as, by `instanceConfig.serviceAccount` or by a template of the user's own. A group that names another is refused by Compute Engine. Empty: VMs run without one."
+  description = "E-mails of the service accounts that TPU VMs may use, by `instanceConfig.serviceAccount` or by a template of the user. Compute Engine rejects a group with another one. Empty: VMs have none."
   type        = list(string)
   default     = []
 
@@ -200,7 +200,7 @@ variable "vm_service_accounts" {
 }
 
 variable "extra_permissions" {
-  description = "More permissions in the served projects (for provision_slice and release_slice: in the project of `node_pools`), by step: for what Google asks of you beyond its documentation, or of templates of your own (such as `compute.images.useReadOnly`)."
+  description = "Additional permissions in the served projects (of provision_slice and release_slice: in the project of `node_pools`), by step: if Google requires more than it documents, or for your own templates (such as `compute.images.useReadOnly`)."
   type        = map(list(string))
   default     = {}
 
@@ -216,7 +216,7 @@ variable "extra_permissions" {
 }
 
 variable "join_approval" {
-  description = "Who approves the certificates by which VMs join. `approve_join`: the function, for the VM that holds the token, and for no other Node. `external`: the cluster, for every Node that the holder of a token asks for; root on one VM, or whoever reads its metadata, can then become any Node."
+  description = "Who approves the certificates of joining VMs. `approve_join`: the function, only for the VM that has the token. `external`: the cluster, for any Node that the holder of a token requests; root on one VM, or whoever reads its metadata, can then become any Node."
   type        = string
   default     = "approve_join"
 
@@ -227,7 +227,7 @@ variable "join_approval" {
 }
 
 variable "node_join_timeout_seconds" {
-  description = "How long a started VM may take to join before its group says NodeJoinTimeout."
+  description = "How long a started VM may take to join before its group reports NodeJoinTimeout."
   type        = number
   default     = 900
 
@@ -238,7 +238,7 @@ variable "node_join_timeout_seconds" {
 }
 
 variable "jobset_provider" {
-  description = "What slices for JobSets are made of: `gke` (node pools, described by `node_pools`), `tpu-node-group` (TPUNodeGroups, described by the cluster's ConfigMap tpu-functions/jobsets), or nothing: JobSets get none. JobSet must be in the cluster."
+  description = "How JobSets get slices. `gke`: node pools, configured by `node_pools`. `tpu-node-group`: TPUNodeGroups, configured by the cluster's ConfigMap tpu-functions/jobsets. Empty: not at all. JobSet must be installed in the cluster."
   type        = string
   default     = ""
   nullable    = false
@@ -250,7 +250,7 @@ variable "jobset_provider" {
 }
 
 variable "node_pools" {
-  description = "With jobset_provider gke: the cluster (its project, by default project_id, its location and its name), and what its node pools for JobSets have in common: the zone for Pods that select none; the service account that Nodes run as, and others that a Pod may choose instead; network tags; labels of Pods that their Nodes get, too; more networks; a secondary boot disk with images; type, key and confidential mode of the boot disk; secure boot; whether Spot and reservations are passed over; how many Pods a Node takes."
+  description = "With jobset_provider gke: the cluster (its project, by default project_id, its location and name), and common settings of the node pools for JobSets: the zone for Pods that select none; the service account of Nodes, and others that a Pod may select; network tags; labels of Pods that are copied to their Nodes; additional networks; a secondary boot disk with images; type, key and confidential mode of the boot disk; secure boot; whether Spot and reservations are ignored; the maximum of Pods on a Node."
   type = object({
     project_id            = optional(string)
     location              = string
@@ -332,7 +332,7 @@ variable "node_pools" {
 }
 
 variable "jobset_suspended_release_minutes" {
-  description = "After how many minutes the slice of a suspended JobSet is released, so that a queue can give its chips to another. 0: never."
+  description = "Minutes until the slice of a suspended JobSet is released, so that a queue can give its chips to another. 0: never."
   type        = number
   default     = 5
   nullable    = false
@@ -344,7 +344,7 @@ variable "jobset_suspended_release_minutes" {
 }
 
 variable "jobset_lost_rebuild_minutes" {
-  description = "After how many minutes a JobSet's slice that has lost a host is replaced. 0: never."
+  description = "Minutes until a JobSet's slice that has lost a host is replaced. 0: never."
   type        = number
   default     = 0
   nullable    = false
@@ -356,7 +356,7 @@ variable "jobset_lost_rebuild_minutes" {
 }
 
 variable "runtime" {
-  description = "Python of the functions, 3.11 or newer."
+  description = "Python runtime of the functions, 3.11 or newer."
   type        = string
   default     = "python312"
 
@@ -367,7 +367,7 @@ variable "runtime" {
 }
 
 variable "concurrency" {
-  description = "Messages that one instance works on at the same time, a thread each."
+  description = "Messages that an instance handles at the same time, each in a thread."
   type        = number
   default     = 8
 
@@ -378,7 +378,7 @@ variable "concurrency" {
 }
 
 variable "min_instances" {
-  description = "Instances of each function that are kept warm, which cost while nothing happens. 0: the first message after a pause waits for a cold start, some seconds."
+  description = "Instances of each function that are kept warm, which are billed also when idle. 0: the first message after a pause waits some seconds for a cold start."
   type        = number
   default     = 0
 
@@ -389,7 +389,7 @@ variable "min_instances" {
 }
 
 variable "max_instances" {
-  description = "Instances of each function at most: with concurrency, how much of a burst is worked on at a time. More calls at a time mean more of Compute Engine's rate quota."
+  description = "Maximum of instances of each function: times concurrency, the messages that are handled at the same time. More concurrent calls use more of Compute Engine's rate quota."
   type        = number
   default     = 10
 
@@ -411,7 +411,7 @@ variable "available_memory" {
 }
 
 variable "ingress_settings" {
-  description = "From where the functions can be called. ALLOW_INTERNAL_ONLY lets Pub/Sub's pushes of the same project in. Whatever is set here, only the account that Pub/Sub pushes as is let through."
+  description = "From where the functions can be called. ALLOW_INTERNAL_ONLY includes Pub/Sub pushes of the same project. Whatever the setting, only the service account of Pub/Sub's pushes is admitted."
   type        = string
   default     = "ALLOW_INTERNAL_ONLY"
 
@@ -422,7 +422,7 @@ variable "ingress_settings" {
 }
 
 variable "push_verification" {
-  description = "Who verifies the signature of each push's token. `platform`: Cloud Run, which lets in only the account that Pub/Sub pushes as, and replaces the signature before the function sees it; the function still compares audience and e-mail. `signature`: the function, too; only for a service that gets its tokens whole."
+  description = "Who verifies the signature of a push's token. `platform`: Cloud Run, which admits only the service account of Pub/Sub's pushes and removes the signature; the function still compares audience and e-mail. `signature`: the function, too; only for a service that gets tokens with their signature."
   type        = string
   default     = "platform"
   nullable    = false
@@ -434,7 +434,7 @@ variable "push_verification" {
 }
 
 variable "image_readers" {
-  description = "E-mails of the service accounts whose Nodes pull the images of the relay and of inject-env from the module's repository: those of GKE's Nodes, or of a cluster of your own whose kubelets have a credential provider. Each gets roles/artifactregistry.reader on that repository."
+  description = "E-mails of the service accounts whose Nodes pull the images of the relay and of inject-env from the module's repository: those of GKE's Nodes, or of your own cluster whose kubelets have a credential provider. Each gets roles/artifactregistry.reader on that repository."
   type        = list(string)
   default     = []
 
@@ -445,13 +445,13 @@ variable "image_readers" {
 }
 
 variable "scheduler_region" {
-  description = "Region of the Cloud Scheduler job, where the one of the functions has no Cloud Scheduler."
+  description = "Region of the Cloud Scheduler job, if the region of the functions has no Cloud Scheduler."
   type        = string
   default     = null
 }
 
 variable "notification_channels" {
-  description = "Ids of Cloud Monitoring channels that are notified when messages are left over or wait too long, a step or a log sink fails, the sweep does not run, or a slice is leaked. Empty: no alerts."
+  description = "Ids of Cloud Monitoring channels that are notified of dead letters, waiting messages, failing steps or log sinks, a sweep that does not run, leaked slices and joins that were not approved. Empty: no alerts."
   type        = list(string)
   default     = []
 
@@ -462,7 +462,7 @@ variable "notification_channels" {
 }
 
 variable "relay_metrics_cluster" {
-  description = "The cluster's name as Managed Service for Prometheus labels the relay's metrics with it, where the component `monitoring-google` scrapes them: with `notification_channels`, an alert on a relay that is down. Empty: none."
+  description = "The `cluster` label of the relay's metrics in Managed Service for Prometheus, if the component `monitoring-google` scrapes them: with `notification_channels`, alerts if the relay is down. Empty: no alert."
   type        = string
   default     = ""
 

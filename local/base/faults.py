@@ -118,23 +118,23 @@ class FaultControls(ABC, Generic[_Refused, _Failure]):
         message: str = "",
         carried_out: bool = False,
     ) -> None:
-        """The next so many calls that match are refused; 0 ends that for the same ``verbs``.
+        """Reject the next matching calls; 0 ends that for the same ``verbs``.
 
-        With ``carried_out`` each is done first and only its answer is lost.
+        With ``carried_out`` the call takes effect and only its answer is an error.
         """
         refused = self._make_refusal(http, reason, message)
         self.plan.add_refusal(verbs, calls, refused, carried_out=carried_out)
 
     def slow_operations(self, verbs: str, seconds: float) -> None:
-        """Operations that match take so much longer from now on; 0 ends it."""
+        """Let matching operations take this much longer from now on; 0 ends it."""
         self.plan.set_slowness(verbs, seconds)
 
     def remove_permission(self, email: str, permission: str, removed: bool = True) -> None:
-        """A principal has lost an IAM permission, or has it again."""
+        """Take an IAM permission from a principal, or give it back."""
         self.plan.set_denied(email, permission, removed)
 
     def forget_operations(self) -> None:
-        """Operations that are DONE are known no more."""
+        """Forget all operations that are DONE."""
         self._forget_operations()
 
 

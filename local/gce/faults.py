@@ -1,9 +1,9 @@
-"""Faults that can be injected into the simulated Compute Engine.
+"""Faults on demand in the simulated Compute Engine.
 
-Every public method of `Faults` is a fault. Over HTTP, it is a POST to ``/_simulator/<method>`` with its
-arguments as a JSON object. Verbs are those of the call log, such
-as ``instances.setMetadata``; patterns as in a shell match many (``instances.*``, ``*.delete``).
-Resources are named by their path, ``projects/P/zones/Z/instances/N``.
+Each public method of `Faults` is a fault; its docstring is in the reference page. POST to
+``/_simulator/<method>`` with the arguments as a JSON object does the same. Verbs are those of the
+call log, such as ``instances.setMetadata``, or shell patterns (``instances.*``, ``*.delete``).
+Resources are named by path, ``projects/P/zones/Z/instances/N``.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from local.gce.schema import Document
 from local.gce.supply import Reservation
 
 Act = Callable[[Caller, str, str, Document | None], Document]
-"""Makes a call as a caller: caller, HTTP method, path, body."""
+"""Makes a call: caller, HTTP method, path, body."""
 
 PERSON = Caller(Principal("alice@example.com"), "google-cloud-sdk gcloud/540.0.0,gzip(gfe)")
-"""A person who makes changes manually."""
+"""A person who changes resources manually."""
 
 
 class Faults(FaultControls[Refused, OperationError]):
-    """Injects faults."""
+    """The faults of the simulated Compute Engine."""
 
     plan: ComputeFaultPlan
 
@@ -50,7 +50,7 @@ class Faults(FaultControls[Refused, OperationError]):
 
     @property
     def sinks_are_broken(self) -> bool:
-        """Whether log sinks lose all entries."""
+        """True if log sinks drop all entries."""
         return self._sinks_are_broken
 
     def _make_refusal(self, http: int, reason: str, message: str) -> Refused:
@@ -60,46 +60,47 @@ class Faults(FaultControls[Refused, OperationError]):
     # supply
 
     def set_capacity(self, zone: str, family: str, vms: int | None = None) -> None:
-        """A zone has room for ``vms`` VMs of a machine family in all; without it, for any number.
+        """Limit the VMs of a machine family in a zone to ``vms``; without it, remove the limit.
 
-        Running VMs stay. Groups that wait retry immediately.
+        Running VMs stay. Waiting MIGs check again immediately.
         """
         self._supply.limit_hosts(zone, family, vms)
         self._resources.groups.retry_creation()
 
     def set_chip_quota(self, region: str, family: str, chips: int | None = None) -> None:
-        """The project may have so many TPU chips of a family in a region; without it, any number."""
+        """Limit the TPU chips of a family in a region; without ``chips``, remove the limit."""
         self._supply.limit_chips(region, family, chips)
         self._resources.groups.retry_creation()
 
     def set_count_quota(self, collection: str, count: int | None = None) -> None:
-        """A project may have so many ``resourcePolicies``, ``instanceTemplates``, and so on."""
+        """Limit how many ``resourcePolicies``, ``instanceTemplates`` (and so on) a project has; without
+        ``count``, remove the limit."""
         self._supply.limit_count(collection, count)
 
     def set_reservation(
         self, reservation: str, machine_type: str, vms: int, ready: bool = True
     ) -> None:
-        """A reservation exists: for ``vms`` VMs of one machine type."""
+        """Create or change a reservation for ``vms`` VMs of a machine type."""
         used = self._supply.reservations.get(reservation, Reservation("", 0)).used
         self._supply.reservations[reservation] = Reservation(machine_type, vms, ready, used)
         self._resources.groups.retry_creation()
 
     def remove_reservation(self, reservation: str) -> None:
-        """A reservation does not exist any more."""
+        """Delete a reservation."""
         self._supply.reservations.pop(reservation, None)
 
     def remove_resource(self, resource: str, removed: bool = True) -> None:
-        """An image, network or subnetwork does not exist, or exists again."""
+        """Remove an image, network or subnetwork, or restore it."""
         switch(self._supply.missing, resource, removed)
         self._resources.groups.retry_creation()
 
     def fill_subnetwork(self, subnetwork: str, full: bool = True) -> None:
-        """A subnetwork has no free address, or has some again."""
+        """Use up the addresses of a subnetwork, or free them."""
         switch(self._supply.full_subnetworks, subnetwork, full)
         self._resources.groups.retry_creation()
 
     def set_org_policy(self, project: str, constraint: str = "") -> None:
-        """An organization policy forbids every new VM of a project; without one, none does."""
+        """Forbid new VMs in a project by an organization policy; without a constraint, allow them."""
         self._supply.constraints[project] = constraint
         self._resources.groups.retry_creation()
 
@@ -113,7 +114,7 @@ class Faults(FaultControls[Refused, OperationError]):
         message: str = "",
         http: int = 500,
     ) -> None:
-        """The next so many operations that match end in an error and change nothing.
+        """Let the next matching operations fail without a change.
 
         Of a VM's operations, only inserts and setMetadata can fail.
         """
@@ -122,33 +123,34 @@ class Faults(FaultControls[Refused, OperationError]):
         self.plan.add_failure(verbs, operations, error)
 
     def rate_limit(self, calls: int = 0, seconds: float = 0.0, http: int = 403) -> None:
-        """The next so many calls, or all of the next so many seconds, exceed the rate quota."""
+        """Reject the next calls, or all calls of the next seconds, because of the rate quota."""
         self.plan.limit_rate(calls, seconds, http)
 
     def set_rate_quota(self, requests: int | None = None) -> None:
-        """A project may make so many calls a minute of each quota group; without it, any number.
+        """Limit the calls a minute of each quota group of a project; without it, remove the limit.
 
-        Quota groups are reads and queries (changes, and reads of a group's VMs), each for regions
-        and for the project. They are refilled at every full minute.
+        There are four quota groups: reads, and queries (mutations, and lists of a MIG's VMs), each
+        regional and global. A limit starts again at each full minute.
         """
         self.plan.set_rate_quota(requests)
 
     def remove_permission(self, email: str, permission: str, removed: bool = True) -> None:
-        """A principal has lost an IAM permission, or has it again.
+        """Take an IAM permission from a principal, or give it back.
 
-        The groups' agent is a principal too: ``NUMBER@cloudservices.gserviceaccount.com``.
+        The service agent that creates a MIG's VMs is a principal, too:
+        ``NUMBER@cloudservices.gserviceaccount.com``.
         """
         super().remove_permission(email, permission, removed)
         self._resources.groups.retry_creation()
 
     def disable_api(self, project: str, disabled: bool = True) -> None:
-        """The Compute Engine API is not enabled in a project, or is again."""
+        """Disable the Compute Engine API in a project, or enable it."""
         self.plan.set_disabled(project, disabled)
 
     # the audit log
 
     def break_sinks(self, broken: bool = True) -> None:
-        """Log sinks lose all entries, as sinks without their permission do, or work again.
+        """Let log sinks drop all entries, as sinks without their permission do, or deliver again.
 
         Cloud Logging keeps the entries.
         """
@@ -157,7 +159,7 @@ class Faults(FaultControls[Refused, OperationError]):
     # VMs and groups
 
     def preempt(self, instance: str) -> None:
-        """A SPOT VM is preempted; one that is still being created fails to start."""
+        """Preempt a SPOT VM; one that is being created fails to start."""
         vm = self._find(instance)
         if vm.order.model != "SPOT":
             raise UnknownFault(f"{instance} is {vm.order.model}, only SPOT VMs are preempted")
@@ -169,33 +171,33 @@ class Faults(FaultControls[Refused, OperationError]):
             raise UnknownFault(f"{instance} is {vm.status}")
 
     def host_error(self, instance: str) -> None:
-        """The host of a VM fails."""
+        """Let the host of a VM fail."""
         self._find_running(instance).lose_host("compute.instances.hostError")
 
     def host_maintenance(self, instance: str) -> None:
-        """The host of a VM is maintained; a TPU VM cannot move."""
+        """Terminate a VM for the maintenance of its host; a TPU VM cannot migrate."""
         vm = self._find_running(instance)
         vm.lose_host("compute.instances.terminateOnHostMaintenance", principal="")
 
     def act_by_hand(self, method: str, path: str, body: Document | None = None) -> Document:
-        """A person with all permissions makes a call: ``act_by_hand("DELETE", vm)``.
+        """Make a call as a person with all permissions: ``act_by_hand("DELETE", vm)``.
 
-        ``path`` is that of a resource, perhaps with a verb (``.../reset``).
+        ``path`` is a resource, optionally with a verb (``.../reset``).
         Returns the answer, or raises `Refused`.
         """
         return self._act(PERSON, method, path, body)
 
     def use_group(self, group: str, backend_service: str = "") -> None:
-        """A backend service uses a group, which prevents its deletion; without one, none does."""
+        """Let a backend service use a MIG, so that it cannot be deleted; without one, end that."""
         found = self._resources.groups.store.find(group)
         if found is None:
             raise UnknownFault(f"there is no {group}")
         found.backend_service = backend_service
 
     def break_wiring(self, group: str, outcome: str = "NEVER") -> None:
-        """The activation of a slice's interconnect never ends (``NEVER``), or fails (``FAILED``).
+        """Let the interconnect of a MIG's slice never come up (``NEVER``), or fail (``FAILED``).
 
-        ``ACTIVE`` ends the fault for the next activation.
+        ``ACTIVE`` lets the next one come up.
         """
         self.plan.set_interconnect(group, outcome)
 

@@ -1,7 +1,7 @@
-"""Generates ``fields.json`` from the library, and two tables of the docs page.
+"""Generates ``fields.json`` from the client library, and two parts of the reference page.
 
-Run ``python -m local.gce.generate`` after a new google-cloud-compute or a change to the catalogue;
-a test fails if it was forgotten.
+Run ``python -m local.gce.generate`` after an update of google-cloud-compute and after a change of
+the faults or the catalogue; a test fails otherwise.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _SCALARS = {
     13: "int32",
 }  # fmt: skip
 _MORE_WORDS = re.compile(r"technical\s+reasons:(.*?)Values:", re.DOTALL)
-"""Enum values that are documented and missing in the library."""
+"""Some enums are incomplete in the library; their docstrings list the other values."""
 
 
 def render_fields() -> str:
-    """The shapes of all request bodies: message, field, type, as JSON."""
+    """The types of all fields of all request bodies, as JSON."""
     from google.cloud import compute_v1  # costs a second and is needed here only
 
     shapes: dict[str, dict[str, str]] = {}
@@ -95,7 +95,7 @@ def render_faults(faults: Mapping[str, Fault]) -> str:
 
 
 def with_tables(page: str, faults: Mapping[str, Fault], catalogue: Mapping[str, Refusal]) -> str:
-    """Render a simulator's docs page with its generated parts between the marks."""
+    """A simulator's reference page with its generated parts replaced."""
     tables = {"faults": render_faults(faults), "refusals": render_refusals(catalogue)}
     for name, table in tables.items():
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"

@@ -1,10 +1,10 @@
-"""The catalogue of all errors of the simulated Compute Engine.
+"""The catalogue of refusals: all errors of the simulated Compute Engine.
 
-An error is the HTTP response of a call (``call``), the error of an operation that is DONE
-(``operation``), or in the status of a managed instance group (``group``). Reasons of calls are
-camelCase, codes of operations and groups UPPER_CASE, as in the real service. ``sure`` is the source
-of the message: ``documented`` by Google, ``seen`` in recordings, public client code or bug reports,
-or ``assumed``.
+A refusal is the HTTP answer of the call itself (``call``), the error of an operation that is DONE
+(``operation``), or in the status of a managed instance group (``MIG``). Reasons of calls are
+camelCase, codes of operations and MIGs UPPER_CASE, as in the real service. ``sure`` is the source of
+the message: ``documented`` by Google, ``seen`` in recordings, public client code or bug reports, or
+``assumed``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal
 
-Where = Literal["call", "operation", "group"]
+Where = Literal["call", "operation", "MIG"]
 Sure = Literal["documented", "seen", "assumed"]
 LogStatus = tuple[int, str]
 """``status.code`` and ``status.message`` in the audit log."""
@@ -24,7 +24,7 @@ FAILED_PRECONDITION: LogStatus = (9, "FAILED_PRECONDITION")
 
 @dataclass(frozen=True)
 class OperationError:
-    """The error of an operation, or of the creation of a group's VM."""
+    """Why an operation failed, or why a MIG's VM could not be created."""
 
     code: str
     message: str
@@ -33,7 +33,7 @@ class OperationError:
     details: tuple[dict[str, Any], ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """The error in ``error.errors[]``."""
+        """The error as an entry of ``error.errors[]``."""
         document: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.details:
             document["errorDetails"] = list(self.details)
@@ -41,7 +41,7 @@ class OperationError:
 
 
 class Refused(Exception):
-    """An HTTP error of a call."""
+    """The call is rejected with an HTTP error."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Refusal:
         )
 
     def error(self, *details: dict[str, Any], **fields: object) -> OperationError:
-        """The error for an operation or a group."""
+        """The same as the error of an operation or of a MIG."""
         return OperationError(
             self.code or self.reason,
             self.message.format(**fields),
@@ -109,7 +109,7 @@ class Refusal:
 
 
 _CALL: tuple[Where, ...] = ("call",)
-_VM: tuple[Where, ...] = ("operation", "group")
+_VM: tuple[Where, ...] = ("operation", "MIG")
 
 # ---------------------------------------------------------------- any call
 
@@ -148,11 +148,11 @@ RATE_LIMITED_429 = Refusal(
     domain="usageLimits", status="RESOURCE_EXHAUSTED",
 )  # fmt: skip
 BACKEND_ERROR = Refusal(
-    "any", "trouble in the service", _CALL, 503, "backendError",
+    "any", "an internal error", _CALL, 503, "backendError",
     "Internal error. Please try again or contact Google Support.", "seen", (14, "UNAVAILABLE"),
 )  # fmt: skip
 INTERNAL_ERROR = Refusal(
-    "any", "trouble in the service after the call was accepted", ("operation",), 500,
+    "any", "an internal error after the call was accepted", ("operation",), 500,
     "INTERNAL_ERROR", "Internal error. Please try again or contact Google Support.", "seen",
     (13, "INTERNAL"),
 )  # fmt: skip
@@ -182,7 +182,7 @@ ALREADY_EXISTS = Refusal(
     "The resource '{resource}' already exists", "seen", (6, "ALREADY_EXISTS"),
 )  # fmt: skip
 BAD_REQUEST_ID = Refusal(
-    "any mutation", "requestId is no UUID, or the zero UUID", _CALL, 400, "invalid",
+    "any mutation", "requestId is not a UUID, or is the zero UUID", _CALL, 400, "invalid",
     "Invalid value for field 'requestId': '{value}'. Must be a valid, non-zero UUID.", "assumed",
 )  # fmt: skip
 REQUEST_ID_REUSED = Refusal(
@@ -199,7 +199,7 @@ RESOURCE_QUOTA = Refusal(
 # ---------------------------------------------------------------- what a body may hold
 
 MALFORMED_JSON = Refusal(
-    "any mutation", "the body is no JSON object", _CALL, 400, "parseError", "Parse Error", "seen",
+    "any mutation", "the body is not a JSON object", _CALL, 400, "parseError", "Parse Error", "seen",
 )  # fmt: skip
 UNKNOWN_FIELD = Refusal(
     "any insert", "a JSON field is unknown", _CALL, 400, "badRequest",
@@ -207,16 +207,16 @@ UNKNOWN_FIELD = Refusal(
     "seen", status="INVALID_ARGUMENT",
 )  # fmt: skip
 WRONG_VALUE = Refusal(
-    "any insert", "a value has the wrong type, or is no word of its enum", _CALL, 400,
+    "any insert", "a value has the wrong type, or is not in its enum", _CALL, 400,
     "badRequest", "Invalid value at '{field}' ({kind}), {value}", "seen",
     status="INVALID_ARGUMENT",
 )  # fmt: skip
 REQUIRED = Refusal(
-    "any insert", "a needed field is missing", _CALL, 400, "required",
+    "any insert", "a required field is missing", _CALL, 400, "required",
     "Required field '{field}' not specified", "assumed",
 )  # fmt: skip
 BAD_NAME = Refusal(
-    "any insert", "a name breaks RFC 1035 or is longer than 63", _CALL, 400, "invalid",
+    "any insert", "a name is not an RFC 1035 label of at most 63 characters", _CALL, 400, "invalid",
     "Invalid value for field '{field}': '{value}'. Must be a match of regex "
     "'(?:[a-z](?:[-a-z0-9]{{0,61}}[a-z0-9])?)'", "seen",
 )  # fmt: skip
@@ -225,7 +225,7 @@ BAD_VALUE = Refusal(
     "Invalid value for field '{field}': '{value}'. {why}", "seen",
 )  # fmt: skip
 MALFORMED_URL = Refusal(
-    "any insert", "a reference is no URL or partial URL, such as a policy's bare name", _CALL,
+    "any insert", "a reference is not a URL or partial URL, for example only a name", _CALL,
     400, "invalid", "Invalid value for field '{field}': '{value}'. The URL is malformed.", "seen",
 )  # fmt: skip
 BAD_FILTER = Refusal(
@@ -233,42 +233,42 @@ BAD_FILTER = Refusal(
     "Invalid value for field 'filter': '{value}'. Invalid list filter expression.", "seen",
 )  # fmt: skip
 BAD_PAGE_TOKEN = Refusal(
-    "any list", "the page token is none of ours", _CALL, 400, "invalid",
+    "any list", "the page token is unknown", _CALL, 400, "invalid",
     "Invalid value for field 'pageToken': '{value}'. Invalid page token", "assumed",
 )  # fmt: skip
 
 # ---------------------------------------------------------------- policies and templates
 
 POLICY_SHAPE = Refusal(
-    "resourcePolicies.insert", "maxTopologyDistance together with a topology or a mode", _CALL,
+    "resourcePolicies.insert", "maxTopologyDistance is combined with a topology or a mode", _CALL,
     400, "invalid", "Invalid value for field 'resource.workloadPolicy.maxTopologyDistance': "
     "'{value}'. It cannot be set together with acceleratorTopology or acceleratorTopologyMode.",
     "assumed",
 )  # fmt: skip
 TEMPLATE_IN_USE = Refusal(
-    "instanceTemplates.delete", "a group uses the template", ("call", "operation"), 400,
+    "instanceTemplates.delete", "a MIG uses the template", ("call", "operation"), 400,
     "resourceInUseByAnotherResource",
     "The instance_template resource '{resource}' is already being used by '{user}'", "seen",
     (3, "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"), code="RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
 )  # fmt: skip
 POLICY_IN_USE = Refusal(
-    "resourcePolicies.delete", "a group uses the policy", ("call", "operation"), 400,
+    "resourcePolicies.delete", "a MIG uses the policy", ("call", "operation"), 400,
     "resourceInUseByAnotherResource",
     "The resource_policy resource '{resource}' is already being used by '{user}'", "assumed",
     (3, "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"), code="RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
 )  # fmt: skip
 SPOT_RESTARTS = Refusal(
-    "instanceTemplates.insert, instances.insert", "SPOT or preemptible with automaticRestart true",
+    "instanceTemplates.insert, instances.insert", "a SPOT or preemptible VM has automaticRestart true",
     _CALL, 400, "invalid", "Invalid value for field '{field}.preemptible': 'true'. Scheduling must "
     "have preemptible be false when AutomaticRestart is true.", "seen",
 )  # fmt: skip
 FLEX_START_ENDLESS = Refusal(
-    "instanceTemplates.insert, instances.insert", "FLEX_START without maxRunDuration", _CALL, 400,
+    "instanceTemplates.insert, instances.insert", "a FLEX_START VM has no maxRunDuration", _CALL, 400,
     "invalid", "Invalid value for field '{field}.maxRunDuration': ''. Max run duration is required "
     "for the FLEX_START provisioning model.", "assumed",
 )  # fmt: skip
 TPU_MIGRATES = Refusal(
-    "instanceTemplates.insert, instances.insert", "a TPU VM with onHostMaintenance MIGRATE", _CALL,
+    "instanceTemplates.insert, instances.insert", "a TPU VM has onHostMaintenance MIGRATE", _CALL,
     400, "invalid", "Invalid value for field '{field}.onHostMaintenance': 'MIGRATE'. TPU instances "
     "do not support live migration.", "assumed",
 )  # fmt: skip
@@ -276,13 +276,13 @@ TPU_MIGRATES = Refusal(
 # ---------------------------------------------------------------- groups
 
 GROUP_IN_USE = Refusal(
-    "instanceGroupManagers.delete", "a backend service uses the group", _CALL, 400,
+    "instanceGroupManagers.delete", "a backend service uses the MIG", _CALL, 400,
     "resourceInUseByAnotherResource",
     "The instance_group_manager resource '{resource}' is already being used by '{user}'", "seen",
     (3, "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"),
 )  # fmt: skip
 BASE_NAME = Refusal(
-    "instanceGroupManagers.insert", "baseInstanceName breaks its pattern or is over 58", _CALL,
+    "instanceGroupManagers.insert", "baseInstanceName does not match its pattern, or is too long", _CALL,
     400, "invalid", "Invalid value for field 'resource.baseInstanceName': '{value}'. Must be a "
     "match of regex '[a-z](([-a-z0-9]{{0,57}})|([-a-z0-9]{{0,51}}-#{{1,10}}(\\[[0-9]{{1,10}}\\])?))'",
     "documented",
@@ -298,23 +298,23 @@ SIZE_AND_TOPOLOGY = Refusal(
     "{needed} instances of machine type {machine_type}, target size is {size}.", "assumed",
 )  # fmt: skip
 BULK_REFUSES_CONFIG = Refusal(
-    "instanceGroupManagers.insert", "allInstancesConfig in BULK mode, if it is refused",
+    "instanceGroupManagers.insert", "allInstancesConfig is set in BULK mode (an option)",
     _CALL, 400, "invalid", "Invalid value for field 'resource.allInstancesConfig'. All-instances "
     "configuration is not supported in BULK mode.", "assumed",
 )  # fmt: skip
 FLEX_START_REPAIRS = Refusal(
-    "instanceGroupManagers.insert", "a FLEX_START template with repairs on", _CALL, 400, "invalid",
+    "instanceGroupManagers.insert", "a FLEX_START MIG has repairs on", _CALL, 400, "invalid",
     "Invalid value for field 'resource.instanceLifecyclePolicy.defaultActionOnFailure': "
     "'{value}'. It must be DO_NOTHING for the FLEX_START provisioning model.", "documented",
 )  # fmt: skip
 BULK_GROWS = Refusal(
-    "instanceGroupManagers.resize", "a BULK group that is not empty would grow", _CALL,
+    "instanceGroupManagers.resize", "a BULK MIG that is not empty would grow", _CALL,
     400, "invalid", "Invalid value for field 'size': '{size}'. A group in BULK mode can grow only "
     "from size 0.", "documented",
 )  # fmt: skip
 BULK_SHRINKS = Refusal(
     "instanceGroupManagers.resize",
-    "a BULK group would shrink to a size other than 0 while its creation is in progress", _CALL,
+    "a BULK MIG whose VMs are being created would shrink, but not to 0", _CALL,
     400, "invalid", "Invalid value for field 'size': '{size}'. A bulk operation is in progress.",
     "documented",
 )  # fmt: skip
@@ -332,12 +332,12 @@ METADATA_FINGERPRINT = Refusal(
     FAILED_PRECONDITION,
 )  # fmt: skip
 METADATA_TOO_LARGE = Refusal(
-    "instances.setMetadata, any insert", "one value over 262144 bytes, or all over 512 KB", _CALL,
+    "instances.setMetadata, any insert", "a value is over 262144 bytes, or all are over 512 KB", _CALL,
     400, "invalid", "Value for field '{field}' is too large: maximum size {limit} character(s); "
     "actual size {size}.", "documented",
 )  # fmt: skip
 METADATA_KEY = Refusal(
-    "instances.setMetadata, any insert", "a metadata key breaks its pattern or appears twice",
+    "instances.setMetadata, any insert", "a metadata key does not match its pattern, or is a duplicate",
     _CALL, 400, "invalid", "Invalid value for field '{field}': '{value}'. {why}", "assumed",
 )  # fmt: skip
 VM_IS_DOWN = Refusal(
@@ -348,13 +348,13 @@ VM_IS_DOWN = Refusal(
 # ---------------------------------------------------------------- VMs: creation
 
 NO_CAPACITY = Refusal(
-    "VM creation", "no capacity", ("operation", "group"), 503, "ZONE_RESOURCE_POOL_EXHAUSTED",
+    "VM creation", "no capacity", ("operation", "MIG"), 503, "ZONE_RESOURCE_POOL_EXHAUSTED",
     "The zone 'projects/{project}/zones/{zone}' does not have enough resources available to "
     "fulfill the request.  Try a different zone, or try again later.", "seen",
     (8, "ZONE_RESOURCE_POOL_EXHAUSTED"),
 )  # fmt: skip
 NO_BULK_CAPACITY = Refusal(
-    "bulk creation", "no capacity for all VMs; the group goes on waiting", ("group",), 503,
+    "bulk creation", "no capacity for all VMs; the MIG keeps waiting", ("MIG",), 503,
     "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
     "Waiting for resources. The zone 'projects/{project}/zones/{zone}' does not have enough "
     "resources available to fulfill the request.", "documented",
@@ -366,7 +366,7 @@ VM_QUOTA = Refusal(
     (8, "QUOTA_EXCEEDED"),
 )  # fmt: skip
 PREEMPTED_AT_START = Refusal(
-    "VM creation", "the VM is preempted while it is made", _VM, 400, "UNSUPPORTED_OPERATION",
+    "VM creation", "the VM is preempted during its creation", _VM, 400, "UNSUPPORTED_OPERATION",
     "Instance failed to start due to preemption.", "seen",
 )  # fmt: skip
 RESERVATION_ABSENT = Refusal(
@@ -393,12 +393,12 @@ RESERVATION_NOT_READY = Refusal(
     "seen",
 )  # fmt: skip
 RESERVATION_NEEDED = Refusal(
-    "VM creation", "RESERVATION_BOUND without a reservation", _VM, 400, "INVALID_USAGE",
+    "VM creation", "a RESERVATION_BOUND VM names no reservation", _VM, 400, "INVALID_USAGE",
     "RESERVATION_BOUND instances must use ReservationAffinity of SPECIFIC_RESERVATION.", "assumed",
     INVALID_ARGUMENT,
 )  # fmt: skip
 TPU_MISMATCH = Refusal(
-    "VM creation", "TPU machine type and topology do not go together", _VM, 412,
+    "VM creation", "the machine type cannot form the topology", _VM, 412,
     "CONDITION_NOT_MET", "Unsupported TPU configuration: machine type {machine_type} cannot form "
     "accelerator topology {topology}.", "seen",
 )  # fmt: skip
@@ -411,26 +411,26 @@ SUBNET_FULL = Refusal(
     "IP space of '{subnetwork}' is exhausted.", "seen", (8, "IP_SPACE_EXHAUSTED"),
 )  # fmt: skip
 AGENT_LACKS_PERMISSION = Refusal(
-    "VM creation", "the group's agent lacks a permission", _VM, 403, "PERMISSIONS_ERROR",
+    "VM creation", "the service agent lacks a permission", _VM, 403, "PERMISSIONS_ERROR",
     "Required '{permission}' permission for '{resource}'", "seen", (7, "PERMISSION_DENIED"),
 )  # fmt: skip
 IMAGE_ABSENT = Refusal(
-    "VM creation", "the image is absent", ("call", "operation", "group"), 400, "invalid",
+    "VM creation", "the image is absent", ("call", "operation", "MIG"), 400, "invalid",
     "Invalid value for field 'resource.disks[0].initializeParams.sourceImage': '{image}'. The "
     "referenced image resource cannot be found.", "seen", code="INVALID_FIELD_VALUE",
 )  # fmt: skip
 SUBNETWORK_ABSENT = Refusal(
-    "VM creation", "the network or subnetwork is absent", ("call", "operation", "group"), 400,
+    "VM creation", "the network or subnetwork is absent", ("call", "operation", "MIG"), 400,
     "invalid", "Invalid value for field 'resource.networkInterfaces[0].{kind}': '{network}'. The "
     "referenced {kind} resource cannot be found.", "seen", code="INVALID_FIELD_VALUE",
 )  # fmt: skip
 MACHINE_TYPE_ABSENT = Refusal(
-    "VM creation", "the zone does not have the machine type", ("call", "operation", "group"), 400,
+    "VM creation", "the zone does not have the machine type", ("call", "operation", "MIG"), 400,
     "invalid", "Invalid value for field 'resource.machineType': '{machine_type}'. Machine type with "
     "name '{name}' does not exist in zone '{zone}'.", "seen", code="INVALID_FIELD_VALUE",
 )  # fmt: skip
 DISK_TYPE_ABSENT = Refusal(
-    "VM creation", "there is no such disk type", ("call", "operation", "group"), 400, "invalid",
+    "VM creation", "the disk type is absent", ("call", "operation", "MIG"), 400, "invalid",
     "Invalid value for field 'resource.disks[0].initializeParams.diskType': '{disk_type}'. The "
     "referenced diskType resource cannot be found.", "assumed", code="INVALID_FIELD_VALUE",
 )  # fmt: skip
@@ -441,7 +441,7 @@ DISK_TYPE = Refusal(
     "be used by {machine_type} machine type.", "seen",
 )  # fmt: skip
 CANCELED = Refusal(
-    "VM creation", "the VM was deleted while it was made", ("operation",), 400,
+    "VM creation", "the VM was deleted during its creation", ("operation",), 400,
     "OPERATION_CANCELED_BY_USER", "Operation was canceled by user.", "assumed",
     (1, "CANCELLED"),
 )  # fmt: skip
@@ -456,7 +456,7 @@ LOG_STATUSES: dict[int, LogStatus] = {
     500: (13, "INTERNAL"),
     503: (14, "UNAVAILABLE"),
 }
-"""The audit log's status of an injected failure, by HTTP code."""
+"""The status in the audit log of a failure on demand, by its HTTP code."""
 
 CATALOGUE: dict[str, Refusal] = {
     name: value for name, value in list(globals().items()) if isinstance(value, Refusal)

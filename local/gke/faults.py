@@ -1,8 +1,8 @@
-"""Faults that can be injected into the simulated GKE.
+"""Faults on demand in the simulated GKE.
 
-Every public method of `Faults` is a fault. Over HTTP, it is a POST to ``/_simulator/<method>`` with its
-arguments as a JSON object. Verbs are those of the call log, such as
-``nodePools.create``; patterns as in a shell match many (``nodePools.*``).
+Each public method of `Faults` is a fault; its docstring is in the reference page. POST to
+``/_simulator/<method>`` with the arguments as a JSON object does the same. Verbs are those of the call
+log, such as ``nodePools.create``, or shell patterns (``nodePools.*``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STATUSES = {3: "INVALID_ARGUMENT", 8: "RESOURCE_EXHAUSTED", 13: "INTERNAL"}
 
 
 class Faults(FaultControls[Refused, Failure]):
-    """Injects faults."""
+    """The faults of the simulated GKE."""
 
     plan: PoolFaultPlan
 
@@ -34,12 +34,12 @@ class Faults(FaultControls[Refused, Failure]):
     # supply
 
     def set_capacity(self, zone: str, family: str, vms: int | None = None) -> None:
-        """A zone has room for `vms` VMs of a machine family (``ct6e-standard``) in all; without it,
-        for any number. VMs that run already stay."""
+        """Limit the VMs of a machine family (``ct6e-standard``) in a zone to ``vms``; without it, remove
+        the limit. Running VMs stay."""
         self.plan.limit_room(zone, family, vms)
 
     def set_chip_quota(self, region: str, family: str, chips: int | None = None) -> None:
-        """The project may have so many TPU chips of a family in a region; without it, any number."""
+        """Limit the TPU chips of a family in a region; without ``chips``, remove the limit."""
         self.plan.limit_chips(region, family, chips)
 
     # calls
@@ -47,9 +47,9 @@ class Faults(FaultControls[Refused, Failure]):
     def fail_operations(
         self, verbs: str, operations: int = 1, code: int = 13, message: str = ""
     ) -> None:
-        """The next so many operations that match end in an error, with a gRPC code.
+        """Let the next matching operations fail with a gRPC code.
 
-        A pool whose creation fails stays, in ERROR; one whose deletion fails too.
+        The pool stays in ERROR, whether its creation or its deletion failed.
         """
         status = _STATUSES.get(code, "UNKNOWN")
         failure = Failure(code, status, message or INTERNAL.message)
@@ -58,12 +58,12 @@ class Faults(FaultControls[Refused, Failure]):
     # pools
 
     def lose_nodes(self, pool: str, nodes: int = 1) -> None:
-        """So many VMs of a running pool (named by its own name) are gone, and do not come back."""
+        """Remove VMs of a running pool; they are not recreated."""
         found = self._pools.find(pool)
         if found is None or found.status != "RUNNING":
             raise UnknownFault(f"there is no running pool {pool}")
         self._pools.lose(found, nodes)
 
     def make_pool(self, cluster: str, name: str, labels: dict[str, str] | None = None) -> None:
-        """A person has made a pool of one small VM, with such labels, at once."""
+        """Create a pool of one small VM with these labels, as a person would; it runs immediately."""
         self._pools.make_by_hand(cluster, name, labels or {})

@@ -1,4 +1,4 @@
-"""Generates two tables of the docs page. Run ``python -m local.gke.generate``."""
+"""Generates two parts of the reference page. Run ``python -m local.gke.generate``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "simulated-container-e
 
 
 def with_tables(page: str) -> str:
-    """Render the docs page with its generated parts."""
+    """The reference page with its generated parts replaced."""
     return generate.with_tables(page, FAULTS, CATALOGUE)
 
 

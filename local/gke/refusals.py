@@ -1,4 +1,4 @@
-"""The catalogue of all errors of the simulated GKE.
+"""The catalogue of refusals: all errors of the simulated GKE.
 
 An error response has the classic ``errors`` and the newer ``status``, as recorded. ``sure`` is the
 source of the message, as in `local.gce.refusals`.
@@ -33,12 +33,12 @@ UNKNOWN_PATH = Refusal(
     _NOT_FOUND, status="NOT_FOUND",
 )  # fmt: skip
 UNKNOWN_FIELD = Refusal(
-    "any", "a field that there is not", _CALL, 400, "badRequest",
+    "any", "a field is unknown", _CALL, 400, "badRequest",
     "Invalid JSON payload received. Unknown name \"{name}\" at '{path}': Cannot find field.", "seen",
     _INVALID, status="INVALID_ARGUMENT",
 )  # fmt: skip
 WRONG_VALUE = Refusal(
-    "any", "a value that does not fit its field, or no JSON", _CALL, 400, "badRequest",
+    "any", "a value does not fit its field, or the body is not JSON", _CALL, 400, "badRequest",
     "Invalid JSON payload received. {why}", "assumed", _INVALID, status="INVALID_ARGUMENT",
 )  # fmt: skip
 CLUSTER_ABSENT = Refusal(
@@ -70,13 +70,13 @@ POOL_BUSY = Refusal(
     _FAILED_PRECONDITION, status="FAILED_PRECONDITION",
 )  # fmt: skip
 TOO_MANY_OPERATIONS = Refusal(
-    "nodePools.create, delete, update", "the cluster carries out as many operations as it can",
+    "nodePools.create, delete, update", "the cluster's limit of concurrent operations is reached",
     _CALL, 429, "rateLimitExceeded",
     'Too many operations: cluster "{cluster}" hits the concurrent operations quota {limit}, please '
     "try again later.", "seen", (8, "RESOURCE_EXHAUSTED"), status="RESOURCE_EXHAUSTED",
 )  # fmt: skip
 ETAG = Refusal(
-    "nodePools.update", "the etag is not the pool's", _CALL, 409, "aborted",
+    "nodePools.update", "the etag is stale", _CALL, 409, "aborted",
     "The node pool has changed: etag {etag} is out of date.", "assumed", (10, "ABORTED"),
     status="ABORTED",
 )  # fmt: skip
@@ -86,48 +86,48 @@ ETAG = Refusal(
 _POOL = "nodePools.create"
 
 NAME = Refusal(
-    _POOL, "the name breaks RFC 1035 or is over 40", _CALL, 400, "badRequest",
+    _POOL, "the name is not an RFC 1035 label of at most 40 characters", _CALL, 400, "badRequest",
     "Invalid value for field \"node_pool.name\": \"{name}\". Must be a match of regex "
     "'(?:[a-z](?:[-a-z0-9]{{0,38}}[a-z0-9])?)'.", "assumed", _INVALID, status="INVALID_ARGUMENT",
 )  # fmt: skip
 AUTO_UPGRADE = Refusal(
-    _POOL, "no automatic upgrades in a cluster on a release channel", _CALL, 400, "badRequest",
+    _POOL, "automatic upgrades are off in a cluster on a release channel", _CALL, 400, "badRequest",
     "Auto_upgrade cannot be false when release_channel {channel} is set.", "seen", _INVALID,
     status="INVALID_ARGUMENT",
 )  # fmt: skip
 MACHINE_TYPE = Refusal(
-    _POOL, "there is no such machine type", _CALL, 400, "badRequest",
+    _POOL, "the machine type is absent", _CALL, 400, "badRequest",
     "Machine type with name '{machine_type}' does not exist in zone '{zone}'.", "assumed", _INVALID,
     status="INVALID_ARGUMENT",
 )  # fmt: skip
 SINGLE_HOST = Refusal(
-    _POOL, "a placement for a slice of one host", _CALL, 400, "badRequest",
+    _POOL, "a slice of one host has a placement", _CALL, 400, "badRequest",
     "TPU topology can't be specified with single-host TPU slice pool; please remove the tpu_topology "
     "from the node pool creation request if the node pool is intented to run with single-host TPU "
     "slice nodes.", "seen", _INVALID, status="INVALID_ARGUMENT",
 )  # fmt: skip
 SLICE_SIZE = Refusal(
-    _POOL, "the count does not fit the topology", _CALL, 400, "badRequest",
+    _POOL, "the node count does not fit the topology", _CALL, 400, "badRequest",
     "Initial node count {count} is not a valid size of TPU pod slice with topology {topology}.",
     "assumed", _INVALID, status="INVALID_ARGUMENT",
 )  # fmt: skip
 LOCATION = Refusal(
-    _POOL, "a zone of another region", _CALL, 400, "badRequest",
+    _POOL, "a zone is in another region", _CALL, 400, "badRequest",
     'Location "{zone}" is not in the region of the cluster "{location}".', "assumed", _INVALID,
     status="INVALID_ARGUMENT",
 )  # fmt: skip
 MAX_PODS = Refusal(
-    _POOL, "fewer than 8 or more than 256 Pods a Node", _CALL, 400, "badRequest",
+    _POOL, "a Node may have fewer than 8 or more than 256 Pods", _CALL, 400, "badRequest",
     "Invalid value for field \"node_pool.max_pods_constraint.max_pods_per_node\": {pods}. Must be "
     "between 8 and 256.", "assumed", _INVALID, status="INVALID_ARGUMENT",
 )  # fmt: skip
 RESERVED_LABEL = Refusal(
-    _POOL, "a label that belongs to Kubernetes", _CALL, 400, "badRequest",
+    _POOL, "a label has a prefix of Kubernetes", _CALL, 400, "badRequest",
     'Node label key "{key}" is reserved: prefixes kubernetes.io/ and k8s.io/ are.', "assumed",
     _INVALID, status="INVALID_ARGUMENT",
 )  # fmt: skip
 IMAGE_STREAMING = Refusal(
-    _POOL, "a secondary boot disk without image streaming", _CALL, 400, "badRequest",
+    _POOL, "there is a secondary boot disk without image streaming", _CALL, 400, "badRequest",
     "Secondary boot disks require image streaming (gcfs_config) to be enabled.", "assumed", _INVALID,
     status="INVALID_ARGUMENT",
 )  # fmt: skip
@@ -147,7 +147,7 @@ QUOTA = Refusal(
 # ---------------------------------------------------------------- why a pool ends in ERROR
 
 STOCKOUT = Refusal(
-    _POOL, "the zone has no such VMs free", _OPERATION, 429, "GCE_STOCKOUT",
+    _POOL, "the zone has no capacity", _OPERATION, 429, "GCE_STOCKOUT",
     "Google Compute Engine: Not all instances running in IGM after {seconds}s. Expected {count}, "
     "running 0, transitioning {count}. Current errors: [GCE_STOCKOUT]: Instance '{instance}' "
     "creation failed: The zone 'projects/{project}/zones/{zone}' does not have enough resources "
@@ -155,7 +155,7 @@ STOCKOUT = Refusal(
     (8, "RESOURCE_EXHAUSTED"),
 )  # fmt: skip
 COMPACT_TPU7X = Refusal(
-    _POOL, "tpu7x with a placement in place of a workload policy", _OPERATION, 400, "UNKNOWN",
+    _POOL, "tpu7x has a placement instead of a workload policy", _OPERATION, 400, "UNKNOWN",
     "Creation of a managed instance group with {machine_type} machine type with placement policy is "
     "not supported. Use workload policy instead.", "seen", _INVALID,
 )  # fmt: skip

@@ -16,8 +16,8 @@ from local.jobsets.objects import (
     patch_status,
     with_condition,
 )
-from local.kube.controllers.daemonsets import selects, tolerates_taints
 from local.kube.label_selectors import matches_expressions
+from local.kube.placement import selects, tolerates_taints
 
 CHIPS = "google.com/tpu"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -36,7 +36,7 @@ def approve_for_signers(authorizer: Authorizer) -> Admission:
             return
         signer = old["spec"]["signerName"]
         names = (signer, f"{signer.partition('/')[0]}/*")
-        allowed = any(authorizer.decide(attributes.user, _approval(name)).allowed for name in names)
+        allowed = any(authorizer.allows(attributes.user, _approval(name)) for name in names)
         if not allowed:
             why = f'user not permitted to approve requests with signerName "{signer}"'
             raise errors.forbidden(_CSRS, document["metadata"]["name"], why)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,14 +10,12 @@ from typing import Any
 
 from local.base.http import Request
 from local.kube import errors
-from local.kube.bodies import Body, read_options
-from local.kube.decoding import strict_decoding_error
+from local.kube.decoding import read_object
 from local.kube.errors import FieldError
 from local.kube.field_selectors import parse_field_selector
-from local.kube.go_words import json_fault, unmarshal_fault
-from local.kube.kinds import Document, Kind, Version, expand_schema
+from local.kube.kinds import Document, Kind, expand_schema
 from local.kube.label_selectors import parse_label_selector
-from local.kube.requests import RequestInfo, is_true
+from local.kube.requests import RequestInfo
 from local.kube.schema import Schema
 from local.kube.store import Key, Record
 from local.kube.users import User
@@ -33,12 +30,11 @@ class Call:
     info: RequestInfo
     user: User
     kind: Kind
-    version: Version
 
     @property
     def key(self) -> Key:
         """The key of the object that the URL names."""
-        return (self.info.namespace if self.kind.namespaced else ""), self.info.name
+        return self.namespace, self.info.name
 
     @property
     def namespace(self) -> str:
@@ -47,165 +43,83 @@ class Call:
 
 
 def matcher_of(call: Call) -> Callable[[Record], bool]:
+    """Whether a record fulfils the selectors of a list or watch."""
     labels = call.request.argument("labelSelector")
     fields = call.request.argument("fieldSelector")
     if not labels and not fields:
         return lambda record: True  # noqa: ARG005
     by_labels = parse_label_selector(labels)
-    own = call.kind.custom or bool(call.version.selectable)
-    by_fields = parse_field_selector(fields, call.version.selectable, own=own)
+    by_fields = parse_field_selector(fields, call.kind.selectable)
     return lambda record: (
         by_labels.matches(record.metadata.get("labels")) and by_fields.matches(record.document)
     )
 
 
 def number_argument(request: Request, name: str) -> int:
+    """A number in the query, 0 for none. Raises 400."""
     text = request.argument(name)
     if text and not text.removeprefix("-").isdecimal():
-        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        raise errors.bad_request(f"{name}: {text!r} is not a number")
     return int(text or 0)
 
 
-def version_argument(request: Request) -> int:
-    """The query's resourceVersion, 0 for none. Raises 500, as kube-apiserver does but in lists."""
-    text = request.argument("resourceVersion")
-    if text and not text.isdecimal():
-        raise errors.ApiError(500, "", _unreadable_version(text))
-    return int(text or 0)
+def check_list_options(request: Request, *, watch: bool) -> None:
+    """Raises 422 for arguments of a list or watch that do not go together."""
+    violations = list(_list_option_errors(request, watch=watch))
+    if violations:
+        raise errors.invalid("ListOptions.meta.k8s.io", "", violations)
 
 
-def _unreadable_version(text: str) -> str:
-    fault = f'strconv.ParseUint: parsing "{text}": invalid syntax'
-    return str(errors.invalid_value("resourceVersion", text, fault))
-
-
-def bad_options(kind: str, field: str, why: str) -> errors.ApiError:
-    return errors.invalid(f"{kind}.meta.k8s.io", "", [errors.forbidden_field(field, why)])
-
-
-def check_watch_arguments(request: Request) -> None:
-    """Raises 422 for arguments that do not go together."""
-    _refuse_list_options(_watch_option_errors(request))
-
-
-def _watch_option_errors(request: Request) -> Iterator[FieldError]:
-    match = request.argument("resourceVersionMatch")
-    streams = bool(request.argument("sendInitialEvents"))
-    if streams and match != "NotOlderThan":
-        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        yield errors.forbidden_field("resourceVersionMatch", why)
-    elif match and not streams:
-        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        yield errors.forbidden_field("resourceVersionMatch", why)
-    if match and match != "NotOlderThan":
-        yield errors.not_supported("resourceVersionMatch", match, ["NotOlderThan"])
-
-
-def check_list_arguments(request: Request) -> None:
-    """Raises 422 for arguments that do not go together, 400 for what is no version."""
-    _refuse_list_options(_list_option_errors(request))
-    version = request.argument("resourceVersion")
-    if version and not version.isdecimal():
-        raise errors.bad_request(f"invalid resource version: {_unreadable_version(version)}")
-
-
-def _list_option_errors(request: Request) -> Iterator[FieldError]:
+def _list_option_errors(request: Request, *, watch: bool) -> Iterator[FieldError]:
     match, version = request.argument("resourceVersionMatch"), request.argument("resourceVersion")
-    if request.argument("sendInitialEvents"):
-        why = "sendInitialEvents is forbidden for list"
-        yield errors.forbidden_field("sendInitialEvents", why)
-    if not match:
-        return
-    if not version:
-        why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+    streams = bool(request.argument("sendInitialEvents"))
+    known = ("NotOlderThan",) if watch else ("Exact", "NotOlderThan")
+    if streams and not watch:
+        yield errors.forbidden_field("sendInitialEvents", "it is for watches")
+    if match and match not in known:
+        yield errors.not_supported("resourceVersionMatch", match, known)
+    elif watch and streams != bool(match):
+        why = "a watch needs it with sendInitialEvents, and takes it with nothing else"
         yield errors.forbidden_field("resourceVersionMatch", why)
-    if request.argument("continue"):
-        why = "resourceVersionMatch is forbidden when continue is provided"
-        yield errors.forbidden_field("resourceVersionMatch", why)
-    if match not in ("Exact", "NotOlderThan"):
-        yield errors.not_supported("resourceVersionMatch", match, ["Exact", "NotOlderThan", ""])
-    if match == "Exact" and version == "0":
-        why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        yield errors.forbidden_field("resourceVersionMatch", why)
-
-
-def _refuse_list_options(found: Iterator[FieldError]) -> None:
-    faults = list(found)
-    if faults:
-        raise errors.invalid("ListOptions.meta.k8s.io", "", faults)
+    elif match and not watch and (not version or request.argument("continue")):
+        yield errors.forbidden_field("resourceVersionMatch", "it needs a resourceVersion")
 
 
 _VALIDATIONS = ("Ignore", "Strict", "Warn")
-_MAX_MANAGER_BYTES = 128
 _POLICIES = ("Foreground", "Background", "Orphan")
 
 
-def read_write(
-    call: Call, options_kind: str, body: Body | None = None
-) -> tuple[Write, tuple[str, ...]]:
-    """The write that a request asks for, and what to warn of doubled fields. Raises 400, 422."""
-    request = call.request
-    validation = request.argument("fieldValidation") or "Warn"
-    dry_run = request.query.get("dryRun", [])
-    manager = request.argument("fieldManager")
-    found = list(_option_errors(dry_run, manager, validation))
-    if found:
-        raise errors.invalid(f"{options_kind}.meta.k8s.io", "", found)
-    options = Options(
-        manager or request.headers.get("user-agent", "unknown").partition("/")[0],
-        bool(dry_run),
-        validation,
-        is_true(request, "force"),
-    )
-    doubled = tuple(f'duplicate field "{path}"' for path in (body.doubled if body else ()))
-    write = Write(call.kind, call.version, call.user, options, call.info.subresource)
-    if doubled and validation == "Strict":
-        raise strict_decoding_error(write, doubled)
-    return write, () if validation == "Ignore" else doubled
+def read_write(call: Call) -> Write:
+    """The write that a request asks for. Raises 422."""
+    validation = call.request.argument("fieldValidation") or "Warn"
+    dry_run = call.request.query.get("dryRun", [])
+    _check_options(_option_errors(dry_run, validation))
+    options = Options(bool(dry_run), validation)
+    return Write(call.kind, call.user, options, call.info.subresource)
 
 
-def _option_errors(dry_run: list[str], manager: str, validation: str) -> Iterator[FieldError]:
+def _check_options(found: Iterator[FieldError]) -> None:
+    violations = list(found)
+    if violations:
+        raise errors.invalid("Options.meta.k8s.io", "", violations)
+
+
+def _option_errors(
+    dry_run: list[str], validation: str = "Warn", policy: str = ""
+) -> Iterator[FieldError]:
     if set(dry_run) - {"All"}:
         yield errors.not_supported("dryRun", dry_run, ["All"])
-    if len(manager.encode()) > _MAX_MANAGER_BYTES:
-        yield errors.too_long("fieldManager", _MAX_MANAGER_BYTES)
     if validation not in _VALIDATIONS:
-        yield errors.not_supported("fieldValidation", validation, ("", *_VALIDATIONS))
-
-
-def read_wishes(call: Call) -> dict[str, Any]:
-    """DeleteOptions from the body or, where it says nothing, from the query."""
-    body = read_options(call.request) if call.request.body else {}
-    wishes = check_wishes(body)
-    if call.request.argument("propagationPolicy"):
-        wishes.setdefault("propagationPolicy", call.request.argument("propagationPolicy"))
-    if call.request.argument("gracePeriodSeconds"):
-        wishes.setdefault("gracePeriodSeconds", number_argument(call.request, "gracePeriodSeconds"))
-    dry_run = [*(wishes.get("dryRun") or ()), *call.request.query.get("dryRun", [])]
-    found = [*_policy_errors(wishes), *_option_errors(dry_run, "", "Warn")]
-    if found:
-        raise errors.invalid("DeleteOptions.meta.k8s.io", "", found)
-    wishes["dryRun"] = bool(dry_run)
-    return wishes
-
-
-def _policy_errors(wishes: Document) -> Iterator[FieldError]:
-    policy = wishes.get("propagationPolicy")
-    if policy and wishes.get("orphanDependents") is not None:
-        why = "orphanDependents and deletionPropagation cannot be both set"
-        yield errors.invalid_value("propagationPolicy", policy, why)
-    elif policy and policy not in _POLICIES:
-        yield errors.not_supported("propagationPolicy", policy, (*_POLICIES, "nil"))
+        yield errors.not_supported("fieldValidation", validation, _VALIDATIONS)
+    if policy and policy not in _POLICIES:
+        yield errors.not_supported("propagationPolicy", policy, _POLICIES)
 
 
 _DELETE_OPTIONS = Schema(
     expand_schema(
         {
-            "apiVersion": "string",
-            "kind": "string",
             "gracePeriodSeconds": "integer",
             "preconditions": {"uid": "string", "resourceVersion": "string"},
-            "orphanDependents": "boolean",
             "propagationPolicy": "string",
             "dryRun": ["string"],
         }
@@ -213,49 +127,30 @@ _DELETE_OPTIONS = Schema(
 )
 
 
-_GO_OPTION_TYPES = {
-    "gracePeriodSeconds": "int64",
-    "orphanDependents": "bool",
-    "preconditions": "v1.Preconditions",
-    "dryRun": "[]string",
-    "propagationPolicy": "v1.DeletionPropagation",
-}
-
-
-def check_wishes(wishes: Any) -> Document:
-    """DeleteOptions as they were sent. Raises 400 for what cannot be decoded."""
-    if not isinstance(wishes, dict):
-        raise errors.bad_request(unmarshal_fault(wishes, "v1.DeleteOptions"))
-    for name, value in wishes.items():
-        schema = _DELETE_OPTIONS.properties.get(name)
-        if value is not None and schema is not None and not schema.accepts(value):
-            wanted = _GO_OPTION_TYPES.get(name, "string")
-            fault = unmarshal_fault(value, wanted, f"DeleteOptions.{name}")
-            raise errors.bad_request(fault)
-    return {name: value for name, value in wishes.items() if value is not None}
-
-
-GO_ON = -1
-"""The revision of a token that shows what is there now, whatever was there before."""
+def read_delete_options(call: Call) -> Document:
+    """DeleteOptions from the body or, where it says nothing, from the query. Raises 400, 422."""
+    sent = read_object(call.request) if call.request.body else {}
+    wrong = _DELETE_OPTIONS.find_mistyped(sent)
+    if wrong is not None:
+        raise errors.bad_request(f"DeleteOptions: {wrong}")
+    policy = sent.get("propagationPolicy") or call.request.argument("propagationPolicy")
+    dry_run = [*(sent.get("dryRun") or ()), *call.request.query.get("dryRun", [])]
+    _check_options(_option_errors(dry_run, policy=policy))
+    preconditions = sent.get("preconditions") or {}
+    return {"preconditions": preconditions, "propagationPolicy": policy, "dryRun": bool(dry_run)}
 
 
 def write_token(revision: int, last: Key) -> str:
-    token = {"v": "meta.k8s.io/v1", "rv": revision, "start": "/".join(last)}
-    return base64.urlsafe_b64encode(json.dumps(token).encode()).decode().rstrip("=")
+    """The token by which a list of a revision goes on after a key."""
+    token = json.dumps([revision, *last])
+    return base64.urlsafe_b64encode(token.encode()).decode()
 
 
 def read_token(token: str) -> tuple[int, Key]:
+    """The revision and the key of a token. Raises 400."""
     try:
-        raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        text = raw.decode(errors="replace")
-        read = json.loads(text)
-        namespace, _, name = read["start"].partition("/")
-        return int(read["rv"]), (namespace, name)
-    except json.JSONDecodeError as error:
-        raise _bad_token(json_fault(error, text)) from error
-    except (ValueError, KeyError, TypeError, binascii.Error) as error:
-        raise _bad_token(str(error)) from error
-
-
-def _bad_token(why: str) -> errors.ApiError:
-    return errors.bad_request(f"invalid continue token: continue key is not valid: {why}")
+        read: Any = json.loads(base64.urlsafe_b64decode(token))
+        revision, namespace, name = read
+        return int(revision), (str(namespace), str(name))
+    except (ValueError, TypeError) as error:
+        raise errors.bad_request(f"invalid continue token: {error}") from error

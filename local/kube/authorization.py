@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from local.kube import errors
-from local.kube.errors import ApiError
 from local.kube.kinds import qualify
 from local.kube.node_rights import NodeAuthorizer
 from local.kube.requests import RequestInfo
@@ -19,14 +18,6 @@ _RBAC_RESOURCES = tuple(
     f"{plural}.{RBAC}"
     for plural in ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
 )
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Yes or no, and why (if there is more to say than that nothing allows it)."""
-
-    allowed: bool
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,65 +42,71 @@ class Rule:
 
     def allows(self, info: RequestInfo) -> bool:
         """Whether this rule allows what is asked, wherever it is bound."""
-        if not _has(self.verbs, info.verb):
+        if not {"*", info.verb} & self.verbs:
             return False
         if not info.resource:
             return any(_path_matches(path, info.path) for path in self.paths)
-        return (
-            _has(self.groups, info.group)
-            and self._has_resource(info)
-            and (not self.names or info.name in self.names)
-        )
-
-    def _has_resource(self, info: RequestInfo) -> bool:
         wanted = {"*", info.full_resource}
         if info.subresource:
             wanted.add(f"*/{info.subresource}")
-        return not wanted.isdisjoint(self.resources)
-
-
-def _has(allowed: frozenset[str], wanted: str) -> bool:
-    return "*" in allowed or wanted in allowed
+        return (
+            bool({"*", info.group} & self.groups)
+            and bool(wanted & self.resources)
+            and (not self.names or info.name in self.names)
+        )
 
 
 def _path_matches(rule: str, path: str) -> bool:
     return path.startswith(rule[:-1]) if rule.endswith("*") else path == rule
 
 
-@dataclass(frozen=True)
-class Grant:
-    """Rules that a binding gives in one namespace, or everywhere (``""``). ``words`` say which."""
-
-    namespace: str
-    rules: tuple[Rule, ...]
-    words: str
-
-    def covers(self, info: RequestInfo) -> bool:
-        """Whether what is asked lies where this is bound; paths lie everywhere or nowhere."""
-        return not self.namespace or (bool(info.resource) and self.namespace == info.namespace)
-
-
-class Rbac:
-    """Role-based access control over the Roles and bindings in the store."""
+class Authorizer:
+    """system:masters, then Node, then RBAC, as ``--authorization-mode=Node,RBAC`` has it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._grants: dict[tuple[str, str], list[Grant]] = {}
+        self._nodes = NodeAuthorizer(store)
+        self._grants: dict[tuple[str, str], list[tuple[str, Rule]]] = {}
+        """By kind and name of a subject: namespaces (empty for all) and the rules bound there."""
         self._read_at: tuple[int, ...] = ()
 
-    def decide(self, user: User, info: RequestInfo) -> Decision:
-        """Whether any rule that is bound to the user or a group of theirs allows this."""
-        for grant in self.grants_of(user):
-            if grant.covers(info) and any(rule.allows(info) for rule in grant.rules):
-                return Decision(True, f"RBAC: allowed by {grant.words}")
-        return Decision(False)
+    def allows(self, user: User, info: RequestInfo) -> bool:
+        """Whether a user may do this."""
+        return self._find_denial(user, info) is None
 
-    def grants_of(self, user: User) -> Iterator[Grant]:
-        """All that is bound to a user."""
+    def check(self, user: User, info: RequestInfo) -> None:
+        """Raises 403 in Kubernetes' words."""
+        denial = self._find_denial(user, info)
+        if denial is None:
+            return
+        more = f": {denial}" if denial else ""
+        if not info.resource:
+            raise errors.forbidden_path(
+                f'User "{user.name}" cannot {info.verb} path "{info.path}"{more}'
+            )
+        where = f'in the namespace "{info.namespace}"' if info.namespace else "at the cluster scope"
+        raise errors.forbidden(
+            qualify(info.resource, info.group),
+            info.name,
+            f'User "{user.name}" cannot {info.verb} resource "{info.full_resource}" in API group '
+            f'"{info.group}" {where}{more}',
+        )
+
+    def _find_denial(self, user: User, info: RequestInfo) -> str | None:
+        """Why a user may not do this (empty: nothing allows it); ``None`` if the user may."""
+        if MASTERS in user.groups:
+            return None
+        refusal = self._nodes.find_refusal(user.node_name, info) if user.node_name else ""
+        return None if refusal is None or self._is_granted(user, info) else refusal
+
+    def _is_granted(self, user: User, info: RequestInfo) -> bool:
         self._refresh()
         subjects = [("User", user.name), *(("Group", group) for group in user.groups)]
-        for subject in subjects:
-            yield from self._grants.get(subject, ())
+        return any(
+            namespace in ("", info.namespace if info.resource else "") and rule.allows(info)
+            for subject in subjects
+            for namespace, rule in self._grants.get(subject, ())
+        )
 
     def _refresh(self) -> None:
         changed_at = tuple(self._store.changed_at(resource) for resource in _RBAC_RESOURCES)
@@ -127,23 +124,10 @@ class Rbac:
         owner = namespace if ref["kind"] == "Role" else ""
         plural = "roles" if ref["kind"] == "Role" else "clusterroles"
         role = self._store.find(f"{plural}.{RBAC}", (owner, ref["name"]))
-        if role is None:
-            return
-        rules = tuple(Rule.of(one) for one in role.document.get("rules") or ())
-        binding = f"{record.key[1]}/{namespace}" if namespace else record.key[1]
+        rules = [] if role is None else [Rule.of(one) for one in role.document.get("rules") or ()]
         for subject in record.document.get("subjects") or ():
-            words = (
-                f'{record.document["kind"]} "{binding}" of {ref["kind"]} "{ref["name"]}" to '
-                f"{_render_subject(subject, namespace)}"
-            )
-            grant = Grant(namespace, rules, words)
-            self._grants.setdefault(_subject_key(subject, namespace), []).append(grant)
-
-
-def _render_subject(subject: Mapping[str, str], namespace: str) -> str:
-    if subject["kind"] != "ServiceAccount":
-        return f'{subject["kind"]} "{subject["name"]}"'
-    return f'ServiceAccount "{subject["name"]}/{subject.get("namespace", namespace)}"'
+            grants = self._grants.setdefault(_subject_key(subject, namespace), [])
+            grants += ((namespace, rule) for rule in rules)
 
 
 def _subject_key(subject: Mapping[str, str], namespace: str) -> tuple[str, str]:
@@ -151,46 +135,6 @@ def _subject_key(subject: Mapping[str, str], namespace: str) -> tuple[str, str]:
         return subject["kind"], subject["name"]
     owner = subject.get("namespace", namespace)
     return "User", f"system:serviceaccount:{owner}:{subject['name']}"
-
-
-class Authorizer:
-    """system:masters, then Node, then RBAC, as ``--authorization-mode=Node,RBAC`` has it."""
-
-    def __init__(self, store: Store) -> None:
-        self.rbac = Rbac(store)
-        self._nodes = NodeAuthorizer(store)
-
-    def decide(self, user: User, info: RequestInfo) -> Decision:
-        """Yes or no."""
-        if MASTERS in user.groups:
-            return Decision(True)
-        refusal = self._nodes.find_refusal(user.node_name, info) if user.node_name else ""
-        if refusal is None:
-            return Decision(True)
-        decision = self.rbac.decide(user, info)
-        return decision if decision.allowed else Decision(False, refusal)
-
-    def check(self, user: User, info: RequestInfo) -> None:
-        """Raises 403 in Kubernetes' words."""
-        decision = self.decide(user, info)
-        if not decision.allowed:
-            raise denial(user, info, decision.reason)
-
-
-def denial(user: User, info: RequestInfo, reason: str) -> ApiError:
-    """The 403 of a request that nothing allows."""
-    more = f": {reason}" if reason else ""
-    if not info.resource:
-        return errors.forbidden_path(
-            f'User "{user.name}" cannot {info.verb} path "{info.path}"{more}'
-        )
-    where = f'in the namespace "{info.namespace}"' if info.namespace else "at the cluster scope"
-    return errors.forbidden(
-        qualify(info.resource, info.group),
-        info.name,
-        f'User "{user.name}" cannot {info.verb} resource "{info.full_resource}" in API group '
-        f'"{info.group}" {where}{more}',
-    )
 
 
 def impersonate(authorizer: Authorizer, user: User, headers: Mapping[str, str]) -> User:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _KEPT = 100_000
-_READS = frozenset({"get", "list", "watch"})
 
 
 @dataclass(frozen=True)
@@ -29,19 +28,16 @@ class CallLog:
     def __init__(self) -> None:
         self._calls: deque[Call] = deque(maxlen=_KEPT)
         self.by_user: Counter[str] = Counter()
-        self.by_verb: Counter[str] = Counter()
 
     def add(self, call: Call) -> None:
         """Note a call."""
         self._calls.append(call)
         self.by_user[call.user] += 1
-        self.by_verb[call.verb] += 1
 
     def clear(self) -> None:
         """Begin anew."""
         self._calls.clear()
         self.by_user.clear()
-        self.by_verb.clear()
 
     def __iter__(self) -> Iterator[Call]:
         return iter(self._calls)
@@ -56,11 +52,3 @@ class CallLog:
             for call in self._calls
             if all(getattr(call, name) == value for name, value in wanted.items())
         )
-
-    def reads(self, user: str) -> int:
-        """How many of a user's kept calls were get, list or watch."""
-        return sum(1 for call in self._calls if call.user == user and call.verb in _READS)
-
-    def writes(self, user: str) -> int:
-        """How many of a user's kept calls were none of those."""
-        return sum(1 for call in self._calls if call.user == user and call.verb not in _READS)

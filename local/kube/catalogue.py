@@ -8,19 +8,13 @@ from local.kube.kinds import Kind, builtin_kinds
 
 
 class Catalogue:
-    """The served kinds, found by URL part or by what an object says of itself.
-
-    ``generation`` changes with every change of the catalogue; what is made from it (discovery,
-    OpenAPI) can be kept until then.
-    """
+    """The served kinds, found by URL part or by what an object says of itself."""
 
     def __init__(self) -> None:
-        self.generation = 0
         self._kinds: dict[str, Kind] = {kind.resource: kind for kind in builtin_kinds()}
         self._index()
 
     def _index(self) -> None:
-        self.generation += 1
         self._by_path = {(kind.group, kind.plural): kind for kind in self}
         self._by_kind = {(kind.group, kind.kind): kind for kind in self}
 
@@ -53,5 +47,5 @@ class Catalogue:
         """Each group's versions, the group's and the version's order being that of appearance."""
         found: dict[str, dict[str, None]] = {}
         for kind in self:
-            found.setdefault(kind.group, {}).update(dict.fromkeys(kind.versions))
+            found.setdefault(kind.group, {})[kind.version] = None
         return {group: list(versions) for group, versions in found.items()}

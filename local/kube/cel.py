@@ -8,23 +8,21 @@ dynamically typed here, so a rule that a real server refuses for its types is fo
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 MAX_MESSAGE_BYTES = 5 * 1024
 """A message expression's result beyond this is dropped for the rule's own message (documented)."""
 
 _ENVIRONMENT = cel.NewEnv(
-    variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN, "hasOldSelf": cel.Type.BOOL},
+    variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN},
     extensions=[
         ext_strings.ExtStrings(),
         ext_optional.ExtOptional(),
@@ -49,6 +47,9 @@ _ENVIRONMENT = cel.NewEnv(
 _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 _OLD_SELF = re.compile(r"\boldSelf\b")
 _MISSING_KEY = re.compile(r'NOT_FOUND: Key not found in map : "?([^"]*)"?')
+_REASONS = frozenset(
+    f"FieldValue{name}" for name in ("Invalid", "Forbidden", "Required", "Duplicate")
+)
 _RESERVED = frozenset(
     {"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function"}
     | {"if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"}
@@ -69,13 +70,11 @@ class Program:
         try:
             self._expression = _ENVIRONMENT.compile(text)
         except RuntimeError as error:
-            raise CelError(str(error)) from error
+            raise CelError(f"the expression {text!r} does not compile: {error}") from error
 
-    def run(self, self_value: Any, old: Any = None, *, has_old: bool = False) -> Any:
+    def run(self, self_value: Any, old: Any = None) -> Any:
         """The expression's value. Raises `CelError` when it ends in an error."""
-        value = self._expression.eval(
-            data={"self": self_value, "oldSelf": old, "hasOldSelf": has_old}
-        )
+        value = self._expression.eval(data={"self": self_value, "oldSelf": old})
         if value.type() == cel.Type.ERROR:
             raise CelError(_MISSING_KEY.sub(r"no such key: \1", str(value.value())))
         return value.value()
@@ -116,44 +115,44 @@ class Rule:
     message_program: Program | None
     reason: str
     field_path: str
-    optional_old_self: bool
     transition: bool
     """The rule mentions ``oldSelf``: it runs on updates only, whether or not anything changed."""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Rule:
         """Compile a rule. Raises `CelError` when its expressions are not valid."""
-        text = str(document["rule"])
-        optional = bool(document.get("optionalOldSelf", False))
+        text = str(document.get("rule", ""))
+        reason = str(document.get("reason", "FieldValueInvalid"))
+        if reason not in _REASONS:
+            raise CelError(f"the rule {text!r} has the unknown reason {reason!r}")
         message_expression = str(document.get("messageExpression", ""))
         return cls(
-            compile_program(_bind_optional(text) if optional else text),
+            compile_program(text),
             text,
             str(document.get("message", "")).strip() or f"failed rule: {text}",
             compile_program(message_expression) if message_expression else None,
-            str(document.get("reason", "FieldValueInvalid")),
+            reason,
             str(document.get("fieldPath", "")),
-            optional,
             _OLD_SELF.search(_STRING.sub("", text)) is not None,
         )
 
     def find_failure(self, value: Any, old: Any, *, has_old: bool) -> str | None:
         """Why ``value`` breaks the rule, or ``None``. ``old`` is meant only with ``has_old``."""
-        if self.transition and not has_old and not self.optional_old_self:
+        if self.transition and not has_old:
             return None
         try:
-            held = self.program.run(value, old, has_old=has_old)
+            held = self.program.run(value, old)
         except CelError as error:
             return f"{error} evaluating rule: {self.message}"
         if held is True:
             return None
-        return self._render_message(value, old, has_old=has_old)
+        return self._render_message(value, old)
 
-    def _render_message(self, value: Any, old: Any, *, has_old: bool) -> str:
+    def _render_message(self, value: Any, old: Any) -> str:
         if self.message_program is None:
             return self.message
         try:
-            message = self.message_program.run(value, old, has_old=has_old)
+            message = self.message_program.run(value, old)
         except CelError:
             return self.message  # documented: a message that fails gives way to the plain one
         usable = isinstance(message, str) and message.strip() and "\n" not in message
@@ -162,32 +161,8 @@ class Rule:
         return str(message)
 
 
-def _bind_optional(text: str) -> str:
-    present = "hasOldSelf ? optional.of(oldSelf) : optional.none()"
-    return f"cel.bind(oldSelf, {present}, {text})"
-
-
-def _timestamp(text: str) -> Timestamp:
+def parse_timestamp(text: str) -> Timestamp:
+    """A text of the format ``date-time`` as the value that CEL knows."""
     stamp = Timestamp()
-    stamp.FromJsonString(text if "T" in text.upper() else f"{text}T00:00:00Z")
+    stamp.FromJsonString(text)
     return stamp
-
-
-_GO_DURATION = re.compile(r"([\d.]+)(ns|us|µs|ms|s|m|h)")
-_GO_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-
-
-def _duration(text: str) -> Duration:
-    seconds = sum(float(number) * _GO_UNITS_S[unit] for number, unit in _GO_DURATION.findall(text))
-    duration = Duration()
-    duration.FromNanoseconds(round(seconds * 1e9) * (-1 if text.startswith("-") else 1))
-    return duration
-
-
-SCALARS_TO_CEL: dict[tuple[str, str], Callable[[str], Any]] = {
-    ("string", "date-time"): _timestamp,
-    ("string", "date"): _timestamp,
-    ("string", "duration"): _duration,
-    ("string", "byte"): base64.b64decode,
-}
-"""How a text of some type and format becomes the value that CEL knows."""

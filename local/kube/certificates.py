@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import ssl
 import tempfile
@@ -20,7 +19,6 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
-    PublicFormat,
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -84,14 +82,6 @@ class CertificateAuthority:
     def certificate_pem(self) -> str:
         """The CA certificate."""
         return _render_certificate(self._certificate)
-
-    @property
-    def public_key_hash(self) -> str:
-        """The pin for ``kubeadm join``: ``sha256:`` and the hash of the public key's DER form."""
-        der = self._certificate.public_key().public_bytes(
-            Encoding.DER, PublicFormat.SubjectPublicKeyInfo
-        )
-        return f"sha256:{hashlib.sha256(der).hexdigest()}"
 
     def issue_server(self, hosts: Iterable[str], now: datetime) -> KeyPair:
         """A serving certificate for host names and IP addresses."""

@@ -7,53 +7,62 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from local.kube import errors
 from local.kube.catalogue import Catalogue
+from local.kube.cel import CelError
+from local.kube.checks import type_name
+from local.kube.errors import FieldError
+from local.kube.jsonpath import compile_path
 from local.kube.kinds import (
     AGE_COLUMN,
     NAME_COLUMN,
     Column,
     Document,
     Kind,
-    Version,
     with_object_fields,
 )
 from local.kube.schema import Schema
 from local.kube.store import Change, Store
+from local.kube.users import User
 from local.kube.watch import WatchHub
 
 CRD_RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
+_COUNTED = ("Length", "Items", "Properties")
+_MEMBER_TYPES = {
+    "required": str,
+    "x-kubernetes-list-map-keys": str,
+    "x-kubernetes-validations": dict,
+}
+_STATUS = {"status": ("get", "patch", "update")}
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Holds a CRD until its objects are gone."""
 
 
 def kind_of(crd: Mapping[str, Any]) -> Kind:
-    """The kind that a (valid) CRD defines."""
+    """The kind that a (valid) CRD defines, in the version that it stores."""
     spec = crd["spec"]
     names = spec["names"]
-    versions = [one for one in spec["versions"] if one["served"]]
+    version = _storage(spec)
     return Kind(
         group=spec["group"],
         kind=names["kind"],
         plural=names["plural"],
         singular=names.get("singular") or names["kind"].lower(),
         namespaced=spec["scope"] == "Namespaced",
-        versions={one["name"]: _version_of(one) for one in versions},
-        storage=next(one["name"] for one in spec["versions"] if one["storage"]),
+        version=version["name"],
+        schema=compile_schema(json.dumps(version["schema"]["openAPIV3Schema"])),
+        columns=(NAME_COLUMN, *_columns_of(version)),
+        subresources=_STATUS if "status" in version.get("subresources", {}) else {},
+        selectable=tuple(one["jsonPath"][1:] for one in version.get("selectableFields", ())),
         short_names=tuple(names.get("shortNames", ())),
         categories=tuple(names.get("categories", ())),
         custom=True,
     )
 
 
-def _version_of(version: Mapping[str, Any]) -> Version:
-    has_status = "status" in version.get("subresources", {})
-    return Version(
-        version["name"],
-        compile_schema(json.dumps(version["schema"]["openAPIV3Schema"])),
-        (NAME_COLUMN, *_columns_of(version)),
-        {"status": ("get", "patch", "update")} if has_status else {},
-        tuple(field["jsonPath"].removeprefix(".") for field in version.get("selectableFields", ())),
-    )
+def _storage(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    version: Mapping[str, Any] = next(one for one in spec["versions"] if one["storage"])
+    return version
 
 
 @lru_cache(maxsize=64)
@@ -74,61 +83,128 @@ def _columns_of(version: Mapping[str, Any]) -> Iterator[Column]:
             column["jsonPath"],
             column["type"],
             column.get("format", ""),
-            column.get("description") or _describe(column["jsonPath"]),
+            column.get("description", ""),
             column.get("priority", 0),
         )
 
 
-def _describe(path: str) -> str:
-    return f"Custom resource definition column (in JSONPath format): {path}"
+def find_crd_errors(document: Document, old: Document | None) -> Iterator[FieldError]:
+    """What keeps a CRD from being served. What it leaves unchecked of a schema is no more than
+    what `Schema` does not read."""
+    spec, name = document["spec"], document["metadata"]["name"]
+    if name != f"{spec['names']['plural']}.{spec['group']}":
+        yield errors.invalid_value(
+            "metadata.name", name, 'must be spec.names.plural+"."+spec.group'
+        )
+    if spec["scope"] not in ("Cluster", "Namespaced"):
+        yield errors.not_supported("spec.scope", spec["scope"], ["Cluster", "Namespaced"])
+    if [one["storage"] for one in spec["versions"]].count(True) != 1:
+        names = [one["name"] for one in spec["versions"]]
+        why = "must have exactly one version marked as storage version"
+        yield errors.invalid_value("spec.versions", names, why)
+    elif old is not None and _storage(old["spec"])["name"] != _storage(spec)["name"]:
+        why = "the embedded API cannot change the version that is stored"
+        yield errors.forbidden_field("spec.versions", why)
+    for index, version in enumerate(spec["versions"]):
+        yield from _version_errors(version, f"spec.versions[{index}]")
+
+
+def _version_errors(version: Document, path: str) -> Iterator[FieldError]:
+    schema = version.get("schema", {}).get("openAPIV3Schema")
+    at = f"{path}.schema.openAPIV3Schema"
+    if schema is None:
+        yield errors.required(at, "schemas are required")
+    elif schema.get("type") != "object":
+        yield errors.invalid_value(f"{at}.type", schema.get("type"), "must be object at the root")
+    elif unreadable := list(_keyword_errors(schema, at)):
+        yield from unreadable
+    else:
+        try:
+            compile_schema(json.dumps(schema))
+        except CelError as error:
+            yield errors.invalid_value(at, errors.OMITTED, str(error))
+    for index, column in enumerate(version.get("additionalPrinterColumns", ())):
+        try:
+            compile_path(column["jsonPath"])
+        except ValueError as error:
+            where = f"{path}.additionalPrinterColumns[{index}].jsonPath"
+            yield errors.invalid_value(where, column["jsonPath"], str(error))
+
+
+_KEYWORD_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("type", "format", "pattern", "x-kubernetes-list-type"), (str,)),
+    **dict.fromkeys(("required", "enum", "x-kubernetes-list-map-keys"), (list,)),
+    **dict.fromkeys(("properties", "items"), (dict,)),
+    **dict.fromkeys((f"m{end}{what}" for end in ("in", "ax") for what in _COUNTED), (int,)),
+    **dict.fromkeys(("minimum", "maximum"), (int, float)),
+    "additionalProperties": (bool, dict),
+    "x-kubernetes-validations": (list,),
+}
+
+
+def _keyword_errors(schema: Any, path: str) -> Iterator[FieldError]:
+    """Keywords that `Schema` reads, and whose value is of a type that it cannot read."""
+    if not isinstance(schema, dict):
+        yield errors.wrong_type(path, type_name(schema), f"{path} must be an object")
+        return
+    for keyword, types in _KEYWORD_TYPES.items():
+        value = schema.get(keyword)
+        if keyword in schema and not isinstance(value, types):
+            at = f"{path}.{keyword}"
+            yield errors.wrong_type(at, type_name(value), f"{at} is of the wrong type")
+    for keyword, type_ in _MEMBER_TYPES.items():
+        value = schema.get(keyword)
+        members = value if isinstance(value, list) else ()
+        if any(not isinstance(one, type_) for one in members):
+            yield errors.wrong_type(f"{path}.{keyword}", "array", "a member is of the wrong type")
+    properties = schema.get("properties")
+    for name, child in properties.items() if isinstance(properties, dict) else ():
+        yield from _keyword_errors(child, f"{path}.properties[{name}]")
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            yield from _keyword_errors(schema[name], f"{path}.{name}")
 
 
 def complete_crd(document: Document) -> None:
     """Complete a CRD by the names that follow from others."""
-    spec = document["spec"] = {"conversion": {"strategy": "None"}, **document["spec"]}
-    spec["versions"] = [_without_nulls(version) for version in spec["versions"]]
-    kind = spec["names"]["kind"]
-    spec["names"] = {"singular": kind.lower(), "listKind": f"{kind}List", **spec["names"]}
+    if _is_readable(document):
+        spec = document["spec"] = {"conversion": {"strategy": "None"}, **document["spec"]}
+        kind = spec["names"]["kind"]
+        spec["names"] = {"singular": kind.lower(), "listKind": f"{kind}List", **spec["names"]}
 
 
-def note_stored_versions(document: Document) -> None:
-    """Note in a CRD's status the version that its objects are stored in from now on."""
-    status = document.get("status") or {
-        "conditions": None,
-        "acceptedNames": {"plural": "", "kind": ""},
-    }
-    earlier = status.get("storedVersions") or ()
-    stored = [one["name"] for one in document["spec"]["versions"] if one["storage"]]
-    document["status"] = {
-        **status,
-        "storedVersions": [*earlier, *(name for name in stored if name not in earlier)],
-    }
+def _is_readable(document: Document) -> bool:
+    """Whether the parts are there that a CRD is completed from; validation says so if not."""
+    spec = document.get("spec") or {}
+    versions = spec.get("versions") or ()
+    return {"kind", "plural"} <= set(spec.get("names") or {}) and all(
+        {"name", "served", "storage"} <= set(version) for version in versions
+    )
 
 
-def is_established(crd: Mapping[str, Any]) -> bool:
-    """Whether the names of a CRD are accepted as they are."""
-    return bool(crd["status"]["acceptedNames"] == crd["spec"]["names"])
-
-
-def establish(crd: Document, now: str) -> None:
+def establish(document: Document, old: Document | None, user: User, subresource: str) -> None:
     """Accept a CRD's names. Kubernetes does so in a controller, half a second or so later."""
-    settled = {"status": "True", "lastTransitionTime": now}
-    conditions = crd["status"]["conditions"] or [
-        {
-            "type": "NamesAccepted",
-            **settled,
-            "reason": "NoConflicts",
-            "message": "no conflicts found",
-        },
-        {
-            "type": "Established",
-            **settled,
-            "reason": "InitialNamesAccepted",
-            "message": "the initial names have been accepted",
-        },
+    del user
+    if subresource or not _is_readable(document):
+        return
+    spec, now = document["spec"], document["metadata"]["creationTimestamp"]
+    known = None if old is None else old["status"].get("conditions")
+    accepted = [
+        _condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
+        _condition(
+            "Established", "InitialNamesAccepted", "the initial names have been accepted", now
+        ),
     ]
-    names = crd["spec"]["names"]
-    crd["status"] = {**crd["status"], "conditions": conditions, "acceptedNames": names}
+    document["status"] = {
+        "conditions": known or accepted,
+        "acceptedNames": spec["names"],
+        "storedVersions": [one["name"] for one in spec["versions"] if one["storage"]],
+    }
+
+
+def _condition(type_: str, reason: str, message: str, now: str) -> Document:
+    told = {"reason": reason, "message": message}
+    return {"type": type_, "status": "True", "lastTransitionTime": now, **told}
 
 
 def mark_crd(crd: Document, now: str) -> None:
@@ -136,29 +212,11 @@ def mark_crd(crd: Document, now: str) -> None:
     meta = crd["metadata"]
     held = [one for one in meta.get("finalizers", ()) if one != CLEANUP_FINALIZER]
     meta["finalizers"] = [*held, CLEANUP_FINALIZER]
-    terminating = {
-        "type": "Terminating",
-        "status": "True",
-        "lastTransitionTime": now,
-        "reason": "InstanceDeletionPending",
-        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will "
-        "begin soon",
-    }
-    conditions = [*(crd["status"]["conditions"] or ()), terminating]
-    crd["status"] = {**crd["status"], "conditions": conditions}
-
-
-def _without_nulls(value: Any) -> Any:
-    """A schema as Go writes it: null is the same as nothing, except among values."""
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: item if name in ("default", "enum") else _without_nulls(item)
-        for name, item in value.items()
-        if item is not None or name == "default"
-    }
+    terminating = _condition(
+        "Terminating", "InstanceDeletionPending", "its objects are being deleted", now
+    )
+    status = crd["status"]
+    crd["status"] = {**status, "conditions": [*(status.get("conditions") or ()), terminating]}
 
 
 class CrdRegistrar:
@@ -178,11 +236,3 @@ class CrdRegistrar:
             self._hub.cut(resource)
         else:
             self._catalogue.add(kind_of(change.record.document))
-
-    def reload(self) -> None:
-        """Serve what the store's CRDs define, and nothing else that is not built in."""
-        for kind in tuple(self._catalogue):
-            if kind.custom:
-                self._catalogue.remove(kind.resource)
-        for record in self._store.records(CRD_RESOURCE):
-            self._catalogue.add(kind_of(record.document))

@@ -1,104 +1,51 @@
-"""What is served, told in the two forms that clients ask for: legacy and aggregated."""
+"""What is served: groups, resources, and OpenAPI v3 as far as kubectl asks for it (validation, dry
+runs, ``explain``)."""
 
 from __future__ import annotations
 
 import hashlib
-from base64 import b64encode
+import json
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from local.kube.catalogue import Catalogue
-from local.kube.kinds import Document, Kind, Version
-
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-"""The content type by which a client knows an aggregated answer."""
-
-_VIRTUAL_KINDS = {"eviction": ("policy", "v1", "Eviction")}
-"""Subresources whose body is of another kind than the object: group, version, kind."""
+from local.kube.kinds import Document, Kind
 
 
-def wants_aggregated(accept: str) -> bool:
-    """Whether the Accept header asks for the aggregated form, version 2."""
-    return any(
-        {"g=apidiscovery.k8s.io", "v=v2"} <= {part.strip() for part in wish.split(";")}
-        for wish in accept.split(",")
-    )
+def find_document(catalogue: Catalogue, path: tuple[str, ...], git_version: str) -> Document | None:
+    """What stands at a path that is no resource, or ``None``."""
+    match path:
+        case ():
+            return {"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version"]}
+        case ("version",):
+            major, minor, _ = git_version.removeprefix("v").split(".", 2)
+            shown = {"major": major, "minor": minor, "gitVersion": git_version}
+            return {**shown, "platform": "linux/amd64"}
+        case ("api",):
+            return {"kind": "APIVersions", "versions": ["v1"]}
+        case ("apis",):
+            groups = [_group(group, names) for group, names in catalogue.groups().items() if group]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+        case ("apis", group):
+            return _find_group(catalogue, group)
+        case ("api", version):
+            return _find_resource_list(catalogue, "", version)
+        case ("apis", group, version):
+            return _find_resource_list(catalogue, group, version)
+        case ("openapi", "v3"):
+            return _openapi_index(catalogue)
+        case ("openapi", "v3", *_, group, version):
+            kinds = list(_kinds_of(catalogue, "" if group == "api" else group, version))
+            return _openapi(kinds) if kinds else None
+    return None
 
 
-def aggregated(catalogue: Catalogue, *, core: bool) -> Document:
-    """APIGroupDiscoveryList: of the core group, or of all named ones."""
-    groups = [group for group in catalogue.groups() if (group == "") is core]
-    return {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": "apidiscovery.k8s.io/v2",
-        "metadata": {},
-        "items": [
-            {
-                "metadata": {"name": group} if group else {},
-                "versions": [
-                    {
-                        "version": version,
-                        "freshness": "Current",
-                        "resources": [
-                            _describe(kind, kind.versions[version])
-                            for kind in kinds_of(catalogue, group, version)
-                        ],
-                    }
-                    for version in catalogue.groups()[group]
-                ],
-            }
-            for group in groups
-        ],
-    }
-
-
-def kinds_of(catalogue: Catalogue, group: str, version: str) -> Iterator[Kind]:
+def _kinds_of(catalogue: Catalogue, group: str, version: str) -> Iterator[Kind]:
     """The kinds of one group version."""
-    return (kind for kind in catalogue if kind.group == group and version in kind.versions)
+    return (kind for kind in catalogue if kind.group == group and version == kind.version)
 
 
-def _describe(kind: Kind, version: Version) -> Document:
-    described: Document = {
-        "resource": kind.plural,
-        "responseKind": _response_kind(kind, version),
-        "scope": "Namespaced" if kind.namespaced else "Cluster",
-        "singularResource": kind.singular,
-        "verbs": list(kind.verbs),
-    }
-    optional = {
-        "shortNames": list(kind.short_names),
-        "categories": list(kind.categories),
-        "subresources": [
-            {
-                "subresource": name,
-                "responseKind": _gvk(*_VIRTUAL_KINDS[name])
-                if name in _VIRTUAL_KINDS
-                else _response_kind(kind, version),
-                "verbs": list(verbs),
-            }
-            for name, verbs in sorted(version.subresources.items())
-        ],
-    }
-    return {**described, **{name: value for name, value in optional.items() if value}}
-
-
-def _response_kind(kind: Kind, version: Version) -> Document:
-    """A built-in kind's group and version are those of the list that it stands in, and left out."""
-    if kind.custom:
-        return _gvk(kind.group, version.name, kind.kind)
-    return _gvk("", "", kind.kind)
-
-
-def _gvk(group: str, version: str, kind: str) -> Document:
-    return {"group": group, "version": version, "kind": kind}
-
-
-def group_list(catalogue: Catalogue) -> Document:
-    """APIGroupList."""
-    groups = [_group(group, names) for group, names in catalogue.groups().items() if group]
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-
-
-def find_group(catalogue: Catalogue, group: str) -> Document | None:
+def _find_group(catalogue: Catalogue, group: str) -> Document | None:
     """APIGroup of one group."""
     versions = catalogue.groups().get(group)
     if not group or versions is None:
@@ -111,48 +58,99 @@ def _group(group: str, versions: list[str]) -> Document:
     return {"name": group, "versions": listed, "preferredVersion": listed[0]}
 
 
-def find_resource_list(catalogue: Catalogue, group: str, version: str) -> Document | None:
+def _find_resource_list(catalogue: Catalogue, group: str, version: str) -> Document | None:
     """APIResourceList of one group version, subresources as entries of their own."""
-    kinds = list(kinds_of(catalogue, group, version))
+    kinds = list(_kinds_of(catalogue, group, version))
     if not kinds:
         return None
-    head = {"kind": "APIResourceList", **({"apiVersion": "v1"} if group else {})}
     return {
-        **head,
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
         "groupVersion": f"{group}/{version}" if group else version,
-        "resources": list(_entries(kinds, version)),
+        "resources": list(_entries(kinds)),
     }
 
 
-def _entries(kinds: Iterable[Kind], version: str) -> Iterator[Document]:
+def _entries(kinds: Iterable[Kind]) -> Iterator[Document]:
     for kind in kinds:
-        entry: Document = {
-            "name": kind.plural,
-            "singularName": kind.singular,
-            "namespaced": kind.namespaced,
-            "kind": kind.kind,
-            "verbs": list(kind.verbs),
-        }
-        optional: Document = {
-            "shortNames": list(kind.short_names),
-            "categories": list(kind.categories),
-            "storageVersionHash": "" if kind.virtual else _hash(kind),
-        }
-        yield {**entry, **{name: value for name, value in optional.items() if value}}
-        for name, verbs in sorted(kind.versions[version].subresources.items()):
-            group, of_version, shown = _VIRTUAL_KINDS.get(name, ("", "", kind.kind))
-            foreign = {"group": group, "version": of_version} if group else {}
-            yield {
-                "name": f"{kind.plural}/{name}",
-                "singularName": "",
-                "namespaced": kind.namespaced,
-                **foreign,
-                "kind": shown,
-                "verbs": list(verbs),
+        shared = {"namespaced": kind.namespaced, "kind": kind.kind}
+        entry = {"name": kind.plural, "singularName": kind.singular, **shared}
+        more = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
+        more = {name: names for name, names in more.items() if names}
+        yield {**entry, "verbs": list(kind.verbs), **more}
+        for name, verbs in kind.subresources.items():
+            entry = {"name": f"{kind.plural}/{name}", "singularName": "", **shared}
+            yield {**entry, "verbs": list(verbs)}
+
+
+# -- OpenAPI ---------------------------------------------------------------------------------------
+
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""The content type in which clients of Go ask for OpenAPI v2."""
+EMPTY_V2 = b""
+"""OpenAPI v2 as protobuf, without a definition: kubectl asks for it about a kind that v3 does not
+have, finds nothing there either, and says that there is no such kind."""
+
+_PARAMETERS = [
+    {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+    for name in ("dryRun", "fieldManager", "fieldValidation", "force")
+]
+_METHODS = ("get", "post", "put", "patch", "delete")
+
+
+def _openapi_index(catalogue: Catalogue) -> Document:
+    """The list of documents, each by an address that changes when the document does."""
+    paths = {}
+    for group, versions in catalogue.groups().items():
+        for version in versions:
+            path = f"apis/{group}/{version}" if group else f"api/{version}"
+            document = json.dumps(_openapi(_kinds_of(catalogue, group, version)))
+            digest = hashlib.sha256(document.encode()).hexdigest().upper()[:32]
+            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
+    return {"paths": paths}
+
+
+def _openapi(kinds: Iterable[Kind]) -> Document:
+    paths: Document = {}
+    schemas: Document = {}
+    for kind in kinds:
+        gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+        root = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
+        scope = f"{root}/namespaces/{{namespace}}" if kind.namespaced else root
+        paths[f"{scope}/{kind.plural}/{{name}}"] = {
+            method: {
+                "operationId": f"{method}{kind.qualified_kind}",
+                "parameters": _PARAMETERS,
+                "x-kubernetes-action": method,
+                "x-kubernetes-group-version-kind": gvk,
+                "responses": {"200": {"description": "OK"}},
             }
+            for method in _METHODS
+        }
+        group = ".".join(reversed(kind.group.split("."))) or "io.k8s.api.core"
+        schemas[f"{group}.{kind.version}.{kind.kind}"] = {
+            **_without_extensions(kind.schema.source),
+            "x-kubernetes-group-version-kind": [gvk],
+        }
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "unversioned"},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
 
 
-def _hash(kind: Kind) -> str:
-    """What tells clients that a kind is stored in another version than before."""
-    stored = f"{kind.group}/{kind.hashed_as or kind.storage}/{kind.kind}"
-    return b64encode(hashlib.sha256(stored.encode()).digest()[:8]).decode()
+def _without_extensions(node: Any) -> Any:
+    """A schema as OpenAPI knows it: int-or-string gets its type, the rules stay behind."""
+    if isinstance(node, list):
+        return [_without_extensions(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    plain = {
+        name: _without_extensions(value)
+        for name, value in node.items()
+        if name not in ("x-kubernetes-validations", "x-go-omitempty")
+    }
+    if node.get("x-kubernetes-int-or-string") is True:
+        return {"type": "string", "format": "int-or-string", **plain}
+    return plain

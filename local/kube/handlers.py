@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -11,48 +10,33 @@ from local.base.clock import Clock
 from local.base.http import JSON, Request, Response
 from local.kube import errors
 from local.kube.arguments import (
-    GO_ON,
     Call,
-    bad_options,
-    check_list_arguments,
-    check_watch_arguments,
-    check_wishes,
+    check_list_options,
     matcher_of,
     number_argument,
+    read_delete_options,
     read_token,
-    read_wishes,
     read_write,
-    version_argument,
     write_token,
 )
-from local.kube.bodies import (
-    Body,
-    content_type,
-    read_applied,
-    read_object,
-    read_options,
-    read_patch,
-)
-from local.kube.decoding import Undecodable, own_metadata
+from local.kube.decoding import content_type, read_object, read_patch
 from local.kube.dials import Dials
-from local.kube.go_words import render_map
-from local.kube.kinds import Document, Kind, Version
-from local.kube.patches import check_object, json_patch, merge_patch, strategic_merge
+from local.kube.kinds import Document, Kind
+from local.kube.patches import json_patch, merge_patch, strategic_merge
 from local.kube.pod_logs import render_log
-from local.kube.render import Page, View, negotiate
+from local.kube.render import Page, View, wants_table
 from local.kube.requests import RequestInfo, is_true
 from local.kube.resources import Resources
 from local.kube.reviews import Reviews
+from local.kube.schema import Schema
 from local.kube.store import Key, Record
 from local.kube.users import User
 from local.kube.watch import INITIAL_EVENTS_END, WatchHub, WatchRequest, WatchStream
-from local.kube.writing import Deletion, Outcome, Write
+from local.kube.writing import Deletion, Outcome
 
-APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-_PATCH_TYPES = (JSON_PATCH, MERGE, APPLY)
 
 _MIN_WATCH_S = 1800
 """A watch that names no time-out ends after 30 to 60 minutes (documented)."""
@@ -90,22 +74,19 @@ class Handlers:
     def handle(self, request: Request, info: RequestInfo, user: User) -> Response:
         """Answer a request for a resource. Raises what there is to refuse."""
         kind = self._resources.catalogue.find(info.group, info.resource)
-        version = None if kind is None else kind.versions.get(info.version)
-        if kind is None or version is None or not _is_in_scope(kind, info):
+        if kind is None or kind.version != info.version or not _is_in_scope(kind, info):
             raise errors.UnknownPath
-        if info.subresource and info.subresource not in version.subresources:
-            raise errors.not_found(kind.resource, info.name) if kind.custom else errors.UnknownPath
-        allowed = version.subresources.get(info.subresource, kind.verbs)
-        if info.subresource and kind.custom and info.verb not in allowed:
-            raise errors.not_supported_verb(info.verb, kind.resource)
+        if info.subresource and info.subresource not in kind.subresources:
+            raise errors.UnknownPath
+        allowed = kind.subresources.get(info.subresource, kind.verbs)
         if info.verb not in allowed or not _fits(kind, info):
             raise errors.method_not_allowed()
-        return self._verbs[info.verb](Call(request, info, user, kind, version))
+        return self._verbs[info.verb](Call(request, info, user, kind))
 
     def _view(self, call: Call) -> View:
-        form = negotiate(call.request.headers.get("accept", ""))
-        include = call.request.argument("includeObject", "Metadata")
-        return View(call.kind, call.version, form, include, self._clock)
+        as_table = wants_table(call.request.headers.get("accept", ""))
+        include = call.request.argument("includeObject")
+        return View(call.kind, as_table, include, self._clock)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -113,48 +94,35 @@ class Handlers:
         self._check_not_from_the_future(call)
         record = self._resources.get(call.kind, call.key)
         if call.info.subresource == "log":
-            log = render_log(
-                json.loads(self._plain(call, record)), call.request.argument("container")
-            )
+            log = render_log(record.document, call.request.argument("container"))
             return Response(200, {"Content-Type": "text/plain"}, log.encode())
         return _respond(self._view(call).one(record))
 
     def _check_not_from_the_future(self, call: Call) -> int:
-        asked = version_argument(call.request)
+        asked = number_argument(call.request, "resourceVersion")
         current = self._resources.store.revision
         if asked > current:
             raise errors.too_large_resource_version(asked, current)
         return asked
 
     def _list(self, call: Call) -> Response:
-        match = call.request.argument("resourceVersionMatch")
-        token = call.request.argument("continue")
-        check_list_arguments(call.request)
-        if token:
-            if call.request.argument("resourceVersion") not in ("", "0"):
-                raise errors.bad_request(
-                    "specifying resource version is not allowed when using continue"
-                )
-            revision, (namespace, name) = read_token(token)
-            start = call.namespace or namespace, name
-            if revision == GO_ON:
-                return self._list_present(call, start)
-            try:
-                return self._list_at(call, revision, start)
-            except errors.Expired as error:
-                raise errors.too_old_token(write_token(GO_ON, start)) from error
+        check_list_options(call.request, watch=False)
+        token, match = (
+            call.request.argument("continue"),
+            call.request.argument("resourceVersionMatch"),
+        )
         asked = self._check_not_from_the_future(call)
+        if token:
+            if asked:
+                raise errors.bad_request("resourceVersion is not allowed with continue")
+            revision, (namespace, name) = read_token(token)
+            return self._list_at(call, revision, (call.namespace or namespace, name))
         exact = match == "Exact" or (bool(call.request.argument("limit")) and not match)
-        if not asked or not exact:
-            return self._list_present(call, None)
-        try:
-            return self._list_at(call, asked, None)
-        except errors.Expired as error:
-            raise errors.too_old_list() from error
+        return self._list_at(call, asked, None) if asked and exact else self._list_present(call)
 
-    def _list_present(self, call: Call, start: Key | None) -> Response:
+    def _list_present(self, call: Call) -> Response:
         records = self._resources.store.records(call.kind.resource, call.namespace)
-        return self._page(call, records, self._resources.store.revision, start)
+        return self._page(call, records, self._resources.store.revision, None)
 
     def _list_at(self, call: Call, revision: int, start: Key | None) -> Response:
         records = self._resources.store.records_at(call.kind.resource, revision, call.namespace)
@@ -185,8 +153,8 @@ class Handlers:
 
     def _watch(self, call: Call) -> Response:
         request = call.request
-        check_watch_arguments(request)
-        asked = version_argument(request)
+        check_list_options(request, watch=True)
+        asked = number_argument(request, "resourceVersion")
         streams = is_true(request, "sendInitialEvents")
         bookmarks = is_true(request, "allowWatchBookmarks")
         view = self._view(call)
@@ -220,97 +188,52 @@ class Handlers:
     # -- writing ----------------------------------------------------------------------------------
 
     def _create(self, call: Call) -> Response:
-        if call.info.subresource == "eviction":
-            return self._evict(call, read_options(call.request))
-        body = read_object(call.request, call.kind)
-        write, doubled = read_write(call, "CreateOptions", body)
+        document, write = read_object(call.request), read_write(call)
         if call.kind.virtual:
-            review = self._resources.read_review(write, body.document)
+            review = self._resources.read_review(write, document)
             return Response.of_json(self._reviews.answer(call.kind, call.user, review), 201)
-        outcome = self._resources.create(write, call.namespace, body.document)
-        return self._respond_outcome(call, outcome, doubled)
-
-    def _evict(self, call: Call, eviction: Document) -> Response:
-        wishes = check_wishes(eviction.get("deleteOptions") or {})
-        self._resources.delete(call.kind, call.key, call.user, wishes)
-        return Response.of_json(
-            {
-                "kind": "Status",
-                "apiVersion": "v1",
-                "metadata": {},
-                "status": "Success",
-                "code": 201,
-            },
-            201,
-        )
+        return self._respond_outcome(call, self._resources.create(write, call.namespace, document))
 
     def _update(self, call: Call) -> Response:
-        body = read_object(call.request, call.kind)
-        write, doubled = read_write(call, "UpdateOptions", body)
-        outcome = self._resources.update(write, call.key, body.document)
-        return self._respond_outcome(call, outcome, doubled)
+        document, write = read_object(call.request), read_write(call)
+        return self._respond_outcome(call, self._resources.update(write, call.key, document))
 
     def _patch(self, call: Call) -> Response:
         media_type = content_type(call.request)
-        if media_type == APPLY:
-            return self._apply(call)
-        patch = _PATCHES.get(media_type)
-        if call.kind.custom and (patch is None or media_type == STRATEGIC):
-            raise errors.unsupported_media_type(_PATCH_TYPES)
-        if patch is None:
-            raise errors.unknown_patch_type()
-        write, doubled = read_write(call, "PatchOptions")
-        if call.request.argument("force"):
-            raise bad_options("PatchOptions", "force", "may not be specified for non-apply patch")
+        accepted = (JSON_PATCH, MERGE) if call.kind.custom else tuple(_PATCHES)
+        if media_type not in accepted:
+            raise errors.unsupported_media_type(accepted)
+        write = read_write(call)
         record = self._resources.get(call.kind, call.key)
-        present = json.loads(self._plain(call, record))
         sent = read_patch(call.request.body)
-        if media_type != JSON_PATCH:
-            check_object(sent)
-        patched = patch(present, sent, call.version)
+        if media_type != JSON_PATCH and not isinstance(sent, dict):
+            raise errors.bad_request("the patch must be an object")
+        patched = _PATCHES[media_type](record.copy(), sent, call.kind.schema)
         if not isinstance(patched, dict):
             raise errors.unprocessable()
-        shown = render_map(sent) if media_type == STRATEGIC else _compact(patched)
         try:
             outcome = self._resources.replace(write, record, patched)
-        except Undecodable as error:
-            wrong = errors.invalid_value("patch", shown, error.why)
-            raise errors.invalid("", "", [wrong]) from error
-        return self._respond_outcome(call, outcome, doubled)
+        except errors.Undecodable as error:
+            wrong = errors.invalid_value("patch", errors.OMITTED, error.message)
+            raise errors.invalid(call.kind.qualified_kind, call.info.name, [wrong]) from error
+        return self._respond_outcome(call, outcome)
 
-    def _plain(self, call: Call, record: Record) -> bytes:
-        return View(call.kind, call.version, "", "", self._clock).one(record)
-
-    def _apply(self, call: Call) -> Response:
-        applied = read_applied(call.request.body)
-        write, doubled = read_write(call, "PatchOptions", Body(applied))
-        if not call.request.argument("fieldManager"):
-            raise errors.invalid(
-                "PatchOptions.meta.k8s.io",
-                "",
-                [errors.required("fieldManager", "is required for apply patch")],
-            )
-        _check_applied(call, write, applied)
-        outcome = self._resources.apply(write, call.key, applied)
-        return self._respond_outcome(call, outcome, doubled)
-
-    def _respond_outcome(self, call: Call, outcome: Outcome, doubled: tuple[str, ...]) -> Response:
+    def _respond_outcome(self, call: Call, outcome: Outcome) -> Response:
         response = _respond(self._view(call).one(outcome.record), 201 if outcome.created else 200)
-        warnings = [*doubled, *outcome.warnings]
-        if warnings:
-            response.headers["Warning"] = errors.render_warnings(warnings)
+        if outcome.warnings:
+            response.headers["Warning"] = errors.render_warnings(outcome.warnings)
         return response
 
     # -- deleting ---------------------------------------------------------------------------------
 
     def _delete(self, call: Call) -> Response:
-        deletion = self._resources.delete(call.kind, call.key, call.user, read_wishes(call))
+        deletion = self._resources.delete(call.kind, call.key, call.user, read_delete_options(call))
         if not deletion.gone:
             return _respond(self._view(call).one(deletion.record))
         return Response.of_json(_success(call.kind, deletion))
 
     def _delete_collection(self, call: Call) -> Response:
-        wishes = read_wishes(call)
+        wishes = read_delete_options(call)
         matches = matcher_of(call)
         records = self._resources.store.records(call.kind.resource, call.namespace)
         chosen = [record for record in records if matches(record)]
@@ -361,24 +284,8 @@ def _success(kind: Kind, deletion: Deletion) -> Document:
     }
 
 
-def _check_applied(call: Call, write: Write, applied: Document) -> None:
-    version, kind = str(applied.get("apiVersion", "")), str(applied.get("kind", ""))
-    if (version, kind) != (call.kind.api_version(call.version.name), call.kind.kind):
-        group, _, name = version.rpartition("/")
-        raise errors.bad_request(f"invalid object type: {group}/{name}, Kind={kind}")
-    meta = own_metadata(write, applied)
-    if meta.get("managedFields"):
-        raise errors.bad_request("metadata.managedFields must be nil")
-    if (meta.get("name") or call.info.name) != call.info.name:
-        raise errors.name_mismatch(meta["name"], call.info.name)
-
-
-def _compact(document: Document) -> str:
-    return json.dumps(document, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-
-
-_PATCHES: dict[str, Callable[[Document, Any, Version], Any]] = {
+_PATCHES: dict[str, Callable[[Document, Any, Schema], Any]] = {
     JSON_PATCH: lambda document, patch, _: json_patch(document, patch),
     MERGE: lambda document, patch, _: merge_patch(document, patch),
-    STRATEGIC: lambda document, patch, version: strategic_merge(document, patch, version.schema),
+    STRATEGIC: strategic_merge,
 }

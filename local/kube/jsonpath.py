@@ -1,4 +1,4 @@
-"""The JSONPath subset of printer columns: members, indexes, ``[*]`` and equality filters."""
+"""The JSONPath subset of printer columns: members, indexes, ``[*]`` and filters for equality."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ Step = Callable[[Any], Iterator[Any]]
 
 _TOKENS = re.compile(
     r"""
-    \.?\[\?\(\s*@(?P<filter>[^=!\s]+)\s*(?P<op>==|!=)\s*(?P<wanted>"[^"]*"|'[^']*'|[^)\s]+)\s*\)\]
-  | \.?\[(?P<index>-?\d+)\]
-  | \.?\[(?P<every>\*)\]
-  | \.?\[(?P<quoted>'[^']*'|"[^"]*")\]
-  | \.(?P<all>\*)
+    \.?\[\?\(\s*@(?P<filter>[^=!\s]+)\s*==\s*["'](?P<wanted>[^"']*)["']\s*\)\]
+  | \.?\[(?P<index>\d+|\*)\]
   | \.(?P<name>(?:\\.|[^.\[\]\\])+)
     """,
     re.VERBOSE,
@@ -47,63 +44,21 @@ def compile_path(path: str) -> Callable[[Any], list[Any]]:
 
 def _step(found: re.Match[str]) -> Step:
     if found["filter"] is not None:
-        return _filter(found["filter"], found["op"], found["wanted"])
+        find = compile_path(found["filter"])
+        return lambda value: (item for item in _list(value) if find(item) == [found["wanted"]])
+    if found["index"] == "*":
+        return lambda value: iter(_list(value))
     if found["index"] is not None:
-        return _index(int(found["index"]))
-    if found["every"] or found["all"]:
-        return _every
-    name = found["quoted"][1:-1] if found["quoted"] else re.sub(r"\\(.)", r"\1", found["name"])
-    return _member(name)
+        index = int(found["index"])
+        return lambda value: iter(_list(value)[index : index + 1])
+    name = re.sub(r"\\(.)", r"\1", found["name"])
+    return lambda value: iter([value[name]] if isinstance(value, dict) and name in value else ())
 
 
-def _member(name: str) -> Step:
-    def step(value: Any) -> Iterator[Any]:
-        if isinstance(value, dict) and name in value:
-            yield value[name]
-
-    return step
-
-
-def _index(index: int) -> Step:
-    def step(value: Any) -> Iterator[Any]:
-        if isinstance(value, list) and -len(value) <= index < len(value):
-            yield value[index]
-
-    return step
-
-
-def _every(value: Any) -> Iterator[Any]:
-    if isinstance(value, list):
-        yield from value
-    elif isinstance(value, dict):
-        yield from value.values()
-
-
-def _filter(path: str, op: str, literal: str) -> Step:
-    find = compile_path(path)
-    quoted = literal[0] in "\"'"
-    wanted = literal[1:-1] if quoted else _literal(literal)
-
-    def step(value: Any) -> Iterator[Any]:
-        for item in value if isinstance(value, list) else ():
-            found = find(item)
-            if (bool(found) and found[0] == wanted) is (op == "=="):
-                yield item
-
-    return step
-
-
-def _literal(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def render_results(values: list[Any]) -> str:
     """What is printed for what a path has found."""
-    return " ".join(value if isinstance(value, str) else _render(value) for value in values)
-
-
-def _render(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return " ".join(value if isinstance(value, str) else json.dumps(value) for value in values)

@@ -21,8 +21,6 @@ Document = dict[str, Any]
 """An object, or a part of one, in JSON form."""
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-"""The same in the order in which discovery gives them for custom resources."""
 
 _TYPES: dict[str, Document] = {
     "string": {"type": "string", "x-go-omitempty": True},
@@ -51,55 +49,32 @@ class Column:
     priority: int = 0
 
 
-_NAME_DESCRIPTION = (
-    "Name must be unique within a namespace. Is required when creating resources, although some "
-    "resources may allow a client to request the generation of an appropriate name automatically. "
-    "Name is primarily intended for creation idempotence and configuration definition. Cannot be "
-    "updated. More info: "
-    "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
-)
-_TIME_DESCRIPTION = (
-    "CreationTimestamp is a timestamp representing the server time when this object was created. "
-    "It is not guaranteed to be set in happens-before order across separate operations. Clients "
-    "may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the "
-    "system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/"
-    "sig-architecture/api-conventions.md#metadata"
-)
-NAME_COLUMN = Column("Name", ".metadata.name", format="name", description=_NAME_DESCRIPTION)
-AGE_COLUMN = Column("Age", "=age", type="date", description=_TIME_DESCRIPTION)
-
-
-@dataclass(frozen=True, eq=False)
-class Version:
-    """What one version of a kind accepts and shows.
-
-    ``subresources`` maps a name to its verbs; ``selectable`` are the fields of field selectors.
-    """
-
-    name: str
-    schema: Schema
-    columns: tuple[Column, ...]
-    subresources: Mapping[str, tuple[str, ...]]
-    selectable: tuple[str, ...] = ()
+NAME_COLUMN = Column("Name", ".metadata.name", format="name")
+AGE_COLUMN = Column("Age", ".metadata.creationTimestamp", type="date")
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A kind: its names, its scope and what is particular about it (see ``builtin.yaml``)."""
+    """A kind in its one version: its names, its scope and what is particular about it.
+
+    ``subresources`` maps a name to its verbs; ``selectable`` are the fields of field selectors; the
+    rest is described in ``builtin.yaml``.
+    """
 
     group: str
     kind: str
     plural: str
     singular: str
     namespaced: bool
-    versions: Mapping[str, Version]
-    storage: str
+    version: str
+    schema: Schema
+    columns: tuple[Column, ...]
+    subresources: Mapping[str, tuple[str, ...]]
+    selectable: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     custom: bool = False
     builtin_verbs: tuple[str, ...] = VERBS
-    hashed_as: str = ""
-    ownerless: tuple[str, ...] = ()
     virtual: bool = False
     counts_generation: bool = True
     create_on_update: bool = False
@@ -124,11 +99,12 @@ class Kind:
     def verbs(self) -> tuple[str, ...]:
         if self.virtual:
             return ("create",)
-        return CUSTOM_VERBS if self.custom else self.builtin_verbs
+        return self.builtin_verbs
 
-    def api_version(self, version: str) -> str:
+    @property
+    def api_version(self) -> str:
         """``example.com/v1``, ``v1``."""
-        return f"{self.group}/{version}" if self.group else version
+        return f"{self.group}/{self.version}" if self.group else self.version
 
 
 def qualify(name: str, group: str) -> str:
@@ -154,17 +130,14 @@ def expand_schema(short: Any) -> Document:
     if "*" in short:
         member = _nullable(expand_schema(short["*"]))
         return {"type": "object", "additionalProperties": member, "x-go-omitempty": True}
-    members = {name: child for name, child in short.items() if name != "."}
     schema: Document = {
         "type": "object",
         "properties": {
             name.rstrip("!~?"): {**expand_schema(child), **_WHEN_UNSET.get(name[-1], {})}
-            for name, child in members.items()
+            for name, child in short.items()
         },
     }
-    if "." in short:
-        schema["x-kubernetes-map-type"] = short["."]
-    required = [name.rstrip("!") for name in members if name.endswith("!")]
+    required = [name.rstrip("!") for name in short if name.endswith("!")]
     return {**schema, "required": required} if required else schema
 
 
@@ -232,26 +205,20 @@ def builtin_kinds() -> tuple[Kind, ...]:
 
 
 def _read_row(name: str, row: Mapping[str, Any]) -> Kind:
-    version = Version(
-        row["version"],
-        Schema(with_object_fields(expand_schema(row["schema"]))),
-        tuple(_read_columns(row)),
-        {key: tuple(verbs) for key, verbs in row.get("subresources", {}).items()},
-        tuple(row.get("selectable", ())),
-    )
     return Kind(
         group=row.get("group", ""),
         kind=name,
         plural=row["plural"],
         singular=name.lower(),
         namespaced=row.get("namespaced", True),
-        versions={version.name: version},
-        storage=version.name,
+        version=row["version"],
+        schema=Schema(with_object_fields(expand_schema(row["schema"]))),
+        columns=tuple(_read_columns(row)),
+        subresources={key: tuple(verbs) for key, verbs in row.get("subresources", {}).items()},
+        selectable=tuple(row.get("selectable", ())),
         short_names=tuple(row.get("short", ())),
         categories=tuple(row.get("categories", ())),
         builtin_verbs=tuple(verb for verb in VERBS if verb not in row.get("lacks", ())),
-        hashed_as=row.get("hashedAs", ""),
-        ownerless=tuple(row.get("ownerless", ())),
         virtual=row.get("virtual", False),
         counts_generation=row.get("generation") != "none",
         create_on_update=row.get("createOnUpdate", False),
@@ -276,9 +243,9 @@ def _read_columns(row: Mapping[str, Any]) -> Iterator[Column]:
             column["name"],
             column["cell"],
             column.get("type", "string"),
-            description=_TIME_DESCRIPTION if column["cell"] in ("=age", "=created_at") else "",
             priority=int(column.get("wide", False)),
         )
         for column in row.get("columns", ())
     ]
+    columns = columns or [AGE_COLUMN]
     yield from [*columns, name] if wide else [name, *columns]

@@ -1,22 +1,28 @@
-"""Label selectors in the string form of a query parameter, as k8s.io/apimachinery reads them."""
+"""Label selectors in the string form of a query parameter, and ``matchExpressions``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from local.kube import errors
-from local.kube.metadata import key_faults, label_value_faults
+from local.kube.metadata import key_violations, label_value_violations
 
 Labels = Mapping[str, str]
 Requirement = Callable[[Labels], bool]
 
-_TOKEN = re.compile(r"\s*(?P<text>==|!=|[=!(),<>]|[^\s=!(),<>]+|\Z)")
-_SYMBOLS = frozenset({"==", "!=", "=", "!", "(", ")", ",", "<", ">", ""})
-_IDENTIFIER_WORDS = "found '%s', expected: identifier"
+_REQUIREMENT = re.compile(
+    r"""\s*
+    (?: (?P<absent>!)\s*(?P<key_absent>[^\s=!(),<>]+)
+      | (?P<key>[^\s=!(),<>]+)
+        (?: \s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\)
+          | \s*(?P<operator>==|=|!=|<|>)\s*(?P<value>[^\s=!(),<>]*) )? )
+    \s*(?:,(?=\s*[^\s,])|\Z)""",
+    re.VERBOSE,
+)
 
 
 @dataclass(frozen=True)
@@ -33,107 +39,31 @@ class Selector:
 @lru_cache(maxsize=1024)
 def parse_label_selector(text: str) -> Selector:
     """A selector from ``a=b,c!=d,e in (f,g),h notin (i),j,!k``. Raises 400."""
-    try:
-        return Selector(tuple(_Parser(text).parse()))
-    except _SyntaxError as error:
-        raise errors.bad_request(str(error)) from error
+    requirements, at = [], 0
+    while at < len(text):
+        found = _REQUIREMENT.match(text, at)
+        if found is None:
+            raise _unreadable(text, f"cannot parse {text[at:]!r}")
+        requirements.append(_requirement(found, text))
+        at = found.end()
+    return Selector(tuple(requirements))
 
 
-class _SyntaxError(ValueError):
-    """A selector that cannot be read; the message says where."""
+def _unreadable(text: str, why: str) -> errors.ApiError:
+    return errors.bad_request(f"unable to parse the label selector {text!r}: {why}")
 
 
-class _Parser:
-    """Reads one selector, token by token. The empty token stands for the end."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = [found["text"] for found in _TOKEN.finditer(text)]
-        self._at = 0
-
-    def parse(self) -> Iterator[Requirement]:
-        while self._next:
-            if self._next in _SYMBOLS - {"!"}:
-                raise _SyntaxError(
-                    f"found '{self._next}', expected: !, identifier, or 'end of string'"
-                )
-            try:
-                yield self._requirement()
-            except _SyntaxError as error:
-                raise _SyntaxError(f"unable to parse requirement: {error}") from error
-            self._separator()
-
-    @property
-    def _next(self) -> str:
-        return self._tokens[min(self._at, len(self._tokens) - 1)]
-
-    def _take(self) -> str:
-        token = self._next
-        self._at += 1
-        return token
-
-    def _separator(self) -> None:
-        token = self._take()
-        if token not in (",", ""):
-            raise _SyntaxError(f"found '{token}', expected: ',' or 'end of string'")
-        if token and self._next in _SYMBOLS - {"!"}:
-            raise _SyntaxError(f"found '{self._next}', expected: identifier after ','")
-
-    def _requirement(self) -> Requirement:
-        absent = self._next == "!"
-        if absent:
-            self._take()
-        key = self._take()
-        if key in _SYMBOLS:
-            raise _SyntaxError(_IDENTIFIER_WORDS % key)
-        _refuse(errors.NOWHERE, key, key_faults(key))
-        if absent:
-            return lambda labels: key not in labels
-        if self._next in ("", ","):
-            return lambda labels: key in labels
-        operator = self._take()
-        if operator not in _OPERATORS:
-            raise _SyntaxError(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
-        values = self._values() if operator in ("in", "notin") else (self._value(),)
-        _check_values(key, operator, values)
-        holds = _OPERATORS[operator]
-        return lambda labels: holds(labels, key, values)
-
-    def _value(self) -> str:
-        if self._next in ("", ","):
-            return ""
-        value = self._take()
-        if value in _SYMBOLS:
-            raise _SyntaxError(_IDENTIFIER_WORDS % value)
-        return value
-
-    def _values(self) -> tuple[str, ...]:
-        opening = self._take()
-        if opening != "(":
-            raise _SyntaxError(f"found '{opening}' expected: '('")
-        values = [""]
-        while (token := self._take()) != ")":
-            if token == ",":
-                values.append("")
-            elif token in _SYMBOLS:
-                raise _SyntaxError(f"found '{token}', expected: ',', or identifier")
-            elif values[-1]:
-                raise _SyntaxError(f"found '{token}', expected: ',' or ')'")
-            else:
-                values[-1] = token
-        return tuple(values)
-
-
-def _refuse(field: str, value: str, faults: list[str]) -> None:
-    if faults:
-        raise _SyntaxError(errors.invalid_value(field, value, "; ".join(faults)))
-
-
-def _check_values(key: str, operator: str, values: tuple[str, ...]) -> None:
-    for index, value in enumerate(values):
-        if operator in ("<", ">") and not value.lstrip("-").isdecimal():
-            why = "for 'Gt', 'Lt' operators, the value must be an integer"
-            _refuse(f"values[{index}]", value, [why])
-        _refuse(f"values[{index}][{key}]", value, label_value_faults(value))
+def _requirement(found: re.Match[str], text: str) -> Requirement:
+    key = found["key"] or found["key_absent"]
+    operator = found["set"] or found["operator"] or ("absent" if found["absent"] else "present")
+    values = tuple(part.strip() for part in (found["values"] or found["value"] or "").split(","))
+    wrong = [*key_violations(key), *(why for one in values for why in label_value_violations(one))]
+    if operator in ("<", ">") and not _is_number(values[0]):
+        wrong.append("the value must be an integer")
+    if wrong:
+        raise _unreadable(text, "; ".join(wrong))
+    holds = _OPERATORS[operator]
+    return lambda labels: holds(labels, key, values)
 
 
 Holds = Callable[[Labels, str, tuple[str, ...]], bool]
@@ -155,32 +85,31 @@ def _below(labels: Labels, key: str, values: tuple[str, ...]) -> bool:
     return _is_number(labels.get(key)) and int(labels[key]) < int(values[0])
 
 
+def _present(labels: Labels, key: str, _: tuple[str, ...]) -> bool:
+    return key in labels
+
+
+def _absent(labels: Labels, key: str, _: tuple[str, ...]) -> bool:
+    return key not in labels
+
+
 def _is_number(text: str | None) -> bool:
-    return text is not None and text.lstrip("-").isdecimal()
+    return text is not None and text.removeprefix("-").isdecimal()
 
 
 _OPERATORS: dict[str, Holds] = {
-    "in": _within,
-    "=": _within,
-    "==": _within,
-    "notin": _without,
-    "!=": _without,
-    ">": _beyond,
-    "<": _below,
-}
-_EXPRESSIONS: dict[str, Holds] = {
-    "In": _within,
-    "NotIn": _without,
-    "Exists": lambda labels, key, _: key in labels,
-    "DoesNotExist": lambda labels, key, _: key not in labels,
-    "Gt": _beyond,
-    "Lt": _below,
+    **dict.fromkeys(("in", "=", "==", "In"), _within),
+    **dict.fromkeys(("notin", "!=", "NotIn"), _without),
+    **dict.fromkeys((">", "Gt"), _beyond),
+    **dict.fromkeys(("<", "Lt"), _below),
+    **dict.fromkeys(("present", "Exists"), _present),
+    **dict.fromkeys(("absent", "DoesNotExist"), _absent),
 }
 
 
 def matches_expressions(expressions: Iterable[Mapping[str, Any]], labels: Labels) -> bool:
     """Whether labels fulfil all ``matchExpressions`` (of selectors and of node affinity)."""
     return all(
-        _EXPRESSIONS[one["operator"]](labels, one["key"], tuple(one.get("values", ())))
+        _OPERATORS[one["operator"]](labels, one["key"], tuple(one.get("values", ())))
         for one in expressions
     )

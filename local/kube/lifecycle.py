@@ -7,8 +7,8 @@ from typing import Any
 
 from local.kube import errors, metadata
 from local.kube.errors import FieldError
-from local.kube.kinds import Document, Kind, Version
-from local.kube.schema import ABSENT, find_errors
+from local.kube.kinds import Document, Kind
+from local.kube.schema import ABSENT
 from local.kube.store import Key, Record
 from local.kube.strategies import strategy_of
 from local.kube.writing import Write
@@ -22,46 +22,28 @@ def key_of(meta: Mapping[str, Any]) -> Key:
     return meta.get("namespace", ""), meta["name"]
 
 
-def blank(write: Write, key: Key) -> Document:
-    """An object that is nothing but its name."""
-    kind, version = write.kind, write.version
-    meta = {"name": key[1], **({"namespace": key[0]} if key[0] else {})}
-    return {"apiVersion": kind.api_version(version.name), "kind": kind.kind, "metadata": meta}
-
-
 def check_preconditions(write: Write, record: Record, meta: Document) -> None:
-    """Is this the object that the URL names, as the client last saw it?"""
+    """Raises 400 and 409 if this is not the object that the URL names, as the client last saw it."""
     namespace, name = record.key
-    if not meta.get("name"):
-        raise errors.nameless(name)
-    if meta["name"] != name:
-        raise errors.name_mismatch(meta["name"], name)
+    if meta.get("name") != name:
+        raise errors.mismatch("name", meta.get("name", ""), name)
     if namespace and (meta.get("namespace") or namespace) != namespace:
-        raise errors.namespace_mismatch()
-    uid = record.metadata["uid"]
+        raise errors.mismatch("namespace", meta["namespace"], namespace)
+    uid, version = record.metadata["uid"], str(record.revision)
     if write.whole and (meta.get("uid") or uid) != uid:
-        raise errors.uid_conflict(write.kind.resource, record.key, meta["uid"], uid)
-    if (meta.get("resourceVersion") or str(record.revision)) != str(record.revision):
+        raise errors.conflict(write.kind.resource, name, f"the object's UID is {uid}")
+    if (meta.get("resourceVersion") or version) != version:
         raise errors.conflict(write.kind.resource, name, errors.MODIFIED)
 
 
 def check_delete_preconditions(kind: Kind, record: Record, wanted: Mapping[str, Any]) -> None:
-    """Raises 409 for an object that is not, or no more, what the client wants deleted."""
-    uid, version = record.metadata["uid"], str(record.revision)
-    if (wanted.get("uid") or uid) != uid:
-        raise errors.conflict(
-            kind.qualified_kind,
-            record.key[1],
-            f"the UID in the precondition ({wanted['uid']}) does not match the UID in record "
-            f"({uid}). The object might have been deleted and then recreated",
-        )
-    if (wanted.get("resourceVersion") or version) != version:
-        raise errors.conflict(
-            kind.qualified_kind,
-            record.key[1],
-            f"the ResourceVersion in the precondition ({wanted['resourceVersion']}) does not match "
-            f"the ResourceVersion in record ({version}). The object might have been modified",
-        )
+    """Raises 409 for an object that is not, or no longer, what the client wants deleted."""
+    for name, found in (("uid", record.metadata["uid"]), ("resourceVersion", str(record.revision))):
+        if (wanted.get(name) or found) != found:
+            why = (
+                f"the {name} in the precondition ({wanted[name]}) does not match that of the object"
+            )
+            raise errors.conflict(kind.resource, record.key[1], f"{why} ({found})")
 
 
 def isolate(write: Write, document: Document, old: Document) -> Document:
@@ -72,16 +54,14 @@ def isolate(write: Write, document: Document, old: Document) -> Document:
         new = {**kept, **{name: document[name] for name in parts if name in document}}
         # A custom resource's status write leaves metadata alone; the built-in kinds' does not.
         new["metadata"] = dict(old["metadata"] if write.kind.custom else document["metadata"])
-        if write.kind.custom and "managedFields" in document["metadata"]:
-            new["metadata"]["managedFields"] = document["metadata"]["managedFields"]
         return new
-    if "status" not in write.version.subresources:
+    if "status" not in write.kind.subresources:
         return document
     document.pop("status", None)
     return {**document, **({"status": old["status"]} if "status" in old else {})}
 
 
-def restore_system_fields(meta: Document, old: Mapping[str, Any], *, applied: bool) -> None:
+def restore_system_fields(meta: Document, old: Mapping[str, Any]) -> None:
     """Put back what no client may change; leave what is refused when it differs."""
     for name in ("uid", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if not meta.get(name) and name in old:
@@ -90,22 +70,17 @@ def restore_system_fields(meta: Document, old: Mapping[str, Any], *, applied: bo
         meta.pop(name, None)
         meta.update({name: old[name]} if name in old else {})
     meta["resourceVersion"] = old["resourceVersion"]
-    if not applied:
-        meta.pop("managedFields", None)
-        meta.update({"managedFields": old["managedFields"]} if "managedFields" in old else {})
+    meta.pop("managedFields", None)
 
 
 def validate(write: Write, document: Document, old: Document | None) -> None:
     """Raises 422 with all that is wrong with a document."""
-    kind, version = write.kind, write.version
+    kind = write.kind
     meta = document["metadata"]
-    part = write.subresource if kind.custom else ""
-    found = find_errors(version.schema, document, ABSENT if old is None else old, part)
+    before = None if old is None else old["metadata"]
     found = [
-        *metadata.find_errors(
-            meta, kind.name_style, None if old is None else old["metadata"], custom=kind.custom
-        ),
-        *found,
+        *metadata.find_errors(meta, kind.name_style, before, custom=kind.custom),
+        *kind.schema.find_errors(document, ABSENT if old is None else old),
         *(_immutable_errors(kind, document, old) if old is not None else ()),
     ]
     found = found or list(strategy_of(kind).find_errors(document, old))
@@ -134,10 +109,10 @@ def _read(document: Document, path: tuple[str, ...]) -> Any:
     return value
 
 
-def content_of(version: Version, document: Document) -> Document:
+def content_of(kind: Kind, document: Document) -> Document:
     """What counts for ``metadata.generation``."""
     left_out = {"apiVersion", "kind", "metadata"}
-    if "status" in version.subresources:
+    if "status" in kind.subresources:
         left_out.add("status")
     return {name: value for name, value in document.items() if name not in left_out}
 

@@ -24,7 +24,6 @@ _NODE_RULES: Mapping[tuple[str, str], frozenset[str]] = {
     ("", "services"): _READ,
     ("", "pods"): _READ | {"create", "delete"},
     ("", "pods/status"): frozenset({"update", "patch"}),
-    ("", "pods/eviction"): frozenset({"create"}),
     ("", "secrets"): _READ,
     ("", "configmaps"): _READ,
     ("certificates.k8s.io", "certificatesigningrequests"): frozenset(

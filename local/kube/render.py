@@ -1,7 +1,8 @@
-"""Objects and lists on their way out: as JSON, as Tables, as metadata only."""
+"""Objects and lists on their way out: as JSON, and as Tables."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,37 +11,29 @@ from typing import Any
 
 from local.base.clock import Clock
 from local.kube import errors
-from local.kube.cells import CELLS, render_age
+from local.kube.cells import CELLS, NONE, render_age
 from local.kube.formats import parse_time
 from local.kube.jsonpath import compile_path, render_results
-from local.kube.kinds import Column, Document, Kind, Version
+from local.kube.kinds import Column, Document, Kind
 from local.kube.store import Record, encode
 
 _META_VERSION = "meta.k8s.io/v1"
 _JSON_TYPES = ("application/json", "application/*", "*/*")
-SERVED = ("application/json",)
 
 
 @lru_cache(maxsize=256)
-def negotiate(accept: str) -> str:
-    """The form that an Accept header asks for: ``""`` (plain), ``Table``, ``Partial...``.
+def wants_table(accept: str) -> bool:
+    """Whether an Accept header asks for a Table rather than plain JSON.
 
-    Protobuf is passed over for what stands behind it in the header. Raises 406.
+    Other forms and media types are passed over for what stands behind them. Raises 406.
     """
-    if not accept:
-        return ""
-    for wish in accept.split(","):
+    for wish in accept.split(",") if accept else ("*/*",):
         media_type, *parameters = (part.strip() for part in wish.split(";"))
-        if media_type not in _JSON_TYPES:
-            continue
         wanted = dict(part.partition("=")[::2] for part in parameters)
         form = wanted.get("as", "")
-        if not form or (form in _FORMS and wanted.get("v") == "v1"):
-            return form
-    raise errors.not_acceptable(SERVED)
-
-
-_FORMS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+        if media_type in _JSON_TYPES and (not form or (form, wanted.get("v")) == ("Table", "v1")):
+            return bool(form)
+    raise errors.not_acceptable()
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ class Page:
     token: str = ""
     remaining: int | None = None
 
-    def metadata(self, *, custom: bool = False) -> Document:
+    def metadata(self, *, custom: bool) -> Document:
         """The ListMeta; of custom resources, with a token even if it is empty."""
         meta: Document = {"resourceVersion": str(self.revision)}
         if self.token or custom:
@@ -64,60 +57,36 @@ class Page:
 
 @dataclass(frozen=True)
 class View:
-    """How a client wants to see objects of one version of a kind.
+    """How a client wants to see objects of a kind.
 
-    ``form`` comes from `negotiate`, ``include`` is the query's ``includeObject``.
+    ``include`` is the query's ``includeObject``: what the rows of a Table bring along.
     """
 
     kind: Kind
-    version: Version
-    form: str
+    as_table: bool
     include: str
     clock: Clock
 
     def one(self, record: Record) -> bytes:
         """An object by itself."""
-        if self.form == "Table":
+        if self.as_table:
             meta = {"resourceVersion": record.metadata.get("resourceVersion", "")}
             return encode(self._table([record], meta))
-        if self.form == "PartialObjectMetadataList":
-            kind = "unstructured.Unstructured" if self.kind.custom else self._go_kind
-            raise errors.not_acceptable_form(
-                f"you requested PartialObjectMetadataList, but the requested object is not a list "
-                f"(*{kind})"
-            )
-        if self.form:
-            return encode(_partial(record))
-        return self._plain(record)
-
-    @property
-    def _go_kind(self) -> str:
-        return f"{self.version.name}.{self.kind.kind}"
+        return record.raw
 
     def page(self, page: Page) -> bytes:
         """A list."""
-        if self.form == "Table":
-            return encode(self._table(page.records, page.metadata()))
-        if self.form == "PartialObjectMetadata":
-            listed = "unstructured.Unstructured" if self.kind.custom else self._go_kind
-            raise errors.not_acceptable_form(
-                f"you requested PartialObjectMetadata, but the requested object is a list "
-                f"(*{listed}List)"
-            )
-        if self.form:
-            return self._list(
-                "PartialObjectMetadataList",
-                _META_VERSION,
-                page,
-                (encode(_partial(record)) for record in page.records),
-            )
-        version = self.kind.api_version(self.version.name)
-        items = map(self._plain if self.kind.custom else self._bare, page.records)
-        return self._list(f"{self.kind.kind}List", version, page, items)
+        meta = page.metadata(custom=self.kind.custom and not self.as_table)
+        if self.as_table:
+            return encode(self._table(page.records, meta))
+        items = map(self.one if self.kind.custom else self._bare, page.records)
+        kind = f"{self.kind.kind}List"
+        head = encode({"kind": kind, "apiVersion": self.kind.api_version, "metadata": meta})
+        return b'%s,"items":[%s]}' % (head[:-1], b",".join(items))
 
     def events(self) -> Callable[[Record], bytes]:
         """A function for a watch; of Tables, only the first holds the column definitions."""
-        if self.form != "Table":
+        if not self.as_table:
             return self.one
         told = False
 
@@ -135,84 +104,46 @@ class View:
         meta: Document = {"resourceVersion": str(revision)}
         if annotations:
             meta["annotations"] = dict(annotations)
-        partial = {"kind": "PartialObjectMetadata", "apiVersion": _META_VERSION, "metadata": meta}
-        if self.form == "Table":
-            cells = ["", *(None for _ in self.version.columns[1:])]
-            return {
-                **_TABLE,
-                "metadata": {"resourceVersion": str(revision)},
-                "columnDefinitions": None,
-                "rows": [{"cells": cells, "object": partial}],
-            }
-        if self.form:
-            return partial
-        version = self.kind.api_version(self.version.name)
-        return {"kind": self.kind.kind, "apiVersion": version, "metadata": meta}
-
-    def _list(self, kind: str, version: str, page: Page, items: Iterable[bytes]) -> bytes:
-        custom = self.kind.custom and not self.form
-        meta = page.metadata(custom=custom)
-        head = encode({"kind": kind, "apiVersion": version, "metadata": meta})
-        return b'%s,"items":[%s]}' % (head[:-1], b",".join(items))
-
-    def _head(self, version: str) -> bytes:
-        return encode({"apiVersion": version, "kind": self.kind.kind})[:-1]
-
-    def _plain(self, record: Record) -> bytes:
-        if self.version.name == self.kind.storage:
-            return record.raw
-        stored = self._head(self.kind.api_version(self.kind.storage))
-        return self._head(self.kind.api_version(self.version.name)) + record.raw[len(stored) :]
+        if not self.as_table:
+            return {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": meta}
+        cells = ["", *(None for _ in self.kind.columns[1:])]
+        table = self._table((), {"resourceVersion": str(revision)}, columns=False)
+        return {**table, "rows": [{"cells": cells, "object": _partial(meta)}]}
 
     def _bare(self, record: Record) -> bytes:
         """As an item of a built-in list: without apiVersion and kind, as Go leaves them out."""
-        stored = self._head(self.kind.api_version(self.kind.storage))
-        return b"{" + record.raw[len(stored) + 1 :]
+        head = encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind})
+        return b"{" + record.raw[len(head) :]
 
     # -- tables -----------------------------------------------------------------------------------
 
     def _table(
         self, records: Iterable[Record], meta: Document, *, columns: bool = True
     ) -> Document:
+        described = [dataclasses.asdict(one) for one in self.kind.columns]
+        shown = [{name: one[name] for name in one if name != "cell"} for one in described]
         return {
-            **_TABLE,
+            "kind": "Table",
+            "apiVersion": _META_VERSION,
             "metadata": meta,
-            "columnDefinitions": [_define(one) for one in self.version.columns]
-            if columns
-            else None,
+            "columnDefinitions": shown if columns else None,
             "rows": [self._row(record) for record in records],
         }
 
     def _row(self, record: Record) -> Document:
         now = self.clock.now()
-        cells = [cell_of(column, record.document, now) for column in self.version.columns]
+        cells = [cell_of(column, record.document, now) for column in self.kind.columns]
         if not self.kind.custom:
-            cells = ["" if cell is None else cell for cell in cells]
-        if self.include == "None":
-            return {"cells": cells}
-        shown = record.document if self.include == "Object" else _partial(record)
-        return {"cells": cells, "object": shown}
+            nothing = [NONE if column.priority else "" for column in self.kind.columns]
+            cells = [
+                blank if cell is None else cell for cell, blank in zip(cells, nothing, strict=True)
+            ]
+        whole = self.include == "Object"
+        return {"cells": cells, "object": record.document if whole else _partial(record.metadata)}
 
 
-_TABLE = {"kind": "Table", "apiVersion": _META_VERSION}
-
-
-def _partial(record: Record) -> Document:
-    return {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": _META_VERSION,
-        "metadata": record.metadata,
-    }
-
-
-def _define(column: Column) -> Document:
-    return {
-        "name": column.name,
-        "type": column.type,
-        "format": column.format,
-        "description": column.description,
-        "priority": column.priority,
-    }
+def _partial(meta: Mapping[str, Any]) -> Document:
+    return {"kind": "PartialObjectMetadata", "apiVersion": _META_VERSION, "metadata": meta}
 
 
 def cell_of(column: Column, document: Document, now: datetime) -> Any:

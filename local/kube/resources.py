@@ -11,7 +11,6 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -20,11 +19,9 @@ from local.kube import errors
 from local.kube.catalogue import Catalogue
 from local.kube.decoding import check_type, decode, own_metadata
 from local.kube.errors import FieldError
-from local.kube.field_sets import find_faults
 from local.kube.formats import render_time
 from local.kube.kinds import Document, Kind
 from local.kube.lifecycle import (
-    blank,
     check_delete_preconditions,
     check_preconditions,
     content_of,
@@ -34,7 +31,6 @@ from local.kube.lifecycle import (
     restore_system_fields,
     validate,
 )
-from local.kube.managed import Managers
 from local.kube.metadata import find_warnings
 from local.kube.store import Key, Record, Store
 from local.kube.strategies import strategy_of
@@ -58,6 +54,7 @@ _SET_BY_SERVER = (
     "selfLink",
     "generation",
     "resourceVersion",
+    "managedFields",
 )
 _VERSION_MISSING = FieldError(
     "FieldValueInvalid",
@@ -75,7 +72,6 @@ class Resources:
         self.catalogue = catalogue
         self._clock = clock
         self._random = random
-        self._managers = Managers(clock)
         self.admission: list[Admission] = []
 
     # -- reading ----------------------------------------------------------------------------------
@@ -89,25 +85,17 @@ class Resources:
 
     # -- create -----------------------------------------------------------------------------------
 
-    def create(
-        self, write: Write, namespace: str, document: Document, *, applied: bool = False
-    ) -> Outcome:
-        """Store a new object; ``document`` is used up. Raises what Kubernetes would answer.
-
-        ``applied``: it comes from server-side apply and brings its managedFields along.
-        """
+    def create(self, write: Write, namespace: str, document: Document) -> Outcome:
+        """Store a new object; ``document`` is used up. Raises what Kubernetes would answer."""
         check_type(write, document)
         own_metadata(write, document)
         warnings = decode(write, document)
-        with _warning_of(warnings):
-            self._prepare_new(write, namespace, document, applied=applied)
-            validate(write, document, None)
-            record = self._store_new(write, document)
+        self._prepare_new(write, namespace, document)
+        validate(write, document, None)
+        record = self._store_new(write, document)
         return Outcome(record, True, (*warnings, *_advice(write, document, None)))
 
-    def _prepare_new(
-        self, write: Write, namespace: str, document: Document, *, applied: bool
-    ) -> None:
+    def _prepare_new(self, write: Write, namespace: str, document: Document) -> None:
         meta = document["metadata"]
         strategy = strategy_of(write.kind)
         strategy.default(document)
@@ -117,22 +105,18 @@ class Resources:
         if meta.get("resourceVersion"):
             raise errors.version_on_create()
         self._fill_system_fields(write.kind, meta)
-        if not applied:
-            meta.pop("managedFields", None)
-            self._record_managers(write, document, None)
         self._admit(Attributes(write.user, write.kind, document, None, "CREATE"))
-        if "status" in write.version.subresources and not write.kind.status_on_create:
+        if "status" in write.kind.subresources and not write.kind.status_on_create:
             document.pop("status", None)
         document.update(json.loads(json.dumps(write.kind.initial)))
-        write.version.schema.fill(document)
-        strategy.prepare_create(document, write.user)
+        write.kind.schema.fill(document)
+        strategy.prepare(document, None, write.user, "")
 
     def read_review(self, write: Write, document: Document) -> Document:
         """A review as it was sent, decoded; reviews are answered and never stored."""
         check_type(write, document)
         own_metadata(write, document)
         decode(write, document)
-        self._record_managers(write, document, None)
         return document
 
     def _name(self, kind: Kind, meta: Document) -> None:
@@ -174,7 +158,6 @@ class Resources:
             meta["generation"] = 1
 
     def _store_new(self, write: Write, document: Document) -> Record:
-        document["apiVersion"] = write.kind.api_version(write.kind.storage)
         key = key_of(document["metadata"])
         if self.store.find(write.kind.resource, key) is not None:
             raise errors.already_exists(write.kind.resource, key[1])
@@ -192,46 +175,34 @@ class Resources:
             return self.create(write, key[0], document)
         check_type(write, document)
         meta = own_metadata(write, document)
-        if found is None:
-            decode(write, document)
-        if not meta.get("name"):
-            raise errors.nameless(key[1])
         record = self.get(kind, key)
         if not meta.get("resourceVersion") and (kind.custom or kind.require_version):
             raise errors.invalid(kind.resource, key[1], [_VERSION_MISSING])
         return self.replace(dataclasses.replace(write, whole=True), record, document)
 
-    def replace(
-        self, write: Write, record: Record, document: Document, *, applied: bool = False
-    ) -> Outcome:
+    def replace(self, write: Write, record: Record, document: Document) -> Outcome:
         """Store ``document``, which is used up, in place of ``record``.
 
-        ``applied``: it comes from server-side apply and brings its managedFields along.
         Raises 409, 422 and what admission says.
         """
         check_type(write, document)
         own_metadata(write, document)
         old = record.document
         warnings = decode(write, document, old)
-        with _warning_of(warnings):
-            document = self._prepare_changed(write, record, document, applied=applied)
-            validate(write, document, old)
-            changed = self._store_changed(write, record, document)
+        document = self._prepare_changed(write, record, document)
+        validate(write, document, old)
+        changed = self._store_changed(write, record, document)
         return Outcome(changed, False, (*warnings, *_advice(write, document, old)))
 
-    def _prepare_changed(
-        self, write: Write, record: Record, document: Document, *, applied: bool
-    ) -> Document:
+    def _prepare_changed(self, write: Write, record: Record, document: Document) -> Document:
         old = record.document
         strategy = strategy_of(write.kind)
         strategy.default(document)
         check_preconditions(write, record, document["metadata"])
         document = isolate(write, document, old)
-        restore_system_fields(document["metadata"], record.metadata, applied=applied)
-        if not applied:
-            self._record_managers(write, document, old)
+        restore_system_fields(document["metadata"], record.metadata)
         self._admit(Attributes(write.user, write.kind, document, old, "UPDATE", write.subresource))
-        strategy.prepare_update(document, old, write.user, write.subresource)
+        strategy.prepare(document, old, write.user, write.subresource)
         if strategy.stamp is not None:
             strategy.stamp(document, render_time(self._clock.now()))
         if write.kind.counts_generation and _is_new_generation(write, document, old):
@@ -239,32 +210,12 @@ class Resources:
         return document
 
     def _store_changed(self, write: Write, record: Record, document: Document) -> Record:
-        document["apiVersion"] = write.kind.api_version(write.kind.storage)
         if document == record.document or write.options.dry_run:
             return Record.of(document, record.revision)
         if is_done(document):
             self.store.remove(write.kind.resource, record.key, record.copy())
             return Record.of(document, record.revision)
         return self.store.put(write.kind.resource, document)
-
-    def apply(self, write: Write, key: Key, applied: Document) -> Outcome:
-        """Server-side apply: create, or merge what is said and drop what is said no more."""
-        record = self.store.find(write.kind.resource, key)
-        if record is None and write.subresource:
-            raise errors.not_found(write.kind.resource, key[1])
-        _check_form(write, applied)
-        live = blank(write, key) if record is None else record.copy()
-        merged = self._managers.apply(
-            live,
-            applied,
-            _blank(write),
-            write.version.schema,
-            write.writer("Apply"),
-            force=write.options.force,
-        )
-        if record is not None:
-            return self.replace(write, record, merged, applied=True)
-        return self.create(write, key[0], merged, applied=True)
 
     # -- delete -----------------------------------------------------------------------------------
 
@@ -317,23 +268,6 @@ class Resources:
         for admission in self.admission:
             admission(attributes)
 
-    def _record_managers(self, write: Write, document: Document, old: Document | None) -> None:
-        schema, writer = write.version.schema, write.writer("Update")
-        if old is None:
-            self._managers.record_create(document, _blank(write), schema, writer)
-        else:
-            self._managers.record_update(document, old, schema, writer)
-
-
-@contextmanager
-def _warning_of(warnings: tuple[str, ...]) -> Iterator[None]:
-    """What was found before a refusal is told with it."""
-    try:
-        yield
-    except errors.ApiError as error:
-        error.warn(warnings)
-        raise
-
 
 def _advice(write: Write, document: Document, old: Document | None) -> Iterator[str]:
     if write.kind.custom:
@@ -341,36 +275,15 @@ def _advice(write: Write, document: Document, old: Document | None) -> Iterator[
         yield from (one for one in find_warnings(document["metadata"]) if one not in known)
 
 
-def _blank(write: Write) -> Document:
-    """What an object of a kind is when nothing is set: of a built-in one, its Go struct."""
-    return {} if write.kind.custom else write.version.schema.zero()
-
-
-def _check_form(write: Write, applied: Document) -> None:
-    """Is what is applied of the schema's form? Kubernetes gives no reason with its 500."""
-    faults = sorted(find_faults(applied, write.version.schema))
-    if faults:
-        meta, version = applied["metadata"], applied["apiVersion"]
-        group, _, name = version.rpartition("/")
-        what = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
-        why = faults[0] if len(faults) == 1 else "\n  ".join(["errors:", *faults])
-        raise errors.ApiError(
-            500,
-            "",
-            f"failed to create typed patch object ({what}; {group}/{name}, "
-            f"Kind={applied['kind']}): {why}",
-        )
-
-
 def _place(kind: Kind, meta: Document, namespace: str) -> None:
     """An object stands in the namespace of its URL, whatever it says or leaves out."""
     if not kind.namespaced:
         meta.pop("namespace", None)
     elif (meta.get("namespace") or namespace) != namespace:
-        raise errors.namespace_mismatch()
+        raise errors.mismatch("namespace", meta["namespace"], namespace)
     else:
         meta["namespace"] = namespace
 
 
 def _is_new_generation(write: Write, document: Document, old: Document) -> bool:
-    return content_of(write.version, document) != content_of(write.version, old)
+    return content_of(write.kind, document) != content_of(write.kind, old)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from local.base.clock import Clock
 from local.kube import errors
-from local.kube.authorization import Authorizer, Rule
+from local.kube.authorization import Authorizer
 from local.kube.formats import render_time
 from local.kube.kinds import Document, Kind
 from local.kube.requests import RequestInfo
@@ -15,102 +15,32 @@ from local.kube.users import User
 
 
 class Reviews:
-    """Answers the reviews of the groups authorization.k8s.io and authentication.k8s.io."""
+    """Answers SelfSubjectAccessReviews and SelfSubjectReviews."""
 
     def __init__(self, authorizer: Authorizer, clock: Clock) -> None:
         self._authorizer = authorizer
         self._clock = clock
-        self._answers: dict[str, Callable[[User, Document], Document]] = {
-            "selfsubjectaccessreviews": self._review_access,
-            "subjectaccessreviews": self._review_others_access,
-            "selfsubjectrulesreviews": self._review_rules,
-            "selfsubjectreviews": self._review_self,
-        }
 
     def answer(self, kind: Kind, user: User, document: Document) -> Document:
-        """The review with its status. Raises 400 and 422 for one that asks for nothing."""
-        return self._answers[kind.plural](user, document)
-
-    def _review_access(self, user: User, document: Document) -> Document:
-        return {**document, "status": self._access(user, document["spec"])}
-
-    def _review_others_access(self, user: User, document: Document) -> Document:
-        del user
-        spec = document["spec"]
-        other = User(str(spec.get("user", "")), tuple(spec.get("groups") or ()))
-        return {**document, "status": self._access(other, spec)}
-
-    def _review_rules(self, user: User, document: Document) -> Document:
-        namespace = document["spec"].get("namespace")
-        if not namespace:
-            raise errors.bad_request("no namespace on request")
-        status = self._rules(user, namespace)
-        return {**document, "metadata": {}, "spec": {}, "status": status}
-
-    def _review_self(self, user: User, document: Document) -> Document:
+        """The review with its status. Raises 422 for one that asks for nothing."""
+        if kind.kind == "SelfSubjectAccessReview":
+            allowed = self._authorizer.allows(user, _info_of(document["spec"]))
+            return {**document, "status": {"allowed": allowed}}
         meta = {"creationTimestamp": render_time(self._clock.now())}
-        return {**document, "metadata": meta, "status": _who(user)}
-
-    def _access(self, user: User, spec: Mapping[str, Any]) -> Document:
-        decision = self._authorizer.decide(user, _info_of(spec))
-        status: Document = {"allowed": decision.allowed}
-        return {**status, "reason": decision.reason} if decision.reason else status
-
-    def _rules(self, user: User, namespace: str) -> Document:
-        rules = [
-            rule
-            for grant in self._authorizer.rbac.grants_of(user)
-            if grant.namespace in ("", namespace)
-            for rule in grant.rules
-        ]
-        status: Document = {
-            "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
-            "nonResourceRules": [
-                {"verbs": sorted(rule.verbs), "nonResourceURLs": list(rule.paths)}
-                for rule in rules
-                if rule.paths
-            ],
-            "incomplete": bool(user.node_name),
-        }
-        why = "node authorizer does not support user rule resolution"
-        return {**status, "evaluationError": why} if user.node_name else status
-
-
-def _resource_rule(rule: Rule) -> Document:
-    described: Document = {
-        "verbs": sorted(rule.verbs),
-        "apiGroups": sorted(rule.groups),
-        "resources": sorted(rule.resources),
-    }
-    return {**described, "resourceNames": sorted(rule.names)} if rule.names else described
-
-
-def _who(user: User) -> Document:
-    info: Document = {"username": user.name, "groups": list(user.groups)}
-    return {"userInfo": {**info, "uid": user.uid} if user.uid else info}
+        info = {"username": user.name, "groups": list(user.groups), "uid": user.uid}
+        shown = {name: value for name, value in info.items() if value}
+        return {**document, "metadata": meta, "status": {"userInfo": shown}}
 
 
 def _info_of(spec: Mapping[str, Any]) -> RequestInfo:
-    wanted: Mapping[str, str] | None = spec.get("resourceAttributes")
-    path: Mapping[str, str] | None = spec.get("nonResourceAttributes")
-    if wanted is not None and path is not None:
-        why = "cannot be specified in combination with resourceAttributes"
-        shown = {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
-        wrong = errors.invalid_value("spec.nonResourceAttributes", shown, why)
-        raise errors.invalid(".authorization.k8s.io", "", [wrong])
-    if path is not None:
+    wanted = spec.get("resourceAttributes")
+    path = spec.get("nonResourceAttributes")
+    if wanted is None and path is not None:
         return RequestInfo(path.get("verb", ""), path.get("path", ""))
-    if wanted is None:
+    if wanted is None or path is not None:
         why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        wrong = errors.invalid_value("spec.resourceAttributes", None, why)
-        raise errors.invalid(".authorization.k8s.io", "", [wrong])
-    return RequestInfo(
-        wanted.get("verb", ""),
-        "",
-        wanted.get("group", ""),
-        wanted.get("version", ""),
-        wanted.get("resource", ""),
-        wanted.get("subresource", ""),
-        wanted.get("namespace", ""),
-        wanted.get("name", ""),
-    )
+        wrong = errors.invalid_value("spec.resourceAttributes", errors.OMITTED, why)
+        raise errors.invalid("SelfSubjectAccessReview.authorization.k8s.io", "", [wrong])
+    known = ("group", "version", "resource", "subresource", "namespace", "name")
+    named = {name: wanted[name] for name in known if name in wanted}
+    return RequestInfo(wanted.get("verb", ""), "", **named)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from local.kube import errors
-from local.kube.cel import SCALARS_TO_CEL, Rule, escape_name
+from local.kube.cel import Rule, escape_name, parse_timestamp
 from local.kube.checks import ACCEPTED, checks_of, type_name
 from local.kube.errors import FieldError
+from local.kube.formats import has_format
 
 
 class _Absent:
@@ -39,122 +39,53 @@ _BLOCKING = frozenset(
         "FieldValueTypeInvalid",
     }
 )
-_UNCHECKED_RULES = errors.invalid_value(
-    errors.NOWHERE,
-    None,
-    "some validation rules were not checked because the object was invalid; correct the existing "
-    "errors to complete validation",
-)
+"""Rules do not run on a value with one of these errors."""
 
-_EMBEDDED: Mapping[str, Any] = {
-    "apiVersion": {"type": "string"},
-    "kind": {"type": "string"},
-    "metadata": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-}
-"""What an object within an object has, whatever its schema says."""
-
-Pairs = Iterator[tuple[Any, str, "Schema", Any]]
-
-
-@dataclass(frozen=True)
-class _Junctor:
-    """``allOf`` and its like: how many of the schemas may hold, and what to say if not."""
-
-    schemas: tuple[Schema, ...]
-    holds: Callable[[int, int], bool]
-    words: str
-
-    def find_errors(self, value: Any, path: str) -> list[FieldError]:
-        faults = [schema.validate(value, path=path) for schema in self.schemas]
-        held = faults.count([])
-        if self.holds(held, len(faults)):
-            return []
-        why = f'"{path}" {self.words}'
-        if self.words == _ONE_OF:
-            why += f". Found {f'{held} valid alternatives' if held else 'none valid'}"
-        return [errors.invalid_somewhere(why), *next(filter(None, faults), [])]
-
-
-_ONE_OF = "must validate one and only one schema (oneOf)"
-_JUNCTORS: dict[str, tuple[Callable[[int, int], bool], str]] = {
-    "allOf": (lambda held, members: held == members, "must validate all the schemas (allOf)"),
-    "anyOf": (lambda held, _: held > 0, "must validate at least one schema (anyOf)"),
-    "oneOf": (lambda held, _: held == 1, _ONE_OF),
-    "not": (lambda held, _: held == 0, "must not validate the schema (not)"),
-}
+Parts = Iterator[tuple[Any, str, "Schema", Any]]
 
 
 class Schema:
     """One node of a structural schema, compiled.
 
     ``source`` is the OpenAPI v3 form that it was made from. Raises `CelError` when a rule in it
-    does not compile; everything else that a schema may not say is found by `structural`.
+    does not compile.
     """
 
     def __init__(self, source: Mapping[str, Any]) -> None:
         self.source = source
-        implied = _EMBEDDED if source.get("x-kubernetes-embedded-resource") else {}
-        self.properties: dict[str, Schema] = {
-            name: Schema(child)
-            for name, child in {**source.get("properties", {}), **implied}.items()
+        self.properties = {
+            name: Schema(child) for name, child in source.get("properties", {}).items()
         }
         self.items: Schema | None = Schema(source["items"]) if "items" in source else None
         additional = source.get("additionalProperties")
         self.additional: Schema | None = (
             Schema(additional) if isinstance(additional, Mapping) else None
         )
-        self.omits_empty = bool(source.get("x-go-omitempty", False))
         self.nullable = bool(source.get("nullable", False))
-        self.map_keys: tuple[str, ...] = tuple(source.get("x-kubernetes-list-map-keys", ()))
-        self.list_type = str(source.get("x-kubernetes-list-type", "atomic"))
-        self.is_atomic = source.get("x-kubernetes-map-type") == "atomic"
-        self.rules = tuple(Rule.of(rule) for rule in source.get("x-kubernetes-validations", ()))
+        self._omits_empty = bool(source.get("x-go-omitempty", False))
+        self._list_type = str(source.get("x-kubernetes-list-type", "atomic"))
+        self._map_keys: tuple[str, ...] = tuple(source.get("x-kubernetes-list-map-keys", ()))
+        self._rules = tuple(Rule.of(rule) for rule in source.get("x-kubernetes-validations", ()))
         self._required: tuple[str, ...] = tuple(source.get("required", ()))
-        self.keeps_unknown = additional is True or bool(
+        self._keeps_unknown = additional is True or bool(
             source.get("x-kubernetes-preserve-unknown-fields", False)
         )
-        self._types = self._accepted_types()
+        int_or_string = source.get("x-kubernetes-int-or-string")
+        self._types = _INT_OR_STRING if int_or_string else ACCEPTED.get(source.get("type", ""))
         self._checks = tuple(checks_of(source))
-        self._junctors = tuple(self._make_junctors())
         self._defaults = {
             name: json.dumps(child.source["default"])
             for name, child in self.properties.items()
             if "default" in child.source
         }
-        self.has_rules: bool = bool(self.rules) or any(
-            child.has_rules for child in self._children()
+        self._has_rules: bool = bool(self._rules) or any(
+            child._has_rules for child in self._children()
         )
         self._to_cel = self._make_to_cel()
 
     def _children(self) -> Iterator[Schema]:
         yield from self.properties.values()
-        if self.items is not None:
-            yield self.items
-        if self.additional is not None:
-            yield self.additional
-
-    def _accepted_types(self) -> frozenset[str] | None:
-        if self.source.get("x-kubernetes-int-or-string"):
-            return _INT_OR_STRING
-        return ACCEPTED.get(self.source.get("type", ""))
-
-    def _make_junctors(self) -> Iterator[_Junctor]:
-        for keyword, (holds, words) in _JUNCTORS.items():
-            if keyword in self.source:
-                found = self.source[keyword]
-                members = [found] if isinstance(found, Mapping) else found
-                yield _Junctor(tuple(Schema(member) for member in members), holds, words)
-
-    def zero(self) -> dict[str, Any]:
-        """What is there of a Go struct of this form when nothing is set."""
-        found: dict[str, Any] = {}
-        for name, child in self.properties.items():
-            default = child.source.get("default", ABSENT)
-            if child.properties and (name in self._required or default == {}):
-                found[name] = child.zero()
-            elif name in self._required or not default:
-                found[name] = None if default is ABSENT else default
-        return found
+        yield from (child for child in (self.items, self.additional) if child is not None)
 
     # -- prune and default ------------------------------------------------------------------------
 
@@ -165,9 +96,10 @@ class Schema:
         unknown: list[str] = []
         if isinstance(value, dict):
             self._fill_object(value, path, unknown)
-        elif isinstance(value, list) and None in value and self.items is not None:
-            self._fill_nulls(value, self.items)
-        for child_value, child_path, child, child_old in self._pairs(value, old, path):
+        elif isinstance(value, list) and self.items is not None and "default" in self.items.source:
+            nothing = json.dumps(self.items.source["default"])
+            value[:] = [json.loads(nothing) if item is None else item for item in value]
+        for child_value, child_path, child, child_old in self._parts(value, old, path):
             unknown += child.fill(child_value, child_old, child_path)
         return unknown
 
@@ -175,8 +107,10 @@ class Schema:
         for name in list(value):
             child = self.properties.get(name, self.additional)
             if child is None:
-                self._drop_unknown(value, name, path, unknown)
-            elif child.omits_empty and name in self.properties and value[name] in _EMPTY:
+                if not self._keeps_unknown:
+                    unknown.append(f"{path}.{name}" if path else name)
+                    del value[name]
+            elif child._omits_empty and name in self.properties and value[name] in _EMPTY:
                 del value[name]
             elif value[name] is None and not child.nullable:
                 del value[name]  # documented: such a null is pruned, and then defaulted
@@ -186,24 +120,33 @@ class Schema:
             if name not in value:
                 value[name] = json.loads(default)
 
-    def _fill_nulls(self, value: list[Any], items: Schema) -> None:
-        if "default" in items.source:
-            nothing = json.dumps(items.source["default"])
-            value[:] = [json.loads(nothing) if item is None else item for item in value]
-
-    def _drop_unknown(
-        self, value: dict[str, Any], name: str, path: str, unknown: list[str]
-    ) -> None:
-        if self.keeps_unknown:
-            return
-        unknown.append(f"{path}.{name}" if path else name)
-        del value[name]
-
     # -- validate ---------------------------------------------------------------------------------
 
-    def accepts(self, value: Any) -> bool:
-        """Whether a value is of a type that may stand here."""
+    def find_mistyped(self, value: Any, old: Any = ABSENT, path: str = "") -> str | None:
+        """The first value of a type or form that a Go struct of this schema cannot hold, in words."""
+        if value is None or value == old:
+            return None
+        if not self._accepts(value):
+            wanted = self.source.get("type", "integer or string")
+            return f"{path} must be of type {wanted}, and not {type_name(value)}"
+        name = self.source.get("format", "")
+        if name in ("byte", "date-time") and not has_format(name, value):
+            return f"{path} must have the format {name}"
+        found = (
+            child.find_mistyped(child_value, child_old, child_path)
+            for child_value, child_path, child, child_old in self._parts(value, old, path)
+        )
+        return next(filter(None, found), None)
+
+    def _accepts(self, value: Any) -> bool:
         return self._types is None or type_name(value) in self._types
+
+    def find_errors(self, value: Any, old: Any = ABSENT) -> list[FieldError]:
+        """All that is wrong with a filled object: limits first, rules if the limits let them run."""
+        found = self.validate(value, old)
+        if any(error.reason in _BLOCKING for error in found):
+            return found
+        return found + self.check_rules(value, old)
 
     def validate(self, value: Any, old: Any = ABSENT, path: str = "") -> list[FieldError]:
         """What is wrong with a filled value, rules aside."""
@@ -212,67 +155,54 @@ class Schema:
         if value == old and type(value) is type(old):
             return []
         found = type_name(value)
-        if not self.accepts(value):
+        if not self._accepts(value):
             wanted = self.source.get("type", "integer,string")
             why = f'{path} in body must be of type {wanted}: "{found}"'
-            wrong = errors.wrong_type(path, found, why)
-            return [wrong, *self._break_limits(value, found, path)]
-        result = self._break_limits(value, found, path)
+            return [errors.wrong_type(path, found, why)]
+        checked = (check(value, path) for types, check in self._checks if found in types)
+        result = [error for error in checked if error is not None]
         if found == "object":
-            result += self._missing(value, path)
-        if found == "array" and self.list_type in ("map", "set"):
+            missing = (name for name in self._required if name not in value)
+            result += (errors.required(f"{path}.{name}" if path else name) for name in missing)
+        if found == "array" and self._list_type in ("map", "set"):
             result += self._duplicates(value, path)
-        for child_value, child_path, child, child_old in self._pairs(value, old, path):
+        for child_value, child_path, child, child_old in self._parts(value, old, path):
             result += child.validate(child_value, child_old, child_path)
         return result
-
-    def _break_limits(self, value: Any, found: str, path: str) -> list[FieldError]:
-        faults = [check(value, path) for types, check in self._checks if found in types]
-        result = [fault for fault in faults if fault is not None]
-        for junctor in self._junctors:
-            result += junctor.find_errors(value, path)
-        return result
-
-    def _missing(self, value: dict[str, Any], path: str) -> Iterator[FieldError]:
-        for name in self._required:
-            if name not in value:
-                yield errors.required(f"{path}.{name}" if path else name)
 
     def _duplicates(self, value: list[Any], path: str) -> Iterator[FieldError]:
         seen: set[str] = set()
         for index, item in enumerate(value):
-            rendered = json.dumps(self.item_key(item), sort_keys=True)
-            if rendered in seen:
-                yield errors.duplicate(f"{path}[{index}]", json.loads(rendered))
-            seen.add(rendered)
+            key = self._item_key(item)
+            if key in seen:
+                yield errors.duplicate(f"{path}[{index}]", json.loads(key))
+            seen.add(key)
 
-    def item_key(self, item: Any) -> Any:
-        """What tells one item of a ``map`` or ``set`` list from another."""
-        if self.list_type == "map" and isinstance(item, dict):
-            return {key: self._key_part(item, key) for key in self.map_keys}
-        return item
-
-    def _key_part(self, item: dict[str, Any], key: str) -> Any:
-        if key in item or self.items is None or key not in self.items.properties:
-            return item.get(key)
-        return self.items.properties[key].source.get("default")
+    def _item_key(self, item: Any) -> str:
+        """What distinguishes one item of a ``map`` or ``set`` list from another."""
+        if self._list_type == "map" and isinstance(item, dict):
+            known = {} if self.items is None else self.items._defaults
+            item = {
+                key: item.get(key, json.loads(known.get(key, "null"))) for key in self._map_keys
+            }
+        return json.dumps(item, sort_keys=True)
 
     # -- rules ------------------------------------------------------------------------------------
 
     def check_rules(self, value: Any, old: Any = ABSENT, path: str = "") -> list[FieldError]:
         """What the CEL rules find in a valid value."""
-        if not self.has_rules or value is None:
+        if not self._has_rules or value is None:
             return []
-        result = [error for error in self._break_rules(value, old, path) if error is not None]
-        parts = self._pairs(value, old, path, keys_in_brackets=True)
+        result = list(self._break_rules(value, old, path))
+        parts = self._parts(value, old, path, keys_in_brackets=True)
         for child_value, child_path, child, child_old in parts:
-            if child.has_rules:
+            if child._has_rules:
                 result += child.check_rules(child_value, child_old, child_path)
         return result
 
-    def _break_rules(self, value: Any, old: Any, path: str) -> Iterator[FieldError | None]:
+    def _break_rules(self, value: Any, old: Any, path: str) -> Iterator[FieldError]:
         unchanged = value == old
-        due = [rule for rule in self.rules if rule.transition or not unchanged]
+        due = [rule for rule in self._rules if rule.transition or not unchanged]
         if not due:
             return
         has_old = old is not ABSENT
@@ -280,18 +210,16 @@ class Schema:
         before = self.to_cel(old) if has_old else None
         for rule in due:
             why = rule.find_failure(now, before, has_old=has_old)
-            yield why if why is None else _rule_error(rule, path, value, why)
+            if why is not None:
+                yield _rule_error(rule, path, value, why)
 
     def to_cel(self, value: Any) -> Any:
         """A value as a rule sees it: names escaped, numbers as doubles, times as timestamps."""
         return value if self._to_cel is None else self._to_cel(value)
 
     def _make_to_cel(self) -> Callable[[Any], Any] | None:
-        scalar = SCALARS_TO_CEL.get((self.source.get("type", ""), self.source.get("format", "")))
-        if scalar is not None:
-            return lambda value: (
-                value if type_name(value) not in (self._types or ()) else (scalar(value))
-            )
+        if self.source.get("format") == "date-time":
+            return lambda value: parse_timestamp(value) if isinstance(value, str) else value
         if self.source.get("type") == "number":
             return lambda value: float(value) if isinstance(value, int) else value
         renamed = any(escape_name(name) != name for name in self.properties)
@@ -303,10 +231,10 @@ class Schema:
         if isinstance(value, list) and self.items is not None:
             return [self.items.to_cel(item) for item in value]
         if isinstance(value, dict):
-            return dict(self._convert_entry(name, item) for name, item in value.items())
+            return dict(self._convert_member(name, item) for name, item in value.items())
         return value
 
-    def _convert_entry(self, name: str, item: Any) -> tuple[str, Any]:
+    def _convert_member(self, name: str, item: Any) -> tuple[str, Any]:
         child = self.properties.get(name)
         if child is not None:
             return escape_name(name), child.to_cel(item)
@@ -314,55 +242,27 @@ class Schema:
 
     # -- what all passes share --------------------------------------------------------------------
 
-    def _pairs(self, value: Any, old: Any, path: str, *, keys_in_brackets: bool = False) -> Pairs:
+    def _parts(self, value: Any, old: Any, path: str, *, keys_in_brackets: bool = False) -> Parts:
         """The parts of a value, each with its path, its schema and the old value if there is one.
 
         A map's keys stand in brackets in what rules find, behind a dot elsewhere.
         """
         if isinstance(value, dict):
             before = old if isinstance(old, dict) else {}
-            yield from self._members(value, before, path, "[{}]" if keys_in_brackets else ".{}")
+            for name, item in value.items():
+                child = self.properties.get(name, self.additional)
+                if child is not None:
+                    at = f"{path}.{name}" if path else name
+                    if keys_in_brackets and name not in self.properties:
+                        at = f"{path}[{name}]"
+                    yield item, at, child, before.get(name, ABSENT)
         elif isinstance(value, list) and self.items is not None:
-            yield from self._elements(value, old, path, self.items)
-
-    def _members(
-        self, value: dict[str, Any], old: dict[str, Any], path: str, key_form: str
-    ) -> Pairs:
-        for name, item in value.items():
-            child = self.properties.get(name)
-            if child is not None:
-                child_path = f"{path}.{name}" if path else name
-                yield item, child_path, child, old.get(name, ABSENT)
-            elif self.additional is not None:
-                yield item, path + key_form.format(name), self.additional, old.get(name, ABSENT)
-
-    def _elements(self, value: list[Any], old: Any, path: str, items: Schema) -> Pairs:
-        before: dict[str, Any] = {}
-        if self.list_type == "map" and isinstance(old, list):
-            before = {json.dumps(self.item_key(item), sort_keys=True): item for item in old}
-        for index, item in enumerate(value):
-            key = json.dumps(self.item_key(item), sort_keys=True) if before else ""
-            yield item, f"{path}[{index}]", items, before.get(key, ABSENT)
-
-
-def find_errors(schema: Schema, value: Any, old: Any = ABSENT, part: str = "") -> list[FieldError]:
-    """All that is wrong with a filled object: limits first, rules if the limits let them run.
-
-    ``part`` names the one member that a write is about; in messages, paths begin there.
-    """
-    found = list(_part_errors(schema, value, old, part)) if part else schema.validate(value, old)
-    if any(error.reason in _BLOCKING for error in found):
-        return [*found, _UNCHECKED_RULES] if schema.has_rules else found
-    return found + schema.check_rules(value, old)
-
-
-def _part_errors(schema: Schema, value: Any, old: Any, part: str) -> Iterator[FieldError]:
-    before = old.get(part, ABSENT) if isinstance(old, dict) else ABSENT
-    if part not in value or part not in schema.properties:
-        return
-    for error in schema.properties[part].validate(value[part], before):
-        within = error.field == errors.NOWHERE
-        yield error if within else replace(error, field=f"{part}.{error.field}".rstrip("."))
+            known: dict[str, Any] = {}
+            if self._list_type == "map" and isinstance(old, list):
+                known = {self._item_key(item): item for item in old}
+            for index, item in enumerate(value):
+                key = self._item_key(item) if known else ""
+                yield item, f"{path}[{index}]", self.items, known.get(key, ABSENT)
 
 
 def _rule_error(rule: Rule, path: str, value: Any, why: str) -> FieldError:

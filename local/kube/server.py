@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from random import Random
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 
 from local.base.clock import Clock
 from local.base.http import Request, Response
 from local.base.kubeconfig import kubeconfig
-from local.kube import discovery, openapi
+from local.kube import discovery
 from local.kube.admission import approve_for_signers, taint_new_nodes
 from local.kube.authentication import Authenticator
 from local.kube.authorization import Authorizer, impersonate
@@ -28,7 +27,7 @@ from local.kube.crds import CrdRegistrar
 from local.kube.dials import Dials
 from local.kube.errors import ApiError, UnknownPath, method_not_allowed
 from local.kube.handlers import Handlers
-from local.kube.kinds import Document, builtin_kinds
+from local.kube.kinds import Document
 from local.kube.node_rights import restrict_nodes
 from local.kube.policies import Policies
 from local.kube.requests import RequestInfo, parse_request
@@ -42,20 +41,7 @@ from local.kube.writing import Options, Write
 _NO_TOKENS: Mapping[str, User] = MappingProxyType({})
 _TEXT = "text/plain; charset=utf-8"
 _OK_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
-_MANIFESTS = Options(field_manager="kubectl-client-side-apply", field_validation="Strict")
-
-
-def _not_served(path: str, error: UnknownPath) -> Response:
-    """Beneath a built-in group a Status, elsewhere text, as the Go server's parts have it."""
-    root, _, rest = path.lstrip("/").partition("/")
-    groups = {kind.group for kind in builtin_kinds()}
-    if (root == "api" and rest) or (root == "apis" and "/" in rest and _first(rest) in groups):
-        return Response.of_json(error.status(), error.code)
-    return Response(404, {"Content-Type": _TEXT}, error.TEXT.encode())
-
-
-def _first(path: str) -> str:
-    return path.partition("/")[0]
+_MANIFESTS = Options(field_validation="Strict")
 
 
 class KubeApi:
@@ -94,10 +80,8 @@ class KubeApi:
         self._handlers = Handlers(
             self._resources, Reviews(self._authorizer, clock), self._hub, clock, random, dials
         )
-        self._crds = CrdRegistrar(self._store, self._catalogue, self._hub)
-        self._controllers = start_controllers(
-            self._resources, self._authorizer, clock, self.ca, dials
-        )
+        CrdRegistrar(self._store, self._catalogue, self._hub)
+        start_controllers(self._resources, self._authorizer, clock, self.ca, dials)
         self.apply_manifests(initial_objects())
         self.advertise(dials.server)
 
@@ -113,9 +97,9 @@ class KubeApi:
             self._authorizer.check(user, info)
             response = self._answer(request, info, user)
         except UnknownPath as error:
-            response = _not_served(request.path, error)
+            response = Response(error.code, {"Content-Type": _TEXT}, error.TEXT.encode())
         except ApiError as error:
-            response = Response.of_json(error.status(), error.code, error.headers)
+            response = Response.of_json(error.status(), error.code)
         self.calls.add(
             Call(
                 user.name,
@@ -135,69 +119,15 @@ class KubeApi:
         if request.path in _OK_PATHS:
             return Response(200, {"Content-Type": _TEXT}, b"ok")
         if request.path == "/openapi/v2" and request.method == "GET":
-            return Response(200, {"Content-Type": openapi.V2_PROTOBUF}, openapi.EMPTY_V2)
-        document = self._find_document(request)
+            return Response(200, {"Content-Type": discovery.V2_PROTOBUF}, discovery.EMPTY_V2)
+        parts = tuple(part for part in request.path.split("/") if part)
+        document = discovery.find_document(self._catalogue, parts, self._dials.git_version)
         if document is None:
             raise UnknownPath
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
-        return document
-
-    def _find_document(self, request: Request) -> Response | None:
-        accept = request.headers.get("accept", "")
-        parts = tuple(part for part in request.path.split("/") if part)
-        if parts in (("api",), ("apis",)) and discovery.wants_aggregated(accept):
-            document = discovery.aggregated(self._catalogue, core=parts == ("api",))
-            return Response.of_json(document, headers={"Content-Type": discovery.AGGREGATED})
-        found = self._read_document(parts)
         headers = {"Content-Type": _TEXT} if parts == ("openapi", "v3") else None
-        return None if found is None else Response.of_json(found, headers=headers)
-
-    def _read_document(self, parts: tuple[str, ...]) -> Document | None:
-        make = self._documents().get(parts)
-        if make is not None:
-            return make()
-        if parts[:1] == ("api",) and len(parts) == 2:
-            return discovery.find_resource_list(self._catalogue, "", parts[1])
-        if parts[:1] == ("apis",) and len(parts) == 2:
-            return discovery.find_group(self._catalogue, parts[1])
-        if parts[:1] == ("apis",) and len(parts) == 3:
-            return discovery.find_resource_list(self._catalogue, parts[1], parts[2])
-        if parts[:2] == ("openapi", "v3"):
-            return openapi.find_document(self._catalogue, "/".join(parts[2:]))
-        return None
-
-    def _documents(self) -> dict[tuple[str, ...], Callable[[], Document]]:
-        return {
-            (): lambda: {"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version"]},
-            ("version",): self._version,
-            ("api",): self._versions,
-            ("apis",): lambda: discovery.group_list(self._catalogue),
-            ("openapi", "v3"): lambda: openapi.index(self._catalogue),
-        }
-
-    def _versions(self) -> Document:
-        address = urlsplit(self._dials.server).netloc
-        anywhere = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
-        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [anywhere]}
-
-    def _version(self) -> Document:
-        major, minor, _ = self._dials.git_version.removeprefix("v").split(".", 2)
-        return {
-            "major": major,
-            "minor": minor,
-            "emulationMajor": major,
-            "emulationMinor": minor,
-            "minCompatibilityMajor": major,
-            "minCompatibilityMinor": str(int(minor) - 1),
-            "gitVersion": self._dials.git_version,
-            "gitCommit": "",
-            "gitTreeState": "clean",
-            "buildDate": "1970-01-01T00:00:00Z",
-            "goVersion": "",
-            "compiler": "",
-            "platform": "linux/amd64",
-        }
+        return Response.of_json(document, headers=headers)
 
     # -- in process -------------------------------------------------------------------------------
 
@@ -210,17 +140,16 @@ class KubeApi:
             self._apply_manifest(json.loads(json.dumps(document)))
 
     def _apply_manifest(self, document: Document) -> None:
-        group, _, version_name = str(document.get("apiVersion", "")).rpartition("/")
+        group, _, version = str(document.get("apiVersion", "")).rpartition("/")
         kind = self._catalogue.find_kind(group, str(document.get("kind", "")))
-        version = None if kind is None else kind.versions.get(version_name)
-        if kind is None or version is None:
+        if kind is None or kind.version != version:
             raise ApiError(
                 404,
                 "NotFound",
                 f'no matches for kind "{document.get("kind")}" in version '
                 f'"{document.get("apiVersion")}"',
             )
-        write = Write(kind, version, ADMIN, _MANIFESTS)
+        write = Write(kind, ADMIN, _MANIFESTS)
         meta = document.setdefault("metadata", {})
         namespace = meta.get("namespace", "default") if kind.namespaced else ""
         record = self._store.find(kind.resource, (namespace, meta.get("name", "")))
@@ -260,15 +189,3 @@ class KubeApi:
     def watches(self) -> int:
         """How many watches are going on."""
         return len(self._hub)
-
-    def dump(self) -> Document:
-        """The whole state in JSON form; the CA is kept apart (`CertificateAuthority.keep`)."""
-        return self._store.dump()
-
-    def load(self, dumped: Mapping[str, Any]) -> None:
-        """Take over a dumped state in place of this one. Watches are cut."""
-        self._hub.cut()
-        self._store.load(dumped)
-        self._crds.reload()
-        for controller in self._controllers:
-            controller.resync()

@@ -15,27 +15,20 @@ _MIN_EXPIRATION_S = 600
 _SIGNER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+/[^/]+")
 _DECISIONS = ("Approved", "Denied")
 _LASTING = (*_DECISIONS, "Failed")
-_USAGES = (
-    *("any", "cert sign", "client auth", "code signing", "content commitment", "crl sign"),
-    *("data encipherment", "decipher only", "digital signature", "email protection"),
-    *("encipher only", "ipsec end system", "ipsec tunnel", "ipsec user", "key agreement"),
-    *("key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime", "server auth"),
-    *("signing", "timestamping"),
-)
 
 
-def sign_with_requestor(document: Document, user: User) -> None:
-    """Note who asks, whatever the request says."""
-    spec = {**document.get("spec", {}), "username": user.name, "groups": list(user.groups)}
-    if user.uid:
-        spec["uid"] = user.uid
-    document["spec"] = spec
-
-
-def keep_request(document: Document, old: Document, user: User, subresource: str) -> None:
-    """A request stays as it was sent; whatever else is put in its place is let fall."""
-    del user, subresource
-    document["spec"] = old["spec"]
+def keep_request(document: Document, old: Document | None, user: User, subresource: str) -> None:
+    """Note who asks, whatever the request says; it stays as it was sent."""
+    del subresource
+    if old is not None:
+        document["spec"] = old["spec"]
+        return
+    document["spec"] = {
+        **document.get("spec", {}),
+        "username": user.name,
+        "groups": list(user.groups),
+        **({"uid": user.uid} if user.uid else {}),
+    }
 
 
 def stamp_conditions(document: Document, now: str) -> None:
@@ -52,17 +45,16 @@ def stamp_conditions(document: Document, now: str) -> None:
 _TRANSITION = "lastTransitionTime"
 
 
-def find_csr_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
+def find_csr_errors(document: Document, old: Document | None) -> Iterator[FieldError]:
     """What is wrong with a request, or with what is decided about it."""
     if old is None:
-        yield from _request_faults(document["spec"])
+        yield from _request_errors(document["spec"])
         return
-    yield from _condition_faults(_conditions(document), _conditions(old))
+    yield from _condition_errors(_conditions(document), _conditions(old))
 
 
-def _request_faults(spec: Document) -> Iterator[FieldError]:
-    usages = spec.get("usages") or ()
-    if not usages:
+def _request_errors(spec: Document) -> Iterator[FieldError]:
+    if not spec.get("usages"):
         yield errors.required("spec.usages")
     if b"BEGIN CERTIFICATE REQUEST" not in base64.b64decode(spec.get("request") or ""):
         why = "PEM block type must be CERTIFICATE REQUEST"
@@ -76,14 +68,9 @@ def _request_faults(spec: Document) -> Iterator[FieldError]:
     if spec.get("expirationSeconds", _MIN_EXPIRATION_S) < _MIN_EXPIRATION_S:
         why = "may not specify a duration less than 600 seconds (10 minutes)"
         yield errors.invalid_value("spec.expirationSeconds", spec["expirationSeconds"], why)
-    for index, usage in enumerate(usages):
-        if usage not in _USAGES:
-            yield errors.not_supported(f"spec.usages[{index}]", usage, _USAGES)
-        if usage in usages[:index]:
-            yield errors.duplicate(f"spec.usages[{index}]", usage)
 
 
-def _condition_faults(now: Sequence[Document], before: Sequence[Document]) -> Iterator[FieldError]:
+def _condition_errors(now: Sequence[Document], before: Sequence[Document]) -> Iterator[FieldError]:
     types = [one["type"] for one in now]
     for index, one in enumerate(now):
         if one["type"] in _LASTING and one["status"] != "True":

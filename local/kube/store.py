@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,7 +184,7 @@ class Store:
         """The changes after a revision. Raises 410 if some of them are forgotten."""
         collection = self._collection(resource)
         if revision < collection.floor:
-            raise errors.too_old(revision, collection.floor)
+            raise errors.Expired(revision, collection.floor)
         return [change for change in collection.history if change.revision > revision]
 
     def records_at(self, resource: str, revision: int, namespace: str = "") -> list[Record]:
@@ -235,28 +235,3 @@ class Store:
         for resource in (change.resource, ""):
             for listener in tuple(self._listeners.get(resource, {}).values()):
                 listener(change)
-
-    # -- keeping ----------------------------------------------------------------------------------
-
-    def dump(self) -> Document:
-        """All objects and the counter, in JSON form."""
-        objects = {
-            resource: [record.copy() for record in self.records(resource)]
-            for resource in sorted(self._collections)
-            if self._collections[resource].records
-        }
-        return {"revision": self.revision, "objects": objects}
-
-    def load(self, dumped: Mapping[str, Any]) -> None:
-        """Replace all objects by dumped ones; nobody is told, and no history is left."""
-        self._collections.clear()
-        for resource, documents in dumped["objects"].items():
-            for document in json.loads(json.dumps(documents)):
-                record = Record.of(document, int(document["metadata"]["resourceVersion"]))
-                self._collection(resource).put(record.key, record)
-        self.revision = int(dumped["revision"])
-        self.compact()
-
-    def resources(self) -> Iterator[str]:
-        """The resources that have a collection."""
-        yield from tuple(self._collections)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import base64
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from local.kube import errors
-from local.kube.crds import CRD_RESOURCE, complete_crd, mark_crd, note_stored_versions
+from local.kube.crds import (
+    CRD_RESOURCE,
+    complete_crd,
+    establish,
+    find_crd_errors,
+    mark_crd,
+)
 from local.kube.errors import FieldError
-from local.kube.events import find_event_faults
 from local.kube.kinds import Document, Kind
 from local.kube.signing_requests import (
-    find_csr_faults,
+    find_csr_errors,
     keep_request,
-    sign_with_requestor,
     stamp_conditions,
 )
-from local.kube.structural import find_crd_errors
 from local.kube.users import User
 
 
@@ -26,11 +28,7 @@ def _leave(document: Document) -> None:
     del document
 
 
-def _leave_new(document: Document, user: User) -> None:
-    del document, user
-
-
-def _leave_changed(document: Document, old: Document, user: User, subresource: str) -> None:
+def _leave_as_sent(document: Document, old: Document | None, user: User, subresource: str) -> None:
     del document, old, user, subresource
 
 
@@ -50,8 +48,7 @@ class Strategy:
     """
 
     default: Callable[[Document], None] = _leave
-    prepare_create: Callable[[Document, User], None] = _leave_new
-    prepare_update: Callable[[Document, Document, User, str], None] = _leave_changed
+    prepare: Callable[[Document, Document | None, User, str], None] = _leave_as_sent
     find_errors: Callable[[Document, Document | None], Iterable[FieldError]] = _accept
     mark: Callable[[Document, str], None] | None = None
     stamp: Callable[[Document, str], None] | None = None
@@ -80,10 +77,10 @@ def _terminate_namespace(document: Document, now: str) -> None:
     document["status"] = {**document.get("status", {}), "phase": "Terminating"}
 
 
-def _keep_namespace(document: Document, old: Document, user: User, subresource: str) -> None:
+def _keep_namespace(document: Document, old: Document | None, user: User, subresource: str) -> None:
     """What holds a Namespace is changed by its ``finalize`` subresource alone."""
     del user
-    if subresource != "finalize":
+    if old is not None and subresource != "finalize":
         document["spec"] = old["spec"]
 
 
@@ -127,58 +124,25 @@ def _fold_string_data(document: Document) -> None:
         document["data"] = {**document.get("data", {}), **encoded}
 
 
-def _find_data_faults(document: Document, old: Document | None) -> Iterable[FieldError]:
-    for name in ("data", "binaryData"):
-        for key in document.get(name) or {}:
-            if not _CONFIG_KEY.fullmatch(key):
-                yield errors.invalid_value(f"{name}[{key}]", key, _CONFIG_KEY_WORDS)
-    yield from _find_frozen(document, old)
+# -- events ----------------------------------------------------------------------------------------
+
+_OF_CLUSTER = ("default", "kube-system")
+"""Namespaces of Events about objects that are in none."""
 
 
-_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-_CONFIG_KEY_WORDS = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  "
-    "or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-)
-
-
-def _find_frozen(document: Document, old: Document | None) -> Iterable[FieldError]:
-    if old is None or not old.get("immutable"):
+def find_event_errors(document: Document, old: Document | None) -> Iterator[FieldError]:
+    """What is wrong with an Event beyond the types of its fields."""
+    if old is not None:
         return
-    for name in ("immutable", "data", "binaryData"):
-        if document.get(name) != old.get(name):
-            why = "field is immutable when `immutable` is set"
-            yield errors.forbidden_field(name, why)
-
-
-# -- custom resource definitions -------------------------------------------------------------------
-
-
-def _complete_crd(document: Document) -> None:
-    if _is_readable(document):
-        complete_crd(document)
-
-
-def _note_stored(document: Document, user: User) -> None:
-    del user
-    if _is_readable(document):
-        note_stored_versions(document)
-
-
-def _note_stored_changed(document: Document, old: Document, user: User, subresource: str) -> None:
-    del old
-    if not subresource:
-        _note_stored(document, user)
-
-
-def _is_readable(document: Document) -> bool:
-    """Whether the parts are there that a CRD is completed from; validation says so if not."""
-    spec = document.get("spec") or {}
-    names = spec.get("names") or {}
-    versions = spec.get("versions") or ()
-    return {"kind", "plural"} <= set(names) and all(
-        {"name", "served", "storage"} <= set(version) for version in versions
-    )
+    own = document["metadata"]["namespace"]
+    about = document["involvedObject"].get("namespace", "")
+    is_new = document.get("eventTime") is not None
+    if (not is_new and about != own) if about else own not in _OF_CLUSTER[: 1 + is_new]:
+        why = "does not match event.namespace"
+        yield errors.invalid_value("involvedObject.namespace", about, why)
+    for name in ("reportingComponent", "reportingInstance", "action", "reason"):
+        if is_new and not document.get(name):
+            yield errors.required(name)
 
 
 # -- role bindings ---------------------------------------------------------------------------------
@@ -197,11 +161,13 @@ def _default_api_groups(document: Document) -> None:
 # -- jobs ------------------------------------------------------------------------------------------
 
 
-def _select_own_pods(document: Document, user: User) -> None:
-    """The Pods of a Job bear its uid, unless its author selects them (documented: manualSelector)."""
-    del user
+def _select_own_pods(
+    document: Document, old: Document | None, user: User, subresource: str
+) -> None:
+    """The Pods of a Job have its uid, unless its author selects them (documented: manualSelector)."""
+    del user, subresource
     spec, metadata = document["spec"], document["metadata"]
-    if spec.get("manualSelector"):
+    if old is not None or spec.get("manualSelector"):
         return
     own = {"batch.kubernetes.io/controller-uid": metadata["uid"]}
     template = spec["template"]
@@ -216,24 +182,16 @@ def _select_own_pods(document: Document, user: User) -> None:
 
 
 _STRATEGIES: dict[str, Strategy] = {
-    "namespaces": Strategy(
-        _label_namespace, prepare_update=_keep_namespace, mark=_terminate_namespace
-    ),
+    "namespaces": Strategy(_label_namespace, _keep_namespace, mark=_terminate_namespace),
     "pods": Strategy(_default_requests),
     "nodes": Strategy(_default_allocatable),
-    "secrets": Strategy(_fold_string_data, find_errors=_find_data_faults),
-    "configmaps": Strategy(find_errors=_find_data_faults),
+    "secrets": Strategy(_fold_string_data),
     "certificatesigningrequests.certificates.k8s.io": Strategy(
-        prepare_create=sign_with_requestor,
-        prepare_update=keep_request,
-        find_errors=find_csr_faults,
-        stamp=stamp_conditions,
+        prepare=keep_request, find_errors=find_csr_errors, stamp=stamp_conditions
     ),
-    "jobs.batch": Strategy(prepare_create=_select_own_pods),
-    "events": Strategy(find_errors=find_event_faults),
-    CRD_RESOURCE: Strategy(
-        _complete_crd, _note_stored, _note_stored_changed, find_crd_errors, mark_crd
-    ),
+    "jobs.batch": Strategy(prepare=_select_own_pods),
+    "events": Strategy(find_errors=find_event_errors),
+    CRD_RESOURCE: Strategy(complete_crd, establish, find_crd_errors, mark_crd),
     "rolebindings.rbac.authorization.k8s.io": Strategy(_default_api_groups),
     "clusterrolebindings.rbac.authorization.k8s.io": Strategy(_default_api_groups),
 }

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from local.kube.kinds import Document, Kind, Version
-from local.kube.managed import Writer
+from local.kube.kinds import Document, Kind
 from local.kube.store import Record
 from local.kube.users import User
 
@@ -15,10 +14,8 @@ from local.kube.users import User
 class Options:
     """What a client may ask of a write, whatever the object."""
 
-    field_manager: str = ""
     dry_run: bool = False
     field_validation: str = "Warn"
-    force: bool = False
 
 
 DEFAULTS = Options()
@@ -29,29 +26,11 @@ class Write:
     """A write of an object of some kind, or of its ``subresource``."""
 
     kind: Kind
-    version: Version
     user: User
     options: Options = DEFAULTS
     subresource: str = ""
     whole: bool = False
     """A PUT, which names the object that it is meant for by its uid, if it names any."""
-
-    def writer(self, operation: str) -> Writer:
-        """Who stands in ``managedFields`` for this write."""
-        return Writer(
-            self.options.field_manager or "unknown",
-            operation,
-            self.kind.api_version(self.version.name),
-            self.subresource,
-            self._resets(),
-        )
-
-    def _resets(self) -> tuple[str, ...]:
-        if self.kind.ownerless:
-            return self.kind.ownerless
-        if self.subresource:
-            return ("spec",) if self.subresource == "status" else ()
-        return ("status",) if "status" in self.version.subresources else ()
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ _SUBJECTS = ("group", "pod", "jobset", "slice")
 DECISIONS = {
     "Inserting": "inserts what is missing and possible now",
     "Waiting": "nothing to do yet",
-    "AllStand": "policy, template and MIG are Ready",
+    "ResourcesReady": "policy, template and MIG are Ready",
     "Injecting": "a token into the VM's metadata, then its Secret",
     "AllHaveTokens": "every VM has its token, or has joined",
     "Approved": "the request comes from the VM that holds the token",
@@ -67,8 +67,8 @@ DECISIONS = {
     "Done": "nothing is left; removes the finalizer",
     "Swept": "lists the groups; resyncs those that wait",
     "Creating": "creates a slice for the Job",
-    "Coming": "its slice is being provisioned",
-    "Marked": "deletes its slices in half a minute, unless it is created again",
+    "Provisioning": "its slice is being provisioned",
+    "DeadlineSet": "deletes its slices in half a minute, unless it is created again",
     "Releasing": "the slice is not needed any more; deletes it",
     "PodGone": "the Pod is gone",
     "NotWaiting": "the Pod does not wait for a slice any more",
@@ -134,8 +134,8 @@ class TimelinePrinter:
         what = f"{decision}: {DECISIONS[decision]}" if decision in DECISIONS else decision
         what = f"{_subject(record)}{what}"
         note = f"; {record['note']}" if record.get("note") else ""
-        occasion = record.get("occasion", "a message").removeprefix("compute.")
-        why = f"{occasion}{note}"
+        trigger = record.get("trigger", "a message").removeprefix("compute.")
+        why = f"{trigger}{note}"
         counts = f"{calls['gce']} GCE and {calls['kubernetes']} Kubernetes calls"
         why = f"{why}; {counts}, {record['milliseconds']} ms"
         return Line(step, what, why, is_bad=decision == "Poison")

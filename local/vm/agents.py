@@ -196,7 +196,7 @@ class KubeAgent:
         if not self._timings.joins:
             return
         if self._identity is not None:
-            self._report("joined", "before this boot; the kubelet goes on with its own certificate")
+            self._report("joined", "before this boot; the kubelet uses its own certificate")
             self._run_kubelet(self._identity)
         elif self._timings.identity is not None:
             self._later(self._timings.join_s, self._register_otherwise)

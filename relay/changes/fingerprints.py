@@ -227,7 +227,7 @@ def _is_own_patch(before: NodeFingerprint, after: NodeFingerprint) -> bool:
       sets all its labels along with it, so what was added or replaced with it is right.
     - labels were added to a Node that has the VM's id already: they stood there when it was
       proved, so they had been lost, which was reported, and have been put back. Somebody who adds a
-      wrong value in that moment does so before the step that the loss has woken looks, or is
+      wrong value in that moment does so before the step that the loss has triggered looks, or is
       overwritten by its patch.
 
     A label that is lost, or changed while the VM's id stays, is reported: a replaced value costs one

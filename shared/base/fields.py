@@ -1,6 +1,6 @@
 """What a field of a manifest may hold, as rules that can be put together like a schema.
 
-A rule checks a value and yields `Problem`s, each with its path. No
+A rule checks a value and yields `Violation`s, each with its path. No
 rule raises, whatever the value is: JSON of any shape can be asked about.
 """
 
@@ -21,7 +21,7 @@ def is_yes(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Violation:
     """What is wrong with a field, and what would be right."""
 
     path: str
@@ -34,8 +34,8 @@ class Problem:
 class Rule(Protocol):
     """What a field may hold."""
 
-    def check(self, path: str, value: Any) -> Iterator[Problem]:
-        """All problems of ``value`` at ``path``."""
+    def check(self, path: str, value: Any) -> Iterator[Violation]:
+        """All violations of ``value`` at ``path``."""
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,20 @@ class Text:
         self._musts = musts
         self._least, self._most = least, most
 
-    def check(self, path: str, value: Any) -> Iterator[Problem]:
+    def check(self, path: str, value: Any) -> Iterator[Violation]:
         if not isinstance(value, str):
-            yield Problem(path, f"must be text, not {show(value)}")
+            yield Violation(path, f"must be text, not {show(value)}")
         elif len(value) < self._least:
-            yield Problem(path, "must not be empty")
+            yield Violation(path, "must not be empty")
         elif len(value) > self._most:
-            yield Problem(path, f"has {len(value)} characters; {self._most} are allowed")
+            yield Violation(path, f"has {len(value)} characters; {self._most} are allowed")
         else:
             yield from self._failures(path, value)
 
-    def _failures(self, path: str, value: str) -> Iterator[Problem]:
+    def _failures(self, path: str, value: str) -> Iterator[Violation]:
         failed = next((must for must in self._musts if not must.holds(value)), None)
         if failed is not None:
-            yield Problem(path, f"{failed.words}, not {show(value)}")
+            yield Violation(path, f"{failed.words}, not {show(value)}")
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class OneOf:
 
     words: tuple[str, ...]
 
-    def check(self, path: str, value: Any) -> Iterator[Problem]:
+    def check(self, path: str, value: Any) -> Iterator[Violation]:
         if not isinstance(value, str) or value not in self.words:
-            yield Problem(path, f"must be {' or '.join(self.words)}, not {show(value)}")
+            yield Violation(path, f"must be {' or '.join(self.words)}, not {show(value)}")
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class Number:
     least: int
     most: int
 
-    def check(self, path: str, value: Any) -> Iterator[Problem]:
+    def check(self, path: str, value: Any) -> Iterator[Violation]:
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         if not is_whole or not self.least <= value <= self.most:
             bounds = f"from {self.least} to {self.most}"
-            yield Problem(path, f"must be a whole number {bounds}, not {show(value)}")
+            yield Violation(path, f"must be a whole number {bounds}, not {show(value)}")
 
 
 @dataclass(frozen=True)
@@ -108,17 +108,17 @@ class Items:
     least: int = 0
     keys: tuple[str, ...] = ()
 
-    def check(self, path: str, value: Any) -> Iterator[Problem]:
+    def check(self, path: str, value: Any) -> Iterator[Violation]:
         if not isinstance(value, list):
-            yield Problem(path, f"must be a list, not {show(value)}")
+            yield Violation(path, f"must be a list, not {show(value)}")
             return
         if not self.least <= len(value) <= self.most:
-            yield Problem(path, f"must have {self.least} to {self.most} items, not {len(value)}")
+            yield Violation(path, f"must have {self.least} to {self.most} items, not {len(value)}")
         for index, item in enumerate(value):
             yield from self.item.check(f"{path}[{index}]", item)
         yield from self._twins(path, value)
 
-    def _twins(self, path: str, items: list[Any]) -> Iterator[Problem]:
+    def _twins(self, path: str, items: list[Any]) -> Iterator[Violation]:
         seen: list[tuple[Any, ...]] = []
         for index, item in enumerate(items):
             if not self.keys or not isinstance(item, Mapping):
@@ -126,7 +126,7 @@ class Items:
             identity = tuple(item.get(key) for key in self.keys)
             if identity in seen:
                 text = f"is there twice: {' and '.join(self.keys)} must differ"
-                yield Problem(f"{path}[{index}]", text)
+                yield Violation(f"{path}[{index}]", text)
             seen.append(identity)
 
 
@@ -138,16 +138,16 @@ class Entries:
     most: int
     keys: tuple[Must, ...]
 
-    def check(self, path: str, value: Any) -> Iterator[Problem]:
+    def check(self, path: str, value: Any) -> Iterator[Violation]:
         if not isinstance(value, Mapping):
-            yield Problem(path, f"must be an object, not {show(value)}")
+            yield Violation(path, f"must be an object, not {show(value)}")
             return
         if len(value) > self.most:
-            yield Problem(path, f"has {len(value)} entries; {self.most} are allowed")
+            yield Violation(path, f"has {len(value)} entries; {self.most} are allowed")
         for must in self.keys:
             wrong = next((key for key in value if not must.holds(key)), None)
             if wrong is not None:
-                yield Problem(path, f"{must.words}, not {show(wrong)}")
+                yield Violation(path, f"{must.words}, not {show(wrong)}")
         for key, entry in value.items():
             yield from self.value.check(f"{path}.{key}", entry)
 
@@ -159,15 +159,15 @@ class Record:
     fields: Mapping[str, Rule]
     required: tuple[str, ...] = ()
 
-    def check(self, path: str, value: Any) -> Iterator[Problem]:
+    def check(self, path: str, value: Any) -> Iterator[Violation]:
         if not isinstance(value, Mapping):
-            yield Problem(path, f"must be an object, not {show(value)}")
+            yield Violation(path, f"must be an object, not {show(value)}")
             return
         for name, rule in self.fields.items():
             if value.get(name) is not None:
                 yield from rule.check(f"{path}.{name}", value[name])
             elif name in self.required:
-                yield Problem(f"{path}.{name}", "is required")
+                yield Violation(f"{path}.{name}", "is required")
 
 
 def any_of(words: Iterable[str]) -> str:

@@ -49,7 +49,7 @@ def chips_of(topology: str) -> int:
     return prod(parse_dimensions(topology))
 
 
-def find_unknown_shape_problem(topology: str) -> str | None:
+def find_unknown_shape_violation(topology: str) -> str | None:
     """Why there is no slice of this shape, whatever its VMs are, or ``None``."""
     dimensions = parse_dimensions(topology)
     if any(_is_known_shape(topology, dimensions, it) for it in GROUP_GENERATIONS.values()):
@@ -58,7 +58,7 @@ def find_unknown_shape_problem(topology: str) -> str | None:
     return f"{topology} is no shape of a slice; of ct6e {flat}; of tpu7 and tpu7x {cubic}"
 
 
-def find_shape_problem(topology: str, machine: Machine) -> str | None:
+def find_shape_violation(topology: str, machine: Machine) -> str | None:
     """Why a slice of this shape cannot be made of this machine, or ``None``."""
     generation = machine.generation
     dimensions = parse_dimensions(topology)
@@ -77,7 +77,7 @@ def find_shape_problem(topology: str, machine: Machine) -> str | None:
     return None
 
 
-def find_count_problem(topology: str, machine: Machine, node_count: int, mode: str) -> str | None:
+def find_count_violation(topology: str, machine: Machine, node_count: int, mode: str) -> str | None:
     """Why this many VMs do not make what the topology says, or ``None``.
 
     A BULK group is one slice of all its VMs; each VM of an INDIVIDUAL group is a slice of its own.

@@ -1,4 +1,4 @@
-"""Entries of the audit log, as a log sink publishes them: what each says, which steps it concerns."""
+"""Parse the audit log entries that a log sink publishes, and find the steps that they trigger."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _PATH = re.compile(
 
 @dataclass(frozen=True)
 class LogEvent:
-    """What an audit log entry says: ``method`` without its API version, ``name`` the resource's.
+    """The end of an operation, from an audit log entry.
 
-    ``location`` is the zone or region (empty: global), of a node pool its cluster's. ``has_failed`` is
-    set when the operation ended badly. ``words`` is what the entry itself says of the cause, for a
-    person. ``cluster`` is a node pool's.
+    ``method`` has no API version. ``name`` is the resource's. ``location`` is the zone or region (empty:
+    global), or the location of a node pool's cluster. ``has_failed``: the operation has failed;
+    ``words`` is then the entry's error message. ``cluster`` is a node pool's.
     """
 
     method: str
@@ -44,13 +44,12 @@ class LogEvent:
 
     @property
     def resource_name(self) -> str:
-        """The name that the group's resources bear: a VM's name without its random end."""
+        """The name of the group's resources: a VM's name without its random suffix."""
         return self.name.rsplit("-", 1)[0] if self.concerns_vm else self.name
 
 
-# An audit entry's way to a step. What is not here wakes nobody: reads, setMetadata and setLabels
-# (our own writes, or none of our business), disks, other services.
-_WAKES = {
+# Methods that are not listed trigger no step: reads, setMetadata, setLabels, disks, other services.
+_STEP_OF = {
     "compute.resourcePolicies.insert": "create_resources",
     "compute.instanceTemplates.insert": "create_resources",
     "compute.regionInstanceTemplates.insert": "create_resources",
@@ -78,36 +77,36 @@ _WAKES = {
     "compute.instances.instanceManagerHaltForRestart": "label_node",
     "compute.instances.repair.recreateInstance": "label_node",
 }
-_WAKES_WHEN_FAILED = {
+_STEP_OF_FAILED = {
     "compute.instances.insert": "create_resources",
     "compute.instances.start": "label_node",
     "compute.instances.reset": "label_node",
 }
 
 
-_NODE_POOL_WAKES = {
+_NODE_POOL_STEPS = {
     "container.nodePools.create": ("provision_slice", "release_slice"),
     "container.nodePools.delete": ("provision_slice", "release_slice"),
 }
-_NODE_POOL_WAKES_WHEN_FAILED = {"container.nodePools.update": ("release_slice",)}
+_NODE_POOL_STEPS_OF_FAILED = {"container.nodePools.update": ("release_slice",)}
 
 
 def find_steps(event: LogEvent) -> tuple[str, ...]:
-    """The steps that an entry wakes: none, one, or both that see to a node pool's end."""
+    """The steps that an entry triggers: none, one, or both steps of JobSets for a node pool."""
     if event.method in _NODE_POOL_METHODS.values():
         if not (_SLICE_NAME.fullmatch(event.name) and is_dns_label(event.name)):
             return ()
-        failed = _NODE_POOL_WAKES_WHEN_FAILED if event.has_failed else {}
-        return {**_NODE_POOL_WAKES, **failed}.get(event.method, ())
+        failed = _NODE_POOL_STEPS_OF_FAILED if event.has_failed else {}
+        return {**_NODE_POOL_STEPS, **failed}.get(event.method, ())
     name = _VM_NAME if event.concerns_vm else _RESOURCE_NAME
     if not (name.fullmatch(event.name) and is_dns_label(event.name)):
         return ()
-    wakes = (event.has_failed and _WAKES_WHEN_FAILED.get(event.method)) or _WAKES.get(event.method)
-    return (wakes,) if wakes else ()
+    step = (event.has_failed and _STEP_OF_FAILED.get(event.method)) or _STEP_OF.get(event.method)
+    return (step,) if step else ()
 
 
 def parse_entry(entry: Mapping[str, Any], message_id: str) -> tuple[LogEvent | None, str]:
-    """What an entry says, or ``None`` and why it concerns no step. Raises `PoisonError`."""
+    """Parse an entry; ``None`` and a note if it triggers no step. Raises `PoisonError`."""
     payload = _part(entry, "protoPayload", message_id)
     operation = _part(entry, "operation", message_id)
     service, method = payload.get("serviceName"), str(payload.get("methodName") or "")
@@ -136,7 +135,7 @@ def _read_compute(method: str, resource: str, labels: Mapping[str, Any]) -> LogE
 
 
 def _read_container(method: str, _resource: str, labels: Mapping[str, Any]) -> LogEvent | None:
-    """By the labels of ``gke_nodepool``: what stands in the resource's name is not documented."""
+    """Read the labels of ``gke_nodepool``: the format of the resource's name is not documented."""
     known = _NODE_POOL_METHODS.get(method.rpartition(".")[2])
     names = ("project_id", "location", "nodepool_name", "cluster_name")
     project, location, pool, cluster = (str(labels.get(name) or "") for name in names)
@@ -157,7 +156,7 @@ _SERVICES = {
 
 
 def _part(holder: Mapping[str, Any], name: str, message_id: str) -> dict[str, Any]:
-    """An object inside an entry; absent reads as empty."""
+    """An object inside an entry; empty if it is absent."""
     part = holder.get(name) or {}
     if not isinstance(part, dict):
         raise PoisonError(

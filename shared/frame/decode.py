@@ -1,7 +1,8 @@
-"""What triggers a step: a push envelope becomes an `Occasion`.
+"""Decode a push request into a `Trigger`.
 
-Two kinds of message come in (docs/how-it-works.md): our own (`message`) and a Cloud Logging entry as
-a log sink publishes it (`audit_log`). An occasion says where to look and why; it never says what to do.
+Two kinds of messages arrive (docs/how-it-works.md): this system's own (`message`), and entries of the
+audit log that a log sink publishes (`audit_log`). A trigger names an object and a cause, never a
+command.
 """
 
 from __future__ import annotations
@@ -41,29 +42,29 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Occasion:
-    """Where to look, and why: from a message of ours or from an entry of the audit log."""
+class Trigger:
+    """An object and a cause, from a message of this system or an entry of the audit log."""
 
     cause: str
     at: datetime
     message: Message | None = None
     event: LogEvent | None = None
     is_redelivered: bool = False
-    """An earlier delivery was not acknowledged: the process that had it may have ended halfway."""
+    """An earlier delivery was not acknowledged: its invocation may have been interrupted."""
 
     @property
-    def is_sync(self) -> bool:
-        return self.message is not None and self.message.cause is Cause.SYNC
+    def is_resync(self) -> bool:
+        return self.message is not None and self.message.cause is Cause.RESYNC
 
     @property
     def kind(self) -> str:
-        """What a message is about; empty for an entry of the audit log."""
+        """The kind of the message's object; empty for an entry of the audit log."""
         if self.message is not None:
             return self.message.kind
         return SWEEP_KIND if self.event is None else ""
 
     def is_for(self, step: str) -> bool:
-        """Whether a step has anything to do with it."""
+        """Whether it triggers this step."""
         if self.event is not None:
             return step in find_steps(self.event)
         return self.kind in _KINDS_OF.get(step, _OF_GROUPS)
@@ -75,7 +76,7 @@ class Occasion:
 
     @property
     def vms(self) -> tuple[str, ...]:
-        """Names of VMs that something has happened to."""
+        """Names of VMs that the message or the entry is about."""
         if self.event is not None:
             return (self.event.name,) if self.event.concerns_vm else ()
         return self.message.vms if self.message else ()
@@ -83,20 +84,20 @@ class Occasion:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One push: what it says, and what Pub/Sub says about it. ``attempt`` is 0 unless it is counted.
+    """A decoded push request. ``attempt`` is 0 if Pub/Sub does not count the attempts.
 
-    ``occasion`` is ``None`` for an entry that wakes nobody; ``note`` then says why.
+    ``trigger`` is ``None`` for an entry that triggers no step; ``note`` then says why.
     """
 
     message_id: str
     attempt: int
     published: datetime | None
-    occasion: Occasion | None
+    trigger: Trigger | None
     note: str = ""
 
 
 def decode(body: bytes) -> Delivery:
-    """Read a push request's body. Raises `PoisonError`."""
+    """Decode the body of a push request. Raises `PoisonError`."""
     envelope = _json(body, "the push request")
     message = envelope.get("message")
     if not isinstance(message, dict):
@@ -107,14 +108,14 @@ def decode(body: bytes) -> Delivery:
     document = _json(data, f"message {message_id}")
     attempt = envelope.get("deliveryAttempt")
     attempt = max(0, attempt) if isinstance(attempt, int) else 0
-    occasion, note = _occasion(document, message_id, published)
-    if occasion is not None and attempt > 1:
-        occasion = replace(occasion, is_redelivered=True)
-    return Delivery(message_id, attempt, published, occasion, note)
+    trigger, note = _read_trigger(document, message_id, published)
+    if trigger is not None and attempt > 1:
+        trigger = replace(trigger, is_redelivered=True)
+    return Delivery(message_id, attempt, published, trigger, note)
 
 
 def find_message_id(body: bytes) -> str:
-    """The id in a push request's body, whatever else is wrong with it; ``unknown`` if it has none."""
+    """The message id in a push request's body, which may be invalid; ``unknown`` if it has none."""
     try:
         message = _json(body, "the push request").get("message")
     except PoisonError:
@@ -129,7 +130,7 @@ def _message_id(message: Mapping[str, Any]) -> str:
 def _json(raw: bytes, what: str) -> dict[str, Any]:
     try:
         document = json.loads(raw)
-        # JSON's escapes can spell a lone surrogate, which no log, answer or request can hold.
+        # An escape in JSON can encode a lone surrogate, which cannot be encoded in UTF-8.
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise PoisonError(f"{what} has a lone surrogate in it; it must be Unicode") from error
@@ -154,25 +155,23 @@ def _find_time(text: Any) -> datetime | None:
         return None
 
 
-def _occasion(
+def _read_trigger(
     document: dict[str, Any], message_id: str, published: datetime | None
-) -> tuple[Occasion | None, str]:
+) -> tuple[Trigger | None, str]:
     if "protoPayload" in document or "logName" in document:
         return _from_entry(document, message_id)
     return _from_message(document, message_id, published), ""
 
 
-def _from_entry(entry: dict[str, Any], message_id: str) -> tuple[Occasion | None, str]:
+def _from_entry(entry: dict[str, Any], message_id: str) -> tuple[Trigger | None, str]:
     event, note = parse_entry(entry, message_id)
     if event is None:
         return None, note
     at = _find_time(entry.get("timestamp")) or _EPOCH
-    return Occasion(event.method, at, event=event), ""
+    return Trigger(event.method, at, event=event), ""
 
 
-def _from_message(
-    document: dict[str, Any], message_id: str, published: datetime | None
-) -> Occasion:
+def _from_message(document: dict[str, Any], message_id: str, published: datetime | None) -> Trigger:
     version = document.get("version")
     if version != MESSAGE_VERSION:
         raise PoisonError(
@@ -180,6 +179,6 @@ def _from_message(
         )
     at = _find_time(document.get("at")) or published
     if document.get("kind") == SWEEP_KIND:
-        return Occasion(SWEEP_KIND, at or _EPOCH)
+        return Trigger(SWEEP_KIND, at or _EPOCH)
     message = parse_message(document, message_id, at)
-    return Occasion(parse_cause(document), message.at, message=message)
+    return Trigger(parse_cause(document), message.at, message=message)

@@ -1,6 +1,6 @@
-"""The messages of this system: what the relay, the sweep, a step and the replay tool publish.
+"""The messages that the relay, the sweep, the steps and the operator's tool publish.
 
-A message names an object and the cause; it never says what to do.
+A message names an object and a cause, never a command.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from shared.base.names import (
 
 MESSAGE_VERSION = 1
 MAX_NAMES = 100
-"""Names of Nodes or VMs in one message; more names make more messages."""
+"""The limit of names of Nodes or VMs in one message; more names need more messages."""
 BATCH = 20
-"""VMs in one message to ``inject_token``, requests in one to ``approve_join``: each costs a few calls,
+"""VMs in one message to ``inject_token``, requests in one to ``approve_join``. Each costs a few calls,
 and an invocation has 30 seconds."""
 SWEEP_KIND = "Sweep"
-"""What the Scheduler publishes every minute: ``{"version": 1, "kind": "Sweep"}``."""
+"""The kind of the message that Cloud Scheduler publishes each minute: ``{"version": 1, "kind":
+"Sweep"}``."""
 POD_KIND, SLICE_KIND = "Pod", "Slice"
-"""What the messages to the steps of JobSets are about; a slice goes by its JobSet's namespace."""
+"""Kinds of messages to the steps of JobSets. A message about a slice has its JobSet's namespace."""
 _KINDS = (KIND, POD_KIND, JOBSET_KIND, SLICE_KIND, SIGNING_REQUEST_KIND)
 _LABEL, _SUBDOMAIN, _SEGMENT = "a DNS label", "a DNS subdomain", "printable and without '/' and '%'"
 _UID = re.compile(r"[-.:\w]{0,128}", re.ASCII)
@@ -40,11 +41,11 @@ _MAX_CAUSE = 63
 
 
 class PoisonError(Exception):
-    """A message that can never be understood; the text names its id and what would be right."""
+    """A message that can never be decoded. The text has its id and what would be valid."""
 
 
 class Cause(StrEnum):
-    """Why somebody should look: a word for the log. Only ``Sync`` is treated apart."""
+    """Why a message was published. Only some causes change decisions, such as ``Resync``."""
 
     ADDED = "Added"
     UNSCHEDULABLE = "Unschedulable"
@@ -55,7 +56,7 @@ class Cause(StrEnum):
     METADATA_CHANGED = "MetadataChanged"
     DELETING = "Deleting"
     NODES_CHANGED = "NodesChanged"
-    SYNC = "Sync"
+    RESYNC = "Resync"
     VMS_NEED_TOKENS = "VMsNeedTokens"
     JOIN_REQUESTED = "JoinRequested"
     JOIN_NOT_APPROVED = "JoinNotApproved"
@@ -66,12 +67,11 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Message:
-    """An occasion to look at one object, a TPUNodeGroup if nothing else is said, as this system
-    publishes it.
+    """A message of this system about one object, by default a TPUNodeGroup.
 
-    ``nodes`` and ``vms`` are names (at most `MAX_NAMES` together), ``at`` is when the sender saw
-    what it tells of. A message about CertificateSigningRequests has their names in ``requests``, and
-    no other name: they are of the cluster.
+    ``nodes`` and ``vms`` are names, at most `MAX_NAMES` together. ``at`` is when the sender observed the
+    cause. A message about CertificateSigningRequests has only their names, in ``requests``: they have no
+    namespace.
     """
 
     namespace: str
@@ -114,12 +114,12 @@ class Message:
         return json.dumps(document, separators=(",", ":")).encode()
 
     def attributes(self, cluster: str) -> dict[str, str]:
-        """The message's attributes: enough for a person to filter by."""
+        """The message's attributes, by which operators can filter."""
         return {"cluster": cluster, "cause": str(self.cause)}
 
 
 def parse_message(document: Mapping[str, Any], message_id: str, at: datetime | None) -> Message:
-    """A message from its data's JSON; ``at`` is its time, if it has one. Raises `PoisonError`."""
+    """Parse a message from its JSON. ``at`` is its time, if it has one. Raises `PoisonError`."""
     kind = document.get("kind")
     if kind not in _KINDS:
         kinds = f"{', '.join(_KINDS)} or {SWEEP_KIND}"
@@ -151,7 +151,7 @@ def message_about_requests(cause: Cause, at: datetime, requests: Iterable[str]) 
 
 
 def parse_cause(document: Mapping[str, Any]) -> str:
-    """The cause in a message's JSON, whether it is known or not."""
+    """The cause in a message's JSON, known or unknown."""
     return str(document.get("cause") or "")[:_MAX_CAUSE]
 
 

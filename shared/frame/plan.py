@@ -1,8 +1,8 @@
-"""A plan and its actions: what a step does after it has decided.
+"""A plan and its actions: the result of a step's decision.
 
-A step's decision makes actions from what was observed; the frame (`shared.frame.step`) executes them
-in order. Plans and actions hold only values, so that they can be compared, printed and tested. The
-domains add actions of their own; those here need no more than a `Work` has.
+The frame (`shared.frame.step`) executes the actions in order. Plans and actions hold only values, so
+that they can be compared, printed and tested. The domains add actions of their own; those here need
+nothing but a `Work`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from shared.base.errors import CallError, OutOfTimeError
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import MAX_NAMES, Message
 from shared.frame.settings import Settings
 from shared.ports.gce.calls import Gce
@@ -26,11 +26,11 @@ Publish = Callable[[str, Sequence[Message]], None]
 
 
 class StaleObservation(Exception):
-    """What was observed is no longer so; the step observes and decides again."""
+    """The observation no longer holds. The step observes and decides again."""
 
 
 class NothingToDo(Exception):
-    """The trigger names nothing that the step has work with; ``outcome`` says why, in one word."""
+    """The trigger needs no work. ``outcome`` is one word for the log line."""
 
     def __init__(self, outcome: str, note: str = "") -> None:
         super().__init__(outcome)
@@ -40,9 +40,9 @@ class NothingToDo(Exception):
 
 @dataclass(kw_only=True)
 class Work:
-    """One observation and what follows from it: the ports, the time and the trigger.
+    """One observation and its execution: the ports, the time and the trigger.
 
-    A domain's own kind of work adds the object that it is about.
+    The domains' subclasses add the object that the work is about.
     """
 
     settings: Settings
@@ -53,48 +53,48 @@ class Work:
     remaining_s: Callable[[], float]
     """Seconds left for calls. Raises `OutOfTimeError` when there are none."""
     reserve: Callable[[float], AbstractContextManager[None]] = lambda _: nullcontext()
-    """In this context the last so many seconds are not there for calls: what follows it has them."""
+    """A context that keeps the last so many seconds free for calls after it."""
     now: datetime
-    occasion: Occasion
+    trigger: Trigger
     facts: dict[str, Any] = field(default_factory=dict)
     """Fields of the invocation's log line."""
     step: str = ""
     """The name of the step."""
-    is_first_look: bool = True
+    is_first_observation: bool = True
     """False when the step observes again because the first observation was stale."""
     observed: Any = None
-    """What the step has observed, once it has: for what it does about a call that is refused."""
+    """What the step has observed, for `Step.recover`; ``None`` before that."""
 
     @property
-    def subject(self) -> Mapping[str, Any]:
-        """The object that Events are about, unless the action names another."""
-        raise NotImplementedError(f"{type(self).__name__} is about no object")
+    def subject(self) -> Mapping[str, Any] | None:
+        """The object of Events that name none; ``None`` if the work is about no single object."""
+        return None
 
     def list_events(self) -> Iterable[Emit]:
-        """The Events that follow from what the executed actions have changed."""
+        """The Events about what the executed actions have changed."""
         return ()
 
     def list_closing_actions(self) -> Iterable[Action]:
-        """What remains to be done, best effort, when the plan has been executed without an error."""
+        """Actions after a plan that was executed without an error. Best effort."""
         return ()
 
 
 class Action(Protocol):
-    """One thing to do."""
+    """An action of a plan."""
 
     def apply(self, work: Any) -> None:
-        """Do it. Raises `CallError`, or `StaleObservation` if the observation does not hold."""
+        """Execute it. Raises `CallError`, or `StaleObservation` if the observation does not hold."""
 
     def describe(self) -> str:
-        """What would be done, for a person who reads ``replay explain``."""
+        """The action in words, for ``kubectl tng explain``."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do and, in one word of the step's own, why.
+    """The actions of a decision, and its outcome in one word.
 
     ``note`` and ``facts`` are for the log line. ``parts`` are plans about one object each, executed
-    after the actions: a failure ends its part alone, and their outcomes make the plan's.
+    after the actions. A failure ends only its part; the outcome is joined from those of the parts.
     """
 
     outcome: str
@@ -103,7 +103,7 @@ class Plan:
     facts: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Plan, ...] = ()
     needs_attention: bool = False
-    """Whether the log line is a warning: it names what nobody else reports."""
+    """Whether the log line is a warning, because nothing else reports what it names."""
 
     def list_actions(self) -> Iterator[Action]:
         """The actions, with those of batches and of the parts."""
@@ -117,13 +117,13 @@ class Plan:
 
 
 def join_outcomes(outcomes: Iterable[str]) -> str:
-    """The outcome of a plan whose parts have these."""
+    """The outcome of a plan whose parts have these outcomes."""
     return ",".join(sorted(set(outcomes)))
 
 
 @dataclass(frozen=True)
 class Send:
-    """Publish messages to a step's topic. Best effort, except inside of `ForOne` and `Require`."""
+    """Publish messages to a step's topic. Best effort, except in `ForOne` and `Require`."""
 
     step: str
     messages: tuple[Message, ...]
@@ -133,14 +133,14 @@ class Send:
 
     def describe(self) -> str:
         causes = ", ".join(sorted({str(message.cause) for message in self.messages}))
-        return f"wake {self.step} ({causes})"
+        return f"trigger {self.step} ({causes})"
 
 
 @dataclass(frozen=True)
 class Emit:
-    """Write a Kubernetes Event about the work's subject, or about the object given. Best effort.
+    """Write a Kubernetes Event about an object, by default the work's subject. Best effort.
 
-    ``once``: an Event that says the same is not counted up.
+    ``once``: a repetition does not increment the count of the existing Event.
     """
 
     event: Event
@@ -149,6 +149,8 @@ class Emit:
 
     def apply(self, work: Work) -> None:
         about = self.about if self.about is not None else work.subject
+        if about is None:
+            raise TypeError(f"the Event {self.event.reason} is about no object")
         emit = work.cluster.emit_once if self.once else work.cluster.emit
         emit(about, self.event, work.now)
 
@@ -171,7 +173,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Require:
-    """An action that is otherwise best effort: its failure ends the plan."""
+    """Make an action required that is otherwise best effort: its failure ends the plan."""
 
     action: Action
 
@@ -184,7 +186,7 @@ class Require:
 
 @dataclass(frozen=True)
 class Fail:
-    """End the plan with an error that was met before it, so that the message is tried again."""
+    """End the plan with an error of the observation, so that the message is retried."""
 
     error: CallError | OutOfTimeError
 
@@ -197,8 +199,8 @@ class Fail:
 
 @dataclass(frozen=True)
 class ForOne:
-    """Actions about one object among many. A failure ends these alone; it is raised after the others
-    have been executed."""
+    """Actions about one object of many. A failure ends only these; it is raised after the others have
+    been executed."""
 
     actions: tuple[Action, ...]
 
@@ -212,12 +214,12 @@ class ForOne:
 
 @dataclass(frozen=True)
 class Batch:
-    """Actions about one object each: as many as there is time for. A failure ends one object's alone.
+    """Actions about one object each, as many as there is time for. A failure ends only one object's.
 
-    Without ``resume`` what is left is left, and the plan continues. With it at least one action is
-    executed; if some are left, the plan ends with the outcome ``Partly``, and the message that
-    ``resume`` makes of their names goes to the step's own topic. After a failure it does not, where the
-    message itself is retried. ``is_required``: what follows is executed only if no action has failed.
+    Without ``resume``, actions that are left are dropped, and the plan continues. With it, at least one
+    action is executed. If some are left, the plan ends with the outcome ``Partly``, and ``resume``
+    builds a message to the step's own topic. After a failure that message is not sent if the current
+    one is retried. ``is_required``: the rest of the plan is executed only if no action has failed.
     """
 
     actions: tuple[NamedAction, ...]
@@ -235,10 +237,10 @@ class NamedAction:
 
 @dataclass(frozen=True)
 class Resume:
-    """How an invocation continues with what a batch has left: a message to this step's topic.
+    """The message to the step's own topic that continues a batch.
 
-    ``names_nodes``: the message names the first Nodes that are left. Whoever continues there must come
-    to an end though nothing that it does has an effect: each message names later ones than the last.
+    ``names_nodes``: the message names the first Nodes that are left. Each message must name later Nodes
+    than the last one: then the sequence ends even if the actions have no effect.
     """
 
     step: str
@@ -246,14 +248,14 @@ class Resume:
     names_nodes: bool = False
 
     def build(self, left: Sequence[str]) -> Send:
-        """What triggers another invocation."""
+        """The action that triggers the next invocation."""
         nodes = tuple(left[:MAX_NAMES]) if self.names_nodes else ()
         return Send(self.step, (replace(self.message, nodes=nodes),))
 
 
 @dataclass(frozen=True)
 class ObserveAgain:
-    """End the plan: the step observes and decides again, with the whole time for calls."""
+    """End the plan. The step observes and decides again, with the whole time for calls."""
 
     why: str
 
@@ -265,4 +267,4 @@ class ObserveAgain:
 
 
 BEST_EFFORT = (Send, Emit, Attempt)
-"""Actions whose failure changes nothing: the sweep finds the work, the condition says the same."""
+"""Actions whose failure is only logged: the sweep repeats the work, or a condition reports the same."""

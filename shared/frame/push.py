@@ -1,8 +1,8 @@
-"""Who pushes: checks the token that Pub/Sub sends with each message, in one of two modes.
+"""Verify the ID token that Pub/Sub sends with each push, in one of two modes.
 
 ``signature`` verifies the token completely. ``platform`` is for Cloud Run, which verifies the token,
-lets in only accounts with ``run.invoker``, and then replaces the signature: only the claims can be
-compared. The settings choose the mode, never the token: anybody can write the replacement.
+admits only accounts with ``run.invoker``, and then replaces the signature: only the claims can be
+checked. The settings select the mode, never the token: anybody can write a replaced signature.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ UNAUTHORIZED, FORBIDDEN, UNAVAILABLE = 401, 403, 503
 
 _ISSUERS = ("https://accounts.google.com", "accounts.google.com")
 _REMOVED = ".SIGNATURE_REMOVED_BY_GOOGLE"
-_ASK_AGAIN_S = 60.0
-"""A key that is not known is asked for, but not more often than this: anybody can make one up."""
-_TRY_AGAIN_S = 5.0
+_REFETCH_AFTER_S = 60.0
+"""The minimum interval between fetches for unknown keys: anybody can send an invented key id."""
+_RETRY_AFTER_S = 5.0
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request is not taken: the HTTP status, and for the log what did not fit."""
+    """Why a request is rejected: the HTTP status, and a note for the log."""
 
     http: int
     note: str
 
 
 Fetch = Callable[[str], tuple[Mapping[str, str], float]]
-"""From a URL to certificates in PEM by key id, and for how many seconds they are good."""
+"""Fetches from a URL certificates in PEM by key id, and for how many seconds they are valid."""
 
 
 class Gate:
-    """Lets in who has a token of the pusher's. For many threads."""
+    """Admits requests with a token of the push account. Thread-safe."""
 
     def __init__(
         self,
@@ -61,15 +61,15 @@ class Gate:
         self._keys = _Keys(pusher.certificates_url, fetch or fetch_certificates, monotonic)
 
     def refuse(self, authorization: str) -> Refusal | None:
-        """Why a request with this ``Authorization`` header is not taken; ``None`` when it is.
+        """The refusal of a request with this ``Authorization`` header; ``None`` if it is admitted.
 
-        The token itself is in no note.
+        No note contains the token.
         """
         scheme, _, token = authorization.strip().partition(" ")
         if scheme.lower() != "bearer" or not token:
             return Refusal(UNAUTHORIZED, "there is no bearer token")
         if self._pusher.verification is PushVerification.PLATFORM:
-            return _judge_verified(token, self._pusher, self._now())
+            return _check_verified(token, self._pusher, self._now())
         if token.endswith(_REMOVED):
             return Refusal(UNAUTHORIZED, _SIGNATURE_REMOVED)
         key_id = find_key_id(token)
@@ -85,7 +85,7 @@ class Gate:
             return Refusal(
                 UNAUTHORIZED, f"the token's key is none of those at {self._pusher.certificates_url}"
             )
-        return _judge(token, certificate, self._pusher)
+        return _check_token(token, certificate, self._pusher)
 
 
 _SIGNATURE_REMOVED = (
@@ -94,24 +94,24 @@ _SIGNATURE_REMOVED = (
 )
 
 
-def _judge(token: str, certificate: str, pusher: Pusher) -> Refusal | None:
+def _check_token(token: str, certificate: str, pusher: Pusher) -> Refusal | None:
     try:
         claims = read_claims(token, certificate)
     except TokenError as error:
         return Refusal(UNAUTHORIZED, str(error))
-    return _judge_claims(claims, pusher)
+    return _check_claims(claims, pusher)
 
 
-def _judge_verified(token: str, pusher: Pusher, now: float) -> Refusal | None:
-    """The same claims and end of a token whose signature the platform has verified."""
+def _check_verified(token: str, pusher: Pusher, now: float) -> Refusal | None:
+    """Check the claims and expiry of a token whose signature the platform has verified."""
     try:
         claims = read_verified_claims(token, now)
     except TokenError as error:
         return Refusal(UNAUTHORIZED, str(error))
-    return _judge_claims(claims, pusher)
+    return _check_claims(claims, pusher)
 
 
-def _judge_claims(claims: Mapping[str, Any], pusher: Pusher) -> Refusal | None:
+def _check_claims(claims: Mapping[str, Any], pusher: Pusher) -> Refusal | None:
     found = {name: claims.get(name) for name in ("iss", "aud", "email", "email_verified")}
     if found["iss"] not in _ISSUERS:
         return Refusal(UNAUTHORIZED, f"the token is by {found['iss']!r}, not by {_ISSUERS[0]}")
@@ -131,7 +131,7 @@ def _judge_claims(claims: Mapping[str, Any], pusher: Pusher) -> Refusal | None:
 
 
 class _Keys:
-    """The issuer's certificates, fetched when they are needed and kept while they are good."""
+    """The issuer's certificates, fetched when needed and cached while they are valid."""
 
     def __init__(self, url: str, fetch: Fetch, monotonic: Callable[[], float]) -> None:
         self._url = url
@@ -139,27 +139,30 @@ class _Keys:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._certificates: Mapping[str, str] = {}
-        self._good_until = self._ask_after = float("-inf")
-        self._trouble = ""
+        self._valid_until = self._fetch_after = float("-inf")
+        self._error = ""
 
     def find(self, key_id: str) -> str | None:
-        """The certificate of that name. Raises `KeysError`."""
+        """The certificate of a key; ``None`` if the issuer has none. Raises `KeysError`."""
         with self._lock:
             now = self._monotonic()
-            if now >= self._good_until:
+            if now >= self._valid_until:
                 self._certificates = {}
-            if key_id not in self._certificates and now >= self._ask_after:
-                self._ask(now)
-            if key_id not in self._certificates and self._trouble:
-                raise KeysError(self._trouble)
+            if key_id not in self._certificates and now >= self._fetch_after:
+                self._refresh(now)
+            if key_id not in self._certificates and self._error:
+                raise KeysError(self._error)
             return self._certificates.get(key_id)
 
-    def _ask(self, now: float) -> None:
+    def _refresh(self, now: float) -> None:
         try:
-            self._certificates, good_s = self._fetch(self._url)
+            self._certificates, valid_s = self._fetch(self._url)
         except KeysError as error:
-            self._trouble = str(error)
-            self._ask_after = now + _TRY_AGAIN_S
+            self._error = str(error)
+            self._fetch_after = now + _RETRY_AFTER_S
         else:
-            self._trouble = ""
-            self._good_until, self._ask_after = now + good_s, now + min(good_s, _ASK_AGAIN_S)
+            self._error = ""
+            self._valid_until, self._fetch_after = (
+                now + valid_s,
+                now + min(valid_s, _REFETCH_AFTER_S),
+            )

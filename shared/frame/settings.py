@@ -1,4 +1,4 @@
-"""How the functions are set up: the settings, read from the environment."""
+"""The settings of the functions, read from the environment."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ GOOGLES_CERTIFICATES = "https://www.googleapis.com/oauth2/v1/certs"
 """Where Google publishes the keys that sign its ID tokens, as X.509 by key id."""
 
 JOBSET_PROVIDERS = (GKE, TPU_NODE_GROUP) = ("gke", "tpu-node-group")
-"""What JobSets' slices can be: node pools of GKE, or TPUNodeGroups."""
+"""The kinds of JobSets' slices: node pools of GKE, or TPUNodeGroups."""
 
 
 class JoinApproval(StrEnum):
-    """Who approves the requests by which VMs join."""
+    """Who approves the certificate requests of joining VMs."""
 
     APPROVE_JOIN = "approve_join"
-    """This system, for the VM that holds the token; the tokens are in a group of their own."""
+    """This system, for the VM that holds the token. The tokens have a group of their own."""
     EXTERNAL = "external"
-    """The cluster, for every holder of a bootstrap token of kubeadm's group."""
+    """The cluster, for each holder of a bootstrap token of kubeadm's group."""
 
 
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
@@ -45,7 +45,7 @@ class PushVerification(StrEnum):
 
 @dataclass(frozen=True)
 class Pusher:
-    """Who may push messages, as the push subscriptions' OIDC tokens say it."""
+    """The push account, as in the OIDC tokens of the push subscriptions."""
 
     service_account: str
     audience: str
@@ -55,33 +55,33 @@ class Pusher:
 
 @dataclass(frozen=True)
 class Settings:
-    """How the functions are set up."""
+    """The settings of the functions."""
 
     pubsub_project: str
-    """Where the topics are."""
+    """The project of the topics."""
     topic_prefix: str
     projects: frozenset[str]
-    """Projects in which groups may ask for TPUs."""
+    """The projects in which groups may request TPUs."""
     access: Access
-    """The way into the cluster."""
+    """How to connect to the cluster."""
     compute_endpoint: str
-    """Another address of Compute Engine's API; empty for Google's."""
+    """Another address of Compute Engine's API; empty: Google's."""
     join_timeout: timedelta
-    """How long a started VM may take to join before it is called late."""
+    """A started VM that has not joined after this time is late."""
     pusher: Pusher | None = None
-    """Whose pushes alone are taken; without it, the platform has seen to that."""
+    """The only account whose pushes are accepted; ``None``: the platform checks that alone."""
     join_approval: JoinApproval = JoinApproval.APPROVE_JOIN
     jobset_provider: str = ""
-    """What makes slices for JobSets, of `JOBSET_PROVIDERS`; empty: nothing does."""
+    """The kind of JobSets' slices, of `JOBSET_PROVIDERS`; empty: JobSets get no slices."""
     suspended_release: timedelta | None = None
-    """After how long the slice of a suspended JobSet is released; ``None``: never."""
+    """The slice of a suspended JobSet is released after this time; ``None``: never."""
     lost_rebuild: timedelta | None = None
-    """After how long a JobSet's slice that has lost a host is replaced; ``None``: never."""
+    """A JobSet's slice that has lost a host is replaced after this time; ``None``: never."""
     gke: GkeSettings | None = None
-    """What node pools are made of where JobSets get node pools."""
+    """The settings of node pools, if JobSets get node pools."""
 
     def serves(self, project: str) -> bool:
-        """Whether groups of this installation may ask for TPUs in a project."""
+        """Whether groups of this installation may request TPUs in a project."""
         return project in self.projects
 
 
@@ -124,7 +124,7 @@ def _jobset_provider(variables: Variables) -> str:
 
 
 def _gke(variables: Variables) -> GkeSettings | None:
-    """The settings of node pools, which only an installation that makes some need have."""
+    """The settings of node pools. Other installations need none."""
     if variables.get("JOBSET_PROVIDER") != GKE:
         return None
     from shared.ports.gke_settings import read_gke_settings

@@ -1,8 +1,8 @@
-"""A snapshot: what a decision rested on and what was decided, compactly, as a field of the log line.
+"""A snapshot: a compact encoding of an observation and its decision, as a field of the log line.
 
-With it the pure decision can be made again from the log (``kubectl tng timeline --why``). Values are
-encoded by their types; each class is named once, with its fields. No mapping is encoded unless a rule
-says what of it: documents of an API hold whatever others have put there, secrets too.
+With it the pure decision can be repeated from the log (``kubectl tng timeline --why``). Values are
+encoded by their types; each class is listed once, with its fields. A mapping is encoded only if a rule
+selects its content: an API's documents may contain anything, also secrets.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from shared.frame.plan import Plan
 FIELD = "snapshot"
 """The name of the field in the log line."""
 VERSION = 1
-"""Of the encoding. The fields of the classes are part of each snapshot."""
+"""The version of the encoding. The fields of the classes are part of each snapshot."""
 MAX_BYTES = 96 * 1024
-"""Of the encoded data: a slice of some 600 hosts. An entry of Cloud Logging has at most 256 KB."""
+"""The limit of the encoded data: a slice of some 600 hosts. Cloud Logging's limit is 256 KB an entry."""
 _MAX_DOCUMENT = 4 * 1024 * 1024
-"""Of the data when it is not compressed: what a reader accepts."""
+"""The limit of the decompressed data, for readers."""
 
 Rule = Callable[[Any], Any]
-"""What of a field's value is encoded instead of it."""
+"""From a field's value to what is encoded instead."""
 Rules = Mapping[tuple[type, str], Rule]
-"""By class (or base class) and field."""
+"""Rules by class (or base class) and field."""
 
 _PLAIN = frozenset({str, int, bool, float, type(None)})
 _TUPLE, _SET, _MAPPING, _LIST, _TIME, _DURATION, _CALL_ERROR, _TIME_ERROR = range(-1, -9, -1)
@@ -46,7 +46,7 @@ _UNREADABLE = (
     RecursionError,
     zlib.error,
 )
-"""What reading raises where a snapshot is none."""
+"""What the decoder raises for damaged data."""
 
 
 class SnapshotError(Exception):
@@ -55,9 +55,9 @@ class SnapshotError(Exception):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a decision rested on, and what was decided.
+    """An observation and its decision.
 
-    ``outcome`` is ``None`` if the decision crashed; ``actions`` are those of the plan in words.
+    ``outcome`` is ``None`` if the decision crashed. ``actions`` are those of the plan in words.
     """
 
     observed: Any
@@ -67,7 +67,7 @@ class Snapshot:
 
 
 def whole(value: Any) -> Any:
-    """The rule of a field that is encoded as it is, mappings included."""
+    """The rule of a field that is encoded unchanged, with its mappings."""
     return value
 
 
@@ -86,7 +86,7 @@ def encode(observed: Any, now: datetime, plan: Plan | None, rules: Rules) -> dic
         data = base64.b64encode(zlib.compress(text.encode())).decode()
     except SnapshotError as error:
         return {"version": VERSION, "error": str(error)}
-    except Exception as error:  # noqa: BLE001 - what is for the log never stops the step
+    except Exception as error:  # noqa: BLE001 - an error of the log line must not stop the step
         # The type alone: the text might quote a value.
         return {"version": VERSION, "error": type(error).__name__}
     field = {"version": VERSION, "bytes": len(data)}
@@ -99,7 +99,7 @@ def describe(plan: Plan) -> tuple[str, ...]:
 
 
 def decode(field: Any, classes: Mapping[str, type]) -> Snapshot:
-    """Read the field of a log line, whatever it holds. Raises `SnapshotError` and nothing else."""
+    """Decode the field of a log line. Raises nothing but `SnapshotError`, whatever the field has."""
     if not isinstance(field, Mapping):
         raise SnapshotError("the log line has none")
     if field.get("version") != VERSION:
@@ -125,7 +125,7 @@ def decode(field: Any, classes: Mapping[str, type]) -> Snapshot:
 
 
 def find_classes(decide: Callable[..., Any]) -> dict[str, type]:
-    """The classes of all values that a decision can rest on, by name: dataclasses and enumerations."""
+    """The dataclasses and enumerations of all values in a decision's argument, by name."""
     found: dict[str, type] = {}
     hints = get_type_hints(decide)
     _add_classes(next(iter(hints.values())), found)
@@ -152,21 +152,21 @@ def _decompress(data: Any) -> bytes:
 
 
 class _Writer:
-    """Turns values into JSON. An array begins with what it is: a class's number, or one of the tags."""
+    """Encodes values as JSON. The first item of an array is the number of a class or a tag."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._classes: dict[type, tuple[int, tuple[tuple[str, Rule | None], ...]]] = {}
 
     def list_classes(self) -> list[tuple[str, list[str] | None]]:
-        """Name and fields of each class, by number; an enumeration has no fields."""
+        """The name and fields of each class, by number; an enumeration has no fields."""
         return [
             (kind.__name__, None if issubclass(kind, Enum) else [name for name, _ in fields])
             for kind, (_, fields) in self._classes.items()
         ]
 
     def write(self, value: Any, *, is_ruled: bool = False) -> Any:
-        """A value in JSON; mappings only if a rule has given them. Raises `SnapshotError`."""
+        """Encode a value; a mapping only inside the result of a rule. Raises `SnapshotError`."""
         kind = type(value)
         if kind in _PLAIN:
             return value
@@ -236,12 +236,12 @@ class _Writer:
 
 
 def _list_fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """Those of a dataclass; none of an enumeration."""
+    """The fields of a dataclass; none for an enumeration."""
     return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
 
 
 class _Reader:
-    """Turns JSON into values again. Raises `SnapshotError` for classes that are not as they were."""
+    """Decodes values from JSON. Raises `SnapshotError` for classes that have changed since."""
 
     def __init__(self, schema: Sequence[Any], known: Mapping[str, type]) -> None:
         self._classes = [_find_known(name, fields, known) for name, fields in schema]
@@ -275,7 +275,7 @@ def _find_known(
 
 
 def _list_differences(kind: Any, names: Sequence[str]) -> Iterator[str]:
-    """How a class differs from the one that was written, beyond new fields with a default."""
+    """The differences between a class and its encoded fields, except new fields with a default."""
     present = {one.name: one for one in _list_fields(kind)}
     yield from (f"no field {name} here" for name in names if name not in present)
     for name, one in present.items():

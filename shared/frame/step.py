@@ -1,8 +1,8 @@
-"""The frame of every step on Pub/Sub: message, trigger, observe, decide, execute, answer, log line.
+"""The frame of every step on Pub/Sub: decode, observe, decide, execute, answer, log.
 
-A step is a `Step`: how it observes (I/O), how it decides (pure), and what it does about a refused
-call. What all steps share stands here: what is acknowledged and what is tried again, that a stale
-observation makes the step observe again, how actions that fail are treated. The frame knows no domain.
+A `Step` has a function for each of its parts: observe (I/O), decide (pure), recover from a failed call.
+The frame does the rest: it acknowledges or retries messages, observes again after a stale observation,
+and handles actions that fail. The frame knows no domain.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError
 from shared.frame import snapshot
-from shared.frame.decode import Delivery, Occasion, decode
+from shared.frame.decode import Delivery, Trigger, decode
 from shared.frame.message import PoisonError
 from shared.frame.plan import (
     BEST_EFFORT,
@@ -33,7 +33,7 @@ from shared.frame.plan import (
     join_outcomes,
 )
 from shared.frame.settings import Settings
-from shared.ports.classify import Kind, verdict_of
+from shared.ports.classify import ErrorKind, verdict_of
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError
@@ -46,29 +46,29 @@ if TYPE_CHECKING:
 WorkT = TypeVar("WorkT", bound=Work)
 ObservedT = TypeVar("ObservedT")
 
-MAX_LOOKS = 3
+MAX_OBSERVATIONS = 3
 SECONDS_FOR_CALLS = 30.0
-"""No call starts later than this after the look: what a step acts on is never older."""
+"""No call starts later than this after the begin of the observation."""
 SECONDS_AFTER_BATCHES = 10.0
-"""What the calls of a batch leave of those: what follows needs time, too."""
+"""A batch leaves this much of the time for calls to the rest of the plan."""
 MAX_ATTEMPTS = 5
 MAX_AGE = timedelta(minutes=10)
-"""How long an occasion is tried where Pub/Sub does not count the attempts."""
-MAX_SYNC_AGE = timedelta(minutes=2)
+"""How long a message is retried if Pub/Sub does not count the attempts."""
+MAX_RESYNC_AGE = timedelta(minutes=2)
 
 _MAX_UNDONE = 20
-"""Errors of best-effort actions in one log line, which may have 256 KB."""
+"""How many errors of best-effort actions a log line has: Cloud Logging's limit is 256 KB."""
 
 ACKNOWLEDGED, POISON, TRY_AGAIN = 204, 400, 503
 
 CRASHED, REFUSED, PARTLY = "Crashed", "Refused", "Partly"
-SYNC_DROPPED, LEFT_TO_THE_SWEEP = "SyncDropped", "LeftToTheSweep"
-_GIVEN_UP = frozenset({REFUSED, SYNC_DROPPED, LEFT_TO_THE_SWEEP})
+RESYNC_DROPPED, LEFT_TO_THE_SWEEP = "ResyncDropped", "LeftToTheSweep"
+_GIVEN_UP = frozenset({REFUSED, RESYNC_DROPPED, LEFT_TO_THE_SWEEP})
 
 
 @dataclass
 class Runtime:
-    """All that a step gets from outside: settings, time, randomness, and the ways out."""
+    """The dependencies of a step: settings, connections, time, randomness and log."""
 
     settings: Settings
     connection: Connection
@@ -79,12 +79,12 @@ class Runtime:
     random_bytes: Callable[[int], bytes]
     log: Any
     gke: GkeClient | None = None
-    """The way to GKE, where JobSets get node pools."""
+    """``None`` unless JobSets get node pools."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What Pub/Sub is told, and in one word why."""
+    """The HTTP status for Pub/Sub, and the outcome in one word."""
 
     http: int
     outcome: str
@@ -94,18 +94,18 @@ class Answer:
 
 @dataclass
 class Invocation:
-    """One message in one step: its ports, and what the log line will say."""
+    """One message in one step: its ports, its time for calls, and the fields of its log line."""
 
     runtime: Runtime
     step: str
-    occasion: Occasion
+    trigger: Trigger
     started: float
     facts: dict[str, Any] = field(default_factory=dict)
     is_last_try: bool = False
-    """Whether a transient error of this one is left to the sweep."""
+    """Whether Pub/Sub does not retry this message: the sweep retries its work."""
 
     def __post_init__(self) -> None:
-        self.looked = self.started
+        self.observation_started = self.started
         self.reserved_s = 0.0
         self.gce = Gce(self.runtime.clients, self.remaining_s)
         self.cluster = Cluster(self.runtime.connection, self.step, self.remaining_s)
@@ -113,14 +113,14 @@ class Invocation:
     def remaining_s(self) -> float:
         """Seconds left for calls. Raises `OutOfTimeError` when there are none."""
         for_calls = SECONDS_FOR_CALLS - self.reserved_s
-        left = self.looked + for_calls - self.runtime.monotonic()
+        left = self.observation_started + for_calls - self.runtime.monotonic()
         if left <= 0:
             raise OutOfTimeError(f"no answer within {for_calls:.0f} s")
         return left
 
     @contextmanager
     def reserve(self, seconds: float) -> Iterator[None]:
-        """Leave the last so many seconds for calls after this context."""
+        """A context that keeps the last so many seconds free for calls after it."""
         before = self.reserved_s
         self.reserved_s = max(before, seconds)
         try:
@@ -128,21 +128,22 @@ class Invocation:
         finally:
             self.reserved_s = before
 
-    def look_from_now(self) -> None:
-        """What is read from here on is fresh: the time for calls begins anew."""
-        self.looked = self.runtime.monotonic()
+    def restart_call_time(self) -> None:
+        """Restart the time for calls, before a new observation."""
+        self.observation_started = self.runtime.monotonic()
 
 
 @dataclass(frozen=True)
 class Step(Generic[WorkT, ObservedT]):
-    """A step: from a trigger to its work, from there to what is observed, from there to a plan.
+    """The functions of a step.
 
-    ``open`` finds what the trigger names; its second argument is false when the step observes again.
-    It raises `NothingToDo` where there is no work. ``observe`` reads (I/O), ``decide`` is pure.
-    ``recover`` says what to do about a call that was refused: ``None`` leaves the error to the frame.
-    ``recoveries`` is how often that is asked, one refusal after the other: of the plan's call, and of
-    the calls of what is done about it.
-    ``give_up`` says what to write about a transient error that is left to the sweep.
+    ``open`` builds the work for a trigger, or raises `NothingToDo`. Its second argument is false when
+    the step observes again.
+    ``observe`` reads (I/O). ``decide`` is pure.
+    ``recover`` returns a plan for a call that failed; ``None`` leaves the error to the frame.
+    ``recoveries``: how many failed calls in sequence ``recover`` handles. A call of its own plan may
+    fail, too.
+    ``give_up`` returns a plan that reports a transient error when only the sweep retries.
     ``snapshot``: the rules by which observed values are written to the log; ``None``: they are not.
     """
 
@@ -156,7 +157,7 @@ class Step(Generic[WorkT, ObservedT]):
     snapshot: snapshot.Rules | None = None
 
     def run(self, invocation: Invocation) -> Answer:
-        """Observe, decide, execute; three times at most, while the observation is stale."""
+        """Observe, decide and execute, at most three times while the observation is stale."""
         try:
             return self._run(invocation)
         except (CallError, OutOfTimeError) as error:
@@ -165,10 +166,10 @@ class Step(Generic[WorkT, ObservedT]):
             raise
 
     def _report(self, invocation: Invocation, error: Exception) -> None:
-        """Best effort: nothing but the sweep retries from here on."""
+        """Report an error that only the sweep retries. Best effort."""
         if self.give_up is None:
             return
-        invocation.look_from_now()
+        invocation.restart_call_time()
         try:
             work = self.open(invocation, False)
             execute(self.give_up(work, error), work)
@@ -177,18 +178,23 @@ class Step(Generic[WorkT, ObservedT]):
 
     def _run(self, invocation: Invocation) -> Answer:
         note = ""
-        for attempt in range(MAX_LOOKS):
-            invocation.look_from_now()
+        for attempt in range(MAX_OBSERVATIONS):
+            invocation.restart_call_time()
             try:
-                return self._once(invocation, is_first_look=attempt == 0)
+                return self._once(invocation, is_first_observation=attempt == 0)
             except StaleObservation as stale:
                 note = str(stale)
-        raise CallError(self.name, 409, "conditionNotMet", f"the world keeps moving: {note}")
+        raise CallError(
+            self.name,
+            409,
+            "conditionNotMet",
+            f"{MAX_OBSERVATIONS} observations were stale: {note}",
+        )
 
-    def _once(self, invocation: Invocation, *, is_first_look: bool) -> Answer:
+    def _once(self, invocation: Invocation, *, is_first_observation: bool) -> Answer:
         invocation.facts.pop(snapshot.FIELD, None)
         try:
-            work = self.open(invocation, is_first_look)
+            work = self.open(invocation, is_first_observation)
         except NothingToDo as nothing:
             return Answer(ACKNOWLEDGED, nothing.outcome, nothing.note)
         try:
@@ -204,7 +210,7 @@ class Step(Generic[WorkT, ObservedT]):
         return answer
 
     def _decide(self, work: WorkT) -> Plan:
-        """Decide, and keep for the log line what that rested on, above all if it crashes."""
+        """Decide, and add a snapshot to the log line, even if the decision crashes."""
         plan = None
         try:
             plan = self.decide(work.observed, work.now)
@@ -243,13 +249,13 @@ class Step(Generic[WorkT, ObservedT]):
         return self._execute(recovery, work, recoveries - 1)
 
 
-def open_work(invocation: Invocation, is_first_look: bool) -> Work:
-    """The work of a step whose triggers name no object."""
-    return Work(**work_fields(invocation, is_first_look=is_first_look))
+def open_work(invocation: Invocation, is_first_observation: bool) -> Work:
+    """The work of a step that is about no single object."""
+    return Work(**work_fields(invocation, is_first_observation=is_first_observation))
 
 
-def work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any]:
-    """The fields of `Work`, from an invocation: a domain's work has these and its own."""
+def work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[str, Any]:
+    """The fields of `Work` from an invocation, for the subclasses of the domains."""
     runtime = invocation.runtime
     return {
         "settings": runtime.settings,
@@ -260,15 +266,15 @@ def work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any
         "remaining_s": invocation.remaining_s,
         "reserve": invocation.reserve,
         "now": runtime.now(),
-        "occasion": invocation.occasion,
+        "trigger": invocation.trigger,
         "facts": invocation.facts,
         "step": invocation.step,
-        "is_first_look": is_first_look,
+        "is_first_observation": is_first_observation,
     }
 
 
 def is_stale(error: CallError) -> bool:
-    """Whether the answer says that what was observed is no longer so."""
+    """Whether an error shows that the observation no longer holds."""
     return error.http in STALE_ANSWERS
 
 
@@ -277,11 +283,11 @@ def _stale_or_same(error: CallError) -> Exception:
 
 
 def execute(plan: Plan, work: Work) -> str:
-    """Execute a plan's actions in order, then write the Events that follow from what has changed.
+    """Execute a plan's actions in order, then write the Events about what has changed.
 
-    Returns the outcome: the plan's own, or ``Partly``. The first failure of an action ends the plan, but
-    for best effort and for actions about one object among many. Raises `CallError`, `StaleObservation`
-    and `OutOfTimeError`.
+    Returns the outcome: the plan's own, or ``Partly``. The first failure ends the plan, except for
+    best-effort actions and actions about one object of many. Raises `CallError`, `StaleObservation` and
+    `OutOfTimeError`.
     """
     work.facts.update(plan.facts)
     outcome, failures, again = plan.outcome, list[_Failure](), None
@@ -295,7 +301,9 @@ def execute(plan: Plan, work: Work) -> str:
         left = _apply_batch(action, work, failures)
         if left and action.resume is not None:
             outcome = PARTLY
-            _end_partly(action.resume, left, work, may_resume=not failures or work.occasion.is_sync)
+            _end_partly(
+                action.resume, left, work, may_resume=not failures or work.trigger.is_resync
+            )
             break
         if failures and action.is_required:
             break
@@ -312,7 +320,7 @@ _Failure = CallError | StaleObservation
 
 
 def _apply(action: Action, work: Work, failures: list[_Failure]) -> None:
-    """Execute an action; what ends it, and not the plan, is added to the failures."""
+    """Execute an action. A failure that does not end the plan is added to ``failures``."""
     if isinstance(action, BEST_EFFORT):
         _try(action, work)
     elif isinstance(action, ForOne):
@@ -325,7 +333,7 @@ def _apply(action: Action, work: Work, failures: list[_Failure]) -> None:
 
 
 def _apply_batch(batch: Batch, work: Work, failures: list[_Failure]) -> list[str]:
-    """Execute a batch while there is time. Returns the names of what is left."""
+    """Execute a batch while there is time. Returns the names of the objects that are left."""
     named = list(batch.actions)
     if batch.resume is not None and named:
         _apply_one(named.pop(0).action, work, failures)
@@ -350,7 +358,7 @@ def _end_partly(resume: Resume, left: Sequence[str], work: Work, *, may_resume: 
 
 
 def _try(action: Action, work: Work) -> None:
-    """Best effort: a failure is logged, and the plan continues."""
+    """Execute an action, best effort: a failure is logged, and the plan continues."""
     try:
         action.apply(work)
     except (CallError, OutOfTimeError) as error:
@@ -360,7 +368,7 @@ def _try(action: Action, work: Work) -> None:
 
 
 def handle(step: str, run: Callable[[Invocation], Answer], body: bytes, runtime: Runtime) -> Answer:
-    """Answer one push request of a step's inbox, and write its log line."""
+    """Answer one push request of a step's subscription, and write its log line."""
     started = runtime.monotonic()
     facts: dict[str, Any] = {}
     answer = _answer(step, run, body, runtime, started, facts)
@@ -381,25 +389,25 @@ def _answer(
     except PoisonError as error:
         return Answer(POISON, "Poison", str(error))
     facts |= {"message_id": delivery.message_id, "attempt": delivery.attempt}
-    occasion = delivery.occasion
-    if occasion is None:
-        return Answer(ACKNOWLEDGED, "NobodysBusiness", delivery.note)
-    facts["occasion"] = occasion.cause
-    if not occasion.is_for(step):
-        return Answer(ACKNOWLEDGED, "NotForThisStep", f"{occasion.cause} wakes others")
-    if occasion.is_sync and runtime.now() - occasion.at > MAX_SYNC_AGE:
-        return Answer(ACKNOWLEDGED, "StaleSync", "a newer one is on its way")
+    trigger = delivery.trigger
+    if trigger is None:
+        return Answer(ACKNOWLEDGED, "NotRelevant", delivery.note)
+    facts["trigger"] = trigger.cause
+    if not trigger.is_for(step):
+        return Answer(ACKNOWLEDGED, "NotForThisStep", f"{trigger.cause} triggers other steps")
+    if trigger.is_resync and runtime.now() - trigger.at > MAX_RESYNC_AGE:
+        return Answer(ACKNOWLEDGED, "StaleResync", "a newer one is on its way")
     is_last_try = _is_last_try(delivery, runtime)
-    invocation = Invocation(runtime, step, occasion, started, facts, is_last_try)
+    invocation = Invocation(runtime, step, trigger, started, facts, is_last_try)
     try:
         return run(invocation)
     except CallError as error:
-        return _try_again_or_not(delivery, runtime, error, is_ours=_is_transient(error))
+        return _try_again_or_not(delivery, runtime, error, is_transient=_is_transient(error))
     except (OutOfTimeError, AccessError) as error:
-        return _try_again_or_not(delivery, runtime, error, is_ours=True)
-    except Exception as error:  # noqa: BLE001 - the outermost handler: a fault of ours is told, once
+        return _try_again_or_not(delivery, runtime, error, is_transient=True)
+    except Exception as error:  # noqa: BLE001 - the outermost handler: a bug is logged
         facts["crash"] = traceback.format_exc(limit=-5)
-        answer = _try_again_or_not(delivery, runtime, error, is_ours=True)
+        answer = _try_again_or_not(delivery, runtime, error, is_transient=True)
         return Answer(answer.http, CRASHED, f"{type(error).__name__}: {error}")
     finally:
         facts["calls"] = {
@@ -409,41 +417,43 @@ def _answer(
 
 
 def _is_transient(error: CallError | OutOfTimeError) -> bool:
-    """A refusal that comes this far stands in no condition. Of rights that means that not even the
-    group could be read or written: an API server that has just started refuses so what it allows a
-    second later.
+    """Whether to retry an error that `Step.recover` has left to the frame.
+
+    No condition records such an error yet. A 401 or 403 here means that the group itself could not be
+    read or written: an API server that has just started denies what it allows a second later.
     """
     if isinstance(error, OutOfTimeError):
         return True
-    is_untold = error.http in STALE_ANSWERS or error.http in (401, 403)
-    return is_untold or verdict_of(error).kind is Kind.OURS
+    is_unreported = error.http in STALE_ANSWERS or error.http in (401, 403)
+    return is_unreported or verdict_of(error).kind is ErrorKind.TRANSIENT
 
 
 def _try_again_or_not(
-    delivery: Delivery, runtime: Runtime, error: Exception, *, is_ours: bool
+    delivery: Delivery, runtime: Runtime, error: Exception, *, is_transient: bool
 ) -> Answer:
-    """Nack what is ours to retry, within bounds: what is given up here, the sweep takes up."""
+    """Nack a message with a transient error, within limits. Beyond them the sweep retries the work."""
     note = str(error)
-    if not is_ours:
+    if not is_transient:
         return Answer(ACKNOWLEDGED, REFUSED, note)
     if not _is_last_try(delivery, runtime):
         return Answer(TRY_AGAIN, "TryAgain", note)
-    is_sync = delivery.occasion is not None and delivery.occasion.is_sync
-    return Answer(ACKNOWLEDGED, SYNC_DROPPED if is_sync else LEFT_TO_THE_SWEEP, note)
+    is_resync = delivery.trigger is not None and delivery.trigger.is_resync
+    return Answer(ACKNOWLEDGED, RESYNC_DROPPED if is_resync else LEFT_TO_THE_SWEEP, note)
 
 
 def _is_last_try(delivery: Delivery, runtime: Runtime) -> bool:
-    """Whether the message is not nacked any more: a resync never is, another one within bounds."""
-    if delivery.occasion is not None and delivery.occasion.is_sync:
+    """Whether a failure of this attempt is acknowledged. A resync is never retried: the next sweep run
+    sends another."""
+    if delivery.trigger is not None and delivery.trigger.is_resync:
         return True
     published = delivery.published
-    # A time far in the future is as wrong as none: either would be tried again for ever.
+    # A time far in the future counts as old: otherwise the message would be retried forever.
     is_recent = published is not None and abs(runtime.now() - published) <= MAX_AGE
     return delivery.attempt >= MAX_ATTEMPTS or (delivery.attempt == 0 and not is_recent)
 
 
 def _level(answer: Answer) -> str:
-    """What is acknowledged and still undone must be seen, too: nothing else tells of it."""
+    """The severity of the log line. Acknowledged work that is not done is a warning."""
     if answer.outcome == CRASHED:
         return "error"
     is_undone = answer.http != ACKNOWLEDGED or answer.outcome in _GIVEN_UP

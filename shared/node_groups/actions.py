@@ -46,7 +46,9 @@ class TakeOwnership:
         group = work.group
         finalizers = [*group.finalizers, *([] if group.has_finalizer else [FINALIZER])]
         labels = {RESOURCE_NAME_LABEL: group.resource_name}
-        work.took(work.cluster.patch_group(group.raw, finalizers=finalizers, labels=labels))
+        work.replace_object(
+            work.cluster.patch_group(group.raw, finalizers=finalizers, labels=labels)
+        )
 
     def describe(self) -> str:
         return "take ownership: finalizer and label"
@@ -94,7 +96,7 @@ class Insert:
         if verdict.reason is not None and error.http not in STALE_ANSWERS:
             return resource.fail(verdict.reason, error.reason, error.message, work.now)
         if 400 <= error.http < 500 and error.http not in STALE_ANSWERS:
-            self._take_back(work, resource)
+            self._withdraw_intent(work, resource)
         raise error
 
     def _lacks_something(self, work: GroupWork, resource: Resource, error: CallError) -> Resource:
@@ -104,16 +106,16 @@ class Insert:
             for kind, entry in work.status.resources.items()
             if kind != self.kind
         )
-        if not work.is_first_look and not is_fresh:
+        if not work.is_first_observation and not is_fresh:
             return resource.fail(Reason.REFUSED, error.reason, error.message, work.now)
-        self._take_back(work, resource)
-        if work.is_first_look:
+        self._withdraw_intent(work, resource)
+        if work.is_first_observation:
             raise StaleObservation(str(error)) from error
         raise CallError(error.call, 400, NOT_READY, error.message) from error
 
-    def _take_back(self, work: GroupWork, resource: Resource) -> None:
-        taken_back = resource.enter(State.PENDING, work.now)
-        work.status = work.status.with_resource(self.kind, taken_back)
+    def _withdraw_intent(self, work: GroupWork, resource: Resource) -> None:
+        withdrawn = resource.enter(State.PENDING, work.now)
+        work.status = work.status.with_resource(self.kind, withdrawn)
         work.conclude()
 
     def describe(self) -> str:
@@ -149,9 +151,9 @@ class Delete:
             begun = resource.since or now
             if self.kind != MIG and now - begun < IN_USE_FOR_LONG:
                 raise error
-            return resource.with_trouble(Reason.IN_USE, error.reason, error.message, now)
+            return resource.with_error(Reason.IN_USE, error.reason, error.message, now)
         reason = _refusal_of_the_world(error)
-        return resource.with_trouble(reason, error.reason, error.message, now)
+        return resource.with_error(reason, error.reason, error.message, now)
 
     def describe(self) -> str:
         return f"delete the {NOUN[self.kind]}"

@@ -87,12 +87,12 @@ def new_token(
 
     ``random_bytes`` returns so many random bytes: `secrets.token_bytes`, other than in tests.
     """
-    characters = _draw(random_bytes, _ID_LENGTH + _SECRET_LENGTH)
+    characters = _pick_characters(random_bytes, _ID_LENGTH + _SECRET_LENGTH)
     expires = (now + life).astimezone(UTC).replace(microsecond=0)
     return Token(characters[:_ID_LENGTH], characters[_ID_LENGTH:], expires)
 
 
-def _draw(random_bytes: Callable[[int], bytes], length: int) -> str:
+def _pick_characters(random_bytes: Callable[[int], bytes], length: int) -> str:
     # A byte modulo 36 favours the first letters; bytes past the last multiple of 36 are drawn anew.
     limit = 256 - 256 % len(_ALPHABET)
     drawn = ""

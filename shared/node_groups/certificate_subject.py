@@ -34,13 +34,13 @@ MAX_NODE = 253
 
 @dataclass(frozen=True)
 class Subject:
-    """Which Node a request asks for. ``fault`` says why it is none that a kubelet sends.
+    """Which Node a request asks for. ``violation`` says why it is none that a kubelet sends.
 
     ``node`` is empty where the subject cannot be read, or is no Node's.
     """
 
     node: str
-    fault: str = ""
+    violation: str = ""
 
 
 def read_subject(raw: Mapping[str, Any]) -> Subject:
@@ -49,13 +49,13 @@ def read_subject(raw: Mapping[str, Any]) -> Subject:
     try:
         request = _load(read_text(spec, "request"))
         subject = _read_name(request)
-        fault = subject.fault or _find_fault(request)
+        violation = subject.violation or _find_violation(request)
     except Exception as error:  # noqa: BLE001 - whatever a parser makes of a stranger's bytes: no request
         return Subject("", f"it is no certificate request: {str(error)[:200]}")
     usages = read_list(spec, "usages")
-    if not fault and sorted(map(str, usages)) not in _ALLOWED_USAGES:
-        fault = f"its usages are {', '.join(map(str, usages)) or 'none'}, not a kubelet's"
-    return Subject(subject.node, fault)
+    if not violation and sorted(map(str, usages)) not in _ALLOWED_USAGES:
+        violation = f"its usages are {', '.join(map(str, usages)) or 'none'}, not a kubelet's"
+    return Subject(subject.node, violation)
 
 
 def _load(encoded: str) -> x509.CertificateSigningRequest:
@@ -85,7 +85,7 @@ def _read_name(request: x509.CertificateSigningRequest) -> Subject:
     return Subject(node)
 
 
-def _find_fault(request: x509.CertificateSigningRequest) -> str:
+def _find_violation(request: x509.CertificateSigningRequest) -> str:
     if not list(request.attributes):
         return ""
     try:

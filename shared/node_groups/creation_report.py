@@ -21,7 +21,7 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
-from shared.ports.classify import Kind, classify
+from shared.ports.classify import ErrorKind, classify
 from shared.ports.gce.values import ManagedInstance, Mig, Template
 
 Words = tuple[bool, str, str]
@@ -96,11 +96,11 @@ class CreationReport:
         if resource.state is State.GONE:
             text = f"The {noun} {resource.name} is gone. {REASONS[Reason.RESOURCE_LOST]}"
             return False, Reason.RESOURCE_LOST, text
-        if resource.trouble is not None:
-            trouble = resource.trouble
-            code = f" ({trouble.code})" if trouble.code else ""
-            text = f"{noun} {resource.name}: {trouble.message}{code}. {find_advice(trouble.reason)}"
-            return False, trouble.reason, _with_field(trouble.reason, text).rstrip()
+        if resource.error is not None:
+            error = resource.error
+            code = f" ({error.code})" if error.code else ""
+            text = f"{noun} {resource.name}: {error.message}{code}. {find_advice(error.reason)}"
+            return False, error.reason, _with_field(error.reason, text).rstrip()
         if group.is_paused:
             return False, Reason.PAUSED, REASONS[Reason.PAUSED]
         if resource.state is State.PENDING:
@@ -127,26 +127,26 @@ class CreationReport:
             )
             return False, Reason.RESOURCE_CONFLICT, text
         is_in_creation = found.is_bulk_in_progress or found.creating > 0 or found.recreating > 0
-        telling = self._find_telling_fault(found) if is_in_creation else None
-        if telling is not None:
-            return False, *telling
+        specific = self._find_reported_error(found) if is_in_creation else None
+        if specific is not None:
+            return False, *specific
         if found.is_bulk_in_progress or (found.creating > 0 and known.completed_at is None):
             count = found.creating or desired
             return False, Reason.PROVISIONING, f"Waiting for Compute Engine to create {count} VMs"
         return True, "Ready", _CREATED[MIG]
 
-    def _find_telling_fault(self, found: Mig) -> tuple[Reason, str] | None:
+    def _find_reported_error(self, found: Mig) -> tuple[Reason, str] | None:
         """The first error that is not transient, of the MIG or of a VM of it: reason and words."""
-        of_mig = ((found.uri, fault) for fault in found.faults)
+        of_mig = ((found.uri, error) for error in found.errors)
         of_vms = (
-            (f"VM {member.name} of {found.uri}", fault)
+            (f"VM {member.name} of {found.uri}", error)
             for member in self.members
-            for fault in member.faults
+            for error in member.errors
         )
-        for subject, fault in (*of_mig, *of_vms):
-            verdict = classify(fault.http, fault.code, fault.message)
-            if verdict.kind is not Kind.OURS and verdict.reason is not None:
-                words = f"{subject}: {fault.message} ({fault.code}). {REASONS[verdict.reason]}"
+        for subject, error in (*of_mig, *of_vms):
+            verdict = classify(error.http, error.code, error.message)
+            if verdict.kind is not ErrorKind.TRANSIENT and verdict.reason is not None:
+                words = f"{subject}: {error.message} ({error.code}). {REASONS[verdict.reason]}"
                 return verdict.reason, _with_field(verdict.reason, words)
         return None
 

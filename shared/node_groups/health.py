@@ -9,8 +9,8 @@ from functools import cached_property
 
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.base.timestamps import guess_time
-from shared.frame.decode import Occasion
-from shared.node_groups.membership import bears_name_of, is_match
+from shared.frame.decode import Trigger
+from shared.node_groups.membership import has_vm_name, is_match
 from shared.node_groups.node_group import InstanceConfig, NodeGroup
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
@@ -144,7 +144,7 @@ class Members:
 
     def _is_match(self, node: Node) -> bool:
         if node.vm not in self.instances:
-            return bool(node.proved_vm_id) and bears_name_of(self.group, node)
+            return bool(node.proved_vm_id) and has_vm_name(self.group, node)
         instance = self.instances[node.vm]
         return instance is not None and is_match(self.group, node, instance)
 
@@ -155,30 +155,30 @@ def reported_lost(known: Status) -> frozenset[str]:
 
 
 def count(
-    seen: Members, occasion: Occasion, join_timeout: timedelta, known: Status, now: datetime
+    members: Members, trigger: Trigger, join_timeout: timedelta, known: Status, now: datetime
 ) -> Status:
     """``known`` with the counts and the VMs that block readiness."""
-    return _Count(seen, occasion, join_timeout, known, now).take()
+    return _Count(members, trigger, join_timeout, known, now).take()
 
 
 @dataclass(frozen=True)
 class _Count:
     """One count of a slice: what was observed, by which trigger, and what was known before."""
 
-    seen: Members
-    occasion: Occasion
+    members: Members
+    trigger: Trigger
     join_timeout: timedelta
     known: Status
     now: datetime
 
     def take(self) -> Status:
         """The earlier status with this count."""
-        seen, known = self.seen, self.known
-        desired, joined, ready = seen.group.spec.node_count, len(seen.proved), len(self.ready)
+        members, known = self.members, self.known
+        desired, joined, ready = members.group.spec.node_count, len(members.proved), len(self.ready)
         pending = () if ready >= desired else tuple(self._pending())
         running = max(known.counts.running, joined)
-        if seen.is_complete:
-            running = sum(vm.status == "RUNNING" for vm in seen.vms.values())
+        if members.is_complete:
+            running = sum(vm.status == "RUNNING" for vm in members.vms.values())
         failed = sum(entry.why == Reason.NODE_JOIN_TIMEOUT for entry in pending)
         counts = replace(
             known.counts,
@@ -193,13 +193,13 @@ class _Count:
     @cached_property
     def ready(self) -> Mapping[str, Node]:
         """The ready Nodes by VM, without those that were not Ready a moment ago."""
-        return {vm: node for vm, node in self.seen.ready.items() if not self._is_held_back(vm)}
+        return {vm: node for vm, node in self.members.ready.items() if not self._is_held_back(vm)}
 
     def _is_held_back(self, vm: str) -> bool:
         entry, completed_at = self.before.get(vm), self.known.completed_at
         if entry is None or completed_at is None:
             return False
-        created = guess_time(self.seen.ready[vm].raw["metadata"].get("creationTimestamp"))
+        created = guess_time(self.members.ready[vm].raw["metadata"].get("creationTimestamp"))
         if created and created > completed_at and abs(self.now - created) < JOINS_FOR:
             return False  # the Node of a recreated VM becomes Ready for the first time
         return entry.why == Reason.NODE_NOT_READY and abs(self.now - entry.since) < HOLD_BACK
@@ -217,34 +217,34 @@ class _Count:
 
     def _reasons(self) -> dict[str, str]:
         """Each VM's reason: its loss, else what its Node lacks, else why it has not joined."""
-        seen, ready = self.seen, self.ready
+        members, ready = self.members, self.ready
         reasons = {
             name: entry.why for name, entry in self.before.items() if not self._is_outdated(entry)
         }
         reasons |= dict(self._losses())
-        for name, node in seen.proved.items():
+        for name, node in members.proved.items():
             if reasons.get(name) not in (Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED):
                 reasons[name] = self._why_not_ready(node)
-        for name, instance in seen.vms.items():
-            if name not in seen.proved and name not in reasons:
+        for name, instance in members.vms.items():
+            if name not in members.proved and name not in reasons:
                 reasons[name] = self._why_not_joined(instance)
         waiting = ((name, why) for name, why in reasons.items() if name not in ready)
         return dict(sorted(waiting, key=lambda item: _GRAVITY.index(item[1])))
 
     def _is_outdated(self, entry: Pending) -> bool:
-        """What was known of a VM before, and is seen better now, or concerns a VM that is no more."""
+        """What was known of a VM before, and is members better now, or concerns a VM that is no more."""
         is_loss = entry.why in VM_LOSSES
-        if entry.name not in self.seen.instances:
-            return self.seen.is_complete and not is_loss
-        instance = self.seen.instances[entry.name]
+        if entry.name not in self.members.instances:
+            return self.members.is_complete and not is_loss
+        instance = self.members.instances[entry.name]
         return not is_loss or (instance is not None and instance.status in UP)
 
     def _losses(self) -> Iterator[tuple[str, str]]:
-        event = self.occasion.event
+        event = self.trigger.event
         if event is not None:
-            instance = self.seen.instances.get(event.name)
+            instance = self.members.instances.get(event.name)
             started = instance.started if instance is not None else None
-            if started is None or started <= self.occasion.at:
+            if started is None or started <= self.trigger.at:
                 yield event.name, self._why_lost(event.name, LOSSES.get(event.method))
         if self.known.completed_at is None:
             return
@@ -254,26 +254,26 @@ class _Count:
 
     def _gone_vms(self) -> Iterator[str]:
         """VMs of a complete slice that are known not to exist, or whose Node has been deleted."""
-        for node in self.seen.nodes:
-            is_gone = self.seen.instances.get(node.vm, node) is None
-            if is_gone and bears_name_of(self.seen.group, node):
+        for node in self.members.nodes:
+            is_gone = self.members.instances.get(node.vm, node) is None
+            if is_gone and has_vm_name(self.members.group, node):
                 yield node.vm
-        names = {*(node.name for node in self.seen.nodes), *self.seen.unread_nodes}
-        for name in self.occasion.nodes:
+        names = {*(node.name for node in self.members.nodes), *self.members.unread_nodes}
+        for name in self.trigger.nodes:
             vm = name.partition(".")[0]
-            is_own = vm.startswith(f"{self.seen.group.resource_name}-")
-            if is_own and name not in names and vm not in self.seen.vms:
+            is_own = vm.startswith(f"{self.members.group.resource_name}-")
+            if is_own and name not in names and vm not in self.members.vms:
                 yield vm
 
     def _why_lost(self, name: str, why: str | None = None) -> str:
         """The end at maxRunDuration is logged like any other end: the VM's age shows it."""
         if why == Reason.PREEMPTED:
             return why
-        source = self.seen.group.spec.source
+        source = self.members.group.spec.source
         run = timedelta(seconds=source.max_run_s) if isinstance(source, InstanceConfig) else None
         if not run:
             return Reason.NODE_LOST
-        instance = self.seen.instances.get(name)
+        instance = self.members.instances.get(name)
         if instance is not None and instance.started is not None:
             started, margin = instance.started, CLOCKS_DIFFER_BY
         elif self.known.completed_at is not None:
@@ -284,10 +284,10 @@ class _Count:
         return Reason.MAX_RUN_DURATION_REACHED if has_ended else Reason.NODE_LOST
 
     def _why_not_ready(self, node: Node) -> str:
-        if self.seen.is_down(node):
+        if self.members.is_down(node):
             return self._why_lost(node.vm)
         is_late = node.ready_since is not None and self.now - node.ready_since >= PLUGIN_LATE_AFTER
-        if node.is_ready and not node.offers(self.seen.chips) and is_late:
+        if node.is_ready and not node.offers(self.members.chips) and is_late:
             return Reason.DEVICE_PLUGIN_MISSING
         return Reason.AWAITING_NODE_JOIN if self._is_starting(node) else Reason.NODE_NOT_READY
 
@@ -303,9 +303,9 @@ class _Count:
             return Reason.AWAITING_NODE_JOIN
         if instance.status not in UP and was_complete:
             return self._why_lost(instance.name)
-        if instance.name in self.seen.misnamed:
+        if instance.name in self.members.misnamed:
             return Reason.NODE_NAME_MISMATCH
-        not_let_in = self._why_not_let_in(instance.name)
+        not_let_in = self._why_not_approved(instance.name)
         if not_let_in is not None and instance.status in UP:
             return not_let_in
         started = instance.started or instance.created
@@ -316,11 +316,11 @@ class _Count:
         is_late = self.now - started >= self.join_timeout
         return Reason.NODE_JOIN_TIMEOUT if is_late else Reason.AWAITING_NODE_JOIN
 
-    def _why_not_let_in(self, vm: str) -> Reason | None:
+    def _why_not_approved(self, vm: str) -> Reason | None:
         """The reason that ``approve_join`` reported for a VM's request; it is kept until the VM has
         joined."""
-        if vm in self.occasion.vms and self.occasion.cause in _JOIN_REASONS:
-            return Reason(self.occasion.cause)
+        if vm in self.trigger.vms and self.trigger.cause in _JOIN_REASONS:
+            return Reason(self.trigger.cause)
         entry = self.before.get(vm)
         return Reason(entry.why) if entry is not None and entry.why in _JOIN_REASONS else None
 

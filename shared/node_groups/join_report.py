@@ -13,43 +13,43 @@ VISIBLE_AFTER = timedelta(minutes=1)
 """A list of VMs shows what was created this long ago."""
 
 
-def describe(seen: Members, known: Status, now: datetime) -> Status:
+def describe(members: Members, known: Status, now: datetime) -> Status:
     """``known``, which has been counted, with NodesJoined."""
     counts = known.counts
     if counts.joined >= counts.desired:
         message = f"All {counts.desired} nodes have joined the cluster"
         return known.with_condition(
-            Type.NODES_JOINED, True, "Joined", message, group=seen.group, now=now
+            Type.NODES_JOINED, True, "Joined", message, group=members.group, now=now
         )
     before = known.conditions.get(Type.NODES_JOINED)
-    gone = _count_gone_early(seen, known, now)
+    gone = _count_gone_early(members, known, now)
     if gone:
         lost = [entry.why for entry in known.pending if entry.why in VM_LOSSES]
         reason = Reason(lost[0]) if lost else Reason.NODE_LOST
         message = _describe_gone_early(gone, counts.desired)
-    elif not seen.is_complete and before is not None and before.message.startswith(_GONE_EARLY):
+    elif not members.is_complete and before is not None and before.message.startswith(_GONE_EARLY):
         return known  # only a list of all VMs can change that
     else:
-        reason = _why_missing(seen, known)
-        message = _describe_missing(seen, known, reason)
+        reason = _why_missing(members, known)
+        message = _describe_missing(members, known, reason)
     return known.with_condition(
-        Type.NODES_JOINED, False, reason, message, group=seen.group, now=now
+        Type.NODES_JOINED, False, reason, message, group=members.group, now=now
     )
 
 
 _GONE_EARLY = "Before the slice was complete, "
 
 
-def _count_gone_early(seen: Members, known: Status, now: datetime) -> int:
+def _count_gone_early(members: Members, known: Status, now: datetime) -> int:
     """How many VMs of a BULK slice are known to be gone before it was complete: Compute Engine does not
     recreate them, and the others wait."""
     created = known.conditions.get(Type.MIG_READY)
-    if not seen.group.spec.is_bulk or known.completed_at is not None:
+    if not members.group.spec.is_bulk or known.completed_at is not None:
         return 0
     if created is None or not created.is_true:
         return 0
-    if seen.is_complete and now - created.since >= VISIBLE_AFTER:
-        return max(0, seen.group.spec.node_count - len(seen.vms))
+    if members.is_complete and now - created.since >= VISIBLE_AFTER:
+        return max(0, members.group.spec.node_count - len(members.vms))
     return sum(entry.why == Reason.NODE_LOST for entry in known.pending)
 
 
@@ -60,14 +60,14 @@ def _describe_gone_early(gone: int, desired: int) -> str:
     )
 
 
-def _describe_missing(seen: Members, known: Status, reason: Reason) -> str:
+def _describe_missing(members: Members, known: Status, reason: Reason) -> str:
     names = [entry.name for entry in known.pending if entry.why == reason]
     if reason == Reason.NODE_DELETED:
-        return _describe_deleted_nodes(names, is_bulk=seen.group.spec.is_bulk)
+        return _describe_deleted_nodes(names, is_bulk=members.group.spec.is_bulk)
     if reason == Reason.NODE_NAME_MISMATCH:
-        return _describe_misnamed_nodes(seen, names)
+        return _describe_misnamed_nodes(members, names)
     missing = known.counts.desired - known.counts.joined
-    message = awaiting_message(missing, known.counts.desired) + _nameless(seen)
+    message = awaiting_message(missing, known.counts.desired) + _nameless(members)
     if reason != Reason.AWAITING_NODE_JOIN:
         message += f"; {', '.join(names) or 'VMs are gone'}. {find_advice(reason)}"
     return message
@@ -87,11 +87,11 @@ def _describe_deleted_nodes(names: list[str], *, is_bulk: bool) -> str:
     return f"{what}, or delete the {them} recreated."
 
 
-def _describe_misnamed_nodes(seen: Members, names: list[str]) -> str:
+def _describe_misnamed_nodes(members: Members, names: list[str]) -> str:
     said = [
-        f"Node {seen.misnamed[vm].name} runs on VM {vm}, by its providerID"
+        f"Node {members.misnamed[vm].name} runs on VM {vm}, by its providerID"
         for vm in names
-        if vm in seen.misnamed
+        if vm in members.misnamed
     ]
     what = "; ".join(said) or f"The Nodes of {', '.join(names)} have other names"
     return (
@@ -100,15 +100,15 @@ def _describe_misnamed_nodes(seen: Members, names: list[str]) -> str:
     )
 
 
-def _why_missing(seen: Members, known: Status) -> Reason:
+def _why_missing(members: Members, known: Status) -> Reason:
     """The most severe reason of the VMs that have not joined; a loss if the slice was complete."""
-    reported = [entry.why for entry in known.pending if entry.name not in seen.proved]
+    reported = [entry.why for entry in known.pending if entry.name not in members.proved]
     if reported:
         return Reason(reported[0])
     return Reason.NODE_LOST if known.completed_at else Reason.AWAITING_NODE_JOIN
 
 
-def _nameless(seen: Members) -> str:
+def _nameless(members: Members) -> str:
     """How many Nodes joined without a providerID, in tpu-operator's words."""
-    count = len(list(seen.without_provider_id()))
+    count = len(list(members.without_provider_id()))
     return f" ({count} nodes joined with missing ProviderID)" if count else ""

@@ -20,7 +20,7 @@ from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import Found
 from shared.node_groups.status import TEMPLATE, Resource, State
 from shared.ports.classify import classify
-from shared.ports.gce.values import Fault, Operation
+from shared.ports.gce.values import GceError, Operation
 
 YOUNG = timedelta(seconds=5)
 """A younger intent belongs to another invocation that is about to insert: leave it to that one. An
@@ -117,7 +117,7 @@ class Observation:
     mark: str = ""
     violation: str = ""
     """Why a template of the user cannot be used."""
-    error: Fault | None = None
+    error: GceError | None = None
     """Of the operation."""
     is_paused: bool = False
     is_external: bool = False
@@ -289,7 +289,7 @@ def make_observation(
         uri=one.uri if one is not None else template.uri if template is not None else "",
         mark=group.mark,
         violation=violation,
-        error=operation.fault if operation is not None else None,
+        error=operation.error if operation is not None else None,
         is_paused=group.is_paused,
         is_external=template is not None,
         is_resync=is_resync,
@@ -323,7 +323,7 @@ def _operation_state(resource: Resource, operation: Operation | None) -> Operati
         return OperationState.NONE
     if operation is None:
         return OperationState.UNKNOWN
-    if operation.fault is not None:
+    if operation.error is not None:
         return OperationState.FAILED if operation.is_done else OperationState.FAILING
     return OperationState.DONE if operation.is_done else OperationState.RUNNING
 
@@ -389,7 +389,7 @@ def _apply(row: Row, resource: Resource, observation: Observation, now: datetime
         error = _describe(row.failure, observation)
         if row.next is State.FAILED:
             return resource.fail(*error, now)
-        resource = resource.with_trouble(*error, now)
+        resource = resource.with_error(*error, now)
     if row.next is None:
         return resource
     uri = observation.uri if row.next is State.READY else ""
@@ -419,6 +419,6 @@ def _describe(failure: FailureKind, observation: Observation) -> tuple[str, str,
     return Reason.RESOURCE_CONFLICT, "", message
 
 
-def _describe_operation(error: Fault) -> tuple[str, str, str]:
+def _describe_operation(error: GceError) -> tuple[str, str, str]:
     verdict = classify(error.http, error.code, error.message)
     return verdict.reason or Reason.REFUSED, error.code, error.message

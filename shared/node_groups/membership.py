@@ -93,7 +93,7 @@ def find_vm_of_misnamed(group: NodeGroup, node: Node) -> str | None:
     return vm if is_of_group and vm != node.vm else None
 
 
-def bears_name_of(group: NodeGroup, node: Node) -> bool:
+def has_vm_name(group: NodeGroup, node: Node) -> bool:
     """Whether a Node has a VM's name and place of this group's. Its labels prove nothing: they can
     be put on any Node."""
     spec = group.spec

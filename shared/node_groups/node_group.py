@@ -1,4 +1,4 @@
-"""A TPUNodeGroup as a typed value: its spec, its problems, its names."""
+"""A TPUNodeGroup as a typed value: its spec, its violations, its names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.base.documents import read_list, read_mapping, read_number, read_texts
-from shared.base.fields import Problem, is_yes
+from shared.base.fields import Violation, is_yes
 from shared.base.names import (
     ACCELERATOR_COUNT_LABEL,
     ACCELERATOR_LABEL,
@@ -24,7 +24,13 @@ from shared.base.names import (
 )
 from shared.base.timestamps import LONG_AGO, guess_time
 from shared.base.topology import Machine
-from shared.node_groups.spec import TEMPLATE, Given, find_name_problem, parse_duration_s, region_of
+from shared.node_groups.spec import (
+    TEMPLATE,
+    Given,
+    find_name_violation,
+    parse_duration_s,
+    region_of,
+)
 from shared.ports.gce.values import TemplateRef
 
 MAX_LABEL = 63
@@ -111,7 +117,7 @@ class GroupObject:
     """What every TPUNodeGroup has, whatever its spec says.
 
     ``raw`` is the object itself: its ``status`` is read by `shared.node_groups.status.parse`.
-    ``problems`` is what is wrong with its name and spec.
+    ``violations`` is what is wrong with its name and spec.
     """
 
     namespace: str
@@ -124,7 +130,7 @@ class GroupObject:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     finalizers: tuple[str, ...]
-    problems: tuple[Problem, ...]
+    violations: tuple[Violation, ...]
     raw: Mapping[str, Any]
 
     @property
@@ -173,7 +179,7 @@ class GroupObject:
 class NodeGroup(GroupObject):
     """A group whose spec has a zone and a number of VMs, which creation and deletion need.
 
-    Its ``problems`` may be there nevertheless: then nothing new is created.
+    Its ``violations`` may be there nevertheless: then nothing new is created.
     """
 
     spec: Spec
@@ -229,7 +235,7 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
     if not (isinstance(namespace, str) and isinstance(name, str) and isinstance(uid, str)):
         raise ValueError("metadata.namespace, metadata.name and metadata.uid must be text")
     given = Given(raw.get("spec"))
-    name_problem = find_name_problem(name)
+    name_violation = find_name_violation(name)
     deleting = metadata.get("deletionTimestamp")
     spec = _spec(given)
     common: dict[str, Any] = {
@@ -245,7 +251,7 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
         "finalizers": tuple(
             one for one in read_list(metadata, "finalizers") if isinstance(one, str)
         ),
-        "problems": (*([name_problem] if name_problem else ()), *given.problems),
+        "violations": (*([name_violation] if name_violation else ()), *given.violations),
         "raw": raw,
     }
     return UnreadableGroup(**common) if spec is None else NodeGroup(**common, spec=spec)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from shared.base.topology import find_count_problem, find_machine, find_shape_problem
+from shared.base.topology import find_count_violation, find_machine, find_shape_violation
 from shared.node_groups.node_group import Spec
 from shared.ports.gce.values import Template
 
 TEMPLATE_MODELS = ("", "STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START")
 
 
-def find_template_problem(spec: Spec, template: Template) -> str | None:
+def find_template_violation(spec: Spec, template: Template) -> str | None:
     """What makes a user's own template unfit for this group, or ``None``."""
-    problem = _find_template_fault(template)
+    violation = _find_template_violation(template)
     machine = find_machine(template.machine_type)
-    if problem is None and machine is not None:
-        problem = find_shape_problem(spec.topology, machine) or find_count_problem(
+    if violation is None and machine is not None:
+        violation = find_shape_violation(spec.topology, machine) or find_count_violation(
             spec.topology, machine, spec.node_count, spec.mode
         )
-    return f"invalid external template: {problem}" if problem else None
+    return f"invalid external template: {violation}" if violation else None
 
 
-def _find_template_fault(template: Template) -> str | None:
+def _find_template_violation(template: Template) -> str | None:
     model, action = template.provisioning_model, template.termination_action
-    faults = {
+    violations = {
         f'machine type "{template.machine_type}" is not supported': find_machine(
             template.machine_type
         )
@@ -37,4 +37,4 @@ def _find_template_fault(template: Template) -> str | None:
         and template.reservation_type != "SPECIFIC_RESERVATION",
         "a boot disk must be specified": not template.has_boot_disk,
     }
-    return next((text for text, is_so in faults.items() if is_so), None)
+    return next((text for text, is_so in violations.items() if is_so), None)

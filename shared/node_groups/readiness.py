@@ -21,9 +21,9 @@ from shared.node_groups.status import (
     TEMPLATE,
     Condition,
     Resource,
+    ResourceError,
     State,
     Status,
-    Trouble,
     Type,
 )
 
@@ -88,8 +88,8 @@ def _check_deletion(group: AnyGroup, status: Status) -> Readiness | None:
             continue
         if kind == TEMPLATE and isinstance(group, NodeGroup) and group.spec.own_template:
             continue
-        if resource.trouble is not None:
-            return _describe_delayed_deletion(kind, resource, resource.trouble)
+        if resource.error is not None:
+            return _describe_delayed_deletion(kind, resource, resource.error)
         return Readiness(False, reason, f"Waiting for {noun} to be deleted")
     nodes = status.conditions.get(Type.NODES_JOINED)
     if nodes is not None and not nodes.is_true and nodes.generation == group.generation:
@@ -97,14 +97,14 @@ def _check_deletion(group: AnyGroup, status: Status) -> Readiness | None:
     return Readiness(False, Reason.DELETING_NODES, "Deleting stale Node objects")
 
 
-def _describe_delayed_deletion(kind: str, resource: Resource, trouble: Trouble) -> Readiness:
+def _describe_delayed_deletion(kind: str, resource: Resource, error: ResourceError) -> Readiness:
     """The cloud's error and the advice; if the creation failed, the error may be of the creation."""
-    message, advice = trouble.message, find_advice(trouble.reason)
+    message, advice = error.message, find_advice(error.reason)
     if advice not in message:
         message = f"{message.rstrip('.')}. {advice}"
     if resource.state is State.DELETING:
         message = f"The {NOUN[kind]} {resource.name} cannot be deleted: {message}"
-    return Readiness(False, trouble.reason, message)
+    return Readiness(False, error.reason, message)
 
 
 _TEAR_DOWN_ORDER = (
@@ -120,10 +120,10 @@ def _check_acceptance(_: AnyGroup, status: Status) -> Readiness | None:
 
 def _check_resources(_: AnyGroup, status: Status) -> Readiness | None:
     verdicts = list(_resource_verdicts(status))
-    telling = [verdict for verdict in verdicts if verdict.reason != Reason.PROVISIONING]
-    if status.counts.joined and not telling:
+    specific = [verdict for verdict in verdicts if verdict.reason != Reason.PROVISIONING]
+    if status.counts.joined and not specific:
         return None  # VMs have joined, so they exist, even if the MIG was not read since
-    return next(iter(telling or verdicts), None)
+    return next(iter(specific or verdicts), None)
 
 
 def _resource_verdicts(status: Status) -> Iterator[Readiness]:

@@ -110,7 +110,7 @@ def _choice(chosen: tuple[StrEnum, ...], every: tuple[StrEnum, ...]) -> str:
     return ", ".join(word for word in words if word not in left)
 
 
-def render_drawing(goal: Goal) -> str:
+def render_diagram(goal: Goal) -> str:
     """The changes of state as a Mermaid drawing, each with its action and rows."""
     numbers = {id(row): number for number, row in enumerate(rows_of(goal), 1)}
     changes: dict[tuple[State, State, ResourceAction], set[int]] = defaultdict(set)
@@ -136,9 +136,9 @@ def _label(action: ResourceAction, rows: set[int]) -> str:
 
 PARTS: Mapping[str, Callable[[], str]] = {
     "guards": render_guards,
-    "creation drawn": lambda: render_drawing(Goal.CREATE),
+    "creation drawn": lambda: render_diagram(Goal.CREATE),
     "creation": lambda: render_table(Goal.CREATE),
-    "tear-down drawn": lambda: render_drawing(Goal.TEAR_DOWN),
+    "tear-down drawn": lambda: render_diagram(Goal.TEAR_DOWN),
     "tear-down": lambda: render_table(Goal.TEAR_DOWN),
 }
 

@@ -200,7 +200,7 @@ def _subnetwork(spec: Spec, subnetwork: str) -> str:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ResourceKind:
     """How one of the three is handled: its calls, which take the name, and where its operations are
     looked up."""
 
@@ -212,8 +212,8 @@ class Kind:
     scope: Callable[[Spec], str]
 
 
-KINDS: Mapping[str, Kind] = {
-    POLICY: Kind(
+KINDS: Mapping[str, ResourceKind] = {
+    POLICY: ResourceKind(
         collection="resourcePolicies",
         find=lambda gce, spec, name: gce.find_policy(spec.project, spec.region, name),
         insert=lambda gce, spec, body, request: gce.insert_policy(
@@ -222,7 +222,7 @@ KINDS: Mapping[str, Kind] = {
         delete=lambda gce, spec, name: gce.delete_policy(spec.project, spec.region, name),
         scope=lambda spec: spec.region,
     ),
-    TEMPLATE: Kind(
+    TEMPLATE: ResourceKind(
         collection="nstanceTemplates",  # instanceTemplates and regionInstanceTemplates
         find=lambda gce, spec, name: gce.find_template(
             spec.own_template or TemplateRef(spec.project, name)
@@ -231,7 +231,7 @@ KINDS: Mapping[str, Kind] = {
         delete=lambda gce, spec, name: gce.delete_template(spec.project, name),
         scope=lambda _: "",
     ),
-    MIG: Kind(
+    MIG: ResourceKind(
         collection=MIG_COLLECTION,
         find=lambda gce, spec, name: gce.find_mig(spec.project, spec.zone, name),
         insert=lambda gce, spec, body, request: gce.insert_mig(

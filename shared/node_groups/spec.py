@@ -18,9 +18,9 @@ from shared.base.fields import (
     Must,
     Number,
     OneOf,
-    Problem,
     Record,
     Text,
+    Violation,
     match,
     show,
 )
@@ -257,9 +257,9 @@ class Given:
     def __init__(self, spec: Any) -> None:
         self._spec = spec
         malformed = list(_SPEC.check("spec", spec))
-        self._malformed = {problem.path for problem in malformed}
-        together = [problem for rule in _TOGETHER for problem in rule(self)]
-        self.problems = (*malformed, *together)
+        self._malformed = {violation.path for violation in malformed}
+        together = [violation for rule in _TOGETHER for violation in rule(self)]
+        self.violations = (*malformed, *together)
 
     def has(self, path: str) -> bool:
         """Whether a field is set, well-formed or not."""
@@ -286,104 +286,108 @@ def region_of(zone: str) -> str:
     return zone.rsplit("-", 1)[0]
 
 
-def _source(given: Given) -> Iterator[Problem]:
+def _source(given: Given) -> Iterator[Violation]:
     has_config, has_template = given.has("instanceConfig"), given.has("instanceTemplateURI")
     if not has_config and not has_template:
-        yield Problem("spec", "Either InstanceConfig or InstanceTemplateURI must be specified")
+        yield Violation("spec", "Either InstanceConfig or InstanceTemplateURI must be specified")
     if has_config and has_template:
-        yield Problem("spec", "InstanceConfig and InstanceTemplateURI cannot be specified together")
+        yield Violation(
+            "spec", "InstanceConfig and InstanceTemplateURI cannot be specified together"
+        )
     if has_template and given.has("bootstrapKubernetes"):
-        yield Problem(
+        yield Violation(
             "spec", "Bootstrapping is not supported when bringing your own instance template"
         )
 
 
-def _template(given: Given) -> Iterator[Problem]:
+def _template(given: Given) -> Iterator[Violation]:
     uri = given.get("instanceTemplateURI")
     if uri is None:
         return
     project, zone = given.get("project"), given.get("nodeLocation")
     found = TEMPLATE.fullmatch(uri)
     if found is None or (project and found["project"] != project):
-        yield Problem(
+        yield Violation(
             "spec",
             "InstanceTemplateURI must belong to the same project as specified in spec.project: "
             f"projects/{project or 'PROJECT'}/global/instanceTemplates/NAME",
         )
     elif found["region"] and zone and found["region"] != region_of(zone):
-        yield Problem(
+        yield Violation(
             "spec.instanceTemplateURI",
             f"the template is of region {found['region']}, the group of zone {zone}",
         )
 
 
-def _subnetwork(given: Given) -> Iterator[Problem]:
+def _subnetwork(given: Given) -> Iterator[Violation]:
     zone = given.get("nodeLocation")
     found = _SUBNETWORK_REGION.search(given.get("instanceConfig.subnetwork", ""))
     if found is not None and zone and found[1] != region_of(zone):
-        yield Problem(
+        yield Violation(
             "spec.instanceConfig.subnetwork",
             f"the subnetwork is of region {found[1]}, the group of zone {zone}",
         )
 
 
-def _model(given: Given) -> Iterator[Problem]:
+def _model(given: Given) -> Iterator[Violation]:
     model = given.get("instanceConfig.provisioningModel")
     is_free = not given.has("instanceConfig.provisioningModel")
     has_reservation = given.has("instanceConfig.reservation")
     if model == "RESERVATION_BOUND" and not has_reservation:
-        yield Problem(
+        yield Violation(
             "spec.instanceConfig.reservation",
             "Reservation is required when provisioningModel is RESERVATION_BOUND",
         )
     if has_reservation and model != "RESERVATION_BOUND" and not is_free:
-        yield Problem(
+        yield Violation(
             "spec.instanceConfig.provisioningModel",
             "ProvisioningModel must be RESERVATION_BOUND when reservation is specified",
         )
 
 
-def _end(given: Given) -> Iterator[Problem]:
+def _end(given: Given) -> Iterator[Violation]:
     path = "instanceConfig.maxRunDuration"
     is_flex = given.get("instanceConfig.provisioningModel") == "FLEX_START"
     if is_flex and not given.has(path):
-        yield Problem(
+        yield Violation(
             f"spec.{path}", "is required when provisioningModel is FLEX_START, as in 168h"
         )
     if given.has(path) and not is_flex:
-        yield Problem(f"spec.{path}", "is for provisioningModel FLEX_START only")
+        yield Violation(f"spec.{path}", "is for provisioningModel FLEX_START only")
 
 
-def _metadata(given: Given) -> Iterator[Problem]:
+def _metadata(given: Given) -> Iterator[Violation]:
     path = "spec.instanceConfig.metadata"
     metadata = given.get("instanceConfig.metadata", {})
     size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
     if size > MAX_METADATA:
-        yield Problem(path, f"must be at most {MAX_METADATA} bytes in all, not {size}")
+        yield Violation(path, f"must be at most {MAX_METADATA} bytes in all, not {size}")
     if STARTUP_SCRIPT_KEY in metadata and given.has("bootstrapKubernetes"):
-        yield Problem(
+        yield Violation(
             path,
             "must not hold startup-script while bootstrapKubernetes is set, which brings its own; "
             "use user-data (cloud-init) or leave bootstrapKubernetes out",
         )
 
 
-def _size(given: Given) -> Iterator[Problem]:
+def _size(given: Given) -> Iterator[Violation]:
     if given.get("nodeCount") == 1 and given.get("targetSizePolicyMode") == "BULK":
-        yield Problem("spec", "targetSizePolicyMode must be INDIVIDUAL when nodeCount is 1 or less")
+        yield Violation(
+            "spec", "targetSizePolicyMode must be INDIVIDUAL when nodeCount is 1 or less"
+        )
 
 
-def _shape(given: Given) -> Iterator[Problem]:
+def _shape(given: Given) -> Iterator[Violation]:
     shape, mode = given.get("topology"), given.get("targetSizePolicyMode")
     machine = topology.find_machine(given.get("instanceConfig.machineType", ""))
     if shape is None:
         return
     if machine is None:
-        problem = topology.find_unknown_shape_problem(shape)
+        violation = topology.find_unknown_shape_violation(shape)
     else:
-        problem = topology.find_shape_problem(shape, machine)
-    if problem is not None:
-        yield Problem("spec.topology", problem)
+        violation = topology.find_shape_violation(shape, machine)
+    if violation is not None:
+        yield Violation("spec.topology", violation)
     elif machine is not None and mode is not None:
         count = given.get("nodeCount")
         yield from _count(shape, machine, mode, count)
@@ -391,17 +395,17 @@ def _shape(given: Given) -> Iterator[Problem]:
 
 def _count(
     shape: str, machine: topology.Machine, mode: str, count: int | None
-) -> Iterator[Problem]:
+) -> Iterator[Violation]:
     """Of a BULK group the number of VMs is what does not fit, of another the shape of each."""
     is_bulk = mode == "BULK"
     if is_bulk and (count is None or count == 1):
         return
-    problem = topology.find_count_problem(shape, machine, count or 1, mode)
-    if problem is not None:
-        yield Problem("spec.nodeCount" if is_bulk else "spec.topology", problem)
+    violation = topology.find_count_violation(shape, machine, count or 1, mode)
+    if violation is not None:
+        yield Violation("spec.nodeCount" if is_bulk else "spec.topology", violation)
 
 
-_TOGETHER: tuple[Callable[[Given], Iterator[Problem]], ...] = (
+_TOGETHER: tuple[Callable[[Given], Iterator[Violation]], ...] = (
     _size,
     _source,
     _template,
@@ -413,10 +417,10 @@ _TOGETHER: tuple[Callable[[Given], Iterator[Problem]], ...] = (
 )
 
 
-def find_name_problem(name: str) -> Problem | None:
+def find_name_violation(name: str) -> Violation | None:
     """Why a group cannot be called so: its name becomes part of names on Compute Engine."""
     if re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
         return None
-    return Problem(
+    return Violation(
         "metadata.name", f"must be at most 63 of a-z, 0-9 and -, without dots, not {show(name)}"
     )

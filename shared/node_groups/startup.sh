@@ -1,10 +1,10 @@
 #!/bin/bash
 # Joins this TPU VM to its Kubernetes cluster. Compute Engine runs it at every boot.
 #
-# It waits for as long as need be until tpu-functions has written a bootstrap token to the VM's
-# metadata, then runs `kubeadm join`. What it does or waits for: one line for each change on the
-# serial console, in /var/log/tpu-functions-startup.log and in the guest attribute
-# tpu-functions/join-state. See docs/reference/startup-script.md.
+# It waits until tpu-functions has written a bootstrap token to the VM's metadata, and then runs
+# `kubeadm join`. It reports each change of state on the serial console, in
+# /var/log/tpu-functions-startup.log and in the guest attribute tpu-functions/join-state. See
+# docs/reference/startup-script.md.
 set -Eeuo pipefail
 
 readonly KUBERNETES_MINOR=@KUBERNETES_MINOR@
@@ -13,37 +13,37 @@ readonly ZONE=@ZONE@
 readonly NODE_LABELS=@NODE_LABELS@
 readonly NODE_TAINTS=@NODE_TAINTS@
 
-readonly ROOT="${TNG_ROOT:-}" # the file system's root, other than in tests
+readonly ROOT="${TNG_ROOT:-}" # the root of the file system; set in tests only
 readonly METADATA="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance"
 readonly REPOSITORY="https://pkgs.k8s.io/core:/stable:/v$KUBERNETES_MINOR/deb/"
 readonly LOG="$ROOT/var/log/tpu-functions-startup.log"
 readonly KUBELET_CONF="$ROOT/etc/kubernetes/kubelet.conf"
 readonly JOIN_CONFIG="$ROOT/run/tpu-functions/join.yaml"
-readonly CHANGE_TIMEOUT_S=300 # the metadata server answers then, changed or not
+readonly CHANGE_TIMEOUT_S=300 # then the metadata server answers without a change
 readonly MAX_DELAY_S=60 MIN_PAUSE_S=20 MAX_PAUSE_S=200
 
 readonly EXIT_FAILED=1 EXIT_UNUSABLE_IMAGE=2 EXIT_RUNNING_ALREADY=3
 
 export DEBIAN_FRONTEND=noninteractive
 
-# --- What is going on ---
+# --- State ---
 
 STATE=""
 
-# say STATE TEXT: tells of a change; the same words twice in a row are told once.
-say() {
+# report STATE TEXT: reports a change of state; a repeated line is reported once.
+report() {
   local line="$1: $2"
   [[ $line != "$STATE" ]] || return 0
   STATE=$line
   printf 'tpu-functions: %s\n' "$line"
   printf '%s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$line" >>"$LOG"
-  # Guest attributes may be switched off; what they would say stands in the log as well.
+  # Best effort: guest attributes may be disabled, and the log has the line, too.
   metadata --max-time 5 --request PUT --data-raw "$line" \
     "$METADATA/guest-attributes/tpu-functions/join-state" >/dev/null 2>&1 || true
 }
 
 give_up() {
-  say gave-up "$2"
+  report gave-up "$2"
   exit "$1"
 }
 
@@ -53,7 +53,7 @@ quietly() {
 
 DELAY_S=1
 
-# Twice as long each time, at random up to half more: the VMs of a slice do the same things at once.
+# Exponential backoff with jitter: the VMs of a slice retry at the same time.
 back_off() {
   sleep "${TNG_BACKOFF_S:-$((DELAY_S + RANDOM % (DELAY_S / 2 + 1)))}"
   DELAY_S=$((DELAY_S * 2 < MAX_DELAY_S ? DELAY_S * 2 : MAX_DELAY_S))
@@ -68,9 +68,8 @@ metadata() {
 
 ETAG=0
 
-# wait_for_change SECONDS: returns when the VM's attributes differ from those that ETAG stands for, or
-# after a while; fails when the server does not answer. The attributes hold the token: they are not
-# kept.
+# wait_for_change SECONDS: returns when the VM's attributes differ from those of ETAG, or after SECONDS;
+# fails if the server does not answer. The attributes include the token, so the answer is dropped.
 wait_for_change() {
   local headers line value
   headers=$(metadata --max-time $(($1 + 30)) --dump-header - --output /dev/null \
@@ -82,7 +81,7 @@ wait_for_change() {
   done <<<"$headers"
 }
 
-# get_value PATH: prints a value of the metadata server, or nothing when it has none.
+# get_value PATH: prints a value of the metadata server; nothing if it is absent.
 get_value() {
   local answer
   answer=$(curl --silent --noproxy '*' --header 'Metadata-Flavor: Google' --max-time 10 \
@@ -122,7 +121,7 @@ is_expired() {
   (($(date -u -d "$EXPIRES" +%s) <= $(date -u +%s)))
 }
 
-# Prints why this VM cannot join with the metadata as it is; nothing when it can.
+# Prints what the metadata lack for a join; nothing if they are complete.
 find_obstacle() {
   if [[ -z $TOKEN ]]; then
     printf 'for a bootstrap token in the metadata of this VM (kubeadm-join-token)'
@@ -141,7 +140,7 @@ find_obstacle() {
   fi
 }
 
-# Looks at once, then whenever the metadata have changed.
+# Reads the metadata immediately, and then after each change.
 wait_for_token() {
   local obstacle
   ETAG=0
@@ -150,9 +149,9 @@ wait_for_token() {
       DELAY_S=1
       obstacle=$(find_obstacle)
       [[ -n $obstacle ]] || return 0
-      say waiting "$obstacle"
+      report waiting "$obstacle"
     else
-      say waiting "for the metadata server, which does not answer"
+      report waiting "for the metadata server, which does not answer"
       ETAG=0
       back_off
     fi
@@ -184,8 +183,8 @@ install_packages() {
   ((${#packages[@]} > 0)) || return 0
   command -v apt-get >/dev/null ||
     give_up "$EXIT_UNUSABLE_IMAGE" "the image lacks ${packages[*]}, and apt-get to install them"
-  say installing "${packages[*]}"
-  # Unattended upgrades may hold the lock for minutes after a first boot: apt waits for it.
+  report installing "${packages[*]}"
+  # Unattended upgrades may hold apt's lock for minutes after the first boot.
   add_repository &&
     quietly apt-get update &&
     quietly apt-get -o DPkg::Lock::Timeout=600 install --yes --no-install-recommends \
@@ -206,7 +205,7 @@ set_up_kernel() {
       sed -i -E 's/^[^#].*[[:space:]]swap[[:space:]].*/# &/' "$ROOT/etc/fstab"; }
 }
 
-# The kubelet uses systemd's cgroups, so containerd must too.
+# containerd must use the kubelet's cgroup driver, systemd.
 set_up_containerd() {
   local config=$ROOT/etc/containerd/config.toml
   if ! containerd config dump 2>/dev/null | grep -q 'SystemdCgroup = true'; then
@@ -222,7 +221,7 @@ prepare() {
   install_packages &&
     set_up_kernel &&
     set_up_containerd &&
-    quietly systemctl enable kubelet # kubeadm starts it, but not after a reboot
+    quietly systemctl enable kubelet # kubeadm starts it now, but not after a reboot
 }
 
 # --- Joining ---
@@ -231,17 +230,17 @@ has_joined() {
   [[ -s $KUBELET_CONF ]]
 }
 
-# quote TEXT: as a YAML scalar that nothing in it can end.
+# quote TEXT: prints a single-quoted YAML scalar.
 quote() {
   printf "'%s'" "${1//\'/\'\'}"
 }
 
-# v1beta3 is all that kubeadm knew before 1.31; from then on it is deprecated, and later gone.
+# kubeadm before 1.31 knows v1beta3 only; later versions deprecate and then remove it.
 config_version() {
   if ((${KUBERNETES_MINOR#*.} < 31)); then echo v1beta3; else echo v1beta4; fi
 }
 
-# kubelet_argument NAME VALUE: an entry of kubeletExtraArgs; nothing when the value is empty.
+# kubelet_argument NAME VALUE: prints an entry of kubeletExtraArgs; nothing if the value is empty.
 kubelet_argument() {
   [[ -n $2 ]] || return 0
   case $(config_version) in
@@ -275,7 +274,7 @@ remove_join_config() {
   rm -f "$JOIN_CONFIG"
 }
 
-# Prints what kubeadm said, without the token; its exit status is kubeadm's.
+# Prints kubeadm's output without the token; the exit status is kubeadm's.
 run_kubeadm_join() {
   local output status=0
   (umask 077 && mkdir -p "${JOIN_CONFIG%/*}" && render_join_config >"$JOIN_CONFIG")
@@ -285,8 +284,7 @@ run_kubeadm_join() {
   return "$status"
 }
 
-# Undoes an attempt, unless the kubelet has got its certificate meanwhile: a node that has joined is
-# never wiped.
+# Undoes an attempt, unless the kubelet has its certificate: a node that has joined is never reset.
 reset_node() {
   quietly systemctl stop kubelet || true
   if has_joined; then
@@ -306,7 +304,7 @@ try_to_join() {
   local output reason
   [[ $TOKEN == "$TRIED" ]] || TRIED=$TOKEN TRIES=0 PAUSE_S=$MIN_PAUSE_S
   TRIES=$((TRIES + 1))
-  say joining "$(api_server "$ENDPOINT") as $VM, try $TRIES with this token"
+  report joining "$(api_server "$ENDPOINT") as $VM, try $TRIES with this token"
   if output=$(run_kubeadm_join); then
     printf '%s\n' "$output" >>"$LOG"
     return 0
@@ -315,11 +313,11 @@ try_to_join() {
   reset_node
   has_joined && return 0
   reason=$(grep -m 1 '^error' <<<"$output" || tail -n 1 <<<"$output")
-  say failed "kubeadm join: ${reason:0:400}"
+  report failed "kubeadm join: ${reason:0:400}"
   return 1
 }
 
-# Lets time pass before the token is tried again, longer each time; none once there is another token.
+# Waits before the next attempt with this token, longer each time; ends when there is another token.
 pause() {
   local end=$((SECONDS + ${TNG_BACKOFF_S:-PAUSE_S + RANDOM % (PAUSE_S / 2)}))
   PAUSE_S=$((PAUSE_S * 2 < MAX_PAUSE_S ? PAUSE_S * 2 : MAX_PAUSE_S))
@@ -334,14 +332,14 @@ pause() {
 main() {
   mkdir -p "${LOG%/*}" "$ROOT/run"
   if has_joined; then
-    say joined "before this boot; the kubelet goes on with its own certificate"
+    report joined "before this boot; the kubelet uses its own certificate"
     return 0
   fi
   exec {lock}>"$ROOT/run/tpu-functions.lock"
   flock --nonblock "$lock" ||
-    give_up "$EXIT_RUNNING_ALREADY" "another run of this script is at work on this VM"
+    give_up "$EXIT_RUNNING_ALREADY" "another run of this script is in progress on this VM"
   until prepare; do
-    say waiting "for packages or services, which failed (see $LOG); trying again"
+    report waiting "for packages or services: their setup failed (see $LOG) and is retried"
     back_off
   done
   ! has_leftovers || reset_node
@@ -349,7 +347,7 @@ main() {
     wait_for_token
     try_to_join
   do pause; done
-  say joined "$(api_server "$ENDPOINT") as $VM"
+  report joined "$(api_server "$ENDPOINT") as $VM"
 }
 
 trap 'give_up "$EXIT_FAILED" "line $LINENO failed with $?"' ERR

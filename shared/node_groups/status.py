@@ -85,7 +85,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class ResourceError:
     """Why a resource is not created (or not deleted): the reason, GCE's code and message, since when."""
 
     reason: str
@@ -99,7 +99,7 @@ class Resource:
     """One GCE resource of the group.
 
     ``since`` is when the state was entered, for ``Creating`` and ``Deleting`` written before the
-    call; ``operation`` is set after it. ``trouble`` stays recorded until an attempt succeeds.
+    call; ``operation`` is set after it. ``error`` stays recorded until an attempt succeeds.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Resource:
     since: datetime | None = None
     uri: str = ""
     operation: str = ""
-    trouble: Trouble | None = None
+    error: ResourceError | None = None
 
     def enter(self, state: State, now: datetime, *, uri: str = "") -> Resource:
         """The same resource in another state.
@@ -123,18 +123,18 @@ class Resource:
             since=now,
             uri=uri or self.uri,
             operation="",
-            trouble=None if settled else self.trouble,
+            error=None if settled else self.error,
         )
 
-    def with_trouble(self, reason: str, code: str, message: str, now: datetime) -> Resource:
+    def with_error(self, reason: str, code: str, message: str, now: datetime) -> Resource:
         """Record an error; of errors with the same reason the time of the first is kept."""
-        before = self.trouble
+        before = self.error
         since = before.since if before is not None and before.reason == reason else now
-        return replace(self, trouble=Trouble(reason, code, message[:MAX_MESSAGE], since))
+        return replace(self, error=ResourceError(reason, code, message[:MAX_MESSAGE], since))
 
     def fail(self, reason: str, code: str, message: str, now: datetime) -> Resource:
         """Record that the creation failed, and why."""
-        failed = self.with_trouble(reason, code, message, now)
+        failed = self.with_error(reason, code, message, now)
         return replace(failed, state=State.FAILED, since=self.since or now, operation="")
 
 
@@ -298,14 +298,14 @@ def _parse_resource(entry: Document) -> Resource:
         since=guess_time(entry.get("since")),
         uri=read_text(entry, "uri"),
         operation=read_text(entry, "operation"),
-        trouble=_find_trouble(read_mapping(entry, "error")),
+        error=_find_error(read_mapping(entry, "error")),
     )
 
 
-def _find_trouble(error: Document) -> Trouble | None:
+def _find_error(error: Document) -> ResourceError | None:
     if not error:
         return None
-    return Trouble(
+    return ResourceError(
         _read_word(error, "reason") or Reason.REFUSED,
         read_text(error, "code"),
         read_text(error, "message"),
@@ -382,7 +382,7 @@ def render(status: Status) -> dict[str, Any]:
 
 
 def _render_resource(resource: Resource) -> dict[str, Any]:
-    trouble = resource.trouble
+    error = resource.error
     return without_empty(
         {
             "name": resource.name,
@@ -391,12 +391,12 @@ def _render_resource(resource: Resource) -> dict[str, Any]:
             "since": _time(resource.since),
             "operation": resource.operation,
             "error": {
-                "reason": trouble.reason,
-                "code": trouble.code,
-                "message": trouble.message,
-                "since": render_time(trouble.since),
+                "reason": error.reason,
+                "code": error.code,
+                "message": error.message,
+                "since": render_time(error.since),
             }
-            if trouble
+            if error
             else {},
         }
     )

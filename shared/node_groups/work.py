@@ -46,10 +46,10 @@ class GroupWork(Work):
         are written in batches of their own, whose end shows in a condition."""
         is_done = self.step != "inject_token" or self.status.is_true(Type.TOKENS_INJECTED)
         known = self.status.without_retry(self.step)
-        if self.occasion.is_sync and is_done and known != self.status:
+        if self.trigger.is_resync and is_done and known != self.status:
             yield WriteStatus(readiness.conclude(self.group, known, self.now))
 
-    def took(self, raw: Mapping[str, Any]) -> None:
+    def replace_object(self, raw: Mapping[str, Any]) -> None:
         """Use the object that a write has returned."""
         self.group = node_group.parse(raw, self.group.cluster)
 
@@ -58,7 +58,7 @@ class GroupWork(Work):
         self.status = wanted
         rendered = status.render(wanted)
         if rendered != (self.group.raw.get("status") or {}):
-            self.took(self.cluster.replace_status(self.group.raw, rendered))
+            self.replace_object(self.cluster.replace_status(self.group.raw, rendered))
             ready = wanted.conditions.get(Type.READY)
             if ready is not None:
                 self.facts["ready"] = {"reason": ready.reason, "message": ready.message}
@@ -81,19 +81,19 @@ class WriteStatus:
         return "write the status, if it has changed"
 
 
-def open_group(invocation: Invocation, is_first_look: bool) -> GroupWork:
+def open_group(invocation: Invocation, is_first_observation: bool) -> GroupWork:
     """The work on the group that the trigger names. Raises `NothingToDo` and `CallError`."""
     group = find_group(invocation)
     invocation.facts |= {"group": group.key, "uid": group.uid}
     known = status.parse(group.raw.get("status"))
-    fields = work_fields(invocation, is_first_look=is_first_look)
+    fields = work_fields(invocation, is_first_observation=is_first_observation)
     return GroupWork(**fields, group=group, status=known, reported=known)
 
 
 def find_group(invocation: Invocation) -> AnyGroup:
     """The group that the trigger names. Raises `NothingToDo` and `CallError`."""
     cluster_id = invocation.cluster.get_cluster_id()
-    message, event = invocation.occasion.message, invocation.occasion.event
+    message, event = invocation.trigger.message, invocation.trigger.event
     if message is not None:
         invocation.facts["group"] = f"{message.namespace}/{message.name}"
         raw = invocation.cluster.find_group(message.namespace, message.name)
@@ -135,7 +135,7 @@ def report_refusal(
     reason = verdict_of(error).reason
     if is_stale(error) or reason is None:
         return None
-    event = work.occasion.event
+    event = work.trigger.event
     if event is not None and event.concerns_vm:
         return Plan(reason, note=str(error))
     known = work.status = work.reported = status.parse(work.group.raw.get("status"))

@@ -14,12 +14,12 @@ from shared.base.errors import CallError
 from shared.base.reasons import Reason
 
 
-class Kind(StrEnum):
+class ErrorKind(StrEnum):
     """The kind of an error."""
 
-    OURS = "retry"
+    TRANSIENT = "transient"
     """Transient: the message is not acknowledged, and Pub/Sub redelivers it with backoff."""
-    WORLD = "world"
+    ENVIRONMENT = "environment"
     """Environment (capacity, quota, permissions): a condition; the sweep triggers the step again."""
     USER = "user"
     """User: a condition, and nothing more until the spec changes."""
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 class Verdict:
     """The kind of an error; ``reason`` is ``None`` for a transient one."""
 
-    kind: Kind
+    kind: ErrorKind
     reason: Reason | None = None
 
 
@@ -49,9 +49,13 @@ class _Rule:
 
 
 def _rule(
-    verdict: Kind | Reason, *, http: tuple[int, ...] = (), code: str = "", text: str = ""
+    verdict: ErrorKind | Reason, *, http: tuple[int, ...] = (), code: str = "", text: str = ""
 ) -> _Rule:
-    meaning = Verdict(Kind.OURS) if isinstance(verdict, Kind) else Verdict(_kind(verdict), verdict)
+    meaning = (
+        Verdict(ErrorKind.TRANSIENT)
+        if isinstance(verdict, ErrorKind)
+        else Verdict(_kind(verdict), verdict)
+    )
     flags = re.IGNORECASE
     return _Rule(
         meaning,
@@ -61,8 +65,8 @@ def _rule(
     )
 
 
-def _kind(reason: Reason) -> Kind:
-    return Kind.USER if reason is Reason.INVALID_SPEC else Kind.WORLD
+def _kind(reason: Reason) -> ErrorKind:
+    return ErrorKind.USER if reason is Reason.INVALID_SPEC else ErrorKind.ENVIRONMENT
 
 
 # Errors of reservations have no code of their own in Compute Engine, and "UNSUPPORTED_OPERATION" stands
@@ -70,7 +74,7 @@ def _kind(reason: Reason) -> Kind:
 _OF_COMPUTE_ENGINE = (
     _rule(Reason.RESERVATION_NOT_FOUND, text=r"specified reservation .*does not exist"),
     _rule(Reason.RESERVATION_FULL, text=r"reservation .*does not have available resources"),
-    _rule(Kind.OURS, text=r"requires reservation to be in READY state"),
+    _rule(ErrorKind.TRANSIENT, text=r"requires reservation to be in READY state"),
     _rule(
         Reason.RESERVATION_MISMATCH,
         text=r"no available resources in specified reservations"
@@ -85,7 +89,7 @@ _OF_COMPUTE_ENGINE = (
 # updated", which stands in a public list of what to retry.
 _OF_GKE = (
     _rule(
-        Kind.OURS,
+        ErrorKind.TRANSIENT,
         text=r"running incompatible operation|is currently .*Please wait and try again"
         r"|^(Cluster|Master) is being (updated|upgraded)",
     ),
@@ -102,8 +106,8 @@ _OF_KUBERNETES = (
     _rule(Reason.QUOTA_EXCEEDED, http=(403,), text=r" is forbidden: exceeded quota: "),
 )
 _OF_ALL = (
-    _rule(Kind.OURS, code=r"^rateLimitExceeded$|RATE_LIMIT_EXCEEDED"),
-    _rule(Kind.OURS, http=(429,)),
+    _rule(ErrorKind.TRANSIENT, code=r"^rateLimitExceeded$|RATE_LIMIT_EXCEEDED"),
+    _rule(ErrorKind.TRANSIENT, http=(429,)),
     _rule(Reason.QUOTA_EXCEEDED, code=r"quota"),
     _rule(Reason.SUBNET_FULL, code=r"IP_SPACE_EXHAUSTED"),
     _rule(Reason.API_DISABLED, code=r"^accessNotConfigured$|SERVICE_DISABLED"),
@@ -113,14 +117,16 @@ _OF_ALL = (
     _rule(Reason.PERMISSION_DENIED, code=r"PERMISSIONS_ERROR|^forbidden$"),
     _rule(Reason.PERMISSION_DENIED, http=(401, 403)),
     _rule(Reason.INVALID_SPEC, text=r"Unsupported TPU configuration|disk type cannot be used by"),
-    _rule(Kind.OURS, code=r"^conditionNotMet$"),
+    _rule(ErrorKind.TRANSIENT, code=r"^conditionNotMet$"),
     _rule(
-        Kind.OURS,
+        ErrorKind.TRANSIENT,
         code=r"resourceNotReady|RESOURCE_NOT_READY"
         r"|resourceInUseByAnotherResource|RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
     ),
-    _rule(Kind.OURS, http=(408, 409, 412, 500, 502, 503, 504)),
-    _rule(Kind.OURS, code=r"^INTERNAL_ERROR$|^backendError$|^internalError$|^unreachable$"),
+    _rule(ErrorKind.TRANSIENT, http=(408, 409, 412, 500, 502, 503, 504)),
+    _rule(
+        ErrorKind.TRANSIENT, code=r"^INTERNAL_ERROR$|^backendError$|^internalError$|^unreachable$"
+    ),
     _rule(Reason.REFUSED),
 )
 _TABLE = (*_OF_COMPUTE_ENGINE, *_OF_GKE, *_OF_KUBERNETES, *_OF_ALL)

@@ -172,7 +172,7 @@ def job_key(namespace: str, job: str) -> str:
     return hashlib.sha1(f"{namespace}/{job}".encode(), usedforsecurity=False).hexdigest()
 
 
-def find_key_problem(leader: Leader) -> str | None:
+def find_key_violation(leader: Leader) -> str | None:
     """What is wrong with what the Pod says of its JobSet and Job, or ``None``."""
     if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", leader.jobset):
         return f"the Pod's {JOBSET_NAME} is {leader.jobset!r}: it must be the name of a JobSet"

@@ -286,8 +286,8 @@ ROWS: tuple[Row, ...] = (
     _row("Suspended", trigger=_POD, need=Need.SUSPENDED),
     _row("Creating", _CREATE, CREATING, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=False),
     _row("SlicePaused", _NOTHING, PAUSED, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=True),
-    _row("Clash", _NOTHING, CONFLICTING, **_ASKED_FOR, phase=Phase.CONFLICT),
-    _row("Going", **_ASKED_FOR, phase=Phase.DELETING),
+    _row("NameConflict", _NOTHING, CONFLICTING, **_ASKED_FOR, phase=Phase.CONFLICT),
+    _row("Deleting", **_ASKED_FOR, phase=Phase.DELETING),
     _row(
         "InUse",
         _NOTHING,
@@ -317,7 +317,7 @@ ROWS: tuple[Row, ...] = (
         is_in_use=False,
         is_paused=True,
     ),
-    _row("Coming", _REMOVE_DEADLINE, **_OWN, phase=Phase.PROVISIONING),
+    _row("Provisioning", _REMOVE_DEADLINE, **_OWN, phase=Phase.PROVISIONING),
     _row("Ready", _REMOVE_DEADLINE, **{**_OWN, "trigger": SliceTrigger.POD}, phase=Phase.READY),
     _row(
         "Ready",
@@ -334,9 +334,11 @@ ROWS: tuple[Row, ...] = (
         phase=Phase.READY,
         is_late=True,
     ),
-    _row("Troubled", _REMOVE_DEADLINE, FAILING, **_OWN, phase=(Phase.RECOVERING, Phase.DEGRADED)),
     _row(
-        "Troubled",
+        "SliceFailed", _REMOVE_DEADLINE, FAILING, **_OWN, phase=(Phase.RECOVERING, Phase.DEGRADED)
+    ),
+    _row(
+        "SliceFailed",
         _REMOVE_DEADLINE,
         FAILING,
         **{**_OWN, "trigger": SliceTrigger.POD},
@@ -360,10 +362,10 @@ ROWS: tuple[Row, ...] = (
     ),
     # The slice itself is checked.
     _row("NoSlice", trigger=SliceTrigger.SLICE, phase=(Phase.ABSENT, Phase.CONFLICT)),
-    _row("Going", trigger=SliceTrigger.SLICE, phase=Phase.DELETING),
+    _row("Deleting", trigger=SliceTrigger.SLICE, phase=Phase.DELETING),
     _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_UNNEEDED, phase=_DEAD),
     _row(
-        "Marked",
+        "DeadlineSet",
         _SET_DEADLINE,
         **_UNNEEDED,
         phase=_WITH_NODES,
@@ -373,14 +375,14 @@ ROWS: tuple[Row, ...] = (
     _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_TO_GO, is_in_use=False),
     _row("InUse", _NOTHING, IN_USE, **_TO_GO, is_in_use=True),
     _row(
-        "WantedAgain",
+        "NeededAgain",
         _REMOVE_DEADLINE,
         **_KEPT,
         phase=_PRESENT,
         deadline=(Deadline.FOREIGN, Deadline.AHEAD, Deadline.DUE),
     ),
     _row(
-        "Wanted",
+        "Needed",
         **_UNMARKED,
         phase=(Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.UNCREATED),
     ),

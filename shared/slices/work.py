@@ -40,17 +40,16 @@ class SliceWork(Work):
     """Whether the slice that was to be deleted last was gone."""
 
     @property
-    def subject(self) -> Mapping[str, Any]:
-        """The object that Events are about."""
-        return self.about if self.about is not None else super().subject
+    def subject(self) -> Mapping[str, Any] | None:
+        return self.about
 
 
-def slice_work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[str, Any]:
+def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[str, Any]:
     """The fields of `SliceWork`, from an invocation.
 
     Raises `NothingToDo` if slices are switched off, or the trigger is about another cluster.
     """
-    settings, event = invocation.runtime.settings, invocation.occasion.event
+    settings, event = invocation.runtime.settings, invocation.trigger.event
     if not settings.jobset_provider:
         raise NothingToDo("SwitchedOff")
     if event is not None and not is_of_our_pools(event, settings):
@@ -63,7 +62,10 @@ def slice_work_fields(invocation: Invocation, *, is_first_look: bool) -> dict[st
 
     runtime = invocation.runtime
     provider = make_provider(settings, invocation.cluster, runtime.gke, runtime.now, remaining_s)
-    return {**work_fields(invocation, is_first_look=is_first_look), "provider": provider}
+    return {
+        **work_fields(invocation, is_first_observation=is_first_observation),
+        "provider": provider,
+    }
 
 
 def make_provider(

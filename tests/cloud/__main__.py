@@ -7,6 +7,7 @@ writes the answers to a file without names. --dry-run shows what it would make, 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import re
 import signal
@@ -278,4 +279,7 @@ def _summarize(answers: Sequence[Answer], asked: int, path: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # nobody reads the output any more, as behind ``| head``
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -102,8 +102,8 @@ class Report:
 
 def print_questions(questions: Sequence[Question]) -> None:
     """What would be made, and about what it costs."""
-    rows = [(one.id, one.makes, _render_cost(one.costs_usd)) for one in questions]
-    print_table(("QUESTION", "MAKES", "COSTS AT MOST"), rows)
+    rows = [(one.id, _render_cost(one.costs_usd), one.makes) for one in questions]
+    print_table(("QUESTION", "COSTS AT MOST", "MAKES"), rows)
     total = sum(one.costs_usd for one in questions)
     print_paragraph(
         f"{len(questions)} questions, at most about {total:.2f} USD together at list prices in the US."

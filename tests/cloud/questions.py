@@ -569,7 +569,7 @@ QUESTIONS = (
         "1 workload policy",
         {"a filter by description": "finds it"},
         "local/gce/listing.py",
-        "docs/decisions/leaked-slices.md#what-the-look-costs",
+        "docs/decisions/leaked-slices.md#cost",
         _ask_description_filter,
     ),
     Question(

@@ -628,7 +628,7 @@ def test_make_asks_for_the_project() -> None:
     command = ["make", "-n", "test-cloud"]
     refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=_WITH_PROJECT)
     assert refused.returncode == 2
-    assert "say which project: make test-cloud PROJECT=ID" in refused.stderr
+    assert "PROJECT is not set: make test-cloud PROJECT=ID" in refused.stderr
     options = ["PROJECT=some-project", "ZONE=us-east1-d", "ARGS=--dry-run"]
     run = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True)
     wanted = '-m tests.cloud --project "some-project" --zone "us-east1-d" --dry-run'

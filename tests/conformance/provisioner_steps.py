@@ -20,7 +20,7 @@ PROVISION = "unit/test_provision_slice.py::"
 RELEASE = "unit/test_release_slice.py::"
 GROUPS = "unit/test_group_slices.py::"
 MANIFESTS = "unit/test_desired_group.py::"
-OCCASIONS = "unit/test_occasions.py::"
+TRIGGERS = "unit/test_triggers.py::"
 STORIES = "stories/test_jobset_slices.py::"
 POOL_STORIES = "stories/test_node_pool_slices.py::"
 POOL_ENDS = "stories/test_node_pool_ends.py::"
@@ -48,7 +48,7 @@ _OF_SLICES = "slices are looked at, not their Nodes"
 _NO_OPERATION = "no operation is waited for or asked about: its end is an entry of the audit log"
 _ONE_WAY = "a slice goes by what its JobSet says, whatever its state and however many Nodes it has"
 AFTER_DELETION = (
-    f"{OCCASIONS}test_the_end_of_a_deletion_is_for_both_steps_of_jobsets[provision_slice-True]"
+    f"{TRIGGERS}test_the_end_of_a_deletion_is_for_both_steps_of_jobsets[provision_slice-True]"
 )
 GONE = (_released("its JobSet is gone"), _released("due, and its JobSet is gone"))
 

@@ -19,7 +19,7 @@ LABEL = "unit/test_label_node.py::"
 DELETE = "unit/test_tear_down.py::"
 TOKENS = "unit/test_bootstrap.py::"
 ERRORS = "unit/test_errors.py::"
-OCCASIONS = "unit/test_occasions.py::"
+TRIGGERS = "unit/test_triggers.py::"
 MANIFESTS = "unit/test_manifests.py::"
 RIGHTS = "unit/infra/test_cluster_rights.py::"
 BOOT = "unit/startup/test_boot.py::"
@@ -246,7 +246,7 @@ NAMING = {
     "name-gce-equals-cr": differs(
         f"{ONE_OBJECT}; the way from a resource to its group is label, name and description",
         f"{LIVES}test_everything_on_compute_engine_names_the_group_it_belongs_to",
-        f"{OCCASIONS}test_an_entry_leads_to_its_group[mig-insert-last]",
+        f"{TRIGGERS}test_an_entry_leads_to_its_group[mig-insert-last]",
     ),
     "name-owner-reference": differs(
         f"{ONE_OBJECT}: nothing is left to the garbage collector, the finalizer sees to all",

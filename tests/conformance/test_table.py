@@ -18,13 +18,13 @@ from tests.conformance.provisioner_steps import ROWS as PROVISIONERS_STEPS
 from tests.conformance.provisioner_steps import STEPS
 from tests.conformance.table import (
     LABEL,
-    OCCASIONS,
     ROWS,
     SHAPES,
     TOPOLOGY_GENERATIONS,
     TOPOLOGY_LABELS,
     TOPOLOGY_RULES,
     TOPOLOGY_TRAPS,
+    TRIGGERS,
     Row,
 )
 from tests.unit.test_desired_pool import DIFFERS, REFUSED
@@ -57,7 +57,7 @@ def shape_rows() -> dict[str, Row]:
 
 def entry_rows() -> dict[str, Row]:
     """Each entry of the audit log."""
-    name = f"{OCCASIONS}test_an_entry_wakes_the_step_that_it_concerns"
+    name = f"{TRIGGERS}test_an_entry_wakes_the_step_that_it_concerns"
     return {entry: Row((f"{name}[{entry}]",)) for entry in ENTRIES}
 
 

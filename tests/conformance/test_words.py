@@ -63,7 +63,7 @@ def test_a_template_of_ones_own_is_not_waited_for() -> None:
 
 
 def test_what_stands_in_the_way_of_a_deletion_is_said() -> None:
-    stuck = STANDS.with_trouble(Reason.IN_USE, "resourceInUseByAnotherResource", "used by b", NOW)
+    stuck = STANDS.with_error(Reason.IN_USE, "resourceInUseByAnotherResource", "used by b", NOW)
     verdict = find_readiness(group(deleting=True), Status(resources={MIG: stuck}))
     assert (verdict.reason, verdict.message) == (
         Reason.IN_USE,

@@ -21,12 +21,13 @@ import pytest
 from shared.base.names import STEPS
 from tests.harness import Death, Harness
 from tests.manifests import manifest
+from tests.stories.life import Say
 
 HOUR = timedelta(hours=1)
 A_DEATH_COSTS = timedelta(seconds=15)
 """At most."""
 SHARDS = 8
-"""The points of a life are spread over so many tests, for as many processes."""
+"""All points of a life are spread over so many tests, for as many processes."""
 
 
 @dataclass
@@ -149,37 +150,54 @@ def anonymous(thing: Any) -> str:
     return re.sub(r"'[0-9]{6,}'", "ID", text)
 
 
-@pytest.fixture(scope="module")
-def undisturbed() -> dict[str, Outcome]:
-    return {}
-
-
 LIVES = (whole_life, deleted_in_mid_creation, deleted_while_vms_are_made)
-EVERY_DAY = (0, 3, 4, 7)
-"""Of eight shards those that hold each call once, before it and after it by turns."""
 
 
-@pytest.mark.parametrize(
-    "shard",
-    [
-        pytest.param(shard, marks=() if shard in EVERY_DAY else pytest.mark.slow)
-        for shard in range(SHARDS)
-    ],
-)
+@pytest.mark.parametrize("shard", range(2))
 @pytest.mark.parametrize("play", LIVES, ids=lambda play: play.__name__)
-def test_a_step_may_die_at_any_call(
-    play: Callable[[Harness], Any],
-    shard: int,
-    undisturbed: dict[str, Outcome],
-    say: Callable[[str], None],
+def test_a_step_may_die_at_each_kind_of_call(
+    play: Callable[[Harness], Any], shard: int, say: Say
 ) -> None:
-    model = undisturbed.setdefault(play.__name__, live(play))
-    assert model.leftovers == []
+    """Before the first read of a kind; after the first write of a kind, and before the second.
+
+    Lives that end early are the whole one up to their deletion, and are tried from there on.
+    """
+    model = live(play)
+    begin = 0 if play is whole_life else first_call_of("tear_down", model.calls)
+    moments = {True: ("after", "before"), False: ("before",)}
+    points: list[Point] = []
+    times: Counter[str] = Counter()
+    for index, call in enumerate(model.calls[begin:], begin + 1):
+        at = moments[is_write(call)][times[kind(call)] :][:1]
+        points += [Point(index, moment) for moment in at]
+        times[kind(call)] += 1
+    assert {kind(model.calls[point.index - 1]) for point in points} == set(times)
+    try_deaths(play, model, points[shard::2], say)
+
+
+def first_call_of(step: str, calls: list[str]) -> int:
+    """The index of a step's first call."""
+    return next(at for at, call in enumerate(calls) if call.startswith(f"{step}: "))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("play", LIVES, ids=lambda play: play.__name__)
+def test_a_step_may_die_at_any_call(play: Callable[[Harness], Any], shard: int, say: Say) -> None:
+    model = live(play)
     points = [
         Point(index, moment)
         for index in range(1, len(model.calls) + 1)
         for moment in ("before", "after")
-    ][shard::SHARDS]
+    ]
+    try_deaths(play, model, points[shard::SHARDS], say)
+
+
+def try_deaths(
+    play: Callable[[Harness], Any], model: Outcome, points: list[Point], say: Say
+) -> None:
+    """Live once for each point; every life ends like the undisturbed one, hardly later."""
+    assert model.leftovers == []
     failures = []
     for point in points:
         outcome = live(play, point)
@@ -191,6 +209,19 @@ def test_a_step_may_die_at_any_call(
             failures.append(f"{point.index} {point.moment} {point.call}: took {outcome.took}")
     say(f"{play.__name__}: {len(points)} points tried, {len(points) - len(failures)} held")
     assert failures == []
+
+
+def is_write(call: str) -> bool:
+    """True if it changes something, other than by a message that is published again."""
+    return call.partition(": ")[2].partition(" ")[0] in ("POST", "PUT", "PATCH", "DELETE")
+
+
+def kind(call: str) -> str:
+    """A call without its query and without random names."""
+    return re.sub(_RANDOM_NAME, r"/\1/NAME", anonymous(call.partition("?")[0]))
+
+
+_RANDOM_NAME = r"/(pods|events|secrets|certificatesigningrequests)/[^/]+"
 
 
 def differences(model: Outcome, outcome: Outcome) -> list[str]:

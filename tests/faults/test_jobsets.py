@@ -3,7 +3,8 @@
 Lives of a small JobSet whose slices are TPUNodeGroups, or node pools; what the other steps do in them
 has lives of its own (`test_crash_anywhere`). The minute makes the same calls again and again: of each
 read the first is tried, of each write the first two. To die after a read is to die before the next call.
-Of lives with node pools every day tries what is asked of GKE, the slow tests all.
+Of lives with node pools every day tries what is asked of GKE; of lives in which a JobSet is deleted, the
+calls after that, because until then they are the whole one. The slow tests try all.
 """
 
 from __future__ import annotations
@@ -22,7 +23,16 @@ from shared.base.names import JOBSET_STEPS
 from shared.frame.settings import GKE, TPU_NODE_GROUP
 from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN
 from tests import jobset_objects as objects
-from tests.faults.test_crash_anywhere import Outcome, Point, anonymous, differences, live
+from tests.faults.test_crash_anywhere import (
+    Outcome,
+    Point,
+    anonymous,
+    differences,
+    first_call_of,
+    is_write,
+    kind,
+    live,
+)
 from tests.harness import Harness
 from tests.stories import test_at_the_same_time as twice
 from tests.stories.jobsets import RUNS_ON, apply, apply_options, delete, phases, pods, until
@@ -162,27 +172,17 @@ LIVES: tuple[Any, ...] = (
 )
 
 
-def places(calls: list[str]) -> Iterator[int]:
-    """The numbers of the calls at which something is tried, from 1."""
+def places(life: Life) -> Iterator[int]:
+    """The numbers of the calls at which something is tried every day, from 1."""
+    calls = life.model.calls
+    begin = 0 if life.play is whole_life else first_call_of("release_slice", calls)
     times: Counter[str] = Counter()
-    for number, call in enumerate(calls, 1):
+    for number, call in enumerate(calls[begin:], begin + 1):
+        if not is_of_every_day(call, life.provider):
+            continue
         times[kind(call)] += 1
         if times[kind(call)] <= 1 + is_write(call):
             yield number
-
-
-def is_write(call: str) -> bool:
-    """Whether it changes something, other than by a message that comes once more."""
-    return call.partition(": ")[2].partition(" ")[0] in ("POST", "PUT", "PATCH", "DELETE")
-
-
-def kind(call: str) -> str:
-    """A call without what differs from one Pod, Event or page to another."""
-    path = call.partition("?")[0]
-    for part, instead in (("/pods/", "/pods/POD"), ("/events/", "/events/EVENT")):
-        before, found, _ = path.partition(part)
-        path = f"{before}{instead}" if found else path
-    return path
 
 
 def is_of_every_day(call: str, provider: str) -> bool:
@@ -241,9 +241,7 @@ def deaths(model: Outcome, numbers: Iterable[int]) -> list[Point]:
 
 
 def test_a_step_of_jobsets_may_die_at_each_kind_of_call(life: Life, say: Say) -> None:
-    calls = life.model.calls
-    numbers = [at for at in places(calls) if is_of_every_day(calls[at - 1], life.provider)]
-    points = deaths(life.model, numbers)
+    points = deaths(life.model, places(life))
     assert points
     assert try_deaths(life, points) == []
     say(f"JobSets, {life.name}: a step died at {len(points)} points")
@@ -277,8 +275,7 @@ def test_a_message_of_jobsets_may_be_at_work_twice_when_something_is_changed(
     life: Life, say: Say
 ) -> None:
     calls = life.model.calls
-    changes = [number for number in places(calls) if is_write(calls[number - 1])]
-    numbers = [at for at in changes if is_of_every_day(calls[at - 1], life.provider)]
+    numbers = [number for number in places(life) if is_write(calls[number - 1])]
     assert numbers
     assert try_twice(life, numbers) == []
     say(f"JobSets, {life.name}: a message was at work twice at {len(numbers)} points")

@@ -12,7 +12,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -63,7 +63,14 @@ JUNK: list[Any] = [
         [1],
         "9999-12-31T23:59:59Z",
     ),
-    *("0001-01-01T00:00:00+14:00", "2026-11-20T10:00:00", "Sync", POD_KIND, SLICE_KIND, SWEEP_KIND),
+    *(
+        "0001-01-01T00:00:00+14:00",
+        "2026-11-20T10:00:00",
+        "Resync",
+        POD_KIND,
+        SLICE_KIND,
+        SWEEP_KIND,
+    ),
 ]
 CHARACTERS = ["\ud800", "/", ".", "..", "\n", "\x00", "%", "é", "A", "-", ",", "="]
 
@@ -150,9 +157,9 @@ def genuine(harness: Harness) -> list[Genuine]:
 
 def _steps_for(document: Document) -> tuple[str, ...]:
     data = base64.b64encode(json.dumps(document).encode()).decode()
-    occasion = decode(json.dumps({"message": {"data": data}}).encode()).occasion
+    trigger = decode(json.dumps({"message": {"data": data}}).encode()).trigger
     steps = (*STEPS, *JOBSET_STEPS)
-    return tuple(step for step in steps if occasion is not None and occasion.is_for(step))
+    return tuple(step for step in steps if trigger is not None and trigger.is_for(step))
 
 
 def _documents(harness: Harness) -> list[Document]:
@@ -165,10 +172,10 @@ def _documents(harness: Harness) -> list[Document]:
             Message("default", life.NAME, uid, cause, now, (node,), (vm,))
             for cause in (Cause.NODES_CHANGED, Cause.VMS_NEED_TOKENS, Cause.SPEC_CHANGED)
         ),
-        Message("default", life.NAME, uid, Cause.SYNC, now),
+        Message("default", life.NAME, uid, Cause.RESYNC, now),
         Message(NAMESPACE, pod["name"], pod["uid"], Cause.UNSCHEDULABLE, now, kind=POD_KIND),
         Message(NAMESPACE, objects.JOBSET, "", Cause.COMPLETED, now, kind=JOBSET_KIND),
-        Message(NAMESPACE, NAME, "", Cause.SYNC, now, kind=SLICE_KIND),
+        Message(NAMESPACE, NAME, "", Cause.RESYNC, now, kind=SLICE_KIND),
     ]
     entries = [
         *_entries(
@@ -193,6 +200,8 @@ class EntryPoints:
         self._harness = harness
         self._patch = monkeypatch
         self._app = flask.Flask("functions")
+        # It counts the objects that are never collected, of which a process of tests has millions.
+        monkeypatch.setattr(main, "_uncollected_start", nullcontext)
         self.written = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
 
     def post(self, step: str, body: bytes, *, is_slow: bool, later: timedelta) -> tuple[int, str]:

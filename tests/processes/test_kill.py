@@ -160,7 +160,11 @@ def _kill_server(supervisor: Supervisor, step: str) -> None:
             "resourcePolicies", _kill_worker, [], id="worker, policy", marks=pytest.mark.slow
         ),
         pytest.param(
-            "instanceTemplates", _kill_server, ["create_resources"], id="server, template"
+            "instanceTemplates",
+            _kill_server,
+            ["create_resources"],
+            id="server, template",
+            marks=pytest.mark.slow,
         ),
         pytest.param("instanceGroupManagers", _kill_worker, [], id="worker, MIG"),
     ],

@@ -153,7 +153,12 @@ def test_the_demo_of_a_jobset_meets_jobsets_definition_and_a_real_scheduler_and_
     "is_defined, text",
     [
         pytest.param(False, "Event TPUNodeGroupCreationStarted on Pod", id="its slices are made"),
-        pytest.param(True, "Pod multislice-slice-0-0: Running", id="its Pods run"),
+        pytest.param(
+            True,
+            "Pod multislice-slice-0-0: Running",
+            id="its Pods run",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_ctrl_c_takes_along_the_jobset_of_the_demo(
@@ -172,6 +177,7 @@ def test_ctrl_c_takes_along_the_jobset_of_the_demo(
     assert demo.children() == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_definition", "untouched")
 def test_what_a_killed_demo_of_a_jobset_leaves_is_named_and_cleaned(
     tmp_path: Path, cluster: OwnControlPlane
@@ -239,6 +245,7 @@ def test_where_jobsets_own_controller_is_nobody_stands_in_for_it(
         cluster.request("DELETE", f"{deployments}/jobset-controller-manager")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untouched")
 def test_ctrl_c_takes_along_the_groups_that_are_left(
     tmp_path: Path, cluster: OwnControlPlane
@@ -305,8 +312,10 @@ def test_a_real_control_plane_is_refused_with_what_is_of_another(
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("checks the cluster", id="while it checks"),
-        pytest.param("has applied ", id="when it has applied the manifests"),
+        pytest.param("checks the cluster", id="while it checks", marks=pytest.mark.slow),
+        pytest.param(
+            "has applied ", id="when it has applied the manifests", marks=pytest.mark.slow
+        ),
         pytest.param("applies TPUNodeGroup", id="when a group is there"),
     ],
 )

@@ -25,6 +25,7 @@ in_time = pytest.mark.timeout(900)
 @real
 @processes
 @in_time
+@pytest.mark.slow
 def test_the_page_shows_what_kubectl_says_on_a_real_control_plane(
     tmp_path: Path, own_control_plane: OwnControlPlane
 ) -> None:

@@ -7,45 +7,52 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pytest
-
-from tests.stories.conftest import EMBEDDED_ALONE, SLOW_ON_REAL
+from tests.stories.conftest import EMBEDDED_ALONE, EVERY_DAY_ON_REAL
 
 ROOT = Path(__file__).parents[2]
+COLLECT = """
+import pytest
+
+class Printer:
+    def pytest_collection_finish(self, session):
+        for item in session.items:
+            marks = {mark.name for mark in item.iter_markers()}
+            print("story", item.nodeid, *sorted(marks & {"real", "slow"}), sep="\\t")
+
+raise SystemExit(pytest.main(["--collect-only", "-qq", "tests/stories"], plugins=[Printer()]))
+"""
 
 
 @cache
-def collected(marks: str) -> frozenset[str]:
-    """What pytest would run of the stories."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marks, "tests/stories"]
+def marks_of_cases() -> dict[str, frozenset[str]]:
+    """Of each case of a story, whether it is ``real`` and whether it is ``slow``."""
+    command = [sys.executable, "-c", COLLECT]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    names = (line.removeprefix("tests/stories/") for line in said.splitlines() if "::" in line)
-    return frozenset(names)
+    lines = [line.split("\t") for line in said.splitlines() if line.startswith("story\t")]
+    return {name.removeprefix("tests/stories/"): frozenset(marks) for _, name, *marks in lines}
 
 
-def told() -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """The stories on the embedded cluster; on a real one every day; on a real one with time."""
-    everyday, others = collected("real and not slow"), collected("not real or slow")
-    slow = frozenset(name for name in others if "[real" in name)
-    return others - slow, everyday, slow
+def cases(*marks: str) -> set[str]:
+    """The cases with exactly these marks."""
+    return {name for name, found in marks_of_cases().items() if found == set(marks)}
+
+
+def name_of(case: str) -> str:
+    """A story's name, whatever its cases."""
+    return case.partition("[")[0]
+
+
+def is_told_on_both(case: str) -> bool:
+    """False if the story needs the embedded cluster."""
+    module = case.partition(".py::")[0]
+    return f"tests.stories.{module}" not in EMBEDDED_ALONE
 
 
 def test_every_story_is_told_on_the_embedded_cluster_and_on_a_real_control_plane() -> None:
-    embedded, everyday, slow = told()
-    assert len(everyday) > 250
-    alone = {f"{module.rpartition('.')[2]}.py" for module in EMBEDDED_ALONE}
-    both = {name for name in embedded if name.partition("::")[0] not in alone}
-    assert {name.replace("[real", "[embedded") for name in everyday | slow} == both
+    both = set(filter(is_told_on_both, cases() | cases("slow")))
+    real = cases("real") | cases("real", "slow")
+    assert {name.replace("[real", "[embedded") for name in real} == both
 
 
-def test_those_that_are_too_long_for_every_day_are_few() -> None:
-    _, everyday, slow = told()
-    listed = {name for name in everyday | slow if {name, name.partition("[")[0]} & SLOW_ON_REAL}
-    assert listed <= slow
-    assert len(listed) < len(everyday) / 10
-
-
-@pytest.mark.parametrize("story", sorted(SLOW_ON_REAL))
-def test_those_that_are_too_long_for_every_day_exist(story: str) -> None:
-    _, _, slow = told()
-    assert any(story in (name, name.partition("[")[0]) for name in slow)
+def test_every_day_a_real_control_plane_has_one_case_of_each_story_that_is_listed() -> None:
+    assert sorted(map(name_of, cases("real"))) == sorted(EVERY_DAY_ON_REAL)

@@ -80,7 +80,7 @@ class Life:
                 self.harness.simulation.gce.faults.preempt(vm)
             began = self.harness.clock.now()
             told = self._until(lambda: life.said(self.harness)[1] == "Preempted", 5 * MINUTE)
-            self.found["preempted to the group says so, s"] = _seconds(told - began)
+            self.found["preemption to its condition, s"] = _seconds(told - began)
             self.harness.run_for(5 * MINUTE)
             return self.meter.read() - before
 

@@ -23,7 +23,7 @@ SIZE = int(os.environ.get("SCALE_FLEET", "1000"))
 PAGE_SIZE = 500
 LONGEST_MINUTES = 240
 SETTLING_MINUTES = 65
-"""A SYNC that the quota has refused comes again with a group's hourly look."""
+"""A resync that the quota has refused comes again with a group's hourly look."""
 
 
 @dataclass(frozen=True)
@@ -99,24 +99,26 @@ def _figures(record: Record) -> dict[str, figures.Value]:
     return {
         "slices, half of one host and half of two": record.size,
         "hosts": record.hosts,
-        "rate quota, calls a minute and group": RATE_QUOTA,
-        "applied at once, until all are Ready, minutes": len(record.rising),
-        "calls to Compute Engine meanwhile": rising.gce,
-        "of them refused by the quota": rising.refused,
-        "calls to the API server meanwhile": rising.kubernetes,
-        "invocations meanwhile": rising.invocations,
-        "deliveries that were made again": rising.nacks,
-        "deleted at once, until all are gone, minutes": len(record.going),
-        "calls to Compute Engine for that": going.gce,
-        "of those refused": going.refused,
+        "rate quota, calls a minute of each quota group": RATE_QUOTA,
+        "created together: minutes until all are Ready": len(record.rising),
+        "created: calls to Compute Engine": rising.gce,
+        "created: of these, rejected by the quota": rising.refused,
+        "created: calls to the API server": rising.kubernetes,
+        "created: invocations": rising.invocations,
+        "created: redeliveries": rising.nacks,
+        "deleted together: minutes until all are gone": len(record.going),
+        "deleted: calls to Compute Engine": going.gce,
+        "deleted: of these, rejected by the quota": going.refused,
         "most calls to Compute Engine in a minute": busiest.gce,
-        "settled, in an hour: lists of the groups, pages": settled.sweep,
-        "settled: one such list, KB a group": round(record.list_bytes / record.size / 1000, 1),
-        "settled: looks at groups": settled.invocations - len(record.settled),
+        "settled, in an hour: pages of group lists": settled.sweep,
+        "settled: size of such a list, KB a group": round(
+            record.list_bytes / record.size / 1000, 1
+        ),
+        "settled: resyncs of groups": settled.invocations - len(record.settled),
         "settled: calls to Compute Engine": settled.gce,
         "settled: other calls to the API server": settled.kubernetes,
         "dead letters": record.dead_letters,
-        "left over": len(record.leftovers),
+        "resources left": len(record.leftovers),
     }
 
 

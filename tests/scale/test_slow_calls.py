@@ -90,7 +90,7 @@ def test_a_batch_of_tokens_is_handed_on_when_there_is_no_time_to_read_all_of_its
 
 
 def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> None:
-    """A SYNC asks for ten Nodes by name and begins with another VM each time; no relay names it."""
+    """A resync asks for ten Nodes by name and begins with another VM each time; no relay names it."""
     harness = Harness(replace(life.vm_options(joins=False), relays=False))
     alone: dict[str, Any] = {
         "nodeCount": 64,

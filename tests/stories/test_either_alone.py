@@ -154,7 +154,7 @@ class Recorder:
 
     def replay(self, *, backwards: bool) -> None:
         """Deliver all that are no SYNCs (those are dropped when they are old) and let them work."""
-        told = [it for it in self.messages if b'"Sync"' not in it[1] and it[0] != "sweep"]
+        told = [it for it in self.messages if b'"Resync"' not in it[1] and it[0] != "sweep"]
         for message in reversed(told) if backwards else told:
             self._publish(*message)
             self._harness.run_for(timedelta(seconds=1))

@@ -567,7 +567,7 @@ def test_a_life_costs_few_calls(say: life.Say) -> None:
         step: sum(
             line["calls"]["kubernetes"]
             for line in lines
-            if line["step"] == step and line["occasion"] != "Sweep"
+            if line["step"] == step and line["trigger"] != "Sweep"
         )
         for step in ("provision_slice", "release_slice")
     }
@@ -617,9 +617,9 @@ def test_two_looks_at_the_same_time_make_one_slice() -> None:
     until_running(harness)
     assert harness.made["instanceGroupManagers.insert"] == 1
     looked = [line for line in harness.log.lines if line["step"] == "provision_slice"]
-    assert [line["decision"] for line in looked if line["occasion"] == "Unschedulable"] == [
+    assert [line["decision"] for line in looked if line["trigger"] == "Unschedulable"] == [
         "Creating",
-        "Coming",
+        "Provisioning",
     ]
 
 
@@ -723,4 +723,4 @@ def test_without_a_provider_nothing_is_done() -> None:
     assert harness.leftovers() == []
     lines = [line for line in harness.log.lines if line["step"] in JOBSET_STEPS]
     assert {line["decision"] for line in lines} == {"SwitchedOff"}
-    assert {line["occasion"] for line in lines} == {"Unschedulable"}
+    assert {line["trigger"] for line in lines} == {"Unschedulable"}

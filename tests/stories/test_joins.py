@@ -182,7 +182,7 @@ def _count_issued(harness: Harness) -> int:
 DENIED = {
     "a control plane": (
         lambda _: {"text": pem(kubelets("control-plane-1"))},
-        "control-plane-1 is no name of a TPUNodeGroup's VM",
+        "control-plane-1 is not the name of a TPUNodeGroup's VM",
     ),
     "one organization more": (
         lambda place: {
@@ -247,11 +247,12 @@ def test_a_request_by_a_token_that_is_not_ours_to_revoke_is_denied_and_the_token
     assert place.decisions() == ["Denied"]
     assert "bootstrap-token-foreig" in life.secrets(place.harness)
     refusal, denial = place.lines()
-    assert denial == "JoinDenied: control-plane-1 is no name of a TPUNodeGroup's VM"
+    assert denial == "JoinDenied: control-plane-1 is not the name of a TPUNodeGroup's VM"
     assert refusal.startswith("JoinDenied: its token foreig could not be revoked: ")
     assert "tpu-functions may only create and delete bootstrap tokens of its own" in refusal
     assert refusal.endswith(
-        ". Delete the Secret bootstrap-token-foreig in kube-system: until then its holder asks again"
+        ". Delete the Secret bootstrap-token-foreig in kube-system: until then its holder makes "
+        "new requests"
     )
 
 
@@ -285,9 +286,9 @@ def test_another_vms_certificate_is_never_approved_and_the_attempt_is_reported(
     if options.sweeps:
         assert set(place.lines()) == {
             f"JoinNotApproved: VM {name} holds the token "
-            f"{place.token_of(next(path for path in place.paths if path.endswith(name)))[:6]}, and "
-            f"the request was made with {place.token[:6]}: it was renewed meanwhile, or is another "
-            "VM's"
+            f"{place.token_of(next(path for path in place.paths if path.endswith(name)))[:6]}, but "
+            f"the request was made with {place.token[:6]}: the token was renewed, or it belongs to "
+            "another VM"
         }
 
 
@@ -414,9 +415,9 @@ def test_a_request_that_somebody_else_approves_is_reported(options: Options) -> 
     place.harness.simulation.admin("PUT", f"{CSRS}/csr-1/approval", request)
     place.harness.run_for(90 * timedelta(seconds=1))
     assert (
-        "JoinApprovedElsewhere: it was approved by somebody else (ByHand): with a token of the group "
-        "system:bootstrappers:tpu-functions any Node's certificate can be had. Remove the binding or "
-        "the approver that allows it"
+        "JoinApprovedElsewhere: another approver has approved it (ByHand), so a token of the group "
+        "system:bootstrappers:tpu-functions is enough for any Node's certificate. Remove the binding "
+        "or the approver that allows it"
     ) in place.lines()
 
 

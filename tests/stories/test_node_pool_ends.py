@@ -79,8 +79,8 @@ def event_name(harness: Harness, line: str) -> str:
 
 def test_a_pool_that_nobody_waits_for_is_told_to_nobody() -> None:
     harness = new_harness()
-    assert answers(harness, "provision_slice", end_of("CreateNodePool")) == ["NobodyWaits"]
-    assert answers(harness, "provision_slice", end_of("DeleteNodePool")) == ["NobodyWaits"]
+    assert answers(harness, "provision_slice", end_of("CreateNodePool")) == ["NoPod"]
+    assert answers(harness, "provision_slice", end_of("DeleteNodePool")) == ["NoPod"]
     assert answers(harness, "release_slice", end_of("DeleteNodePool")) == ["DeletionSucceeded"]
     assert told(harness) == []
 
@@ -134,8 +134,8 @@ def test_a_pool_that_gke_will_not_have_marked_goes_at_once() -> None:
     until(harness, lambda: is_gone(harness))
     harness.run_for(MINUTE)
     assert told(harness)[-2:] == [
-        f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: nobody needs it, and it cannot be "
-        f"marked to go later: nodePools.update: 403 forbidden: {words}",
+        f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: no JobSet needs it, and its "
+        f"release deadline cannot be written: nodePools.update: 403 forbidden: {words}",
         DELETED,
     ]
 
@@ -146,8 +146,8 @@ def test_a_pool_whose_mark_is_lost_again_and_again_goes() -> None:
     harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
     until(harness, lambda: is_gone(harness), 10 * MINUTE)
     assert (
-        f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: nobody needs it, and it cannot be "
-        "marked to go later: try later"
+        f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: no JobSet needs it, and its "
+        "release deadline cannot be written: try later"
     ) in told(harness)
 
 
@@ -155,7 +155,7 @@ def test_an_update_of_a_pool_that_is_needed_may_fail() -> None:
     harness = running()
     entry = json.loads(end_of("UpdateNodePool"))
     entry["protoPayload"]["status"] = {"code": 13, "message": "try later"}
-    assert answers(harness, "release_slice", json.dumps(entry).encode()) == ["Wanted"]
+    assert answers(harness, "release_slice", json.dumps(entry).encode()) == ["Needed"]
     harness.run_for(5 * MINUTE)
     assert are_running(harness)
 
@@ -163,7 +163,7 @@ def test_an_update_of_a_pool_that_is_needed_may_fail() -> None:
 def test_a_deletion_that_was_long_ago_is_not_told_of_a_pool_that_stands() -> None:
     harness = running()
     before = told(harness)
-    assert answers(harness, "release_slice", end_of("DeleteNodePool")) == ["OldNews"]
+    assert answers(harness, "release_slice", end_of("DeleteNodePool")) == ["Superseded"]
     assert told(harness) == before
 
 

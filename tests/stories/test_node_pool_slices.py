@@ -230,7 +230,7 @@ def look(harness: Harness) -> str:
         NAMESPACE,
         leader["metadata"]["name"],
         leader["metadata"]["uid"],
-        Cause.SYNC,
+        Cause.RESYNC,
         harness.clock.now(),
         kind=POD_KIND,
     )
@@ -286,5 +286,5 @@ def test_an_api_server_that_is_busy_is_asked_again_and_not_taken_for_gke() -> No
     delete(harness)
     until(harness, lambda: is_gone(harness))
     notes = [line for line in harness.log.lines if "TooManyRequests" in line.get("note", "")]
-    assert {line["decision"] for line in notes} <= {"TryAgain", "SyncDropped"}
+    assert {line["decision"] for line in notes} <= {"TryAgain", "ResyncDropped"}
     assert len(notes) == 1

@@ -109,7 +109,7 @@ def _list_older_manifests() -> Iterator[dict[str, Any]]:
 
 
 def test_up_and_back_in_two_runs_each_no_vm_waits_and_no_node_is_touched() -> None:
-    """As docs/decisions/one-token-one-vm.md has it: with external approval first, and last."""
+    """As docs/operate.md has it: with external approval first, and last."""
     upgrade = Upgrade()
     upgrade.begin("early")
     assert upgrade.groups_of_tokens() == {KUBEADM_GROUP}

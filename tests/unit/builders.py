@@ -96,7 +96,7 @@ def unreadable_group(**options: Any) -> UnreadableGroup:
 
 def readable(parsed: AnyGroup) -> NodeGroup:
     """The group, which must be readable."""
-    assert isinstance(parsed, NodeGroup), parsed.problems
+    assert isinstance(parsed, NodeGroup), parsed.violations
     return parsed
 
 

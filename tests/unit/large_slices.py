@@ -12,7 +12,7 @@ from functions.inject_token import Vm
 from shared.frame.plan import Plan
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, Status
-from shared.ports.gce.values import Fault, Instance, ManagedInstance
+from shared.ports.gce.values import GceError, Instance, ManagedInstance
 from shared.ports.kubernetes.nodes import Node
 from tests.unit import test_create_resources as creation
 from tests.unit import test_inject_token as injection
@@ -23,7 +23,7 @@ from tests.unit.builders import NOW, RESOURCE, group
 TOPOLOGIES = {32: "4x4x8", 288: "8x12x12", 2304: "16x24x24"}
 """By hosts of four chips; 2,304 are the most that a spec may ask for."""
 COMPLETE = labels.COMPLETE
-STOCKOUT = Fault("ZONE_RESOURCE_POOL_EXHAUSTED", "no", 503)
+STOCKOUT = GceError("ZONE_RESOURCE_POOL_EXHAUSTED", "no", 503)
 
 Decide = Callable[[], Plan]
 
@@ -43,7 +43,7 @@ def label(
     known: Status = labels.GROUP_STANDS,
 ) -> Decide:
     """label_node on a resync: how each Node is (``None``: there are none), and each VM."""
-    given = labels.on_sync(
+    given = labels.on_resync(
         *(map(make, names(hosts)) if make else ()),
         about=about(hosts),
         instances={name: read(name) for name in names(hosts)} if read else {},
@@ -54,7 +54,7 @@ def label(
 
 def inject(hosts: int) -> Decide:
     vms = [Vm(injection.instance(name), None, None) for name in names(hosts)]
-    given = injection.seen(*vms, occasion=injection.SYNC, about=about(hosts))
+    given = injection.seen(*vms, trigger=injection.RESYNC, about=about(hosts))
     return partial(inject_token.decide, given, NOW)
 
 

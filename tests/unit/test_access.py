@@ -22,7 +22,7 @@ from local.base.ports import LOOPBACK, find_free_ports
 from local.kube import CertificateAuthority
 from shared.base.errors import CallError
 from shared.base.reasons import Reason
-from shared.ports.classify import Kind, Verdict, verdict_of
+from shared.ports.classify import ErrorKind, Verdict, verdict_of
 from shared.ports.connection_errors import explain
 from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
@@ -198,7 +198,7 @@ def test_a_cluster_that_does_not_know_the_token_is_told_of_without_the_token(
     error = refused(access)
     hint = HINTS[kind].format(audience="another")
     assert str(error) == f"{CALL}: 401 Unauthorized: Unauthorized ({hint})"
-    assert verdict_of(error) == Verdict(Kind.WORLD, Reason.PERMISSION_DENIED)
+    assert verdict_of(error) == Verdict(ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED)
     assert place.api.seen == place.metadata.given
     assert len(place.metadata.given) == 2
 
@@ -219,7 +219,7 @@ def test_a_metadata_server_that_is_away_is_asked_once(place: Place) -> None:
     place.metadata.answers = [Response(503, {}, b"busy")]
     error = refused(place.access())
     assert str(error) == f"{TOKEN}: 503 refused: busy"
-    assert verdict_of(error).kind is Kind.OURS
+    assert verdict_of(error).kind is ErrorKind.TRANSIENT
     assert place.metadata.asked == ["identity"]
 
 
@@ -233,7 +233,7 @@ def test_outside_of_google_cloud_there_is_no_metadata_server(
         f"{TOKEN}: 0 unreachable: Connection refused; CLUSTER_TOKEN=google-id-token is for functions "
         "that run on Google Cloud"
     )
-    assert verdict_of(error).kind is Kind.OURS
+    assert verdict_of(error).kind is ErrorKind.TRANSIENT
 
 
 def test_no_proxy_comes_before_the_metadata_server(
@@ -301,13 +301,13 @@ CERTIFICATES: dict[str, tuple[bool, str, timedelta, str]] = {
 
 @pytest.mark.parametrize("case", CERTIFICATES)
 def test_only_a_certificate_of_the_given_ca_is_trusted(place: Place, case: str) -> None:
-    is_ours, host, age, why = CERTIFICATES[case]
+    is_transient, host, age, why = CERTIFICATES[case]
     ca = CertificateAuthority.create(datetime.now(UTC) - YEARS)
-    given = place.ca if not is_ours else ca
+    given = place.ca if not is_transient else ca
     server = serve_as(place, ca, host, age)
     error = refused(replace(place.access(), server=server, ca_pem=given.certificate_pem))
     assert str(error).startswith(f"{CALL}: 0 unreachable: {server}: {why}")
-    assert verdict_of(error).kind is Kind.OURS
+    assert verdict_of(error).kind is ErrorKind.TRANSIENT
     assert place.api.seen == []
 
 

@@ -13,7 +13,7 @@ from shared.base.errors import CallError
 from shared.base.reasons import Reason
 from shared.frame.plan import StaleObservation
 from shared.node_groups import status
-from shared.node_groups.actions import Delete, Insert
+from shared.node_groups.actions import SEEN_EVERYWHERE_AFTER, Delete, Insert
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.calls import Gce
@@ -49,7 +49,11 @@ class Scripted:
 
 
 def work(
-    answer: Outcome, known: Status, *, is_first_look: bool = True, age: timedelta = timedelta()
+    answer: Outcome,
+    known: Status,
+    *,
+    is_first_observation: bool = True,
+    age: timedelta = timedelta(),
 ) -> tuple[GroupWork, Scripted]:
     scripted = Scripted(answer)
     raw = raw_group(status=status.render(known))
@@ -61,8 +65,8 @@ def work(
         random_bytes=bytes,
         remaining_s=lambda: 30.0,
         now=NOW + age,
-        occasion=ADDED,
-        is_first_look=is_first_look,
+        trigger=ADDED,
+        is_first_observation=is_first_observation,
         group=replace(group(), raw=raw),
         status=known,
         reported=known,
@@ -107,24 +111,35 @@ def test_a_refusal_of_the_environment_is_recorded() -> None:
     its_work, cluster = work(error(403, "quotaExceeded"), entries(State.CREATING))
     Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
     entry = its_work.status.resources[POLICY]
-    assert entry.trouble is not None
-    assert (entry.state, entry.trouble.reason) == (State.FAILED, Reason.QUOTA_EXCEEDED)
+    assert entry.error is not None
+    assert (entry.state, entry.error.reason) == (State.FAILED, Reason.QUOTA_EXCEEDED)
     assert cluster.written == []
 
 
 @pytest.mark.parametrize(
-    "is_first_look, others_since, raised, state",
+    "is_first_observation, others_since, raised, state",
     [
         pytest.param(True, LONG_AGO, "StaleObservation", State.PENDING, id="observed wrongly?"),
         pytest.param(False, NOW, "resourceNotReady", State.PENDING, id="not visible yet?"),
+        pytest.param(False, None, "", State.FAILED, id="made nobody knows when"),
+        pytest.param(
+            False,
+            NOW - SEEN_EVERYWHERE_AFTER + timedelta(seconds=1),
+            "resourceNotReady",
+            State.PENDING,
+            id="not visible everywhere yet?",
+        ),
+        pytest.param(
+            False, NOW - SEEN_EVERYWHERE_AFTER, "", State.FAILED, id="visible everywhere by now"
+        ),
         pytest.param(False, LONG_AGO, "", State.FAILED, id="really absent"),
     ],
 )
 def test_an_insert_that_refers_to_something_unknown(
-    is_first_look: bool, others_since: Any, raised: str, state: State
+    is_first_observation: bool, others_since: Any, raised: str, state: State
 ) -> None:
     known = entries(State.CREATING, others_since)
-    its_work, _ = work(error(404, "notFound"), known, is_first_look=is_first_look)
+    its_work, _ = work(error(404, "notFound"), known, is_first_observation=is_first_observation)
     told = ""
     try:
         Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
@@ -174,5 +189,5 @@ def test_a_refused_delete_is_tried_again_or_recorded(
             Delete(kind, SPEC).apply(its_work)
         return
     Delete(kind, SPEC).apply(its_work)
-    trouble = its_work.status.resources[kind].trouble
-    assert (trouble.reason if trouble is not None else "") == reason
+    error = its_work.status.resources[kind].error
+    assert (error.reason if error is not None else "") == reason

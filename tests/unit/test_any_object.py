@@ -32,23 +32,23 @@ from shared.node_groups.status import (
     Counts,
     Pending,
     Resource,
+    ResourceError,
     Retry,
     State,
     Status,
-    Trouble,
     Type,
 )
 from shared.node_groups.work import WriteStatus
 from tests.unit.builders import CLUSTER, NOW, RESOURCE, raw_group
 from tests.unit.test_create_resources import (
     ADDED,
+    RESYNC,
     SETTINGS,
-    SYNC,
     instance_group,
     policy,
     template,
 )
-from tests.unit.test_label_node import A, B, node, on_sync, vm
+from tests.unit.test_label_node import A, B, node, on_resync, vm
 
 EARLIER = NOW - timedelta(minutes=10)
 FULL = status.render(
@@ -65,7 +65,7 @@ FULL = status.render(
                 EARLIER,
                 "projects/p/x",
                 "operation-1",
-                Trouble(Reason.REFUSED, "quota", "none left", EARLIER),
+                ResourceError(Reason.REFUSED, "quota", "none left", EARLIER),
             )
             for kind in (POLICY, TEMPLATE, MIG)
         },
@@ -158,16 +158,18 @@ def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
         return
     nothing: dict[str, Found | None] = {}
     for found in (nothing, absent, there):
-        for occasion in (ADDED, SYNC):
-            observed = ObservedResources(group, known, occasion, SETTINGS.projects, found=found)
+        for trigger in (ADDED, RESYNC):
+            observed = ObservedResources(group, known, trigger, SETTINGS.projects, found=found)
             yield create_resources.decide(observed, NOW)
         yield tear_down.decide(ObservedRemains(group, known, found=found), NOW)
     if group.spec.bootstrap is None:
         yield inject_token.decide(NoTokensNeeded(group, known, is_served=True), NOW)
     else:
-        yield inject_token.decide(ObservedVms(group, group.spec.bootstrap, known, SYNC), NOW)
+        yield inject_token.decide(ObservedVms(group, group.spec.bootstrap, known, RESYNC), NOW)
     for nodes, instances in (((), {}), ((node(), node(B)), {A: vm(), B: None})):
-        yield label_node.decide(on_sync(*nodes, known=known, about=group, instances=instances), NOW)
+        yield label_node.decide(
+            on_resync(*nodes, known=known, about=group, instances=instances), NOW
+        )
 
 
 def check(raw: dict[str, Any]) -> None:

@@ -71,8 +71,8 @@ FOREIGN = replace(instance(VM, token=OWN), created_by="")
 NOT_APPROVED = f"label_node JoinNotApproved {VM}"
 DENY = ["revoke abcdef", "Denied csr-x", "event JoinDenied", "report JoinDenied"]
 RENEWAL = (
-    f"VM {VM} holds the token newnew, and the request was made with abcdef: it was renewed "
-    "meanwhile, or is another VM's"
+    f"VM {VM} holds the token newnew, but the request was made with abcdef: the token was "
+    "renewed, or it belongs to another VM"
 )
 CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
     "the VM that holds the token": (candidate(), "Approved", ["Approved csr-x"], ""),
@@ -129,13 +129,13 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         candidate(instance=FOREIGN),
         "Pending",
         [],
-        f"VM {VM} was not made by {RESOURCE}",
+        f"VM {VM} was not created by the MIG {RESOURCE}",
     ),
     "its group is gone": (
         candidate(group=None, late=True),
         "NotApproved",
         ["report JoinNotApproved"],
-        f"there is no TPUNodeGroup with a VM {VM}",
+        f"no TPUNodeGroup has a VM {VM}",
     ),
     "its group is being deleted": (
         candidate(group=group(deleting=True), late=True),
@@ -147,13 +147,13 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         candidate(is_served=False),
         "Pending",
         [],
-        "group default/my-slice cannot be served: its spec or its project is not right",
+        "group default/my-slice is not served: this installation does not serve its project",
     ),
     "its group cannot be read": (
         candidate(group=unreadable_group()),
         "Pending",
         [],
-        "group default/my-slice cannot be served: its spec or its project is not right",
+        "group default/my-slice is not served: its spec is invalid",
     ),
     "Compute Engine does not answer": (
         candidate(found=False, error=UNAVAILABLE),
@@ -165,7 +165,7 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         candidate(group=None, found=False, subject=Subject("control-plane-1")),
         "Denied",
         DENY,
-        "control-plane-1 is no name of a TPUNodeGroup's VM",
+        "control-plane-1 is not the name of a TPUNodeGroup's VM",
     ),
     "an alternative name": (
         candidate(subject=Subject(VM, "it asks for alternative names")),
@@ -181,13 +181,13 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
     ),
     "approved by us": (candidate(request=decided("ApprovedByTpuFunctions")), "Decided", [], ""),
     "denied or signed": (candidate(request=decided()), "Decided", [], ""),
-    "approved by somebody else": (
+    "approved by another approver": (
         candidate(request=decided("AutoApproved")),
         "ApprovedElsewhere",
         ["report JoinApprovedElsewhere"],
-        "it was approved by somebody else (AutoApproved): with a token of the group "
-        "system:bootstrappers:tpu-functions any Node's certificate can be had. Remove the binding or "
-        "the approver that allows it",
+        "another approver has approved it (AutoApproved), so a token of the group "
+        "system:bootstrappers:tpu-functions is enough for any Node's certificate. Remove the binding "
+        "or the approver that allows it",
     ),
 }
 

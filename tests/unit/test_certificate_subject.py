@@ -137,8 +137,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
 def test_what_no_kubelet_sends_has_a_fault(case: tuple[dict[str, Any], str, str]) -> None:
-    raw, node, fault = case
-    assert read_subject(raw) == Subject(node, fault)
+    raw, node, violation = case
+    assert read_subject(raw) == Subject(node, violation)
 
 
 def test_what_stands_behind_the_request_in_its_block_is_a_fault() -> None:
@@ -149,13 +149,13 @@ def test_what_stands_behind_the_request_in_its_block_is_a_fault() -> None:
     )
     subject = read_subject(manifest(longer))
     assert subject.node == ""
-    assert subject.fault.startswith("it is no certificate request: ")
+    assert subject.violation.startswith("it is no certificate request: ")
 
 
 @given(st.integers(0, len(OWN) - 1), st.binary(max_size=3), st.integers(0, 3))
 def test_a_damaged_request_is_a_fault_or_names_its_node(at: int, put: bytes, cut: int) -> None:
     subject = read_subject(manifest(OWN[:at] + put + OWN[at + cut :]))
-    assert subject.fault or subject.node
+    assert subject.violation or subject.node
 
 
 @given(
@@ -165,5 +165,5 @@ def test_a_damaged_request_is_a_fault_or_names_its_node(at: int, put: bytes, cut
     )
 )
 def test_an_object_of_any_shape_is_a_fault(spec: Any) -> None:
-    assert read_subject({"spec": spec}).fault
-    assert read_subject({"spec": {"request": spec, "usages": spec}}).fault
+    assert read_subject({"spec": spec}).violation
+    assert read_subject({"spec": {"request": spec, "usages": spec}}).violation

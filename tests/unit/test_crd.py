@@ -35,10 +35,10 @@ from shared.node_groups.status import (
     Counts,
     Pending,
     Resource,
+    ResourceError,
     Retry,
     State,
     Status,
-    Trouble,
     Type,
 )
 from tests.unit.builders import readable
@@ -323,8 +323,8 @@ MOMENTS = st.datetimes(
     min_value=datetime(2026, 1, 1), max_value=datetime(2036, 1, 1), timezones=st.just(UTC)
 ).map(lambda moment: moment.replace(microsecond=0))
 REASON_WORDS = st.sampled_from(["Ready", *Reason])
-TROUBLES = st.builds(
-    Trouble,
+ERRORS = st.builds(
+    ResourceError,
     reason=REASON_WORDS,
     code=st.text(max_size=256),
     message=st.text(max_size=MAX_MESSAGE),
@@ -337,7 +337,7 @@ RESOURCES = st.builds(
     since=st.none() | MOMENTS,
     uri=st.text(max_size=512),
     operation=st.text(max_size=128),
-    trouble=st.none() | TROUBLES,
+    error=st.none() | ERRORS,
 )
 CONDITIONS = st.builds(
     Condition,
@@ -398,7 +398,7 @@ FULL = Status(
             since=MOMENT,
             uri="https://www.googleapis.com/compute/v1/projects/p/zones/z/x/tng-a-1a2b3c4d",
             operation="operation-1-2-3-4",
-            trouble=Trouble("Refused", "ZONE_RESOURCE_POOL_EXHAUSTED", "none left", MOMENT),
+            error=ResourceError("Refused", "ZONE_RESOURCE_POOL_EXHAUSTED", "none left", MOMENT),
         )
         for kind in (POLICY, TEMPLATE, MIG)
     },

@@ -10,13 +10,13 @@ import pytest
 
 from functions.create_resources import ObservedResources, ObservedUnreadable, WriteCreated, decide
 from shared.base.reasons import REASONS, Reason
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Action, Plan, Send
 from shared.frame.settings import Settings
 from shared.node_groups.actions import Insert, TakeOwnership
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.own_template import find_template_problem
+from shared.node_groups.own_template import find_template_violation
 from shared.node_groups.resources import Found
 from shared.node_groups.status import (
     MIG,
@@ -29,13 +29,13 @@ from shared.node_groups.status import (
     Type,
 )
 from shared.node_groups.work import WriteStatus
-from shared.ports.gce.values import Fault, ManagedInstance, Mig, Operation, Policy, Template
+from shared.ports.gce.values import GceError, ManagedInstance, Mig, Operation, Policy, Template
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
 
 URI = "projects/my-gcp-project/x/" + RESOURCE
-SYNC = Occasion("Sync", NOW, message=Message("default", "my-slice", "", Cause.SYNC, NOW))
-ADDED = Occasion("Added", NOW, message=Message("default", "my-slice", "", Cause.ADDED, NOW))
+RESYNC = Trigger("Resync", NOW, message=Message("default", "my-slice", "", Cause.RESYNC, NOW))
+ADDED = Trigger("Added", NOW, message=Message("default", "my-slice", "", Cause.ADDED, NOW))
 SETTINGS = Settings(
     "my-gcp-project", "t-", frozenset({"my-gcp-project"}), Kubeconfig(""), "", timedelta(minutes=15)
 )
@@ -93,11 +93,11 @@ STAND = {POLICY: ready(POLICY), TEMPLATE: ready(TEMPLATE)}
 def seen(
     about: NodeGroup | None = None,
     known: Status | None = None,
-    occasion: Occasion = ADDED,
+    trigger: Trigger = ADDED,
     **rest: Any,
 ) -> ObservedResources:
     return ObservedResources(
-        about or group(), known or Status(), occasion, SETTINGS.projects, **rest
+        about or group(), known or Status(), trigger, SETTINGS.projects, **rest
     )
 
 
@@ -179,7 +179,7 @@ CASES: dict[str, tuple[dict[str, Resource], dict[str, Found | None], list[str], 
         [MIG],
         "Inserting",
     ),
-    "all stand": (STAND | {MIG: ready(MIG)}, {MIG: instance_group()}, [], "AllStand"),
+    "all are ready": (STAND | {MIG: ready(MIG)}, {MIG: instance_group()}, [], "ResourcesReady"),
 }
 
 
@@ -199,12 +199,12 @@ OPERATIONS: dict[str, tuple[Operation | None, State, str]] = {
     "is forgotten": (None, State.CREATING, POLICY),
     "ended well, and yet it is not there": (Operation("op", True), State.CREATING, POLICY),
     "failed for a reason of the world": (
-        Operation("op", True, Fault("QUOTA_EXCEEDED", "Quota 'X' exceeded.", 403)),
+        Operation("op", True, GceError("QUOTA_EXCEEDED", "Quota 'X' exceeded.", 403)),
         State.FAILED,
         "",
     ),
     "failed for a reason of Google's": (
-        Operation("op", True, Fault("INTERNAL_ERROR", "Internal error. Please try again", 500)),
+        Operation("op", True, GceError("INTERNAL_ERROR", "Internal error. Please try again", 500)),
         State.FAILED,
         "",
     ),
@@ -255,13 +255,13 @@ def test_a_failure_is_tried_again_on_a_sync_and_keeps_its_first_time() -> None:
     known = Status(resources=resources(**{POLICY: failed, TEMPLATE: ready(TEMPLATE)}))
     young = replace(failed, since=JUST_NOW)
 
-    on_sync = decide(seen(known=known, occasion=SYNC, found={POLICY: None}), NOW)
+    on_resync = decide(seen(known=known, trigger=RESYNC, found={POLICY: None}), NOW)
     on_event = decide(seen(known=known.with_resource(POLICY, young), found={POLICY: None}), NOW)
 
-    assert (inserts(on_sync), inserts(on_event)) == ([POLICY], [])
-    again = outcome_status(on_sync).resources[POLICY]
-    assert again.trouble is not None
-    assert again.trouble.since == EARLIER
+    assert (inserts(on_resync), inserts(on_event)) == ([POLICY], [])
+    again = outcome_status(on_resync).resources[POLICY]
+    assert again.error is not None
+    assert again.error.since == EARLIER
 
 
 def test_a_group_without_status_that_has_our_finalizer_may_have_resources_under_way() -> None:
@@ -324,24 +324,31 @@ def test_a_project_that_is_not_served_is_refused_with_those_that_are() -> None:
     )
 
 
-BULK_STOCKOUT = Fault("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "waiting for resources")
+BULK_STOCKOUT = GceError("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "waiting for resources")
 GROUPS: dict[str, tuple[Mig, tuple[ManagedInstance, ...], bool, str]] = {
     "is waiting for capacity": (
-        instance_group(creating=2, is_bulk_in_progress=True, faults=(BULK_STOCKOUT,)),
+        instance_group(creating=2, is_bulk_in_progress=True, errors=(BULK_STOCKOUT,)),
         (),
         False,
         Reason.INSUFFICIENT_CAPACITY,
     ),
     "is at its VMs": (instance_group(creating=2), (), False, Reason.PROVISIONING),
+    "is at its last VM": (instance_group(creating=1), (), False, Reason.PROVISIONING),
+    "is at its VMs, all in one": (
+        instance_group(is_bulk_in_progress=True),
+        (),
+        False,
+        Reason.PROVISIONING,
+    ),
     "has a VM that failed": (
         instance_group(creating=1),
-        (ManagedInstance("a", "", (Fault("QUOTA_EXCEEDED", "no"),)),),
+        (ManagedInstance("a", "", (GceError("QUOTA_EXCEEDED", "no"),)),),
         False,
         Reason.QUOTA_EXCEEDED,
     ),
     "cannot repair a VM": (
         instance_group(recreating=1),
-        (ManagedInstance("a", "", (Fault("ZONE_RESOURCE_POOL_EXHAUSTED", "no"),)),),
+        (ManagedInstance("a", "", (GceError("ZONE_RESOURCE_POOL_EXHAUSTED", "no"),)),),
         False,
         Reason.INSUFFICIENT_CAPACITY,
     ),
@@ -353,7 +360,7 @@ GROUPS: dict[str, tuple[Mig, tuple[ManagedInstance, ...], bool, str]] = {
         Reason.RESOURCE_CONFLICT,
     ),
     "is done, whatever the last check said": (
-        instance_group(faults=(BULK_STOCKOUT,)),
+        instance_group(errors=(BULK_STOCKOUT,)),
         (),
         True,
         "Ready",
@@ -424,7 +431,7 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
 @pytest.mark.parametrize("case", TEMPLATES.values(), ids=TEMPLATES)
 def test_a_template_of_ones_own_that(case: tuple[dict[str, Any], str | None]) -> None:
     change, said = case
-    assert find_template_problem(group(change=OWN).spec, template(**change)) == said
+    assert find_template_violation(group(change=OWN).spec, template(**change)) == said
 
 
 def test_a_template_that_does_not_exist_yet_is_waited_for() -> None:
@@ -463,7 +470,7 @@ def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
         conditions={Type.MIG_READY: before},
         resources=resources(**STAND, **{MIG: ready(MIG)}),
     )
-    found = instance_group(creating=2, is_bulk_in_progress=True, faults=(BULK_STOCKOUT,))
+    found = instance_group(creating=2, is_bulk_in_progress=True, errors=(BULK_STOCKOUT,))
     given = seen(known=known, found={MIG: found})
     said = outcome_status(decide(given, NOW)).conditions[Type.MIG_READY]
 
@@ -485,7 +492,7 @@ def test_a_spec_that_compute_engine_refuses_is_refused_with_the_field(
     code: str, words: str, field: str
 ) -> None:
     known = Status(resources=resources(**STAND, **{MIG: ready(MIG)}))
-    mig = instance_group(creating=2, is_bulk_in_progress=True, faults=(Fault(code, words),))
+    mig = instance_group(creating=2, is_bulk_in_progress=True, errors=(GceError(code, words),))
     said = outcome_status(decide(seen(known=known, found={MIG: mig}), NOW)).conditions[Type.READY]
     assert said.reason == Reason.INVALID_SPEC
     assert said.message == f"{field}: {mig.uri}: {words} ({code}). {REASONS[Reason.INVALID_SPEC]}"
@@ -493,7 +500,9 @@ def test_a_spec_that_compute_engine_refuses_is_refused_with_the_field(
 
 def test_a_vm_that_cannot_be_repaired_is_named_with_the_clouds_words_and_what_to_do() -> None:
     known = Status(resources=resources(**STAND, **{MIG: ready(MIG)}), completed_at=EARLIER)
-    failed = ManagedInstance("vm-a", "", (Fault("ZONE_RESOURCE_POOL_EXHAUSTED", "no TPUs left"),))
+    failed = ManagedInstance(
+        "vm-a", "", (GceError("ZONE_RESOURCE_POOL_EXHAUSTED", "no TPUs left"),)
+    )
     mig = instance_group(recreating=1)
     plan = decide(seen(known=known, found={MIG: mig}, members=(failed,)), NOW)
     assert outcome_status(plan).conditions[Type.READY].message == (

@@ -106,7 +106,7 @@ def test_each_documented_shape_can_be_asked_for(
     made = {**one.body, "metadata": {**one.body["metadata"], "uid": "u"}}
     made["metadata"]["creationTimestamp"] = "2026-11-20T10:00:00Z"
     group = readable(parse(made, CLUSTER))
-    assert group.problems == ()
+    assert group.violations == ()
     assert isinstance(group.spec.source, InstanceConfig)
     assert group.spec.source.machine_type == machine_type
     assert (group.spec.node_count, group.spec.is_bulk) == (hosts, hosts > 1)

@@ -943,6 +943,12 @@ def test_a_zone_may_be_one_for_ai(zone: str) -> None:
     assert selected["locations"] == [zone]
 
 
+def test_on_demand_pools_are_made_for_pods_that_select_nothing_else() -> None:
+    forced = replace(SETTINGS, force_on_demand=True)
+    assert body(forced)["name"] == body()["name"]
+    assert "no on-demand Node has" in refusal(forced, node_selector={SPOT: "true"})
+
+
 def test_all_wrong_settings_are_named_at_once() -> None:
     with pytest.raises(SettingsError) as told:
         read_settings({"GCP_ZONE": "x", "GCP_FORCE_ON_DEMAND": "x"})

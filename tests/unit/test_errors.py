@@ -10,7 +10,7 @@ import yaml
 
 from shared.base.errors import STALE_ANSWERS, CallError
 from shared.base.reasons import REASONS, Reason, refresh
-from shared.ports.classify import Kind, Verdict, classify, verdict_of
+from shared.ports.classify import ErrorKind, Verdict, classify, verdict_of
 from tests.unit.builders import DATA
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -133,93 +133,98 @@ def test_the_condition_is_the_one_that_the_row_names(name: str) -> None:
 
 
 MORE: dict[str, tuple[int, str, str, Verdict]] = {
-    "no answer": (0, "unreachable", "ConnectTimeout", Verdict(Kind.OURS)),
-    "the API server is overloaded": (429, "TooManyRequests", "", Verdict(Kind.OURS)),
-    "the API server is starting": (503, "ServiceUnavailable", "", Verdict(Kind.OURS)),
-    "another has written the object": (409, "Conflict", "", Verdict(Kind.OURS)),
+    "no answer": (0, "unreachable", "ConnectTimeout", Verdict(ErrorKind.TRANSIENT)),
+    "the API server is overloaded": (429, "TooManyRequests", "", Verdict(ErrorKind.TRANSIENT)),
+    "the API server is starting": (503, "ServiceUnavailable", "", Verdict(ErrorKind.TRANSIENT)),
+    "another has written the object": (409, "Conflict", "", Verdict(ErrorKind.TRANSIENT)),
     "a ResourceQuota of the namespace is used up": (
         403,
         "Forbidden",
         'tpunodegroups.tpu.google.com "x" is forbidden: exceeded quota: tpus, requested: '
         "count/tpunodegroups.tpu.google.com=1, used: count/tpunodegroups.tpu.google.com=2, limited: "
         "count/tpunodegroups.tpu.google.com=2",
-        Verdict(Kind.WORLD, Reason.QUOTA_EXCEEDED),
+        Verdict(ErrorKind.ENVIRONMENT, Reason.QUOTA_EXCEEDED),
     ),
     "a right in the cluster is missing": (
         403,
         "Forbidden",
         'nodes "x" is forbidden: User "u" cannot patch resource "nodes"',
-        Verdict(Kind.WORLD, Reason.PERMISSION_DENIED),
+        Verdict(ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED),
     ),
     "the token of our identity is refused": (
         401,
         "Unauthorized",
         "Unauthorized",
-        Verdict(Kind.WORLD, Reason.PERMISSION_DENIED),
+        Verdict(ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED),
     ),
     "a rate limit that stands as 403": (
         403,
         "rateLimitExceeded",
         "Quota exceeded for quota metric 'Queries'",
-        Verdict(Kind.OURS),
+        Verdict(ErrorKind.TRANSIENT),
     ),
     "an organization policy that stands as 412": (
         412,
         "CONDITION_NOT_MET",
         "Constraint constraints/compute.vmExternalIpAccess violated for project 1",
-        Verdict(Kind.WORLD, Reason.POLICY_VIOLATION),
+        Verdict(ErrorKind.ENVIRONMENT, Reason.POLICY_VIOLATION),
     ),
     "a stockout that stands as 503": (
         503,
         "ZONE_RESOURCE_POOL_EXHAUSTED",
         "",
-        Verdict(Kind.WORLD, Reason.INSUFFICIENT_CAPACITY),
+        Verdict(ErrorKind.ENVIRONMENT, Reason.INSUFFICIENT_CAPACITY),
     ),
     "real misuse, whose code a preemption shares": (
         400,
         "UNSUPPORTED_OPERATION",
         "This machine type cannot be used",
-        Verdict(Kind.WORLD, Reason.REFUSED),
+        Verdict(ErrorKind.ENVIRONMENT, Reason.REFUSED),
     ),
     "an image that is not there": (
         404,
         "notFound",
         "The resource 'projects/p/global/images/i' was not found",
-        Verdict(Kind.WORLD, Reason.REFUSED),
+        Verdict(ErrorKind.ENVIRONMENT, Reason.REFUSED),
     ),
     "another operation on a node pool's cluster": (
         400,
         "failedPrecondition",
         "Cluster is running incompatible operation operation-1725969285414-e4d0c1f5.",
-        Verdict(Kind.OURS),
+        Verdict(ErrorKind.TRANSIENT),
     ),
     "another operation on a node pool": (
         400,
         "failedPrecondition",
         "Operation operation-1634228282393-f0 is currently deleting a node pool for cluster c. "
         "Please wait and try again once it is done.",
-        Verdict(Kind.OURS),
+        Verdict(ErrorKind.TRANSIENT),
     ),
     "too many operations on a cluster": (
         429,
         "rateLimitExceeded",
         'Too many operations: cluster "c" hits the concurrent operations quota 5, please try again '
         "later.",
-        Verdict(Kind.OURS),
+        Verdict(ErrorKind.TRANSIENT),
     ),
-    "a node pool that another has changed meanwhile": (409, "ABORTED", "", Verdict(Kind.OURS)),
+    "a node pool that another has changed meanwhile": (
+        409,
+        "ABORTED",
+        "",
+        Verdict(ErrorKind.TRANSIENT),
+    ),
     "a node pool for which a quota is used up": (
         403,
         "forbidden",
         "Insufficient regional quota to satisfy request: resource \"TPUS\": request requires '8.0' "
         "and is short '4.0'.",
-        Verdict(Kind.WORLD, Reason.QUOTA_EXCEEDED),
+        Verdict(ErrorKind.ENVIRONMENT, Reason.QUOTA_EXCEEDED),
     ),
     "a right on a GKE cluster is missing": (
         403,
         "forbidden",
         'Required "container.clusters.update" permission(s) for "projects/p/locations/l/clusters/c".',
-        Verdict(Kind.WORLD, Reason.PERMISSION_DENIED),
+        Verdict(ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED),
     ),
     "a node pool for which a zone has no VMs": (
         0,
@@ -227,19 +232,19 @@ MORE: dict[str, tuple[int, str, str, Verdict]] = {
         "Google Compute Engine: Not all instances running in IGM after 14.7s. Expected 1, running 0, "
         "transitioning 1. Current errors: [GCE_STOCKOUT]: Instance 'i' creation failed: The zone "
         "'projects/p/zones/z' does not have enough resources available to fulfill the request.",
-        Verdict(Kind.WORLD, Reason.INSUFFICIENT_CAPACITY),
+        Verdict(ErrorKind.ENVIRONMENT, Reason.INSUFFICIENT_CAPACITY),
     ),
     "a cluster on a release channel": (
         400,
         "badRequest",
         "Auto_upgrade cannot be false when release_channel REGULAR is set.",
-        Verdict(Kind.WORLD, Reason.REFUSED),
+        Verdict(ErrorKind.ENVIRONMENT, Reason.REFUSED),
     ),
     "what nobody has seen yet": (
         400,
         "somethingNew",
         "Something new",
-        Verdict(Kind.WORLD, Reason.REFUSED),
+        Verdict(ErrorKind.ENVIRONMENT, Reason.REFUSED),
     ),
 }
 
@@ -265,7 +270,7 @@ def test_only_what_the_user_must_change_is_the_users() -> None:
     verdicts = {
         classify(row["http"], code, row["message"]) for row in ROWS.values() for code in codes(row)
     }
-    of_users = {verdict.reason for verdict in verdicts if verdict.kind is Kind.USER}
+    of_users = {verdict.reason for verdict in verdicts if verdict.kind is ErrorKind.USER}
     assert of_users == {Reason.INVALID_SPEC}
 
 

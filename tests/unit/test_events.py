@@ -10,14 +10,14 @@ from shared.base.reasons import REASONS, Reason
 from shared.node_groups import readiness
 from shared.node_groups.events import changes
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.status import MIG, Condition, Resource, State, Status, Trouble, Type
+from shared.node_groups.status import MIG, Condition, Resource, ResourceError, State, Status, Type
 from tests.unit.builders import NOW, RESOURCE, group
 
-DENIED = Trouble(Reason.PERMISSION_DENIED, "forbidden", "Required 'x' permission", NOW)
+DENIED = ResourceError(Reason.PERMISSION_DENIED, "forbidden", "Required 'x' permission", NOW)
 
 
-def standing(state: State, trouble: Trouble | None, about: NodeGroup) -> Status:
-    known = Status(resources={MIG: Resource(RESOURCE, state, NOW, trouble=trouble)})
+def standing(state: State, error: ResourceError | None, about: NodeGroup) -> Status:
+    known = Status(resources={MIG: Resource(RESOURCE, state, NOW, error=error)})
     return readiness.conclude(about, known, NOW)
 
 

@@ -7,17 +7,17 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from functions.inject_token import NoTokensNeeded, ObservedVms, Vm, decide
+from functions.inject_token import MIN_LEFT, NoTokensNeeded, ObservedVms, Vm, decide
 from shared.base.errors import CallError
 from shared.base.reasons import Reason
 from shared.frame.audit_log import LogEvent
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Fail, Plan, Send
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.status import Status, Type
+from shared.node_groups.status import Condition, Status, Type
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
@@ -28,10 +28,8 @@ BOOTED = NOW - timedelta(minutes=1)
 CREATED_BY = f"projects/1/zones/us-central1-c/instanceGroupManagers/{RESOURCE}"
 NEW = Token("newnew", "n" * 16, NOW + TOKEN_LIFE)
 OLD = Token("oldold", "o" * 16, NOW + timedelta(minutes=30))
-NAMED = Occasion(
-    "x", NOW, Message("default", "my-slice", "", Cause.VMS_NEED_TOKENS, NOW, vms=(VM,))
-)
-SYNC = Occasion("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW))
+NAMED = Trigger("x", NOW, Message("default", "my-slice", "", Cause.VMS_NEED_TOKENS, NOW, vms=(VM,)))
+RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
 
 
 def instance(
@@ -51,12 +49,12 @@ def node() -> Node:
     return parse_node({"metadata": {"name": VM, "uid": "node-uid"}})
 
 
-def seen(*vms: Vm, occasion: Occasion = NAMED, about: NodeGroup | None = None) -> ObservedVms:
+def seen(*vms: Vm, trigger: Trigger = NAMED, about: NodeGroup | None = None) -> ObservedVms:
     fresh = {vm.instance.name: NEW for vm in vms}
     own = about or group()
     bootstrap = own.spec.bootstrap
     assert bootstrap is not None
-    return ObservedVms(own, bootstrap, Status(), occasion, vms, fresh, "sha256:x")
+    return ObservedVms(own, bootstrap, Status(), trigger, vms, fresh, "sha256:x")
 
 
 def in_words(plan: Plan) -> list[str]:
@@ -83,12 +81,12 @@ CASES: dict[str, tuple[Vm, list[str]]] = {
     ),
     "a VM that has joined needs nothing": (Vm(instance(token=OLD), node(), OLD), []),
     "a recreated VM's stale Node goes first": (
-        Vm(instance(), node(), None, node_is_stale=True),
+        Vm(instance(), node(), None, is_node_stale=True),
         ["DeleteNode", "SetMetadata", "CreateSecret newnew"],
     ),
     "a VM that is going down gets none": (Vm(instance(status="STOPPING"), None, None), []),
     "a VM that is being inserted gets none yet": (
-        Vm(instance(status="PROVISIONING"), node(), None, node_is_stale=True),
+        Vm(instance(status="PROVISIONING"), node(), None, is_node_stale=True),
         [],
     ),
     "a VM that is being started gets none yet": (Vm(instance(status="STAGING"), None, None), []),
@@ -103,8 +101,8 @@ def test_a_vm_by_its_name(case: tuple[Vm, list[str]]) -> None:
 
 def test_a_vm_whose_insert_has_just_ended_gets_its_token_though_it_is_still_being_staged() -> None:
     event = LogEvent("compute.instances.insert", "my-gcp-project", "us-central1-c", VM)
-    ended = Occasion(event.method, NOW, event=event)
-    staged = seen(Vm(instance(status="STAGING"), None, None), occasion=ended)
+    ended = Trigger(event.method, NOW, event=event)
+    staged = seen(Vm(instance(status="STAGING"), None, None), trigger=ended)
     assert in_words(decide(staged, NOW)) == ["SetMetadata", "CreateSecret newnew"]
 
 
@@ -134,13 +132,13 @@ def test_the_metadata_that_others_have_written_is_kept() -> None:
 
 
 def test_only_the_stale_node_is_deleted_not_one_that_has_come_meanwhile() -> None:
-    plan = decide(seen(Vm(instance(), node(), None, node_is_stale=True)), NOW)
+    plan = decide(seen(Vm(instance(), node(), None, is_node_stale=True)), NOW)
     assert flat(plan)[0] == DeleteNode(VM, "node-uid")
 
 
 def test_a_sync_hands_vms_to_the_own_inbox_in_batches_of_twenty() -> None:
     vms = [Vm(instance(f"{RESOURCE}-{index:04}"), None, None) for index in range(45)]
-    plan = decide(seen(*vms, occasion=SYNC), NOW)
+    plan = decide(seen(*vms, trigger=RESYNC), NOW)
 
     batches = [
         message.vms
@@ -163,8 +161,98 @@ FRESH = Token("oldold", "o" * 16, NOW + TOKEN_LIFE - timedelta(seconds=30))
 def test_a_sync_repeats_a_secret_only_where_its_maker_may_have_died(
     token: Token, batches: int
 ) -> None:
-    plan = decide(seen(Vm(instance(token=token), None, token), occasion=SYNC), NOW)
+    plan = decide(seen(Vm(instance(token=token), None, token), trigger=RESYNC), NOW)
     assert sum(isinstance(action, Send) for action in plan.actions) == batches
+
+
+def lasting(*, left: timedelta) -> Token:
+    return Token("oldold", "o" * 16, NOW + left)
+
+
+UNUSED_FOR_TWO_MINUTES = TOKEN_LIFE - timedelta(minutes=2)
+SECOND = timedelta(seconds=1)
+NEEDS: dict[str, tuple[Vm, bool]] = {
+    "no token": (Vm(instance(), None, None), True),
+    "a token that is about to end": (
+        Vm(instance(), None, lasting(left=MIN_LEFT - SECOND)),
+        True,
+    ),
+    "a token, unused for two minutes": (
+        Vm(instance(), None, lasting(left=UNUSED_FOR_TWO_MINUTES)),
+        True,
+    ),
+    "a token, unused for less": (
+        Vm(instance(), None, lasting(left=UNUSED_FOR_TWO_MINUTES + SECOND)),
+        False,
+    ),
+    "a new token, and a predecessor's Node": (
+        Vm(instance(), node(), lasting(left=TOKEN_LIFE), is_node_stale=True),
+        True,
+    ),
+    "a Node": (Vm(instance(), node(), None), False),
+    "an end": (Vm(instance(status="STOPPING"), None, None), False),
+}
+
+
+@pytest.mark.parametrize("case", NEEDS.values(), ids=NEEDS)
+def test_a_resync_hands_out_a_vm_that_has(case: tuple[Vm, bool]) -> None:
+    vm, is_needy = case
+    plan = decide(seen(vm, trigger=RESYNC), NOW)
+    assert plan.outcome == ("PublishingVMs" if is_needy else "AllHaveTokens")
+    assert any(isinstance(action, Send) for action in plan.actions) is is_needy
+
+
+@pytest.mark.parametrize(
+    "left, words",
+    [
+        (MIN_LEFT, ["CreateSecret oldold"]),
+        (MIN_LEFT - SECOND, ["SetMetadata", "CreateSecret newnew"]),
+    ],
+)
+def test_a_token_is_replaced_in_its_last_ten_minutes(left: timedelta, words: list[str]) -> None:
+    assert timedelta(minutes=10) == MIN_LEFT
+    assert in_words(decide(seen(Vm(instance(), None, lasting(left=left))), NOW)) == words
+
+
+@pytest.mark.parametrize(
+    "left, provided", [(SECOND, 1), (timedelta(), 0), (-SECOND, 0)], ids=["valid", "ends", "ended"]
+)
+def test_only_a_token_that_is_valid_counts(left: timedelta, provided: int) -> None:
+    said = report(seen(Vm(instance(), None, lasting(left=left)), trigger=RESYNC))
+    assert said.message == f"{provided} of 2 VMs have a join token or have joined"
+
+
+def report(given: ObservedVms) -> Condition:
+    """TokensInjected."""
+    write = decide(given, NOW).actions[-1]
+    assert isinstance(write, WriteStatus)
+    return write.status.conditions[Type.TOKENS_INJECTED]
+
+
+NEEDY, HAS_ONE = Vm(instance(), None, None), Vm(instance(token=OLD), None, lasting(left=TOKEN_LIFE))
+DENIED = Condition("False", Reason.PERMISSION_DENIED, "may not", NOW, 1)
+BEFORE: dict[str, tuple[Condition | None, Vm, str]] = {
+    "an error stays while a VM needs a token": (DENIED, NEEDY, Reason.PERMISSION_DENIED),
+    "and no longer": (DENIED, HAS_ONE, Reason.PROVISIONING),
+    "progress is counted": (
+        replace(DENIED, reason=Reason.PROVISIONING),
+        NEEDY,
+        Reason.PROVISIONING,
+    ),
+    "what was true is counted again": (
+        Condition("True", "Injected", "", NOW, 1),
+        NEEDY,
+        Reason.PROVISIONING,
+    ),
+    "nothing is known": (None, NEEDY, Reason.PROVISIONING),
+}
+
+
+@pytest.mark.parametrize("case", BEFORE.values(), ids=BEFORE)
+def test_what_a_batch_has_reported(case: tuple[Condition | None, Vm, str]) -> None:
+    before, vm, reason = case
+    known = Status(conditions={} if before is None else {Type.TOKENS_INJECTED: before})
+    assert report(replace(seen(vm, trigger=RESYNC), status=known)).reason == reason
 
 
 @pytest.mark.parametrize(
@@ -182,7 +270,7 @@ def test_tokens_injected_counts_vms_with_a_token_or_a_node(
         Vm(instance(token=OLD), None, OLD) if word == "token" else Vm(instance(), node(), None)
         for word in vms
     ]
-    given = seen(*made, occasion=SYNC)
+    given = seen(*made, trigger=RESYNC)
     write = decide(given, NOW).actions[-1]
     assert isinstance(write, WriteStatus)
     said = write.status
@@ -211,7 +299,7 @@ def test_no_secret_stands_in_what_a_plan_shows_of_itself() -> None:
 
 
 def test_reasons_are_words_of_the_catalogue() -> None:
-    given = seen(occasion=SYNC)
+    given = seen(trigger=RESYNC)
     write = decide(given, NOW).actions[-1]
     assert isinstance(write, WriteStatus)
     condition = write.status.conditions[Type.TOKENS_INJECTED]

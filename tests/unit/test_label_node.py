@@ -15,7 +15,7 @@ from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
 from shared.base.topology import find_machine
 from shared.frame.audit_log import LogEvent
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Action, Batch, Emit, Plan, Send
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
@@ -41,8 +41,8 @@ from tests.unit.test_inject_token import OLD, instance
 
 A, B, C = (f"{RESOURCE}-{name}" for name in ("aaaa", "bbbb", "cccc"))
 EARLIER = NOW - timedelta(minutes=10)
-SYNC = Occasion("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW))
-NODES = Occasion("x", NOW, Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=(A,)))
+RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
+NODES = Trigger("x", NOW, Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=(A,)))
 GROUP_STANDS = Status(
     conditions={
         Type.ACCEPTED: Condition("True", "Accepted", "", EARLIER, 1),
@@ -53,9 +53,9 @@ GROUP_STANDS = Status(
 )
 
 
-def preempted(vm: str, method: str = "compute.instances.preempted") -> Occasion:
+def preempted(vm: str, method: str = "compute.instances.preempted") -> Trigger:
     event = LogEvent(method, "my-gcp-project", "us-central1-c", vm)
-    return Occasion(method, NOW, event=event)
+    return Trigger(method, NOW, event=event)
 
 
 def node(
@@ -117,18 +117,18 @@ def vm(name: str = A, status: str = "RUNNING", started: datetime = EARLIER) -> I
 def seen(
     *nodes: Node,
     known: Status = GROUP_STANDS,
-    occasion: Occasion = NODES,
+    trigger: Trigger = NODES,
     about: NodeGroup | None = None,
     instances: Mapping[str, Instance | None] | None = None,
     is_complete: bool = False,
     **rest: Any,
 ) -> ObservedNodes:
     members = Members(about or group(), known, nodes, instances or {}, is_complete)
-    return ObservedNodes(members, occasion, timedelta(minutes=15), **rest)
+    return ObservedNodes(members, trigger, timedelta(minutes=15), **rest)
 
 
-def on_sync(*nodes: Node, **rest: Any) -> ObservedNodes:
-    return seen(*nodes, occasion=SYNC, is_complete=True, **rest)
+def on_resync(*nodes: Node, **rest: Any) -> ObservedNodes:
+    return seen(*nodes, trigger=RESYNC, is_complete=True, **rest)
 
 
 def result(given: ObservedNodes, now: datetime = NOW) -> Status:
@@ -260,31 +260,31 @@ def names_of(batch: Batch) -> list[str]:
     return [one.name for one in batch.actions]
 
 
-def about_nodes(cause: Cause, *nodes: str) -> Occasion:
+def about_nodes(cause: Cause, *nodes: str) -> Trigger:
     message = Message("default", "x", "", cause, NOW, nodes=nodes)
-    return Occasion(cause, NOW, message)
+    return Trigger(cause, NOW, message)
 
 
 @pytest.mark.parametrize(
-    "occasion, names",
+    "trigger, names",
     [
         pytest.param(
             about_nodes(Cause.NODES_CHANGED, B), [B, A, C], id="those that are named first"
         ),
-        pytest.param(about_nodes(Cause.SYNC), [A, B, C], id="all, by name"),
+        pytest.param(about_nodes(Cause.RESYNC), [A, B, C], id="all, by name"),
         pytest.param(about_nodes(Cause.CONTINUED, B), [B, C], id="what was left, and no other"),
         pytest.param(about_nodes(Cause.CONTINUED, C, B), [B, C], id="from the first that is named"),
     ],
 )
-def test_in_which_order_nodes_are_labelled(occasion: Occasion, names: list[str]) -> None:
+def test_in_which_order_nodes_are_labelled(trigger: Trigger, names: list[str]) -> None:
     nodes = [node(name, proved=False) for name in (C, B, A)]
     instances = {name: vm(name) for name in (A, B, C)}
-    plan = decide(seen(*nodes, occasion=occasion, instances=instances), NOW)
+    plan = decide(seen(*nodes, trigger=trigger, instances=instances), NOW)
     assert names_of(batch_of(plan)) == names
 
 
 def test_what_there_is_no_time_for_continues_by_a_message_that_names_it() -> None:
-    known = seen(node(A), node(B, proved=False), instances={B: vm(B)}, slice=WIRED)
+    known = seen(node(A), node(B, proved=False), instances={B: vm(B)}, mig=WIRED)
     batch = batch_of(decide(known, NOW))
     assert batch.resume is not None
     message = Message("default", "my-slice", group().uid, Cause.CONTINUED, NOW, nodes=(B,))
@@ -292,7 +292,7 @@ def test_what_there_is_no_time_for_continues_by_a_message_that_names_it() -> Non
 
 
 def test_a_node_that_there_was_no_time_to_read_is_not_lost() -> None:
-    given = seen(node(A), occasion=about_nodes(Cause.NODES_CHANGED, B), known=COMPLETE, slice=WIRED)
+    given = seen(node(A), trigger=about_nodes(Cause.NODES_CHANGED, B), known=COMPLETE, mig=WIRED)
     unread = replace(given, members=replace(given.members, unread_nodes=frozenset({B})))
     assert [entry.why for entry in result(given).pending] == ["NodeLost"]
     assert result(unread).pending == ()
@@ -311,13 +311,13 @@ SILENT = instance_group()
 LATE = NOW + timedelta(minutes=20)
 READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
     "one of two": (seen(node()), ("False", "AwaitingNodeJoin")),
-    "both, and wired": (seen(node(), node(B), slice=WIRED), ("True", "Ready")),
+    "both, and wired": (seen(node(), node(B), mig=WIRED), ("True", "Ready")),
     "both, and GCE says nothing yet": (
-        seen(node(), node(B), slice=SILENT),
+        seen(node(), node(B), mig=SILENT),
         ("False", "InterconnectNotReady"),
     ),
     "both, and the links failed": (
-        seen(node(), node(B), slice=instance_group(topologies={"2x2x2": "FAILED"})),
+        seen(node(), node(B), mig=instance_group(topologies={"2x2x2": "FAILED"})),
         ("False", "InterconnectNotReady"),
     ),
     "one is not Ready": (seen(node(), node(B, ready=False)), ("False", "NodeNotReady")),
@@ -347,30 +347,30 @@ READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
     ),
     "one has too few chips": (seen(node(), node(B, chips=3)), ("False", "DevicePluginMissing")),
     "a VM has not joined in time": (
-        on_sync(node(), instances={A: vm(), B: vm(B, started=NOW - timedelta(minutes=15))}),
+        on_resync(node(), instances={A: vm(), B: vm(B, started=NOW - timedelta(minutes=15))}),
         ("False", "NodeJoinTimeout"),
     ),
     "a VM waits for capacity": (
-        on_sync(node(), instances={A: vm(), B: vm(B, "PENDING", NOW - timedelta(days=3))}),
+        on_resync(node(), instances={A: vm(), B: vm(B, "PENDING", NOW - timedelta(days=3))}),
         ("False", "AwaitingNodeJoin"),
     ),
     "a VM was stopped before it could join": (
-        on_sync(node(), instances={A: vm(), B: vm(B, "TERMINATED")}),
+        on_resync(node(), instances={A: vm(), B: vm(B, "TERMINATED")}),
         ("False", "AwaitingNodeJoin"),
     ),
     "a VM was stopped before it had joined in time": (
-        on_sync(
+        on_resync(
             node(),
             instances={A: vm(), B: vm(B, "TERMINATED", NOW - timedelta(minutes=15))},
         ),
         ("False", "NodeJoinTimeout"),
     ),
     "a VM of a complete slice was stopped, and its Node is gone": (
-        on_sync(node(), known=COMPLETE, instances={A: vm(), B: vm(B, "TERMINATED")}),
+        on_resync(node(), known=COMPLETE, instances={A: vm(), B: vm(B, "TERMINATED")}),
         ("False", "NodeLost"),
     ),
     "a VM has not joined": (
-        on_sync(node(), instances={A: vm(), B: vm(B)}),
+        on_resync(node(), instances={A: vm(), B: vm(B)}),
         ("False", "AwaitingNodeJoin"),
     ),
     "a VM was preempted": (
@@ -378,7 +378,7 @@ READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
             node(),
             node(B),
             known=COMPLETE,
-            occasion=preempted(B),
+            trigger=preempted(B),
             instances={B: vm(B, "STOPPING")},
         ),
         ("False", "Preempted"),
@@ -388,7 +388,7 @@ READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
             node(),
             node(B),
             known=COMPLETE,
-            occasion=preempted(B, "compute.instances.delete"),
+            trigger=preempted(B, "compute.instances.delete"),
             instances={B: None},
         ),
         ("False", "NodeLost"),
@@ -405,7 +405,7 @@ def test_ready_when(case: tuple[ObservedNodes, tuple[str, str]]) -> None:
 
 def test_what_befell_a_vm_is_kept_while_it_is_down() -> None:
     known = replace(COMPLETE, pending=(Pending(B, Reason.PREEMPTED, EARLIER),))
-    given = on_sync(node(), known=known, instances={A: vm(), B: vm(B, "TERMINATED")})
+    given = on_resync(node(), known=known, instances={A: vm(), B: vm(B, "TERMINATED")})
     after = result(given)
     assert after.pending == (Pending(B, Reason.PREEMPTED, EARLIER),)
     assert after.conditions[Type.READY].reason == Reason.PREEMPTED
@@ -413,13 +413,13 @@ def test_what_befell_a_vm_is_kept_while_it_is_down() -> None:
 
 def test_what_befell_a_vm_is_forgotten_when_it_is_up_again() -> None:
     known = replace(COMPLETE, pending=(Pending(B, Reason.PREEMPTED, EARLIER),))
-    given = on_sync(node(), known=known, instances={A: vm(), B: vm(B)})
+    given = on_resync(node(), known=known, instances={A: vm(), B: vm(B)})
     assert [entry.why for entry in result(given).pending] == [Reason.AWAITING_NODE_JOIN]
 
 
 def test_an_old_entry_about_a_vm_that_runs_again_says_nothing() -> None:
     back = replace(vm(B), started=NOW + timedelta(seconds=5))
-    given = seen(node(), node(B), occasion=preempted(B), instances={B: back}, slice=WIRED)
+    given = seen(node(), node(B), trigger=preempted(B), instances={B: back}, mig=WIRED)
     assert reason(given) == ("True", "Ready")
 
 
@@ -435,33 +435,33 @@ TOLD = replace(
 
 
 @pytest.mark.parametrize(
-    "occasion, known, after_s, is_told",
+    "trigger, known, after_s, is_told",
     [
         pytest.param(preempted(B), TOLD, 9, True, id="a loss nine seconds ago"),
         pytest.param(preempted(B), TOLD, 10, False, id="ten seconds ago"),
         pytest.param(preempted(B), TOLD, -10, False, id="a loss that lies in the future"),
         pytest.param(preempted(B), COMPLETE, 0, False, id="nothing told yet"),
-        pytest.param(SYNC, TOLD, 0, False, id="a SYNC counts"),
+        pytest.param(RESYNC, TOLD, 0, False, id="a resync counts"),
         pytest.param(NODES, TOLD, 0, False, id="so does a change of Nodes"),
     ],
 )
 def test_of_hundreds_lost_at_once_one_speaks_for_all(
-    occasion: Occasion, known: Status, after_s: int, is_told: bool
+    trigger: Trigger, known: Status, after_s: int, is_told: bool
 ) -> None:
-    assert is_loss_reported(occasion, known, NOW + timedelta(seconds=after_s)) is is_told
+    assert is_loss_reported(trigger, known, NOW + timedelta(seconds=after_s)) is is_told
 
 
 def test_the_next_one_lost_is_looked_at_alone_and_counts_nothing() -> None:
-    one = seen(node(B), known=TOLD, occasion=preempted(B), instances={B: vm(B, "STOPPING")})
+    one = seen(node(B), known=TOLD, trigger=preempted(B), instances={B: vm(B, "STOPPING")})
     gone = replace(one, members=replace(one.members, instances={B: None}))
-    assert kinds(decide(replace(one, is_one_of_many=True), NOW)) == []
-    assert kinds(decide(replace(gone, is_one_of_many=True), NOW)) == [DeleteNode]
+    assert kinds(decide(replace(one, has_one_vm=True), NOW)) == []
+    assert kinds(decide(replace(gone, has_one_vm=True), NOW)) == [DeleteNode]
 
 
 def test_when_compute_engine_says_nothing_of_the_links_nobody_waits_longer_than_five_minutes() -> (
     None
 ):
-    given = seen(node(), node(B), slice=SILENT)
+    given = seen(node(), node(B), mig=SILENT)
     first = result(given)
     asked = first.conditions[Type.INTERCONNECT_READY]
     again = replace(given, members=replace(given.members, status=first))
@@ -477,9 +477,9 @@ def test_when_compute_engine_says_nothing_of_the_links_nobody_waits_longer_than_
 
 
 def test_the_counts_and_the_words_for_them() -> None:
-    after = result(on_sync(node(), node(B, ready=False), instances={A: vm(), B: vm(B)}))
+    after = result(on_resync(node(), node(B, ready=False), instances={A: vm(), B: vm(B)}))
     assert after.counts == Counts(desired=2, running=2, joined=2, ready=1, failed=0)
-    after = result(on_sync(node(), instances={A: vm(), B: vm(B)}))
+    after = result(on_resync(node(), instances={A: vm(), B: vm(B)}))
     assert after.conditions[Type.NODES_JOINED].message == (
         "Waiting for 1 of 2 nodes to join the cluster"
     )
@@ -512,18 +512,18 @@ def test_a_node_with_the_providerid_of_a_vm_and_another_name_is_told_what_to_cha
 
 def test_when_the_last_node_has_joined_the_other_steps_are_told_once_more() -> None:
     known = replace(GROUP_STANDS, conditions={})
-    plan = decide(seen(node(), node(B), known=known, slice=WIRED), NOW)
+    plan = decide(seen(node(), node(B), known=known, mig=WIRED), NOW)
     sends = [
         (action.step, message.cause)
         for action in plan.actions
         if isinstance(action, Send)
         for message in action.messages
     ]
-    assert sends == [("inject_token", "Sync"), ("create_resources", "Forwarded")]
+    assert sends == [("inject_token", "Resync"), ("create_resources", "Forwarded")]
 
 
 def test_a_slice_with_fewer_vms_than_it_should_have_is_create_resources_business() -> None:
-    plan = decide(on_sync(node(), instances={A: vm()}), NOW)
+    plan = decide(on_resync(node(), instances={A: vm()}), NOW)
     assert [action.step for action in plan.actions if isinstance(action, Send)] == [
         "create_resources"
     ]
@@ -547,7 +547,7 @@ ITS_VM = replace(vm("somebody-else"), created_by="projects/1/zones/z/instanceGro
 def test_a_stranger_with_our_label_does_not_hold_the_slice_up(
     known: Status, its_vm: Instance | None
 ) -> None:
-    given = on_sync(
+    given = on_resync(
         node(), STRANGER, known=known, instances={A: vm(), B: vm(B), "somebody-else": its_vm}
     )
     after = result(given, NOW - timedelta(minutes=6))
@@ -556,7 +556,7 @@ def test_a_stranger_with_our_label_does_not_hold_the_slice_up(
 
 
 def test_a_stranger_does_not_count_as_a_vm_of_the_slice() -> None:
-    given = on_sync(node(), STRANGER, instances={A: vm(), "somebody-else": ITS_VM})
+    given = on_resync(node(), STRANGER, instances={A: vm(), "somebody-else": ITS_VM})
     plan = decide(given, NOW)
     assert [action.step for action in plan.actions if isinstance(action, Send)] == [
         "create_resources"
@@ -578,7 +578,7 @@ def test_the_links_are_asked_for_again_when_a_node_was_missing() -> None:
 
 def test_what_befell_a_vm_is_not_said_of_another() -> None:
     known = replace(COMPLETE, pending=(Pending(B, Reason.PREEMPTED, EARLIER),))
-    given = on_sync(node(), node(B), known=known, instances={A: None, B: None})
+    given = on_resync(node(), node(B), known=known, instances={A: None, B: None})
     assert {entry.name: entry.why for entry in result(given).pending} == {
         A: Reason.NODE_LOST,
         B: Reason.PREEMPTED,
@@ -625,9 +625,9 @@ def joined(given: ObservedNodes, now: datetime = NOW) -> tuple[str, str]:
     return said.reason, said.message
 
 
-def changed(*names: str) -> Occasion:
+def changed(*names: str) -> Trigger:
     message = Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=names)
-    return Occasion("x", NOW, message)
+    return Trigger("x", NOW, message)
 
 
 INDIVIDUAL = group(
@@ -661,12 +661,12 @@ TWO_DAYS_AGO = NOW - timedelta(hours=48)
 ENDED = preempted(B, "compute.instances.delete")
 WORDS: dict[str, tuple[ObservedNodes, str, str]] = {
     "a Node that is gone is named at once": (
-        seen(node(), known=COMPLETE, occasion=changed(B)),
+        seen(node(), known=COMPLETE, trigger=changed(B)),
         "NodeLost",
         f"Waiting for 1 of 2 nodes to join the cluster; {B}. {LOST_WORDS}",
     ),
     "the next look at its VM says what to do": (
-        on_sync(
+        on_resync(
             node(), known=DELETED, about=INDIVIDUAL, instances={A: vm(), B: vm(B, started=LONG_UP)}
         ),
         "NodeDeleted",
@@ -674,13 +674,13 @@ WORDS: dict[str, tuple[ObservedNodes, str, str]] = {
         "that it is recreated.",
     ),
     "so it does in a BULK slice": (
-        on_sync(node(), known=COMPLETE, instances={A: vm(), B: vm(B, started=LONG_UP)}),
+        on_resync(node(), known=COMPLETE, instances={A: vm(), B: vm(B, started=LONG_UP)}),
         "NodeDeleted",
         f"Node {B} was deleted; its VM is running. Restart the kubelet on the VM. Do not delete VMs of "
         "a BULK slice: Compute Engine does not recreate them.",
     ),
     "several Nodes": (
-        on_sync(
+        on_resync(
             known=COMPLETE,
             about=INDIVIDUAL,
             instances={A: vm(started=LONG_UP), B: vm(B, started=LONG_UP)},
@@ -690,14 +690,14 @@ WORDS: dict[str, tuple[ObservedNodes, str, str]] = {
         "delete the VMs so that they are recreated.",
     ),
     "a VM that was recreated is waited for": (
-        on_sync(
+        on_resync(
             node(), known=DELETED, instances={A: vm(), B: vm(B, started=NOW - timedelta(minutes=4))}
         ),
         "AwaitingNodeJoin",
         "Waiting for 1 of 2 nodes to join the cluster",
     ),
     "a Node with another name": (
-        on_sync(
+        on_resync(
             node(),
             node("worker-7", proved=False, place=f"gce://my-gcp-project/us-central1-c/{B}"),
             instances={A: vm(), B: vm(B, started=LONG_UP), "worker-7": None},
@@ -708,17 +708,17 @@ WORDS: dict[str, tuple[ObservedNodes, str, str]] = {
         "with --hostname-override=VM, and delete the Node.",
     ),
     "a VM of a slice that was never complete is gone": (
-        on_sync(node(), instances={A: vm()}),
+        on_resync(node(), instances={A: vm()}),
         "NodeLost",
         GONE_WORDS,
     ),
     "an event says that it is gone": (
-        seen(node(), occasion=ENDED, instances={B: None}),
+        seen(node(), trigger=ENDED, instances={B: None}),
         "NodeLost",
         GONE_WORDS,
     ),
     "an INDIVIDUAL group gets its VM again": (
-        on_sync(node(), about=INDIVIDUAL, instances={A: vm()}),
+        on_resync(node(), about=INDIVIDUAL, instances={A: vm()}),
         "AwaitingNodeJoin",
         "Waiting for 1 of 2 nodes to join the cluster",
     ),
@@ -727,7 +727,7 @@ WORDS: dict[str, tuple[ObservedNodes, str, str]] = {
             node(),
             known=COMPLETE,
             about=FLEX,
-            occasion=ENDED,
+            trigger=ENDED,
             instances={B: vm(B, "STOPPING", TWO_DAYS_AGO)},
         ),
         "MaxRunDurationReached",
@@ -738,14 +738,14 @@ WORDS: dict[str, tuple[ObservedNodes, str, str]] = {
             node(),
             known=replace(COMPLETE, completed_at=TWO_DAYS_AGO),
             about=FLEX,
-            occasion=ENDED,
+            trigger=ENDED,
             instances={B: None},
         ),
         "MaxRunDurationReached",
         f"Waiting for 1 of 2 nodes to join the cluster; {B}. {RUN_WORDS}",
     ),
     "its time is not over": (
-        seen(node(), known=COMPLETE, about=FLEX, occasion=ENDED, instances={B: None}),
+        seen(node(), known=COMPLETE, about=FLEX, trigger=ENDED, instances={B: None}),
         "NodeLost",
         f"Waiting for 1 of 2 nodes to join the cluster; {B}. {LOST_WORDS}",
     ),
@@ -760,33 +760,77 @@ def test_what_is_said_of_missing_nodes(case: tuple[ObservedNodes, str, str]) -> 
 
 def test_only_a_list_of_all_vms_takes_back_that_one_is_gone() -> None:
     """The status has no entry of it, because nobody knows its name."""
-    first = result(on_sync(node(), instances={A: vm()}))
-    assert joined(seen(node(), known=first, occasion=NODES)) == ("NodeLost", GONE_WORDS)
-    back = on_sync(node(), known=first, instances={A: vm(), B: vm(B, started=NOW)})
+    first = result(on_resync(node(), instances={A: vm()}))
+    assert joined(seen(node(), known=first, trigger=NODES)) == ("NodeLost", GONE_WORDS)
+    back = on_resync(node(), known=first, instances={A: vm(), B: vm(B, started=NOW)})
     assert joined(back)[0] == "AwaitingNodeJoin"
 
 
 def test_a_list_may_lag_behind_a_mig_that_was_just_made() -> None:
     made = Condition("True", "Ready", "", NOW - timedelta(seconds=59), 1)
     known = replace(GROUP_STANDS, conditions={**GROUP_STANDS.conditions, Type.MIG_READY: made})
-    assert joined(on_sync(node(), known=known, instances={A: vm()}))[0] == "AwaitingNodeJoin"
+    assert joined(on_resync(node(), known=known, instances={A: vm()}))[0] == "AwaitingNodeJoin"
 
 
 def test_a_node_that_flaps_is_told_at_once_and_counts_again_after_a_minute() -> None:
     up, down = (node(), node(B)), (node(), node(B, ready=False))
-    known = result(seen(*up, known=COMPLETE, slice=WIRED))
+    known = result(seen(*up, known=COMPLETE, mig=WIRED))
     told = []
     for half_minute in range(8):
         now = NOW + half_minute * timedelta(seconds=30)
         nodes = up if half_minute % 2 else down
-        known = result(seen(*nodes, known=known, slice=WIRED), now)
+        known = result(seen(*nodes, known=known, mig=WIRED), now)
         told.append(known.conditions[Type.READY].status)
     assert told == ["False", "False", "False", "True"] * 2
 
 
+FLAPPED = replace(
+    COMPLETE,
+    completed_at=NOW - timedelta(hours=1),
+    pending=(Pending(B, Reason.NODE_NOT_READY, NOW),),
+)
+
+
+@pytest.mark.parametrize(
+    "created, is_ready",
+    [
+        pytest.param(NOW - timedelta(minutes=15, seconds=-1), True, id="joining"),
+        pytest.param(NOW - timedelta(minutes=15), False, id="older than any that joins"),
+        pytest.param(NOW - timedelta(hours=1), False, id="as old as the complete slice"),
+        pytest.param(NOW + timedelta(minutes=15), False, id="of the future"),
+        pytest.param(None, False, id="of unknown age"),
+    ],
+)
+def test_a_node_that_was_not_ready_a_moment_ago_counts_only_if_it_is(
+    created: datetime | None, is_ready: bool
+) -> None:
+    after = result(seen(node(), node(B, created=created), known=FLAPPED, mig=WIRED))
+    assert after.conditions[Type.READY].is_true is is_ready
+
+
+@pytest.mark.parametrize(
+    "started, reasons",
+    [
+        pytest.param(NOW, [Reason.PREEMPTED], id="until then"),
+        pytest.param(NOW + timedelta(seconds=1), [Reason.NODE_NOT_READY], id="again since then"),
+        pytest.param(None, [Reason.PREEMPTED], id="nobody knows when"),
+    ],
+)
+def test_an_event_concerns_the_vm_that_ran(started: datetime | None, reasons: list[str]) -> None:
+    down = replace(vm(B, "RUNNING"), started=started)
+    given = seen(
+        node(),
+        node(B, ready=False),
+        known=COMPLETE,
+        trigger=preempted(B),
+        instances={B: down},
+    )
+    assert [entry.why for entry in result(given).pending] == reasons
+
+
 def test_a_new_slice_is_ready_as_soon_as_its_nodes_are() -> None:
     known = result(seen(node(), node(B, ready=False)))
-    after = result(seen(node(), node(B), known=known, slice=WIRED), NOW + timedelta(seconds=1))
+    after = result(seen(node(), node(B), known=known, mig=WIRED), NOW + timedelta(seconds=1))
     assert after.conditions[Type.READY].is_true
 
 
@@ -801,41 +845,41 @@ def test_times_in_the_future_hold_nothing_up() -> None:
     }
     ahead = (Pending(B, Reason.NODE_NOT_READY, FUTURE),)
     known = replace(COMPLETE, conditions=asking, pending=ahead)
-    assert reason(seen(node(), node(B), known=known, slice=SILENT)) == ("True", "Ready")
+    assert reason(seen(node(), node(B), known=known, mig=SILENT)) == ("True", "Ready")
     told = replace(TOLD, pending=(Pending(A, Reason.PREEMPTED, FUTURE),))
     assert is_loss_reported(preempted(B), told, NOW) is False
 
 
-def not_let_in(cause: Cause, *vms: str) -> Occasion:
+def not_let_in(cause: Cause, *vms: str) -> Trigger:
     message = Message("default", "my-slice", "", cause, NOW, vms=vms)
-    return Occasion(str(cause), NOW, message)
+    return Trigger(str(cause), NOW, message)
 
 
 @pytest.mark.parametrize("cause", [Cause.JOIN_NOT_APPROVED, Cause.JOIN_DENIED])
 def test_what_approve_join_says_of_a_vm_stands_until_it_has_joined(cause: Cause) -> None:
     both = {A: vm(), B: vm(B)}
-    told = result(seen(node(), occasion=not_let_in(cause, B), instances=both))
+    told = result(seen(node(), trigger=not_let_in(cause, B), instances=both))
     assert told.pending == (Pending(B, str(cause), NOW),)
     joined = told.conditions[Type.NODES_JOINED]
     assert (joined.reason, told.conditions[Type.READY].reason) == (cause, cause)
     assert joined.message == (
         f"Waiting for 1 of 2 nodes to join the cluster; {B}. {REASONS[Reason(cause)]}"
     )
-    again = result(on_sync(node(), known=told, instances=both))
+    again = result(on_resync(node(), known=told, instances=both))
     assert again.pending == told.pending
-    assert result(on_sync(node(), node(B), known=told, instances=both)).pending == ()
+    assert result(on_resync(node(), node(B), known=told, instances=both)).pending == ()
 
 
 def test_what_approve_join_says_of_a_vm_that_has_joined_or_is_foreign_is_nothing() -> None:
-    occasion = not_let_in(Cause.JOIN_NOT_APPROVED, A, "tng-other-01234567-ab12")
+    trigger = not_let_in(Cause.JOIN_NOT_APPROVED, A, "tng-other-01234567-ab12")
     foreign = replace(vm("tng-other-01234567-ab12"), created_by="")
     told = result(
-        seen(node(), node(B), occasion=occasion, instances={A: vm(), foreign.name: foreign})
+        seen(node(), node(B), trigger=trigger, instances={A: vm(), foreign.name: foreign})
     )
     assert told.pending == ()
 
 
 def test_of_a_vm_that_goes_down_approve_joins_word_is_forgotten() -> None:
     known = replace(GROUP_STANDS, pending=(Pending(B, Reason.JOIN_DENIED, EARLIER),))
-    given = on_sync(node(), known=known, instances={A: vm(), B: vm(B, "STOPPING", started=NOW)})
+    given = on_resync(node(), known=known, instances={A: vm(), B: vm(B, "STOPPING", started=NOW)})
     assert [entry.why for entry in result(given).pending] == [Reason.AWAITING_NODE_JOIN]

@@ -24,15 +24,15 @@ from shared.node_groups.lifecycle import (
 )
 from shared.node_groups.reference import MEANINGS, Situation, list_situations, refresh, rows_of
 from shared.node_groups.resources import Found
-from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Trouble
-from shared.ports.gce.values import Fault, Operation
+from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, ResourceError, State
+from shared.ports.gce.values import GceError, Operation
 from tests.unit.builders import DATA, NOW, RESOURCE, group
 from tests.unit.test_create_resources import OWN, URI, instance_group, policy, template
 
 PAGE = DATA.parents[1] / "docs" / "reference" / "resource-lifecycle.md"
 EARLIER = NOW - timedelta(minutes=10)
-BEFORE = Trouble(Reason.QUOTA_EXCEEDED, "quotaExceeded", "no", EARLIER)
-ERROR = Fault("RESOURCE_POOL_EXHAUSTED", "No TPUs", 503)
+BEFORE = ResourceError(Reason.QUOTA_EXCEEDED, "quotaExceeded", "no", EARLIER)
+ERROR = GceError("RESOURCE_POOL_EXHAUSTED", "No TPUs", 503)
 MARK = group().mark
 HAS_ERROR = (OperationState.FAILING, OperationState.FAILED)
 Decided = list[tuple[Situation, Row]]
@@ -268,7 +268,7 @@ STEPS: dict[str, Step] = {
             RESOURCE,
             State.FAILED,
             EARLIER,
-            trouble=Trouble(Reason.INSUFFICIENT_CAPACITY, ERROR.code, ERROR.message, NOW),
+            error=ResourceError(Reason.INSUFFICIENT_CAPACITY, ERROR.code, ERROR.message, NOW),
         ),
         ResourceAction.FAIL,
     ),
@@ -276,13 +276,13 @@ STEPS: dict[str, Step] = {
         Goal.CREATE,
         entry(State.CREATING, operation="op"),
         Observation(
-            Presence.ABSENT, OperationState.FAILED, error=Fault("INTERNAL_ERROR", "oops", 500)
+            Presence.ABSENT, OperationState.FAILED, error=GceError("INTERNAL_ERROR", "oops", 500)
         ),
         Resource(
             RESOURCE,
             State.FAILED,
             EARLIER,
-            trouble=Trouble(Reason.REFUSED, "INTERNAL_ERROR", "oops", NOW),
+            error=ResourceError(Reason.REFUSED, "INTERNAL_ERROR", "oops", NOW),
         ),
         ResourceAction.FAIL,
     ),
@@ -294,7 +294,7 @@ STEPS: dict[str, Step] = {
             RESOURCE,
             State.FAILED,
             NOW,
-            trouble=Trouble(
+            error=ResourceError(
                 Reason.RESOURCE_CONFLICT,
                 "alreadyExists",
                 f"{URI} exists and is not marked as this group's: its description must be "
@@ -312,7 +312,7 @@ STEPS: dict[str, Step] = {
             RESOURCE,
             State.FAILED,
             NOW,
-            trouble=Trouble(Reason.INVALID_TEMPLATE, "", "no boot disk", NOW),
+            error=ResourceError(Reason.INVALID_TEMPLATE, "", "no boot disk", NOW),
         ),
         ResourceAction.FAIL,
     ),
@@ -324,7 +324,7 @@ STEPS: dict[str, Step] = {
             RESOURCE,
             State.FAILED,
             EARLIER,
-            trouble=Trouble(
+            error=ResourceError(
                 Reason.INVALID_TEMPLATE,
                 "notFound",
                 "failed to fetch external template: projects/p/t does not exist",
@@ -357,7 +357,7 @@ STEPS: dict[str, Step] = {
             EARLIER,
             "",
             "op",
-            Trouble(Reason.INSUFFICIENT_CAPACITY, ERROR.code, ERROR.message, NOW),
+            ResourceError(Reason.INSUFFICIENT_CAPACITY, ERROR.code, ERROR.message, NOW),
         ),
         ResourceAction.FAIL,
     ),
@@ -371,7 +371,7 @@ STEPS: dict[str, Step] = {
             EARLIER,
             "",
             "",
-            Trouble(Reason.INSUFFICIENT_CAPACITY, ERROR.code, ERROR.message, NOW),
+            ResourceError(Reason.INSUFFICIENT_CAPACITY, ERROR.code, ERROR.message, NOW),
         ),
         ResourceAction.DELETE,
     ),
@@ -398,7 +398,7 @@ STEPS: dict[str, Step] = {
             State.READY,
             EARLIER,
             URI,
-            trouble=Trouble(
+            error=ResourceError(
                 Reason.RESOURCE_CONFLICT,
                 "",
                 f"{URI} is not marked as this group's any more: its description must be "
@@ -514,7 +514,7 @@ def test_the_state_of_the_operation(name: str) -> None:
     seen = make_observation(group(), MIG, resource, {MIG: None}, {MIG: operation})
 
     assert seen.operation is state
-    assert seen.error == (operation.fault if operation else None)
+    assert seen.error == (operation.error if operation else None)
 
 
 FOUND: dict[str, tuple[str, dict[str, Found | None], Presence, str]] = {

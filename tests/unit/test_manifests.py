@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from local.gke.nodes import make_nodes
-from local.kube.controllers.daemonsets import selects
+from local.kube.placement import selects
 from relay.settings import VARIABLES, read_settings
 from shared.base.environment import SettingsError
 from shared.base.names import (

@@ -79,7 +79,7 @@ def _deleted(*, gone: tuple[str, ...] = (), is_refused: bool = False) -> Said:
     resources = {**ALL_STAND, **resources}
     if is_refused:
         deleting = STANDS.enter(State.DELETING, NOW)
-        resources[MIG] = deleting.with_trouble(Reason.IN_USE, CODE, WORDS, NOW)
+        resources[MIG] = deleting.with_error(Reason.IN_USE, CODE, WORDS, NOW)
     known = replace(COMPLETE, resources=resources)
     message = _conclude(known, group(deleting=True)).message
     return Said(message, RESOURCE if is_refused else "", is_progress=not is_refused)

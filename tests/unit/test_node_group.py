@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from copy import deepcopy
 from typing import Any
 
@@ -10,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.base.fields import Problem
+from shared.base.fields import Violation
 from shared.node_groups import node_group
 from shared.node_groups.node_group import (
     InstanceConfig,
@@ -43,10 +44,10 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
 RAW = raw_group()
 
 
-def problems_of(change: Change) -> tuple[Problem, ...]:
+def problems_of(change: Change) -> tuple[Violation, ...]:
     """What is wrong with the example, changed so."""
     changed = {**RAW, "spec": merge(RAW["spec"], change)}
-    return node_group.parse(changed, CLUSTER).problems
+    return node_group.parse(changed, CLUSTER).violations
 
 
 @pytest.mark.parametrize("row", SPECS["valid"], ids=ids(SPECS["valid"]))
@@ -56,12 +57,12 @@ def test_a_spec_that_can_work_has_no_problem(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", SPECS["invalid"], ids=ids(SPECS["invalid"]))
 def test_a_spec_that_cannot_work_is_refused_at_its_field(row: dict[str, Any]) -> None:
-    problems = problems_of(row["change"])
+    violations = problems_of(row["change"])
 
-    paths = [problem.path for problem in problems]
-    assert any(path.startswith(row["path"]) for path in paths), problems
+    paths = [violation.path for violation in violations]
+    assert any(path.startswith(row["path"]) for path in paths), violations
     if "message" in row:
-        assert any(row["message"] in problem.text for problem in problems)
+        assert any(row["message"] in violation.text for violation in violations)
 
 
 @pytest.mark.parametrize("change", ACCEPTED)
@@ -73,8 +74,8 @@ def test_what_the_definition_takes_has_no_problem(change: Change) -> None:
 def test_what_the_definition_refuses_is_refused_at_the_same_path(
     change: Change, path: str, _message: str
 ) -> None:
-    problems = problems_of(change)
-    assert path in [problem.path for problem in problems], problems
+    violations = problems_of(change)
+    assert path in [violation.path for violation in violations], violations
 
 
 @pytest.mark.parametrize("machine_type, topology, hosts", list(shapes()))
@@ -88,8 +89,8 @@ def test_every_shape_that_is_documented_has_no_problem(
 def test_a_shape_that_does_not_fit_is_refused_once_and_at_the_same_path(
     machine_type: str, topology: str, hosts: int, path: str, _message: str
 ) -> None:
-    problems = problems_of(shaped(machine_type, topology, hosts))
-    assert [problem.path for problem in problems] == [path], problems
+    violations = problems_of(shaped(machine_type, topology, hosts))
+    assert [violation.path for violation in violations] == [path], violations
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_a_shape_that_does_not_fit_is_refused_once_and_at_the_same_path(
     ],
 )
 def test_a_refusal_says_what_would_be_right(change: Change, said: str) -> None:
-    assert [str(problem) for problem in problems_of(change)] == [said]
+    assert [str(violation) for violation in problems_of(change)] == [said]
 
 
 JSON = st.recursive(
@@ -201,7 +202,7 @@ def test_whatever_stands_in_a_spec_it_can_be_read(
             holder = holder[name] if isinstance(holder.get(name), dict) else {}
         holder[path[-1]] = value
     read = node_group.parse(raw, CLUSTER)
-    assert read.problems or isinstance(read, NodeGroup)
+    assert read.violations or isinstance(read, NodeGroup)
     if isinstance(read, NodeGroup):
         read.node_labels(None)
 
@@ -253,10 +254,10 @@ def test_what_is_no_templates_uri_is_none(uri: str) -> None:
 
 def test_a_template_of_another_region_is_refused() -> None:
     uri = "projects/my-gcp-project/regions/europe-west4/instanceTemplates/t"
-    problems = group(
+    violations = group(
         change={"instanceConfig": None, "bootstrapKubernetes": None, "instanceTemplateURI": uri}
-    ).problems
-    assert [str(problem) for problem in problems] == [
+    ).violations
+    assert [str(violation) for violation in violations] == [
         "spec.instanceTemplateURI: the template is of region europe-west4, "
         "the group of zone us-central1-c"
     ]
@@ -264,8 +265,8 @@ def test_a_template_of_another_region_is_refused() -> None:
 
 @pytest.mark.parametrize("name", [*WRONG_NAMES, "-x", "x-", "X", "a\n", ""])
 def test_a_name_that_is_no_label_of_a_vm_is_refused(name: str) -> None:
-    problems = node_group.parse(raw_group(name=name), CLUSTER).problems
-    assert problems[0].path == "metadata.name"
+    violations = node_group.parse(raw_group(name=name), CLUSTER).violations
+    assert violations[0].path == "metadata.name"
 
 
 @pytest.mark.parametrize("name", [*GOOD_NAMES, "a" * 44 + "-b"])
@@ -283,6 +284,26 @@ def test_a_group_applied_again_and_one_of_another_cluster_have_other_names() -> 
         resource_name("other", "a", "uid-1"),
     }
     assert len(names) == 3
+
+
+def test_the_names_of_tpu_operators_objects_end_in_eight_digits_of_the_uids_hash() -> None:
+    digest = hashlib.sha256(b"u").hexdigest()[:8]
+    assert node_group.parse(raw_group(uid="u"), CLUSTER).foreign_child_names == {
+        "workloadpolicies": f"my-slice-policy-{digest}",
+        "instancetemplates": f"my-slice-template-{digest}",
+        "managedinstancegroups": f"my-slice-mig-{digest}",
+    }
+
+
+URI = "projects/my-gcp-project/global/instanceTemplates/"
+
+
+@pytest.mark.parametrize("length, is_too_long", [(255, False), (256, True)])
+def test_the_uri_of_a_template_has_255_characters_at_most(length: int, is_too_long: bool) -> None:
+    uri = URI.ljust(length, "t")
+    change = {"instanceConfig": None, "bootstrapKubernetes": None, "instanceTemplateURI": uri}
+    violations = node_group.parse(raw_group(change=change), CLUSTER).violations
+    assert any("255" in one.text for one in violations) is is_too_long
 
 
 @pytest.mark.parametrize(

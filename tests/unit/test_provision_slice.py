@@ -17,9 +17,9 @@ from functions.provision_slice import (
     WaitingPods,
     build_message,
     decide,
-    is_of,
+    find_wait_start,
+    is_first_pod_of,
     recover,
-    waits_since,
 )
 from shared.base import backoff
 from shared.base.errors import CallError
@@ -133,7 +133,7 @@ LATER = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
 
 TABLE: dict[str, tuple[World, Plan]] = {
     "nothing there": (seen(), CREATE),
-    "nothing there, and time to look again": (seen(is_sync=True), CREATE),
+    "nothing there, and time to look again": (seen(is_resync=True), CREATE),
     "nothing there, and paused": (seen(is_paused=True), PAUSE),
     "the JobSet is gone": (seen(jobset=None), Plan("JobSetGone")),
     "the JobSet is being deleted": (
@@ -176,7 +176,7 @@ TABLE: dict[str, tuple[World, Plan]] = {
     "somebody else's of that name": (
         seen(NameConflict(WANTED.name, "a TPUNodeGroup that was not made for a JobSet")),
         Plan(
-            "Clash",
+            "NameConflict",
             (
                 told(
                     "CreationFailed",
@@ -187,7 +187,7 @@ TABLE: dict[str, tuple[World, Plan]] = {
             ),
         ),
     ),
-    "it is being made": (seen(COMING), Plan("Coming")),
+    "it is being made": (seen(COMING), Plan("Provisioning")),
     "it is there": (seen(GOOD), Plan("Ready")),
     "it is there and was to go": (
         seen(MARKED),
@@ -200,32 +200,32 @@ TABLE: dict[str, tuple[World, Plan]] = {
     ),
     "it is being deleted": (
         seen(replace(GOOD, state=SliceState.DELETING)),
-        Plan("Going"),
+        Plan("Deleting"),
     ),
     "it is being deleted and is another": (
-        seen(replace(ANOTHER, state=SliceState.DELETING), is_sync=True),
-        Plan("Going"),
+        seen(replace(ANOTHER, state=SliceState.DELETING), is_resync=True),
+        Plan("Deleting"),
     ),
     "it is there, and the Pod waits for long": (
-        seen(GOOD, is_sync=True, now=LATER),
+        seen(GOOD, is_resync=True, now=LATER),
         Plan("Unfit", (UNFIT,)),
     ),
     "it is there, was to go, and the Pod waits for long": (
-        seen(MARKED, is_sync=True, now=LATER),
+        seen(MARKED, is_resync=True, now=LATER),
         Plan("Unfit", (kept(MARKED), UNFIT)),
     ),
     "it is there, and the Pod waits for nearly as long": (
-        seen(GOOD, is_sync=True, now=LATER - timedelta(seconds=1)),
+        seen(GOOD, is_resync=True, now=LATER - timedelta(seconds=1)),
         Plan("Ready"),
     ),
     "it is there at last, and the Pod has waited for long": (
-        seen(replace(GOOD, since=LATER - timedelta(minutes=14)), is_sync=True, now=LATER),
+        seen(replace(GOOD, since=LATER - timedelta(minutes=14)), is_resync=True, now=LATER),
         Plan("Ready"),
     ),
     "it is there for long, and the Pod waits for less": (
         seen(
             replace(GOOD, since=LATER - timedelta(hours=9)),
-            is_sync=True,
+            is_resync=True,
             now=LATER - timedelta(seconds=1),
         ),
         Plan("Ready"),
@@ -262,18 +262,18 @@ TABLE: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "it is another, and paused": (seen(ANOTHER, is_paused=True), PAUSE),
-    "it waits for capacity": (seen(TROUBLED), Plan("Troubled", (TROUBLE,))),
+    "it waits for capacity": (seen(TROUBLED), Plan("SliceFailed", (TROUBLE,))),
     "it waits for capacity still": (
-        seen(TROUBLED, is_sync=True),
-        Plan("Troubled", (TROUBLE,)),
+        seen(TROUBLED, is_resync=True),
+        Plan("SliceFailed", (TROUBLE,)),
     ),
     "it waits for capacity and was to go": (
         seen(MARKED_TROUBLED),
-        Plan("Troubled", (kept(MARKED_TROUBLED), TROUBLE)),
+        Plan("SliceFailed", (kept(MARKED_TROUBLED), TROUBLE)),
     ),
-    "it was lost": (seen(LOST), Plan("Troubled", (LOSS,))),
+    "it was lost": (seen(LOST), Plan("SliceFailed", (LOSS,))),
     "it was lost, and time has passed": (
-        seen(LOST, is_sync=True),
+        seen(LOST, is_resync=True),
         Plan(
             "Replacing",
             (
@@ -283,10 +283,10 @@ TABLE: dict[str, tuple[World, Plan]] = {
         ),
     ),
     "it was lost, and some of its Nodes are ready": (
-        seen(replace(LOST, has_ready_nodes=True), is_sync=True),
-        Plan("Troubled", (LOSS,)),
+        seen(replace(LOST, has_ready_nodes=True), is_resync=True),
+        Plan("SliceFailed", (LOSS,)),
     ),
-    "it was lost, and paused": (seen(LOST, is_sync=True, is_paused=True), PAUSE),
+    "it was lost, and paused": (seen(LOST, is_resync=True, is_paused=True), PAUSE),
 }
 
 
@@ -350,8 +350,8 @@ REFUSALS: dict[str, tuple[CallError, bool, Plan | None]] = {
 
 @pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
 def test_what_is_done_about_a_refusal(case: tuple[CallError, bool, Plan | None]) -> None:
-    error, is_sync, plan = case
-    work = SimpleNamespace(observed=replace(POD, is_sync=is_sync), provider=POOLS, now=NOW)
+    error, is_resync, plan = case
+    work = SimpleNamespace(observed=replace(POD, is_resync=is_resync), provider=POOLS, now=NOW)
     expected = plan and replace(plan, note=str(error))
     assert recover(cast("PodWork", work), error) == expected
 
@@ -373,12 +373,12 @@ def test_after_a_deletion_its_own_pod_is_served_and_then_those_for_whom_there_is
     plan = decide(observed, NOW)
     assert plan.outcome == "Creating"
     assert plan.actions[0] == CREATION
-    assert plan.facts == {"waiting": 3, "woken": 2}, "its own takes one of three places"
+    assert plan.facts == {"waiting": 3, "triggered": 2}, "its own takes one of three places"
     assert isinstance(plan.actions[-1], Require)
     work = cast("PodWork", SimpleNamespace(observed=observed, provider=POOLS, now=NOW))
     recovery = recover(work, refused(CREATION, 429))
     assert recovery is not None
-    assert (recovery.outcome, recovery.facts) == ("Queued", {"waiting": 4, "woken": 3})
+    assert (recovery.outcome, recovery.facts) == ("Queued", {"waiting": 4, "triggered": 3})
 
 
 def test_a_creation_that_nobody_waits_for_wakes_those_that_wait() -> None:
@@ -386,18 +386,18 @@ def test_a_creation_that_nobody_waits_for_wakes_those_that_wait() -> None:
     waiting = WaitingPods(5, (another("first"),), ())
     observed = ObservedOperation(event, POOLS, None, has_pod=False, waiting=waiting)
     assert decide(observed, NOW) == Plan(
-        "NobodyWaits", (wake(another("first")[0]),), facts={"waiting": 1, "woken": 1}
+        "NoPod", (wake(another("first")[0]),), facts={"waiting": 1, "triggered": 1}
     )
 
 
-def test_a_pod_waits_since_the_scheduler_said_so() -> None:
-    assert waits_since(leader()) == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+def test_a_pod_waits_since_the_scheduler_reported_it_unschedulable() -> None:
+    assert find_wait_start(leader()) == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("since", ["", "0000-12-31T10:00:00Z"])
-def test_a_pod_waits_since_it_was_made_if_nobody_says_since_when(since: str) -> None:
+def test_without_the_schedulers_time_a_pod_waits_since_its_creation(since: str) -> None:
     status = objects.unschedulable(since)
-    assert waits_since(leader(status=status)) == datetime(2026, 11, 20, 9, 59, tzinfo=UTC)
+    assert find_wait_start(leader(status=status)) == datetime(2026, 11, 20, 9, 59, tzinfo=UTC)
 
 
 def test_when_a_wait_without_end_is_looked_at_is_soon_known() -> None:
@@ -454,4 +454,4 @@ POD_LABELS: dict[str, tuple[dict[str, str | None], bool]] = {
 @pytest.mark.parametrize("case", POD_LABELS.values(), ids=POD_LABELS)
 def test_whose_slice_has_a_name(case: tuple[dict[str, str | None], bool]) -> None:
     labels, is_its = case
-    assert is_of(objects.pod(metadata={"labels": labels}), WANTED.name) is is_its
+    assert is_first_pod_of(objects.pod(metadata={"labels": labels}), WANTED.name) is is_its

@@ -15,8 +15,8 @@ from functions.release_slice import (
     decide,
     find_jobset_of,
     is_change_due,
-    is_old_news,
     is_report_due,
+    is_superseded,
     recover,
     select,
 )
@@ -102,14 +102,14 @@ def deleting(outcome: str, existing: Slice, why: str) -> Plan:
 
 
 def marking(existing: Slice) -> Plan:
-    return Plan("Marked", (SetReleaseDeadline(existing, IN_HALF_A_MINUTE),))
+    return Plan("DeadlineSet", (SetReleaseDeadline(existing, IN_HALF_A_MINUTE),))
 
 
 def keeping(existing: Slice) -> Plan:
-    return Plan("WantedAgain", (SetReleaseDeadline(existing, None),))
+    return Plan("NeededAgain", (SetReleaseDeadline(existing, None),))
 
 
-WANTED, WAIT = Plan("Wanted"), Plan("Waiting")
+WANTED, WAIT = Plan("Needed"), Plan("Waiting")
 MARK = marking(SLICE)
 LOSS = Plan(
     "Lost",
@@ -175,7 +175,7 @@ TABLE: dict[str, Case] = {
         SETTINGS,
         deleting("Releasing", DUE, "JobSet train has ended (Completed)"),
     ),
-    "being deleted": (GOING, None, SETTINGS, Plan("Going")),
+    "being deleted": (GOING, None, SETTINGS, Plan("Deleting")),
     "its JobSet has its Job no more": (SLICE, with_jobs("others"), SETTINGS, MARK),
     "its JobSet was made again without anything": (
         SLICE,
@@ -289,7 +289,7 @@ def test_a_slice_whose_pods_cannot_be_read_stays_and_is_tried_again_if_that_may_
 def test_the_outcome_of_a_jobset_is_that_of_all_its_slices() -> None:
     assert decide_about() == Plan("NoSlice")
     plan = decide_about(observed(DUE, None), observed(SLICE, None), observed(DUE, None))
-    assert plan.outcome == "Marked,Releasing"
+    assert plan.outcome == "DeadlineSet,Releasing"
 
 
 def refused(action: AnySliceAction, http: int) -> SliceActionError:
@@ -330,7 +330,7 @@ REFUSALS: dict[str, tuple[CallError, int | None, Plan | None]] = {
         deleting(
             "Releasing",
             SLICE,
-            "nobody needs it, and it cannot be marked to go later: call: 403 forbidden: no",
+            "no JobSet needs it, and its release deadline cannot be written: call: 403 forbidden: no",
         ),
     ),
     "changed meanwhile": (refused(SETTING, 412), None, None),
@@ -346,7 +346,7 @@ def test_what_is_done_about_a_refusal(case: tuple[CallError, int | None, Plan | 
 
 
 DELETION = LogEvent("container.nodePools.delete", "p", "us-central1", NAME, cluster="c")
-OLD_NEWS: dict[str, tuple[LogEvent, Slice | None, bool]] = {
+LATE_ENTRIES: dict[str, tuple[LogEvent, Slice | None, bool]] = {
     "deleted, and nothing there": (DELETION, None, False),
     "deleted, and another is being deleted": (DELETION, GOING, False),
     "deleted, and there": (DELETION, SLICE, True),
@@ -355,12 +355,12 @@ OLD_NEWS: dict[str, tuple[LogEvent, Slice | None, bool]] = {
 }
 
 
-@pytest.mark.parametrize("case", OLD_NEWS.values(), ids=OLD_NEWS)
-def test_whether_the_end_of_a_deletion_is_what_led_here(
+@pytest.mark.parametrize("case", LATE_ENTRIES.values(), ids=LATE_ENTRIES)
+def test_a_late_entry_about_a_deletion_is_superseded_by_what_exists_now(
     case: tuple[LogEvent, Slice | None, bool],
 ) -> None:
-    event, existing, is_old = case
-    assert is_old_news(event, existing) is is_old
+    event, existing, expected = case
+    assert is_superseded(event, existing) is expected
 
 
 IN_QUESTION: dict[str, tuple[ObservedSlice, bool, bool]] = {

@@ -67,8 +67,8 @@ def test_a_sink_sends_what_the_steps_themselves_take_for_theirs(name: str) -> No
     entry = {**ENTRIES, **POOLS}[name]["entry"]
     data = base64.b64encode(json.dumps(entry).encode()).decode()
     push = json.dumps({"message": {"data": data, "messageId": "1"}}).encode()
-    occasion = decode(push).occasion
-    steps = audit_log.find_steps(occasion.event) if occasion and occasion.event else ()
+    trigger = decode(push).trigger
+    steps = audit_log.find_steps(trigger.event) if trigger and trigger.event else ()
     assert find_steps(entry) == [*steps]
 
 

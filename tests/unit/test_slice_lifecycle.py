@@ -52,9 +52,9 @@ def expected_for_pod(at: Situation) -> Expected:
             return "SlicePaused", NOTHING, "SlicePaused"
         return "Creating", CREATE, "CreationStarted"
     if at.phase is Phase.CONFLICT:
-        return "Clash", NOTHING, "CreationFailed"
+        return "NameConflict", NOTHING, "CreationFailed"
     if at.phase is Phase.DELETING:
-        return "Going", NOTHING, ""
+        return "Deleting", NOTHING, ""
     if not at.is_as_asked and at.is_in_use:
         return "InUse", NOTHING, "CreationFailed"
     is_resync = at.trigger is SliceTrigger.POD_RESYNC
@@ -63,9 +63,9 @@ def expected_for_pod(at: Situation) -> Expected:
             return "SlicePaused", REMOVE_DEADLINE, "SlicePaused"
         return "Replacing", DELETE, "DeletionStarted"
     if at.phase is Phase.PROVISIONING:
-        return "Coming", REMOVE_DEADLINE, ""
+        return "Provisioning", REMOVE_DEADLINE, ""
     if at.phase is not Phase.READY:
-        return "Troubled", REMOVE_DEADLINE, "CreationFailed"
+        return "SliceFailed", REMOVE_DEADLINE, "CreationFailed"
     is_unfit = is_resync and at.is_late
     return ("Unfit" if is_unfit else "Ready"), REMOVE_DEADLINE, ("Unfit" if is_unfit else "")
 
@@ -74,13 +74,13 @@ def expected_for_slice(at: Situation) -> Expected:
     if at.phase in (Phase.ABSENT, Phase.CONFLICT):
         return "NoSlice", NOTHING, ""
     if at.phase is Phase.DELETING:
-        return "Going", NOTHING, ""
+        return "Deleting", NOTHING, ""
     if at.need in (Need.NEEDED, Need.OPTED_OUT, Need.SUSPENDED):
         return expected_for_needed(at)
     if at.phase in DEAD:
         return "Releasing", DELETE, "DeletionStarted"
     if at.deadline in (Deadline.NONE, Deadline.FOREIGN):
-        return "Marked", SET_DEADLINE, ""
+        return "DeadlineSet", SET_DEADLINE, ""
     if at.deadline is Deadline.AHEAD:
         return "Waiting", NOTHING, ""
     if at.is_in_use:
@@ -90,9 +90,9 @@ def expected_for_slice(at: Situation) -> Expected:
 
 def expected_for_needed(at: Situation) -> Expected:
     if at.deadline not in (Deadline.NONE, Deadline.REFUSED):
-        return "WantedAgain", REMOVE_DEADLINE, ""
+        return "NeededAgain", REMOVE_DEADLINE, ""
     if at.phase not in (Phase.DEGRADED, Phase.LOST):
-        return "Wanted", NOTHING, ""
+        return "Needed", NOTHING, ""
     if not at.is_late:
         return "Lost", NOTHING, "Lost"
     if at.phase is Phase.DEGRADED and at.is_in_use:

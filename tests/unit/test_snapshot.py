@@ -184,15 +184,15 @@ CASES: dict[str, tuple[str, Any]] = {
     ),
     "a Node that was ready a moment ago": (
         "label_node",
-        labels.on_sync(labels.node(created=labels.EARLIER - timedelta(days=1)), known=RECREATED),
+        labels.on_resync(labels.node(created=labels.EARLIER - timedelta(days=1)), known=RECREATED),
     ),
     "the Node of a recreated VM": (
         "label_node",
-        labels.on_sync(labels.node(created=NOW), known=RECREATED),
+        labels.on_resync(labels.node(created=NOW), known=RECREATED),
     ),
     "a VM that was preempted": (
         "label_node",
-        labels.seen(occasion=labels.preempted(labels.A), instances={labels.A: None}),
+        labels.seen(trigger=labels.preempted(labels.A), instances={labels.A: None}),
     ),
     "the taints of a Node": (
         "label_node",
@@ -256,7 +256,7 @@ SECRETS = {
 @pytest.mark.parametrize("metadata", SECRETS.values(), ids=SECRETS)
 def test_metadata_of_a_vm_tell_which_token_and_no_secret(metadata: dict[str, str]) -> None:
     vm = replace(injection.instance(RESOURCE), metadata=metadata)
-    given = labels.on_sync(
+    given = labels.on_resync(
         labels.node(proved=False), instances={labels.A: replace(vm, name=labels.A)}
     )
     line = snapshot_of(label_node.STEP, given)
@@ -274,7 +274,7 @@ def test_a_spec_is_written_without_metadata_annotations_and_the_document() -> No
     )
     assert isinstance(about.spec.source, InstanceConfig)
     assert about.spec.source.metadata == {"startup": "0123456789abcdef"}
-    line = snapshot_of(label_node.STEP, labels.on_sync(about=about))
+    line = snapshot_of(label_node.STEP, labels.on_resync(about=about))
     assert "0123456789abcdef" not in text_of(line)
     found = read(label_node.STEP, line).observed.members.group
     assert found.spec == replace(about.spec, source=replace(about.spec.source, metadata={}))
@@ -306,7 +306,7 @@ def large(hosts: int) -> label_node.ObservedNodes:
         vms[name] = replace(vm, id=number)
     known = labels.GROUP_STANDS
     about = group(change={"nodeCount": 2304, "topology": "16x24x24"})
-    return labels.on_sync(*nodes, about=about, instances=vms, known=known)
+    return labels.on_resync(*nodes, about=about, instances=vms, known=known)
 
 
 @pytest.mark.parametrize("hosts, at_most", [(64, 16_000), (512, 96_000)])
@@ -454,10 +454,10 @@ def test_a_step_without_rules_writes_none(capsys: pytest.CaptureFixture[str]) ->
 def test_a_second_look_that_finds_nothing_leaves_none_of_the_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def open_once(invocation: Invocation, is_first_look: bool) -> Any:
-        if not is_first_look:
+    def open_once(invocation: Invocation, is_first_observation: bool) -> Any:
+        if not is_first_observation:
             raise NothingToDo("GroupGone")
-        return open_work(invocation, is_first_look)
+        return open_work(invocation, is_first_observation)
 
     def look_again(_observed: Whole, _now: datetime) -> Plan:
         return Plan("Looking", (ObserveAgain("it moved"),))

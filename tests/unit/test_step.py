@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import starmap
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
-from shared.frame.decode import Occasion, decode
+from shared.frame.decode import Trigger, decode
 from shared.frame.message import MAX_NAMES, Cause, Message
 from shared.frame.plan import (
     Action,
@@ -30,6 +31,8 @@ from shared.frame.plan import (
 )
 from shared.frame.settings import Settings
 from shared.frame.step import (
+    MAX_RESYNC_AGE,
+    POISON,
     SECONDS_AFTER_BATCHES,
     SECONDS_FOR_CALLS,
     Answer,
@@ -43,6 +46,7 @@ from shared.frame.step import (
     work_fields,
 )
 from shared.ports.gce.clients import Clients
+from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
 from tests.bench import push
@@ -67,7 +71,9 @@ def runtime() -> Runtime:
     )
 
 
-def message(cause: str, attempt: int) -> bytes:
+def message(
+    cause: str, attempt: int, published: datetime | None = NOW, *, at: datetime = NOW
+) -> bytes:
     document = {
         "version": 1,
         "kind": "TPUNodeGroup",
@@ -75,10 +81,12 @@ def message(cause: str, attempt: int) -> bytes:
         "name": "train",
         "uid": "u",
         "cause": cause,
-        "at": NOW.isoformat(),
+        "at": at.isoformat(),
     }
     body = json.loads(push(document))
-    body["message"]["publishTime"] = NOW.isoformat()
+    body["message"].pop("publishTime", None)
+    if published is not None:
+        body["message"]["publishTime"] = published.isoformat()
     return json.dumps({**body, "deliveryAttempt": attempt}).encode()
 
 
@@ -101,15 +109,32 @@ class Case:
     told: tuple[int, str, str]
 
 
+def fail(error: Exception) -> Run:
+    def run(_: Invocation) -> Answer:
+        raise error
+
+    return run
+
+
 CASES = {
     "handled": Case(lambda _: Answer(204, "Settled"), "Added", 1, (204, "Settled", "INFO")),
     "a crash comes again": Case(crash, "Added", 1, (503, "Crashed", "ERROR")),
     "a crash that came five times": Case(crash, "Added", 5, (204, "Crashed", "ERROR")),
-    "a crash of what the sweep sends": Case(crash, "Sync", 1, (204, "Crashed", "ERROR")),
+    "a crash of what the sweep sends": Case(crash, "Resync", 1, (204, "Crashed", "ERROR")),
     "no answer": Case(refuse(503), "Added", 1, (503, "TryAgain", "WARNING")),
     "no answer five times": Case(refuse(503), "Added", 5, (204, "LeftToTheSweep", "WARNING")),
-    "no answer to the sweep's": Case(refuse(503), "Sync", 1, (204, "SyncDropped", "WARNING")),
-    "a right that is missing": Case(refuse(401), "Sync", 1, (204, "SyncDropped", "WARNING")),
+    "no answer to the sweep's": Case(refuse(503), "Resync", 1, (204, "ResyncDropped", "WARNING")),
+    "a right that is missing": Case(refuse(401), "Resync", 1, (204, "ResyncDropped", "WARNING")),
+    "no time left": Case(
+        fail(OutOfTimeError("no answer")), "Added", 1, (503, "TryAgain", "WARNING")
+    ),
+    "no way into the cluster": Case(
+        fail(AccessError("no kubeconfig")), "Added", 5, (204, "LeftToTheSweep", "WARNING")
+    ),
+    "no way into the cluster yet": Case(
+        fail(AccessError("no kubeconfig")), "Added", 4, (503, "TryAgain", "WARNING")
+    ),
+    "a conflict": Case(refuse(409), "Added", 1, (503, "TryAgain", "WARNING")),
     "a refusal": Case(refuse(400), "Added", 1, (204, "Refused", "WARNING")),
 }
 
@@ -122,6 +147,91 @@ def test_what_is_left_undone_is_seen_in_the_log(
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (answer.http, line["decision"], line["severity"]) == case.told
     assert line["message"] == f"{STEP}: {case.told[1]}"
+
+
+LATE, EARLY = timedelta(minutes=10, seconds=1), -timedelta(minutes=10, seconds=1)
+RETRIED, LEFT = (503, "TryAgain"), (204, "LeftToTheSweep")
+
+
+@pytest.mark.parametrize(
+    "attempt, published, told",
+    [
+        pytest.param(4, NOW, RETRIED, id="fourth attempt"),
+        pytest.param(5, NOW, LEFT, id="fifth attempt"),
+        pytest.param(4, NOW - LATE, RETRIED, id="old, but the attempts are counted"),
+        pytest.param(1, None, RETRIED, id="of unknown age, but the attempts are counted"),
+        pytest.param(0, NOW, RETRIED, id="uncounted, new"),
+        pytest.param(0, NOW - timedelta(minutes=10), RETRIED, id="uncounted, ten minutes old"),
+        pytest.param(0, NOW - LATE, LEFT, id="uncounted, older"),
+        pytest.param(0, NOW - EARLY, LEFT, id="uncounted, of the future"),
+        pytest.param(0, None, LEFT, id="uncounted, of unknown age"),
+    ],
+)
+def test_how_long_a_message_is_retried(
+    attempt: int, published: datetime | None, told: tuple[int, str]
+) -> None:
+    answer = handle(STEP, refuse(503), message("Added", attempt, published), runtime())
+    assert (answer.http, answer.outcome) == told
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"{}"])
+def test_a_message_that_cannot_be_read_is_reported_as_such(body: bytes) -> None:
+    answer = handle(STEP, crash, body, runtime())
+    assert (answer.http, answer.outcome) == (POISON, "Poison")
+
+
+def test_a_message_about_another_kind_is_for_other_steps() -> None:
+    answer = handle("provision_slice", crash, message("Added", 1), runtime())
+    assert answer == Answer(204, "NotForThisStep", "Added triggers other steps")
+
+
+GIVEN_UP: dict[str, tuple[Run, str, int, list[str]]] = {
+    "the last attempt": (refuse(503), "Added", 5, ["GET /x: 503 Because: no"]),
+    "an earlier attempt": (refuse(503), "Added", 4, []),
+    "a resync, which is not retried": (refuse(503), "Resync", 1, ["GET /x: 503 Because: no"]),
+    "an error of the user": (refuse(400), "Added", 5, []),
+    "out of time": (fail(OutOfTimeError("slow")), "Added", 5, ["slow"]),
+}
+
+
+@pytest.mark.parametrize("case", GIVEN_UP.values(), ids=GIVEN_UP)
+def test_only_an_error_that_is_left_to_the_sweep_is_reported(
+    case: tuple[Run, str, int, list[str]],
+) -> None:
+    run, cause, attempt, reported = case
+    told: list[str] = []
+
+    def give_up(_work: Work, error: Exception) -> Plan:
+        told.append(str(error))
+        return Plan("Reported", (Say("reported"),))
+
+    def observe(work: Work) -> None:
+        run(cast("Invocation", work))
+
+    SAID.clear()
+    step = Step(STEP, open_work, observe, lambda _, __: Plan("x"), recover_nothing, give_up=give_up)
+    handle(STEP, step.run, message(cause, attempt), runtime())
+    assert told == reported
+    assert ["reported"] * len(reported) == SAID
+
+
+def recover_nothing(_work: Work, _error: CallError) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    "cause, age, outcome",
+    [
+        ("Resync", MAX_RESYNC_AGE, "Settled"),
+        ("Resync", MAX_RESYNC_AGE + timedelta(seconds=1), "StaleResync"),
+        ("Added", MAX_RESYNC_AGE + timedelta(seconds=1), "Settled"),
+    ],
+)
+def test_an_old_resync_is_dropped_because_newer_ones_follow(
+    cause: str, age: timedelta, outcome: str
+) -> None:
+    body = message(cause, 1, at=NOW - age)
+    assert handle(STEP, lambda _: Answer(204, "Settled"), body, runtime()).outcome == outcome
 
 
 @pytest.mark.parametrize("needs_attention, severity", [(True, "WARNING"), (False, "INFO")])
@@ -170,7 +280,7 @@ def carry_out(
     step = Step(STEP, open_work, lambda _: "seen", lambda _, __: plan, recover, recoveries)
     made = runtime()
     made.publish = publish or made.publish
-    return step.run(Invocation(made, STEP, Occasion("Sweep", NOW), 0.0))
+    return step.run(Invocation(made, STEP, Trigger("Sweep", NOW), 0.0))
 
 
 def test_the_outcome_of_parts_is_made_of_theirs_and_a_refusal_ends_its_part_alone() -> None:
@@ -197,7 +307,7 @@ def test_a_part_that_cannot_be_recovered_is_raised_after_the_others() -> None:
 
 def test_a_part_that_is_stale_makes_the_step_observe_again() -> None:
     parts = (Plan("A", (Say("1", http=409),)), Plan("B", (Say("2"),)))
-    with pytest.raises(CallError, match="the world keeps moving: 1: 409 Because: no"):
+    with pytest.raises(CallError, match="3 observations were stale: 1: 409 Because: no"):
         carry_out(Plan("planned", parts=parts))
     assert SAID == ["1", "2"] * 3
 
@@ -219,7 +329,7 @@ def test_what_was_observed_is_there_when_a_refusal_is_recovered() -> None:
 
     plan = Plan("planned", (Say("x", http=400),))
     step = Step(STEP, open_work, lambda _: "seen", lambda _, __: plan, look_back)
-    step.run(Invocation(runtime(), STEP, Occasion("Sweep", NOW), 0.0))
+    step.run(Invocation(runtime(), STEP, Trigger("Sweep", NOW), 0.0))
     assert observed == ["seen"]
 
 
@@ -227,7 +337,7 @@ def test_a_message_that_cannot_be_published_ends_the_plan_only_if_it_is_required
     def refuse_to_publish(_step: str, _messages: object) -> None:
         raise CallError("publish", 503, "unreachable", "no")
 
-    send = Send(STEP, (Message("default", "train", "u", Cause.SYNC, NOW),))
+    send = Send(STEP, (Message("default", "train", "u", Cause.RESYNC, NOW),))
     assert carry_out(Plan("Sent", (send, Say("1"))), publish=refuse_to_publish).outcome == "Sent"
     assert SAID == ["1"]
     with pytest.raises(CallError, match=r"^publish: 503"):
@@ -261,9 +371,9 @@ def run_step(
     """Run a step whose reads and whose writes of a refusal answer so, one after the other."""
     opened: list[bool] = []
 
-    def begin(invocation: Invocation, is_first_look: bool) -> Work:
-        opened.append(is_first_look)
-        return open_work(invocation, is_first_look)
+    def begin(invocation: Invocation, is_first_observation: bool) -> Work:
+        opened.append(is_first_observation)
+        return open_work(invocation, is_first_observation)
 
     def look(_: Work) -> None:
         error = looks.pop(0)
@@ -277,8 +387,8 @@ def run_step(
 
     step = Step(STEP, begin, look, lambda _, __: Plan("Done"), recover)
     delivery = decode(message("Added", 1))
-    assert delivery.occasion is not None
-    return step.run(Invocation(runtime(), STEP, delivery.occasion, 0.0)), opened
+    assert delivery.trigger is not None
+    return step.run(Invocation(runtime(), STEP, delivery.trigger, 0.0)), opened
 
 
 def test_a_conflict_while_a_refusal_is_written_makes_the_step_observe_again() -> None:
@@ -322,13 +432,13 @@ class ClockedWork(Work):
     done: list[str]
 
 
-def clocked_work(sent: list[Message], occasion: Occasion | None = None) -> ClockedWork:
+def clocked_work(sent: list[Message], trigger: Trigger | None = None) -> ClockedWork:
     """Work whose clock goes on by the seconds that actions take."""
     clock, made = SimpleNamespace(now_s=0.0), runtime()
     made.monotonic = lambda: clock.now_s
     made.publish = lambda _step, messages: sent.extend(messages)
-    invocation = Invocation(made, STEP, occasion or Occasion("Added", NOW), 0.0)
-    return ClockedWork(**work_fields(invocation, is_first_look=True), clock=clock, done=[])
+    invocation = Invocation(made, STEP, trigger or Trigger("Added", NOW), 0.0)
+    return ClockedWork(**work_fields(invocation, is_first_observation=True), clock=clock, done=[])
 
 
 CONTINUE = Message("default", "train", "u", Cause.CONTINUED, NOW)
@@ -406,21 +516,21 @@ def test_a_message_names_as_many_objects_that_are_left_as_it_holds() -> None:
     assert sent == [replace(CONTINUE, nodes=tuple(names[1 : MAX_NAMES + 1]))]
 
 
-SYNC_TRIGGER = Occasion("Sync", NOW, replace(CONTINUE, cause=Cause.SYNC))
+RESYNC_TRIGGER = Trigger("Resync", NOW, replace(CONTINUE, cause=Cause.RESYNC))
 
 
 @pytest.mark.parametrize(
-    "occasion, left",
+    "trigger, left",
     [
         pytest.param(None, [], id="which is retried"),
-        pytest.param(SYNC_TRIGGER, [("b",)], id="but for a resync, which is not"),
+        pytest.param(RESYNC_TRIGGER, [("b",)], id="but for a resync, which is not"),
     ],
 )
 def test_after_a_failure_in_a_batch_no_message_continues_the_one(
-    occasion: Occasion | None, left: list[tuple[str, ...]]
+    trigger: Trigger | None, left: list[tuple[str, ...]]
 ) -> None:
     sent: list[Message] = []
-    work = clocked_work(sent, occasion)
+    work = clocked_work(sent, trigger)
     with pytest.raises(CallError, match="403 Forbidden"):
         execute(batch(Act("a", 20, REFUSED), Act("b")), work)
     assert (work.done, [message.nodes for message in sent]) == ([], left)
@@ -456,7 +566,7 @@ def test_a_step_that_cannot_continue_needs_attention() -> None:
         return Plan("Done", (Batch(tuple(NamedAction("a", one) for one in actions), RESUME),))
 
     step = Step(STEP, open_work, lambda _: None, decide_, recover)
-    answer = step.run(Invocation(made, STEP, Occasion("Sync", NOW), 0.0))
+    answer = step.run(Invocation(made, STEP, Trigger("Resync", NOW), 0.0))
     assert (answer.outcome, answer.needs_attention) == ("Partly", True)
 
 
@@ -466,9 +576,9 @@ def test_a_step_that_observes_again_has_the_whole_time_and_says_first_what_has_c
     made.monotonic = lambda: clock.now_s
 
     def observe(work: Work) -> bool:
-        looks.append((work.is_first_look, work.remaining_s()))
+        looks.append((work.is_first_observation, work.remaining_s()))
         clock.now_s += 25
-        return work.is_first_look
+        return work.is_first_observation
 
     def decide_(is_first: bool, _now: datetime) -> Plan:
         actions = (ObserveAgain("to be sure"), Say("never")) if is_first else (Say("done"),)
@@ -476,6 +586,6 @@ def test_a_step_that_observes_again_has_the_whole_time_and_says_first_what_has_c
 
     SAID.clear()
     step = Step(STEP, open_work, observe, decide_, recover)
-    answer = step.run(Invocation(made, STEP, Occasion("Added", NOW), 0.0))
+    answer = step.run(Invocation(made, STEP, Trigger("Added", NOW), 0.0))
     assert (answer.outcome, SAID) == ("Done", ["done"])
     assert looks == [(True, SECONDS_FOR_CALLS), (False, SECONDS_FOR_CALLS)]

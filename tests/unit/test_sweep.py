@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from functions.sweep import (
+    LEAKS_MINUTE,
     ObservedGroups,
     decide,
     find_due_steps,
@@ -20,13 +21,18 @@ from functions.sweep import (
     is_settled,
     last_progress,
     list_steps,
+    observe,
     parse_groups,
 )
 from shared.base import backoff
-from shared.base.errors import CallError
+from shared.base.errors import CallError, OutOfTimeError
+from shared.base.names import BOOTSTRAP_GROUP, KUBELET_SIGNER
 from shared.base.reasons import Reason
 from shared.base.signing_requests import SigningRequest
-from shared.frame.plan import Send
+from shared.frame.decode import Trigger
+from shared.frame.message import SWEEP_KIND, Cause, Message
+from shared.frame.plan import Fail, Send, Work
+from shared.frame.settings import JoinApproval
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import (
     MIG,
@@ -39,7 +45,9 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
+from shared.ports.kubernetes.cluster import Cluster
 from tests.unit.builders import CLUSTER, NOW, flat, group, raw_group
+from tests.unit.test_create_resources import SETTINGS
 
 CREATED = datetime.fromisoformat("2026-11-20T09:00:00+00:00")
 
@@ -221,7 +229,7 @@ def test_an_object_that_cannot_be_served_is_named_and_stops_no_other() -> None:
     plan = decide(ObservedGroups((impossible, *groups), False, unreadable), NOW)
     assert plan.facts == {
         "groups": 2,
-        "woken": {"create_resources": 1},
+        "triggered": {"create_resources": 1},
         "unserved": [
             "default/broken: metadata.namespace, metadata.name and metadata.uid must be text",
             "default/my-slice: AttributeError: 'NoneType' object has no attribute 'get'",
@@ -315,6 +323,120 @@ def test_a_step_that_is_retried_gets_a_sync_of_a_group_that_is_ready() -> None:
     assert list_steps(group(), ready) == ("label_node", "create_resources")
 
 
+@pytest.mark.parametrize(
+    "has_jobset_steps, minute, topics",
+    [
+        (False, LEAKS_MINUTE - 1, []),
+        (False, LEAKS_MINUTE, ["report_leaks"]),
+        (True, LEAKS_MINUTE + 1, ["provision_slice", "release_slice"]),
+        (True, LEAKS_MINUTE, ["provision_slice", "release_slice", "report_leaks"]),
+    ],
+)
+@pytest.mark.parametrize("failure", [None, CallError("GET groups", 503, "unavailable", "later")])
+def test_steps_that_list_for_themselves_are_triggered_even_if_groups_cannot_be_listed(
+    has_jobset_steps: bool, minute: int, topics: list[str], failure: CallError | None
+) -> None:
+    now = NOW.replace(minute=minute)
+    actions = flat(decide(ObservedGroups((), has_jobset_steps, failure=failure), now))
+    sent = [action for action in actions if isinstance(action, Send)]
+    assert [send.step for send in sent] == topics
+    assert {send.messages for send in sent} <= {
+        (Message("", "", "", Cause.RESYNC, now, kind=SWEEP_KIND),)
+    }
+    assert actions[len(sent) :] == ([Fail(failure)] if failure else [])
+
+
+def signing_request(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "uid": "u", "creationTimestamp": "2026-11-20T09:59:00Z"},
+        "spec": {
+            "signerName": KUBELET_SIGNER,
+            "username": "system:bootstrap:abcdef",
+            "groups": [BOOTSTRAP_GROUP],
+            **spec,
+        },
+    }
+
+
+@dataclass
+class Listing:
+    """A cluster that lists groups and requests; an error ends a list where it stands."""
+
+    groups: list[Any]
+    requests: list[Any]
+
+    def get_cluster_id(self) -> str:
+        return CLUSTER
+
+    def list_groups(self) -> Iterator[Any]:
+        return map(raised_or_same, self.groups)
+
+    def list_signing_requests(self) -> Iterator[Any]:
+        return map(raised_or_same, self.requests)
+
+
+def raised_or_same(one: Any) -> Any:
+    if isinstance(one, Exception):
+        raise one
+    return one
+
+
+REFUSED = CallError("GET requests", 403, "Forbidden", "may not list")
+SLOW = OutOfTimeError("no answer within 19 s")
+OWN_APPROVAL, EXTERNAL_APPROVAL = JoinApproval.APPROVE_JOIN, JoinApproval.EXTERNAL
+BOOTSTRAPS = raw_group()
+OTHER_MEANS = raw_group(change={"bootstrapKubernetes": None})
+ONE = signing_request("csr-1")
+LISTED: dict[str, tuple[list[Any], list[Any], JoinApproval, tuple[list[str], Any, Any]]] = {
+    "a group whose VMs join with tokens": (
+        [OTHER_MEANS, BOOTSTRAPS],
+        [ONE, signing_request("csr-2", groups=["system:bootstrappers"]), ONE],
+        OWN_APPROVAL,
+        (["csr-1", "csr-1"], None, None),
+    ),
+    "a group whose VMs join by other means": ([OTHER_MEANS], [ONE], OWN_APPROVAL, ([], None, None)),
+    "the cluster approves": ([BOOTSTRAPS], [ONE], EXTERNAL_APPROVAL, ([], None, None)),
+    "no group": ([], [ONE], OWN_APPROVAL, ([], None, None)),
+    "a list of requests that ends early": (
+        [BOOTSTRAPS],
+        [ONE, REFUSED],
+        OWN_APPROVAL,
+        (["csr-1"], None, REFUSED),
+    ),
+    "no time for all requests": ([BOOTSTRAPS], [ONE, SLOW], OWN_APPROVAL, (["csr-1"], None, SLOW)),
+    "groups that cannot be listed": (
+        [BOOTSTRAPS, REFUSED],
+        [ONE],
+        OWN_APPROVAL,
+        ([], REFUSED, None),
+    ),
+}
+
+
+@pytest.mark.parametrize("provider", ["", "gke"])
+@pytest.mark.parametrize("case", LISTED.values(), ids=LISTED)
+def test_what_is_listed(
+    case: tuple[list[Any], list[Any], JoinApproval, tuple[list[str], Any, Any]], provider: str
+) -> None:
+    groups, requests, approval, (names, failure, requests_failure) = case
+    nothing: Any = None
+    work = Work(
+        settings=replace(SETTINGS, join_approval=approval, jobset_provider=provider),
+        gce=nothing,
+        cluster=cast("Cluster", Listing(groups, requests)),
+        publish=nothing,
+        random_bytes=bytes,
+        remaining_s=lambda: 30.0,
+        now=NOW,
+        trigger=Trigger("Resync", NOW),
+    )
+    found = observe(work)
+    assert [one.name for one in found.requests] == names
+    assert (found.failure, found.requests_failure) == (failure, requests_failure)
+    assert len(found.groups) == (0 if failure else len(groups))
+    assert found.has_jobset_steps is bool(provider)
+
+
 def request(name: str, token: str = "abcdef", age_s: float = 30, **change: Any) -> SigningRequest:
     made = SigningRequest(name, "u", token, NOW - timedelta(seconds=age_s), False, "")
     return replace(made, **change)
@@ -358,4 +480,4 @@ def test_requests_that_cannot_be_listed_keep_no_group_from_its_sync() -> None:
         ObservedGroups((group(owned=False),), False, requests_failure=refused), FIRST_MINUTE
     )
     assert [type(one).__name__ for one in flat(plan)] == ["Send", "Fail"]
-    assert plan.facts["woken"] == {"create_resources": 1}
+    assert plan.facts["triggered"] == {"create_resources": 1}

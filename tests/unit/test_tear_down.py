@@ -18,7 +18,7 @@ from functions.tear_down import (
 from shared.base.errors import CallError
 from shared.base.names import VM_ID_LABEL
 from shared.base.reasons import Reason
-from shared.frame.decode import Occasion
+from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Plan
 from shared.node_groups.actions import Delete, PatchNode
@@ -29,14 +29,14 @@ from shared.node_groups.status import (
     TEMPLATE,
     Counts,
     Resource,
+    ResourceError,
     State,
     Status,
-    Trouble,
     Type,
     render,
 )
 from shared.node_groups.work import GroupWork, WriteStatus
-from shared.ports.gce.values import Fault, Instance, Operation
+from shared.ports.gce.values import GceError, Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
 from tests.unit.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.unit.test_create_resources import instance_group, policy, template
@@ -48,7 +48,7 @@ READY = Resource(RESOURCE, State.READY, EARLIER, "uri")
 GONE = Resource(RESOURCE, State.GONE, EARLIER, "uri")
 DELETING = Resource(RESOURCE, State.DELETING, EARLIER, "uri", operation="op")
 RUNS, ENDED = Operation("op", False), Operation("op", True)
-FAULTY = Operation("op", True, Fault("INTERNAL_ERROR", "Internal error", 500))
+FAULTY = Operation("op", True, GceError("INTERNAL_ERROR", "Internal error", 500))
 ALL_READY = {POLICY: READY, TEMPLATE: READY, MIG: READY}
 
 
@@ -276,7 +276,7 @@ def test_a_group_that_is_not_deleted_keeps_all_and_somebody_looks() -> None:
 
 def test_what_we_never_owned_is_nothing_to_us() -> None:
     assert decide(ObservedRemains(group(deleting=True, owned=False), Status()), NOW) == Plan(
-        "NothingOfOurs"
+        "NoFinalizer"
     )
 
 
@@ -316,7 +316,7 @@ def test_a_deletion_begins_with_the_status_and_the_nodes() -> None:
 def test_why_the_creation_waited_is_not_why_the_deletion_waits() -> None:
     known = Status(resources={MIG: refused(600)})
     after = announced(decide(beginning(status=known), NOW))
-    assert after.resources[MIG] == replace(refused(600), trouble=None)
+    assert after.resources[MIG] == replace(refused(600), error=None)
     assert after.conditions[Type.READY].reason == "DeletingMIG"
 
 
@@ -349,7 +349,7 @@ def test_how_a_deletion_begins(case: tuple[ObservedBeginning, list[str]]) -> Non
 
 
 @pytest.mark.parametrize(
-    "given, is_over",
+    "given, is_finished",
     [
         pytest.param(beginning(status=UNANNOUNCED), False, id="the status does not show it"),
         pytest.param(beginning(node(), status=ANNOUNCED), False, id="a Node is not cordoned"),
@@ -361,9 +361,9 @@ def test_how_a_deletion_begins(case: tuple[ObservedBeginning, list[str]]) -> Non
     ],
 )
 def test_whether_the_beginning_of_a_deletion_is_over(
-    given: ObservedBeginning, is_over: bool
+    given: ObservedBeginning, is_finished: bool
 ) -> None:
-    assert given.is_over is is_over
+    assert given.is_finished is is_finished
 
 
 def test_joined_nodes_are_counted_if_they_were_read() -> None:
@@ -375,7 +375,7 @@ def test_joined_nodes_are_counted_if_they_were_read() -> None:
 def test_a_delete_that_has_failed_shows_why() -> None:
     given = replace(seen({MIG: DELETING}, {MIG: STANDING}, {MIG: FAULTY}), is_retry_due=False)
     after = announced(decide(given, NOW))
-    assert after.resources[MIG].trouble == Trouble(
+    assert after.resources[MIG].error == ResourceError(
         Reason.REFUSED, "INTERNAL_ERROR", "Internal error", NOW
     )
     ready = after.conditions[Type.READY]
@@ -403,10 +403,10 @@ def test_a_refusal_is_recorded_with_what_is_deleted_next(
     plan = recover(group_work(Status(resources=entries)), FORBIDDEN)
     assert plan is not None
     after = announced(plan)
-    troubles = {name: entry.trouble for name, entry in after.resources.items() if entry.trouble}
-    assert list(troubles) == [kind]
-    assert plan.outcome == troubles[kind].reason == "PermissionDenied"
-    assert troubles[kind].message.startswith("Required 'x' permission (resource_policies.delete). ")
+    errors = {name: entry.error for name, entry in after.resources.items() if entry.error}
+    assert list(errors) == [kind]
+    assert plan.outcome == errors[kind].reason == "PermissionDenied"
+    assert errors[kind].message.startswith("Required 'x' permission (resource_policies.delete). ")
 
 
 def group_work(known: Status) -> GroupWork:
@@ -420,7 +420,7 @@ def group_work(known: Status) -> GroupWork:
         publish=nothing,
         random_bytes=bytes,
         now=NOW,
-        occasion=Occasion("Sync", NOW, Message("default", "my-slice", "", Cause.SYNC, NOW)),
+        trigger=Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW)),
         remaining_s=lambda: 30.0,
         group=about,
         status=known,

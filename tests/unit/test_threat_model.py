@@ -107,7 +107,8 @@ def test_each_test_that_the_page_names_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", PAGE))
     there = {
         name
-        for path in (ROOT / "tests").rglob("test_*.py")
+        for folder in ("tests", "local/tests")
+        for path in (ROOT / folder).rglob("test_*.py")
         for name in re.findall(r"(?m)^(?:async )?def (test_\w+)", path.read_text())
     }
     assert len(named) > 30

@@ -9,15 +9,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.base.accelerators import CHIP_BOUNDS
+from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS
 from shared.base.topology import (
     GROUP_GENERATIONS,
     Machine,
     chips_of,
-    find_count_problem,
+    find_count_violation,
     find_machine,
-    find_shape_problem,
-    find_unknown_shape_problem,
+    find_shape_violation,
+    find_unknown_shape_violation,
 )
 from tests.unit.builders import DATA
 from tests.unit.specs import shapes
@@ -39,11 +39,11 @@ def test_a_documented_shape_is_made_of_so_many_vms(
 ) -> None:
     mode = "INDIVIDUAL" if hosts == 1 else "BULK"
     made_of = machine(machine_type)
-    assert find_shape_problem(topology, made_of) is None
-    assert find_unknown_shape_problem(topology) is None
-    assert find_count_problem(topology, made_of, hosts, mode) is None
+    assert find_shape_violation(topology, made_of) is None
+    assert find_unknown_shape_violation(topology) is None
+    assert find_count_violation(topology, made_of, hosts, mode) is None
     if hosts > 1:
-        assert find_count_problem(topology, made_of, hosts + 1, mode) is not None
+        assert find_count_violation(topology, made_of, hosts + 1, mode) is not None
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -53,6 +53,20 @@ def test_a_generation_is_what_the_table_says(name: str) -> None:
     assert ours.dimensions == row["dimensions"]
     chips = {machine_type: machine(machine_type).chips for machine_type in row["machine_types"]}
     assert chips == {name: entry["chips"] for name, entry in row["machine_types"].items()}
+
+
+ONE_HOST = {
+    "tpu-v4-podslice": {4: "2x2x1"},
+    "tpu-v5-lite-podslice": {1: "1x1", 4: "2x2", 8: "2x4"},
+    "tpu-v5p-slice": {4: "2x2x1"},
+    "tpu-v6e-slice": {1: "1x1", 4: "2x2", 8: "2x4"},
+    "tpu7": {},
+    "tpu7x": {1: "1x1x1", 4: "2x2x1"},
+}
+
+
+def test_a_slice_of_one_host_has_one_shape_for_its_chips() -> None:
+    assert {name: one.single_host_shapes for name, one in GENERATIONS.items()} == ONE_HOST
 
 
 def test_a_hosts_chips_lie_as_the_device_plugin_says() -> None:
@@ -144,25 +158,25 @@ MISFITS = {
 @pytest.mark.parametrize("case", MISFITS.values(), ids=MISFITS)
 def test_a_misfit_is_told_with_what_there_is(case: tuple[str, str, str]) -> None:
     topology, machine_type, said = case
-    assert find_shape_problem(topology, machine(machine_type)) == said
+    assert find_shape_violation(topology, machine(machine_type)) == said
 
 
 @pytest.mark.parametrize("machine_type, hosts", [("ct6e-standard-8t", 1), ("ct6e-standard-4t", 2)])
 def test_a_topology_alone_does_not_tell_the_number_of_vms(machine_type: str, hosts: int) -> None:
     assert chips_of("2x4") // machine(machine_type).chips == hosts
-    assert find_count_problem("2x4", machine(machine_type), hosts, "BULK") is None
+    assert find_count_violation("2x4", machine(machine_type), hosts, "BULK") is None
 
 
 def test_a_bulk_group_of_the_wrong_size_is_told_the_right_one() -> None:
-    assert find_count_problem("4x4x4", machine("tpu7x-standard-4t"), 64, "BULK") == (
+    assert find_count_violation("4x4x4", machine("tpu7x-standard-4t"), 64, "BULK") == (
         "4x4x4 has 64 chips, which are 16 nodes of tpu7x-standard-4t (4 chips each), not 64"
     )
 
 
 def test_a_vm_of_an_individual_group_is_a_slice_of_its_own_whatever_their_number() -> None:
     host = machine("tpu7x-standard-4t")
-    assert find_count_problem("2x2x1", host, 7, "INDIVIDUAL") is None
-    assert find_count_problem("2x2x2", host, 2, "INDIVIDUAL") == (
+    assert find_count_violation("2x2x1", host, 7, "INDIVIDUAL") is None
+    assert find_count_violation("2x2x2", host, 2, "INDIVIDUAL") == (
         "a VM of an INDIVIDUAL group is a slice of its own: tpu7x-standard-4t has 4 chips, "
         "2x2x2 has 8"
     )
@@ -178,6 +192,6 @@ def test_beyond_the_small_ones_a_v7_shape_is_a_sorted_block_of_cubes_that_fit_a_
     a, b, c = (4 * number for number in cubes)
     c += offset
     fits = a <= b <= c and offset == 0 and a * b * c <= 9216
-    problem = find_shape_problem(f"{a}x{b}x{c}", machine("tpu7x-standard-4t"))
-    assert (problem is None) == fits
-    assert (find_unknown_shape_problem(f"{a}x{b}x{c}") is None) == fits
+    violation = find_shape_violation(f"{a}x{b}x{c}", machine("tpu7x-standard-4t"))
+    assert (violation is None) == fits
+    assert (find_unknown_shape_violation(f"{a}x{b}x{c}") is None) == fits

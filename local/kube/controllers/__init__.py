@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from local.base.clock import Clock
 from local.kube.authorization import Authorizer
 from local.kube.certificates import CertificateAuthority
 from local.kube.controllers.csr import CsrController
-from local.kube.controllers.daemonsets import DaemonSetController
 from local.kube.controllers.definitions import DefinitionController
 from local.kube.controllers.garbage import GarbageCollector
 from local.kube.controllers.namespaces import NamespaceController
@@ -18,30 +15,20 @@ from local.kube.dials import Dials
 from local.kube.resources import Resources
 
 
-class Controller(Protocol):
-    """Follows the store by itself once it is made."""
-
-    def resync(self) -> None:
-        """Look at everything anew, as after a start."""
-
-
 def start_controllers(
     resources: Resources,
     authorizer: Authorizer,
     clock: Clock,
     ca: CertificateAuthority,
     dials: Dials,
-) -> tuple[Controller, ...]:
-    """All controllers, each following the store from now on."""
+) -> None:
+    """Start all controllers; each follows the store from now on."""
     delay_s = dials.controller_delay_s
-    return (
-        NamespaceController(resources, clock, delay_s, ca),
-        GarbageCollector(resources, clock, delay_s),
-        CsrController(resources, authorizer, clock, delay_s, ca, dials.certificate_life_s),
-        TokenController(resources, clock, delay_s),
-        NodeLifecycleController(
-            resources, clock, delay_s, dials.node_grace_s, dials.node_startup_grace_s
-        ),
-        DaemonSetController(resources, clock, delay_s),
-        DefinitionController(resources, clock, delay_s),
+    NamespaceController(resources, clock, delay_s, ca)
+    GarbageCollector(resources, clock, delay_s)
+    CsrController(resources, authorizer, clock, delay_s, ca, dials.certificate_life_s)
+    TokenController(resources, clock, delay_s)
+    NodeLifecycleController(
+        resources, clock, delay_s, dials.node_grace_s, dials.node_startup_grace_s
     )
+    DefinitionController(resources, clock, delay_s)

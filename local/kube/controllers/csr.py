@@ -50,11 +50,6 @@ class CsrController:
         self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
         resources.store.listen(self._follow, CSRS)
 
-    def resync(self) -> None:
-        """Look at every request."""
-        for record in self._cluster.store.records(CSRS):
-            self._queue.add(record.key[1])
-
     def _follow(self, change: Change) -> None:
         if change.type != "DELETED":
             self._queue.add(change.record.key[1])
@@ -79,7 +74,7 @@ class CsrController:
         user = User(spec["username"], tuple(spec.get("groups") or ()))
         own = spec["username"] == _common_name(request)
         return any(
-            self._authorizer.decide(user, _permission(subresource)).allowed
+            self._authorizer.allows(user, _permission(subresource))
             for subresource in ("nodeclient", *(("selfnodeclient",) if own else ()))
         )
 

@@ -1,47 +1,29 @@
-"""CustomResourceDefinitions: new ones are established, deleted ones outlive their objects."""
+"""CustomResourceDefinitions: deleted ones outlive their objects."""
 
 from __future__ import annotations
 
 from local.base.clock import Clock
 from local.kube.controllers.queue import Cluster, WorkQueue
-from local.kube.crds import CLEANUP_FINALIZER, CRD_RESOURCE, establish, is_established
-from local.kube.formats import render_time
+from local.kube.crds import CLEANUP_FINALIZER, CRD_RESOURCE
 from local.kube.kinds import Document
 from local.kube.resources import Resources
 from local.kube.store import Change
 from local.kube.users import controller
 
-_MANAGER = "kube-apiserver"
-
 
 class DefinitionController:
-    """The naming controller, which acts at once, and the finalizer, which takes its time."""
+    """Deletes the objects of a deleted definition, and then lets the definition go."""
 
     def __init__(self, resources: Resources, clock: Clock, delay_s: float) -> None:
-        self._clock = clock
-        self._cluster = Cluster(resources, controller("crd-finalizer"), _MANAGER)
+        self._cluster = Cluster(resources, controller("crd-finalizer"))
         self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
         resources.store.listen(self._follow)
 
-    def resync(self) -> None:
-        """Look at every definition."""
-        for record in self._cluster.store.records(CRD_RESOURCE):
-            self._queue.add(record.key[1])
-
     def _follow(self, change: Change) -> None:
         if change.resource == CRD_RESOURCE:
-            self._establish(change)
             self._queue.add(change.record.key[1])
         elif change.type == "DELETED":
             self._queue.add(change.resource)
-
-    def _establish(self, change: Change) -> None:
-        if change.type == "DELETED" or is_established(change.record.document):
-            return
-        now = render_time(self._clock.now())
-        self._cluster.modify(
-            CRD_RESOURCE, change.record.key, lambda crd: establish(crd, now), "status"
-        )
 
     def _reconcile(self, resource: str) -> None:
         definition = self._cluster.find(CRD_RESOURCE, ("", resource))

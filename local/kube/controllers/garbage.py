@@ -35,14 +35,6 @@ class GarbageCollector:
         self._queue: WorkQueue[Item] = WorkQueue(clock, delay_s, self._reconcile)
         resources.store.listen(self._follow)
 
-    def resync(self) -> None:
-        """Look at every object anew."""
-        self._dependents.clear()
-        for resource in self._cluster.store.resources():
-            for record in self._cluster.store.records(resource):
-                self._note((resource, record.key), record)
-                self._queue.add((resource, record.key))
-
     def _follow(self, change: Change) -> None:
         item = change.resource, change.record.key
         if change.previous is not None:

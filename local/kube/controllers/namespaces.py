@@ -30,11 +30,6 @@ class NamespaceController:
         self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
         resources.store.listen(self._follow)
 
-    def resync(self) -> None:
-        """Look at every namespace."""
-        for record in self._cluster.store.records("namespaces"):
-            self._queue.add(record.key[1])
-
     def _follow(self, change: Change) -> None:
         if change.resource == "namespaces":
             self._queue.add(change.record.key[1])

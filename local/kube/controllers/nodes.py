@@ -57,13 +57,6 @@ class NodeLifecycleController:
         resources.store.listen(self._follow_node, "nodes")
         resources.store.listen(self._follow_lease, LEASES)
 
-    def resync(self) -> None:
-        """Take every Node as heard of right now."""
-        self._heard.clear()
-        for record in self._cluster.store.records("nodes"):
-            self._heard[record.key[1]] = self._clock.now()
-            self._queue.add(record.key[1])
-
     def _follow_node(self, change: Change) -> None:
         name = change.record.key[1]
         if change.type == "DELETED":

@@ -11,9 +11,7 @@ from local.kube.kinds import Document
 from local.kube.resources import Resources
 from local.kube.store import Key, Record
 from local.kube.users import User
-from local.kube.writing import Options, Write
-
-_MANAGER = "kube-controller-manager"
+from local.kube.writing import Write
 
 T = TypeVar("T", bound=Hashable)
 
@@ -49,10 +47,9 @@ class WorkQueue(Generic[T]):
 class Cluster:
     """Objects, as one controller reads and writes them."""
 
-    def __init__(self, resources: Resources, user: User, manager: str = _MANAGER) -> None:
+    def __init__(self, resources: Resources, user: User) -> None:
         self._resources = resources
         self._user = user
-        self._options = Options(field_manager=manager)
         self.store = resources.store
         self.catalogue = resources.catalogue
 
@@ -84,8 +81,7 @@ class Cluster:
         self._resources.replace(self._write(resource, subresource), record, document)
 
     def _write(self, resource: str, subresource: str = "") -> Write:
-        kind = self.catalogue[resource]
-        return Write(kind, kind.versions[kind.storage], self._user, self._options, subresource)
+        return Write(self.catalogue[resource], self._user, subresource=subresource)
 
     def delete(self, resource: str, key: Key, wishes: Mapping[str, Any] | None = None) -> None:
         """Delete an object; one that has gone, or is another by now, is let be."""

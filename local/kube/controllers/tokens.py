@@ -35,14 +35,6 @@ class TokenController:
         resources.store.listen(self._follow_secret, "secrets")
         resources.store.listen(self._follow_config_map, "configmaps")
 
-    def resync(self) -> None:
-        """Look at every token."""
-        secrets = self._cluster.store.records("secrets", "kube-system")
-        self._known = {one.key: read_token_secret(one) for one in secrets if _is_token(one)}
-        for key in self._known:
-            self._tokens.add(key)
-        self._signatures.add(CLUSTER_INFO)
-
     def _follow_secret(self, change: Change) -> None:
         key = change.record.key
         self._known.pop(key, None)

@@ -73,7 +73,7 @@ def test_the_faults_list_themselves(cloud: Cloud) -> None:
     status, faults = control(cloud, "GET", "faults")
     assert status == 200
     assert set(faults) == set(FAULTS)
-    assert faults["use_group"].startswith("(group, backend_service=''): A backend service uses")
+    assert faults["use_group"].startswith("(group, backend_service=''): Let a backend service use")
 
 
 def test_the_state_is_told_to_people(slice_cloud: Cloud) -> None:

@@ -72,8 +72,8 @@ def test_an_entry_names_the_pool_the_caller_and_the_request(gke: Gke) -> None:
 
 def decoded(entry: dict[str, Any]) -> LogEvent | None:
     data = base64.b64encode(json.dumps(entry).encode()).decode()
-    occasion = decode(json.dumps({"message": {"data": data}}).encode()).occasion
-    return occasion.event if occasion else None
+    trigger = decode(json.dumps({"message": {"data": data}}).encode()).trigger
+    return trigger.event if trigger else None
 
 
 def test_the_steps_of_jobsets_are_woken_by_the_ends(gke: Gke) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from local.kube.formats import render_micro_time, render_time
+from local.kube.formats import render_time
 from local.tests.contract.kubernetes.embedded import Embedded
 
 NODES = "/api/v1/nodes"
@@ -39,7 +39,7 @@ def beat(server: Embedded) -> None:
     """A kubelet renews its Lease."""
     lease = {
         "metadata": {"name": "n"},
-        "spec": {"renewTime": render_micro_time(server.clock.now())},
+        "spec": {"renewTime": server.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")},
     }
     if server.send("GET", f"{LEASES}/n").status == 404:
         server.ask("POST", LEASES, lease)

@@ -99,16 +99,13 @@ def test_the_dynamic_client_finds_its_way(api: Any, tmp_path: Path) -> None:
 
     dynamic = DynamicClient(api, cache_file=str(tmp_path / "cache"))
     widgets = dynamic.resources.get(api_version="cases.example.com/v1", kind="Widget")
-    widgets.server_side_apply(
+    widgets.create(
         body={
             "apiVersion": "cases.example.com/v1",
             "kind": "Widget",
-            "metadata": {"name": "applied"},
+            "metadata": {"name": "found"},
             "spec": {"size": 3},
         },
-        name="applied",
         namespace="default",
-        field_manager="tests",
     )
-    found = widgets.get(name="applied", namespace="default")
-    assert found.metadata.managedFields[0].manager == "tests"
+    assert widgets.get(name="found", namespace="default").spec.size == 3

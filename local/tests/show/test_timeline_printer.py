@@ -36,7 +36,7 @@ def step_line(**change: Any) -> str:
         "severity": "INFO",
         "step": "create_resources",
         "decision": "Inserting",
-        "occasion": "compute.resourcePolicies.insert",
+        "trigger": "compute.resourcePolicies.insert",
         "calls": {"gce": 2, "kubernetes": 9},
         "milliseconds": 34,
     }
@@ -64,9 +64,9 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
         ),
         pytest.param(
             SubprocessLine(
-                "label_node", step_line(decision="Novel", note="because", occasion="Sync")
+                "label_node", step_line(decision="Novel", note="because", trigger="Resync")
             ),
-            Line("label_node", "Novel", "Sync; because; 2 GCE and 9 Kubernetes calls, 34 ms"),
+            Line("label_node", "Novel", "Resync; because; 2 GCE and 9 Kubernetes calls, 34 ms"),
             id="a decision without",
         ),
         pytest.param(
@@ -88,7 +88,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="a decision about a JobSet in another namespace",
         ),
         pytest.param(
-            SubprocessLine("sweep", step_line(decision="Poison", severity="WARNING", occasion="x")),
+            SubprocessLine("sweep", step_line(decision="Poison", severity="WARNING", trigger="x")),
             Line("sweep", "Poison", "x; 2 GCE and 9 Kubernetes calls, 34 ms", is_bad=True),
             id="poison",
         ),

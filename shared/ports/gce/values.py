@@ -14,7 +14,7 @@ from shared.base.timestamps import find_time
 
 
 @dataclass(frozen=True)
-class Fault:
+class GceError:
     """An error as an operation, a group or a managed instance holds it."""
 
     code: str
@@ -24,11 +24,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of ours. ``fault`` is set when it has ended badly."""
+    """An operation of ours. ``error`` is set when it has ended badly."""
 
     name: str
     is_done: bool
-    fault: Fault | None = None
+    error: GceError | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Mig:
     creating: int
     is_bulk_in_progress: bool
     recreating: int = 0
-    faults: tuple[Fault, ...] = ()
+    errors: tuple[GceError, ...] = ()
     topologies: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -80,7 +80,7 @@ class ManagedInstance:
 
     name: str
     status: str
-    faults: tuple[Fault, ...] = ()
+    errors: tuple[GceError, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,10 @@ def parse_policy(found: Any) -> Policy:
 def parse_operation(found: Any) -> Operation:
     """An operation; its first error is the one that counts."""
     errors = list(found.error.errors) if found.error else []
-    fault = None
+    error = None
     if errors:
-        fault = Fault(errors[0].code, errors[0].message, found.http_error_status_code)
-    return Operation(found.name, found.status.name == "DONE", fault)
+        error = GceError(errors[0].code, errors[0].message, found.http_error_status_code)
+    return Operation(found.name, found.status.name == "DONE", error)
 
 
 def parse_template(found: Any) -> Template:
@@ -174,7 +174,7 @@ def parse_mig(found: Any) -> Mig:
         creating=found.current_actions.creating + found.current_actions.creating_without_retries,
         is_bulk_in_progress=bulk.in_progress,
         recreating=found.current_actions.recreating,
-        faults=_faults(bulk.last_progress_check.error.errors),
+        errors=_errors(bulk.last_progress_check.error.errors),
         topologies={
             applied.accelerator_topology: applied.state
             for applied in found.status.applied_accelerator_topologies
@@ -187,7 +187,7 @@ def parse_managed_instance(found: Any) -> ManagedInstance:
     return ManagedInstance(
         name=found.name or found.instance.rsplit("/", 1)[-1],
         status=found.instance_status,
-        faults=_faults(found.last_attempt.errors.errors),
+        errors=_errors(found.last_attempt.errors.errors),
     )
 
 
@@ -224,8 +224,8 @@ def _shorten(url: str) -> str:
     return url[url.find("projects/") :] if "projects/" in url else url
 
 
-def _faults(errors: Iterable[Any]) -> tuple[Fault, ...]:
-    return tuple(Fault(error.code, error.message) for error in errors)
+def _errors(errors: Iterable[Any]) -> tuple[GceError, ...]:
+    return tuple(GceError(error.code, error.message) for error in errors)
 
 
 def _items(metadata: Any) -> dict[str, str]:

@@ -26,7 +26,7 @@ from shared.base.names import (
 from shared.base.topology import Machine
 from shared.node_groups.spec import Given
 from shared.slices.by_node_group.node_fit import NodeFit
-from shared.slices.jobsets import Leader, find_key_problem
+from shared.slices.jobsets import Leader, find_key_violation
 from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash, slice_name
 from shared.slices.selectors import (
     RESERVATION,
@@ -71,9 +71,9 @@ _WRONG_BY_TAG = (LookupError, AttributeError)
 
 def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSlice:
     """The group that a leader asks for, from the ConfigMap's data. Raises `InputError`."""
-    problem = find_key_problem(leader)
-    if problem:
-        raise InputError(problem)
+    violation = find_key_violation(leader)
+    if violation:
+        raise InputError(violation)
     key = _template_key(leader)
     template = _read_template(key, options.get(key))
     made_from = _hash(template)
@@ -92,9 +92,9 @@ def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSl
     }
     spec["instanceConfig"] |= {"machineType": machine.machine_type}
     _set_provisioning_model(leader, spec["instanceConfig"])
-    problems = Given(spec).problems
-    if problems:
-        told = "; ".join(map(str, problems))
+    violations = Given(spec).violations
+    if violations:
+        told = "; ".join(map(str, violations))
         raise InputError(f"with {_place(key)} the TPUNodeGroup would be refused: {told}")
     owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
     digest = _make_hash(spec, selected.asked)
@@ -184,9 +184,9 @@ def _count_hosts(leader: Leader, machine: Machine) -> int:
             f"the Pod's nodeSelector {TOPOLOGY_LABEL} is {shape!r}: it must be a shape, as in 2x2x2 "
             "or 4x4"
         )
-    problem = topology.find_shape_problem(shape, machine)
-    if problem:
-        raise InputError(f"the Pod's nodeSelector {TOPOLOGY_LABEL}: {problem}")
+    violation = topology.find_shape_violation(shape, machine)
+    if violation:
+        raise InputError(f"the Pod's nodeSelector {TOPOLOGY_LABEL}: {violation}")
     count = topology.chips_of(shape) // machine.chips
     if count > 1 and machine.chips != SLICE_HOST_CHIPS:
         raise InputError(

@@ -34,7 +34,7 @@ from shared.ports.gke_settings import (
     is_below,
     parse_networks,
 )
-from shared.slices.jobsets import JOB_KEY_SELECTOR, Leader, find_key_problem
+from shared.slices.jobsets import JOB_KEY_SELECTOR, Leader, find_key_violation
 from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash, slice_name
 from shared.slices.selection import Selection, build_selection
 from shared.slices.selectors import (
@@ -129,9 +129,9 @@ def count_nodes(accelerator: str, topology: str, chips: int) -> int:
 
 def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
     """The node pool that a leader asks for. Raises `InputError`."""
-    problem = find_key_problem(leader)
-    if problem:
-        raise InputError(problem)
+    violation = find_key_violation(leader)
+    if violation:
+        raise InputError(violation)
     machine = machine_type(leader.accelerator, leader.chips)
     count = count_nodes(leader.accelerator, leader.topology, leader.chips)
     _check_single_host(leader, count)

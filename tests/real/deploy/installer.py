@@ -171,7 +171,8 @@ def installer(
     (tree / "bin").mkdir()
     (tree / "secrets").mkdir()
     script = (Path(__file__).parent / "stand_in.py").read_text()
-    script = script.replace("#!/usr/bin/env python3", f"#!{sys.executable}", 1)
+    # Without site-packages it starts in less time, a hundred times a run.
+    script = script.replace("#!/usr/bin/env python3", f"#!{sys.executable} -IS", 1)
     for name in ("docker", "gcloud", "kubectl", "sleep", "terraform"):
         (tree / "bin" / name).write_text(script)
         (tree / "bin" / name).chmod(0o755)

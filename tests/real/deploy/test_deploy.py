@@ -494,11 +494,10 @@ def test_a_cluster_that_is_away_is_named_with_credentials_that_are_missing(
     assert ran.changing_calls() == []
 
 
-def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(deploy: Installer) -> None:
-    why = "SyncDropped\tGET /api/v1/namespaces/kube-system: 401 Unauthorized: Unauthorized"
-    deploy.gcloud = [("logging read", why, 0)]
-    with playing_kubelet(deploy.plane):
-        ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(installed: Installer) -> None:
+    why = "ResyncDropped\tGET /api/v1/namespaces/kube-system: 401 Unauthorized: Unauthorized"
+    installed.gcloud = [("logging read", why, 0)]
+    ran = installed.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 1
     assert len([call for call in ran.calls if "topics publish" in call]) == 3
     assert "no answer yet" not in ran.output
@@ -520,12 +519,11 @@ def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(deploy: Ins
     ids=["no line", "a grant that is not there yet", "another's push", "no settings"],
 )
 def test_what_may_yet_take_effect_is_waited_for_and_nothing_else(
-    said: str, publishes: int, deploy: Installer
+    said: str, publishes: int, installed: Installer
 ) -> None:
-    deploy.gcloud = [("logging read", said, 0)]
-    deploy.sleep = [(" [45]$", "", 0)]
-    with playing_kubelet(deploy.plane):
-        ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
+    installed.gcloud = [("logging read", said, 0)]
+    installed.sleep = [(" [45]$", "", 0)]
+    ran = installed.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 1
     assert len([call for call in ran.calls if "topics publish" in call]) == publishes
     cause = said or "message 1234567890 left no line in its log"

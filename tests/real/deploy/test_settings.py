@@ -12,7 +12,7 @@ from local.control_plane.plane import OwnControlPlane
 from tests.real.deploy.installer import ROOT, Installer, installer
 from tests.real_parts import miss, open_own_control_plane
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy settings")]
 
 EXAMPLES = ROOT / "infra" / "terraform" / "examples"
 READ = {

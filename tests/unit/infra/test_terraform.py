@@ -22,7 +22,7 @@ from shared.base.names import JOBSET_STEPS, STEPS, topic_id
 from shared.frame import settings
 from shared.frame.decode import decode
 from shared.frame.message import SWEEP_KIND
-from shared.frame.step import MAX_LOOKS, SECONDS_FOR_CALLS
+from shared.frame.step import MAX_OBSERVATIONS, SECONDS_FOR_CALLS
 from tests.unit.infra.terraform_module import (
     MODULE,
     ROOT,
@@ -169,7 +169,7 @@ def test_pub_sub_may_forward_dead_letters_and_make_tokens() -> None:
 def test_a_function_ends_before_its_message_is_delivered_again() -> None:
     (service,) = module[FUNCTION]["service_config"]
     timeout = service["timeout_seconds"]
-    assert MAX_LOOKS * SECONDS_FOR_CALLS < timeout < module.locals["ack_deadline_seconds"]
+    assert MAX_OBSERVATIONS * SECONDS_FOR_CALLS < timeout < module.locals["ack_deadline_seconds"]
 
 
 def test_no_request_waits_for_a_thread() -> None:
@@ -187,7 +187,7 @@ def test_the_scheduler_wakes_the_sweep_every_minute() -> None:
     assert said is not None
     data = json.dumps({"version": int(said[1]), "kind": said[2]}).encode()
     push = {"message": {"data": base64.b64encode(data).decode(), "messageId": "1"}}
-    decoded = decode(json.dumps(push).encode()).occasion
+    decoded = decode(json.dumps(push).encode()).trigger
     assert decoded is not None
     assert decoded.cause == SWEEP_KIND
     assert target["topic_name"] == '${google_pubsub_topic.inbox["sweep"].id}'

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shared.tpu_env.workloads import name_hosts
 from tests.unit.inject_env.lws import CONFIGURATION, ORDERS, OURS, PREFIX, Admitted, mutate
 from tests.unit.inject_env.workloads import Answered, Manifest, container, group_pod, selector
 
@@ -106,6 +107,28 @@ FIRST_PORT = {
     "name": "TPU_PROCESS_PORT",
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['p']"}},
 }
+UNREMARKABLE = {
+    "two containers": GROUPS["two containers"][0],
+    "a sidecar": GROUPS["a sidecar"][0],
+    "only an init container": group(
+        container("c", None), initContainers=[container("warm")], **TWO_HOSTS
+    )[0],
+    "subgroups and one container": group(container(), subgroup=2, **TWO_HOSTS)[0],
+}
+
+
+@pytest.mark.parametrize("case", UNREMARKABLE.values(), ids=UNREMARKABLE)
+def test_of_these_groups_nothing_is_said_about_containers(case: Manifest) -> None:
+    said = " ".join(Admitted(case).warnings)
+    assert "init container" not in said
+    assert "one container only" not in said
+
+
+@pytest.mark.parametrize("length, count", [(253, 2), (254, 0)])
+def test_hosts_have_names_as_long_as_a_dns_name_may_be(length: int, count: int) -> None:
+    assert len(name_hosts("a" * 50, range(2), "b" * (length - 50))) == count
+
+
 WARNED: list[tuple[Manifest, str]] = [
     (
         group(nodeSelector=selector("tpu-v6e-slice", "4x4"))[0],

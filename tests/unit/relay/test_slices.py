@@ -339,6 +339,25 @@ def test_a_status_of_any_form_stops_no_metric(seed: int) -> None:
         slices.update_metrics()
 
 
+@pytest.mark.parametrize("key", ["namespace", "name", "uid"])
+@pytest.mark.parametrize("event", ["ADDED", "MODIFIED", "DELETED"])
+def test_an_object_without_identity_is_left_out(scrape: Scrape, key: str, event: Any) -> None:
+    raw = slice_at(5, "False", "Provisioning")
+    del raw["metadata"][key]
+    scrape.slices.changed(event, raw)
+    scrape.slices.relisted([raw])
+    assert [scrape.gauge("chips", state) for state in State] == [0, 0, 0]
+
+
+def test_waits_are_counted_up_to_a_week() -> None:
+    (bounds,) = {
+        tuple(sample.labels["le"] for sample in family.samples if "le" in sample.labels)
+        for family in REGISTRY.collect()
+        if family.name == "tpu_functions_slice_time_to_repair_seconds"
+    }
+    assert float(bounds[-2]) == timedelta(days=7).total_seconds()
+
+
 def test_a_slice_takes_few_bytes() -> None:
     assert not hasattr(read_slice(lost(600)), "__dict__")
     assert len(Slice.__slots__) == 7

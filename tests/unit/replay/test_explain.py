@@ -89,7 +89,7 @@ MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
     "waiting for capacity": (
         _stuck,
         {
-            "create_resources": "AllStand",
+            "create_resources": "ResourcesReady",
             "inject_token": "AllHaveTokens",
             "label_node": "Counting",
             "tear_down": "NotDeleted",
@@ -99,7 +99,7 @@ MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
     "ready": (
         _ready,
         {
-            "create_resources": "AllStand",
+            "create_resources": "ResourcesReady",
             "inject_token": "AllHaveTokens",
             "label_node": "AllReady",
             "tear_down": "NotDeleted",
@@ -164,8 +164,8 @@ def test_each_step_says_what_it_would_come_to(moment: str) -> None:
 @moments
 def test_the_sweep_says_whom_it_would_wake(moment: str) -> None:
     told = _desk_at(moment).json("explain", "default/training")
-    assert told["sweep"]["inboxes"] == MOMENTS[moment][2]
-    woken = [step["step"] for step in told["steps"] if step["wokenBySweep"]]
+    assert told["sweep"]["topics"] == MOMENTS[moment][2]
+    woken = [step["step"] for step in told["steps"] if step["triggeredBySweep"]]
     assert woken == MOMENTS[moment][2]
 
 
@@ -252,7 +252,7 @@ def test_the_next_look_is_when_the_sweep_really_comes() -> None:
 
     harness.hooks.before = note
     harness.run_for(timedelta(minutes=61))
-    assert told["nextLook"] == render_time(syncs[0])
+    assert told["nextResync"] == render_time(syncs[0])
 
 
 def test_the_conditions_are_a_table_with_reasons(busy_desk: Desk) -> None:
@@ -325,7 +325,7 @@ def test_a_step_that_cannot_look_says_why_and_the_others_go_on(busy_desk: Desk) 
     assert result.exit_code == 1
     assert result.stderr == "Error: a step could not observe; the lines under its name say why\n"
     steps = busy_desk.json("explain", "default/training")["steps"]
-    assert (steps[0]["step"], steps[0]["outcome"]) == ("create_resources", "CannotLook")
+    assert (steps[0]["step"], steps[0]["outcome"]) == ("create_resources", "CannotObserve")
     assert steps[0]["note"] == (
         "there are no Google credentials that work: Your default credentials were not found. "
         "(`gcloud auth application-default login` gives you new ones)"
@@ -339,7 +339,7 @@ def test_a_refusal_of_compute_engine_is_told_in_its_words(busy_desk: Desk) -> No
         "*", 50, http=403, reason="forbidden", message="Required 'compute.x.get' permission"
     )
     told = busy_desk.json("explain", "default/training")["steps"][0]
-    assert (told["outcome"], told["looked"]) == ("CannotLook", False)
+    assert (told["outcome"], told["observed"]) == ("CannotObserve", False)
     assert told["note"].endswith(
         "403 forbidden: Required 'compute.x.get' permission. You need the role "
         "roles/compute.viewer in the group's project."

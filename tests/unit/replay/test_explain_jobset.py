@@ -35,7 +35,7 @@ def wait_for_a_slice(desk: Desk) -> None:
 
 
 def rows(desk: Desk) -> list[tuple[Any, ...]]:
-    fields = ("step", "about", "wokenBySweep", "outcome", "note", "actions")
+    fields = ("step", "about", "triggeredBySweep", "outcome", "note", "actions")
     return [tuple(one[key] for key in fields) for one in desk.json(*ABOUT)["steps"]]
 
 
@@ -45,8 +45,8 @@ def test_a_pod_that_waits_gets_the_slice_that_would_be_made(provider: str) -> No
     wait_for_a_slice(desk)
     (pod,) = pods(desk.harness)
     asked = len(desk.asked)
-    ((step, about, is_woken, outcome, note, actions),) = rows(desk)
-    assert (step, about, is_woken, outcome, note) == (
+    ((step, about, is_triggered, outcome, note, actions),) = rows(desk)
+    assert (step, about, is_triggered, outcome, note) == (
         "provision_slice",
         pod["metadata"]["name"],
         True,
@@ -65,14 +65,14 @@ def test_a_slice_in_use_stays_and_is_released_when_its_jobset_is_gone(provider: 
     desk = make_desk(provider, alone=False)
     post(desk.harness)
     until(desk.harness, lambda: running(desk.harness) == 1)
-    assert rows(desk) == [("release_slice", NAME, False, "Wanted", "", [])]
+    assert rows(desk) == [("release_slice", NAME, False, "Needed", "", [])]
     assert desk.json(*ABOUT)["state"] == "has not ended"
     lines = desk.run(*ABOUT).stdout.splitlines()
     hint = f"Is the slice Ready? kubectl tng explain default/{NAME}"
     assert (hint in lines) == (provider == TPU_NODE_GROUP)
     delete(desk.harness)
-    ((step, about, is_woken, outcome, _, actions),) = rows(desk)
-    assert (step, about, is_woken, outcome) == ("release_slice", NAME, True, "Marked")
+    ((step, about, is_triggered, outcome, _, actions),) = rows(desk)
+    assert (step, about, is_triggered, outcome) == ("release_slice", NAME, True, "DeadlineSet")
     assert actions[0].startswith(f"set the release deadline of {NAME} to 20")
     assert desk.json(*ABOUT)["state"] == "does not exist any more"
 
@@ -126,7 +126,7 @@ def test_what_gke_refuses_to_show_is_told_in_its_words() -> None:
     result = desk.run(*ABOUT)
     assert result.exit_code == 1
     assert result.stderr == "Error: a step could not observe; the lines under its name say why\n"
-    assert result.stdout.count("CannotLook") == 2
+    assert result.stdout.count("CannotObserve") == 2
     assert "You need the role roles/container.clusterViewer" in result.stdout
 
 

@@ -169,7 +169,7 @@ OF_JOBSETS = {"Pod": "provision_slice", "JobSet": "release_slice", "Slice": "rel
 
 @pytest.mark.parametrize("kind", OF_JOBSETS)
 def test_a_dead_letter_about_a_jobset_goes_to_the_one_step_that_takes_it(kind: str) -> None:
-    about = message(kind=kind, cause="Sync", nodes=[])
+    about = message(kind=kind, cause="Resync", nodes=[])
     source = f"tpu-functions-{OF_JOBSETS[kind].replace('_', '-')}"
     dead = pubsub(about, **{SOURCE: source})
     assert read(dead).step == read(about).step == OF_JOBSETS[kind]
@@ -183,13 +183,13 @@ def test_no_step_named_by_hand_turns_an_audit_log_entry_from_its_inbox() -> None
 def test_an_entry_that_wakes_nobody_is_left_out_with_the_reason() -> None:
     found = read_line(7, json.dumps(entry("policy-delete-first")).encode(), RULES)
     assert found == (
-        "the message of line 7 wakes nobody: compute.resourcePolicies.delete: not the end of an "
+        "the message of line 7 triggers no step: compute.resourcePolicies.delete: not the end of an "
         "operation"
     )
 
 
 def test_a_sync_counts_as_new() -> None:
-    old = message(cause="Sync", step="label_node", nodes=[])
+    old = message(cause="Resync", step="label_node", nodes=[])
     assert sent(read(old))["at"] == "2026-11-20T12:00:00Z"
 
 

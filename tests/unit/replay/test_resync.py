@@ -1,4 +1,4 @@
-"""``kubectl tng resync``: a SYNC by hand, to the inboxes that have something to look for."""
+"""``kubectl tng resync``: a resync by hand, to the inboxes that have something to look for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.replay.desk import ALONE, Desk, training
 READY = timedelta(minutes=30)
 
 
-def test_a_sync_is_an_occasion_to_look_made_now(desk: Desk) -> None:
+def test_a_sync_is_published_with_the_current_time(desk: Desk) -> None:
     group = desk.harness.apply(training())
     desk.harness.run_for(timedelta(minutes=7))
     result = desk.run("resync", "default/training")
@@ -28,11 +28,11 @@ def test_a_sync_is_an_occasion_to_look_made_now(desk: Desk) -> None:
                 "namespace": "default",
                 "name": "training",
                 "uid": group["metadata"]["uid"],
-                "cause": "Sync",
+                "cause": "Resync",
                 "at": "2026-01-01T00:07:00Z",
             },
             {"cluster": desk.harness.runtime("admin").connection.constants["cluster"]}
-            | {"cause": "Sync"},
+            | {"cause": "Resync"},
         )
     ]
 
@@ -42,14 +42,14 @@ def test_the_result_names_group_topic_and_the_id_to_look_for_in_the_log(desk: De
     head, row = desk.run("resync", "default/training").stdout.splitlines()
     assert head.split() == ["ABOUT", "CAUSE", "TOPIC", "MESSAGE", "ID"]
     about, cause, topic, message_id = row.split()
-    assert (about, cause) == ("default/training", "Sync")
+    assert (about, cause) == ("default/training", "Resync")
     assert topic == "tpu-functions-create-resources"
     desk.harness.run_for(timedelta(seconds=5))
     assert message_id in [line.get("message_id") for line in desk.harness.log.lines]
 
 
 def test_a_persons_syncs_and_approvals_bring_a_slice_to_ready_and_away_again(desk: Desk) -> None:
-    """A SYNC of a group says nothing of requests for certificates: ``kubectl certificate approve``."""
+    """A resync of a group says nothing of requests for certificates: ``kubectl certificate approve``."""
     desk.harness.apply(training())
     assert _sync_until(desk, lambda: desk.harness.is_ready("training"))
     desk.harness.delete("training")
@@ -117,7 +117,7 @@ def test_a_dry_run_shows_all_and_publishes_nothing(desk: Desk) -> None:
     [shown] = desk.json("resync", "default/training", "--dry-run")
     assert shown["messageId"] is None
     assert shown["topic"] == "tpu-functions-create-resources"
-    assert shown["message"]["cause"] == "Sync"
+    assert shown["message"]["cause"] == "Resync"
     assert desk.published == []
 
 

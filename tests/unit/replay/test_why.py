@@ -158,7 +158,7 @@ def test_a_page_shows_decisions_too(tmp_path: Path) -> None:
 def line(**change: Any) -> dict[str, Any]:
     """A line of label_node about two Nodes of which one is ready, and its snapshot."""
     nodes = (labels.node(labels.A), labels.node(labels.B, ready=False))
-    given = labels.on_sync(
+    given = labels.on_resync(
         *nodes, instances={name: labels.vm(name) for name in (labels.A, labels.B)}
     )
     plan = label_node.decide(given, NOW)
@@ -255,7 +255,7 @@ def test_what_was_observed_is_told_in_words(case: str) -> None:
 
 
 def test_what_is_published_after_a_status_does_not_hide_the_reason_of_ready() -> None:
-    given = labels.on_sync(
+    given = labels.on_resync(
         labels.node(labels.A, proved=False, place=""), instances={labels.A: labels.vm()}
     )
     plan = label_node.decide(given, NOW)
@@ -329,7 +329,7 @@ def test_that_todays_code_crashes_is_shown() -> None:
     document = json.loads(zlib.decompress(base64.b64decode(line()[FIELD]["data"])))
     number = [name for name, _ in document["classes"]].index("ObservedNodes")
     assert document["observed"][0] == number
-    document["observed"][2] = "no occasion"
+    document["observed"][2] = "no trigger"
     found = decide_again(line(**{FIELD: changed(observed=document["observed"])}))
     assert found.today is not None
     assert found.today.outcome == "Crashed"

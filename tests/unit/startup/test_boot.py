@@ -23,7 +23,7 @@ def test_a_joined_vm_that_reboots_is_left_alone(vm: Vm) -> None:
     boot = vm.boot()
     assert boot.finish() == 0
     assert boot.lines == [
-        "tpu-functions: joined: before this boot; the kubelet goes on with its own certificate"
+        "tpu-functions: joined: before this boot; the kubelet uses its own certificate"
     ]
     assert [call.split()[0] for call in vm.calls[len(before) :]] == ["curl"]
 
@@ -53,7 +53,7 @@ def test_of_two_runs_at_a_time_the_second_ends(vm: Vm) -> None:
     second = vm.boot()
     assert second.finish() == 3
     assert second.lines == [
-        "tpu-functions: gave-up: another run of this script is at work on this VM"
+        "tpu-functions: gave-up: another run of this script is in progress on this VM"
     ]
     vm.inject()
     assert first.finish() == 0
@@ -148,7 +148,7 @@ def test_an_installation_that_fails_is_tried_again(vm: Vm) -> None:
     boot = vm.boot()
     assert boot.finish() == 0
     assert boot.lines[1].startswith(
-        "tpu-functions: waiting: for packages or services, which failed"
+        "tpu-functions: waiting: for packages or services: their setup failed"
     )
     assert "E: no route\n" in vm.log
 

@@ -17,9 +17,8 @@ JSON = "application/json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-APPLY = "application/apply-patch+yaml"
 AGENT = "contract"
-"""The User-Agent of all requests: the field manager of writes that name none."""
+"""The User-Agent of all requests."""
 
 
 class _Marker:

@@ -11,24 +11,19 @@ from typing import Any
 from local.tests.contract.kubernetes.dialogue import Answer
 
 _TEXTS = (
-    (re.compile(r'(?<=Invalid value: )"\{\\".*\}"(?=: )', re.DOTALL), "<object>"),
     (re.compile(r"-----BEGIN CERTIFICATE-----.*-----END CERTIFICATE-----\s", re.DOTALL), "<pem>"),
     (re.compile(r"eyJ[\w-]+\.\.[\w-]+"), "<signature>"),
     (re.compile(r"MjAyN[\w+/]{22}="), "<time in base64>"),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "<uid>"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
     (re.compile(r"(?<=made-)[a-z0-9]{5}"), "<generated>"),
-    (re.compile(r"(?<=ersion: \d \()\d+"), "<version>"),
-    (re.compile(r"(?<=current: )\d+"), "<version>"),
-    (re.compile(r"(?<=the precondition \()\d+"), "<version>"),
-    (re.compile(r"(?<=in record \()\d+"), "<version>"),
     (re.compile(r"(?<=\?hash=)[0-9A-F]+"), "<hash>"),
 )
-_BUILD = frozenset({"gitCommit", "gitVersion", "goVersion", "buildDate", "compiler", "platform"})
 _FIELDS = {
     "resourceVersion": "<version>",
     "continue": "<token>",
-    "serverAddress": "<address>",
+    "gitVersion": "<version>",
+    "platform": "<platform>",
     "kubeconfig": "<kubeconfig>",
     "certificate": "<certificate>",
 }
@@ -40,17 +35,16 @@ def mask(value: Any, name: str = "") -> Any:
     """A document, or what stands under ``name`` in one, without what chance and time put there."""
     if isinstance(value, Mapping):
         kind = value.get("kind", "" if set(value) == {"paths"} else None)
+        value = Served(value) if "gitVersion" in value else value
         reshape = _RESHAPE.get(kind) if isinstance(kind, str) else None
         if reshape is not None:
             value = reshape(value)
         masked = {mask(key): mask(item, key) for key, item in _settled(value).items()}
         return Served(masked) if isinstance(value, Served) else masked
     if isinstance(value, list):
-        return [mask(item) for item in (_ranked(value) if name == "managedFields" else value)]
+        return [mask(item) for item in value]
     if not isinstance(value, str):
         return value
-    if name in _BUILD:
-        return "<build>"
     if name in _FIELDS and value:
         return _FIELDS[name]
     for pattern, shown in _TEXTS:
@@ -58,16 +52,10 @@ def mask(value: Any, name: str = "") -> Any:
     return value
 
 
-def _ranked(entries: list[Any]) -> list[Any]:
-    """managedFields stand in the order of their times, which is that of whole seconds."""
-    entries = [one for one in entries if _OF_NODE_CONTROLLERS not in json.dumps(one)]
-    return sorted(
-        entries, key=lambda one: (one["operation"], one["manager"], one.get("subresource", ""))
-    )
-
-
 def _settled(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without what a Node's controllers add at their own time."""
+    """Without managedFields, which only a real server keeps, and what a Node's controllers add at
+    their own time."""
+    document = {key: value for key, value in document.items() if key != "managedFields"}
     annotations = document.get("annotations")
     if not isinstance(annotations, Mapping) or _OF_NODE_CONTROLLERS not in annotations:
         return document
@@ -77,35 +65,6 @@ def _settled(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _AGE = re.compile(r"(\d+[smhdy]){1,2}")
-
-
-def _mask_ages(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    rows = [
-        {
-            **row,
-            "cells": [
-                "<age>" if isinstance(cell, str) and _AGE.fullmatch(cell) else cell
-                for cell in row["cells"]
-            ],
-        }
-        for row in table["rows"]
-    ]
-    return {**table, "rows": rows}
-
-
-def _sort_causes(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Causes come in no order, and some of them two or three times."""
-    causes = (status.get("details") or {}).get("causes")
-    if not causes:
-        return status
-    rendered = sorted({json.dumps(cause, sort_keys=True) for cause in causes})
-    distinct = [json.loads(cause) for cause in rendered]
-    message = status["message"]
-    joined = [f"{one.get('field')}: {one['message']}" for one in distinct]
-    head, bracket, rest = message.partition("[")
-    if bracket and len(rest) == len(", ".join(joined)) + 1 and all(one in rest for one in joined):
-        message = f"{head}[{', '.join(joined)}]"
-    return {**status, "message": message, "details": {**status["details"], "causes": distinct}}
 
 
 class Served(dict[str, Any]):
@@ -122,28 +81,34 @@ def _reshape_groups(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _reshape_resources(document: Mapping[str, Any]) -> Mapping[str, Any]:
     rest = {name: value for name, value in document.items() if name != "kind"}
-    return {**rest, "resources": _by_name(document["resources"], "name")}
-
-
-def _reshape_aggregated(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    groups = [
-        {
-            "name": group["metadata"].get("name", ""),
-            "versions": [
-                {**version, "resources": _by_name(_with_subresources(version), "resource")}
-                for version in group["versions"]
-            ],
-        }
-        for group in document["items"]
+    resources = [
+        Served({name: sorted(value) if name == "verbs" else value for name, value in one.items()})
+        for one in document["resources"]
     ]
-    return {"apiVersion": document["apiVersion"], "groups": _by_name(groups, "name")}
+    return {**rest, "resources": _by_name(resources, "name")}
 
 
-def _with_subresources(version: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {**one, "subresources": _by_name(one.get("subresources", ()), "subresource")}
-        for one in version["resources"]
+def _reshape_table(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Cells by their columns, without ages. Only the first Table of a watch names its columns."""
+    columns = [one["name"] for one in table["columnDefinitions"] or ()]
+    rows = [
+        {**row, "cells": Served(zip(columns, map(_mask_age, row["cells"]), strict=False))}
+        for row in table["rows"]
     ]
+    return {**table, "columnDefinitions": Served(dict.fromkeys(columns, True)), "rows": rows}
+
+
+def _mask_age(cell: Any) -> Any:
+    return "<age>" if isinstance(cell, str) and _AGE.fullmatch(cell) else cell
+
+
+def _reshape_review(review: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without the reason, which only a real server gives."""
+    return {**review, "status": {"allowed": review["status"]["allowed"]}}
+
+
+def _reshape_status(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in status.items() if name != "message"}
 
 
 def _reshape_index(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -151,22 +116,41 @@ def _reshape_index(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _RESHAPE: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
-    "Table": _mask_ages,
-    "Status": _sort_causes,
+    "Table": _reshape_table,
+    "Status": _reshape_status,
+    "SelfSubjectAccessReview": _reshape_review,
+    "APIVersions": Served,
     "APIGroupList": _reshape_groups,
     "APIResourceList": _reshape_resources,
-    "APIGroupDiscoveryList": _reshape_aggregated,
     "": _reshape_index,
 }
 
 
 def read(answer: Answer) -> dict[str, Any]:
-    """All of an answer that two servers should have in common."""
+    """All of an answer that two servers should have in common: of a refusal, not its words."""
+    body = mask(_decode(answer.body))
+    if answer.status == 404:  # for what is not served, a Status or text
+        return {"status": 404}
+    if answer.status >= 400:
+        return {"status": answer.status, "body": _read_refusal(body)}
     return {
         "status": answer.status,
         "type": answer.headers.get("content-type", ""),
         "warning": answer.headers.get("warning", ""),
-        "body": mask(_decode(answer.body)),
+        "body": body,
+    }
+
+
+def _read_refusal(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Reason, object and fields. A real server may find more fields than the embedded one, and
+    names some causes twice."""
+    details = body.get("details") or {}
+    causes = details.get("causes") or ()
+    fields = {f"{one.get('reason', '')} {one.get('field', '')}" for one in causes}
+    return {
+        "reason": body.get("reason", ""),
+        "has fields": bool(fields),
+        "fields": Served(dict.fromkeys(fields, True)),
     }
 
 

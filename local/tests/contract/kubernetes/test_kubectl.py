@@ -8,6 +8,7 @@ import pytest
 
 from local.tests.contract.kubernetes.kubectl import RUNS, Run
 from local.tests.contract.kubernetes.kubectl.embedded import Embedded, open_embedded
+from local.tests.contract.kubernetes.kubectl.runs import manifest
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("kubectl")]
 
@@ -21,3 +22,20 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.__name__)
 def test_run(run: Run, embedded: Embedded) -> None:
     run(embedded.open_terminal(f"{RUNS.index(run)}"))
+
+
+def test_what_kubectl_sends_as_protobuf_is_refused_with_a_way_out(embedded: Embedded) -> None:
+    kubectl = embedded.open_terminal("protobuf")
+    for command in (
+        ("create", "configmap", "c", "--from-literal=a=b"),
+        ("create", "namespace", "made"),
+        ("auth", "can-i", "get", "pods"),
+    ):
+        refused = kubectl(*command, code=1)
+        assert "use `kubectl apply -f` with a manifest" in refused
+
+
+def test_server_side_apply_is_refused(embedded: Embedded) -> None:
+    kubectl = embedded.open_terminal("applied")
+    refused = kubectl("apply", "--server-side", "-f", "-", stdin=manifest("a"), code=1)
+    assert "Server-side apply not available on the server" in refused

@@ -95,6 +95,6 @@ def lacks(what: str, why: str = "") -> Differs:
 
 TAKEN = "taken"
 """The outcome of a request that was not refused."""
-WORDS = "refuses in other words"
-REFUSES = "refuses with UNIMPLEMENTED"
-UNUSED = "nothing here uses it"
+WORDS = "has another error message"
+REFUSES = "answers UNIMPLEMENTED"
+UNUSED = "the product does not use it"

@@ -73,7 +73,7 @@ def the_labels_of_a_topic_can_be_changed(bench: Bench) -> Any:
 
 
 @case({"message_retention_duration": "86400s"}, embedded=lacks("message_retention_duration"))
-def a_topic_can_retain_what_was_published(bench: Bench) -> Any:
+def a_topic_can_retain_messages(bench: Bench) -> Any:
     return _show(bench.topic(message_retention_duration=timedelta(days=1)))
 
 
@@ -136,18 +136,18 @@ def a_subscription_is_shown_as_it_was_asked_for(bench: Bench) -> Any:
     return shown
 
 
-@case("ACTIVE", emulator=Differs("STATE_UNSPECIFIED", "shows no state"))
-def a_subscription_is_shown_to_be_active(bench: Bench) -> Any:
+@case("ACTIVE", emulator=Differs("STATE_UNSPECIFIED", "has no state"))
+def a_subscription_has_the_state_ACTIVE(bench: Bench) -> Any:
     bench.topic()
     return bench.subscribe().state.name
 
 
 @case(
     "2678400s",
-    embedded=Differs(None, "lets nothing expire, and keeps no policy", "no run lasts a month"),
-    emulator=Differs(None, "lets nothing expire unless asked to"),
+    embedded=Differs(None, "never expires a subscription", "no run lasts a month"),
+    emulator=Differs(None, "expires a subscription only if asked to"),
 )
-def a_subscription_that_nobody_uses_expires_after_31_days(bench: Bench) -> Any:
+def an_unused_subscription_expires_after_31_days(bench: Bench) -> Any:
     bench.topic()
     made = bench.subscribe()
     policy = MessageToDict(type(made).pb(made)).get("expirationPolicy")
@@ -157,7 +157,7 @@ def a_subscription_that_nobody_uses_expires_after_31_days(bench: Bench) -> Any:
 @case(
     31,
     emulator=Differs(
-        "INVALID_ARGUMENT message_retention_duration out of bounds", "takes seven days at most"
+        "INVALID_ARGUMENT message_retention_duration out of bounds", "accepts at most seven days"
     ),
 )
 def a_subscription_can_retain_messages_for_31_days(bench: Bench) -> Any:
@@ -168,9 +168,7 @@ def a_subscription_can_retain_messages_for_31_days(bench: Bench) -> Any:
 
 @case(
     {"x-goog-version": "v1"},
-    embedded=Differs(
-        {}, "keeps no attributes of a push config", "there is one version of the envelope"
-    ),
+    embedded=Differs({}, "drops the attributes of a push config", "the envelope has one version"),
 )
 def a_push_config_has_attributes(bench: Bench) -> Any:
     bench.topic()
@@ -277,9 +275,9 @@ def a_subscription_can_be_detached(bench: Bench) -> Any:
 
 @case(
     200,
-    embedded=Differs("no answer", "speaks gRPC only", "the client libraries speak gRPC"),
+    embedded=Differs("no answer", "has gRPC only", "the client libraries use gRPC"),
 )
-def all_can_be_asked_in_REST_too(bench: Bench) -> Any:
+def all_methods_exist_in_REST_too(bench: Bench) -> Any:
     bench.topic()
     url = f"http://{bench.address}/v1/{bench.topic_name()}"
     try:
@@ -296,7 +294,7 @@ def a_subscription_can_deliver_exactly_once(bench: Bench) -> Any:
 
 
 @case(b"x", embedded=lacks("retain_acked_messages"))
-def a_subscription_that_retains_can_be_set_back_to_a_time(bench: Bench) -> Any:
+def a_subscription_that_retains_messages_can_seek_to_a_time(bench: Bench) -> Any:
     bench.topic()
     bench.subscribe(retain_acked_messages=True)
     before = datetime.now(UTC) - timedelta(minutes=1)
@@ -310,7 +308,7 @@ def a_subscription_that_retains_can_be_set_back_to_a_time(bench: Bench) -> Any:
     b"x",
     embedded=Differs("UNIMPLEMENTED Method not found!", REFUSES, UNUSED),
 )
-def a_subscription_can_be_set_back_to_a_snapshot(bench: Bench) -> Any:
+def a_subscription_can_seek_to_a_snapshot(bench: Bench) -> Any:
     bench.topic()
     bench.subscribe()
     name = f"{bench.project}/snapshots/before"
@@ -325,9 +323,11 @@ def a_subscription_can_be_set_back_to_a_snapshot(bench: Bench) -> Any:
 
 @case(
     [b"1", b"2", b"3"],
-    embedded=lacks("enable_message_ordering", "steps read the truth, so no order matters to them"),
+    embedded=lacks(
+        "enable_message_ordering", "a step reads the current state, order does not matter"
+    ),
 )
-def messages_of_one_ordering_key_come_in_their_order(bench: Bench) -> Any:
+def messages_with_one_ordering_key_are_delivered_in_order(bench: Bench) -> Any:
     bench.topic()
     bench.subscribe(enable_message_ordering=True)
     bench.publish_all([{"data": data, "ordering_key": "k"} for data in (b"1", b"2", b"3")])

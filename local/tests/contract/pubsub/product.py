@@ -84,10 +84,10 @@ def _deliveries(inbox: Inbox, count: int) -> list[Delivery]:
 
 def _what_comes(inbox: Inbox) -> dict[str, Any]:
     (delivery,) = _deliveries(inbox, 1)
-    assert delivery.occasion is not None
+    assert delivery.trigger is not None
     (push,) = inbox.wait(1)
     assert delivery.message_id == push.message["messageId"]
-    return {"message": delivery.occasion.message, "attributes": push.message["attributes"]}
+    return {"message": delivery.trigger.message, "attributes": push.message["attributes"]}
 
 
 @case(_COMES)
@@ -155,7 +155,7 @@ def entries_of_the_audit_log_come_whole_and_are_read(bench: Bench) -> Any:
 
 
 @case([1, 2], emulator=Differs([0, 0], "pushes no delivery attempt"))
-def a_step_reads_which_attempt_it_is(bench: Bench) -> Any:
+def a_push_has_its_delivery_attempt(bench: Bench) -> Any:
     bench.topic("dead")
     inbox = _open_inbox(
         bench, 503, 204, dead_letter_policy={"dead_letter_topic": bench.topic_name("dead")}

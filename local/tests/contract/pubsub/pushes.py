@@ -84,8 +84,8 @@ def a_push_has_the_ordering_key(bench: Bench) -> Any:
     return _first_push(bench, ordering_key="k").message.get("orderingKey")
 
 
-@case("CloudPubSub-Google", emulator=Differs("Java", "names Java in `User-Agent`"))
-def a_push_says_who_it_is(bench: Bench) -> Any:
+@case("CloudPubSub-Google", emulator=Differs("Java", "has Java in `User-Agent`"))
+def a_push_has_the_User_Agent_of_Pub_Sub(bench: Bench) -> Any:
     return _first_push(bench).headers["user-agent"].partition("/")[0]
 
 
@@ -101,7 +101,7 @@ _WITHOUT_TOKEN = Differs(None, "pushes without a token")
     {"aud": "https://step.example.com", "email": _ACCOUNT, "email_verified": True},
     emulator=_WITHOUT_TOKEN,
 )
-def a_push_with_an_identity_bears_a_token_for_the_audience(bench: Bench) -> Any:
+def a_push_with_an_identity_has_a_token_for_the_audience(bench: Bench) -> Any:
     token = {"service_account_email": _ACCOUNT, "audience": "https://step.example.com"}
     return _claims(bench, oidc_token=token)
 
@@ -110,12 +110,12 @@ def a_push_with_an_identity_bears_a_token_for_the_audience(bench: Bench) -> Any:
     {"aud": "the endpoint", "email": _ACCOUNT, "email_verified": True},
     emulator=_WITHOUT_TOKEN,
 )
-def the_audience_is_the_endpoint_if_none_is_named(bench: Bench) -> Any:
+def the_default_audience_is_the_endpoint(bench: Bench) -> Any:
     return _claims(bench, oidc_token={"service_account_email": _ACCOUNT})
 
 
 @case(None)
-def a_push_without_an_identity_bears_no_token(bench: Bench) -> Any:
+def a_push_without_an_identity_has_no_token(bench: Bench) -> Any:
     return _claims(bench)
 
 
@@ -124,10 +124,10 @@ def a_push_without_an_identity_bears_no_token(bench: Bench) -> Any:
     embedded=Differs(
         "UNIMPLEMENTED The embedded Pub/Sub has no no_wrapper.",
         REFUSES,
-        "steps take wrapped messages only",
+        "steps read wrapped messages only",
     ),
 )
-def a_push_can_be_the_message_alone(bench: Bench) -> Any:
+def a_push_can_be_unwrapped(bench: Bench) -> Any:
     bench.topic()
     inbox = bench.inbox()
     bench.push(inbox, push_config={"no_wrapper": {"write_metadata": False}})
@@ -144,17 +144,17 @@ def a_push_can_be_the_message_alone(bench: Bench) -> Any:
         dict.fromkeys(_ACKNOWLEDGING, "acknowledged")
         | dict.fromkeys(_REFUSING, "refused")
         | {"102": "refused"},
-        "takes 102 as a refusal when nothing follows it",
-        "an HTTP client takes it for what it is, an interim answer; no step answers so",
+        "102 without a final status is a nack",
+        "HTTP clients treat 102 as an interim answer; no step sends it",
     ),
     emulator=Differs(
         dict.fromkeys(_ACKNOWLEDGING, "acknowledged")
         | dict.fromkeys(_REFUSING, "refused")
         | {"202": "refused", "203": "acknowledged"},
-        "takes 202 as a refusal and 203 as an acknowledgement",
+        "202 is a nack, 203 an ack",
     ),
 )
-def statuses_102_200_201_202_and_204_acknowledge_and_others_refuse(bench: Bench) -> Any:
+def statuses_102_200_201_202_and_204_are_acks_and_others_nacks(bench: Bench) -> Any:
     bench.topic()
     asked = {status: bench.inbox(int(status), 204) for status in (*_ACKNOWLEDGING, *_REFUSING)}
     for status, inbox in asked.items():
@@ -217,10 +217,10 @@ def a_refused_push_comes_again_as_the_same_message(bench: Bench) -> Any:
     {"the first gap": "the minimum", "the second gap": "longer"},
     emulator=Differs(
         {"the first gap": "less than the minimum", "the second gap": "longer"},
-        "tries again after a second the first time",
+        "retries the first time after one second",
     ),
 )
-def the_retry_policy_makes_the_gaps_grow_from_the_minimum(bench: Bench) -> Any:
+def the_backoff_grows_from_its_minimum(bench: Bench) -> Any:
     bench.topic()
     inbox = bench.inbox(500)
     bench.push(inbox, retry_policy=_RESTS)
@@ -249,7 +249,7 @@ _DEAD = {
     {**_DEAD, "attempts": [1, 2, 3, 4, 5]},
     emulator=Differs({**_DEAD, "attempts": [None] * 5}, "pushes no delivery attempt"),
 )
-def what_is_refused_five_times_is_pushed_no_more_and_becomes_a_dead_letter(bench: Bench) -> Any:
+def a_message_that_is_nacked_five_times_becomes_a_dead_letter(bench: Bench) -> Any:
     bench.topic()
     bench.topic("dead")
     bench.subscribe("dead", topic="dead")
@@ -272,9 +272,9 @@ def attempts_are_not_told_without_a_dead_letter_policy(bench: Bench) -> Any:
 
 @case(
     8,
-    emulator=Differs(2, "pushes two at once, of all subscriptions together"),
+    emulator=Differs(2, "pushes two at a time, over all subscriptions"),
 )
-def pushes_that_succeed_let_more_be_under_way_at_once(bench: Bench) -> Any:
+def concurrency_grows_while_pushes_succeed(bench: Bench) -> Any:
     bench.topic()
     quick = bench.inbox()
     bench.push(quick)

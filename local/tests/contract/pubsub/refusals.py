@@ -135,11 +135,11 @@ refused(
     emulator="Topic not found",
 )
 refused(
-    "a topic that is not there has no list of subscriptions",
+    "listing the subscriptions of an absent topic is an error",
     lambda bench: bench.publisher.list_topic_subscriptions(topic=bench.topic_name("other")),
     "NOT_FOUND",
     "Resource not found (resource=other).",
-    emulator=_takes("answers with an empty list"),
+    emulator=_takes("returns an empty list"),
 )
 refused(
     "a subscription needs a topic",
@@ -207,11 +207,11 @@ refused(
 # A subscription's settings
 
 for what, seconds, emulator in (
-    ("shorter than ten seconds", 9, _takes("takes any deadline from a second on")),
+    ("shorter than ten seconds", 9, _takes("accepts any deadline from one second")),
     ("longer than ten minutes", 601, "ack_deadline_secs out of bounds"),
 ):
     refused(
-        f"an ack deadline is refused that is {what}",
+        f"an ack deadline {what} is an error",
         _subscribe(ack_deadline_seconds=seconds),
         "INVALID_ARGUMENT",
         f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between 10 "
@@ -264,18 +264,18 @@ refused(
     emulator="Unsupported push_endpoint",
 )
 refused(
-    "a filter is refused that cannot be read",
+    "an invalid filter is an error",
     _subscribe(filter="bogus("),
     "INVALID_ARGUMENT",
     "Invalid filter: expected attributes, hasPrefix, NOT or ( at 1, found 'bogus'",
-    emulator=_takes("takes any text for a filter"),
+    emulator=_takes("accepts any text as a filter"),
 )
 refused(
-    "a filter is refused that is longer than 256 bytes",
+    "a filter longer than 256 bytes is an error",
     _subscribe(filter="attributes:" + "k" * 246),
     "INVALID_ARGUMENT",
     "The filter is longer than 256 bytes.",
-    emulator=_takes("takes any text for a filter"),
+    emulator=_takes("accepts any text as a filter"),
 )
 
 # An update of a subscription
@@ -344,12 +344,12 @@ refused(
     emulator="Some messages are empty",
 )
 refused(
-    "a request of more than ten million bytes is refused",
+    "a request of more than ten million bytes is an error",
     _publish(b"x" * 10_000_000),
     "INVALID_ARGUMENT",
     "The value for request_size is too large. You passed 10000048 in the request, but the maximum "
     "value is 10000000.",
-    emulator=_takes("takes a little more; to far more it gives no answer"),
+    emulator=_takes("accepts a little more, and does not answer if it is far more"),
 )
 for what, attributes, words in (
     (
@@ -372,11 +372,11 @@ for what, attributes, words in (
     ),
 ):
     refused(
-        f"a message is refused that has {what}",
+        f"a message with {what} is an error",
         _publish(attributes=attributes),
         "INVALID_ARGUMENT",
         words,
-        emulator=_takes("has no limits for attributes"),
+        emulator=_takes("has no limits on attributes"),
     )
 
 # Pulling
@@ -389,11 +389,11 @@ refused(
     emulator="No max_messages specified",
 )
 refused(
-    "a subscription that pushes cannot be pulled from",
+    "a pull from a push subscription is an error",
     lambda bench: bench.push(bench.inbox(), "other") and bench.pull_now("other"),
     "FAILED_PRECONDITION",
     "This method is not supported for this subscription type.",
-    emulator=_takes("lets pull all the same"),
+    emulator=_takes("allows the pull"),
 )
 refused(
     "an acknowledgement needs an id",
@@ -411,10 +411,10 @@ refused(
 )
 for what, seconds, emulator in (
     ("less than nothing", -1, "Ack deadline cannot be negative"),
-    ("more than ten minutes", 601, _takes("takes any lease")),
+    ("more than ten minutes", 601, _takes("accepts any lease")),
 ):
     refused(
-        f"a lease is refused for {what}",
+        f"a lease of {what} is an error",
         _lease_for(seconds),
         "INVALID_ARGUMENT",
         f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between 0 "

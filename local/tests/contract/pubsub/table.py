@@ -8,25 +8,25 @@ from local.tests.contract.pubsub.case import WORDS, Case
 
 
 def render_embedded(cases: Iterable[Case]) -> str:
-    """What the embedded one does otherwise than the service, and why that stays so."""
+    """How the embedded Pub/Sub differs from the service, and why."""
     found = ((case.embedded, case.name) for case in cases if case.embedded)
     return _render(
-        ("here", "on the service", "why it stays so"),
+        ("embedded", "service", "why"),
         [(differs.how, name, differs.why) for differs, name in found],
     )
 
 
 def render_emulator(cases: Iterable[Case]) -> str:
-    """What the emulator does otherwise than the service, but for the words of refusals."""
+    """How the emulator differs from the service, except in error messages."""
     found = ((case.emulator, case.name) for case in cases if case.emulator)
     return _render(
-        ("the emulator", "the service"),
+        ("emulator", "service"),
         [(differs.how, name) for differs, name in found if differs.how != WORDS],
     )
 
 
 def _render(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; rows that differ in the second cell only become one."""
+    """A table; rows that differ only in the second cell are merged."""
     folded: dict[tuple[str, ...], list[str]] = {}
     for first, name, *rest in rows:
         folded.setdefault((first, *rest), []).append(name)

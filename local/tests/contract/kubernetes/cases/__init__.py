@@ -9,7 +9,7 @@ from local.tests.contract.kubernetes.cases.fields import FIELDS, RULES, VALIDATI
 from local.tests.contract.kubernetes.cases.groups import GROUP_LIFE, SLICE_NODES, SPECS
 from local.tests.contract.kubernetes.cases.jobsets import JOBSET_LISTS, WAITING_PODS
 from local.tests.contract.kubernetes.cases.joining import BOOTSTRAP_TOKENS, SIGNING_REQUESTS
-from local.tests.contract.kubernetes.cases.patching import PATCH, SERVER_SIDE_APPLY
+from local.tests.contract.kubernetes.cases.patching import PATCH
 from local.tests.contract.kubernetes.cases.reading import LISTS, SELECTORS, WATCHES
 from local.tests.contract.kubernetes.cases.refusals import (
     BODIES,
@@ -28,7 +28,6 @@ CASES: tuple[Case, ...] = (
     *STATUS,
     *DRY_RUN,
     *PATCH,
-    *SERVER_SIDE_APPLY,
     *FIELDS,
     *VALIDATION,
     *RULES,

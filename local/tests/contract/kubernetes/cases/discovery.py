@@ -44,20 +44,11 @@ DISCOVERY = (
         ),
     ),
     case(
-        "a client that knows aggregated discovery gets it",
-        get(
-            "/apis",
-            accept="application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
-            "application/json",
-        ).has({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2"}),
-    ),
-    case(
         "OpenAPI is told by group version",
         get("/openapi/v3").has(
             {"paths.apis/cases~example~com/v1.serverRelativeURL": containing("?hash=")}
         ),
     ),
-    case("what is not served is not found", Step("GET", "/apis/no.such/v1/things", status=404)),
     case(
         "a verb that a resource lacks is not allowed",
         put(MAPS, config_map()).gives(405, reason="MethodNotAllowed"),

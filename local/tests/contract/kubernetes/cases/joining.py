@@ -339,8 +339,5 @@ SIGNING_REQUESTS = (
         post(CSRS, csr(expirationSeconds=1))
         .gives(422)
         .has(invalid(("FieldValueInvalid", "spec.expirationSeconds"))),
-        post(CSRS, csr(usages=["flying"]))
-        .gives(422)
-        .has(invalid(("FieldValueNotSupported", "spec.usages[0]"))),
     ),
 )

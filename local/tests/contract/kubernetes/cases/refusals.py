@@ -1,4 +1,4 @@
-"""What is said when a body, a query or a URL is wrong: the Status in full."""
+"""What is answered when a body, a query or a URL is wrong."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from local.tests.contract.kubernetes.cases.objects import (
     SECRETS,
     WATCH,
     WIDGETS,
-    bad,
     config_map,
+    invalid,
     widget,
 )
 from local.tests.contract.kubernetes.dialogue import (
     ABSENT,
-    APPLY,
     JSON,
     JSON_PATCH,
+    MERGE,
     STRATEGIC,
     Step,
     case,
+    containing,
     delete,
     get,
     patch,
@@ -33,54 +34,9 @@ from local.tests.contract.kubernetes.dialogue import (
 )
 
 
-def undecodable(step: Step, why: str, kind: str = "ConfigMap") -> Step:
-    """Refused because Go cannot read it as an object of the kind."""
-    return bad(step, f'{kind} in version "v1" cannot be handled as a {kind}: {why}')
-
-
-def unserved(path: str, method: str = "GET") -> Step:
-    """404 with a Status."""
-    return Step(method, path).gives(
-        404,
-        reason="NotFound",
-        message="the server could not find the requested resource",
-        details={},
-    )
-
-
-def unlisted(path: str) -> Step:
-    """404 in plain text."""
-    return Step("GET", path, status=404)
-
-
 def not_allowed(step: Step) -> Step:
     """405 with a Status."""
-    return step.gives(
-        405,
-        reason="MethodNotAllowed",
-        message="the server does not allow this method on the requested resource",
-        details={},
-    )
-
-
-def bad_options(step: Step, kind: str, message: str) -> Step:
-    """422 for what stands in the query or in DeleteOptions."""
-    return step.gives(422, reason="Invalid").has(
-        {
-            "message": f'{kind}.meta.k8s.io "" is invalid: {message}',
-            "details.group": "meta.k8s.io",
-            "details.kind": kind,
-            "details.name": ABSENT,
-        }
-    )
-
-
-_PATCH_TYPES = (
-    "the body of the request was in an unknown format - accepted media types include: "
-    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
-)
-_TIMES = 'as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"'
-_NAMELESS = "was undeterminable: name must be provided"
+    return step.gives(405, reason="MethodNotAllowed")
 
 
 def meta(**fields: Any) -> dict[str, Any]:
@@ -89,133 +45,46 @@ def meta(**fields: Any) -> dict[str, Any]:
 
 BODIES = (
     case(
-        "a body must be an object",
-        bad(
-            Step("POST", MAPS, b"[1]"),
-            "the object provided is unrecognized (must be of type ConfigMap): couldn't get "
-            "version/kind; json parse error: json: cannot unmarshal array into Go value of type "
-            'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
-            'Kind string "json:\\"kind,omitempty\\"" } (5b315d)',
-        ),
-        bad(
-            Step("POST", WIDGETS, b'"x"'),
-            "the object provided is unrecognized (must be of type Widget): couldn't get "
-            "version/kind; json parse error: json: cannot unmarshal string into Go value of type "
-            'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
-            'Kind string "json:\\"kind,omitempty\\"" } (227822)',
-        ),
-    ),
-    case(
-        "an unfinished body is refused",
-        bad(
-            Step("POST", MAPS, b'{"metadata": {"name":'),
-            "the object provided is unrecognized (must be of type ConfigMap): couldn't get "
-            'version/kind; json parse error: unexpected end of JSON input ({"metadata": {"name":)',
-        ),
-        bad(
-            Step("POST", WIDGETS, b""),
-            "the object provided is unrecognized (must be of type Widget): couldn't get "
-            "version/kind; json parse error: unexpected end of JSON input (<empty>)",
+        "a body must be an object that can be parsed",
+        *(
+            Step("POST", path, body).gives(400, reason="BadRequest")
+            for path in (MAPS, WIDGETS)
+            for body in (b"[1]", b'"x"', b'{"metadata": {"name":', b"")
         ),
     ),
     case(
         "a custom resource must say its kind and version",
-        bad(
-            Step("POST", WIDGETS, b'{"metadata":{"name":"a"}}'),
-            "the object provided is unrecognized (must be of type Widget): Object 'Kind' is missing "
-            'in \'{"metadata":{"name":"a"}}\' ({"metadata":{"name":"a"}})',
-        ),
-        bad(
-            post(WIDGETS, {"kind": "Widget", "metadata": {"name": "a"}}),
-            "the API version in the data () does not match the expected API version "
-            "(cases.example.com/v1)",
-        ),
-        bad(
-            post(WIDGETS, {**widget(), "apiVersion": "v2"}),
-            "the API version in the data (v2) does not match the expected API version "
-            "(cases.example.com/v1)",
-        ),
-    ),
-    case(
-        "a custom resource is of the URL's kind",
-        post(WIDGETS, {**widget(), "kind": "Gadget"}).gives(
-            422,
-            reason="Invalid",
-            message='Gadget.cases.example.com "a" is invalid: kind: Invalid value: "Gadget": must '
-            "be Widget",
-        ),
+        post(WIDGETS, {"metadata": {"name": "a"}}).gives(400, reason="BadRequest"),
+        post(WIDGETS, {"kind": "Widget", "metadata": {"name": "a"}}).gives(400),
+        post(WIDGETS, {**widget(), "apiVersion": "v2"}).gives(400, reason="BadRequest"),
     ),
     case(
         "a built-in object is of the URL's kind, if it says any",
-        bad(
-            post(MAPS, {"apiVersion": "v1", "kind": "Secret", **meta()}),
-            'Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to '
-            "(core.ConfigMap): unknown conversion",
-        ),
-        bad(
-            post(MAPS, {"apiVersion": "v2", "kind": "ConfigMap", **meta()}),
-            'ConfigMap in version "v2" cannot be handled as a ConfigMap: no kind "ConfigMap" is '
-            'registered for version "v2" in scheme "pkg/runtime/scheme.go:111"',
-        ),
+        post(MAPS, {"apiVersion": "v1", "kind": "Secret", **meta()}).gives(400),
+        post(MAPS, {"apiVersion": "v2", "kind": "ConfigMap", **meta()}).gives(400),
         post(MAPS, meta()),
     ),
     case(
         "a value of a wrong type in a built-in object cannot be read",
-        undecodable(
-            post(MAPS, {**meta(), "data": {"k": 1}}),
-            "json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
-        ),
-        undecodable(
-            post(MAPS, {"metadata": "x"}),
-            "json: cannot unmarshal string into Go struct field ConfigMap.metadata of type "
-            "v1.ObjectMeta",
-        ),
-        undecodable(
-            post(MAPS, meta(labels={"a": 1})),
-            "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type "
-            "string",
-        ),
-        undecodable(post(MAPS, meta(creationTimestamp="soon")), f'parsing time "soon" {_TIMES}'),
-        undecodable(
-            post(NODES, {"metadata": {"name": "node-{ns}"}, "spec": {"unschedulable": "x"}}),
-            "json: cannot unmarshal string into Go struct field NodeSpec.spec.unschedulable of type "
-            "bool",
-            "Node",
-        ),
-        undecodable(
-            post(NODES, {"metadata": {"name": "node-{ns}"}, "spec": {"taints": [{"key": 1}]}}),
-            "json: cannot unmarshal number into Go struct field Taint.spec.taints.key of type string",
-            "Node",
-        ),
-        undecodable(
-            post(NODES, {"metadata": {"name": "node-{ns}"}, "spec": []}),
-            "json: cannot unmarshal array into Go struct field Node.spec of type v1.NodeSpec",
-            "Node",
+        *(
+            post(path, body).gives(400, reason="BadRequest")
+            for path, body in (
+                (MAPS, {**meta(), "data": {"k": 1}}),
+                (MAPS, {"metadata": "x"}),
+                (MAPS, meta(labels={"a": 1})),
+                (MAPS, meta(creationTimestamp="soon")),
+                (NODES, {"metadata": {"name": "node-{ns}"}, "spec": {"unschedulable": "x"}}),
+                (NODES, {"metadata": {"name": "node-{ns}"}, "spec": {"taints": [{"key": 1}]}}),
+                (NODES, {"metadata": {"name": "node-{ns}"}, "spec": []}),
+            )
         ),
     ),
     case(
         "a value of a wrong type in a custom resource's metadata cannot be read",
-        undecodable(
-            post(WIDGETS, widget(metadata={"labels": {"a": 1}})),
-            "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
-            "Widget",
-        ),
-        undecodable(
-            post(WIDGETS, widget(metadata={"labels": ["a"]})),
-            "json: cannot unmarshal array into Go struct field ObjectMeta.labels of type "
-            "map[string]string",
-            "Widget",
-        ),
-        undecodable(
-            post(WIDGETS, {**widget(), "metadata": "x"}),
-            "json: cannot unmarshal string into Go value of type v1.ObjectMeta",
-            "Widget",
-        ),
-        undecodable(
-            post(WIDGETS, widget(metadata={"creationTimestamp": "soon"})),
-            f'parsing time "soon" {_TIMES}',
-            "Widget",
-        ),
+        post(WIDGETS, widget(metadata={"labels": {"a": 1}})).gives(400, reason="BadRequest"),
+        post(WIDGETS, widget(metadata={"labels": ["a"]})).gives(400, reason="BadRequest"),
+        post(WIDGETS, {**widget(), "metadata": "x"}).gives(400, reason="BadRequest"),
+        post(WIDGETS, widget(metadata={"creationTimestamp": "soon"})).gives(400),
     ),
     case(
         "null is as good as nothing",
@@ -228,13 +97,8 @@ BODIES = (
     ),
     case(
         "a body is read before it is asked whether its place is there",
-        undecodable(
-            post("/api/v1/namespaces/no-such/configmaps?fieldValidation=Strict", {"dada": {}}),
-            'strict decoding error: unknown field "dada"',
-        ),
-        undecodable(
-            put(f"{MAPS}/no-such?fieldValidation=Strict", {"dada": {}}),
-            'strict decoding error: unknown field "dada"',
+        post("/api/v1/namespaces/no-such/configmaps?fieldValidation=Strict", {"dada": {}}).gives(
+            400, message=containing('strict decoding error: unknown field "dada"')
         ),
     ),
     case(
@@ -247,56 +111,24 @@ BODIES = (
             ),
         ).gives(
             400,
-            message='Widget in version "v1" cannot be handled as a Widget: strict decoding error: '
-            'unknown field "metadata.nope", unknown field "spec.colour", unknown field '
-            '"spec.owner.x", unknown field "spec.parts[0].y"',
+            message=containing(
+                'strict decoding error: unknown field "metadata.nope", unknown field "spec.colour", '
+                'unknown field "spec.owner.x", unknown field "spec.parts[0].y"'
+            ),
         ),
         post(WIDGETS, widget(spec={"colour": 1, "owner": {"x": 1}}))
         .warns('299 - "unknown field \\"spec.colour\\"", 299 - "unknown field \\"spec.owner.x\\""')
         .has({"spec.owner": {"name": "nobody"}}),
     ),
     case(
-        "a doubled field is told",
-        Step(
-            "POST",
-            MAPS,
-            b'{"metadata":{"name":"a"},"data":{"k":"v","k":"w"}}',
-            status=201,
-            warning='299 - "duplicate field \\"data.k\\""',
-            expect={"data.k": "w"},
-        ),
-    ),
-    case(
-        "a PUT must say the name",
+        "a PUT must say the name and the namespace of its URL",
         post(MAPS, meta()),
-        bad(
-            put(f"{MAPS}/a", {"metadata": {}}),
-            f"the name of the object (a based on URL) {_NAMELESS}",
-        ),
-        bad(
-            put(f"{MAPS}/a", {"metadata": {"name": "a", "namespace": "elsewhere"}}),
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ),
-    ),
-    case(
-        "keys of a config map and a secret have a form",
-        post(MAPS, {**meta(), "data": {"a b": "1"}}).gives(
-            422,
-            reason="Invalid",
-            message='ConfigMap "a" is invalid: data[a b]: Invalid value: "a b": a valid config key '
-            "must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
-            "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
-        ),
-        post(SECRETS, {**meta(), "stringData": {"a b": "1"}}).gives(422, reason="Invalid"),
+        put(f"{MAPS}/a", {"metadata": {}}).gives(400, reason="BadRequest"),
+        put(f"{MAPS}/a", {"metadata": {"name": "a", "namespace": "elsewhere"}}).gives(400),
     ),
     case(
         "a finalizer has a domain, or is one of a few",
-        post(MAPS, meta(finalizers=["nope"])).gives(
-            422,
-            reason="Invalid",
-            message='ConfigMap "a" is invalid: metadata.finalizers[0]: Invalid value: "nope": name '
-            "is neither a standard finalizer name nor is it fully qualified",
-        ),
+        post(MAPS, meta(finalizers=["nope"])).gives(422, reason="Invalid"),
         post(WIDGETS, widget(metadata={"finalizers": ["nope"]})).warns(
             'metadata.finalizers: \\"nope\\": prefer a domain-qualified finalizer name to avoid '
             "accidental conflicts with other finalizer writers"
@@ -306,49 +138,32 @@ BODIES = (
     ),
     case(
         "an owner is named in full",
-        post(MAPS, meta(ownerReferences=[{"uid": "x"}])).gives(
-            422,
-            reason="Invalid",
-            message='ConfigMap "a" is invalid: [metadata.ownerReferences.apiVersion: Invalid value: '
-            '"": version must not be empty, metadata.ownerReferences.kind: Invalid value: "": must '
-            'not be empty, metadata.ownerReferences.name: Invalid value: "": must not be empty]',
+        post(MAPS, meta(ownerReferences=[{"uid": "x"}]))
+        .gives(422)
+        .has(
+            invalid(
+                *(
+                    ("FieldValueInvalid", f"metadata.ownerReferences.{name}")
+                    for name in ("apiVersion", "kind", "name")
+                )
+            )
         ),
     ),
 )
 
 PATCHES = (
     case(
-        "a merge patch must be an object",
+        "a patch must be what its type says",
         MAKE,
-        bad(
-            patch(f"{WIDGETS}/a", [1]),
-            "error decoding patch: json: cannot unmarshal array into Go value of type "
-            "map[string]interface {}",
-        ),
-        bad(
-            patch(f"{WIDGETS}/a", b"{"),
-            "error decoding patch: unexpected end of JSON input",
-        ),
-    ),
-    case(
-        "a JSON patch must be a list of operations",
-        MAKE,
-        bad(
-            patch(f"{WIDGETS}/a", {"op": "add"}, JSON_PATCH),
-            "error decoding patch: json: cannot unmarshal object into Go value of type "
-            "[]handlers.jsonPatchOp",
-        ),
+        patch(f"{WIDGETS}/a", [1]).gives(400, reason="BadRequest"),
+        patch(f"{WIDGETS}/a", b"{").gives(400, reason="BadRequest"),
+        patch(f"{WIDGETS}/a", {"op": "add"}, JSON_PATCH).gives(400, reason="BadRequest"),
     ),
     case(
         "a JSON patch that cannot be carried out is refused",
         MAKE,
         *(
-            patch(f"{WIDGETS}/a", [operation], JSON_PATCH).gives(
-                422,
-                reason="Invalid",
-                message="the server rejected our request due to an error in our request",
-                details={},
-            )
+            patch(f"{WIDGETS}/a", [operation], JSON_PATCH).gives(422, reason="Invalid")
             for operation in (
                 {"op": "remove", "path": "/spec/nope"},
                 {"op": "test", "path": "/spec/size", "value": 99},
@@ -360,31 +175,15 @@ PATCHES = (
         "a patch of no known type is refused",
         MAKE,
         post(MAPS, meta()),
-        patch(f"{WIDGETS}/a", {}, JSON).gives(
-            415, reason="UnsupportedMediaType", message=_PATCH_TYPES, details=ABSENT
-        ),
-        patch(f"{MAPS}/a", {}, JSON).gives(
-            415,
-            reason="UnsupportedMediaType",
-            message="415: Unsupported Media Type",
-            details={},
-        ),
+        patch(f"{WIDGETS}/a", {}, JSON).gives(415, reason="UnsupportedMediaType"),
+        patch(f"{MAPS}/a", {}, JSON).gives(415, reason="UnsupportedMediaType"),
     ),
     case(
         "a patch cannot change what an object is called",
         MAKE,
-        bad(
-            patch(f"{WIDGETS}/a", {"metadata": {"name": "b"}}),
-            "the name of the object (b) does not match the name on the URL (a)",
-        ),
-        bad(
-            patch(f"{WIDGETS}/a", {"metadata": {"namespace": "b"}}),
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ),
-        bad(
-            patch(f"{WIDGETS}/a", {"metadata": None}),
-            f"the name of the object (a based on URL) {_NAMELESS}",
-        ),
+        patch(f"{WIDGETS}/a", {"metadata": {"name": "b"}}).gives(400, reason="BadRequest"),
+        patch(f"{WIDGETS}/a", {"metadata": {"namespace": "b"}}).gives(400, reason="BadRequest"),
+        patch(f"{WIDGETS}/a", {"metadata": None}).gives(400, reason="BadRequest"),
     ),
     case(
         "a patch with another object's uid is invalid",
@@ -423,261 +222,83 @@ PATCHES = (
         ).has({"metadata.generation": 1}),
     ),
     case(
-        "a strict patch with an unknown field is invalid",
+        "a patch that makes an object unreadable is invalid",
         MAKE,
         post(MAPS, meta()),
-        patch(f"{WIDGETS}/a?fieldValidation=Strict", {"spec": {"colour": 1}})
-        .gives(422, reason="Invalid")
-        .has(
-            {
-                "message": lambda text: (
-                    text.startswith(' "" is invalid: patch: Invalid value: "{')
-                    and text.endswith('strict decoding error: unknown field "spec.colour"')
-                )
-            }
-        ),
-        patch(f"{MAPS}/a?fieldValidation=Strict", {"dada": {}}, STRATEGIC).gives(
-            422,
-            reason="Invalid",
-            message=' "" is invalid: patch: Invalid value: "map[dada:map[]]": strict decoding '
-            'error: unknown field "dada"',
+        *(
+            patch(f"{path}?fieldValidation=Strict", body, media_type)
+            .gives(422)
+            .has(invalid(("FieldValueInvalid", "patch")))
+            for path, body, media_type in (
+                (f"{WIDGETS}/a", {"spec": {"colour": 1}}, MERGE),
+                (f"{MAPS}/a", {"dada": {}}, STRATEGIC),
+                (f"{MAPS}/a", {"data": {"k": 1}}, MERGE),
+            )
         ),
         patch(f"{MAPS}/a", {"dada": {}}).warns('unknown field \\"dada\\"'),
     ),
-    case(
-        "a patch to what Go cannot read is invalid",
-        post(MAPS, meta()),
-        patch(f"{MAPS}/a", {"data": {"k": 1}})
-        .gives(422, reason="Invalid")
-        .has(
-            {
-                "details.causes.0.field": "patch",
-                "message": lambda text: text.endswith(
-                    "json: cannot unmarshal number into Go struct field ConfigMap.data of type "
-                    "string"
-                ),
-            }
-        ),
-    ),
-    case(
-        "what is applied must be of the URL's kind and name",
-        *(
-            bad(patch(f"{WIDGETS}/a?fieldManager=f", body, APPLY), message)
-            for body, message in (
-                ({}, "invalid object type: /, Kind="),
-                (
-                    {**widget(), "kind": "Gadget"},
-                    "invalid object type: cases.example.com/v1, Kind=Gadget",
-                ),
-                (widget("b"), "the name of the object (b) does not match the name on the URL (a)"),
-            )
-        ),
-    ),
-    case(
-        "what is applied must be of the schema's form",
-        *(
-            patch(f"{WIDGETS}/a?fieldManager=f", widget(spec=spec), APPLY).gives(
-                500,
-                reason=ABSENT,
-                message="failed to create typed patch object (/a; cases.example.com/v1, "
-                f"Kind=Widget): {why}",
-            )
-            for spec, why in (
-                ({"colour": 1}, ".spec.colour: field not declared in schema"),
-                (
-                    {"code": 7},
-                    ".spec.code: expected string, got &value.valueUnstructured{Value:7}",
-                ),
-                (
-                    {"parts": [{"name": "x"}, {"name": "x"}]},
-                    '.spec.parts: duplicate entries for key [name="x"]',
-                ),
-                ({"tags": ["x", "x"]}, '.spec.tags: duplicate entries for key [="x"]'),
-                (
-                    {"parts": [{"count": 1}]},
-                    ".spec.parts: element 0: associative list with keys has an element that omits "
-                    'all key fields ["name"] (and doesn\'t have default values for any key fields)',
-                ),
-            )
-        ),
-        patch(
-            f"{MAPS}/a?fieldManager=f",
-            {"apiVersion": "v1", "kind": "ConfigMap", **meta(), "dada": {}},
-            APPLY,
-        ).gives(
-            500,
-            message="failed to create typed patch object (/a; /v1, Kind=ConfigMap): .dada: field "
-            "not declared in schema",
-        ),
-    ),
 )
-
-_LONG = "x" * 129
 
 OPTIONS = (
     case(
         "the options of a write are checked together",
-        bad_options(
-            post(f"{WIDGETS}?fieldValidation=Nope", widget()),
-            "CreateOptions",
-            'fieldValidation: Unsupported value: "Nope": supported values: "", "Ignore", "Strict", '
-            '"Warn"',
-        ),
-        bad_options(
-            post(f"{WIDGETS}?fieldManager={_LONG}", widget()),
-            "CreateOptions",
-            "fieldManager: Too long: may not be more than 128 bytes",
-        ),
-        bad_options(
-            post(f"{WIDGETS}?dryRun=Some&fieldValidation=Nope", widget()),
-            "CreateOptions",
-            '[dryRun: Unsupported value: ["Some"]: supported values: "All", fieldValidation: '
-            'Unsupported value: "Nope": supported values: "", "Ignore", "Strict", "Warn"]',
+        post(f"{WIDGETS}?dryRun=Some&fieldValidation=Nope", widget())
+        .gives(422)
+        .has(
+            invalid(
+                ("FieldValueNotSupported", "dryRun"), ("FieldValueNotSupported", "fieldValidation")
+            )
         ),
     ),
     case(
         "the options of a delete are checked",
         post(MAPS, meta()),
-        bad_options(
-            delete(f"{MAPS}/a", {"propagationPolicy": "Nope"}),
-            "DeleteOptions",
-            'propagationPolicy: Unsupported value: "Nope": supported values: "Foreground", '
-            '"Background", "Orphan", "nil"',
+        *(
+            step.gives(422).has(invalid(("FieldValueNotSupported", field)))
+            for step, field in (
+                (delete(f"{MAPS}/a", {"propagationPolicy": "Nope"}), "propagationPolicy"),
+                (delete(f"{MAPS}/a?propagationPolicy=Nope"), "propagationPolicy"),
+                (delete(f"{MAPS}/a", {"dryRun": ["Some"]}), "dryRun"),
+            )
         ),
-        bad_options(
-            delete(f"{MAPS}/a?propagationPolicy=Nope"),
-            "DeleteOptions",
-            'propagationPolicy: Unsupported value: "Nope": supported values: "Foreground", '
-            '"Background", "Orphan", "nil"',
-        ),
-        bad_options(
-            delete(f"{MAPS}/a", {"dryRun": ["Some"]}),
-            "DeleteOptions",
-            'dryRun: Unsupported value: ["Some"]: supported values: "All"',
-        ),
-        bad_options(
-            delete(f"{MAPS}/a", {"orphanDependents": True, "propagationPolicy": "Orphan"}),
-            "DeleteOptions",
-            'propagationPolicy: Invalid value: "Orphan": orphanDependents and deletionPropagation '
-            "cannot be both set",
-        ),
-        bad(
-            delete(f"{MAPS}/a", {"gracePeriodSeconds": "x"}),
-            "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of "
-            "type int64",
-        ),
-        bad(
-            delete(f"{MAPS}/a?gracePeriodSeconds=x"),
-            'strconv.ParseInt: parsing "x": invalid syntax',
-        ),
-        bad(
-            delete(f"{MAPS}/a", b"{"),
-            "couldn't get version/kind; json parse error: unexpected end of JSON input",
-        ),
+        delete(f"{MAPS}/a", {"gracePeriodSeconds": "x"}).gives(400, reason="BadRequest"),
+        delete(f"{MAPS}/a", b"{").gives(400, reason="BadRequest"),
         delete(f"{MAPS}/a", {"kind": "DeleteOptions", "apiVersion": "v1", "nope": 1}),
     ),
     case(
         "the options of a list are checked",
         *(
-            bad_options(get(f"{path}?{query}"), "ListOptions", message)
+            get(f"{path}?{query}").gives(422, reason="Invalid")
             for path in (MAPS, WIDGETS)
-            for query, message in (
-                (
-                    "resourceVersionMatch=Exact",
-                    "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless "
-                    "resourceVersion is provided",
-                ),
-                (
-                    "resourceVersionMatch=Exact&resourceVersion=0",
-                    'resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for '
-                    'resourceVersion "0"',
-                ),
-                (
-                    "resourceVersionMatch=Nope&resourceVersion=1",
-                    'resourceVersionMatch: Unsupported value: "Nope": supported values: "Exact", '
-                    '"NotOlderThan", ""',
-                ),
-                (
-                    "sendInitialEvents=true",
-                    "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
-                ),
+            for query in (
+                "resourceVersionMatch=Exact",
+                "resourceVersionMatch=Nope&resourceVersion=1",
+                "sendInitialEvents=true",
             )
         ),
-        bad(get(f"{MAPS}?limit=x"), 'strconv.ParseInt: parsing "x": invalid syntax'),
-        bad(
-            get(f"{MAPS}?resourceVersion=abc"),
-            'invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: '
-            'parsing "abc": invalid syntax',
-        ),
-        bad(
-            get(f"{MAPS}?continue=abc"),
-            "invalid continue token: continue key is not valid: invalid character 'i' looking for "
-            "beginning of value",
-        ),
+        get(f"{MAPS}?limit=x").gives(400, reason="BadRequest"),
+        get(f"{MAPS}?resourceVersion=abc").gives(400, reason="BadRequest"),
+        get(f"{MAPS}?continue=abc").gives(400, reason="BadRequest"),
         get(f"{WIDGETS}?limit=-1"),
     ),
     case(
         "the options of a watch are checked",
-        bad_options(
-            get(f"{WATCH}&resourceVersionMatch=Exact&resourceVersion=1"),
-            "ListOptions",
-            "[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless "
-            "sendInitialEvents is provided, resourceVersionMatch: Unsupported value: "
-            '"Exact": supported values: "NotOlderThan"]',
-        ),
-        bad_options(
-            get(f"{WATCH}&sendInitialEvents=false"),
-            "ListOptions",
-            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting "
-            "resourceVersionMatch to NotOlderThan",
-        ),
-        bad(
-            get(f"{WIDGETS}?watch=true&timeoutSeconds=x"),
-            'strconv.ParseInt: parsing "x": invalid syntax',
-        ),
-        get(f"{WATCH}&resourceVersion=abc").gives(
-            500,
-            reason=ABSENT,
-            message='resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": '
-            "invalid syntax",
-        ),
+        get(f"{WATCH}&resourceVersionMatch=Exact&resourceVersion=1").gives(422, reason="Invalid"),
+        get(f"{WATCH}&sendInitialEvents=true").gives(422, reason="Invalid"),
+        get(f"{WIDGETS}?watch=true&timeoutSeconds=x").gives(400, reason="BadRequest"),
     ),
     case(
-        "a version that cannot be read is refused",
+        "an object is not read at a version of the future",
         post(MAPS, meta()),
-        get(f"{MAPS}/a?resourceVersion=abc").gives(
-            500,
-            reason=ABSENT,
-            message='resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": '
-            "invalid syntax",
-        ),
         get(f"{MAPS}/a?resourceVersion=99999999").gives(504, reason="Timeout"),
         get(f"{MAPS}/a?resourceVersion=1"),
     ),
 )
 
-_KEY_WORDS = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
-    "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
-    "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+_UNREADABLE_LABELS = (
+    *("a===b", "!", "a in", "a=b,", "a b", "a=b c", "a!", ",", "(a)", "-a", "a>x"),
+    f"a={'x' * 64}",
 )
-_UNREADABLE_LABELS = {
-    "a===b": "unable to parse requirement: found '=', expected: identifier",
-    "!": "unable to parse requirement: found '', expected: identifier",
-    "a in": "unable to parse requirement: found '' expected: '('",
-    "a=b,": "found '', expected: identifier after ','",
-    "a b": "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
-    "a=b c": "found 'c', expected: ',' or 'end of string'",
-    "a!": "unable to parse requirement: found '!', expected: in, notin, =, ==, !=, gt, lt",
-    ",": "found ',', expected: !, identifier, or 'end of string'",
-    "(a)": "found '(', expected: !, identifier, or 'end of string'",
-    "-a": f'unable to parse requirement: <nil>: Invalid value: "-a": {_KEY_WORDS}',
-    "a>x": "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' "
-    "operators, the value must be an integer",
-    "a="
-    + "x" * 64: f'unable to parse requirement: values[0][a]: Invalid value: "{"x" * 64}": must '
-    "be no more than 63 bytes",
-}
 _READABLE_LABELS = ("a in ()", "a =b", "a,b", "a==", "a!=", "in in (in)", "a notin (b,)", "a>1", "")
 
 
@@ -688,65 +309,46 @@ def labelled_by(selector: str) -> Step:
 SELECTIONS = (
     case(
         "a label selector is read as Kubernetes reads it",
-        *(bad(labelled_by(text), message) for text, message in _UNREADABLE_LABELS.items()),
+        *(labelled_by(text).gives(400, reason="BadRequest") for text in _UNREADABLE_LABELS),
         *(labelled_by(text).has({"items": []}) for text in _READABLE_LABELS),
     ),
     case(
         "a field selector is read as Kubernetes reads it",
-        bad(
-            get(f"{MAPS}?fieldSelector=metadata.name"),
-            "invalid selector: 'metadata.name'; can't understand 'metadata.name'",
-        ),
-        bad(
-            get(f"{MAPS}?fieldSelector=metadata.name%3Da%3Db"),
-            "invalid field selector: unescaped character in value: 61",
-        ),
-        bad(
-            get(f"{MAPS}?fieldSelector=nope%3Dx"),
-            '"nope" is not a known field selector: only "metadata.name", "metadata.namespace"',
-        ),
+        get(f"{MAPS}?fieldSelector=metadata.name").gives(400, reason="BadRequest"),
+        get(f"{MAPS}?fieldSelector=metadata.name%3Da%3Db").gives(400, reason="BadRequest"),
         *(
-            bad(get(f"{path}?fieldSelector=nope%3Dx"), "field label not supported: nope")
-            for path in (WIDGETS, SECRETS, NODES, "/api/v1/pods", "/api/v1/services")
+            get(f"{path}?fieldSelector=nope%3Dx").gives(400, reason="BadRequest")
+            for path in (MAPS, WIDGETS, SECRETS, NODES, "/api/v1/pods", "/api/v1/services")
         ),
     ),
 )
 
 URLS = (
     case(
-        "what a built-in group does not serve is told in a Status",
-        unserved("/api/v1/no-such"),
-        unserved("/api/v1/namespaces/{ns}/no-such/a"),
-        unserved("/apis/apps/v1/no-such"),
-        unserved("/apis/apps/v9"),
-        unserved("/api/v1/configmaps/a"),
-        unserved("/api/v1/namespaces/{ns}/nodes"),
-        unserved(f"{MAPS}/a/no-such"),
-    ),
-    case(
-        "what a CRD's group does not serve is told in plain text",
-        unlisted("/apis/no.such"),
-        unlisted("/apis/no.such/v1"),
-        unlisted("/apis/cases.example.com/v1/no-such"),
-        unlisted("/apis/cases.example.com/v9/widgets"),
-        unlisted("/apis/cases.example.com/v1/widgets/a"),
-        unlisted("/no-such"),
+        "what is not served is not found",
+        *(
+            Step("GET", path, status=404)
+            for path in (
+                "/api/v1/no-such",
+                "/apis/apps/v9",
+                "/api/v1/configmaps/a",
+                "/api/v1/namespaces/{ns}/nodes",
+                f"{MAPS}/a/no-such",
+                "/apis/no.such",
+                "/apis/no.such/v1",
+                "/apis/cases.example.com/v1/no-such",
+                "/apis/cases.example.com/v9/widgets",
+                "/apis/cases.example.com/v1/widgets/a",
+                "/no-such",
+            )
+        ),
     ),
     case(
         "a custom resource lacks a subresource as if it were not there",
         MAKE,
-        get(f"{WIDGETS}/a/no-such").gives(
-            404, reason="NotFound", message='widgets.cases.example.com "a" not found'
-        ),
-        get(f"{GADGETS}/g/status").gives(
-            404, reason="NotFound", message='gadgets.cases.example.com "g" not found'
-        ),
-        delete(f"{WIDGETS}/a/status").gives(
-            405,
-            reason="MethodNotAllowed",
-            message='delete is not supported on resources of kind "widgets.cases.example.com"',
-            details={"group": "cases.example.com", "kind": "widgets"},
-        ),
+        Step("GET", f"{WIDGETS}/a/no-such", status=404),
+        Step("GET", f"{GADGETS}/g/status", status=404),
+        not_allowed(delete(f"{WIDGETS}/a/status")),
     ),
     case(
         "a method that a URL does not take is refused",

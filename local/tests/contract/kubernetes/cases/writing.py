@@ -101,12 +101,7 @@ CREATE = (
     ),
     case(
         "the namespace of object and URL must agree",
-        post(MAPS, config_map(namespace="elsewhere")).gives(
-            400,
-            reason="BadRequest",
-            message="the namespace of the provided object does not match the namespace sent on "
-            "the request",
-        ),
+        post(MAPS, config_map(namespace="elsewhere")).gives(400, reason="BadRequest"),
     ),
     case(
         "a namespace must be there",
@@ -237,13 +232,6 @@ UPDATE = (
         .has(
             {**invalid(("FieldValueInvalid", "type")), "message": containing("field is immutable")}
         ),
-    ),
-    case(
-        "an immutable config map keeps its data",
-        post(MAPS, {**config_map(), "immutable": True}),
-        patch(f"{MAPS}/a", {"data": {"k": "w"}})
-        .gives(422)
-        .has(invalid(("FieldValueForbidden", "data"))),
     ),
     case(
         "a lease is taken by whoever has its version",

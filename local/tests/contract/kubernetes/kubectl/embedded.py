@@ -27,7 +27,8 @@ class Embedded:
         """In an empty namespace, with the variables of a run in it; see `variables`."""
         known = variables(identity, datetime.now(UTC))
         terminal = Terminal(self.program, self.kubeconfig, self.home, known)
-        terminal("create", "namespace", "{ns}")
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "{ns}"}}
+        terminal("create", "-f", "-", stdin=namespace)
         return Terminal(self.program, self.kubeconfig, self.home, known)
 
 

@@ -43,16 +43,6 @@ def apply_creates_leaves_alone_and_changes(kubectl: Terminal) -> None:
     assert kubectl("get", "wd", "applied", "-o", "jsonpath={.spec.size}") == "4"
 
 
-def apply_on_the_server_meets_its_conflicts(kubectl: Terminal) -> None:
-    apply = ("apply", "--server-side", "-f", "-", "--field-manager")
-    assert "serverside-applied" in kubectl(*apply, "one", stdin=manifest("owned", 3))
-    refused = kubectl(*apply, "two", stdin=manifest("owned", 4), code=1)
-    assert 'conflict with "one": .spec.size' in refused
-    assert "serverside-applied" in kubectl(
-        *apply, "two", "--force-conflicts", stdin=manifest("owned", 4)
-    )
-
-
 def what_is_wrong_is_said_before_it_is_stored(kubectl: Terminal) -> None:
     wrong = manifest("wrong")
     wrong["spec"]["colour"] = "red"
@@ -164,27 +154,12 @@ def discovery_and_explain_know_the_definition(kubectl: Terminal) -> None:
     assert kubectl("get", "--raw", "/healthz") == "ok"
 
 
-def rights_can_be_asked_for(kubectl: Terminal) -> None:
-    assert kubectl("auth", "can-i", "delete", "widgets").strip() == "yes"
-    assert kubectl("auth", "can-i", "delete", "widgets", user="joe", code=1).strip() == "no"
-    assert "selfsubjectreviews" in kubectl("auth", "can-i", "--list", user="joe")
-    assert "joe" in kubectl("auth", "whoami", user="joe")
+def who_may_not_is_refused(kubectl: Terminal) -> None:
     refused = kubectl("get", "widgets", user="joe", code=1)
     assert (
         'widgets.cases.example.com is forbidden: User "joe" cannot list resource "widgets" in API '
         f'group "cases.example.com" in the namespace "{kubectl.known["ns"]}"'
     ) in refused
-
-
-def what_kubectl_creates_in_protobuf_is_created(kubectl: Terminal) -> None:
-    kubectl("create", "namespace", "made-{id}")
-    kubectl("create", "configmap", "c", "--from-literal=a=b", "-n", "made-{id}")
-    kubectl("create", "secret", "generic", "s", "--from-literal=a=b", "-n", "made-{id}")
-    kubectl("create", "serviceaccount", "sa", "-n", "made-{id}")
-    assert kubectl("get", "cm", "c", "-n", "made-{id}", "-o", "jsonpath={.data.a}") == "b"
-    assert kubectl("get", "secret", "s", "-n", "made-{id}", "-o", "jsonpath={.data.a}") == "Yg=="
-    assert "deleted" in kubectl("delete", "namespace", "made-{id}")
-    assert "not found" in kubectl("get", "namespace", "made-{id}", code=1)
 
 
 def a_watch_prints_what_happens(kubectl: Terminal) -> None:
@@ -211,7 +186,6 @@ def pods_are_found_by_their_phase_their_node_and_their_labels(kubectl: Terminal)
 
 RUNS: tuple[Run, ...] = (
     apply_creates_leaves_alone_and_changes,
-    apply_on_the_server_meets_its_conflicts,
     what_is_wrong_is_said_before_it_is_stored,
     get_prints_the_definitions_columns,
     describe_shows_an_objects_events,
@@ -219,8 +193,7 @@ RUNS: tuple[Run, ...] = (
     delete_waits_until_it_is_done,
     nodes_are_cordoned_tainted_and_described,
     discovery_and_explain_know_the_definition,
-    rights_can_be_asked_for,
-    what_kubectl_creates_in_protobuf_is_created,
+    who_may_not_is_refused,
     a_watch_prints_what_happens,
     pods_are_found_by_their_phase_their_node_and_their_labels,
 )

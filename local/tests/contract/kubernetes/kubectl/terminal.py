@@ -41,7 +41,10 @@ def find_kubectl() -> str | None:
 
 @dataclass(frozen=True)
 class Shown:
-    """A command, and what it shows: lines without what chance and time put there."""
+    """A command, and what it shows: lines without what chance and time put there.
+
+    Nothing of a command that is refused: the words of a refusal may differ.
+    """
 
     command: str
     lines: tuple[str, ...]
@@ -80,7 +83,7 @@ class Terminal:
         )
         printed = done.stdout + done.stderr
         assert done.returncode == code, f"kubectl {' '.join(command)}\n{printed}"
-        self._note(arguments, printed)
+        self._note(arguments, "" if code else printed)
         return printed
 
     @contextmanager

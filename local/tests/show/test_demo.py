@@ -68,6 +68,7 @@ def _check_story(demo: Program) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
@@ -132,7 +133,11 @@ def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left
     [
         pytest.param("Setting up", id="while it starts"),
         pytest.param("applies TPUNodeGroup", id="when something is asked for"),
-        pytest.param("makes VM", id="while Compute Engine makes VMs", marks=pytest.mark.real),
+        pytest.param(
+            "makes VM",
+            id="while Compute Engine makes VMs",
+            marks=[pytest.mark.real, pytest.mark.slow],
+        ),
         pytest.param("joining: ", id="while VMs join", marks=pytest.mark.real),
     ],
 )

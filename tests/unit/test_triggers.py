@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from shared.base.fields import show
 from shared.base.names import JOBSET_STEPS, STEPS
 from shared.frame.audit_log import LogEvent, find_steps
-from shared.frame.decode import Delivery, Occasion, decode
+from shared.frame.decode import Delivery, Trigger, decode
 from shared.frame.message import (
     MAX_NAMES,
     Cause,
@@ -46,10 +46,10 @@ def said(**change: Any) -> bytes:
     return push(json.dumps({key: it for key, it in document.items() if it is not None}).encode())
 
 
-def read(body: bytes) -> Occasion:
-    occasion = decode(body).occasion
-    assert occasion is not None
-    return occasion
+def read(body: bytes) -> Trigger:
+    trigger = decode(body).trigger
+    assert trigger is not None
+    return trigger
 
 
 # Messages of ours
@@ -58,10 +58,10 @@ def read(body: bytes) -> Occasion:
 @pytest.mark.parametrize("cause", Cause)
 def test_a_message_is_read_as_it_was_written(cause: Cause) -> None:
     message = replace(MESSAGE, cause=cause)
-    occasion = read(push(message.encode()))
-    assert (occasion.message, occasion.cause, occasion.at) == (message, cause, NOW)
-    assert (occasion.nodes, occasion.vms) == (("n",), ("v",))
-    assert occasion.is_sync == (cause is Cause.SYNC)
+    trigger = read(push(message.encode()))
+    assert (trigger.message, trigger.cause, trigger.at) == (message, cause, NOW)
+    assert (trigger.nodes, trigger.vms) == (("n",), ("v",))
+    assert trigger.is_resync == (cause is Cause.RESYNC)
 
 
 labels = st.from_regex("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
@@ -101,11 +101,11 @@ def test_a_message_about_requests_holds_their_names_and_no_other() -> None:
     about = message_about_requests(Cause.JOIN_REQUESTED, NOW, ["csr-a", "node-csr-b"])
     document = json.loads(about.encode())
     assert sorted(document) == ["at", "cause", "kind", "requests", "version"]
-    occasion = read(push(about.encode()))
-    assert occasion.message == about
-    assert occasion.is_for("approve_join")
+    trigger = read(push(about.encode()))
+    assert trigger.message == about
+    assert trigger.is_for("approve_join")
     assert not any(
-        occasion.is_for(step) for step in (*STEPS, *JOBSET_STEPS) if step != "approve_join"
+        trigger.is_for(step) for step in (*STEPS, *JOBSET_STEPS) if step != "approve_join"
     )
     assert not read(push(MESSAGE.encode())).is_for("approve_join")
 
@@ -118,10 +118,10 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
     assert read(said(added_in_another_release=[1, 2])).message == MESSAGE
 
 
-def test_a_cause_that_is_not_known_is_an_occasion_all_the_same() -> None:
-    occasion = read(said(cause="FullMoon"))
-    assert occasion.cause == "FullMoon"
-    assert occasion.message == replace(MESSAGE, cause=Cause.FORWARDED)
+def test_a_cause_that_is_not_known_is_a_trigger_too() -> None:
+    trigger = read(said(cause="FullMoon"))
+    assert trigger.cause == "FullMoon"
+    assert trigger.message == replace(MESSAGE, cause=Cause.FORWARDED)
 
 
 def test_a_message_without_uid_means_the_group_of_that_name() -> None:
@@ -137,8 +137,8 @@ def test_a_message_without_time_is_as_old_as_its_publication() -> None:
 
 
 def test_what_the_scheduler_publishes_is_a_sweep() -> None:
-    occasion = read(push(b'{"version": 1, "kind": "Sweep"}'))
-    assert (occasion.cause, occasion.message, occasion.event) == ("Sweep", None, None)
+    trigger = read(push(b'{"version": 1, "kind": "Sweep"}'))
+    assert (trigger.cause, trigger.message, trigger.event) == ("Sweep", None, None)
 
 
 # Envelopes
@@ -291,7 +291,7 @@ def test_what_can_never_be_understood_is_named_with_what_would_be_right(
     assert str(caught.value) == text
 
 
-def test_a_cause_that_is_no_text_is_an_occasion_all_the_same() -> None:
+def test_a_cause_that_is_no_text_is_a_trigger_too() -> None:
     assert read(said(cause=["x"])).message == replace(MESSAGE, cause=Cause.FORWARDED)
 
 
@@ -335,10 +335,10 @@ def ours(name: str) -> bytes:
 
 
 def steps_of(delivery: Delivery) -> tuple[str, ...]:
-    if delivery.occasion is None:
+    if delivery.trigger is None:
         return ()
-    assert delivery.occasion.event is not None
-    return find_steps(delivery.occasion.event)
+    assert delivery.trigger.event is not None
+    return find_steps(delivery.trigger.event)
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -350,7 +350,7 @@ def test_an_entry_wakes_the_step_that_it_concerns(name: str) -> None:
 @pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_that_wakes_nobody_says_why_or_names_what_is_not_ours(name: str) -> None:
     delivery = decode(ours(name))
-    assert (delivery.occasion is None) == bool(delivery.note)
+    assert (delivery.trigger is None) == bool(delivery.note)
 
 
 POOLS: dict[str, Any] = {
@@ -369,13 +369,13 @@ def test_an_entry_about_a_node_pool_wakes_the_steps_that_it_concerns(name: str) 
 
 
 def test_the_end_of_a_node_pools_creation_says_which_and_why_it_failed() -> None:
-    occasion = pool_entry("pool-create-last-error").occasion
-    assert occasion is not None
-    assert occasion.event is not None
-    words = occasion.event.words
+    trigger = pool_entry("pool-create-last-error").trigger
+    assert trigger is not None
+    assert trigger.event is not None
+    words = trigger.event.words
     assert "GCE_STOCKOUT" in words
-    assert occasion.cause == "container.nodePools.create"
-    assert occasion.event == LogEvent(
+    assert trigger.cause == "container.nodePools.create"
+    assert trigger.event == LogEvent(
         method="container.nodePools.create",
         project="my-project",
         location="us-central1-c",
@@ -391,9 +391,9 @@ def test_the_end_of_a_node_pools_creation_says_which_and_why_it_failed() -> None
     [("provision_slice", True), ("release_slice", True), ("tear_down", False)],
 )
 def test_the_end_of_a_deletion_is_for_both_steps_of_jobsets(step: str, is_meant: bool) -> None:
-    occasion = pool_entry("pool-delete-last").occasion
-    assert occasion is not None
-    assert occasion.is_for(step) is is_meant
+    trigger = pool_entry("pool-delete-last").trigger
+    assert trigger is not None
+    assert trigger.is_for(step) is is_meant
 
 
 @pytest.mark.parametrize("label", ["location", "nodepool_name", "cluster_name"])
@@ -401,7 +401,7 @@ def test_an_entry_that_does_not_name_its_pool_wakes_nobody(label: str) -> None:
     resource = POOLS["pool-create-last"]["entry"]["resource"]
     labels = {key: value for key, value in resource["labels"].items() if key != label}
     delivery = pool_entry("pool-create-last", resource={**resource, "labels": labels})
-    assert delivery.occasion is None
+    assert delivery.trigger is None
     assert delivery.note == (
         "google.container.v1.ClusterManager.CreateNodePool: no resource that has steps"
     )
@@ -422,8 +422,8 @@ class Cluster:
 
 def target(body: bytes, raw: Mapping[str, Any] | None = None) -> str:
     """The key of the group that a body means in a cluster with one, or why there is nothing to do."""
-    cluster, occasion = Cluster(raw or raw_group()), read(body)
-    invocation = SimpleNamespace(cluster=cluster, occasion=occasion, facts={})
+    cluster, trigger = Cluster(raw or raw_group()), read(body)
+    invocation = SimpleNamespace(cluster=cluster, trigger=trigger, facts={})
     try:
         return find_group(cast("Invocation", invocation)).key
     except NothingToDo as nothing:
@@ -465,9 +465,9 @@ def test_a_failed_insert_of_a_vm_goes_to_who_reads_failures() -> None:
     failed["protoPayload"]["status"] = {"code": 8, "message": "ZONE_RESOURCE_POOL_EXHAUSTED"}
     delivery = decode(push(json.dumps(failed).encode()))
     assert steps_of(delivery) == ("create_resources",)
-    assert delivery.occasion is not None
-    assert delivery.occasion.event is not None
-    assert delivery.occasion.event.words == "ZONE_RESOURCE_POOL_EXHAUSTED"
+    assert delivery.trigger is not None
+    assert delivery.trigger.event is not None
+    assert delivery.trigger.event.words == "ZONE_RESOURCE_POOL_EXHAUSTED"
 
 
 @pytest.mark.parametrize(
@@ -494,9 +494,9 @@ def test_an_entry_whose_resource_has_no_name_of_ours_concerns_no_step(name: str,
 
 
 def test_the_vm_of_an_entry_is_the_one_to_look_at() -> None:
-    occasion = read(ours("vm-insert-by-group-last"))
-    assert [vm.rsplit("-", 1)[0] for vm in occasion.vms] == [RESOURCE]
-    assert not occasion.is_sync
+    trigger = read(ours("vm-insert-by-group-last"))
+    assert [vm.rsplit("-", 1)[0] for vm in trigger.vms] == [RESOURCE]
+    assert not trigger.is_resync
 
 
 def test_an_entry_about_the_group_names_no_vm() -> None:

@@ -1,4 +1,7 @@
-"""``make local``: what a person does with it, with kubectl and without."""
+"""``make local``: what a person does with it, with kubectl and without.
+
+A Ctrl-C ends the one that the tests share, and leaves nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ import requests
 import yaml
 
 from local.base.ports import find_free_ports
+from local.run.supervisor import JOBSET_STEPS, STEPS
 from tests.harness import ROOT
 from tests.processes.program import STARTED, Local, Program, running
 
@@ -63,6 +67,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithoutKubectl]:
     """One that all tests of this file share."""
     with running(tmp_path_factory.mktemp("local"), "local", *ANY_PORTS) as program:
         yield WithoutKubectl(program)
+        assert program.stop(signal.SIGINT) == 0
+    assert program.children() == []
+    assert program.files() == []
 
 
 needs_kubectl = pytest.mark.skipif(
@@ -153,6 +160,7 @@ def test_a_refused_manifest_says_what_is_wrong(
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_the_examples_become_ready_and_go(local: WithoutKubectl) -> None:
     manifests = [yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text()) for name in _EXAMPLES]
     for manifest in manifests:
@@ -245,6 +253,28 @@ def test_a_port_that_is_taken_is_named_with_who_has_it(local: Local, tmp_path: P
     assert second.children() == []
 
 
+def knock(port: str, authorization: str) -> int:
+    """The status of the answer to somebody who is not Pub/Sub."""
+    answer = requests.post(
+        f"http://127.0.0.1:{port}/",
+        data=b"{}",
+        headers={"Authorization": authorization},
+        timeout=60,
+    )
+    return answer.status_code
+
+
+def test_whoever_is_not_pubsub_wakes_no_function(local: Local) -> None:
+    commands = [" ".join(process.cmdline()) for process in local.program.children()]
+    ports = {
+        found[1]: found[2]
+        for command in commands
+        if (found := re.search(r"--target (\w+) .*--port (\d+)", command))
+    }
+    assert set(ports) == {*STEPS, *JOBSET_STEPS}
+    assert {knock(port, "Bearer e30.e30.e30") for port in ports.values()} == {401}
+
+
 @pytest.mark.real
 def test_a_kept_directory_keeps_the_kubeconfig_good(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
@@ -265,11 +295,10 @@ def test_a_kept_directory_keeps_the_kubeconfig_good(tmp_path: Path) -> None:
     assert (kept / "log").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
-def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_sigterm_stops_it_cleanly(tmp_path: Path) -> None:
     with running(tmp_path, "local", *ANY_PORTS) as program:
         program.until_it_says(STARTED)
-        assert program.stop(number) == 0
+        assert program.stop(signal.SIGTERM) == 0
     assert program.children() == []
     assert program.files() == []
 

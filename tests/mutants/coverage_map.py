@@ -1,0 +1,115 @@
+"""Which tests run which line of the product, recorded in one run of the tests."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from coverage import CoverageData
+
+from tests.mutants.mutate import Mutant
+from tests.mutants.tree import ROOT, copied_tree, list_files, run_pytest
+
+FOLDERS = ("functions", "shared", "relay")
+STORED = ROOT / "build" / "mutants"
+_GROUP = re.compile(r"@[^@\[\]/]+$")
+"""What pytest-xdist appends to the id of a test in a group."""
+
+
+@dataclass(frozen=True)
+class CoverageMap:
+    """The tests of each line of ``sources``, as these were when the map was made."""
+
+    sources: Mapping[str, str]
+    test_files: Mapping[str, str]
+    seconds: Mapping[str, float]
+    """Of the tests that passed."""
+    lines: Mapping[str, Mapping[int, frozenset[str]]]
+    """By path and line, the tests that ran it."""
+
+    @cached_property
+    def breadth(self) -> Mapping[str, int]:
+        """How many lines each test ran."""
+        tests = (
+            test for lines in self.lines.values() for found in lines.values() for test in found
+        )
+        return Counter(tests)
+
+    def find_tests(self, mutant: Mutant, source: str) -> list[str]:
+        """The tests of a mutant's lines, the most specific and fastest first.
+
+        A line that runs at import, or that is newer than the map, has the tests of its whole file.
+        """
+        lines = self.lines.get(mutant.path, {})
+        numbers = _old_lines(self.sources.get(mutant.path, ""), source)
+        old = {numbers[line] for line in range(mutant.line, mutant.last_line + 1)} - {0}
+        if mutant.at_import or not old:
+            old = set(lines)
+        found = {test for line in old for test in lines.get(line, ())}
+        return sorted(
+            found, key=lambda test: (self.breadth[test] * (0.1 + self.seconds[test]), test)
+        )
+
+
+def _old_lines(old: str, new: str) -> dict[int, int]:
+    """The number that each line of the new source had in the old one; 0 for a new line."""
+    numbers = dict.fromkeys(range(1, new.count("\n") + 2), 0)
+    matcher = difflib.SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False)
+    for block in matcher.get_matching_blocks():
+        numbers |= {block.b + index + 1: block.a + index + 1 for index in range(block.size)}
+    return numbers
+
+
+def order_tests(
+    tests: Sequence[str], recorded: Mapping[str, str], current: Mapping[str, str]
+) -> list[str]:
+    """Run a file that has changed since the map was made as a whole, before the others.
+
+    Of a file that is gone nothing runs.
+    """
+    files = dict.fromkeys(test.partition("::")[0] for test in tests)
+    changed = [path for path in files if path in current and current[path] != recorded.get(path)]
+    same = {path for path in files if path in current} - set(changed)
+    return changed + [test for test in tests if test.partition("::")[0] in same]
+
+
+def read_sources(folders: Iterable[str]) -> dict[str, str]:
+    """The text of each Python file in folders."""
+    paths = (path for path in list_files(*folders) if path.endswith(".py"))
+    return {path: (ROOT / path).read_text() for path in paths}
+
+
+def make_map(arguments: Sequence[str] = ("-n", "2", "--dist", "loadgroup", "tests")) -> None:
+    """Run the tests of ``make test`` in a copy of the tree, and store what they ran."""
+    STORED.mkdir(parents=True, exist_ok=True)
+    record, data = STORED / "record.json", STORED / "coverage"
+    options = ["--record", str(record), "--cov", "--cov-context=test", "--cov-report="]
+    texts = {"sources": read_sources(FOLDERS), "test_files": read_sources(["tests"])}
+    with copied_tree() as copy:
+        _, output = run_pytest(copy, [*options, *arguments], COVERAGE_FILE=str(data))
+    print(output.rstrip().rpartition("\n")[2], flush=True)
+    (STORED / "sources.json").write_text(json.dumps(texts))
+
+
+def load_map() -> CoverageMap:
+    """Load the stored map."""
+    record = json.loads((STORED / "record.json").read_text())
+    failed = {_GROUP.sub("", test) for test in record["failed"]}
+    seconds = {_GROUP.sub("", test): taken for test, taken in record["seconds"].items()}
+    seconds = {test: taken for test, taken in seconds.items() if test not in failed}
+    data = CoverageData(str(STORED / "coverage"))
+    data.read()
+    lines = {}
+    for path in data.measured_files():
+        found: dict[int, frozenset[str]] = defaultdict(frozenset)
+        for line, contexts in data.contexts_by_lineno(path).items():
+            tests = {_GROUP.sub("", context.rpartition("|")[0]) for context in contexts}
+            found[line] = frozenset(tests & seconds.keys())
+        lines[path] = found
+    texts = json.loads((STORED / "sources.json").read_text())
+    return CoverageMap(texts["sources"], texts["test_files"], seconds, lines)

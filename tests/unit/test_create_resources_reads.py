@@ -1,0 +1,229 @@
+"""What create_resources reads: what is known to exist is not read again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from functions.create_resources import ObservedResources, ObservedUnreadable, observe
+from shared.frame.audit_log import LogEvent
+from shared.frame.decode import Trigger
+from shared.frame.message import Cause, Message
+from shared.node_groups.node_group import AnyGroup
+from shared.node_groups.status import MIG, POLICY, TEMPLATE, Condition, Status, Type
+from shared.ports.gce.values import ManagedInstance, Operation
+from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
+from tests.unit.reads import reading_work
+from tests.unit.test_create_resources import (
+    ADDED,
+    OWN,
+    STAND,
+    creating,
+    instance_group,
+    policy,
+    ready,
+    resources,
+    template,
+)
+
+RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
+ANSWERS: dict[str, Any] = {
+    "has_foreign_children": False,
+    "find_mig": instance_group(),
+    "find_policy": policy(),
+    "find_template": template(),
+    "find_operation": Operation("op", True),
+    "list_managed_instances": (ManagedInstance("a", ""),),
+}
+UNOWNED = group(owned=False)
+ABSENT = {"find_mig": None, "find_policy": None, "find_template": None}
+ALL = ["find_policy", "find_template", "find_mig"]
+
+
+def event(method: str, *, has_failed: bool = False) -> Trigger:
+    name = f"{RESOURCE}-ab12" if method.startswith("compute.instances") else RESOURCE
+    found = LogEvent(method, "my-gcp-project", "us-central1-c", name, has_failed=has_failed)
+    return Trigger(method, NOW, event=found)
+
+
+POLICY_MADE = event("compute.resourcePolicies.insert")
+VM_FAILED = event("compute.instances.insert", has_failed=True)
+REPORTED = {Type.MIG_READY: Condition("False", "QuotaExceeded", "", NOW, 1)}
+WAITING = {Type.MIG_READY: Condition("False", "Provisioning", "", NOW, 1)}
+MADE = {**STAND, MIG: ready(MIG)}
+BEING_MADE = {POLICY: creating(), TEMPLATE: creating()}
+CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str]]] = {
+    "a new group": (UNOWNED, Status(), ADDED, True, {}, ["has_foreign_children"]),
+    "a group whose status was lost": (group(), Status(), ADDED, True, {}, ALL),
+    "nothing is asked for yet": (group(), Status(resources=resources()), ADDED, True, {}, []),
+    "the same, the first observation was stale": (
+        group(),
+        Status(resources=resources()),
+        ADDED,
+        False,
+        {},
+        ALL,
+    ),
+    "all is made: the MIG": (group(), Status(resources=MADE), RESYNC, True, {}, ["find_mig"]),
+    "the MIG is being made, the first observation was stale: all": (
+        group(),
+        Status(resources={**STAND, MIG: creating()}),
+        RESYNC,
+        False,
+        {},
+        ALL,
+    ),
+    "all is made, the first observation was stale: the MIG": (
+        group(),
+        Status(resources=MADE),
+        RESYNC,
+        False,
+        {},
+        ["find_mig"],
+    ),
+    "an insert has left nothing: its operation": (
+        group(),
+        Status(resources={**STAND, MIG: creating(operation="op")}),
+        RESYNC,
+        True,
+        ABSENT,
+        ["find_mig", "find_operation"],
+    ),
+    "an insert without operation has left nothing": (
+        group(),
+        Status(resources={**STAND, MIG: creating()}),
+        RESYNC,
+        True,
+        ABSENT,
+        ["find_mig"],
+    ),
+    "VMs are being made: the members": (
+        group(),
+        Status(resources=MADE),
+        RESYNC,
+        True,
+        {"find_mig": instance_group(creating=1)},
+        ["find_mig", "list_managed_instances"],
+    ),
+    "VMs are being repaired: the members": (
+        group(),
+        Status(resources=MADE),
+        RESYNC,
+        True,
+        {"find_mig": instance_group(recreating=1)},
+        ["find_mig", "list_managed_instances"],
+    ),
+    "the insert of a VM has failed: the members": (
+        group(),
+        Status(resources=MADE, conditions=WAITING),
+        VM_FAILED,
+        True,
+        {"find_mig": instance_group(creating=1)},
+        ["find_mig", "list_managed_instances"],
+    ),
+    "the insert of a VM has succeeded: the MIG": (
+        group(),
+        Status(resources=MADE),
+        event("compute.instances.insert"),
+        True,
+        {"find_mig": instance_group(creating=1)},
+        ["find_mig"],
+    ),
+    "another insert of a VM has failed: nothing": (
+        group(),
+        Status(resources=MADE, conditions=REPORTED),
+        VM_FAILED,
+        True,
+        {},
+        [],
+    ),
+    "the insert of the MIG has failed: the MIG": (
+        group(),
+        Status(resources=MADE, conditions=REPORTED),
+        event("compute.instanceGroupManagers.insert", has_failed=True),
+        True,
+        {},
+        ["find_mig"],
+    ),
+    "the policy is made: not the template": (
+        group(),
+        Status(resources={**resources(), **BEING_MADE}),
+        POLICY_MADE,
+        True,
+        {},
+        ["find_policy"],
+    ),
+    "the same, the first observation was stale: all": (
+        group(),
+        Status(resources={**resources(), **BEING_MADE}),
+        POLICY_MADE,
+        False,
+        {},
+        ALL,
+    ),
+    "a template of one's own is read for the body": (
+        group(change=OWN),
+        Status(resources=resources(**{POLICY: ready(POLICY)})),
+        ADDED,
+        True,
+        {},
+        ["find_template"],
+    ),
+    "the same, the MIG stands": (
+        group(change=OWN),
+        Status(resources=MADE),
+        RESYNC,
+        True,
+        {},
+        ["find_mig"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_read(
+    case: tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str]],
+) -> None:
+    about, known, trigger, is_first, answers, calls = case
+    work, reads = reading_work(
+        about, known, trigger, ANSWERS | answers, is_first_observation=is_first
+    )
+    observed = observe(work)
+    assert reads.made == calls
+    assert isinstance(observed, ObservedResources)
+    assert len(observed.operations) == calls.count("find_operation")
+    assert bool(observed.members) is ("list_managed_instances" in calls)
+
+
+@pytest.mark.parametrize(
+    "about, calls, is_foreign",
+    [
+        pytest.param(group(deleting=True), [], False, id="being deleted"),
+        pytest.param(UNOWNED, ["has_foreign_children"], True, id="of tpu-operator"),
+        pytest.param(
+            group(owned=False, finalizers=["tpu.google.com/cleanup-mig"]),
+            [],
+            False,
+            id="with tpu-operator's finalizer",
+        ),
+        pytest.param(group(change={"project": "other-project"}), [], False, id="not served"),
+        pytest.param(group(change={"nodeCount": 3}), [], False, id="impossible"),
+    ],
+)
+def test_no_resource_is_read_for_a_group_that_is(
+    about: AnyGroup, calls: list[str], is_foreign: bool
+) -> None:
+    answers = {"has_foreign_children": is_foreign}
+    work, reads = reading_work(about, Status(), ADDED, answers)
+    observed = observe(work)
+    assert isinstance(observed, ObservedResources)
+    assert observed.has_foreign_children is is_foreign
+    assert (observed.found, reads.made) == ({}, calls)
+
+
+@pytest.mark.parametrize("owned, is_foreign", [(True, False), (False, True)])
+def test_an_unreadable_group_may_be_tpu_operators(owned: bool, is_foreign: bool) -> None:
+    about = unreadable_group(owned=owned)
+    work, _ = reading_work(about, Status(), ADDED, {"has_foreign_children": True})
+    assert observe(work) == ObservedUnreadable(about, Status(), is_foreign)

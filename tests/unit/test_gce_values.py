@@ -1,0 +1,122 @@
+"""What is read of Compute Engine's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.cloud import compute_v1
+
+from shared.ports.gce import values
+from shared.ports.gce.values import GceError, ListedResource, Operation
+
+HOST = "https://www.googleapis.com/compute/v1/"
+
+
+@pytest.mark.parametrize(
+    "link, location, name",
+    [
+        ("projects/p/zones/z/instanceGroupManagers/tng-a", "z", "tng-a"),
+        ("projects/p/regions/r/resourcePolicies/tng-a", "r", "tng-a"),
+        ("projects/p/global/instanceTemplates/tng-a", "", "tng-a"),
+        ("projects/p/regions/r/instanceTemplates/tng-a", "r", "tng-a"),
+    ],
+)
+@pytest.mark.parametrize("host", ["", HOST])
+def test_a_resource_of_any_kind_is_named_by_its_link(
+    link: str, location: str, name: str, host: str
+) -> None:
+    found = compute_v1.InstanceTemplate(self_link=host + link, description="words")
+    assert values.parse_listed("a_service", found) == ListedResource(
+        "p", "a_service", location, name, "words", None
+    )
+
+
+@pytest.mark.parametrize(
+    "fields, name",
+    [
+        ({"name": "vm-1", "instance": f"{HOST}projects/p/zones/z/instances/vm-2"}, "vm-1"),
+        ({"instance": f"{HOST}projects/p/zones/z/instances/vm-2"}, "vm-2"),
+        ({}, ""),
+    ],
+)
+def test_a_member_of_a_group_has_a_name_or_a_link(fields: dict[str, Any], name: str) -> None:
+    error: Any = {"code": "QUOTA_EXCEEDED", "message": "no"}
+    found = compute_v1.ManagedInstance(
+        instance_status="RUNNING", last_attempt={"errors": {"errors": [error]}}, **fields
+    )
+    assert values.parse_managed_instance(found) == values.ManagedInstance(
+        name, "RUNNING", (GceError("QUOTA_EXCEEDED", "no"),)
+    )
+
+
+ERRORS: Any = {"errors": [{"code": "A", "message": "first"}, {"code": "B", "message": "second"}]}
+
+
+@pytest.mark.parametrize(
+    "fields, operation",
+    [
+        ({"status": "RUNNING"}, Operation("op", False)),
+        ({"status": "PENDING"}, Operation("op", False)),
+        ({"status": "DONE"}, Operation("op", True)),
+        (
+            {"status": "DONE", "error": ERRORS, "http_error_status_code": 403},
+            Operation("op", True, GceError("A", "first", 403)),
+        ),
+    ],
+)
+def test_an_operation_has_ended_well_or_with_its_first_error(
+    fields: dict[str, Any], operation: Operation
+) -> None:
+    assert values.parse_operation(compute_v1.Operation(name="op", **fields)) == operation
+
+
+def test_vms_of_a_group_are_being_created_with_or_without_retries() -> None:
+    actions: Any = {"creating": 2, "creating_without_retries": 3, "recreating": 4, "none": 5}
+    found = compute_v1.InstanceGroupManager(
+        self_link=f"{HOST}projects/p/zones/z/instanceGroupManagers/g",
+        description="mark",
+        target_size=9,
+        current_actions=actions,
+    )
+    assert values.parse_mig(found) == values.Mig(
+        uri="projects/p/zones/z/instanceGroupManagers/g",
+        description="mark",
+        target_size=9,
+        creating=5,
+        is_bulk_in_progress=False,
+        recreating=4,
+    )
+
+
+@pytest.mark.parametrize(
+    "properties, read",
+    [
+        ({}, (False, False)),
+        ({"scheduling": {}}, (True, False)),
+        ({"disks": [{"boot": False}, {"boot": True}]}, (False, True)),
+        ({"disks": [{"boot": False}]}, (False, False)),
+    ],
+)
+def test_what_a_template_sets(properties: Any, read: tuple[bool, bool]) -> None:
+    found = values.parse_template(compute_v1.InstanceTemplate(properties=properties))
+    assert (found.has_scheduling, found.has_boot_disk) == read
+
+
+def test_a_vm_is_read_with_its_metadata() -> None:
+    metadata: Any = {"fingerprint": "f", "items": [{"key": "created-by", "value": "mig"}]}
+    found = values.parse_instance(
+        compute_v1.Instance(
+            name="vm",
+            id=5,
+            status="RUNNING",
+            creation_timestamp="2026-11-20T10:00:00Z",
+            last_start_timestamp="2026-11-20T10:01:00Z",
+            metadata=metadata,
+        )
+    )
+    assert (found.name, found.id, found.status, found.created_by) == ("vm", "5", "RUNNING", "mig")
+    assert (found.fingerprint, found.metadata) == ("f", {"created-by": "mig"})
+    assert found.created is not None
+    assert found.started is not None
+    assert (found.started - found.created).total_seconds() == 60

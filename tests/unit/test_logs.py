@@ -1,0 +1,42 @@
+"""How a daemon's log lines look, its libraries' among them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from shared.base.logs import configure_daemon
+
+
+@pytest.fixture
+def _restored() -> Iterator[None]:
+    """Leave the process's logging as it was."""
+    root, hook = logging.getLogger(), sys.excepthook
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers, sys.excepthook = handlers, hook
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("_restored")
+def test_all_lines_of_a_daemon_are_json_with_a_severity(capsys: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger().addHandler(logging.StreamHandler())
+    configure_daemon()
+    structlog.get_logger().info("begun", count=5)
+    logging.getLogger("a.library").warning("look at %s", "this")
+    logging.getLogger("a.library").info("too much")
+    error = ValueError("no")
+    sys.excepthook(ValueError, error, None)
+    written = capsys.readouterr()
+    begun, library, crashed = map(json.loads, written.out.splitlines())
+    assert (begun["severity"], begun["message"], begun["count"]) == ("INFO", "begun", 5)
+    assert (library["severity"], library["message"]) == ("WARNING", "look at this")
+    assert (crashed["severity"], crashed["message"]) == ("CRITICAL", "crashed")
+    assert "ValueError: no" in crashed["exception"]
+    assert written.err == ""

@@ -1,0 +1,478 @@
+"""What the steps of JobSets read: about one slice, about the end of an operation, in a sweep run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from functions import provision_slice, release_slice
+from functions.provision_slice import (
+    ObservedImpossible,
+    ObservedOperation,
+    ObservedPod,
+    ObservedQueue,
+    PodWork,
+)
+from functions.release_slice import (
+    ObservedAll,
+    ObservedDeletion,
+    ObservedFailedUpdate,
+    ObservedSlices,
+)
+from shared.base.errors import CallError
+from shared.base.names import JOBSET_KIND
+from shared.base.timestamps import render_time
+from shared.frame.audit_log import LogEvent
+from shared.frame.decode import Trigger
+from shared.frame.message import SLICE_KIND, Cause, Message
+from shared.slices.jobsets import job_key
+from shared.slices.provider import InputError, Owner, Slice, slice_name
+from shared.slices.work import SliceWork
+from tests import jobset_objects as objects
+from tests.jobset_objects import JOB
+from tests.unit import test_provision_slice, test_release_slice
+from tests.unit.builders import NOW, merge
+from tests.unit.reads import reading_slices
+from tests.unit.test_provision_slice import WANTED, leader
+from tests.unit.test_release_slice import ALIVE, COMPLETED, REBUILDS, SETTINGS
+
+DEGRADED, DUE, LOST, MARKED, SLICE = (
+    replace(getattr(test_release_slice, name), raw={})
+    for name in ("DEGRADED", "DUE", "LOST", "MARKED", "SLICE")
+)
+ANOTHER, COMING, GOOD, TROUBLED = (
+    replace(getattr(test_provision_slice, name), raw={})
+    for name in ("ANOTHER", "COMING", "GOOD", "TROUBLED")
+)
+REFUSED = CallError("GET pods", 403, "Forbidden", "may not list")
+SWEEP = Trigger("Sweep", NOW)
+OTHER_JOB = "default/other-job"
+
+
+def operation(method: str, name: str = SLICE.name, **more: Any) -> Trigger:
+    event = LogEvent(f"container.nodePools.{method}", "p", "us-central1", name, cluster="c", **more)
+    return Trigger(event.method, NOW, event=event)
+
+
+def message(kind: str, name: str) -> Trigger:
+    return Trigger("Resync", NOW, Message("default", name, "", Cause.RESYNC, NOW, kind=kind))
+
+
+def node(name: str = "node-1", **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **metadata}}
+
+
+def running(job: str = "other-job", **metadata: Any) -> dict[str, Any]:
+    labels = {"batch.kubernetes.io/job-name": job}
+    change: Any = {"metadata": {"labels": labels, **metadata}, "spec": {"nodeName": "node-1"}}
+    return {**merge(objects.pod(), change), "status": {"phase": "Running"}}
+
+
+ON_IT: dict[str, Any] = {"list_nodes_of_slice": [node()], "list_pods_on": [running()]}
+USERS: dict[str, tuple[Slice, Any, Any, Mapping[str, Any], Any]] = {
+    "it stays": (SLICE, ALIVE, SETTINGS, {}, ()),
+    "its deadline is set": (SLICE, COMPLETED, SETTINGS, {}, ()),
+    "it is deleted: for others it waits": (DUE, COMPLETED, SETTINGS, ON_IT, (OTHER_JOB,)),
+    "it is deleted: for its own Job it waits, too": (
+        DUE,
+        COMPLETED,
+        SETTINGS,
+        {**ON_IT, "list_pods_on": [running(JOB)]},
+        (f"default/{JOB}",),
+    ),
+    "it is rebuilt: for its own Job it does not wait": (
+        DEGRADED,
+        ALIVE,
+        REBUILDS,
+        {**ON_IT, "list_pods_on": [running(JOB)]},
+        (),
+    ),
+    "it is rebuilt: for others it waits": (DEGRADED, ALIVE, REBUILDS, ON_IT, (OTHER_JOB,)),
+    "nothing of it is left": (LOST, ALIVE, REBUILDS, {}, ()),
+    "nobody knows who is on it": (
+        DUE,
+        COMPLETED,
+        SETTINGS,
+        {**ON_IT, "list_pods_on": REFUSED},
+        REFUSED,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", USERS.values(), ids=USERS)
+@pytest.mark.parametrize("kind, name", [(SLICE_KIND, SLICE.name), (JOBSET_KIND, "train")])
+def test_whose_pods_a_deletion_waits_for(
+    case: tuple[Slice, Any, Any, Mapping[str, Any], Any], kind: str, name: str
+) -> None:
+    existing, jobset, settings, answers, users = case
+    reads = {"get": existing, "list_by_jobset": [existing], "find_jobset": jobset, **answers}
+    work, _ = reading_slices(SliceWork, message(kind, name), reads, settings=settings)
+    observed = release_slice.observe(work)
+    assert isinstance(observed, ObservedSlices)
+    (one,) = observed.slices
+    assert (one.existing, one.jobset, one.users) == (existing, jobset, users)
+    assert observed.others is None
+    assert work.subject is not None
+    assert work.subject["metadata"]["name"] == "train"
+    assert work.facts[kind.lower()] == f"default/{name}"
+
+
+def test_a_slice_that_is_gone_is_nothing() -> None:
+    work, reads = reading_slices(SliceWork, message(SLICE_KIND, "x"), {"get": None})
+    assert release_slice.observe(work) == ObservedSlices(())
+    assert reads.made == ["get"]
+
+
+def test_events_are_about_a_jobset_that_is_gone_by_its_name() -> None:
+    work, _ = reading_slices(
+        SliceWork, message(SLICE_KIND, SLICE.name), {"get": SLICE, "find_jobset": None}
+    )
+    release_slice.observe(work)
+    assert work.subject is not None
+    assert work.subject["kind"] == "JobSet"
+    assert work.subject["metadata"]["name"] == "train"
+
+
+@pytest.mark.parametrize(
+    "slices, calls",
+    [
+        ([], ["get_cluster_id", "list_all"]),
+        ([SLICE, LOST], ["get_cluster_id", "list_all", "list_jobsets"]),
+    ],
+)
+def test_a_sweep_run_lists_jobsets_if_there_are_slices(
+    slices: list[Slice], calls: list[str]
+) -> None:
+    answers = {"get_cluster_id": "c", "list_all": slices, "list_jobsets": [ALIVE]}
+    work, reads = reading_slices(SliceWork, SWEEP, answers, limit=3)
+    observed = release_slice.observe(work)
+    assert isinstance(observed, ObservedAll)
+    assert reads.made == calls
+    assert observed.limit == 3
+    assert [(one.existing, one.jobset) for one in observed.slices] == [
+        (one, ALIVE) for one in slices
+    ]
+    assert work.facts["slices"] == len(slices)
+
+
+UPDATES: dict[str, tuple[list[Slice], Any, tuple[str | None, bool, Any]]] = {
+    "of a pool that is no slice": ([replace(SLICE, name="x")], COMPLETED, (None, False, None)),
+    "of a slice that is needed": ([SLICE], ALIVE, ("", False, ())),
+    "that was to set the deadline": ([SLICE], COMPLETED, ("its words", True, (OTHER_JOB,))),
+}
+
+
+@pytest.mark.parametrize("case", UPDATES.values(), ids=UPDATES)
+def test_a_failed_update(case: tuple[list[Slice], Any, tuple[str | None, bool, Any]]) -> None:
+    slices, jobset, (refusal, is_due, _users) = case
+    answers = {"list_all": slices, "find_jobset": jobset, **ON_IT}
+    trigger = operation("update", has_failed=True, words="its words")
+    work, _ = reading_slices(SliceWork, trigger, answers)
+    observed = release_slice.observe(work)
+    assert isinstance(observed, ObservedFailedUpdate)
+    assert (observed.slice.refusal if observed.slice else None) == refusal
+    assert observed.is_deadline_due is is_due
+    assert work.facts["slice"] == SLICE.name
+
+
+SECOND_DUE = replace(DUE, name="train-2", release_after=NOW - timedelta(minutes=1))
+DUE_BOTH = {"list_all": [DUE, SECOND_DUE], "list_jobsets": [COMPLETED]}
+
+
+def test_after_a_creation_the_first_release_is_served_and_the_others_are_triggered() -> None:
+    answers = {**DUE_BOTH, "get": SECOND_DUE, **ON_IT}
+    work, reads = reading_slices(SliceWork, operation("create"), answers, limit=10)
+    observed = release_slice.observe(work)
+    assert isinstance(observed, ObservedSlices)
+    assert [(one.existing, one.users) for one in observed.slices] == [(SECOND_DUE, (OTHER_JOB,))]
+    assert observed.others == (DUE,)
+    assert "get" in reads.made
+    assert work.facts["slice"] == SECOND_DUE.name
+
+
+@pytest.mark.parametrize(
+    "answers, others",
+    [
+        pytest.param({**DUE_BOTH, "get": None}, (DUE,), id="the first is gone"),
+        pytest.param({"list_all": [SLICE], "list_jobsets": [ALIVE]}, (), id="none is due"),
+        pytest.param({"list_all": []}, (), id="there is none"),
+    ],
+)
+def test_after_a_creation_without_a_release_to_serve(
+    answers: dict[str, Any], others: tuple[Slice, ...]
+) -> None:
+    work, _ = reading_slices(SliceWork, operation("create"), answers, limit=10)
+    assert release_slice.observe(work) == ObservedSlices((), others)
+
+
+ELSEWHERE = replace(MARKED, owner=replace(SLICE.owner, namespace="elsewhere"))
+
+
+@pytest.mark.parametrize(
+    "slices, jobsets, following, existing, has_jobset",
+    [
+        ([], [ALIVE], (), None, True),
+        ([SLICE], [ALIVE], (), SLICE, True),
+        ([DUE, MARKED], [COMPLETED], (DUE,), DUE, True),
+        ([ELSEWHERE], [ALIVE], (), None, True),
+        ([], [], (), None, False),
+    ],
+)
+def test_after_a_deletion_all_that_can_be_changed_follow(
+    slices: list[Slice],
+    jobsets: list[Any],
+    following: tuple[Slice, ...],
+    existing: Slice | None,
+    has_jobset: bool,
+) -> None:
+    answers = {"list_all": slices, "list_jobsets": jobsets}
+    work, _ = reading_slices(SliceWork, operation("delete"), answers, limit=10)
+    observed = release_slice.observe(work)
+    assert isinstance(observed, ObservedDeletion)
+    assert observed.following == following
+    assert (observed.existing, observed.has_jobset) == (existing, has_jobset)
+    assert (work.about is not None) is has_jobset
+
+
+LEADER = leader()
+LONG = {"status": objects.unschedulable("2026-11-20T08:00:00Z")}
+POD_ANSWERS: dict[str, Any] = {
+    "build_desired": WANTED,
+    "find": None,
+    "find_jobset": ALIVE,
+    "get_jobset_options": {},
+}
+OLD_NODES = [
+    node("a", creationTimestamp="2026-11-20T08:30:00Z"),
+    node("b", creationTimestamp="2026-11-20T08:40:00Z"),
+    node("c"),
+]
+YOUNGEST = NOW - timedelta(minutes=80)
+POD_RESYNC, NEWS = (
+    message("Pod", LEADER.name),
+    Trigger("Added", NOW, Message("default", LEADER.name, "", Cause.ADDED, NOW, kind="Pod")),
+)
+PODS: dict[str, tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]]] = {
+    "there is no slice": (POD_RESYNC, False, {}, None, ()),
+    "it is made": (POD_RESYNC, True, {"find": COMING}, COMING, ()),
+    "it is there, the Pod has waited for a moment": (
+        POD_RESYNC,
+        False,
+        {"find": GOOD},
+        GOOD,
+        (),
+    ),
+    "it is there, the Pod has waited for long": (
+        POD_RESYNC,
+        True,
+        {"find": GOOD, "list_nodes_of_slice": OLD_NODES},
+        replace(GOOD, since=YOUNGEST),
+        (),
+    ),
+    "the same, and it has no Nodes yet": (
+        POD_RESYNC,
+        True,
+        {"find": GOOD, "list_nodes_of_slice": []},
+        replace(GOOD, since=NOW),
+        (),
+    ),
+    "the same, and its provider knows since when": (
+        POD_RESYNC,
+        True,
+        {"find": replace(GOOD, since=NOW)},
+        replace(GOOD, since=NOW),
+        (),
+    ),
+    "the same, and it is news": (NEWS, True, {"find": GOOD}, GOOD, ()),
+    "another is there, which another Job uses": (
+        POD_RESYNC,
+        False,
+        {"find": ANOTHER, **ON_IT},
+        ANOTHER,
+        (OTHER_JOB,),
+    ),
+    "another is there, which its own Job uses": (
+        POD_RESYNC,
+        False,
+        {"find": ANOTHER, **ON_IT, "list_pods_on": [running(JOB)]},
+        ANOTHER,
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PODS.values(), ids=PODS)
+def test_about_a_pod_that_waits(
+    case: tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]],
+) -> None:
+    trigger, has_waited, answers, existing, users = case
+    waiting = leader(**LONG) if has_waited else LEADER
+    work, _ = reading_slices(PodWork, trigger, POD_ANSWERS | answers, leader=waiting)
+    observed = provision_slice.observe(work)
+    assert isinstance(observed, ObservedPod)
+    assert (observed.leader, observed.desired, observed.jobset) == (waiting, WANTED, ALIVE)
+    assert observed.existing == existing
+    assert observed.users == users
+    assert not observed.is_paused
+    assert observed.is_resync is trigger.is_resync
+    assert work.facts["slice"] == WANTED.name
+
+
+@pytest.mark.parametrize("paused, is_paused", [("true", True), ("false", False), ("", False)])
+def test_creation_can_be_paused(paused: str, is_paused: bool) -> None:
+    answers = {**POD_ANSWERS, "get_jobset_options": {"paused": paused}}
+    observed = provision_slice.observe(
+        reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)[0]
+    )
+    assert isinstance(observed, ObservedPod)
+    assert observed.is_paused is is_paused
+
+
+def test_a_slice_that_is_impossible_is_not_looked_for() -> None:
+    answers = {"build_desired": InputError("what would be valid")}
+    work, reads = reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)
+    observed = provision_slice.observe(work)
+    assert isinstance(observed, ObservedImpossible)
+    assert observed.message == "what would be valid"
+    assert reads.made == ["build_desired"]
+
+
+DUE_PODS = [
+    objects.waiting_pod(metadata={"uid": f"u{number}", "name": f"pod-{number}"})
+    for number in range(12)
+]
+
+
+@pytest.mark.parametrize(
+    "pods, limit, slices, waiting, slots",
+    [
+        pytest.param([], None, [], 0, None, id="nobody waits"),
+        pytest.param(DUE_PODS, None, [], 12, None, id="there is room for all"),
+        pytest.param([*DUE_PODS, {"metadata": {}}][:12], 20, [COMING] * 3, 12, 17, id="a limit"),
+    ],
+)
+def test_a_sweep_run_finds_who_waits(
+    pods: list[Any], limit: int | None, slices: list[Slice], waiting: int, slots: int | None
+) -> None:
+    long_ago = [merge(pod, LONG) for pod in pods] if limit is None else pods
+    answers = {"get_cluster_id": "c", "list_pending_pods": long_ago, "list_all": slices}
+    work, reads = reading_slices(PodWork, SWEEP, answers, limit=limit)
+    observed = provision_slice.observe(work)
+    assert isinstance(observed, ObservedQueue)
+    assert observed.waiting == waiting
+    assert observed.slots == (slots if len(observed.due) > 5 else None)
+    assert ("list_all" in reads.made) is (observed.slots is not None)
+
+
+MINE = objects.waiting_pod()
+POOL = slice_name("train", job_key("default", JOB))
+STARTED = running(JOB)
+ENDS: dict[str, tuple[str, list[Any], dict[str, Any], tuple[bool, bool]]] = {
+    "a deletion for which a Pod waits": ("delete", [MINE], {}, (True, True)),
+    "a deletion for which nobody waits": ("delete", [], {}, (False, False)),
+    "a creation for which a Pod waits": ("create", [MINE], {"list_all": []}, (True, False)),
+    "a creation whose Pod has started": (
+        "create",
+        [],
+        {"list_all": [GOOD], "list_job_pods": [node("x"), STARTED]},
+        (True, False),
+    ),
+    "a creation whose Pods are gone": (
+        "create",
+        [],
+        {"list_all": [GOOD], "list_job_pods": []},
+        (False, False),
+    ),
+    "a creation of a pool that is no slice": (
+        "create",
+        [],
+        {"list_all": [replace(GOOD, name="x")]},
+        (False, False),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENDS.values(), ids=ENDS)
+def test_the_end_of_an_operation(
+    case: tuple[str, list[Any], dict[str, Any], tuple[bool, bool]],
+) -> None:
+    method, pods, answers, (has_pod, is_pod_read) = case
+    reads = {**POD_ANSWERS, "list_pending_pods": pods, **answers}
+    work, _ = reading_slices(PodWork, operation(method, POOL), reads)
+    observed = provision_slice.observe(work)
+    assert isinstance(observed, ObservedOperation)
+    assert (observed.has_pod, observed.pod is not None) == (has_pod, is_pod_read)
+    assert (work.about is not None) is has_pod
+    assert observed.waiting is None
+    assert work.facts["slice"] == POOL
+
+
+def test_where_slices_are_limited_the_others_that_wait_are_found() -> None:
+    second = objects.waiting_pod(metadata={"name": "second", "uid": "second"})
+    third = objects.waiting_pod(metadata={"name": "third", "uid": "third"})
+    wanted = iter(
+        [WANTED, replace(WANTED, name="x", owner=Owner("default", "train", "x")), InputError("no")]
+    )
+
+    def build(_: Any) -> Any:
+        one = next(wanted)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    answers = {
+        **POD_ANSWERS,
+        "list_pending_pods": [MINE, second, third],
+        "build_desired": build,
+        "list_all": [replace(TROUBLED, owner=replace(TROUBLED.owner, job="y"))],
+    }
+    work, _ = reading_slices(PodWork, operation("create", "other"), answers, limit=7)
+    observed = provision_slice.observe(work)
+    assert isinstance(observed, ObservedOperation)
+    assert observed.waiting is not None
+    assert observed.waiting.limit == 7
+    assert [desired.name for _, desired in observed.waiting.without_slice] == ["x"]
+
+
+@pytest.mark.parametrize(
+    "pods, nodes, calls, jobs",
+    [
+        ([running()], 3, 1, (OTHER_JOB,)),
+        ([], 3, 3, ()),
+        ([running(deletionTimestamp=render_time(NOW))], 1, 1, ()),
+        ([running(deletionTimestamp=render_time(NOW + timedelta(seconds=1)))], 1, 1, (OTHER_JOB,)),
+    ],
+)
+def test_nodes_are_asked_for_pods_until_one_has_any(
+    pods: list[Any], nodes: int, calls: int, jobs: tuple[str, ...]
+) -> None:
+    answers = {
+        "get": DUE,
+        "find_jobset": COMPLETED,
+        "list_nodes_of_slice": [node(f"node-{number}") for number in range(nodes)],
+        "list_pods_on": pods,
+    }
+    work, reads = reading_slices(SliceWork, message(SLICE_KIND, DUE.name), answers)
+    observed = release_slice.observe(work)
+    assert isinstance(observed, ObservedSlices)
+    assert observed.slices[0].users == jobs
+    assert reads.made.count("list_pods_on") == calls
+
+
+def test_of_many_nodes_all_bound_pods_are_listed_once() -> None:
+    elsewhere = merge(running("elsewhere"), {"spec": {"nodeName": "other"}})
+    answers = {
+        "get": DUE,
+        "find_jobset": COMPLETED,
+        "list_nodes_of_slice": [node(f"node-{number}") for number in range(100)],
+        "list_bound_pods": [elsewhere, running()],
+    }
+    work, reads = reading_slices(SliceWork, message(SLICE_KIND, DUE.name), answers)
+    observed = release_slice.observe(work)
+    assert isinstance(observed, ObservedSlices)
+    assert observed.slices[0].users == (OTHER_JOB,)
+    assert reads.made.count("list_bound_pods") == 1

@@ -1,0 +1,300 @@
+"""What tear_down reads, in the order of a deletion, and which errors of reads do not delay it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from functions.tear_down import (
+    ObservedBeginning,
+    ObservedRemains,
+    UnreadableRemains,
+    observe,
+    recover,
+)
+from shared.base.errors import CallError, OutOfTimeError
+from shared.base.reasons import REASONS, Reason
+from shared.frame.audit_log import LogEvent
+from shared.frame.decode import Trigger
+from shared.frame.message import Cause, Message
+from shared.node_groups.node_group import AnyGroup
+from shared.node_groups.status import MIG, POLICY, TEMPLATE, Counts, Resource, Status, Type
+from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
+from tests.unit.reads import reading_work
+from tests.unit.test_inject_token import instance
+from tests.unit.test_tear_down import (
+    ALL_READY,
+    DELETING,
+    ENDED,
+    POL,
+    READY,
+    SINCE_DELETION,
+    STANDING,
+    TPL,
+    VM,
+    announced,
+    creating,
+    group_work,
+    node,
+)
+
+RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
+DELETED = group(deleting=True)
+OTHER = f"{RESOURCE}-cd34"
+REFUSED = CallError("GET nodes", 403, "Forbidden", "may not list")
+SLOW = OutOfTimeError("no answer within 19 s")
+
+
+def event(method: str) -> Trigger:
+    return Trigger(method, NOW, event=LogEvent(method, "my-gcp-project", "us-central1-c", RESOURCE))
+
+
+def told(entries: Mapping[str, Resource], joined: int = 0) -> Status:
+    """The status of a deletion that has been reported."""
+    return Status(
+        observed_generation=1, resources=dict(entries), counts=Counts(desired=2, joined=joined)
+    )
+
+
+ANSWERS: dict[str, Any] = {
+    "list_nodes": [],
+    "find_mig": STANDING,
+    "find_policy": POL,
+    "find_template": TPL,
+    "find_operation": ENDED,
+    "list_instances": [],
+    "find_nodes": lambda names: dict.fromkeys(names),
+}
+MIG_GONE = {**ALL_READY, MIG: SINCE_DELETION}
+PARALLEL = {MIG: SINCE_DELETION, POLICY: DELETING, TEMPLATE: DELETING}
+CASES: dict[str, tuple[Status, Trigger, bool, dict[str, Any], list[str]]] = {
+    "all had joined: the MIG": (
+        told(ALL_READY, joined=2),
+        RESYNC,
+        False,
+        {},
+        ["find_mig"],
+    ),
+    "not all had joined: Nodes and VMs, too": (
+        told(ALL_READY, joined=1),
+        RESYNC,
+        False,
+        {},
+        ["find_mig", "list_nodes", "list_instances", "find_nodes"],
+    ),
+    "the delete has begun: the MIG and the operation": (
+        told({**ALL_READY, MIG: DELETING}),
+        RESYNC,
+        True,
+        {},
+        ["find_mig", "find_operation"],
+    ),
+    "the create has not ended: first its operation": (
+        told({**ALL_READY, MIG: creating(5, "op")}, joined=2),
+        RESYNC,
+        False,
+        {},
+        ["find_operation", "find_mig"],
+    ),
+    "the MIG is gone: the rest, and the Nodes": (
+        told(ALL_READY),
+        RESYNC,
+        False,
+        {"find_mig": None},
+        ["find_mig", "find_policy", "find_template", "list_nodes"],
+    ),
+    "the MIG had gone: the rest": (
+        told(MIG_GONE),
+        RESYNC,
+        True,
+        {},
+        ["find_policy", "find_template"],
+    ),
+    "all is gone: the Nodes once more": (
+        told(MIG_GONE),
+        RESYNC,
+        True,
+        {"find_policy": None, "find_template": None},
+        ["find_policy", "find_template", "list_nodes"],
+    ),
+    "nothing was ever asked for": (
+        told({kind: Resource(RESOURCE) for kind in ALL_READY}),
+        RESYNC,
+        False,
+        {},
+        ["list_nodes"],
+    ),
+    "the delete of the policy has ended: not the template": (
+        told(PARALLEL),
+        event("v1.compute.resourcePolicies.delete"),
+        True,
+        {},
+        ["find_policy", "find_operation"],
+    ),
+    "the delete of the template has ended: not the policy": (
+        told(PARALLEL),
+        event("v1.compute.instanceTemplates.delete"),
+        True,
+        {},
+        ["find_template", "find_operation"],
+    ),
+    "the delete of the MIG has ended: both": (
+        told(PARALLEL),
+        event("v1.compute.instanceGroupManagers.delete"),
+        True,
+        {"find_operation": ENDED},
+        ["find_policy", "find_operation", "find_template", "find_operation"],
+    ),
+    "the first observation was stale: both": (
+        told(PARALLEL),
+        event("v1.compute.resourcePolicies.delete"),
+        False,
+        {},
+        ["find_policy", "find_operation", "find_template", "find_operation"],
+    ),
+    "no delete of the template has begun: both": (
+        told({**PARALLEL, TEMPLATE: READY}),
+        event("v1.compute.resourcePolicies.delete"),
+        True,
+        {},
+        ["find_policy", "find_operation", "find_template"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_read(case: tuple[Status, Trigger, bool, dict[str, Any], list[str]]) -> None:
+    known, trigger, is_first, answers, calls = case
+    work, reads = reading_work(
+        DELETED, known, trigger, ANSWERS | answers, is_first_observation=is_first
+    )
+    observed = observe(work)
+    assert isinstance(observed, ObservedRemains)
+    assert reads.made == calls
+    assert observed.is_retry_due is trigger.is_resync
+    assert observed.notes == ()
+    found = {call.removeprefix("find_") for call in calls if call.startswith("find_")}
+    kinds = {MIG: "mig", POLICY: "policy", TEMPLATE: "template"}
+    was_read = {kind for kind in observed.found if kinds[kind] in found}
+    assert {kinds[kind] for kind in was_read} == found & set(kinds.values())
+    assert len(observed.operations) == calls.count("find_operation")
+
+
+@pytest.mark.parametrize(
+    "about, observed",
+    [
+        pytest.param(unreadable_group(deleting=True), UnreadableRemains, id="unreadable"),
+        pytest.param(group(), ObservedRemains, id="not deleted"),
+        pytest.param(group(deleting=True, finalizers=[]), ObservedRemains, id="not owned"),
+    ],
+)
+def test_nothing_is_read_for_a_group_that_is(about: AnyGroup, observed: type) -> None:
+    work, reads = reading_work(about, told(ALL_READY), RESYNC, {})
+    assert type(observe(work)) is observed
+    assert reads.made == []
+
+
+BEGINNING: dict[str, tuple[Status, Any, bool, str]] = {
+    "it is not reported yet": (Status(resources=ALL_READY), [], True, ""),
+    "a Node is not cordoned": (told(ALL_READY), [node().raw], True, ""),
+    "all Nodes are cordoned": (told(ALL_READY, 2), [node(unschedulable=True).raw], False, ""),
+    "the Nodes cannot be listed": (told(ALL_READY), REFUSED, True, str(REFUSED)),
+    "there is no time to list the Nodes": (told(ALL_READY), SLOW, True, str(SLOW)),
+}
+
+
+@pytest.mark.parametrize("case", BEGINNING.values(), ids=BEGINNING)
+def test_a_deletion_has_a_beginning_of_its_own_while(case: tuple[Status, Any, bool, str]) -> None:
+    known, nodes, is_beginning, note = case
+    work, _ = reading_work(DELETED, known, RESYNC, ANSWERS | {"list_nodes": nodes})
+    observed = observe(work)
+    assert isinstance(observed, ObservedBeginning) is is_beginning
+    assert getattr(observed, "note", "") == note
+
+
+MEMBERS = [replace(instance(name), name=name) for name in (VM, OTHER)]
+FOREIGN = replace(instance(VM), created_by="")
+UNPROVED: dict[str, tuple[dict[str, Any], list[str], list[str], tuple[str, ...]]] = {
+    "all are proved": (
+        {"list_nodes": [node().raw, node(OTHER).raw]},
+        [VM, OTHER],
+        [],
+        (),
+    ),
+    "one is missing": (
+        {
+            "list_nodes": [node().raw],
+            "list_instances": [*MEMBERS, FOREIGN],
+            "find_nodes": lambda _: {OTHER: node(OTHER, proved=False).raw},
+        },
+        [VM, OTHER],
+        [VM, OTHER],
+        (),
+    ),
+    "there is no Node of the missing one": (
+        {"list_nodes": [node().raw], "list_instances": MEMBERS},
+        [VM],
+        [VM, OTHER],
+        (),
+    ),
+    "there was no time to look for it": (
+        {"list_nodes": [node().raw], "list_instances": MEMBERS, "find_nodes": lambda _: {}},
+        [VM],
+        [VM, OTHER],
+        ("no time to look for the Nodes of 1 VMs by name",),
+    ),
+    "the VMs cannot be listed": (
+        {"list_nodes": [node().raw], "list_instances": REFUSED},
+        [VM],
+        [],
+        (str(REFUSED),),
+    ),
+    "there is no time for the VMs": (
+        {"list_nodes": [node().raw], "list_instances": SLOW},
+        [VM],
+        [],
+        (str(SLOW),),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNPROVED.values(), ids=UNPROVED)
+def test_before_the_mig_is_deleted_nodes_that_lack_our_label_are_looked_for(
+    case: tuple[dict[str, Any], list[str], list[str], tuple[str, ...]],
+) -> None:
+    answers, nodes, instances, notes = case
+    work, _ = reading_work(
+        DELETED, told(ALL_READY), RESYNC, ANSWERS | answers, is_first_observation=False
+    )
+    observed = observe(work)
+    assert isinstance(observed, ObservedRemains)
+    assert observed.found == {MIG: STANDING}
+    assert [one.name for one in observed.nodes] == nodes
+    assert [one.name for one in observed.instances] == instances
+    assert observed.notes == notes
+
+
+ALL_GONE = dict.fromkeys(ALL_READY, SINCE_DELETION)
+
+
+@pytest.mark.parametrize(
+    "entries, call",
+    [
+        pytest.param(ALL_READY, "DELETE /api/v1/nodes/a", id="of the delete of a Node"),
+        pytest.param(ALL_GONE, "GET /api/v1/nodes", id="when all resources are gone"),
+    ],
+)
+def test_an_error_that_no_resource_has_is_reported_by_nodes_joined(
+    entries: dict[str, Resource], call: str
+) -> None:
+    refusal = CallError(call, 403, "forbidden", "may not")
+    plan = recover(group_work(Status(resources=entries)), refusal)
+    assert plan is not None
+    after = announced(plan)
+    said = after.conditions[Type.NODES_JOINED]
+    assert (said.status, said.reason) == ("False", "PermissionDenied")
+    assert said.message == f"may not ({call}). {REASONS[Reason.PERMISSION_DENIED]}"
+    assert {name: entry.error for name, entry in after.resources.items() if entry.error} == {}
